@@ -9,8 +9,8 @@ use clap::Args;
 use onepipe_daemon_switch::{Config, Controllers, SoftwareSwitch, SwitchId};
 use onepipe_transport_driver::Idle;
 
-use crate::number;
-use crate::switch::{self, Serving};
+use crate::switch::{self, ServeArgs};
+use crate::units;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,17 +46,17 @@ pub struct Arguments {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     ports: u16,
     /// How often an idle link carries a beacon, like 20us
-    #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
+    #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     beacon_interval: Option<u64>,
     /// A link that is silent for this long is no longer waited for, like 30ms [default: 100ms, with
     /// controllers 1s; who is killed is missed at once]
-    #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
+    #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     link_timeout: Option<u64>,
     /// Never sleep: lowest latency, one core for itself
     #[arg(long)]
     spin: bool,
     #[command(flatten)]
-    serving: Serving,
+    serve_args: ServeArgs,
 }
 
 /// Runs the aggregator.
@@ -76,5 +76,5 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let aggregator = SoftwareSwitch::new(&config)
         .with_context(|| format!("cannot start an aggregator at {}", arguments.listen))?;
-    switch::serve(aggregator, &arguments.serving)
+    switch::serve(aggregator, &arguments.serve_args)
 }

@@ -17,10 +17,10 @@ use onepipe_daemon_member::{Ended, MemberDaemon, Report};
 use onepipe_transport_amcast::{Directory, OpenError, Options};
 use onepipe_transport_driver::Idle;
 
-use crate::number::{self, readable};
-use crate::switch::{Serving, address};
+use crate::switch::{ServeArgs, address};
+use crate::units::{self, readable};
 
-const BEHIND: &str = "it has missed more than the others keep, and can follow no more";
+const BEHIND: &str = "it missed more messages than the other members retain and cannot catch up";
 
 const MEMBER_EXAMPLES: &str = "\
 Examples:
@@ -28,7 +28,7 @@ Examples:
   onepipe member --group 0=127.0.0.1:4500,127.0.0.1:4501,127.0.0.1:4502 \\
       --replicas 0=127.0.0.1:4600 --clients 127.0.0.1:4700 --listen 127.0.0.1:4500
 
-All who take part must be told the same of the others. The file of groups:
+All participants must use the same group file, for example:
   clients = ['10.0.0.9:4700']
   coordinators = ['10.0.0.8:4800']
   [[groups]]
@@ -39,20 +39,20 @@ const COORDINATOR_EXAMPLES: &str = "\
 Examples:
   onepipe coordinator --groups lab.toml --listen 10.0.0.8:4800
 
-Of several coordinators that share a store one is active.";
+Of several coordinators that share a store, one is active.";
 
 /// Who takes part in agreed multicast.
 #[derive(Debug, Args)]
-pub struct Map {
+pub struct GroupArgs {
     /// The file that says who takes part, and where
     #[arg(long, value_name = "FILE", env = "ONEPIPE_GROUPS", conflicts_with = "group")]
     groups: Option<PathBuf>,
     /// Instead of a file: the members of a group, an odd number; the first leads at first
-    #[arg(long, value_name = "GROUP=ADDRESS,...", value_parser = seats, required_unless_present = "groups")]
-    group: Vec<Seats>,
+    #[arg(long, value_name = "GROUP=ADDRESS,...", value_parser = group_addresses, required_unless_present = "groups")]
+    group: Vec<GroupAddresses>,
     /// Who delivers the messages of a group
-    #[arg(long, value_name = "GROUP=ADDRESS,...", value_parser = seats, requires = "group")]
-    replicas: Vec<Seats>,
+    #[arg(long, value_name = "GROUP=ADDRESS,...", value_parser = group_addresses, requires = "group")]
+    replicas: Vec<GroupAddresses>,
     /// Who sends
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',', value_parser = address, requires = "group")]
     clients: Vec<SocketAddr>,
@@ -69,32 +69,32 @@ pub struct Map {
 
 /// A group and some of its processes.
 #[derive(Clone, Debug)]
-struct Seats {
+struct GroupAddresses {
     group: u16,
     at: Vec<SocketAddr>,
 }
 
 /// Reads `0=127.0.0.1:4500,127.0.0.1:4501`.
-fn seats(text: &str) -> Result<Seats> {
+fn group_addresses(text: &str) -> Result<GroupAddresses> {
     let Some((group, at)) = text.split_once('=') else {
-        bail!("{text:?} names no group: write for example 0=127.0.0.1:4500,127.0.0.1:4501");
+        bail!("{text:?}: expected GROUP=ADDRESS,..., for example 0=127.0.0.1:4500,127.0.0.1:4501");
     };
     let group = group.trim().parse().ok().filter(|group| *group < GROUPS_MAX);
     let Some(group) = group else { bail!("{text:?}: groups are numbered from 0 to 63") };
-    Ok(Seats { group, at: at.split(',').map(address).collect::<Result<_>>()? })
+    Ok(GroupAddresses { group, at: at.split(',').map(address).collect::<Result<_>>()? })
 }
 
-impl Map {
+impl GroupArgs {
     pub fn directory(&self) -> Result<Directory> {
         if let Some(path) = &self.groups {
             return read(path);
         }
         let mut directory = Directory::new();
-        for seats in &self.group {
-            directory.set_members(seats.group, seats.at.clone());
+        for group_addresses in &self.group {
+            directory.set_members(group_addresses.group, group_addresses.at.clone());
         }
-        for seats in &self.replicas {
-            directory.set_replicas(seats.group, seats.at.clone());
+        for group_addresses in &self.replicas {
+            directory.set_replicas(group_addresses.group, group_addresses.at.clone());
         }
         directory.set_clients(self.clients.clone());
         directory.set_coordinators(self.coordinators.clone());
@@ -120,31 +120,32 @@ fn read(path: &Path) -> Result<Directory> {
 #[command(after_help = MEMBER_EXAMPLES)]
 pub struct MemberArguments {
     #[command(flatten)]
-    map: Map,
+    groups: GroupArgs,
     /// Which of the members it is: its own address
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: SocketAddr,
     /// Open messages at which clients are told that it is busy [default: as many as there can be]
     #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..))]
-    busy_from: Option<u64>,
+    busy_threshold: Option<u64>,
     /// Never sleep: one core for itself
     #[arg(long)]
     spin: bool,
     #[command(flatten)]
-    serving: Serving,
+    serve_args: ServeArgs,
 }
 
 /// Runs a member.
 pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
-    let directory = arguments.map.directory()?;
+    let directory = arguments.groups.directory()?;
     let idle = if arguments.spin { Idle::Spin } else { Idle::CIVIL };
-    let options = Options { idle, busy_from: arguments.busy_from, ..Options::default() };
-    let mut daemon = settled(MemberDaemon::new(&directory, arguments.listen, &options))?;
-    let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.serving.until_input_ends)?;
+    let options = Options { idle, busy_from: arguments.busy_threshold, ..Options::default() };
+    let mut daemon = or_usage_error(MemberDaemon::new(&directory, arguments.listen, &options))?;
+    let stop =
+        crate::interrupt::stop_flag(daemon.doorbell(), arguments.serve_args.exit_on_stdin_eof)?;
     let report = daemon.report();
-    introduce(&report, arguments.listen)?;
+    print_identity(&report, arguments.listen)?;
     let began = Instant::now();
-    let interval = arguments.serving.stats_interval.map(Duration::from_nanos);
+    let interval = arguments.serve_args.stats_interval.map(Duration::from_nanos);
     let mut next = interval.map(|interval| began + interval);
     let (mut before, mut is_behind, mut printed) = (report, false, Ok(()));
     onepipe_transport_clock::sharpen_timers();
@@ -164,21 +165,21 @@ pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
         daemon.rest(progress);
     }
     printed.context("cannot print")?;
-    summarise(&daemon.report(), began, arguments.serving.json)?;
+    print_summary(&daemon.report(), began, arguments.serve_args.json)?;
     if is_behind {
         bail!("{BEHIND}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn introduce(report: &Report, at: SocketAddr) -> Result<()> {
+fn print_identity(report: &Report, at: SocketAddr) -> Result<()> {
     writeln!(stdout(), "member {} of group {} at {at}", report.process, report.group)
         .context("cannot print")
 }
 
 /// A member that lives in a switch.
 #[derive(Debug, Args)]
-pub struct Hosting {
+pub struct HostedMember {
     /// Be a member of agreed multicast, too: the one that has this address in the file of groups
     #[arg(long, value_name = "ADDRESS", value_parser = address, requires = "groups")]
     member: Option<SocketAddr>,
@@ -187,21 +188,21 @@ pub struct Hosting {
     groups: Option<PathBuf>,
 }
 
-impl Hosting {
+impl HostedMember {
     /// The member that is to live here, if one is.
     pub fn open(&self, idle: Idle) -> Result<Option<MemberDaemon>> {
         let (Some(at), Some(groups)) = (self.member, &self.groups) else { return Ok(None) };
         let directory = read(groups)?;
         let options = Options { idle, ..Options::default() };
-        let daemon = settled(MemberDaemon::new(&directory, at, &options))?;
-        introduce(&daemon.report(), at)?;
+        let daemon = or_usage_error(MemberDaemon::new(&directory, at, &options))?;
+        print_identity(&daemon.report(), at)?;
         Ok(Some(daemon))
     }
 }
 
 /// Does `work` while `member` has a thread of its own, and tells what the member has done. A member
 /// that can follow no more says so and ends; the work goes on.
-pub fn beside<T>(
+pub fn run_alongside<T>(
     mut member: MemberDaemon,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<(T, Report)> {
@@ -223,16 +224,16 @@ pub fn beside<T>(
         let done = work();
         stop.store(true, Ordering::Release);
         doorbell.ring();
-        let report = thread.join().map_err(|_| anyhow!("the member has panicked"));
+        let report = thread.join().map_err(|_| anyhow!("the member thread panicked"));
         Ok((done?, report?))
     })
 }
 
 /// A directory that makes no sense is a fault of the arguments.
-fn settled<T>(opened: Result<T, OpenError>) -> Result<T> {
+fn or_usage_error<T>(opened: Result<T, OpenError>) -> Result<T> {
     match opened {
         Err(error @ (OpenError::Directory(_) | OpenError::Config(_))) => {
-            crate::refuse(&format!("{error:#}"))
+            crate::usage_error(&format!("{error:#}"))
         }
         opened => opened.context("cannot start"),
     }
@@ -244,7 +245,7 @@ fn print_interval(now: Report, before: &Report, began: Instant, interval: Durati
         "{:>6.0} s  epoch {}{}, {} messages proposed/s, {} decided/s, {} open, {} frames/s in, {} out",
         began.elapsed().as_secs_f64(),
         now.epoch,
-        if now.is_leader { ", leads" } else { "" },
+        if now.is_leader { ", leader" } else { "" },
         rate(now.proposed, before.proposed),
         rate(now.decided, before.decided),
         now.open,
@@ -254,7 +255,7 @@ fn print_interval(now: Report, before: &Report, began: Instant, interval: Durati
     now
 }
 
-fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
+fn print_summary(report: &Report, began: Instant, is_json: bool) -> Result<()> {
     let mut out = stdout().lock();
     if is_json {
         serde_json::to_writer(&mut out, report)?;
@@ -263,8 +264,8 @@ fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
     }
     writeln!(
         out,
-        "ran for {:.1} s: {} messages proposed, {} decided, {} open; {} clients told to wait; {} \
-         frames taken, {} sent, {} packets said again; epoch {}",
+        "ran for {:.1} s: {} messages proposed, {} decided, {} open; {} busy replies; {} \
+         frames received, {} sent, {} packets retransmitted; epoch {}",
         began.elapsed().as_secs_f64(),
         report.proposed,
         report.decided,
@@ -283,7 +284,7 @@ fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
 #[command(after_help = COORDINATOR_EXAMPLES)]
 pub struct CoordinatorArguments {
     #[command(flatten)]
-    map: Map,
+    groups: GroupArgs,
     /// Which of the coordinators it is: its own address
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: SocketAddr,
@@ -295,24 +296,24 @@ pub struct CoordinatorArguments {
     #[arg(long, value_name = "URL,...", value_delimiter = ',', conflicts_with = "store")]
     etcd: Vec<String>,
     /// A leader that has not answered for so long is replaced
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = number::time_ns)]
-    silence: u64,
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::time_ns)]
+    leader_timeout: u64,
     /// End when standard input does: for a starter that may die
     #[arg(long, hide = true)]
-    until_input_ends: bool,
+    exit_on_stdin_eof: bool,
     /// Remove the file of decisions in the end: for a starter that may die
     #[arg(long, hide = true)]
-    forget: bool,
+    remove_store: bool,
 }
 
 /// Runs a coordinator.
 pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
-    let directory = arguments.map.directory()?;
+    let directory = arguments.groups.directory()?;
     let mut config = CoordinatorConfig::new(directory, arguments.listen);
-    config.silence = Duration::from_nanos(arguments.silence);
+    config.silence = Duration::from_nanos(arguments.leader_timeout);
     config.ask = config.silence / 10;
-    let mut daemon = settled(open_coordinator(&config, arguments))?;
-    let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.until_input_ends)?;
+    let mut daemon = or_usage_error(open_coordinator(&config, arguments))?;
+    let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.exit_on_stdin_eof)?;
     let mut out = stdout();
     writeln!(out, "coordinator at {}", arguments.listen).context("cannot print")?;
     let mut printed = Ok(());
@@ -322,7 +323,7 @@ pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
         }
     });
     drop(daemon);
-    if arguments.forget {
+    if arguments.remove_store {
         // It may not have come so far as to decide anything.
         let _ = std::fs::remove_file(&arguments.store);
     }
@@ -341,7 +342,7 @@ fn open_coordinator(
         etcd.prefix = "/onepipe/amcast/".to_owned();
         match EtcdStore::new(&etcd) {
             Ok(store) => return CoordinatorDaemon::new(config, store),
-            Err(error) => crate::refuse(&format!("{error:#}")),
+            Err(error) => crate::usage_error(&format!("{error:#}")),
         }
     }
     CoordinatorDaemon::new(config, RedbStore::new(arguments.store.clone()))

@@ -13,9 +13,9 @@ use onepipe_arbiter::{ArbiterEvent, ClientConfig, Core, Fabric, Policy, Role};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report};
 use onepipe_transport_driver::Idle;
 
-use crate::number::{self, readable, readable_ns};
 use crate::status::avoided;
-use crate::switch::{Serving, address};
+use crate::switch::{ServeArgs, address};
+use crate::units::{self, readable, readable_ns};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,7 +24,7 @@ Examples:
   onepipe arbiter --udp 127.0.0.1:4410 --process 1001 --peers 1000 --secondary
   onepipe arbiter --udp 127.0.0.1:4410 --cores 0,2-3 --spin
 
-Two arbiters take over from each other: each is told of the other by --peers.";
+Two arbiters take over from each other: --peers names the other one.";
 
 /// Run an arbiter, which gives endpoints the timeslots that they send bulk data in
 #[derive(Debug, Args)]
@@ -46,17 +46,17 @@ pub struct Arguments {
     #[arg(long, requires = "rack_nodes", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     paths: u32,
     /// Length of a timeslot: what a full frame takes on an endpoint's link
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = number::timeslot_ns)]
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = units::timeslot_ns)]
     slot: u64,
     /// How long before it begins a batch is given out
-    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = number::time_ns)]
+    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = units::time_ns)]
     lead: u64,
     /// How many timeslots are given out together
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: u32,
     /// Whose packets go first
-    #[arg(long, value_enum, default_value_t = Order::Fair)]
-    policy: Order,
+    #[arg(long, value_enum, default_value_t = PolicyArg::Fair)]
+    policy: PolicyArg,
     /// The process ids of the other arbiters
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     peers: Vec<u32>,
@@ -64,7 +64,7 @@ pub struct Arguments {
     #[arg(long, requires = "peers")]
     secondary: bool,
     /// How long nothing is heard of a primary before another arbiter takes over
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = number::time_ns)]
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = units::time_ns)]
     takeover: u64,
     /// Never sleep: cores for itself
     #[arg(long)]
@@ -77,50 +77,56 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     status_listen: Option<SocketAddr>,
     #[command(flatten)]
-    serving: Serving,
+    serve_args: ServeArgs,
 }
 
 /// The cores of an arbiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cores {
     /// So many of those there are.
-    Any(usize),
+    Count(usize),
     /// These.
-    These(Vec<usize>),
+    List(Vec<usize>),
 }
 
 /// A number of cores, or a list of them.
 fn cores(text: &str) -> Result<Cores, String> {
     let number = |text: &str| match text.parse::<usize>() {
         Ok(core) if core < 1024 => Ok(core),
-        _ => Err(format!("{text:?} is no core: 2, or a list like 0,2-3")),
+        _ => Err(format!(
+            "{text:?}is not a core: write a number of cores like 2, or a list like 0,2-3"
+        )),
     };
     if let Ok(count) = text.parse::<usize>() {
         let is_some = (1..=64).contains(&count);
-        return if is_some { Ok(Cores::Any(count)) } else { Err("1 to 64".to_owned()) };
+        return if is_some {
+            Ok(Cores::Count(count))
+        } else {
+            Err("expected 1 to 64 cores".to_owned())
+        };
     }
     let mut all = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (number(first)?, number(last)?);
         if last < first || (first..=last).any(|core| all.contains(&core)) {
-            return Err(format!("{part:?} goes back, or is there already"));
+            return Err(format!("{part:?}is descending or a duplicate"));
         }
         all.extend(first..=last);
     }
-    Ok(Cores::These(all))
+    Ok(Cores::List(all))
 }
 
 /// Whose packets go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Order {
+pub enum PolicyArg {
     /// Who was served least recently
     Fair,
     /// Who has the least left
     Shortest,
 }
 
-impl Order {
+impl PolicyArg {
     pub const fn policy(self) -> Policy {
         match self {
             Self::Fair => Policy::MaxMinFair,
@@ -132,24 +138,30 @@ impl Order {
 /// Ends with a complaint about numbers that make no sense together.
 fn check(arguments: &Arguments) {
     let Arguments { process, nodes, lead, ref peers, .. } = *arguments;
-    let endpoints = || format!("those are 0 to {} with --nodes {nodes}", nodes - 1);
+    let endpoints = || format!("endpoints are 0 to {} with --nodes {nodes}", nodes - 1);
     if process < nodes {
-        crate::refuse(&format!("--process {process} is the id of an endpoint: {}", endpoints()));
+        crate::usage_error(&format!(
+            "--process {process} is the id of an endpoint: {}",
+            endpoints()
+        ));
     }
     for (at, peer) in peers.iter().enumerate() {
         if *peer == process {
-            crate::refuse(&format!("--peers names {peer}, which is this arbiter itself"));
+            crate::usage_error(&format!("--peers names {peer}, which is this arbiter itself"));
         }
         if *peer < nodes {
-            crate::refuse(&format!("--peers {peer} is the id of an endpoint: {}", endpoints()));
+            crate::usage_error(&format!(
+                "--peers {peer} is the id of an endpoint: {}",
+                endpoints()
+            ));
         }
         if peers[..at].contains(peer) {
-            crate::refuse(&format!("--peers names {peer} twice"));
+            crate::usage_error(&format!("--peers names {peer} twice"));
         }
     }
     if lead > ClientConfig::LEAD_NS_MAX {
-        crate::refuse(&format!(
-            "--lead {} is too far ahead: endpoints refuse timeslots that begin in more than {}",
+        crate::usage_error(&format!(
+            "--lead {} is too long: endpoints reject timeslots that begin more than {} ahead",
             readable_ns(lead),
             readable_ns(ClientConfig::LEAD_NS_MAX)
         ));
@@ -160,7 +172,8 @@ fn check(arguments: &Arguments) {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     check(arguments);
     let mut daemon = ArbiterDaemon::new(&config(arguments)?).context("cannot start an arbiter")?;
-    let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.serving.until_input_ends)?;
+    let stop =
+        crate::interrupt::stop_flag(daemon.doorbell(), arguments.serve_args.exit_on_stdin_eof)?;
     writeln!(stdout(), "arbiter {} behind {}", arguments.process, arguments.udp)
         .context("cannot print")?;
     if let Some(addr) = daemon.status_addr() {
@@ -168,7 +181,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 
     let began = Instant::now();
-    let interval = arguments.serving.stats_interval.map(Duration::from_nanos);
+    let interval = arguments.serve_args.stats_interval.map(Duration::from_nanos);
     let mut next = interval.map(|interval| began + interval);
     let mut before = daemon.report();
     let mut printed = Ok(());
@@ -193,10 +206,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     printed.context("cannot print")?;
     let report = daemon.report();
-    summarise(&report, began, arguments.serving.json)?;
+    print_summary(&report, began, arguments.serve_args.json)?;
     match replaced {
         None => Ok(ExitCode::SUCCESS),
-        Some(by) => Err(outlived(&report, by)),
+        Some(by) => Err(replaced_error(&report, by)),
     }
 }
 
@@ -222,11 +235,11 @@ fn config(arguments: &Arguments) -> Result<Config> {
     }
     config.cores = match &arguments.cores {
         None => Vec::new(),
-        Some(Cores::These(these)) => these.clone(),
-        Some(Cores::Any(count)) => {
-            let there = onepipe_transport_clock::cores().context("which cores there are")?;
+        Some(Cores::List(list)) => list.clone(),
+        Some(Cores::Count(count)) => {
+            let available = onepipe_transport_clock::cores().context("cannot list the cores")?;
             // Where there are fewer, several threads share one.
-            there.into_iter().cycle().take(*count).collect()
+            available.into_iter().cycle().take(*count).collect()
         }
     };
     config.status_listen = arguments.status_listen;
@@ -234,13 +247,13 @@ fn config(arguments: &Arguments) -> Result<Config> {
 }
 
 /// Why an arbiter ends by itself.
-fn outlived(report: &Report, by: Incarnation) -> anyhow::Error {
+fn replaced_error(report: &Report, by: Incarnation) -> anyhow::Error {
     let Report { process, incarnation, attachment, .. } = report;
     let later_s = f64::from(by.0.wrapping_sub(*incarnation)) / 8.0;
     anyhow!(
-        "another arbiter has begun as process {process}, {later_s:.0} s after this one, and endpoints \
-         ask that one (its incarnation {}, this one's {incarnation}, behind {attachment}): give each an \
-         id of its own with --process, and name the others to it with --peers",
+        "another arbiter started as process {process} {later_s:.0} s after this one, and endpoints \
+         use it (its incarnation {}, this one's {incarnation}, behind {attachment}): give each arbiter \
+         its own --process, and name the others with --peers",
         by.0
     )
 }
@@ -252,7 +265,7 @@ fn print(event: ArbiterEvent) -> std::io::Result<()> {
         ArbiterEvent::Primary(from) => writeln!(out, "primary from timeslot {}", from.0)?,
         ArbiterEvent::Secondary => writeln!(out, "secondary")?,
         ArbiterEvent::Avoids(fault) => writeln!(out, "avoids {fault}")?,
-        ArbiterEvent::Tries(fault) => writeln!(out, "tries {fault} again")?,
+        ArbiterEvent::Tries(fault) => writeln!(out, "retries {fault}")?,
         ArbiterEvent::Replaced { .. } => writeln!(out, "replaced")?,
         other => writeln!(out, "{other:?}")?,
     }
@@ -263,7 +276,7 @@ fn print(event: ArbiterEvent) -> std::io::Result<()> {
 fn print_interval(now: &Report, before: &Report, began: Instant, interval: Duration) -> Report {
     let rate = |now: u64, before: u64| readable((now - before) as f64 / interval.as_secs_f64());
     eprintln!(
-        "{:>6.0} s  {}, {} timeslots asked for/s, {} granted/s, {} wait, {} packets/s in, {} out",
+        "{:>6.0} s  {}, {} timeslots requested/s, {} granted/s, {} waiting, {} packets/s in, {} out",
         began.elapsed().as_secs_f64(),
         if now.is_primary { "primary" } else { "secondary" },
         rate(now.slots_demanded, before.slots_demanded),
@@ -278,7 +291,7 @@ fn print_interval(now: &Report, before: &Report, began: Instant, interval: Durat
     now.clone()
 }
 
-fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
+fn print_summary(report: &Report, began: Instant, is_json: bool) -> Result<()> {
     let mut out = stdout().lock();
     if is_json {
         serde_json::to_writer(&mut out, report)?;
@@ -287,8 +300,8 @@ fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
     }
     writeln!(
         out,
-        "ran for {:.1} s: {} timeslots asked for, {} granted, {} skipped, {} wait; {} packets \
-         taken, {} sent, {} bad; {} times the primary",
+        "ran for {:.1} s: {} timeslots requested, {} granted, {} skipped, {} waiting; {} packets \
+         received, {} sent, {} invalid; {} takeovers",
         began.elapsed().as_secs_f64(),
         report.slots_demanded,
         report.slots_granted,
@@ -304,8 +317,8 @@ fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
         let avoids = avoided(report);
         writeln!(
             out,
-            "{packets_lost} packets were reported as lost; {faults_found} times it found where, \
-             {faults_tried} times it tried again; avoids {avoids}"
+            "{packets_lost} packets reported lost; {faults_found} faults located, \
+             {faults_tried} retried; avoids {avoids}"
         )?;
     }
     if report.packets_unknown > 0 {
@@ -313,7 +326,7 @@ fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
         let many = report.packets_unknown;
         writeln!(
             out,
-            "{many} packets came of processes that are none of its {endpoints} endpoints"
+            "{many} packets from processes that are not among its {endpoints} endpoints"
         )?;
     }
     if report.packets_unlike > 0 {
@@ -321,7 +334,7 @@ fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
         let endpoints = report.endpoints;
         writeln!(
             out,
-            "{many} packets came of endpoints that are set up for other than timeslots of {slot_ns} ns \
+            "{many} packets from endpoints with other settings than timeslots of {slot_ns} ns \
              and {endpoints} endpoints"
         )?;
     }

@@ -13,7 +13,7 @@ use onepipe_bench_micro::{
     sim, switch,
 };
 
-use crate::arbiter::Order;
+use crate::arbiter::PolicyArg;
 use crate::progress::Progress;
 
 const EXAMPLES: &str = "\
@@ -24,18 +24,18 @@ Examples:
   onepipe bench pair --reliable
   onepipe bench order --processes 3 --transport shm --json | tail -n 1
   onepipe bench order --rival token --transport udp
-  onepipe bench order --processes 4 --bytes 64,10KiB --reliable
-  onepipe bench recovery --kills 50 --calm 10
+  onepipe bench order --processes 4 --size 64,10KiB --reliable
+  onepipe bench recovery --kills 50 --soak 10
   onepipe bench recovery-sim --hosts 8192
   onepipe bench arbiter alloc
   onepipe bench arbiter alloc --cores 2 --nodes 256 --load 0.5,0.8
   onepipe bench arbiter path --json | tail -n 1
   onepipe bench arbiter comm --nodes 64
   onepipe bench arbiter pace --cores 2 --slot-ns 312 --load 0.8 --lead 500us
-  onepipe bench bulk --processes 4 --bytes 1,64KiB,16MiB
+  onepipe bench bulk --processes 4 --size 1,64KiB,16MiB
   onepipe bench bulk --transport udp
   onepipe bench bulk --between-nodes                   as root: 8 of them, links of 500 Mbit/s
-  onepipe bench amcast --groups 2 --bytes 150 --json | tail -n 1
+  onepipe bench amcast --groups 2 --size 150 --json | tail -n 1
 
 A ratio above 1 is better than the yardstick, whatever is measured.";
 
@@ -48,7 +48,7 @@ pub struct Arguments {
     name: Option<Name>,
     /// Which part of it (arbiter)
     #[arg(value_enum)]
-    part: Option<Part>,
+    part: Option<ArbiterPart>,
     /// Say what can be measured
     #[arg(long)]
     list: bool,
@@ -56,7 +56,7 @@ pub struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=1000))]
     runs: Option<u64>,
     /// How long each run takes (pair, order, arbiter comm, pace)
-    #[arg(long, value_parser = crate::number::seconds)]
+    #[arg(long, value_parser = crate::units::seconds)]
     seconds: Option<f64>,
     /// The reliable service, with best effort as the yardstick (pair, order)
     #[arg(long)]
@@ -69,7 +69,7 @@ pub struct Arguments {
     kills: u32,
     /// For how many minutes nobody is killed then, and nobody may be taken for dead (recovery)
     #[arg(long, value_name = "MINUTES", default_value_t = 0.0)]
-    calm: f64,
+    soak: f64,
     /// Keep all cores busy with something else while processes are killed (recovery)
     #[arg(long)]
     busy: bool,
@@ -92,7 +92,7 @@ pub struct Arguments {
     nodes: Vec<u32>,
     /// What part of what they could send they ask for (arbiter) [default: 0.1,0.5,0.9,0.99; pace:
     /// 0.8]
-    #[arg(long, value_delimiter = ',', value_parser = crate::number::load)]
+    #[arg(long, value_delimiter = ',', value_parser = crate::units::load)]
     load: Vec<f64>,
     /// How many timeslots are given out together (arbiter alloc, pace)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -101,15 +101,15 @@ pub struct Arguments {
     #[arg(long, default_value_t = 312, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     slot_ns: u64,
     /// How long before it begins a batch is asked for (arbiter pace)
-    #[arg(long, value_name = "TIME", default_value = "65us", value_parser = crate::number::time_ns)]
+    #[arg(long, value_name = "TIME", default_value = "65us", value_parser = crate::units::time_ns)]
     lead: u64,
     /// Whose packets go first (arbiter alloc, pace)
-    #[arg(long, value_enum, default_value_t = Order::Fair)]
-    policy: Order,
+    #[arg(long, value_enum, default_value_t = PolicyArg::Fair)]
+    policy: PolicyArg,
     /// How large objects are (bulk) [default: 1,64KiB,16MiB,256MiB], or messages (order) [default:
     /// 64,1KiB] (amcast) [default: 150,512,1024,1500]
-    #[arg(long, value_delimiter = ',', value_parser = crate::number::bytes)]
-    bytes: Vec<usize>,
+    #[arg(long, value_delimiter = ',', value_parser = crate::units::bytes)]
+    size: Vec<usize>,
     /// Between emulated nodes, which takes root, instead of over loopback (bulk)
     #[arg(long)]
     between_nodes: bool,
@@ -121,7 +121,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Memory::Sheet)]
     memory: Memory,
     /// Bytes of a block (bulk) [default: 1MiB; between nodes 32KiB]
-    #[arg(long, value_parser = crate::number::bytes)]
+    #[arg(long, value_parser = crate::units::bytes)]
     block: Option<usize>,
     /// Two of the nodes have half of the rate between them (bulk)
     #[arg(long, requires = "between_nodes")]
@@ -150,7 +150,7 @@ enum Name {
     /// Two processes, submission to ordered delivery, against a bare ring or bare datagrams
     Pair,
     /// Everybody scatters to everybody, one order for all
-    Order,
+    PolicyArg,
     /// One of three processes is killed: how long the others deliver nothing reliable
     Recovery,
     /// The same simulated, by what fails: the paper's figure 10, and up to 32 K hosts
@@ -170,7 +170,7 @@ enum Name {
 
 /// Parts of the arbiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum ArbiterPart {
     /// Who sends to whom in each timeslot
     Alloc,
     /// Which way each packet takes
@@ -240,16 +240,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
-    if arguments.rival.is_some() && name != Name::Order {
-        crate::refuse("--rival goes with bench order");
+    if arguments.rival.is_some() && name != Name::PolicyArg {
+        crate::usage_error("--rival is for bench order only");
     }
     if arguments.part.is_some() != (name == Name::Arbiter) {
-        crate::refuse(
-            "alloc, path, comm and pace are parts of bench arbiter, which takes one of them",
-        );
+        crate::usage_error("bench arbiter takes one part: alloc, path, comm or pace");
     }
     if arguments.transport == Some(Transport::Tcp) && name != Name::Bulk {
-        crate::refuse("--transport tcp goes with bench bulk");
+        crate::usage_error("--transport tcp is for bench bulk only");
     }
     if name == Name::Recovery {
         drop(out);
@@ -273,7 +271,7 @@ fn recovery_options(arguments: &Arguments) -> crate::demo::recovery::Options {
             _ => crate::demo::Transport::Shm,
         },
         kills: arguments.kills,
-        calm_minutes: arguments.calm,
+        soak_minutes: arguments.soak,
         is_busy: arguments.busy,
         is_json: arguments.json,
     }
@@ -304,22 +302,24 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                 (false, false) => pair_shm(&options, show),
             }
         }
-        Name::Order => {
+        Name::PolicyArg => {
             let defaults = OrderOptions::default();
             let processes = arguments.processes.unwrap_or(defaults.processes);
             if !(2..=16).contains(&processes) {
-                crate::refuse("bench order takes 2 to 16 processes");
+                crate::usage_error("bench order takes 2 to 16 processes");
             }
             let rival = arguments.rival.map(Rival::rule);
             if rival == Some(Rule::SwitchSequencer) && !is_udp {
-                crate::refuse("a switch sequencer needs a switch: --transport udp");
+                crate::usage_error("a switch sequencer needs a switch: --transport udp");
             }
             if arguments.reliable && rival.is_some() {
-                crate::refuse("a rival is compared with best effort: --rival without --reliable");
+                crate::usage_error(
+                    "--rival excludes --reliable: rivals are compared with best effort",
+                );
             }
-            let bytes = match arguments.bytes.is_empty() {
+            let bytes = match arguments.size.is_empty() {
                 true => defaults.bytes,
-                false => arguments.bytes.clone(),
+                false => arguments.size.clone(),
             };
             let options = OrderOptions {
                 bytes,
@@ -332,7 +332,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             };
             order(&options, show)
         }
-        Name::Recovery => anyhow::bail!("it has a report of its own"),
+        Name::Recovery => anyhow::bail!("bench recovery prints its own report"),
         Name::RecoverySim => {
             let defaults = RecoverySimOptions::default();
             let options =
@@ -346,13 +346,13 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
         Name::Bulk => {
             let options = bulk_options(arguments);
             crate::interrupt::on_interrupt(|| {
-                onepipe_bench_micro::abandon_bulk();
+                onepipe_bench_micro::cleanup_bulk();
                 std::process::exit(crate::interrupt::EXIT_STATUS.into());
             })?;
             bulk(&options, show)
         }
         Name::Arbiter => {
-            if arguments.part == Some(Part::Comm) {
+            if arguments.part == Some(ArbiterPart::Comm) {
                 let defaults = CommOptions::default();
                 let seconds = arguments.seconds.unwrap_or(defaults.seconds);
                 let nodes = match arguments.nodes.is_empty() {
@@ -363,10 +363,10 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                 let options = CommOptions { runs: runs(defaults.runs), seconds, nodes, workers };
                 return arbiter_comm(&options, show);
             }
-            if arguments.part == Some(Part::Pace) {
+            if arguments.part == Some(ArbiterPart::Pace) {
                 return arbiter_pace(&pace_options(arguments), show);
             }
-            let is_path = arguments.part == Some(Part::Path);
+            let is_path = arguments.part == Some(ArbiterPart::Path);
             let options = arbiter_options(arguments, is_path);
             if is_path { arbiter_path(&options, show) } else { arbiter_alloc(&options, show) }
         }
@@ -385,25 +385,25 @@ fn bulk_options(arguments: &Arguments) -> BulkOptions {
     };
     if let Some(processes) = arguments.processes {
         if !(2..=16).contains(&processes) {
-            crate::refuse("bench bulk takes 2 to 16 processes");
+            crate::usage_error("bench bulk takes 2 to 16 processes");
         }
         options.processes = vec![processes];
     }
-    if !arguments.bytes.is_empty() {
-        options.bytes.clone_from(&arguments.bytes);
+    if !arguments.size.is_empty() {
+        options.bytes.clone_from(&arguments.size);
     }
     if let Some(transport) = arguments.transport {
         let name = transport.to_possible_value();
         let carrier = name.and_then(|name| onepipe::Carrier::by_name(name.get_name()));
         options.carrier = carrier.unwrap_or_else(|| {
             let names: Vec<&str> = onepipe::Carrier::ALL.iter().map(|it| it.name()).collect();
-            crate::refuse(&format!("bench bulk goes over {}", names.join(", ")))
+            crate::usage_error(&format!("bench bulk supports --transport {}", names.join(", ")))
         });
     }
     if let Some(block) = arguments.block {
         match u32::try_from(block) {
             Ok(bytes @ 1..) => options.block_len = bytes,
-            _ => crate::refuse("a block has 1 byte to 4 GiB"),
+            _ => crate::usage_error("--block must be 1 byte to 4 GiB"),
         }
     }
     options.node_mbit = arguments.link_mbit;
@@ -425,8 +425,8 @@ fn amcast_options(arguments: &Arguments) -> AmcastOptions {
     if !arguments.groups.is_empty() {
         options.groups.clone_from(&arguments.groups);
     }
-    if !arguments.bytes.is_empty() {
-        options.bytes.clone_from(&arguments.bytes);
+    if !arguments.size.is_empty() {
+        options.bytes.clone_from(&arguments.size);
     }
     options
 }

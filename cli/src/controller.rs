@@ -11,7 +11,7 @@ use onepipe_base::{Address, Instance};
 use onepipe_controller::Event;
 use onepipe_daemon_controller::{ControllerDaemon, RedbStore};
 
-use settings::{Given, Settings, StoreChoice};
+use settings::{ControllerOptions, Settings, StoreChoice};
 pub use settings::{STATUS_LISTEN, address};
 
 const EXAMPLES: &str = "\
@@ -22,7 +22,7 @@ Examples:
       --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379
   onepipe controller --config lab.toml                 the same keys, in a table [controller]
 
-All nodes of the fabric must be told the same `--controllers`. Then ask it:
+All nodes of the fabric must use the same `--controllers`. Then query it:
   onepipe status";
 
 /// Run a controller, which finds out who has failed and lets the others go on
@@ -33,27 +33,27 @@ All nodes of the fabric must be told the same `--controllers`. Then ask it:
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
-    given: Given,
+    options: ControllerOptions,
     /// End when standard input does: for a starter that may die
     #[arg(long, hide = true)]
-    until_input_ends: bool,
+    exit_on_stdin_eof: bool,
     /// Remove the file of decisions in the end: for a starter that may die
     #[arg(long, hide = true)]
-    forget: bool,
+    remove_store: bool,
 }
 
 /// Runs a controller.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let settings = match Settings::settle(&arguments.given) {
+    let settings = match Settings::resolve(&arguments.options) {
         Ok(settings) => settings,
-        Err(error) => crate::refuse(&format!("{error:#}")),
+        Err(error) => crate::usage_error(&format!("{error:#}")),
     };
     let daemon = start(&settings)?;
-    let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.until_input_ends)?;
+    let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.exit_on_stdin_eof)?;
     let (process, store) = (settings.config.machine.process.0, &settings.store);
-    let place = &settings.config.attachment;
+    let attachment = &settings.config.attachment;
     let mut out = stdout();
-    writeln!(out, "controller {process} in {place}, store {store}").context("cannot print")?;
+    writeln!(out, "controller {process} in {attachment}, store {store}").context("cannot print")?;
     if let Some(addr) = daemon.status_addr() {
         writeln!(out, "status at http://{addr}/status").context("cannot print")?;
     }
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             printed = print(event);
         }
     });
-    if let (StoreChoice::File(path), true) = (&settings.store, arguments.forget) {
+    if let (StoreChoice::File(path), true) = (&settings.store, arguments.remove_store) {
         // It may not have come so far as to decide anything.
         let _ = std::fs::remove_file(path);
     }
@@ -92,8 +92,8 @@ fn print(event: &Event) -> std::io::Result<()> {
     let ms = |ns: u64| ns as f64 / 1e6;
     match event {
         Event::Active(epoch) => writeln!(out, "active in epoch {}", epoch.0)?,
-        Event::Deposed(epoch) => writeln!(out, "epoch {} is over", epoch.0)?,
-        Event::Isolated => writeln!(out, "hears nobody: resigns")?,
+        Event::Deposed(epoch) => writeln!(out, "deposed: epoch {} ended", epoch.0)?,
+        Event::Isolated => writeln!(out, "isolated: resigning")?,
         Event::Joined(instance) => writeln!(out, "{} joined", name(*instance))?,
         Event::Failed { failed, suspected, decided } => writeln!(
             out,
@@ -101,7 +101,7 @@ fn print(event: &Event) -> std::io::Result<()> {
             name(failed.instance),
             failed.at.as_ns(),
             ms(decided.since_ns(*suspected)),
-            if failed.is_exact { "" } else { ", not exactly" },
+            if failed.is_exact { "" } else { ", approximately" },
         )?,
         Event::Noticed { instances, decided, begun, completed } => writeln!(
             out,
@@ -112,8 +112,8 @@ fn print(event: &Event) -> std::io::Result<()> {
         Event::Resumed { links, begun, completed } => {
             writeln!(out, "{links} links resumed in {:.3} ms", ms(completed.since_ns(*begun)),)?
         }
-        Event::Silent(instance) => writeln!(out, "{} gives no sign of life", name(*instance))?,
-        Event::StoreFailed => writeln!(out, "the store takes no records: recovery waits")?,
+        Event::Silent(instance) => writeln!(out, "{}is unresponsive", name(*instance))?,
+        Event::StoreFailed => writeln!(out, "the store is unavailable: recovery is paused")?,
         other => writeln!(out, "{other:?}")?,
     }
     out.flush()

@@ -12,12 +12,12 @@ use onepipe_bench_figures::{Experiment, Figure, Line, Record, Task, all, lines, 
 use serde::Serialize;
 
 use crate::progress::Progress;
-use crate::{interrupt, refuse};
+use crate::{interrupt, usage_error};
 
 const EXAMPLES: &str = "\
 Examples:
   onepipe figures all --quick           every figure, fewer points: minutes
-  onepipe figures 8a 8b --out my-run    two of them; run again, it goes on where it was
+  onepipe figures 8a 8b --out my-run    two of them; repeated, it resumes
 
 Writes ID.csv and ID.svg of each figure, report.html (open it in a browser), evaluation.md (the table
 of claims) and runs.jsonl (every run, so that nothing is run twice by the same program).";
@@ -64,9 +64,9 @@ struct Json<'a> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let chosen = choose(&arguments.ids);
     let is_cancelled = Arc::new(AtomicBool::new(false));
-    let tell = Arc::clone(&is_cancelled);
-    interrupt::on_interrupt(move || tell.store(true, Ordering::Relaxed))?;
-    let begun = Instant::now();
+    let cancel = Arc::clone(&is_cancelled);
+    interrupt::on_interrupt(move || cancel.store(true, Ordering::Relaxed))?;
+    let began = Instant::now();
     let mut record = Record::open(&arguments.out, arguments.any_build)?;
     let tasks: Vec<Task> = chosen
         .iter()
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })?;
     drop(bar);
     if is_cancelled.load(Ordering::Relaxed) {
-        eprintln!("onepipe: interrupted; the same command goes on from here");
+        eprintln!("onepipe: interrupted; the same command resumes from here");
         return Ok(ExitCode::from(interrupt::EXIT_STATUS));
     }
     let figures: Vec<Figure> = chosen
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         })
         .collect();
     write(&arguments.out, &figures, arguments.quick)?;
-    report(arguments, &figures, begun.elapsed().as_secs_f64())
+    report(arguments, &figures, began.elapsed().as_secs_f64())
 }
 
 /// The figures that were asked for; ends the command when there is no such figure.
@@ -101,7 +101,10 @@ fn choose(ids: &[String]) -> Vec<Experiment> {
     let mut known = all();
     let names: Vec<&str> = known.iter().map(|figure| figure.id).collect();
     if let Some(unknown) = ids.iter().find(|id| *id != "all" && !names.contains(&id.as_str())) {
-        refuse(&format!("there is no figure {unknown:?}; there are: {}, all", names.join(", ")));
+        usage_error(&format!(
+            "there is no figure {unknown:?}; there are: {}, all",
+            names.join(", ")
+        ));
     }
     known.retain(|figure| ids.iter().any(|id| id == "all" || id == figure.id));
     known

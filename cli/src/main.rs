@@ -17,12 +17,12 @@ mod demo;
 mod figures;
 mod interrupt;
 mod node;
-mod number;
 mod progress;
 mod sim;
 mod status;
 mod switch;
 mod transfer;
+mod units;
 
 use std::process::ExitCode;
 
@@ -39,11 +39,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const EXAMPLES: &str = "\
 Start with:
   onepipe demo              processes of this machine exchange ordered messages; one is killed
-  onepipe node --help       talk from two terminals
+  onepipe node --help       exchange messages between two terminals
   onepipe sim               the same in virtual time, on a network with 32 hosts
 
-Exit status: 0 when every invariant held, 1 when one broke or something failed, 2 when the arguments
-make no sense, 130 after Ctrl-C.";
+Exit status: 0 when every invariant held, 1 when one was violated or the command failed, 2 for
+invalid arguments, 130 after Ctrl-C.";
 
 /// Messages to many processes, in one order for all
 #[derive(Debug, Parser)]
@@ -105,11 +105,11 @@ fn main() -> ExitCode {
         Command::AmcastWorker(arguments) => demo::run_amcast_worker(&arguments),
         Command::BenchWorker { arguments } => bench::run_worker(&arguments),
     };
-    result.unwrap_or_else(complain)
+    result.unwrap_or_else(report_error)
 }
 
 /// Says what went wrong, and where.
-fn complain(error: anyhow::Error) -> ExitCode {
+fn report_error(error: anyhow::Error) -> ExitCode {
     let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
     // Whoever reads has had enough, as in `onepipe ... | head`.
     if !error.chain().any(|cause| cause.downcast_ref().is_some_and(is_pipe)) {
@@ -119,6 +119,6 @@ fn complain(error: anyhow::Error) -> ExitCode {
 }
 
 /// Ends with the usage of the command and exit status 2: arguments that make no sense together.
-fn refuse(what: &str) -> ! {
+fn usage_error(what: &str) -> ! {
     Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, what).exit()
 }

@@ -12,8 +12,8 @@ use onepipe::{Event, Link, Message, Outcome, Pipe, ProcessId, SendError, Timesta
 use onepipe_daemon_switch::Controllers;
 
 const EXAMPLES: &str = "\
-Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages bear one timestamp. `all`
-stands for everybody who is there, oneself included (shared memory only). What is delivered is
+Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages share one timestamp. `all`
+stands for all processes that are up, this one included (shared memory only). Deliveries are
 printed as `TIMESTAMP FROM TEXT`, in the same order at every process.
 
 Examples:
@@ -59,7 +59,7 @@ pub struct Arguments {
 }
 
 /// Whether the node takes part.
-enum Standing {
+enum Membership {
     Member,
     /// It was declared failed, and is told this long what it had received and may still deliver.
     Excluded(Timestamp, Instant),
@@ -67,7 +67,7 @@ enum Standing {
     Recovered(Timestamp),
 }
 
-impl Standing {
+impl Membership {
     fn is_over(&self) -> bool {
         match self {
             Self::Member => false,
@@ -78,16 +78,16 @@ impl Standing {
 }
 
 /// What the node waits for.
-enum Told {
+enum Input {
     Line(String),
     InputEnded,
     Interrupted,
 }
 
 /// How long a line waits for room to be sent.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often messages are looked for while no line comes: what a person does not notice.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long a process that was declared failed is told the fate of what it had received, at most.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -95,30 +95,30 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut pipe = join(arguments)?;
     let process = pipe.process().0;
-    let (teller, told) = channel();
-    let interrupts = teller.clone();
+    let (sender, inputs) = channel();
+    let interrupts = sender.clone();
     crate::interrupt::on_interrupt(move || {
         // When nobody listens any more the node is ending anyway.
-        let _ = interrupts.send(Told::Interrupted);
+        let _ = interrupts.send(Input::Interrupted);
     })?;
-    std::thread::spawn(move || read(&teller));
+    std::thread::spawn(move || read_stdin(&sender));
     match (&arguments.udp, &arguments.overlay) {
         (Some(switch), _) => eprintln!("process {process}, through the switch at {switch}"),
         (_, Some(aggregator)) => eprintln!("process {process}, aggregator at {aggregator}"),
         _ => eprintln!("process {process} of fabric {:?}", arguments.fabric),
     }
-    let mut standing = Standing::Member;
-    converse(&mut pipe, &told, arguments, &mut standing)?;
+    let mut membership = Membership::Member;
+    run_loop(&mut pipe, &inputs, arguments, &mut membership)?;
     let left = pipe.leave();
-    print(&mut pipe, &mut standing)?;
-    if let Standing::Excluded(at, _) | Standing::Recovered(at) = standing {
+    print(&mut pipe, &mut membership)?;
+    if let Membership::Excluded(at, _) | Membership::Recovered(at) = membership {
         bail!(
-            "this process was declared failed at {} ns: it was silent for too long, or another one \
-             has joined as process {process}. Start it anew to join again",
+            "this process was declared failed at {} ns: it was unresponsive for too long, or another one \
+             has joined as process {process}. Restart it to rejoin",
             at.as_ns()
         );
     }
-    left.context("left without knowing what became of every message")?;
+    left.context("left before the outcome of every message was known")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -145,37 +145,37 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
 }
 
 /// Reads lines in a thread of its own, because that blocks.
-fn read(told: &Sender<Told>) {
+fn read_stdin(inputs: &Sender<Input>) {
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
-        if told.send(Told::Line(line)).is_err() {
+        if inputs.send(Input::Line(line)).is_err() {
             return;
         }
     }
     // When nobody listens any more the node is ending anyway.
-    let _ = told.send(Told::InputEnded);
+    let _ = inputs.send(Input::InputEnded);
 }
 
-fn converse(
+fn run_loop(
     pipe: &mut Pipe,
-    told: &Receiver<Told>,
+    inputs: &Receiver<Input>,
     arguments: &Arguments,
-    standing: &mut Standing,
+    membership: &mut Membership,
 ) -> Result<()> {
-    while !standing.is_over() {
-        match told.recv_timeout(LOOK_INTERVAL) {
+    while !membership.is_over() {
+        match inputs.recv_timeout(POLL_INTERVAL) {
             // One bad line is no reason to go.
-            Ok(Told::Line(line)) => {
+            Ok(Input::Line(line)) => {
                 if let Err(error) = scatter(pipe, &line, arguments.reliable) {
                     eprintln!("onepipe: {error:#}");
                 }
             }
-            Ok(Told::InputEnded) if arguments.stay => {}
-            Ok(Told::InputEnded | Told::Interrupted) => return Ok(()),
+            Ok(Input::InputEnded) if arguments.stay => {}
+            Ok(Input::InputEnded | Input::Interrupted) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        print(pipe, standing)?;
+        print(pipe, membership)?;
     }
     Ok(())
 }
@@ -190,12 +190,12 @@ fn scatter(pipe: &mut Pipe, line: &str, is_reliable: bool) -> Result<()> {
     let payload = text.as_bytes();
     let messages: Vec<_> = destinations.iter().map(|to| Message { to: *to, payload }).collect();
     let sent = match is_reliable {
-        true => pipe.scatter_reliably_wait(&messages, ROOM_TIMEOUT),
-        false => pipe.scatter_wait(&messages, ROOM_TIMEOUT),
+        true => pipe.scatter_reliably_wait(&messages, SEND_TIMEOUT),
+        false => pipe.scatter_wait(&messages, SEND_TIMEOUT),
     };
     match sent {
         Err(error @ SendError::BufferFull { .. }) => {
-            Err(error).context("nobody has taken what was sent before")
+            Err(error).context("the send buffer is full: earlier messages are not acknowledged")
         }
         sent => sent.map(|_| ()).with_context(|| format!("cannot send {line:?}")),
     }
@@ -205,20 +205,18 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
     if to == "all" {
         let mut all = pipe.peers();
         if all.is_empty() && pipe.config().links != onepipe::Links::Mesh {
-            bail!(
-                "past this machine nobody knows who is there: name the processes, like `0,2 text`"
-            );
+            bail!("`all` works in shared memory only: name the processes, like `0,2 text`");
         }
         all.push(pipe.process());
         return Ok(all);
     }
     let read = |word: &str| word.parse().map(ProcessId);
     let destinations = to.split(',').map(read).collect::<Result<_, _>>();
-    destinations.with_context(|| format!("{to:?} is no list of processes: write `0,2 text`"))
+    destinations.with_context(|| format!("{to:?}is not a list of processes: write `0,2 text`"))
 }
 
 /// Prints everything that has arrived.
-fn print(pipe: &mut Pipe, standing: &mut Standing) -> Result<()> {
+fn print(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     let mut out = stdout().lock();
     let mut result = Ok(());
     pipe.poll(|event| match event {
@@ -228,25 +226,25 @@ fn print(pipe: &mut Pipe, standing: &mut Standing) -> Result<()> {
             result = writeln!(out, "{timestamp} {from} {text}");
         }
         Event::SendFailed(failed) => {
-            let fate = match failed.outcome {
-                Outcome::Lost => "will not arrive",
-                _ => "may or may not have arrived: no answer",
+            let outcome = match failed.outcome {
+                Outcome::Lost => "lost",
+                _ => "outcome unknown: the receiver does not answer",
             };
-            eprintln!("onepipe: message to process {}: {fate}", failed.to.0);
+            eprintln!("onepipe: message to process {}: {outcome}", failed.to.0);
         }
         Event::LinkLost(Link::Process(process)) => {
-            eprintln!("onepipe: process {} has died", process.0);
+            eprintln!("onepipe: process {} has exited", process.0);
         }
-        Event::LinkLost(Link::Switch) => eprintln!("onepipe: the switch is silent"),
+        Event::LinkLost(Link::Switch) => eprintln!("onepipe: the link to the switch timed out"),
         Event::ProcessFailed(failed) => {
             eprintln!("onepipe: process {} has failed", failed.process.0);
         }
         Event::Excluded(at) => {
-            *standing = Standing::Excluded(at, Instant::now() + RECOVERY_TIMEOUT);
+            *membership = Membership::Excluded(at, Instant::now() + RECOVERY_TIMEOUT);
         }
         Event::Recovered(_) => {
-            if let Standing::Excluded(at, _) = *standing {
-                *standing = Standing::Recovered(at);
+            if let Membership::Excluded(at, _) = *membership {
+                *membership = Membership::Recovered(at);
             }
         }
         _ => {}

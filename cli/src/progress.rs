@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Who waits for less than this wants no progress bar.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SHOW_AFTER: Duration = Duration::from_secs(2);
 /// Parts of the whole that a bar can show.
 const STEPS: u64 = 1000;
 
@@ -23,7 +23,7 @@ impl Progress {
 
     /// The part that is done, 0 to 1, and what is being done.
     pub fn show(&mut self, part: f64, what: &str) {
-        if self.began.elapsed() < PATIENCE {
+        if self.began.elapsed() < SHOW_AFTER {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
@@ -40,7 +40,7 @@ impl Progress {
 
     /// What has been done, where nobody knows how much there is.
     pub fn show_count(&mut self, what: impl FnOnce() -> String) {
-        if self.began.elapsed() < PATIENCE {
+        if self.began.elapsed() < SHOW_AFTER {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {

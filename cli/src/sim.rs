@@ -1,6 +1,6 @@
 //! `onepipe sim`: a whole fabric in virtual time, every invariant checked.
 
-mod agreed;
+mod amcast;
 mod failover;
 mod fuzz;
 
@@ -16,8 +16,8 @@ use onepipe_sim_scenarios::{Options, Placement, Report};
 use onepipe_topology::Shape;
 use serde::Serialize;
 
-use crate::number::{self, readable, readable_ns};
 use crate::progress::Progress;
+use crate::units::{self, readable, readable_ns};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,14 +50,14 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Frames lost on every link: a probability like 0.01 or 1%
-    #[arg(long, default_value = "0", value_parser = number::probability)]
+    #[arg(long, default_value = "0", value_parser = units::probability)]
     loss: f64,
     /// How long the processes send, in virtual time
-    #[arg(long, default_value = "2ms", value_parser = number::time_ns)]
+    #[arg(long, default_value = "2ms", value_parser = units::time_ns)]
     duration: u64,
     /// What they send
-    #[arg(long, value_enum, default_value_t = Kind::AllToAll)]
-    workload: Kind,
+    #[arg(long, value_enum, default_value_t = WorkloadArg::AllToAll)]
+    workload: WorkloadArg,
     /// Messages of a scattering (with random: at most)
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     fan_out: u32,
@@ -65,13 +65,13 @@ pub struct Arguments {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
     size: u32,
     /// Each process sends a scattering this often, like 10us [default: as its messages arrive]
-    #[arg(long, value_parser = number::time_ns, conflicts_with = "outstanding")]
+    #[arg(long, value_parser = units::time_ns, conflicts_with = "outstanding")]
     interval: Option<u64>,
     /// Messages that each process keeps under way
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     outstanding: u32,
     /// How far clocks are off at most
-    #[arg(long, default_value = "500ns", value_parser = number::time_ns)]
+    #[arg(long, default_value = "500ns", value_parser = units::time_ns)]
     clock_offset: u64,
     /// Write the last events to this file, as text
     #[arg(long, value_name = "FILE")]
@@ -92,7 +92,7 @@ enum Command {
 
 /// What processes send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum WorkloadArg {
     /// Everybody to everybody in turn
     AllToAll,
     /// Scatterings of random width to random processes, of random sizes
@@ -197,9 +197,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn options(arguments: &Arguments) -> Options {
     let (fan_out, bytes) = (arguments.fan_out, arguments.size);
     let workload = match arguments.workload {
-        Kind::AllToAll => Workload::AllToAll { fan_out, bytes },
-        Kind::Random => Workload::Random { fan_out_max: fan_out, bytes_max: bytes },
-        Kind::Ping => Workload::Ping { bytes },
+        WorkloadArg::AllToAll => Workload::AllToAll { fan_out, bytes },
+        WorkloadArg::Random => Workload::Random { fan_out_max: fan_out, bytes_max: bytes },
+        WorkloadArg::Ping => Workload::Ping { bytes },
     };
     let pace = match arguments.interval {
         Some(ns) => Pace::Every { ns },

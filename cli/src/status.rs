@@ -39,7 +39,7 @@ pub struct Arguments {
 }
 
 /// How long one may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest answer that is read: a report of 2^20 processes is shorter.
 const ANSWER_LEN_MAX: u64 = 1 << 28;
 /// Failures listed in the table; the JSON has all.
@@ -50,7 +50,7 @@ const FAILURES_SHOWN: usize = 10;
 struct Answer {
     from: String,
     #[serde(flatten)]
-    report: Option<Said>,
+    report: Option<StatusReport>,
     /// Why it has not.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreachable: Option<String>,
@@ -59,12 +59,12 @@ struct Answer {
 /// Whatever it is. A report of one is none of the other.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Said {
+enum StatusReport {
     Controller(Box<Report>),
     Arbiter(Box<arbiter::Report>),
 }
 
-impl Said {
+impl StatusReport {
     fn table(&self) -> String {
         match self {
             Self::Controller(report) => table(report),
@@ -82,11 +82,11 @@ struct Answers {
 
 /// Asks, and prints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let answers: Vec<Answer> = arguments.from.iter().map(|from| ask(from)).collect();
-    let is_reached = answers.iter().any(|answer| answer.report.is_some());
+    let answers: Vec<Answer> = arguments.from.iter().map(|from| query(from)).collect();
+    let any_reached = answers.iter().any(|answer| answer.report.is_some());
     let mut out = stdout().lock();
     if arguments.json {
-        let is_arbiter = |answer: &Answer| matches!(answer.report, Some(Said::Arbiter(_)));
+        let is_arbiter = |answer: &Answer| matches!(answer.report, Some(StatusReport::Arbiter(_)));
         let (arbiters, controllers) = answers.into_iter().partition(is_arbiter);
         serde_json::to_writer(&mut out, &Answers { controllers, arbiters })?;
         writeln!(out).context("cannot print")?;
@@ -94,16 +94,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         for answer in &answers {
             let text = match (&answer.report, &answer.unreachable) {
                 (Some(report), _) => report.table(),
-                (None, why) => format!("no answer: {}\n", why.as_deref().unwrap_or("no reason")),
+                (None, why) => format!("unreachable: {}\n", why.as_deref().unwrap_or("no reason")),
             };
             write!(out, "{}\n{text}\n", answer.from).context("cannot print")?;
         }
     }
-    Ok(if is_reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if any_reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn ask(from: &str) -> Answer {
-    let asked = address(from).and_then(get);
+fn query(from: &str) -> Answer {
+    let asked = address(from).and_then(fetch);
     let (report, unreachable) = match asked {
         Ok(report) => (Some(report), None),
         Err(error) => (None, Some(format!("{error:#}"))),
@@ -111,17 +111,17 @@ fn ask(from: &str) -> Answer {
     Answer { from: from.to_owned(), report, unreachable }
 }
 
-fn get(from: SocketAddr) -> Result<Said> {
-    let mut stream = TcpStream::connect_timeout(&from, PATIENCE).context("nobody listens")?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn fetch(from: SocketAddr) -> Result<StatusReport> {
+    let mut stream = TcpStream::connect_timeout(&from, TIMEOUT).context("cannot connect")?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     // With this version the answer ends where the connection does.
-    write!(stream, "GET /status HTTP/1.0\r\nHost: {from}\r\n\r\n").context("it went away")?;
+    write!(stream, "GET /status HTTP/1.0\r\nHost: {from}\r\n\r\n").context("connection lost")?;
     let mut text = String::new();
-    stream.take(ANSWER_LEN_MAX).read_to_string(&mut text).context("it does not answer")?;
-    let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
+    stream.take(ANSWER_LEN_MAX).read_to_string(&mut text).context("no response")?;
+    let (head, body) = text.split_once("\r\n\r\n").context("not an HTTP response")?;
     let status = head.lines().next().unwrap_or_default();
-    ensure!(status.split(' ').nth(1) == Some("200"), "it answers {status:?}");
+    ensure!(status.split(' ').nth(1) == Some("200"), "HTTP status {status:?}");
     serde_json::from_str(body)
         .context("neither a controller nor an arbiter, or one of another version")
 }
@@ -141,12 +141,15 @@ fn table(report: &Report) -> String {
     });
     lines.extend(barriers);
     lines.extend(report.members.iter().filter(|member| member.state != "up").map(|member| {
-        let (name, life, state) = (&member.name, member.incarnation, &member.state);
-        ("member", format!("{name} life {life}: {state}, {} links up", member.links_up))
+        let (name, incarnation, state) = (&member.name, member.incarnation, &member.state);
+        (
+            "member",
+            format!("{name}incarnation {incarnation}: {state}, {} links up", member.links_up),
+        )
     }));
     lines.extend(report.open.iter().map(|failure| ("recovering", failed(failure))));
     lines.extend(report.frozen.iter().map(|link| {
-        let peer = link.peer.as_deref().unwrap_or("nobody known");
+        let peer = link.peer.as_deref().unwrap_or("an unknown peer");
         ("frozen", format!("{}, towards {peer}: commits {} ns", link.owner, link.commit_ns))
     }));
     lines.push(("failures", report.failures.len().to_string()));
@@ -158,10 +161,10 @@ fn table(report: &Report) -> String {
 fn replica(report: &Report) -> String {
     let role = match report.epoch {
         Some(epoch) => format!("active in epoch {epoch}"),
-        None => "standing by".to_owned(),
+        None => "standby".to_owned(),
     };
     format!(
-        "process {} life {}, {role}, up for {:.0} s",
+        "process {}incarnation {}, {role}, up for {:.0} s",
         report.replica, report.incarnation, report.uptime_s
     )
 }
@@ -170,13 +173,13 @@ fn store(report: &Report) -> String {
     let store = &report.store;
     let waiting = match store.records_waiting {
         0 => String::new(),
-        count => format!(", {count} records wait"),
+        count => format!(", {count} records pending"),
     };
     match &store.error {
         None if store.is_available => format!("available{waiting}"),
-        None => format!("not asked yet{waiting}"),
+        None => format!("not contacted yet{waiting}"),
         Some(error) => {
-            format!("UNAVAILABLE for {:.0} s: {error}; recovery waits{waiting}", store.since_s)
+            format!("UNAVAILABLE for {:.0} s: {error}; recovery is paused{waiting}", store.since_s)
         }
     }
 }
@@ -190,9 +193,9 @@ fn members(report: &Report) -> String {
 }
 
 fn failed(failure: &FailureReport) -> String {
-    let (name, life, at) = (&failure.name, failure.incarnation, failure.failed_at_ns);
-    let doubt = if failure.is_exact { "" } else { " (not exactly)" };
-    format!("{name} life {life} at {at} ns{doubt}")
+    let (name, incarnation, at) = (&failure.name, failure.incarnation, failure.failed_at_ns);
+    let doubt = if failure.is_exact { "" } else { " (approximately)" };
+    format!("{name}incarnation {incarnation} at {at} ns{doubt}")
 }
 
 fn list(items: &[String]) -> String {

@@ -16,15 +16,15 @@ use onepipe_daemon_switch::{Config, Controllers, Faults, LinkRate, SoftwareSwitc
 use onepipe_transport_driver::Idle;
 use serde::Serialize;
 
-use crate::amcast::{self, Hosting};
-use crate::number::{self, readable};
-use racks::{Borne, Plan, RackArguments};
+use crate::amcast::{self, HostedMember};
+use crate::units::{self, readable};
+use racks::{LinkFaultSchedule, LinkLoads, RackArguments};
 
 const EXAMPLES: &str = "\
 Examples:
   onepipe switch                                       listens at 127.0.0.1:4410
   onepipe switch --listen '[::]:4410'                  for other machines, IPv6 and IPv4
-  onepipe switch --listen 127.0.0.1:4411 --up 127.0.0.1:4410
+  onepipe switch --listen 127.0.0.1:4411 --parent 127.0.0.1:4410
   onepipe switch --loss 1% --reorder 0.1% --seed 7     a bad network, repeatably
   onepipe switch --link-rate 100M --queue 256KiB       a slow one, with queues that can be seen
   onepipe switch --rack-nodes 1 --paths 4 --lossy-link rack=1,path=2
@@ -45,7 +45,7 @@ pub struct Arguments {
     listen: SocketAddr,
     /// The switch above this one
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
-    up: Option<SocketAddr>,
+    parent: Option<SocketAddr>,
     /// Process ids lie below this
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: u32,
@@ -59,62 +59,62 @@ pub struct Arguments {
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     ports: u16,
     /// How often an idle link carries a beacon, like 20us
-    #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
+    #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     beacon_interval: Option<u64>,
     /// A link that is silent for this long is no longer waited for, like 30ms [default: 100ms, with
     /// controllers 1s; who is killed is missed at once]
-    #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
+    #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     link_timeout: Option<u64>,
     /// Never sleep: lowest latency, one core for itself
     #[arg(long)]
     spin: bool,
     /// Lose frames, each time they come in or go out: a probability like 0.01 or 1%
-    #[arg(long, value_name = "P", default_value = "0", value_parser = number::probability)]
+    #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     loss: f64,
     /// Send frames twice
-    #[arg(long, value_name = "P", default_value = "0", value_parser = number::probability)]
+    #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     duplicate: f64,
     /// Flip a bit of a frame
-    #[arg(long, value_name = "P", default_value = "0", value_parser = number::probability)]
+    #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     corrupt: f64,
     /// Let a frame be overtaken by the next one
-    #[arg(long, value_name = "P", default_value = "0", value_parser = number::probability)]
+    #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     reorder: f64,
     /// Which repetition of all these faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Make each link this fast and put a queue before it, in bits a second like 100M or 1G
-    #[arg(long, value_name = "BITS", value_parser = number::bits_per_s)]
+    #[arg(long, value_name = "BITS", value_parser = units::bits_per_s)]
     link_rate: Option<u64>,
     /// Bytes that may wait for a link, like 256KiB; what finds no room is lost
     #[arg(
-        long, value_name = "BYTES", default_value = "1MiB", value_parser = number::bytes,
+        long, value_name = "BYTES", default_value = "1MiB", value_parser = units::bytes,
         requires = "link_rate"
     )]
     queue: usize,
     /// Mark frames that find more bytes than this before them
-    #[arg(long, value_name = "BYTES", value_parser = number::bytes, requires = "link_rate")]
-    mark_above: Option<usize>,
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes, requires = "link_rate")]
+    mark_threshold: Option<usize>,
     #[command(flatten)]
     racks: RackArguments,
     #[command(flatten)]
-    hosting: Hosting,
+    hosted_member: HostedMember,
     #[command(flatten)]
-    serving: Serving,
+    serve_args: ServeArgs,
 }
 
 /// How it says what it does, and when it ends.
 #[derive(Debug, Args)]
-pub struct Serving {
+pub struct ServeArgs {
     /// How often to print counters to standard error, like 1s [default: only at the end]
-    #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
+    #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     pub stats_interval: Option<u64>,
     /// At the end, print one JSON object as the last line of standard output
     #[arg(long)]
     pub json: bool,
     /// End when standard input does: for a starter that may die
     #[arg(long, hide = true)]
-    pub until_input_ends: bool,
+    pub exit_on_stdin_eof: bool,
 }
 
 /// Counters that are printed.
@@ -125,7 +125,7 @@ struct Counters {
     frames_forwarded: u64,
     beacons_sent: u64,
     frames_dropped: u64,
-    frames_to_nobody: u64,
+    frames_unroutable: u64,
     frames_overflowed: u64,
     frames_marked: u64,
     ports_given: u64,
@@ -141,7 +141,7 @@ struct Counters {
     queues: Option<Queues>,
     /// With `--rack-nodes`: what the links between racks and paths have borne.
     #[serde(skip_serializing_if = "Option::is_none")]
-    racks: Option<Borne>,
+    racks: Option<LinkLoads>,
     /// With `--member`: what the member has done.
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<Report>,
@@ -165,57 +165,64 @@ struct Queues {
 pub fn address(text: &str) -> Result<SocketAddr> {
     let mut addresses = text
         .to_socket_addrs()
-        .with_context(|| format!("{text:?} is no address: write for example 127.0.0.1:4410"))?;
-    addresses.next().with_context(|| format!("{text:?} has no address"))
+        .with_context(|| format!("{text:?}is not an address: write for example 127.0.0.1:4410"))?;
+    addresses.next().with_context(|| format!("{text:?}resolves to no address"))
 }
 
 /// `FIRST` or `FIRST:COUNT`.
 pub fn controllers(text: &str) -> Result<Controllers> {
     let (first, count) = text.split_once(':').unwrap_or((text, "1"));
     let number = |text: &str| {
-        text.parse().with_context(|| format!("{text:?} is no number: write for example 1020:3"))
+        text.parse().with_context(|| format!("{text:?}is not a number: write for example 1020:3"))
     };
     Ok(Controllers { first: ProcessId(number(first)?), count: number(count)? })
 }
 
 /// Runs the switch.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let (racks, plan) = arguments.racks.racks();
+    let (racks, schedule) = arguments.racks.racks();
     let config = Config { racks, ..config(arguments) };
-    let member = arguments.hosting.open(config.idle)?;
+    let member = arguments.hosted_member.open(config.idle)?;
     let switch = SoftwareSwitch::new(&config)
         .with_context(|| format!("cannot start a switch at {}", arguments.listen))?;
     let Some(member) = member else {
-        summarise(&turns(switch, &arguments.serving, plan)?, arguments.serving.json)?;
+        print_summary(
+            &run_switch(switch, &arguments.serve_args, schedule)?,
+            arguments.serve_args.json,
+        )?;
         return Ok(ExitCode::SUCCESS);
     };
-    let work = || turns(switch, &arguments.serving, plan);
-    let (counters, report) = amcast::beside(member, work)?;
-    summarise(&Counters { member: Some(report), ..counters }, arguments.serving.json)?;
+    let work = || run_switch(switch, &arguments.serve_args, schedule);
+    let (counters, report) = amcast::run_alongside(member, work)?;
+    print_summary(&Counters { member: Some(report), ..counters }, arguments.serve_args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Gives `switch` its turns until it is interrupted, and says what it has done.
-pub fn serve(switch: SoftwareSwitch, serving: &Serving) -> Result<ExitCode> {
-    summarise(&turns(switch, serving, Plan::default())?, serving.json)?;
+pub fn serve(switch: SoftwareSwitch, serve_args: &ServeArgs) -> Result<ExitCode> {
+    print_summary(&run_switch(switch, serve_args, LinkFaultSchedule::default())?, serve_args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Gives `switch` its turns until it is interrupted.
-fn turns(mut switch: SoftwareSwitch, serving: &Serving, mut plan: Plan) -> Result<Counters> {
-    let stop = crate::interrupt::stop_flag(switch.doorbell(), serving.until_input_ends)?;
-    writeln!(stdout(), "listening at {}", switch.local_addr()).context("cannot say where")?;
+fn run_switch(
+    mut switch: SoftwareSwitch,
+    serve_args: &ServeArgs,
+    mut schedule: LinkFaultSchedule,
+) -> Result<Counters> {
+    let stop = crate::interrupt::stop_flag(switch.doorbell(), serve_args.exit_on_stdin_eof)?;
+    writeln!(stdout(), "listening at {}", switch.local_addr()).context("cannot print")?;
 
     let began = Instant::now();
-    let interval = serving.stats_interval.map(Duration::from_nanos);
+    let interval = serve_args.stats_interval.map(Duration::from_nanos);
     let mut before = Counters::default();
     let mut next = interval.map(|interval| began + interval);
-    let mut said = Said::default();
+    let mut warnings = Warnings::default();
     onepipe_transport_clock::sharpen_timers();
     while !stop.load(Ordering::Acquire) {
-        plan.follow(&mut switch, began)?;
+        schedule.apply_due(&mut switch, began)?;
         let progress = switch.turn(|_| {});
-        said.say(&switch);
+        warnings.update(&switch);
         if let (Some(at), Some(interval)) = (next, interval)
             && Instant::now() >= at
         {
@@ -229,7 +236,7 @@ fn turns(mut switch: SoftwareSwitch, serving: &Serving, mut plan: Plan) -> Resul
 
 fn config(arguments: &Arguments) -> Config {
     let mut config = Config::new(arguments.listen);
-    config.up = arguments.up;
+    config.up = arguments.parent;
     config.switch = SwitchId(arguments.id);
     if let Some(controllers) = arguments.controllers {
         config = config.with_controllers(controllers);
@@ -252,7 +259,7 @@ fn config(arguments: &Arguments) -> Config {
     config.link_rate = arguments.link_rate.map(|bits_per_s| LinkRate {
         bits_per_s,
         queue_bytes_max: arguments.queue,
-        mark_bytes: arguments.mark_above,
+        mark_bytes: arguments.mark_threshold,
     });
     config
 }
@@ -261,15 +268,15 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
     let (stats, machine, socket) = (switch.stats(), switch.machine_stats(), switch.socket_stats());
     // Nobody has lost what an arbiter tells itself, so that it is found here, or says to endpoints
     // that are not there.
-    let frames_to_nobody = machine.dropped_unknown + stats.frames_to_self;
+    let frames_unroutable = machine.dropped_unknown + stats.frames_to_self;
     Counters {
         seconds: began.elapsed().as_secs_f64(),
         frames_received: socket.frames_received,
         frames_forwarded: machine.forwarded,
         beacons_sent: machine.beacons_sent,
         frames_dropped: (machine.dropped() + stats.trains_foreign + stats.trains_without_port)
-            .saturating_sub(frames_to_nobody),
-        frames_to_nobody,
+            .saturating_sub(frames_unroutable),
+        frames_unroutable,
         frames_overflowed: socket.frames_overflowed + socket.frames_refused,
         frames_marked: stats.frames_marked,
         ports_given: stats.ports_given,
@@ -294,36 +301,36 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
                 bytes_present: queues.present_bytes,
             }
         }),
-        racks: Borne::of(switch),
+        racks: LinkLoads::of(switch),
         member: None,
     }
 }
 
 /// What it has said of neighbours that it cannot serve.
 #[derive(Debug, Default)]
-struct Said {
-    has_no_port: bool,
-    is_beyond: bool,
+struct Warnings {
+    warned_no_port: bool,
+    warned_out_of_range: bool,
 }
 
-impl Said {
+impl Warnings {
     /// Says it, once for each cause: whoever it is about cannot tell why nobody answers.
-    fn say(&mut self, switch: &SoftwareSwitch) {
+    fn update(&mut self, switch: &SoftwareSwitch) {
         let stats = switch.stats();
-        if let (Some(neighbour), false) = (stats.turned_away, self.has_no_port) {
-            self.has_no_port = true;
+        if let (Some(neighbour), false) = (stats.turned_away, self.warned_no_port) {
+            self.warned_no_port = true;
             let ports = switch.ports_max();
             eprintln!(
-                "onepipe: {neighbour} finds no port: {ports} neighbours hang on this switch already \
-                 (--ports {ports}); this is not said again"
+                "onepipe: no port for {neighbour}: all {ports} ports are in use \
+                 (--ports {ports}); not reported again"
             );
         }
-        if let (Some(process), false) = (stats.process_beyond, self.is_beyond) {
-            self.is_beyond = true;
+        if let (Some(process), false) = (stats.process_beyond, self.warned_out_of_range) {
+            self.warned_out_of_range = true;
             let (process, most) = (process.0, switch.processes_max());
             eprintln!(
-                "onepipe: process {process} is not served: it is beyond --processes {most}; this is \
-                 not said again"
+                "onepipe: process {process} is not served: ids must be below --processes {most}; \
+                 not reported again"
             );
         }
     }
@@ -344,12 +351,12 @@ fn print_interval(switch: &SoftwareSwitch, began: Instant, before: Counters) -> 
         now.ports_given - now.ports_taken,
     );
     if let Some(queues) = now.queues {
-        eprintln!("          {} bytes in the longest queue", readable(queues.bytes_present as f64));
+        eprintln!("          {}bytes in the longest queue", readable(queues.bytes_present as f64));
     }
     now
 }
 
-fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
+fn print_summary(counters: &Counters, is_json: bool) -> Result<()> {
     let mut out = stdout().lock();
     if is_json {
         serde_json::to_writer(&mut out, counters)?;
@@ -358,14 +365,14 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
     }
     writeln!(
         out,
-        "ran for {:.1} s: {} frames in, {} forwarded, {} beacons sent; {} dropped, {} to nobody \
-         here, {} without room, {} marked; {} ports given, {} links lost",
+        "ran for {:.1} s: {} frames in, {} forwarded, {} beacons sent; {} dropped, {} unroutable, \
+         {} overflowed, {} marked; {} ports assigned, {} links lost",
         counters.seconds,
         counters.frames_received,
         counters.frames_forwarded,
         counters.beacons_sent,
         counters.frames_dropped,
-        counters.frames_to_nobody,
+        counters.frames_unroutable,
         counters.frames_overflowed,
         counters.frames_marked,
         counters.ports_given,
@@ -374,8 +381,8 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
     if let Some(queues) = counters.queues {
         writeln!(
             out,
-            "queues: {} frames, {} lost, {} marked; bytes before a frame: p50 {}, p90 {}, \
-             p99 {}, p99.9 {}, most {}",
+            "queues: {} frames, {} lost, {} marked; bytes queued: p50 {}, p90 {}, \
+             p99 {}, p99.9 {}, max {}",
             queues.frames,
             queues.dropped,
             queues.marked,
@@ -404,7 +411,7 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
     ];
     if faults.iter().any(|(_, count)| *count > 0) {
         let faults = faults.map(|(what, count)| format!("{count} {what}"));
-        writeln!(out, "on purpose: {}", faults.join(", "))?;
+        writeln!(out, "injected faults: {}", faults.join(", "))?;
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Agreed multicast on loopback: members, replicas and a client, each with a thread and a socket of
 //! its own; and PrimCast, whose members are hosts, over the same sockets in the same run.
 
-mod labour;
-mod lead;
-mod rival;
-mod tally;
+mod cpu_usage;
+mod deliveries;
+mod primcast;
+mod send_limit;
 mod traffic;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,9 +20,9 @@ use onepipe_transport_driver::{Doorbell, Idle, Pipe};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Better, Detail, Harness, Progress, Report};
-use labour::{Labour, Part, Roll};
-use lead::Lead;
-use tally::Tally;
+use cpu_usage::{CpuUsage, ThreadKind, ThreadList};
+use deliveries::Deliveries;
+use send_limit::SendLimit;
 use traffic::Traffic;
 
 /// What to measure.
@@ -57,8 +57,8 @@ impl Default for AmcastOptions {
 
 const ABOUT: &str = "messages delivered at each replica, every message to all groups of three \
                      members, one client; latency is from submission to delivery, cpu the processor \
-                     time of all processes a message; yardstick: PrimCast, whose three members a \
-                     group are hosts and deliver, over the same sockets";
+                     time of all processes a message; yardstick: PrimCast, where the three members of a \
+                     group are hosts that deliver themselves, over the same sockets";
 const MEMBERS: usize = 3;
 /// Until everybody has found its pace.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -83,7 +83,7 @@ struct Outcome {
     p50_us: f64,
     p99_us: f64,
     cpu_us: f64,
-    labour: Labour,
+    cpu_usage: CpuUsage,
     /// Of the whole run, a message.
     traffic: Traffic,
 }
@@ -111,7 +111,7 @@ pub fn amcast(options: &AmcastOptions, progress: impl FnMut(Progress<'_>)) -> Re
                     Ok(outcome.rate)
                 },
                 || {
-                    let outcome = rival::run(case)?;
+                    let outcome = primcast::run(case)?;
                     theirs.push(outcome);
                     Ok(outcome.rate)
                 },
@@ -128,21 +128,21 @@ impl Outcome {
     fn details(&self) -> Vec<(String, f64, &'static str)> {
         let own = [("p50", self.p50_us, "us"), ("p99", self.p99_us, "us")];
         let own = own.into_iter().chain([("cpu", self.cpu_us, "us/msg")]);
-        let counted = own.chain(self.traffic.a_message());
+        let counted = own.chain(self.traffic.per_message());
         let counted = counted.map(|(name, value, unit)| (name.to_string(), value, unit));
-        counted.chain(self.labour.details(self.rate)).collect()
+        counted.chain(self.cpu_usage.details(self.rate)).collect()
     }
 }
 
 /// Each detail of the runs of one side, its mean over them.
-fn mean_details(outcomes: &[Outcome], whose: &str) -> Vec<Detail> {
+fn mean_details(outcomes: &[Outcome], prefix: &str) -> Vec<Detail> {
     let all: Vec<_> = outcomes.iter().map(Outcome::details).collect();
     let mean = |nth: usize| {
         all.iter().map(|details| details[nth].1).sum::<f64>() / all.len().max(1) as f64
     };
     let names = all.first().into_iter().flatten().enumerate();
     let detail = |(nth, (name, _, unit)): (usize, &(String, f64, &str))| Detail {
-        name: format!("{whose}{name}"),
+        name: format!("{prefix}{name}"),
         value: mean(nth),
         unit: (*unit).to_string(),
     };
@@ -150,13 +150,13 @@ fn mean_details(outcomes: &[Outcome], whose: &str) -> Vec<Detail> {
 }
 
 /// Who takes part, until all shall end.
-struct Crew<'a> {
+struct Workers<'a> {
     stop: &'a AtomicBool,
     is_warm: &'a AtomicBool,
     began: Instant,
     /// What those who have ended have sent and received.
     traffic: &'a Mutex<Traffic>,
-    roll: &'a Roll,
+    threads: &'a ThreadList,
     /// How far each receiver has come.
     delivered: Vec<Arc<AtomicU64>>,
     doorbells: Vec<Doorbell>,
@@ -164,14 +164,14 @@ struct Crew<'a> {
 
 impl Case {
     fn directory(self, replicas: usize) -> Result<Directory> {
-        let world = Loopback {
+        let layout = Loopback {
             groups: self.groups,
             members: MEMBERS,
             replicas,
             clients: 1,
             coordinators: 0,
         };
-        let mut directory = world.directory().context("no free ports")?;
+        let mut directory = layout.directory().context("no free ports")?;
         directory.set_window(self.window);
         directory.set_message_len(self.bytes);
         Ok(directory)
@@ -185,26 +185,29 @@ impl Case {
 fn run_ours(case: Case) -> Result<Outcome> {
     let directory = case.directory(case.replicas)?;
     let options = Options { idle: IDLE, ..Options::default() };
-    measure(case, |crew, scope| {
+    measure(case, |workers, scope| {
         let mut receivers = Vec::new();
         for group in (0..case.groups).map(GroupId) {
-            for (place, at) in directory.of(Role::Member(group)).into_iter().enumerate() {
+            for (index, at) in directory.of(Role::Member(group)).into_iter().enumerate() {
                 let mut member = MemberDaemon::new(&directory, at, &options)?;
-                crew.doorbells.push(member.doorbell());
-                let (stop, traffic, roll) = (crew.stop, crew.traffic, crew.roll);
+                workers.doorbells.push(member.doorbell());
+                let (stop, traffic, threads) = (workers.stop, workers.traffic, workers.threads);
                 scope.spawn(move || {
-                    roll.enter(Part::of_member(place));
+                    threads.register(ThreadKind::of_member(index));
                     member.run(stop, |_| {});
                     traffic::lock(traffic).add(member.mesh(), member.report().repeated);
                 });
             }
             for at in directory.of(Role::Replica(group)) {
                 let station = open(&directory, (at, "replica"), &options, Replica::new)?;
-                let take = |replica: &mut Replica, event, tally: &mut Tally| match event {
-                    ReplicaEvent::Delivered(delivery) => tally.take(replica.message(&delivery)),
-                    ReplicaEvent::Behind => tally.fall_behind(),
+                let record = |replica: &mut Replica, event, deliveries: &mut Deliveries| match event
+                {
+                    ReplicaEvent::Delivered(delivery) => {
+                        deliveries.record(replica.message(&delivery))
+                    }
+                    ReplicaEvent::Behind => deliveries.set_behind(),
                 };
-                receivers.push(crew.receive(scope, Part::Replica, station, take));
+                receivers.push(workers.spawn_receiver(scope, ThreadKind::Replica, station, record));
             }
         }
         let at = directory.of(Role::Client)[0];
@@ -215,7 +218,7 @@ fn run_ours(case: Case) -> Result<Outcome> {
         let counts = |client: &Client| (client.on_their_way(), client.stats().repeated);
         // Members keep so many messages for a replica that is off its core; PrimCast's client waits
         // for the slowest member, too.
-        crew.send(scope, client, (case.bytes, options.kept as u64), submit, counts);
+        workers.spawn_sender(scope, client, (case.bytes, options.kept as u64), submit, counts);
         Ok(receivers)
     })
 }
@@ -224,42 +227,42 @@ fn run_ours(case: Case) -> Result<Outcome> {
 fn measure(
     case: Case,
     start: impl for<'a, 'scope> FnOnce(
-        &mut Crew<'scope>,
+        &mut Workers<'scope>,
         &'scope std::thread::Scope<'scope, '_>,
-    ) -> Result<Vec<ScopedJoinHandle<'scope, Tally>>>,
+    ) -> Result<Vec<ScopedJoinHandle<'scope, Deliveries>>>,
 ) -> Result<Outcome> {
     let (stop, is_warm) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (traffic, roll) = (Mutex::new(Traffic::default()), Roll::default());
+    let (traffic, threads) = (Mutex::new(Traffic::default()), ThreadList::default());
     let mut outcome = std::thread::scope(|scope| {
-        let mut crew = Crew {
+        let mut workers = Workers {
             stop: &stop,
             is_warm: &is_warm,
             began: Instant::now(),
             traffic: &traffic,
-            roll: &roll,
+            threads: &threads,
             delivered: Vec::new(),
             doorbells: Vec::new(),
         };
-        let started = start(&mut crew, scope);
-        let (spent, labour) = if started.is_ok() {
+        let started = start(&mut workers, scope);
+        let (spent, cpu_usage) = if started.is_ok() {
             std::thread::sleep(WARM_UP);
             is_warm.store(true, Ordering::Release);
-            let (look, before) = (roll.look(), clock_gettime(ClockId::ProcessCPUTime));
+            let (snapshot, before) = (threads.snapshot(), clock_gettime(ClockId::ProcessCPUTime));
             std::thread::sleep(case.time);
             let spent = seconds(clock_gettime(ClockId::ProcessCPUTime)) - seconds(before);
-            (spent, look.until(&roll.look()))
+            (spent, snapshot.usage_until(&threads.snapshot()))
         } else {
-            (0.0, Labour::default())
+            (0.0, CpuUsage::default())
         };
         stop.store(true, Ordering::Release);
-        crew.doorbells.iter().for_each(Doorbell::ring);
-        let tallies = started?.into_iter().map(|receiver| receiver.join());
-        let tallies = tallies.collect::<Result<Vec<_>, _>>();
-        let tallies = tallies.map_err(|_| anyhow!("a receiver has panicked"))?;
-        tally::agree(&tallies)?;
-        let is_behind = tallies.iter().any(Tally::is_behind);
-        ensure!(!is_behind, "a replica was off its core for longer than members keep messages");
-        let slowest = tallies.iter().min_by_key(|tally| tally.counted());
+        workers.doorbells.iter().for_each(Doorbell::ring);
+        let per_receiver = started?.into_iter().map(|receiver| receiver.join());
+        let per_receiver = per_receiver.collect::<Result<Vec<_>, _>>();
+        let per_receiver = per_receiver.map_err(|_| anyhow!("a receiver thread panicked"))?;
+        deliveries::check_same_order(&per_receiver)?;
+        let is_behind = per_receiver.iter().any(Deliveries::is_behind);
+        ensure!(!is_behind, "a replica fell further behind than members retain messages");
+        let slowest = per_receiver.iter().min_by_key(|deliveries| deliveries.counted());
         let slowest = slowest.context("there are receivers")?;
         ensure!(slowest.counted() > 0, "nothing was delivered");
         Ok(Outcome {
@@ -267,13 +270,13 @@ fn measure(
             p50_us: slowest.latency_us(0.5),
             p99_us: slowest.latency_us(0.99),
             cpu_us: spent * 1e6 / slowest.counted() as f64,
-            labour,
-            traffic: Traffic::default().of(slowest.delivered()),
+            cpu_usage,
+            traffic: Traffic::default().with_messages(slowest.delivered()),
         })
     })?;
     // Now that all have ended.
     let messages = outcome.traffic.messages();
-    outcome.traffic = traffic.into_inner().unwrap_or_default().of(messages);
+    outcome.traffic = traffic.into_inner().unwrap_or_default().with_messages(messages);
     Ok(outcome)
 }
 
@@ -281,71 +284,72 @@ fn seconds(time: rustix::time::Timespec) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-impl<'scope> Crew<'scope> {
+impl<'scope> Workers<'scope> {
     /// Starts somebody who receives.
-    fn receive<M: Pipe + Send + 'scope>(
+    fn spawn_receiver<M: Pipe + Send + 'scope>(
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,
-        part: Part,
+        kind: ThreadKind,
         mut station: Station<M>,
-        mut take: impl FnMut(&mut M, M::Event, &mut Tally) + Send + 'scope,
-    ) -> ScopedJoinHandle<'scope, Tally> {
+        mut record: impl FnMut(&mut M, M::Event, &mut Deliveries) + Send + 'scope,
+    ) -> ScopedJoinHandle<'scope, Deliveries> {
         self.doorbells.push(station.doorbell());
         let (stop, is_warm, began) = (self.stop, self.is_warm, self.began);
-        let (traffic, roll) = (self.traffic, self.roll);
+        let (traffic, threads) = (self.traffic, self.threads);
         let delivered = Arc::new(AtomicU64::new(0));
         self.delivered.push(Arc::clone(&delivered));
         scope.spawn(move || {
-            roll.enter(part);
-            let mut tally = Tally::new(began);
+            threads.register(kind);
+            let mut deliveries = Deliveries::new(began);
             while !stop.load(Ordering::Acquire) {
                 if is_warm.load(Ordering::Relaxed) {
-                    tally.begin();
+                    deliveries.start_counting();
                 }
-                tally.look_at_clock();
-                let progress = station.turn(|machine, event| take(machine, event, &mut tally));
-                delivered.store(tally.delivered(), Ordering::Release);
+                deliveries.update_clock();
+                let progress =
+                    station.turn(|machine, event| record(machine, event, &mut deliveries));
+                delivered.store(deliveries.delivered(), Ordering::Release);
                 station.rest(progress);
             }
-            tally.end();
+            deliveries.stop_counting();
             traffic::lock(traffic).add(station.transport(), 0);
-            tally
+            deliveries
         })
     }
 
-    /// Starts somebody who sends as much as it may, `lead_max` messages more than the slowest
+    /// Starts somebody who sends as much as it may, `ahead_max` messages more than the slowest
     /// receiver has delivered at most; `counts` says how many messages are on their way, and how
     /// many packets were said again.
-    fn send<M: Pipe + Send + 'scope>(
+    fn spawn_sender<M: Pipe + Send + 'scope>(
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,
         mut station: Station<M>,
-        (bytes, lead_max): (usize, u64),
+        (bytes, ahead_max): (usize, u64),
         mut submit: impl FnMut(&mut M, onepipe_base::Now, &[u8]) -> bool + Send + 'scope,
         counts: impl Fn(&M) -> (usize, u64) + Send + 'scope,
     ) {
         self.doorbells.push(station.doorbell());
-        let (stop, began, traffic, roll) = (self.stop, self.began, self.traffic, self.roll);
-        let mut lead = Lead::new(&self.delivered, lead_max);
+        let (stop, began, traffic, threads) = (self.stop, self.began, self.traffic, self.threads);
+        let mut send_limit = SendLimit::new(&self.delivered, ahead_max);
         scope.spawn(move || {
-            roll.enter(Part::Client);
-            let (mut looks, mut seen) = (0, 0);
+            threads.register(ThreadKind::Client);
+            let (mut samples, mut seen) = (0, 0);
             let mut message = vec![7; bytes.max(8)];
             while !stop.load(Ordering::Acquire) {
                 let now = station.now();
                 message[..8].copy_from_slice(&(began.elapsed().as_nanos() as u64).to_be_bytes());
                 let machine = station.machine_mut();
-                let is_held = lead.extend(|| submit(machine, now, &message));
+                let is_held = send_limit.send_while(|| submit(machine, now, &message));
                 let progress = station.turn(|_, _| {});
-                (looks, seen) = (looks + 1, seen + counts(station.machine()).0 as u64);
+                (samples, seen) = (samples + 1, seen + counts(station.machine()).0 as u64);
                 match is_held {
-                    true => std::thread::sleep(lead::PAUSE),
+                    true => std::thread::sleep(send_limit::POLL_INTERVAL),
                     false => station.rest(progress),
                 }
             }
             let mut traffic = traffic::lock(traffic);
             traffic.add(station.transport(), counts(station.machine()).1);
-            traffic.add_flight(seen, looks);
+            traffic.add_in_flight(seen, samples);
         });
     }
 }
@@ -355,11 +359,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_deliver_in_one_order() {
+    fn both_sides_deliver_in_one_order() {
         let time = Duration::from_millis(200);
         let case = Case { groups: 2, replicas: 2, bytes: 150, window: 64, time };
         let ours = run_ours(case).expect("messages are delivered");
-        let theirs = rival::run(case).expect("messages are delivered");
+        let theirs = primcast::run(case).expect("messages are delivered");
         for outcome in [ours, theirs] {
             assert!(outcome.rate > 0.0 && outcome.p99_us >= outcome.p50_us, "{outcome:?}");
         }

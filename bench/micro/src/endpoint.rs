@@ -86,8 +86,8 @@ fn through_endpoints(options: &EndpointOptions) -> Result<f64> {
         }
         ns += 10_000;
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) };
-        carry(now, Port(0), &mut from, &mut to, &mut slot);
-        carry(now, Port(1), &mut to, &mut from, &mut slot);
+        exchange_frames(now, Port(0), &mut from, &mut to, &mut slot);
+        exchange_frames(now, Port(1), &mut to, &mut from, &mut slot);
         while let Some(event) = to.poll_event() {
             let Event::Delivered(delivery) = event else { continue };
             let word = to.payload(&delivery).first_chunk().map(|word| u64::from_le_bytes(*word));
@@ -100,7 +100,13 @@ fn through_endpoints(options: &EndpointOptions) -> Result<f64> {
 }
 
 /// One turn of `one`, whose frames arrive at `other` at once.
-fn carry(now: Now, port: Port, one: &mut Endpoint, other: &mut Endpoint, slot: &mut [u8]) {
+fn exchange_frames(
+    now: Now,
+    port: Port,
+    one: &mut Endpoint,
+    other: &mut Endpoint,
+    slot: &mut [u8],
+) {
     if one.poll_timeout().is_some_and(|due| due <= now.mono) {
         one.handle_timeout(now);
     }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_is_found_whatever_the_architecture() {
+    fn parses_cpu_name_of_any_architecture() {
         let x86 = "processor\t: 0\nmodel\t\t: 167\nmodel name\t: Some Processor @ 2 GHz\n";
         assert_eq!(cpu(x86), Some("Some Processor @ 2 GHz"));
         assert_eq!(cpu("processor\t: 0\nCPU part\t: 0xd0c\n"), Some("0xd0c"));

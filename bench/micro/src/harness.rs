@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_run_in_turn_and_medians_are_reported() {
+    fn alternates_sides_and_reports_medians() {
         let log = RefCell::new(String::new());
         let mut seen = Vec::new();
         let mut harness = Harness::new("b", "about")
@@ -164,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_time_has_a_ratio_above_one() {
+    fn lower_time_has_ratio_above_one() {
         let mut harness = Harness::new("b", "about");
         let case = harness.measure("n=1", "us", Better::Lower, || Ok(2.0), || Ok(5.0));
         assert_eq!(case.expect("runs").ratio, 2.5);
     }
 
     #[test]
-    fn a_side_that_fails_fails_the_benchmark() {
+    fn failing_side_fails_benchmark() {
         let mut harness = Harness::new("b", "about");
         let wrong = || anyhow::bail!("out of order");
         assert!(harness.measure("n=1", "us", Better::Lower, || Ok(1.0), wrong).is_err());

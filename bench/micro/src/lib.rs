@@ -24,12 +24,12 @@
 mod amcast;
 mod arbiter;
 mod bulk;
-mod crowd;
 mod endpoint;
 mod hardware;
 mod harness;
 mod order;
 mod pair;
+mod processes;
 mod recovery_sim;
 mod reorder;
 mod report;
@@ -41,13 +41,13 @@ pub use arbiter::{
     ArbiterOptions, CommOptions, PaceOptions, arbiter_alloc, arbiter_comm, arbiter_pace,
     arbiter_path,
 };
-pub use bulk::{BulkMemory, BulkOptions, abandon_bulk, bulk};
-pub use crowd::{Rule, WORKER, worker};
+pub use bulk::{BulkMemory, BulkOptions, bulk, cleanup_bulk};
 pub use endpoint::{EndpointOptions, endpoint, message_ns};
 pub use hardware::Hardware;
 pub use harness::{Better, Harness, Progress, RUNS_MIN};
 pub use order::{OrderOptions, order};
 pub use pair::{PairOptions, pair_reliable, pair_shm, pair_udp};
+pub use processes::{Rule, WORKER, worker};
 pub use recovery_sim::{RecoverySimOptions, recovery_sim};
 pub use reorder::{ReorderOptions, Reordered, reorder, reordered};
 pub use report::{Case, Detail, Report};

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::crowd::{self, Fabric, Job, Outcome, Role, Rule};
+use crate::processes::{self, Fabric, Job, Outcome, Role, Rule};
 use crate::{Better, Harness, Progress, Report};
 
 /// Bytes of the longest message that is measured: longer ones travel by bulk multicast.
@@ -68,7 +68,7 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
     let service = if options.is_reliable { "service=reliable " } else { "" };
     let about = format!(
         "messages delivered at each receiver in one order, all processes scattering to all; cpu is \
-         the processor time of all processes a message and receiver; yardstick: {yardstick}"
+         the CPU time of all processes per message and receiver; yardstick: {yardstick}"
     );
     let mut harness = Harness::new("order", &about).with_runs(options.runs).with_progress(progress);
     for &bytes in &options.bytes {
@@ -86,8 +86,8 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
             },
             || match (options.is_reliable, options.is_udp) {
                 (true, _) => Ok(rates(options, bytes, Side::BestEffort)?.rate),
-                (false, true) => crowd::datagram_rate(options.seconds / 2.0),
-                (false, false) => crowd::ring_rate(options.seconds / 2.0),
+                (false, true) => processes::datagram_rate(options.seconds / 2.0),
+                (false, false) => processes::ring_rate(options.seconds / 2.0),
             },
         )?;
         let mut cpu = cpu.into_iter();
@@ -106,10 +106,10 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
 fn rival(options: &OrderOptions, rule: Rule, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     ensure!(
         options.is_udp || rule != Rule::SwitchSequencer,
-        "shared memory has no switch that a sequencer could sit in"
+        "shared memory has no switch for a sequencer"
     );
     let about = "messages delivered at each receiver of a rival, all processes sending to all; cpu \
-                 is the members' processor time a message and receiver, without switch and \
+                 is the members' CPU time per message and receiver, without switch and \
                  sequencer; yardstick: our best-effort order over the same links";
     let mut harness = Harness::new("order", about).with_runs(options.runs).with_progress(progress);
     let transport = if options.is_udp { "udp" } else { "shm" };
@@ -170,8 +170,8 @@ fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
     let lost: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
     // Each receiver has seen to it that what it delivers ascends. Whose messages are lost (best
     // effort loses, where a process is put off its core) may still serve as a yardstick.
-    let is_beside = side == Side::BestEffort || options.rival.is_some();
-    let may_differ = side == Side::Rival(Rule::Unordered) || (is_beside && lost > 0);
+    let is_reference = side == Side::BestEffort || options.rival.is_some();
+    let may_differ = side == Side::Rival(Rule::Unordered) || (is_reference && lost > 0);
     if !may_differ {
         agree(receivers)?;
     }
@@ -192,14 +192,14 @@ fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>>
         Side::Ours | Side::BestEffort => None,
     };
     let fabric = match options.is_udp {
-        true => Fabric::Udp { switch: crowd::free_address()?, frame_len: 1472 },
+        true => Fabric::Udp { switch: processes::free_address()?, frame_len: 1472 },
         false => {
             let name = rule.map_or("ours", Rule::name);
             Fabric::Shm(format!("bench-order-{name}-{}-{bytes}", std::process::id()))
         }
     };
     let job = |process| Job {
-        role: Role::Everyone,
+        role: Role::AllToAll,
         fabric: fabric.clone(),
         rule,
         is_reliable: options.is_reliable && side == Side::Ours,
@@ -217,7 +217,7 @@ fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>>
     if options.is_udp {
         jobs.push(Job { role: Role::Switch, ..job(0) });
     }
-    crowd::run(&jobs)
+    processes::run(&jobs)
 }
 
 /// Whether all receivers have delivered the same stream as far as each of them got. A message that
@@ -247,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_log_agrees_with_its_beginning() {
+    fn prefix_agrees_with_longer_log() {
         agree(&[outcome(&[1, 2, 3]), outcome(&[1, 2])]).expect("the same as far as it goes");
     }
 
     #[test]
-    fn receivers_that_differ_are_found() {
+    fn detects_disagreeing_receivers() {
         let refusal = agree(&[outcome(&[1, 2, 3]), outcome(&[1, 9, 3])]).expect_err("differ");
         assert!(refusal.to_string().contains("disagree on the order after 1 of 3"));
         assert!(agree(&[outcome(&[1, 2]), outcome(&[])]).is_err());

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::crowd::{self, Fabric, Job, Role};
+use crate::processes::{self, Fabric, Job, Role};
 use crate::{Better, Harness, Progress, Report};
 
 /// What to measure.
@@ -39,21 +39,21 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
         "msg/s",
         Better::Higher,
         || {
-            let outcomes = crowd::run(&jobs([Role::Flood, Role::Sink], "flood"))?;
+            let outcomes = processes::run(&jobs([Role::Flood, Role::Sink], "flood"))?;
             Ok(outcomes[1].delivered as f64 / outcomes[1].seconds)
         },
-        || crowd::ring_rate(seconds),
+        || processes::ring_rate(seconds),
     )?;
     harness.measure(
         "transport=shm bytes=64 one-way p50",
         "ns",
         Better::Lower,
         || {
-            let outcomes = crowd::run(&jobs([Role::Ping, Role::Pong], "ping"))?;
+            let outcomes = processes::run(&jobs([Role::Ping, Role::Pong], "ping"))?;
             let latency = outcomes[0].latency_ns.context("process 0 pinged")?;
             Ok(latency[0] as f64)
         },
-        || crowd::ring_round_trip_ns(200_000),
+        || processes::ring_round_trip_ns(200_000),
     )?;
     Ok(harness.finish())
 }
@@ -88,10 +88,10 @@ pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
     let mut harness = Harness::new("pair", about).with_runs(options.runs).with_progress(progress);
     let seconds = options.seconds;
     let run = |roles, frame_len, idle: &str| {
-        let fabric = Fabric::Udp { switch: crowd::free_address()?, frame_len };
+        let fabric = Fabric::Udp { switch: processes::free_address()?, frame_len };
         let mut jobs = two(roles, &fabric, seconds, idle);
         jobs.push(Job { role: Role::Switch, core: None, ..jobs[0].clone() });
-        crowd::run(&jobs)
+        processes::run(&jobs)
     };
     for frame_len in [1472, 8192] {
         harness.measure(
@@ -102,7 +102,7 @@ pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
                 let outcomes = run([Role::Flood, Role::Sink], frame_len, "yield")?;
                 Ok(outcomes[1].delivered as f64 / outcomes[1].seconds)
             },
-            || crowd::datagram_rate(seconds),
+            || processes::datagram_rate(seconds),
         )?;
     }
     for (idle, word) in [("yield", "all spin"), ("backoff", "blocking")] {
@@ -115,7 +115,7 @@ pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
                     let outcomes = run([Role::Ping, Role::Pong], 1472, idle)?;
                     Ok(outcomes[0].latency_ns.context("process 0 pinged")?[at] as f64)
                 },
-                || crowd::datagram_round_trip_ns(20_000, idle == "yield"),
+                || processes::datagram_round_trip_ns(20_000, idle == "yield"),
             )?;
         }
     }
@@ -138,7 +138,7 @@ pub fn pair_reliable(
     let (name, idle) = if is_udp { ("udp", "yield") } else { ("shm", "spin") };
     let run = |roles: [Role; 2], is_reliable| {
         let fabric = match is_udp {
-            true => Fabric::Udp { switch: crowd::free_address()?, frame_len: 1472 },
+            true => Fabric::Udp { switch: processes::free_address()?, frame_len: 1472 },
             false => Fabric::Shm(format!("bench-reliable-{}", std::process::id())),
         };
         let mut jobs = two(roles, &fabric, options.seconds, idle);
@@ -146,7 +146,7 @@ pub fn pair_reliable(
         if is_udp {
             jobs.push(Job { role: Role::Switch, core: None, ..jobs[0].clone() });
         }
-        crowd::run(&jobs)
+        processes::run(&jobs)
     };
     let rate = |is_reliable| {
         let outcomes = run([Role::Flood, Role::Sink], is_reliable)?;

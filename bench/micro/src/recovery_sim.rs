@@ -52,9 +52,9 @@ pub fn recovery_sim(
         for component in Component::ALL {
             let mut of_testbed = None;
             for hosts in FIGURE_HOSTS {
-                let place =
+                let reference =
                     if component == Component::Process { Component::Host } else { component };
-                let Some(paper) = paper_us(place, hosts) else { continue };
+                let Some(paper) = paper_us(reference, hosts) else { continue };
                 let case = name(component, recovery, "testbed", hosts);
                 let plan = |seed| Options::testbed(hosts, component, recovery, seed);
                 of_testbed = Some(measure(&mut harness, &case, plan, paper)?);
@@ -77,11 +77,11 @@ pub fn recovery_sim(
 }
 
 fn name(component: Component, recovery: Recovery, shape: &str, hosts: u32) -> String {
-    let way = match recovery {
+    let mode = match recovery {
         Recovery::Flat => "flat",
         Recovery::Tree => "tree",
     };
-    format!("component={} recovery={way} topology={shape} hosts={hosts}", component.name())
+    format!("component={} recovery={mode} topology={shape} hosts={hosts}", component.name())
 }
 
 /// Measures one case with as many seeds as there are runs. Answers the median.
@@ -116,10 +116,10 @@ fn measure(
         detail("resume", mean(|one| one.resume_us), "us"),
         detail("last barrier", mean(|one| one.last_us), "us"),
         detail("contacts", mean(|one| one.contacts as f64), ""),
-        detail("looks at the graph", mean(|one| one.thought.looks as f64), ""),
-        detail("visited by these looks", mean(|one| one.thought.visits as f64), ""),
-        detail("time for these looks", mean(|one| one.thought.ns as f64 / 1_000.0), "us"),
-        detail("wall time a run", begun.elapsed().as_secs_f64() / all.len().max(1) as f64, "s"),
+        detail("graph searches", mean(|one| one.thought.looks as f64), ""),
+        detail("nodes visited", mean(|one| one.thought.visits as f64), ""),
+        detail("search time", mean(|one| one.thought.ns as f64 / 1_000.0), "us"),
+        detail("wall time per run", begun.elapsed().as_secs_f64() / all.len().max(1) as f64, "s"),
         detail("memory, peak so far", memory_mib(), "MiB"),
     ];
     harness.detail(details);

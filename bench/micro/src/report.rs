@@ -103,14 +103,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_readable() {
+    fn formats_numbers_with_units() {
         assert_eq!(readable(81_234_567.0, "msg/s"), "81.2 M msg/s");
         assert_eq!(readable(0.456, "us"), "0.46 us");
         assert_eq!(readable(12_345.0, "us"), "12345 us");
     }
 
     #[test]
-    fn the_json_has_the_keys_that_the_design_names() {
+    fn json_has_documented_keys() {
         let case = Case {
             case: "senders=1".to_string(),
             value: 2.0,

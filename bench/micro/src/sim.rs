@@ -41,7 +41,7 @@ impl Default for SimOptions {
 /// When an invariant is broken.
 pub fn sim(options: &SimOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let about = "simulated packet-hop events a second on one core, all invariants checked; \
-                 pairs=known: the steady state, after a warm-up in which all pairs have spoken; \
+                 pairs=known: the steady state, after a warm-up in which all pairs have connected; \
                  pairs=new: from the first message on, with the first contacts of all pairs; \
                  yardstick: a binary heap of as many events as the network has links, and nothing \
                  else";

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_is_measured_and_a_longer_interval_takes_fewer_cores() {
+    fn longer_beacon_interval_takes_fewer_cores() {
         let intervals_ns = vec![1_000, 100_000];
         let options = SwitchOptions { runs: 3, ports: 8, intervals_ns, rounds: 2_000 };
         let report = switch(&options, |_| {}).expect("the machine does what it should");

@@ -1,8 +1,8 @@
 //! `onepipe bulk`: a file to many machines at the speed of one link.
 
+mod control;
 mod receive;
 mod send;
-mod talk;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,21 +12,21 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use onepipe::{Carrier, Plain};
 
-use crate::number;
 use crate::switch::address;
+use crate::units;
 
 /// Where receivers listen by default.
 const ADDRESS: &str = "0.0.0.0:4420";
 
 const EXAMPLES: &str = "\
 Examples:
-  onepipe bulk recv                                    on each machine that shall have the file
+  onepipe bulk recv                                    on each receiver
   onepipe bulk send disk.img --to host1:4420,host2:4420,host3:4420
   onepipe bulk send disk.img --transport udp --to host1:4420,host2:4420,host3:4420
 
-Receivers hand blocks on to each other, so each must be reachable from all others under the address
-that the sender is given. Whoever dies is left out, the others go on; a receiver that is started
-again goes on where it was (FILE.onepipe-part).";
+Receivers relay blocks to each other, so every receiver must be reachable from all others at the
+address given to the sender. A receiver that fails is left out and the others continue; restarted,
+it resumes where it stopped (FILE.onepipe-part).";
 
 /// Send a file to many machines at the speed of one link, or receive it
 #[derive(Debug, Args)]
@@ -58,14 +58,14 @@ pub struct SendArguments {
     #[arg(long, value_enum, default_value_t = Schedule::Pipeline)]
     schedule: Schedule,
     /// Bytes of a block
-    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = number::bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = units::bytes)]
     block: usize,
     /// Bytes that a receiver that is started again may have to receive again, at most
-    #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = number::bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = units::bytes)]
     chunk: usize,
     /// How long receivers that are not there are looked for
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = number::time_ns)]
-    retry: u64,
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::time_ns)]
+    connect_timeout: u64,
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
@@ -118,7 +118,7 @@ impl Schedule {
 /// What carries a group, by its name.
 fn carrier(name: &str) -> Result<Carrier, String> {
     let names = || Carrier::ALL.iter().map(|it| it.name()).collect::<Vec<_>>().join(", ");
-    Carrier::by_name(name).ok_or_else(|| format!("there are {}", names()))
+    Carrier::by_name(name).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 /// Sends or receives.

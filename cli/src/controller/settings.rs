@@ -14,7 +14,7 @@ use onepipe_daemon_controller::{Attachment, Config};
 use onepipe_transport_driver::Idle;
 use serde::Deserialize;
 
-use crate::number;
+use crate::units;
 
 /// Where it answers unless told otherwise.
 pub const STATUS_LISTEN: &str = "127.0.0.1:4480";
@@ -29,7 +29,7 @@ const PROCESSES_MAX: u32 = 1 << 20;
 /// What was given, wherever.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Given {
+pub struct ControllerOptions {
     /// A file with a table `[controller]` of these options
     #[arg(long, value_name = "FILE", env = "ONEPIPE_CONFIG")]
     #[serde(skip)]
@@ -60,7 +60,7 @@ pub struct Given {
     etcd_prefix: Option<String>,
     /// How long an active replica that says nothing stays active in the etcd, like 5s
     #[arg(long, value_name = "TIME", env = "ONEPIPE_LEASE", requires = "etcd",
-          value_parser = valid(number::time_ns))]
+          value_parser = valid(units::time_ns))]
     lease: Option<String>,
     /// Where to answer `onepipe status` [default: 127.0.0.1:4480]; port 0: any
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_STATUS_LISTEN",
@@ -81,7 +81,7 @@ pub struct Given {
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    controller: Given,
+    controller: ControllerOptions,
 }
 
 /// Where decisions are kept.
@@ -113,12 +113,12 @@ pub struct Settings {
 
 impl Settings {
     /// Reads the file, if one is given, and checks everything.
-    pub fn settle(given: &Given) -> Result<Self> {
-        let given = match &given.config {
-            Some(path) => given.clone().or(read(path)?),
-            None => given.clone(),
+    pub fn resolve(options: &ControllerOptions) -> Result<Self> {
+        let options = match &options.config {
+            Some(path) => options.clone().or(read(path)?),
+            None => options.clone(),
         };
-        let attachment = match (&given.udp, &given.fabric) {
+        let attachment = match (&options.udp, &options.fabric) {
             (Some(switch), _) => Attachment::Switch(address(switch)?),
             (None, name) => Attachment::Segment(name.clone().unwrap_or_else(|| FABRIC.to_owned())),
         };
@@ -126,41 +126,42 @@ impl Settings {
             Attachment::Switch(_) => LAST_BEHIND_SWITCH,
             Attachment::Segment(_) => LAST_OF_SEGMENT,
         };
-        let controllers = match &given.controllers {
+        let controllers = match &options.controllers {
             Some(text) => controllers(text)?,
             None => Controllers { first: ProcessId(last), count: 1 },
         };
-        let process = given.process.map_or(controllers.first, ProcessId);
+        let process = options.process.map_or(controllers.first, ProcessId);
         if !controllers.contains(process) {
             let (first, count) = (controllers.first.0, controllers.count);
-            bail!("process {} is none of the controllers {first}:{count}", process.0);
+            bail!("process {}is not one of the controllers {first}:{count}", process.0);
         }
         let mut config = Config::new(attachment, process, controllers);
-        let listen = given.status_listen.as_deref().unwrap_or(STATUS_LISTEN);
+        let listen = options.status_listen.as_deref().unwrap_or(STATUS_LISTEN);
         config.status_listen = Some(address(listen)?);
-        if given.flat {
+        if options.flat {
             config.machine.recovery = Recovery::Flat;
         }
-        if given.spin {
+        if options.spin {
             config.idle = Idle::Spin;
         }
-        let store = given.store()?;
+        let store = options.store()?;
         Ok(Self { config, store })
     }
 }
 
-impl Given {
+impl ControllerOptions {
     /// These options, and those of `file` where there are none.
     fn or(self, file: Self) -> Self {
         // What excludes each other comes from one source.
-        let has_place = self.fabric.is_some() || self.udp.is_some();
-        let place = if has_place { (self.fabric, self.udp) } else { (file.fabric, file.udp) };
+        let has_attachment = self.fabric.is_some() || self.udp.is_some();
+        let attachment =
+            if has_attachment { (self.fabric, self.udp) } else { (file.fabric, file.udp) };
         let has_store = self.store.is_some() || !self.etcd.is_empty();
         let store = if has_store { (self.store, self.etcd) } else { (file.store, file.etcd) };
         Self {
             config: self.config,
-            fabric: place.0,
-            udp: place.1,
+            fabric: attachment.0,
+            udp: attachment.1,
             controllers: self.controllers.or(file.controllers),
             process: self.process.or(file.process),
             store: store.0,
@@ -178,7 +179,7 @@ impl Given {
             let path = self.store.clone().unwrap_or_else(|| PathBuf::from(STORE));
             return Ok(StoreChoice::File(path));
         }
-        ensure!(self.store.is_none(), "decisions are kept in a file or in an etcd, not in both");
+        ensure!(self.store.is_none(), "give either --store or --etcd, not both");
         self.etcd_store()
     }
 
@@ -190,8 +191,8 @@ impl Given {
         }
         if let Some(lease) = &self.lease {
             // etcd counts whole seconds.
-            let seconds = number::time_ns(lease)?.div_ceil(1_000_000_000);
-            config.lease_ttl_s = u32::try_from(seconds).context("the lease is too long")?;
+            let seconds = units::time_ns(lease)?.div_ceil(1_000_000_000);
+            config.lease_ttl_s = u32::try_from(seconds).context("--lease is too long")?;
         }
         Ok(StoreChoice::Etcd(config))
     }
@@ -199,13 +200,13 @@ impl Given {
     #[cfg(not(feature = "etcd"))]
     fn etcd_store(&self) -> Result<StoreChoice> {
         if let Some(lease) = &self.lease {
-            number::time_ns(lease)?;
+            units::time_ns(lease)?;
         }
         bail!("this onepipe was built without etcd: build it with `--features etcd`")
     }
 }
 
-fn read(path: &Path) -> Result<Given> {
+fn read(path: &Path) -> Result<ControllerOptions> {
     let text = std::fs::read_to_string(path);
     let text = text.with_context(|| format!("cannot read {}", path.display()))?;
     let file: File = toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
@@ -224,12 +225,10 @@ pub fn controllers(text: &str) -> Result<Controllers> {
     let (first, count) = text.split_once(':').unwrap_or((text, "1"));
     let read = |word: &str| word.trim().parse::<u32>();
     let (Ok(first), Ok(count)) = (read(first), read(count)) else {
-        bail!(
-            "{text:?} names no controllers: write the first id, or the first and how many, like 1000:3"
-        );
+        bail!("{text:?}is not FIRST or FIRST:COUNT: write for example 1000:3");
     };
     let is_in_range = first.checked_add(count).is_some_and(|end| end <= PROCESSES_MAX);
-    ensure!(count > 0 && is_in_range, "{text:?}: process ids lie below {PROCESSES_MAX}");
+    ensure!(count > 0 && is_in_range, "{text:?}: process ids must be below {PROCESSES_MAX}");
     Ok(Controllers { first: ProcessId(first), count })
 }
 
@@ -237,57 +236,67 @@ pub fn controllers(text: &str) -> Result<Controllers> {
 pub fn address(text: &str) -> Result<SocketAddr> {
     let mut addresses = text
         .to_socket_addrs()
-        .with_context(|| format!("{text:?} is no address: write for example {STATUS_LISTEN}"))?;
-    addresses.next().with_context(|| format!("{text:?} has no address"))
+        .with_context(|| format!("{text:?}is not an address: write for example {STATUS_LISTEN}"))?;
+    addresses.next().with_context(|| format!("{text:?}resolves to no address"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn file(text: &str) -> Result<Given> {
+    fn file(text: &str) -> Result<ControllerOptions> {
         let path = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(path.path(), text).expect("write");
         read(path.path())
     }
 
     #[test]
-    fn an_option_beats_the_file_and_the_file_the_default() {
+    fn options_override_file_and_file_overrides_default() {
         let text = "[controller]\nudp = '127.0.0.1:4410'\ncontrollers = '1000:3'\nprocess = 1001\n\
                     store = '/var/lib/onepipe/lab.redb'\nflat = true\n";
-        let given = Given { process: Some(1002), ..Given::default() };
-        let given = given.or(file(text).expect("all keys are known"));
-        let settings = Settings::settle(&given).expect("it makes sense");
+        let options = ControllerOptions { process: Some(1002), ..ControllerOptions::default() };
+        let options = options.or(file(text).expect("all keys are known"));
+        let settings = Settings::resolve(&options).expect("it makes sense");
         let machine = &settings.config.machine;
         assert_eq!((machine.process, machine.controllers.count), (ProcessId(1002), 3));
         assert_eq!(machine.recovery, Recovery::Flat);
         assert_eq!(settings.store, StoreChoice::File("/var/lib/onepipe/lab.redb".into()));
         let switch = Attachment::Switch("127.0.0.1:4410".parse().expect("an address"));
         assert_eq!(settings.config.attachment, switch);
-        let here = Given { fabric: Some("lab".to_owned()), ..Given::default() };
+        let here =
+            ControllerOptions { fabric: Some("lab".to_owned()), ..ControllerOptions::default() };
         let here = here.or(file(text).expect("all keys are known"));
         assert_eq!(here.udp, None, "a place from one source only");
     }
 
     #[test]
-    fn without_anything_there_are_defaults() {
-        let settings = Settings::settle(&Given::default()).expect("defaults make sense");
+    fn uses_defaults_without_options() {
+        let settings =
+            Settings::resolve(&ControllerOptions::default()).expect("defaults make sense");
         assert_eq!(settings.config.machine.process, ProcessId(63));
         assert_eq!(settings.config.attachment, Attachment::Segment("default".to_owned()));
         assert_eq!(settings.config.status_listen, Some(address(STATUS_LISTEN).expect("it is one")));
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
-        let error = |given: Given| format!("{:#}", Settings::settle(&given).expect_err("nonsense"));
-        let given = Given { process: Some(7), ..Given::default() };
-        assert_eq!(error(given), "process 7 is none of the controllers 63:1");
+    fn names_invalid_settings() {
+        let error = |options: ControllerOptions| {
+            format!("{:#}", Settings::resolve(&options).expect_err("nonsense"))
+        };
+        let options = ControllerOptions { process: Some(7), ..ControllerOptions::default() };
+        assert_eq!(error(options), "process 7is not one of the controllers 63:1");
         for text in ["many", "", "1:", "1:0", "1048576", "4294967295:2"] {
-            let given = Given { controllers: Some(text.to_owned()), ..Given::default() };
-            assert!(error(given).starts_with(&format!("{text:?}")), "{text}");
+            let options = ControllerOptions {
+                controllers: Some(text.to_owned()),
+                ..ControllerOptions::default()
+            };
+            assert!(error(options).starts_with(&format!("{text:?}")), "{text}");
         }
-        let given = Given { config: Some("/no/such/file".into()), ..Given::default() };
-        assert!(error(given).starts_with("cannot read /no/such/file"));
+        let options = ControllerOptions {
+            config: Some("/no/such/file".into()),
+            ..ControllerOptions::default()
+        };
+        assert!(error(options).starts_with("cannot read /no/such/file"));
         let unknown = file("[controller]\nproces = 3\n").expect_err("a slip of the pen");
         assert!(format!("{unknown:#}").contains("unknown field `proces`"), "{unknown:#}");
         let unknown = file("[controler]\n").expect_err("a slip of the pen");

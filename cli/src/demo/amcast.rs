@@ -12,14 +12,14 @@ use clap::Args;
 use onepipe::{GroupId, Loopback, Role};
 use serde::Serialize;
 
-use super::amcast_worker::{Delivered, Sent, Word, unix_ns};
-use super::crew::{Member, end_all};
-use crate::number::{self, readable};
+use super::amcast_worker::{Delivered, Sent, WorkerReport, unix_ns};
+use super::children::{ChildProcess, end_all};
+use crate::units::{self, readable};
 
 /// How long a step may take that takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often is told how it goes.
-const LOOK: Duration = Duration::from_millis(500);
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 const MEMBERS: usize = 3;
 const REPLICAS: usize = 3;
 const CLIENTS: usize = 2;
@@ -28,7 +28,7 @@ const GROUP: GroupId = GroupId(0);
 const EXAMPLES: &str = "\
 Examples:
   onepipe demo amcast                            the leader is killed half-way
-  onepipe demo amcast --silence 20ms --window 16
+  onepipe demo amcast --leader-timeout 20ms --window 16
   onepipe demo amcast --json | tail -n 1         for programs";
 
 /// Start a group of three members, three replicas and two clients, kill the leader: order holds
@@ -36,20 +36,20 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// How long the clients send
-    #[arg(long, default_value = "4", value_parser = number::seconds)]
+    #[arg(long, default_value = "4", value_parser = units::seconds)]
     seconds: f64,
     /// Bytes of a message
     #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(8..=1336))]
-    bytes: u32,
+    size: u32,
     /// Messages that each client has open
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     window: u32,
     /// Messages a second of each client: the machine is shared by ten processes
-    #[arg(long, default_value = "1000", value_parser = number::rate)]
+    #[arg(long, default_value = "1000", value_parser = units::rate)]
     rate: f64,
     /// A leader that has not answered the coordinator for so long is replaced
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = number::time_ns)]
-    silence: u64,
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::time_ns)]
+    leader_timeout: u64,
     /// Kill nobody
     #[arg(long)]
     no_kill: bool,
@@ -66,7 +66,7 @@ struct Summary {
     clients: usize,
     seconds: f64,
     sent: u64,
-    over: u64,
+    completed: u64,
     delivered: Vec<u64>,
     messages_per_s: f64,
     /// The process id of the system of the leader that was killed.
@@ -76,43 +76,43 @@ struct Summary {
     /// From the kill to the next delivery of the slowest replica, ms.
     next_delivery_ms: Option<f64>,
     /// What went wrong.
-    wrong: Vec<String>,
+    violations: Vec<String>,
     invariants_held: bool,
 }
 
 /// What the starter hears.
-enum Told {
-    Said(usize, Word),
+enum Event {
+    Report(usize, WorkerReport),
     Elected(String),
     Interrupted,
 }
 
 /// All processes, and what each has said. Dropping it ends them.
-struct Troupe {
-    members: Vec<Member>,
-    coordinator: Vec<Member>,
+struct DemoGroup {
+    members: Vec<ChildProcess>,
+    coordinator: Vec<ChildProcess>,
     /// Replicas, then clients.
-    workers: Vec<Member>,
+    workers: Vec<ChildProcess>,
     store: PathBuf,
-    told: Receiver<Told>,
-    tell: Sender<Told>,
+    events: Receiver<Event>,
+    events_tx: Sender<Event>,
     replicas: Vec<Delivered>,
     checkpoints: Vec<Vec<u64>>,
     clients: Vec<Option<Sent>>,
     election: Option<String>,
     /// The longest time without a delivery of each replica since the kill, and when it ended, ns.
-    silences: Vec<(u64, u64)>,
+    gaps: Vec<(u64, u64)>,
 }
 
 /// Runs it.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut troupe = Troupe::start(arguments)?;
-    let tell = troupe.tell.clone();
+    let mut group = DemoGroup::start(arguments)?;
+    let events_tx = group.events_tx.clone();
     crate::interrupt::on_interrupt(move || {
         // Nobody listens any more: fine.
-        let _ = tell.send(Told::Interrupted);
+        let _ = events_tx.send(Event::Interrupted);
     })?;
-    let Some(summary) = perform(&mut troupe, arguments)? else {
+    let Some(summary) = run_scenario(&mut group, arguments)? else {
         eprintln!("onepipe: interrupted");
         return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
     };
@@ -121,62 +121,63 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// The whole course. `None` if it was interrupted.
-fn perform(troupe: &mut Troupe, arguments: &Arguments) -> Result<Option<Summary>> {
+fn run_scenario(group: &mut DemoGroup, arguments: &Arguments) -> Result<Option<Summary>> {
     let began = Instant::now();
     let half = Duration::from_secs_f64(arguments.seconds / 2.0);
     let mut summary =
         Summary { members: MEMBERS, replicas: REPLICAS, clients: CLIENTS, ..Summary::default() };
-    if !troupe.watch(half)? {
+    if !group.run_for(half)? {
         return Ok(None);
     }
     let mut killed_ns = None;
     if !arguments.no_kill {
         killed_ns = Some(unix_ns());
-        troupe.silences = vec![(0, 0); REPLICAS];
-        let leader = troupe.leader();
+        group.gaps = vec![(0, 0); REPLICAS];
+        let leader = group.leader();
         // Who was named before, where the machine was too busy for its first leader, is no answer.
-        troupe.election = None;
-        summary.killed_pid = Some(troupe.members[leader].kill()?);
-        eprintln!("member {leader}, the leader, is killed");
+        group.election = None;
+        summary.killed_pid = Some(group.members[leader].kill()?);
+        eprintln!("member {leader}, the leader, was killed");
     }
-    if !troupe.watch(half)? {
+    if !group.run_for(half)? {
         return Ok(None);
     }
     summary.seconds = began.elapsed().as_secs_f64();
     // The clients end when all that they have sent is over.
-    let deadline = Instant::now() + 2 * PATIENCE;
-    for client in &mut troupe.workers[REPLICAS..] {
-        if !client.leave(deadline) {
-            summary.wrong.push("a client did not end".into());
+    let deadline = Instant::now() + 2 * STEP_TIMEOUT;
+    for client in &mut group.workers[REPLICAS..] {
+        if !client.wait_exit(deadline) {
+            summary.violations.push("a client did not exit".into());
         }
     }
-    let sent = |troupe: &Troupe| troupe.clients.iter().flatten().map(|sent| sent.sent).sum::<u64>();
+    let sent =
+        |group: &DemoGroup| group.clients.iter().flatten().map(|sent| sent.sent).sum::<u64>();
     // What the last lines of the clients say has been said by now, and is on its way.
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + STEP_TIMEOUT;
     let mut is_through = false;
     while !is_through && Instant::now() < until {
-        troupe.listen(Duration::from_millis(100))?;
-        let all = sent(troupe);
-        let over: u64 = troupe.clients.iter().flatten().map(|sent| sent.over).sum();
-        is_through = over == all && troupe.replicas.iter().all(|replica| replica.count == all);
+        group.poll_events(Duration::from_millis(100))?;
+        let all = sent(group);
+        let completed: u64 = group.clients.iter().flatten().map(|sent| sent.completed).sum();
+        is_through = completed == all && group.replicas.iter().all(|replica| replica.count == all);
     }
-    summary.sent = sent(troupe);
-    summary.over = troupe.clients.iter().flatten().map(|sent| sent.over).sum();
-    summary.election.clone_from(&troupe.election);
-    troupe.judge(&mut summary, killed_ns);
+    summary.sent = sent(group);
+    summary.completed = group.clients.iter().flatten().map(|sent| sent.completed).sum();
+    summary.election.clone_from(&group.election);
+    group.verify(&mut summary, killed_ns);
     Ok(Some(summary))
 }
 
-impl Troupe {
+impl DemoGroup {
     fn start(arguments: &Arguments) -> Result<Self> {
-        let world = Loopback {
+        let layout = Loopback {
             groups: 1,
             members: MEMBERS,
             replicas: REPLICAS,
             clients: CLIENTS,
             coordinators: 1,
         };
-        let directory = world.directory().context("no free ports")?;
+        let directory = layout.directory().context("no free ports")?;
         let list =
             |all: &[SocketAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let of = |role| directory.of(role);
@@ -194,66 +195,75 @@ impl Troupe {
             let map = map.iter().flat_map(|(key, value)| [*key, value.as_str()]);
             let words =
                 [command, "--listen", &at].into_iter().chain(map).chain(more.iter().copied());
-            Member::start(name, &words.collect::<Vec<_>>())
+            ChildProcess::start(name, &words.collect::<Vec<_>>())
         };
         // Memory that has a name, where there is such: no decision outlives the demo.
         let memory = Path::new("/dev/shm");
         let directory = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let store = directory.join(format!("onepipe-amcast-{}.redb", std::process::id()));
-        let (tell, told) = channel();
-        let mut troupe = Self {
+        let (events_tx, events) = channel();
+        let mut group = Self {
             members: Vec::new(),
             coordinator: Vec::new(),
             workers: Vec::new(),
             store,
-            told,
-            tell,
+            events,
+            events_tx,
             replicas: vec![Delivered::default(); REPLICAS],
             checkpoints: vec![Vec::new(); REPLICAS],
             clients: vec![None; CLIENTS],
             election: None,
-            silences: vec![(0, 0); REPLICAS],
+            gaps: vec![(0, 0); REPLICAS],
         };
         for (number, at) in members.iter().enumerate() {
-            let member = start(format!("member {number}"), "member", *at, &["--until-input-ends"])?;
-            troupe.members.push(member);
+            let member =
+                start(format!("member {number}"), "member", *at, &["--exit-on-stdin-eof"])?;
+            group.members.push(member);
         }
-        for member in &mut troupe.members {
-            expect(member, "member")?;
+        for member in &mut group.members {
+            wait_for_line(member, "member")?;
         }
-        let (path, silence) =
-            (troupe.store.to_string_lossy().into_owned(), format!("{}ns", arguments.silence));
-        let more = ["--store", &path, "--silence", &silence, "--until-input-ends", "--forget"];
+        let (path, leader_timeout) =
+            (group.store.to_string_lossy().into_owned(), format!("{}ns", arguments.leader_timeout));
+        let more = [
+            "--store",
+            &path,
+            "--leader-timeout",
+            &leader_timeout,
+            "--exit-on-stdin-eof",
+            "--remove-store",
+        ];
         let coordinator = start("the coordinator".into(), "coordinator", coordinator[0], &more)?;
-        troupe.coordinator.push(coordinator);
-        let tell = troupe.tell.clone();
-        let lines = expect(&mut troupe.coordinator[0], "active")?;
+        group.coordinator.push(coordinator);
+        let events_tx = group.events_tx.clone();
+        let lines = wait_for_line(&mut group.coordinator[0], "active")?;
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 // Nobody listens any more: fine.
-                let _ = tell.send(Told::Elected(line));
+                let _ = events_tx.send(Event::Elected(line));
             }
         });
-        let (bytes, rate) = (arguments.bytes.to_string(), arguments.rate.to_string());
+        let (bytes, rate) = (arguments.size.to_string(), arguments.rate.to_string());
         for (number, at) in replicas.iter().enumerate() {
-            troupe.start_worker(start(format!("replica {number}"), "amcast-worker", *at, &[])?)?;
+            group.start_worker(start(format!("replica {number}"), "amcast-worker", *at, &[])?)?;
         }
         for (number, at) in clients.iter().enumerate() {
-            let more = ["--sends", "--bytes", &bytes, "--rate", &rate];
-            troupe.start_worker(start(format!("client {number}"), "amcast-worker", *at, &more)?)?;
+            let more = ["--sends", "--size", &bytes, "--rate", &rate];
+            group.start_worker(start(format!("client {number}"), "amcast-worker", *at, &more)?)?;
         }
-        Ok(troupe)
+        Ok(group)
     }
 
-    fn start_worker(&mut self, mut worker: Member) -> Result<()> {
-        let (number, tell, output) = (self.workers.len(), self.tell.clone(), worker.output()?);
+    fn start_worker(&mut self, mut worker: ChildProcess) -> Result<()> {
+        let (number, events_tx, output) =
+            (self.workers.len(), self.events_tx.clone(), worker.output()?);
         self.workers.push(worker);
         std::thread::spawn(move || {
             for line in output.lines() {
                 // A line cut short by a kill is no line.
                 let word = line.ok().and_then(|line| serde_json::from_str(&line).ok());
                 let Some(word) = word else { break };
-                if tell.send(Told::Said(number, word)).is_err() {
+                if events_tx.send(Event::Report(number, word)).is_err() {
                     return;
                 }
             }
@@ -262,43 +272,45 @@ impl Troupe {
     }
 
     /// Listens for `time` at most, until something is said. Answers false when interrupted.
-    fn listen(&mut self, time: Duration) -> Result<bool> {
-        let mut next = self.told.recv_timeout(time).ok();
-        while let Some(told) = next {
-            match told {
-                Told::Interrupted => return Ok(false),
-                Told::Elected(line) => {
+    fn poll_events(&mut self, time: Duration) -> Result<bool> {
+        let mut next = self.events.recv_timeout(time).ok();
+        while let Some(events) = next {
+            match events {
+                Event::Interrupted => return Ok(false),
+                Event::Elected(line) => {
                     eprintln!("coordinator: {line}");
                     self.election = Some(line);
                 }
-                Told::Said(at, Word::Replica(said)) => {
+                Event::Report(at, WorkerReport::Replica(said)) => {
                     self.checkpoints[at].extend_from_slice(&said.checkpoints);
-                    self.silences[at] = self.silences[at].max((said.gap_ns, said.gap_until_ns));
+                    self.gaps[at] = self.gaps[at].max((said.gap_ns, said.gap_until_ns));
                     self.replicas[at] = said;
                 }
-                Told::Said(at, Word::Client(sent)) => self.clients[at - REPLICAS] = Some(sent),
+                Event::Report(at, WorkerReport::Client(sent)) => {
+                    self.clients[at - REPLICAS] = Some(sent)
+                }
             }
-            next = self.told.try_recv().ok();
+            next = self.events.try_recv().ok();
         }
         Ok(true)
     }
 
     /// Lets them work for `time`. Answers false when interrupted.
-    fn watch(&mut self, time: Duration) -> Result<bool> {
+    fn run_for(&mut self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
-        let (mut look, mut before) = (Instant::now() + LOOK, self.slowest());
+        let (mut next_report, mut before) = (Instant::now() + REPORT_INTERVAL, self.slowest());
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(true);
             }
-            if !self.listen(left.min(LOOK))? {
+            if !self.poll_events(left.min(REPORT_INTERVAL))? {
                 return Ok(false);
             }
-            if Instant::now() >= look {
-                look += LOOK;
+            if Instant::now() >= next_report {
+                next_report += REPORT_INTERVAL;
                 let now = self.slowest();
-                let rate = (now - before) as f64 / LOOK.as_secs_f64();
+                let rate = (now - before) as f64 / REPORT_INTERVAL.as_secs_f64();
                 eprintln!("{:>8} delivered, {:>7}/s", readable(now as f64), readable(rate));
                 before = now;
             }
@@ -318,44 +330,47 @@ impl Troupe {
     }
 
     /// Whether everything held.
-    fn judge(&mut self, summary: &mut Summary, killed_ns: Option<u64>) {
+    fn verify(&mut self, summary: &mut Summary, killed_ns: Option<u64>) {
         let Self { replicas, checkpoints, .. } = self;
-        let mut wrong = |what: String| summary.wrong.push(what);
+        let mut violations = |what: String| summary.violations.push(what);
         for (at, replica) in replicas.iter().enumerate() {
             if replica.is_behind {
-                wrong(format!("replica {at} is behind"));
+                violations(format!("replica {at}fell behind"));
             }
             if replica.count != summary.sent {
-                wrong(format!("replica {at} has delivered {} of {}", replica.count, summary.sent));
+                violations(format!(
+                    "replica {at} has delivered {} of {}",
+                    replica.count, summary.sent
+                ));
             }
             if replica.hash != replicas[0].hash || checkpoints[at] != checkpoints[0] {
-                wrong(format!("replicas 0 and {at} have delivered in different orders"));
+                violations(format!("replicas 0 and {at} have delivered in different orders"));
             }
         }
-        if summary.over != summary.sent {
-            wrong(format!("{} of {} messages are over", summary.over, summary.sent));
+        if summary.completed != summary.sent {
+            violations(format!("{} of {}messages completed", summary.completed, summary.sent));
         }
         if summary.sent == 0 {
-            wrong("nothing was sent".into());
+            violations("nothing was sent".into());
         }
         if killed_ns.is_some() && summary.election.is_none() {
-            wrong("nobody was elected".into());
+            violations("no leader was elected".into());
         }
         summary.delivered = replicas.iter().map(|replica| replica.count).collect();
         summary.messages_per_s = summary.sent as f64 / summary.seconds.max(1e-3);
         summary.next_delivery_ms = killed_ns.and_then(|killed| {
             // The longest silence of each since then began with the kill.
-            let after = self.silences.iter().map(|(_, until)| until.checked_sub(killed));
+            let after = self.gaps.iter().map(|(_, until)| until.checked_sub(killed));
             let slowest = after.collect::<Option<Vec<_>>>()?.into_iter().max();
             slowest.map(|ns| ns as f64 / 1e6)
         });
-        summary.invariants_held = summary.wrong.is_empty();
+        summary.invariants_held = summary.violations.is_empty();
     }
 }
 
 /// Waits until `member` has said a line that begins with `word`.
-fn expect(
-    member: &mut Member,
+fn wait_for_line(
+    member: &mut ChildProcess,
     word: &str,
 ) -> Result<std::io::Lines<std::io::BufReader<std::process::ChildStdout>>> {
     let mut lines = member.output()?.lines();
@@ -363,12 +378,12 @@ fn expect(
         match lines.next() {
             Some(Ok(line)) if line.starts_with(word) => return Ok(lines),
             Some(Ok(_)) => {}
-            _ => bail!("a process did not start: {}", member.complaint()),
+            _ => bail!("a process did not start: {}", member.failure_reason()),
         }
     }
 }
 
-impl Drop for Troupe {
+impl Drop for DemoGroup {
     fn drop(&mut self) {
         let all = self.members.iter_mut().chain(&mut self.coordinator).chain(&mut self.workers);
         end_all(all);
@@ -400,8 +415,8 @@ impl Summary {
                 "the leader was killed; {ms:.1} ms later the next message was delivered"
             )?;
         }
-        for wrong in &self.wrong {
-            writeln!(out, "wrong: {wrong}")?;
+        for violations in &self.violations {
+            writeln!(out, "VIOLATION  {violations}")?;
         }
         Ok(())
     }

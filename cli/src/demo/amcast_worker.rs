@@ -13,25 +13,25 @@ use clap::Args;
 use onepipe::{Amcast, AmcastReplica};
 use serde::{Deserialize, Serialize};
 
-use crate::amcast::Map;
+use crate::amcast::GroupArgs;
 use crate::switch::address;
 
 /// How often it says what it has done.
-const WORD_INTERVAL: Duration = Duration::from_millis(50);
+const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 /// Deliveries between two checkpoints of the order.
 const CHECKPOINT: u64 = 256;
 /// How long a client that is to end waits for what it has begun.
-const DRAIN: Duration = Duration::from_secs(20);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a replica waits before it looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a client sleeps that has nothing to do.
-const PAUSE: Duration = Duration::from_micros(200);
+const IDLE_SLEEP: Duration = Duration::from_micros(200);
 
 /// One replica or client of a demo
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
-    map: Map,
+    groups: GroupArgs,
     /// Its own address
     #[arg(long, value_parser = address)]
     listen: SocketAddr,
@@ -40,7 +40,7 @@ pub struct Arguments {
     sends: bool,
     /// Bytes of a message
     #[arg(long, default_value_t = 150)]
-    bytes: usize,
+    size: usize,
     /// Messages a second
     #[arg(long, default_value_t = 1000.0)]
     rate: f64,
@@ -48,7 +48,7 @@ pub struct Arguments {
 
 /// What a worker says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Word {
+pub enum WorkerReport {
     Replica(Delivered),
     Client(Sent),
 }
@@ -73,7 +73,7 @@ pub struct Delivered {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     pub sent: u64,
-    pub over: u64,
+    pub completed: u64,
 }
 
 /// Nanoseconds since 1970, which all processes of a machine count alike.
@@ -83,7 +83,7 @@ pub fn unix_ns() -> u64 {
 
 /// Works until standard input ends.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let directory = arguments.map.directory()?;
+    let directory = arguments.groups.directory()?;
     let stop = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&stop);
     std::thread::spawn(move || {
@@ -101,74 +101,74 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn say(word: &Word) -> Result<()> {
+fn print_report(report: &WorkerReport) -> Result<()> {
     let mut out = stdout().lock();
-    serde_json::to_writer(&mut out, word)?;
+    serde_json::to_writer(&mut out, report)?;
     writeln!(out)?;
-    out.flush().context("nobody listens")
+    out.flush().context("cannot write to the parent process")
 }
 
 /// Sends as much as may be open, and no faster than it shall; then waits until all is over.
 fn send(mut client: Amcast, arguments: &Arguments, stop: &AtomicBool) -> Result<()> {
     let mut sent = Sent::default();
-    let mut message = vec![0; arguments.bytes.max(8)];
-    say(&Word::Client(sent))?;
+    let mut message = vec![0; arguments.size.max(8)];
+    print_report(&WorkerReport::Client(sent))?;
     let began = Instant::now();
     let (mut last, mut end) = (began, None);
-    while end.is_none_or(|end| Instant::now() < end && sent.over < sent.sent) {
+    while end.is_none_or(|end| Instant::now() < end && sent.completed < sent.sent) {
         if end.is_none() && stop.load(Ordering::Acquire) {
-            end = Some(Instant::now() + DRAIN);
+            end = Some(Instant::now() + DRAIN_TIMEOUT);
         }
         let due = (began.elapsed().as_secs_f64() * arguments.rate) as u64;
-        let mut has_room = end.is_none();
-        while has_room && sent.sent < due {
+        let mut can_send = end.is_none();
+        while can_send && sent.sent < due {
             message[..8].copy_from_slice(&sent.sent.to_be_bytes());
-            has_room = client.amcast(&[0], &message).is_ok();
-            sent.sent += u64::from(has_room);
+            can_send = client.amcast(&[0], &message).is_ok();
+            sent.sent += u64::from(can_send);
         }
-        let before = sent.over;
-        client.poll(|_| sent.over += 1);
-        if sent.over == before {
-            std::thread::sleep(PAUSE);
+        let before = sent.completed;
+        client.poll(|_| sent.completed += 1);
+        if sent.completed == before {
+            std::thread::sleep(IDLE_SLEEP);
         }
-        if last.elapsed() >= WORD_INTERVAL {
+        if last.elapsed() >= REPORT_INTERVAL {
             last = Instant::now();
-            say(&Word::Client(sent))?;
+            print_report(&WorkerReport::Client(sent))?;
         }
     }
-    say(&Word::Client(sent))
+    print_report(&WorkerReport::Client(sent))
 }
 
 /// Delivers until it is told to end.
 fn deliver(mut replica: AmcastReplica, stop: &AtomicBool) -> Result<()> {
     let mut delivered = Delivered::default();
-    say(&Word::Replica(delivered.clone()))?;
+    print_report(&WorkerReport::Replica(delivered.clone()))?;
     let (mut last, mut before_ns) = (Instant::now(), None);
     while !stop.load(Ordering::Acquire) && !delivered.is_behind {
-        let mut has_come = false;
-        let came = replica.wait(LOOK, |message, id, place| {
-            has_come = true;
-            delivered.take(message, (id.client, id.sequence), place.0);
+        let mut has_delivered = false;
+        let came = replica.wait(POLL_INTERVAL, |message, id, position| {
+            has_delivered = true;
+            delivered.take(message, (id.client, id.sequence), position.0);
         });
         delivered.is_behind = came.is_err();
-        if has_come {
+        if has_delivered {
             delivered.note_gap(&mut before_ns);
         }
-        if last.elapsed() >= WORD_INTERVAL {
+        if last.elapsed() >= REPORT_INTERVAL {
             last = Instant::now();
-            say(&Word::Replica(delivered.clone()))?;
+            print_report(&WorkerReport::Replica(delivered.clone()))?;
             delivered.checkpoints.clear();
             delivered.gap_ns = 0;
         }
     }
-    say(&Word::Replica(delivered))
+    print_report(&WorkerReport::Replica(delivered))
 }
 
 impl Delivered {
-    fn take(&mut self, message: &[u8], (client, sequence): (u32, u32), place: u64) {
+    fn take(&mut self, message: &[u8], (client, sequence): (u32, u32), position: u64) {
         let first = message.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
-        for word in [u64::from(client) << 32 | u64::from(sequence), place, first] {
-            self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for report in [u64::from(client) << 32 | u64::from(sequence), position, first] {
+            self.hash = (self.hash.rotate_left(5) ^ report).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
         self.count += 1;
         if self.count.is_multiple_of(CHECKPOINT) {

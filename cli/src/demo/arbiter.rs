@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use super::incast::{Incast, Phase, Seen, Timeslots};
-use crate::number::{self, readable, readable_ns};
+use super::incast::{Incast, Phase, Snapshot, Timeslots};
+use crate::units::{self, readable, readable_ns};
 
 /// How often is told how it goes.
-const LOOK: Duration = Duration::from_millis(500);
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,13 +30,13 @@ pub struct Arguments {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=48))]
     senders: u32,
     /// How fast the links of the switch are, in bits a second
-    #[arg(long, value_name = "BITS", default_value = "100M", value_parser = number::bits_per_s)]
+    #[arg(long, value_name = "BITS", default_value = "100M", value_parser = units::bits_per_s)]
     link_rate: u64,
     /// Bytes that may wait for a link in the switch
-    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = number::bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = units::bytes)]
     queue: usize,
     /// How long each of the two takes
-    #[arg(long, default_value = "4", value_parser = number::seconds)]
+    #[arg(long, default_value = "4", value_parser = units::seconds)]
     seconds: f64,
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
@@ -89,12 +89,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut outcomes = Vec::new();
     let mut granted_twice = 0;
     for is_scheduled in [false, true] {
-        let Some(seen) = show(incast, is_scheduled, seconds, &stop)? else {
+        let Some(snapshot) = show(incast, is_scheduled, seconds, &stop)? else {
             eprintln!("onepipe: interrupted");
             return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
         };
-        granted_twice += seen.timeslots.granted_twice;
-        outcomes.push(Outcome::of(&seen));
+        granted_twice += snapshot.timeslots.granted_twice;
+        outcomes.push(Outcome::of(&snapshot));
     }
     let [unscheduled, scheduled] = <[Outcome; 2]>::try_from(outcomes)
         .map_err(|outcomes| anyhow::anyhow!("{} outcomes of two phases", outcomes.len()))?;
@@ -118,44 +118,44 @@ fn show(
     is_scheduled: bool,
     seconds: f64,
     stop: &AtomicBool,
-) -> Result<Option<Seen>> {
+) -> Result<Option<Snapshot>> {
     let name = if is_scheduled { "scheduled" } else { "unscheduled" };
     let phase = Phase::begin(incast, is_scheduled)?;
     let began = Instant::now();
-    let mut before = phase.look();
+    let mut before = phase.snapshot();
     while began.elapsed().as_secs_f64() < seconds {
-        std::thread::sleep(LOOK.min(Duration::from_secs_f64(seconds)));
+        std::thread::sleep(REPORT_INTERVAL.min(Duration::from_secs_f64(seconds)));
         if stop.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let seen = phase.look();
-        let bytes = seen.received_bytes - before.received_bytes;
-        let rate = bytes as f64 * 8.0 / (seen.seconds - before.seconds).max(1e-3);
+        let snapshot = phase.snapshot();
+        let bytes = snapshot.received_bytes - before.received_bytes;
+        let rate = bytes as f64 * 8.0 / (snapshot.seconds - before.seconds).max(1e-3);
         eprintln!(
-            "{name:>11} {:>5.1} s: {:>7}bit/s, {:>6} bytes queued, answer after {}",
-            seen.seconds,
+            "{name:>11} {:>5.1} s: {:>7}bit/s, {:>6} bytes queued, ping {}",
+            snapshot.seconds,
             readable(rate),
-            readable(seen.queues.present_bytes as f64),
-            readable_ns(seen.pings.value_at_quantile(0.5)),
+            readable(snapshot.queues.present_bytes as f64),
+            readable_ns(snapshot.pings.value_at_quantile(0.5)),
         );
-        before = seen;
+        before = snapshot;
     }
     phase.end().map(Some)
 }
 
 impl Outcome {
-    fn of(seen: &Seen) -> Self {
-        let [p50, _, p99, _, max] = seen.queues.bytes;
-        let ping = |quantile| seen.pings.value_at_quantile(quantile);
+    fn of(snapshot: &Snapshot) -> Self {
+        let [p50, _, p99, _, max] = snapshot.queues.bytes;
+        let ping = |quantile| snapshot.pings.value_at_quantile(quantile);
         Self {
-            goodput_bits_per_s: seen.received_bytes as f64 * 8.0 / seen.seconds.max(1e-3),
+            goodput_bits_per_s: snapshot.received_bytes as f64 * 8.0 / snapshot.seconds.max(1e-3),
             queue_bytes: Quantiles { p50, p99, max },
-            ping_ns: Quantiles { p50: ping(0.5), p99: ping(0.99), max: seen.pings.max() },
-            pings: seen.pings.len(),
-            frames_lost: seen.queues.dropped,
-            segments_sent: seen.segments_sent,
-            received_bytes: seen.received_bytes,
-            timeslots: seen.timeslots,
+            ping_ns: Quantiles { p50: ping(0.5), p99: ping(0.99), max: snapshot.pings.max() },
+            pings: snapshot.pings.len(),
+            frames_lost: snapshot.queues.dropped,
+            segments_sent: snapshot.segments_sent,
+            received_bytes: snapshot.received_bytes,
+            timeslots: snapshot.timeslots,
         }
     }
 }
@@ -175,8 +175,8 @@ impl Summary {
             ("goodput", bits(one), bits(other)),
             ("bytes queued, p50", bytes(one.queue_bytes.p50), bytes(other.queue_bytes.p50)),
             ("bytes queued, p99", bytes(one.queue_bytes.p99), bytes(other.queue_bytes.p99)),
-            ("answer, p50", readable_ns(one.ping_ns.p50), readable_ns(other.ping_ns.p50)),
-            ("answer, p99", readable_ns(one.ping_ns.p99), readable_ns(other.ping_ns.p99)),
+            ("ping, p50", readable_ns(one.ping_ns.p50), readable_ns(other.ping_ns.p50)),
+            ("ping, p99", readable_ns(one.ping_ns.p99), readable_ns(other.ping_ns.p99)),
             ("frames lost", one.frames_lost.to_string(), other.frames_lost.to_string()),
         ];
         writeln!(

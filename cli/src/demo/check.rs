@@ -13,11 +13,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::log::{Failures, Tally, Window};
+use super::log::{SendFailures, SenderSum, Window};
 
 /// A sender is told about a loss within its probes, and tells us ten times a second; a process that
 /// was killed may not have come to that. In ns.
-const TESTAMENT_NS: u64 = 1_000_000_000;
+const REPORT_LAG_NS: u64 = 1_000_000_000;
 /// How many violations are kept as text.
 const TEXTS_MAX: usize = 10;
 
@@ -27,9 +27,9 @@ pub enum Violation {
     /// Two receivers delivered the same messages in different orders.
     Order { window: u64, one: u32, other: u32 },
     /// A receiver delivered as many messages of a sender as it sent, but not those.
-    Different { window: u64, from: u32, at: u32 },
+    Mismatch { window: u64, from: u32, at: u32 },
     /// A receiver misses messages of a sender that was not told.
-    Silent { window: u64, from: u32, at: u32, messages: u64 },
+    Unreported { window: u64, from: u32, at: u32, messages: u64 },
     /// More messages were delivered and reported lost than were sent.
     Excess { window: u64, from: u32, at: u32, messages: u64 },
     /// A living process never came to the end of a window that others have closed.
@@ -44,14 +44,14 @@ impl fmt::Display for Violation {
                 "processes {one} and {other} delivered the same messages in different orders \
                  (window {window})"
             ),
-            Self::Different { window, from, at } => write!(
+            Self::Mismatch { window, from, at } => write!(
                 f,
-                "process {at} delivered other messages of process {from} than that sent, or in \
-                 other places of the order (window {window})"
+                "process {at}delivered other messages of process {from} than it sent, or at \
+                 other positions in the order (window {window})"
             ),
-            Self::Silent { window, from, at, messages } => write!(
+            Self::Unreported { window, from, at, messages } => write!(
                 f,
-                "process {at} misses {messages} messages of process {from}, which was not told \
+                "process {at} lacks {messages} messages of process {from} without a loss report \
                  (window {window})"
             ),
             Self::Excess { window, from, at, messages } => write!(
@@ -60,7 +60,7 @@ impl fmt::Display for Violation {
                  reported lost, or twice, or never sent (window {window})"
             ),
             Self::Unfinished { window, at } => {
-                write!(f, "process {at} did not come to the end of window {window}")
+                write!(f, "process {at}did not complete window {window}")
             }
         }
     }
@@ -90,22 +90,22 @@ pub struct Verdict {
 
 /// One process's words.
 #[derive(Clone, Debug, Default)]
-struct Witness {
+struct ProcessLog {
     windows: BTreeMap<u64, Window>,
     /// All windows below this are complete.
     closed_below: u64,
     /// What it was told about its own messages: by window and receiver.
-    failures: BTreeMap<(u64, u32), (Tally, Tally)>,
+    failures: BTreeMap<(u64, u32), (SenderSum, SenderSum)>,
     /// When it was killed, in ns of the timestamps' clock.
     died_ns: Option<u64>,
 }
 
-impl Witness {
-    fn tally(&self, window: u64, from: usize) -> Tally {
-        self.windows.get(&window).map_or_else(Tally::default, |window| window.senders[from])
+impl ProcessLog {
+    fn sender_sum(&self, window: u64, from: usize) -> SenderSum {
+        self.windows.get(&window).map_or_else(SenderSum::default, |window| window.senders[from])
     }
 
-    fn failures(&self, window: u64, to: usize) -> (Tally, Tally) {
+    fn failures(&self, window: u64, to: usize) -> (SenderSum, SenderSum) {
         self.failures.get(&(window, to as u32)).copied().unwrap_or_default()
     }
 }
@@ -114,53 +114,53 @@ impl Witness {
 #[derive(Clone, Debug)]
 pub struct Checker {
     window_ns: u64,
-    witnesses: Vec<Witness>,
+    process_logs: Vec<ProcessLog>,
     verdict: Verdict,
 }
 
 impl Checker {
     /// A checker of so many processes, whose windows have this length.
     pub fn new(window_ns: u64, processes: usize) -> Self {
-        let witnesses = vec![Witness::default(); processes];
-        Self { window_ns, witnesses, verdict: Verdict::default() }
+        let process_logs = vec![ProcessLog::default(); processes];
+        Self { window_ns, process_logs, verdict: Verdict::default() }
     }
 
     /// Takes a further part of a process's log.
-    pub fn hear(
+    pub fn add(
         &mut self,
         process: usize,
         windows: Vec<Window>,
-        failures: Vec<Failures>,
+        failures: Vec<SendFailures>,
         closed_below: u64,
     ) {
-        let processes = self.witnesses.len();
-        let witness = &mut self.witnesses[process];
+        let processes = self.process_logs.len();
+        let process_log = &mut self.process_logs[process];
         for window in windows {
             assert_eq!(window.senders.len(), processes, "a worker logs every sender");
-            witness.windows.insert(window.number, window);
+            process_log.windows.insert(window.number, window);
         }
         for failure in failures {
-            let known = witness.failures.entry((failure.window, failure.to)).or_default();
+            let known = process_log.failures.entry((failure.window, failure.to)).or_default();
             *known = (known.0.plus(failure.lost), known.1.plus(failure.unknown));
         }
-        witness.closed_below = witness.closed_below.max(closed_below);
+        process_log.closed_below = process_log.closed_below.max(closed_below);
     }
 
     /// A process was killed at this time.
     pub fn on_killed(&mut self, process: usize, timestamp_ns: u64) {
-        self.witnesses[process].died_ns = Some(timestamp_ns);
+        self.process_logs[process].died_ns = Some(timestamp_ns);
     }
 
     /// Counts and forgets the windows in which everybody agrees; a window that is open somewhere,
     /// or in which something is missing of which its sender may yet be told, stays.
-    pub fn settle(&mut self) -> &Verdict {
-        let living = self.witnesses.iter().filter(|witness| witness.died_ns.is_none());
-        let closed_below = living.map(|witness| witness.closed_below).min().unwrap_or(0);
+    pub fn advance(&mut self) -> &Verdict {
+        let living = self.process_logs.iter().filter(|process_log| process_log.died_ns.is_none());
+        let closed_below = living.map(|process_log| process_log.closed_below).min().unwrap_or(0);
         for window in self.windows_below(closed_below) {
             let comparison = self.compare(window);
             if comparison.violations.is_empty() && comparison.died_with_sender == 0 {
                 self.count(comparison);
-                self.forget(window);
+                self.remove_store(window);
             }
         }
         &self.verdict
@@ -171,7 +171,7 @@ impl Checker {
         for window in self.windows_below(u64::MAX) {
             let comparison = self.compare(window);
             self.count(comparison);
-            self.forget(window);
+            self.remove_store(window);
         }
         self.verdict
     }
@@ -179,21 +179,23 @@ impl Checker {
     /// Windows that anybody has something to say about.
     fn windows_below(&self, limit: u64) -> Vec<u64> {
         let mut windows: Vec<u64> = Vec::new();
-        for witness in &self.witnesses {
-            windows.extend(witness.windows.range(..limit).map(|(number, _)| *number));
-            windows.extend(witness.failures.range(..(limit, 0)).map(|((number, _), _)| *number));
+        for process_log in &self.process_logs {
+            windows.extend(process_log.windows.range(..limit).map(|(number, _)| *number));
+            windows
+                .extend(process_log.failures.range(..(limit, 0)).map(|((number, _), _)| *number));
         }
         windows.sort_unstable();
         windows.dedup();
         windows
     }
 
-    fn forget(&mut self, window: u64) {
-        for witness in &mut self.witnesses {
-            witness.windows.remove(&window);
-            while let Some(entry) = witness.failures.range((window, 0)..(window + 1, 0)).next() {
+    fn remove_store(&mut self, window: u64) {
+        for process_log in &mut self.process_logs {
+            process_log.windows.remove(&window);
+            while let Some(entry) = process_log.failures.range((window, 0)..(window + 1, 0)).next()
+            {
                 let key = *entry.0;
-                witness.failures.remove(&key);
+                process_log.failures.remove(&key);
             }
         }
     }
@@ -208,21 +210,21 @@ impl Checker {
         verdict.unknown += comparison.unknown;
         verdict.died_with_sender += comparison.died_with_sender;
         verdict.violations += comparison.violations.len() as u64;
-        let room = TEXTS_MAX.saturating_sub(verdict.first.len());
-        verdict.first.extend(comparison.violations.into_iter().take(room));
+        let free = TEXTS_MAX.saturating_sub(verdict.first.len());
+        verdict.first.extend(comparison.violations.into_iter().take(free));
     }
 
     fn compare(&self, window: u64) -> Comparison {
         let mut found = Comparison { is_full: true, ..Comparison::default() };
         let mut receivers = Vec::new();
-        for (at, witness) in self.witnesses.iter().enumerate() {
-            if witness.closed_below > window {
+        for (at, process_log) in self.process_logs.iter().enumerate() {
+            if process_log.closed_below > window {
                 receivers.push(at);
-            } else if witness.died_ns.is_none() {
+            } else if process_log.died_ns.is_none() {
                 found.violations.push(Violation::Unfinished { window, at: at as u32 });
             }
         }
-        for from in 0..self.witnesses.len() {
+        for from in 0..self.process_logs.len() {
             self.compare_sender(window, from, &receivers, &mut found);
         }
         self.compare_order(window, &receivers, &mut found);
@@ -237,21 +239,22 @@ impl Checker {
         receivers: &[usize],
         found: &mut Comparison,
     ) {
-        let sender = &self.witnesses[from];
+        let sender = &self.process_logs[from];
         let ends_ns = window.saturating_add(1).saturating_mul(self.window_ns);
-        let died_then = sender.died_ns.is_some_and(|died| ends_ns + TESTAMENT_NS > died);
-        let sent = (sender.closed_below > window).then(|| sender.tally(window, from));
+        let died_then = sender.died_ns.is_some_and(|died| ends_ns + REPORT_LAG_NS > died);
+        let sent = (sender.closed_below > window).then(|| sender.sender_sum(window, from));
         let Some(sent) = sent else {
             // It was killed before it closed this window (a living one has been reported above):
             // the receiver that has most is all we know.
-            let counts = receivers.iter().map(|at| self.witnesses[*at].tally(window, from).count);
+            let counts =
+                receivers.iter().map(|at| self.process_logs[*at].sender_sum(window, from).count);
             let most = counts.clone().max().unwrap_or(0);
             found.messages += counts.clone().sum::<u64>();
             found.died_with_sender += counts.map(|count| most - count).sum::<u64>();
             return;
         };
         for &at in receivers {
-            let got = self.witnesses[at].tally(window, from);
+            let got = self.process_logs[at].sender_sum(window, from);
             let (lost, unknown) = sender.failures(window, at);
             found.messages += got.count;
             found.lost += lost.count;
@@ -266,16 +269,16 @@ impl Checker {
                 let messages = accounted.count - sent.count;
                 found.violations.push(Violation::Excess { window, from, at, messages });
             } else if accounted.count == sent.count {
-                found.violations.push(Violation::Different { window, from, at });
+                found.violations.push(Violation::Mismatch { window, from, at });
             } else if may_be.count > sent.count {
                 // Some of the unknown ones were delivered; which, the sums cannot say.
             } else if died_then {
                 found.died_with_sender += sent.count - may_be.count;
             } else if may_be.count < sent.count {
                 let messages = sent.count - may_be.count;
-                found.violations.push(Violation::Silent { window, from, at, messages });
+                found.violations.push(Violation::Unreported { window, from, at, messages });
             } else {
-                found.violations.push(Violation::Different { window, from, at });
+                found.violations.push(Violation::Mismatch { window, from, at });
             }
         }
     }
@@ -284,12 +287,12 @@ impl Checker {
     fn compare_order(&self, window: u64, receivers: &[usize], found: &mut Comparison) {
         let mut kinds: Vec<(usize, &Window)> = Vec::new();
         for &at in receivers {
-            let Some(log) = self.witnesses[at].windows.get(&window) else {
+            let Some(log) = self.process_logs[at].windows.get(&window) else {
                 found.is_full = false;
                 continue;
             };
             match kinds.iter().find(|(_, kind)| kind.senders == log.senders) {
-                Some((_, kind)) if kind.chain == log.chain => {}
+                Some((_, kind)) if kind.order_hash == log.order_hash => {}
                 Some((one, _)) => found.violations.push(Violation::Order {
                     window,
                     one: *one as u32,

@@ -24,7 +24,7 @@ const RECEIVER: ProcessId = ProcessId(0);
 /// Who gives out timeslots, if anybody does.
 const ARBITER: ProcessId = ProcessId(63);
 /// Who is never there.
-const NOBODY: ProcessId = ProcessId(62);
+const ABSENT: ProcessId = ProcessId(62);
 /// What a frame takes on the link beside its bytes: as the switch counts.
 const FRAME_OVERHEAD_BYTES: u64 = 66;
 /// So much of a link in a thousand is left to control packets.
@@ -34,7 +34,7 @@ const PING_NS: u64 = 5_000_000;
 /// Answers that take longer count as this, in ns.
 const PING_NS_MAX: u64 = 60_000_000_000;
 /// How often a host says something to nobody, so that the switch knows where it sits, in ns.
-const PRESENCE_NS: u64 = 100_000_000;
+const KEEPALIVE_NS: u64 = 100_000_000;
 
 /// What is to be shown.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ pub struct Incast {
 
 /// How it is at present, and what has come of it.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct Snapshot {
     /// Since it began.
     pub seconds: f64,
     /// Bytes of the flows that the receiver has.
@@ -77,15 +77,15 @@ pub struct Timeslots {
 #[derive(Debug)]
 pub struct Phase {
     stop: Arc<AtomicBool>,
-    switching: Option<JoinHandle<()>>,
-    working: Option<JoinHandle<Result<()>>>,
-    seen: Arc<Mutex<Seen>>,
+    switch_thread: Option<JoinHandle<()>>,
+    host_thread: Option<JoinHandle<Result<()>>>,
+    snapshot: Arc<Mutex<Snapshot>>,
 }
 
 /// A host: its flows go as they like, or wait for timeslots.
 #[derive(Debug)]
 enum Host {
-    Free(Box<Tenants>),
+    Unscheduled(Box<Tenants>),
     Scheduled(Box<Gated<Tenants>>),
 }
 
@@ -113,11 +113,11 @@ impl Phase {
             false => None,
         };
         let hosts =
-            (0..nodes).map(|host| station(at, host, nodes, is_scheduled.then_some(slot_ns)));
-        let mut hosts = hosts.collect::<Result<Vec<Station>>>()?;
+            (0..nodes).map(|host| host_driver(at, host, nodes, is_scheduled.then_some(slot_ns)));
+        let mut hosts = hosts.collect::<Result<Vec<HostDriver>>>()?;
 
         let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::new(Mutex::new(Seen {
+        let snapshot = Arc::new(Mutex::new(Snapshot {
             seconds: 0.0,
             received_bytes: 0,
             segments_sent: 0,
@@ -125,8 +125,8 @@ impl Phase {
             pings: Histogram::new_with_max(PING_NS_MAX, 3)?,
             timeslots: Timeslots::default(),
         }));
-        let (is_over, shared) = (Arc::clone(&stop), Arc::clone(&seen));
-        let switching = std::thread::spawn(move || {
+        let (is_over, shared) = (Arc::clone(&stop), Arc::clone(&snapshot));
+        let switch_thread = std::thread::spawn(move || {
             while !is_over.load(Ordering::Acquire) {
                 // Both share a core with others, so neither sleeps.
                 for _ in 0..64 {
@@ -141,26 +141,31 @@ impl Phase {
                 }
             }
         });
-        let (is_over, shared) = (Arc::clone(&stop), Arc::clone(&seen));
-        let working = std::thread::spawn(move || drive(&mut hosts, &is_over, &shared));
-        Ok(Self { stop, switching: Some(switching), working: Some(working), seen })
+        let (is_over, shared) = (Arc::clone(&stop), Arc::clone(&snapshot));
+        let host_thread = std::thread::spawn(move || drive(&mut hosts, &is_over, &shared));
+        Ok(Self {
+            stop,
+            switch_thread: Some(switch_thread),
+            host_thread: Some(host_thread),
+            snapshot,
+        })
     }
 
     /// How it is at present.
-    pub fn look(&self) -> Seen {
-        lock(&self.seen).clone()
+    pub fn snapshot(&self) -> Snapshot {
+        lock(&self.snapshot).clone()
     }
 
     /// Ends it, and says what has come of it.
-    pub fn end(mut self) -> Result<Seen> {
+    pub fn end(mut self) -> Result<Snapshot> {
         self.halt()?;
-        Ok(self.look())
+        Ok(self.snapshot())
     }
 
     fn halt(&mut self) -> Result<()> {
         self.stop.store(true, Ordering::Release);
-        let switched = self.switching.take().map_or(Ok(()), JoinHandle::join);
-        let worked = self.working.take().map_or(Ok(Ok(())), JoinHandle::join);
+        let switched = self.switch_thread.take().map_or(Ok(()), JoinHandle::join);
+        let worked = self.host_thread.take().map_or(Ok(Ok(())), JoinHandle::join);
         switched.map_err(|_| anyhow!("the switch has panicked"))?;
         worked.map_err(|_| anyhow!("the hosts have panicked"))?
     }
@@ -173,7 +178,7 @@ impl Drop for Phase {
     }
 }
 
-type Station = Driver<Host, UdpLink, SystemClock>;
+type HostDriver = Driver<Host, UdpLink, SystemClock>;
 
 /// How long a full frame takes on a link of this rate, with something in reserve.
 fn slot_ns(bits_per_s: u64, frame_len: u64) -> u64 {
@@ -181,8 +186,13 @@ fn slot_ns(bits_per_s: u64, frame_len: u64) -> u64 {
     (bits * 1_000_000_000 / bits_per_s) * 1_000 / (1_000 - RESERVE_PERMILLE)
 }
 
-fn station(switch: SocketAddr, host: u32, nodes: u32, slot_ns: Option<u64>) -> Result<Station> {
-    let (host, card) = (ProcessId(host), Port(0));
+fn host_driver(
+    switch: SocketAddr,
+    host: u32,
+    nodes: u32,
+    slot_ns: Option<u64>,
+) -> Result<HostDriver> {
+    let (host, port) = (ProcessId(host), Port(0));
     let udp = UdpConfig::default();
     let mut client = ClientConfig::new(host, nodes, ARBITER, slot_ns.unwrap_or(1_000_000));
     client.incarnation = begin_life();
@@ -190,7 +200,7 @@ fn station(switch: SocketAddr, host: u32, nodes: u32, slot_ns: Option<u64>) -> R
     client.take_long_leads();
     // A few packets to each: what waits here waits in no queue, but makes answers late, too.
     (client.queue_slots_max, client.slots_max) = (32, 64);
-    let mut tcp = TcpConfig::new(host, card);
+    let mut tcp = TcpConfig::new(host, port);
     // Both kinds of flows have segments of one length: what a timeslot holds.
     let most = client.reservation_bytes() - 2;
     tcp.segment_len -= tcp.frame_len_max().saturating_sub(most) as u32;
@@ -198,10 +208,10 @@ fn station(switch: SocketAddr, host: u32, nodes: u32, slot_ns: Option<u64>) -> R
     (tcp.timeout_ns_min, tcp.window_bytes_max) = (200_000_000, 1 << 20);
     let tenants = Tenants::new(tcp).context("the numbers of a TCP")?;
     let machine = match slot_ns {
-        None => Host::Free(Box::new(tenants)),
+        None => Host::Unscheduled(Box::new(tenants)),
         Some(_) => {
             let client = Client::new(client).context("the numbers of an endpoint")?;
-            Host::Scheduled(Box::new(Gated::new(tenants, client, card)))
+            Host::Scheduled(Box::new(Gated::new(tenants, client, port)))
         }
     };
     let link = UdpLink::connect(switch, &udp).context("cannot open a socket to the switch")?;
@@ -210,13 +220,13 @@ fn station(switch: SocketAddr, host: u32, nodes: u32, slot_ns: Option<u64>) -> R
 }
 
 /// All senders send to the receiver without an end, the last host asks it, until it is over.
-fn drive(hosts: &mut [Station], is_over: &AtomicBool, seen: &Mutex<Seen>) -> Result<()> {
+fn drive(hosts: &mut [HostDriver], is_over: &AtomicBool, snapshot: &Mutex<Snapshot>) -> Result<()> {
     let began = Instant::now();
     let mut clock = SystemClock::calibrated();
     let last = hosts.len() - 1;
     let now = clock.read();
     for host in &mut *hosts {
-        host.machine_mut().tenants_mut().pinger.ask(now, NOBODY, PRESENCE_NS);
+        host.machine_mut().tenants_mut().pinger.ask(now, ABSENT, KEEPALIVE_NS);
     }
     for host in &mut hosts[1..last] {
         host.machine_mut().tenants_mut().stack.open(now, RECEIVER, None);
@@ -234,15 +244,16 @@ fn drive(hosts: &mut [Station], is_over: &AtomicBool, seen: &Mutex<Seen>) -> Res
             }
         }
         std::thread::yield_now();
-        let mut seen = lock(seen);
-        seen.seconds = began.elapsed().as_secs_f64();
+        let mut snapshot = lock(snapshot);
+        snapshot.seconds = began.elapsed().as_secs_f64();
         for ns in pings.drain(..) {
-            seen.pings.saturating_record(ns);
+            snapshot.pings.saturating_record(ns);
         }
         let all = hosts.iter().map(|host| host.machine());
-        seen.received_bytes = all.clone().map(Host::delivered_bytes).sum();
-        seen.segments_sent = all.clone().map(|host| host.tenants().stack.stats().data_sent).sum();
-        seen.timeslots = all.map(Host::timeslots).fold(Timeslots::default(), Timeslots::plus);
+        snapshot.received_bytes = all.clone().map(Host::delivered_bytes).sum();
+        snapshot.segments_sent =
+            all.clone().map(|host| host.tenants().stack.stats().data_sent).sum();
+        snapshot.timeslots = all.map(Host::timeslots).fold(Timeslots::default(), Timeslots::plus);
     }
     Ok(())
 }
@@ -254,14 +265,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Host {
     fn tenants(&self) -> &Tenants {
         match self {
-            Self::Free(tenants) => tenants,
+            Self::Unscheduled(tenants) => tenants,
             Self::Scheduled(gated) => &gated.tenant,
         }
     }
 
     fn tenants_mut(&mut self) -> &mut Tenants {
         match self {
-            Self::Free(tenants) => tenants,
+            Self::Unscheduled(tenants) => tenants,
             Self::Scheduled(gated) => &mut gated.tenant,
         }
     }
@@ -303,35 +314,35 @@ impl Machine for Host {
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         match self {
-            Self::Free(tenants) => tenants.handle_frame(now, port, frame),
+            Self::Unscheduled(tenants) => tenants.handle_frame(now, port, frame),
             Self::Scheduled(gated) => gated.handle_frame(now, port, frame),
         }
     }
 
     fn handle_timeout(&mut self, now: Now) {
         match self {
-            Self::Free(tenants) => tenants.handle_timeout(now),
+            Self::Unscheduled(tenants) => tenants.handle_timeout(now),
             Self::Scheduled(gated) => gated.handle_timeout(now),
         }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         match self {
-            Self::Free(tenants) => tenants.poll_transmit(now, slot),
+            Self::Unscheduled(tenants) => tenants.poll_transmit(now, slot),
             Self::Scheduled(gated) => gated.poll_transmit(now, slot),
         }
     }
 
     fn poll_event(&mut self) -> Option<Said> {
         match self {
-            Self::Free(tenants) => tenants.poll_event(),
+            Self::Unscheduled(tenants) => tenants.poll_event(),
             Self::Scheduled(gated) => gated.poll_event(),
         }
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
         match self {
-            Self::Free(tenants) => tenants.poll_timeout(),
+            Self::Unscheduled(tenants) => tenants.poll_timeout(),
             Self::Scheduled(gated) => gated.poll_timeout(),
         }
     }

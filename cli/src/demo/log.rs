@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 /// How many messages, and the sum of their fingerprints modulo 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct SenderSum {
     /// How many.
     pub count: u64,
     /// The sum of their fingerprints.
     pub sum: u64,
 }
 
-impl Tally {
+impl SenderSum {
     /// Counts one more.
     pub fn add(&mut self, fingerprint: u64) {
         self.count += 1;
@@ -37,27 +37,27 @@ pub struct Window {
     /// Timestamp divided by the length of a window.
     pub number: u64,
     /// Depends on what was delivered and in which order.
-    pub chain: u64,
+    pub order_hash: u64,
     /// One for each sender.
-    pub senders: Vec<Tally>,
+    pub senders: Vec<SenderSum>,
 }
 
 /// Messages of one window to one process, as their sender was told about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failures {
+pub struct SendFailures {
     /// The window of their timestamps.
     pub window: u64,
     /// Whom they were for.
     pub to: u32,
     /// Will never be delivered.
-    pub lost: Tally,
+    pub lost: SenderSum,
     /// Nobody can tell.
-    pub unknown: Tally,
+    pub unknown: SenderSum,
 }
 
 /// What is wrong with the stream of one process by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Faults {
+pub struct StreamFaults {
     /// Deliveries that were not above the one before, or below the barrier: out of order, or twice.
     pub order: u64,
     /// Deliveries at or below something that their sender had been given before it sent them.
@@ -66,7 +66,7 @@ pub struct Faults {
     pub payload: u64,
 }
 
-impl Faults {
+impl StreamFaults {
     /// All of them.
     pub fn count(&self) -> u64 {
         self.order + self.causality + self.payload
@@ -95,22 +95,23 @@ pub struct Log {
     open: Window,
     last: Option<(u64, u32, u16)>,
     closed: Vec<Window>,
-    failures: BTreeMap<(u64, u32), (Tally, Tally)>,
+    failures: BTreeMap<(u64, u32), (SenderSum, SenderSum)>,
     /// What was wrong so far.
-    pub faults: Faults,
+    pub faults: StreamFaults,
 }
 
 impl Log {
     /// An empty log of a fabric of so many processes.
     pub fn new(window_ns: u64, processes: usize) -> Self {
-        let open = Window { number: 0, chain: 0, senders: vec![Tally::default(); processes] };
+        let open =
+            Window { number: 0, order_hash: 0, senders: vec![SenderSum::default(); processes] };
         Self {
             window_ns,
             open,
             last: None,
             closed: Vec::new(),
             failures: BTreeMap::new(),
-            faults: Faults::default(),
+            faults: StreamFaults::default(),
         }
     }
 
@@ -127,10 +128,10 @@ impl Log {
         }
         self.last = Some(key);
         let fingerprint = fingerprint(entry.timestamp_ns, entry.from, entry.sequence);
-        let chain = self.open.chain.rotate_left(5) ^ fingerprint;
-        self.open.chain = chain.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let order_hash = self.open.order_hash.rotate_left(5) ^ fingerprint;
+        self.open.order_hash = order_hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         match self.open.senders.get_mut(entry.from as usize) {
-            Some(tally) => tally.add(fingerprint),
+            Some(sender_sum) => sender_sum.add(fingerprint),
             None => self.faults.payload += 1,
         }
     }
@@ -145,8 +146,8 @@ impl Log {
         is_lost: bool,
     ) {
         let failures = self.failures.entry((timestamp_ns / self.window_ns, to)).or_default();
-        let tally = if is_lost { &mut failures.0 } else { &mut failures.1 };
-        tally.add(fingerprint(timestamp_ns, from, sequence));
+        let sender_sum = if is_lost { &mut failures.0 } else { &mut failures.1 };
+        sender_sum.add(fingerprint(timestamp_ns, from, sequence));
     }
 
     /// Everything below this timestamp has been delivered: closes the window below it even if
@@ -159,10 +160,14 @@ impl Log {
     }
 
     /// The windows that are complete, in order, and the failures reported, since the last call.
-    pub fn take(&mut self) -> (Vec<Window>, Vec<Failures>) {
+    pub fn take(&mut self) -> (Vec<Window>, Vec<SendFailures>) {
         let failures = std::mem::take(&mut self.failures).into_iter();
-        let failures =
-            failures.map(|((window, to), (lost, unknown))| Failures { window, to, lost, unknown });
+        let failures = failures.map(|((window, to), (lost, unknown))| SendFailures {
+            window,
+            to,
+            lost,
+            unknown,
+        });
         (std::mem::take(&mut self.closed), failures.collect())
     }
 
@@ -172,10 +177,10 @@ impl Log {
     }
 
     fn close(&mut self, next: u64) {
-        let senders = vec![Tally::default(); self.open.senders.len()];
-        let next = Window { number: next, chain: 0, senders };
+        let senders = vec![SenderSum::default(); self.open.senders.len()];
+        let next = Window { number: next, order_hash: 0, senders };
         let done = std::mem::replace(&mut self.open, next);
-        if done.senders.iter().any(|tally| tally.count > 0) {
+        if done.senders.iter().any(|sender_sum| sender_sum.count > 0) {
             self.closed.push(done);
         }
     }
@@ -184,8 +189,8 @@ impl Log {
 /// A number for a message that all who were given the same message agree on.
 #[inline]
 pub fn fingerprint(timestamp_ns: u64, from: u32, sequence: u64) -> u64 {
-    let whose = sequence.rotate_left(24) ^ u64::from(from);
-    mix(mix(whose.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ timestamp_ns)
+    let mixed = sequence.rotate_left(24) ^ u64::from(from);
+    mix(mix(mixed.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ timestamp_ns)
 }
 
 /// The finaliser of SplitMix64: a bijection that spreads every bit.
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_close_when_the_stream_passes_them() {
+    fn windows_close_when_stream_passes() {
         let mut log = Log::new(100, 2);
         log.on_delivered(entry(1_010, 0, 0));
         log.on_delivered(entry(1_020, 1, 0));
@@ -213,16 +218,16 @@ mod tests {
         log.on_delivered(entry(1_310, 0, 1));
         let (windows, failures) = log.take();
         assert_eq!((windows.len(), windows[0].number, failures.len()), (1, 10, 0));
-        assert_eq!(windows[0].senders[0], Tally { count: 1, sum: fingerprint(1_010, 0, 0) });
+        assert_eq!(windows[0].senders[0], SenderSum { count: 1, sum: fingerprint(1_010, 0, 0) });
         log.on_barrier(1_399);
         assert_eq!((log.take().0, log.closed_below()), (vec![], 13));
         log.on_barrier(1_400);
         assert_eq!((log.take().0.len(), log.closed_below()), (1, 14));
-        assert_eq!(log.faults, Faults::default());
+        assert_eq!(log.faults, StreamFaults::default());
     }
 
     #[test]
-    fn a_stream_that_does_not_ascend_is_noticed() {
+    fn detects_stream_that_does_not_ascend() {
         let mut log = Log::new(100, 2);
         log.on_delivered(entry(50, 1, 0));
         log.on_delivered(entry(50, 0, 0));
@@ -233,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_at_or_below_what_its_sender_had_seen_is_noticed() {
+    fn detects_causality_violation() {
         let mut log = Log::new(100, 1);
         log.on_delivered(Entry { seen_ns: 49, ..entry(50, 0, 0) });
         assert_eq!(log.faults.causality, 0);
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_depends_on_the_order_and_the_sums_do_not() {
+    fn hash_depends_on_order_and_sums_do_not() {
         let of = |first: Entry, second: Entry| {
             let mut log = Log::new(1_000, 1);
             log.on_delivered(first);
@@ -252,6 +257,6 @@ mod tests {
         };
         let (one, other) = (entry(10, 0, 0), entry(20, 0, 1));
         assert_eq!(of(one, other).senders, of(other, one).senders);
-        assert_ne!(of(one, other).chain, of(other, one).chain);
+        assert_ne!(of(one, other).order_hash, of(other, one).order_hash);
     }
 }

@@ -5,18 +5,18 @@ mod amcast_worker;
 mod arbiter;
 mod atomicity;
 mod check;
-mod course;
-mod crew;
+mod children;
+mod display;
 mod incast;
 mod log;
+mod messages;
 mod pauses;
 mod payload;
 pub mod recovery;
 mod reliable;
-mod show;
+mod scenario;
 mod summary;
 mod unsent;
-mod words;
 mod worker;
 
 use std::process::ExitCode;
@@ -28,13 +28,13 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use onepipe_transport_clock::SystemClock;
 
-use crate::number;
+use crate::units;
 pub use amcast_worker::Arguments as AmcastWorker;
-use course::Course;
-use crew::{Crew, Told};
-use show::Show;
+use children::{ChildEvent, Children};
+use display::ProgressDisplay;
+use messages::{FabricAddress, InjectedFault, WorkerSpec};
+use scenario::Scenario;
 use summary::Summary;
-use words::{Place, Spec, Wrong};
 
 /// Processes of a demo at most: they share one machine.
 const PROCESSES_MAX: usize = 64;
@@ -48,14 +48,14 @@ Examples:
   onepipe demo --rate 1000 --no-kill            latency without queues
   onepipe demo --json | tail -n 1               for programs
   onepipe demo arbiter                          many to one, without timeslots and with
-  onepipe demo amcast                           groups that go on when their leader is killed";
+  onepipe demo amcast                           groups that survive the kill of their leader";
 
 /// Start processes that scatter to each other, check that all agree on the order, kill one
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    of: Option<Of>,
+    command: Option<DemoCommand>,
     /// How many processes, each a real one of the operating system
     #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(2..=64))]
     processes: u32,
@@ -72,10 +72,10 @@ pub struct Arguments {
     #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(24..=1_000_000))]
     size: u32,
     /// How long the processes send
-    #[arg(long, default_value = "5", value_parser = number::seconds)]
+    #[arg(long, default_value = "5", value_parser = units::seconds)]
     seconds: f64,
     /// Scatterings a second of each process, like 2000, 50k or 1.5M [default: as many as possible]
-    #[arg(long, value_parser = number::rate)]
+    #[arg(long, value_parser = units::rate)]
     rate: Option<f64>,
     /// Scatterings that each process may have under way
     #[arg(long, default_value_t = 256, value_parser = value_parser!(u64).range(1..=1_000_000))]
@@ -91,12 +91,12 @@ pub struct Arguments {
     json: bool,
     /// Make process 0 do wrong, to see the check fail
     #[arg(long, value_enum, hide = true)]
-    wrong: Option<Wrong>,
+    inject_fault: Option<InjectedFault>,
 }
 
 /// Demos of other services.
 #[derive(Debug, Subcommand)]
-enum Of {
+enum DemoCommand {
     Arbiter(arbiter::Arguments),
     Amcast(amcast::Arguments),
 }
@@ -132,16 +132,16 @@ pub fn run_amcast_worker(arguments: &AmcastWorker) -> Result<ExitCode> {
 
 /// Runs the demo.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    match &arguments.of {
-        Some(Of::Arbiter(arguments)) => return arbiter::run(arguments),
-        Some(Of::Amcast(arguments)) => return amcast::run(arguments),
+    match &arguments.command {
+        Some(DemoCommand::Arbiter(arguments)) => return arbiter::run(arguments),
+        Some(DemoCommand::Amcast(arguments)) => return amcast::run(arguments),
         None => {}
     }
     if arguments.ipv6 && arguments.transport == Transport::Shm {
-        crate::refuse("--ipv6 goes with --transport udp");
+        crate::usage_error("--ipv6 requires --transport udp");
     }
-    let interrupts = Interrupts::listen()?;
-    let Some(summary) = rehearse(arguments, Show::new(arguments), &interrupts)? else {
+    let interrupts = Interrupts::install()?;
+    let Some(summary) = run_demo(arguments, ProgressDisplay::new(arguments), &interrupts)? else {
         eprintln!("onepipe: interrupted; all processes have ended");
         return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
     };
@@ -150,68 +150,72 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// One demo from beginning to end. `None` if it was interrupted.
-fn rehearse(arguments: &Arguments, show: Show, interrupts: &Interrupts) -> Result<Option<Summary>> {
+fn run_demo(
+    arguments: &Arguments,
+    display: ProgressDisplay,
+    interrupts: &Interrupts,
+) -> Result<Option<Summary>> {
     let clock = SystemClock::calibrated();
-    let (teller, told) = channel();
-    interrupts.tell(&teller);
+    let (events_tx, events) = channel();
+    interrupts.forward_to(&events_tx);
     // In this order: whatever happens, first all processes end, then their memory is removed.
-    let sweep = Sweep;
-    let mut crew = Crew::new();
-    let place = match arguments.transport {
-        Transport::Shm => Place::SharedMemory(format!("demo-{}", std::process::id())),
+    let cleanup = SegmentCleanup;
+    let mut children = Children::new();
+    let fabric = match arguments.transport {
+        Transport::Shm => FabricAddress::SharedMemory(format!("demo-{}", std::process::id())),
         Transport::Udp => {
             let listen = if arguments.ipv6 { "[::1]:0" } else { "127.0.0.1:0" };
             let controllers = arguments.reliable.then(|| format!("{}:1", arguments.processes));
-            Place::Switch(crew.start_switch(listen, controllers.as_deref())?)
+            FabricAddress::Switch(children.start_switch(listen, controllers.as_deref())?)
         }
     };
-    let spec = |process| Spec {
+    let spec = |process| WorkerSpec {
         process,
         processes: arguments.processes,
-        place: place.clone(),
+        fabric: fabric.clone(),
         payload_len: arguments.size as usize,
         rate_per_s: arguments.rate,
         outstanding_max: arguments.outstanding,
         is_reliable: arguments.reliable,
         window_ns: window_ns(arguments.processes),
         calibration: clock.calibration().to_words(),
-        wrong: arguments.wrong.filter(|_| process == 0),
+        inject_fault: arguments.inject_fault.filter(|_| process == 0),
     };
     for process in 0..arguments.processes {
-        crew.start_worker(&spec(process), &teller)?;
+        children.start_worker(&spec(process), &events_tx)?;
     }
-    let summary = Course::new(arguments, place, clock, crew, told, show).run();
-    drop(sweep);
+    let summary = Scenario::new(arguments, fabric, clock, children, events, display).run();
+    drop(cleanup);
     summary
 }
 
 /// The user's wish to end, told to whatever demo is under way.
 struct Interrupts {
-    listener: Arc<Mutex<Option<Sender<Told>>>>,
-    have_come: Arc<AtomicBool>,
+    listener: Arc<Mutex<Option<Sender<ChildEvent>>>>,
+    is_interrupted: Arc<AtomicBool>,
 }
 
 impl Interrupts {
-    fn listen() -> Result<Self> {
-        let listener: Arc<Mutex<Option<Sender<Told>>>> = Arc::default();
-        let have_come: Arc<AtomicBool> = Arc::default();
-        let (tell, note) = (Arc::clone(&listener), Arc::clone(&have_come));
+    fn install() -> Result<Self> {
+        let listener: Arc<Mutex<Option<Sender<ChildEvent>>>> = Arc::default();
+        let is_interrupted: Arc<AtomicBool> = Arc::default();
+        let (tell, note) = (Arc::clone(&listener), Arc::clone(&is_interrupted));
         crate::interrupt::on_interrupt(move || {
             note.store(true, Ordering::Release);
             if let Some(listener) = &*tell.lock().unwrap_or_else(PoisonError::into_inner) {
                 // When nobody listens any more the demo is over.
-                let _ = listener.send(Told::Interrupted);
+                let _ = listener.send(ChildEvent::Interrupted);
             }
         })?;
-        Ok(Self { listener, have_come })
+        Ok(Self { listener, is_interrupted })
     }
 
-    fn tell(&self, listener: &Sender<Told>) {
-        let mut told = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        *told = Some(listener.clone());
-        if self.have_come.load(Ordering::Acquire) {
+    fn forward_to(&self, listener: &Sender<ChildEvent>) {
+        let mut events = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        *events = Some(listener.clone());
+        if self.is_interrupted.load(Ordering::Acquire) {
             // It came before anybody listened; it is told to who listens now, who holds the ear.
-            let _ = listener.send(Told::Interrupted);
+            let _ = listener.send(ChildEvent::Interrupted);
         }
     }
 }
@@ -224,9 +228,9 @@ fn window_ns(processes: u32) -> u64 {
 
 /// Removes segments of shared memory that nobody is in. The last process to leave removes its own;
 /// when all were killed, nobody did.
-struct Sweep;
+struct SegmentCleanup;
 
-impl Drop for Sweep {
+impl Drop for SegmentCleanup {
     fn drop(&mut self) {
         // What cannot be removed now stays for the next demo.
         let _ = onepipe_transport_shm::remove_stale_segments();

@@ -4,21 +4,21 @@
 const SLICE_NS: u64 = 1_000_000;
 /// A pause that begins at most this long after a death is due to it: the barrier stands still from
 /// the moment of death, but what was below it is still delivered. In ns.
-const ECHO_NS: u64 = 10_000_000;
+const KILL_EFFECT_NS: u64 = 10_000_000;
 /// Pauses are kept this long, in case that a death turns out to fall into one, in ns.
-const MEMORY_NS: u64 = 1_000_000_000;
+const RETENTION_NS: u64 = 1_000_000_000;
 
 /// Begin and length of a pause, in ns of the starter's clock.
 type Pause = (u64, u64);
 
 /// Notes pauses at a worker.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct PauseRecorder {
     last_ns: u64,
     pauses: Vec<Pause>,
 }
 
-impl Watch {
+impl PauseRecorder {
     /// The first pause begins now.
     pub fn new(now_ns: u64) -> Self {
         Self { last_ns: now_ns, pauses: Vec::new() }
@@ -62,7 +62,7 @@ pub struct Pauses {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Longest {
     /// Of those into which a death fell, or which began right after it.
-    pub echo_ns: u64,
+    pub kill_pause_ns: u64,
     /// Of the others.
     pub other_ns: u64,
 }
@@ -81,8 +81,8 @@ impl Pauses {
             let length_ns = length_ns.min(stopped_ns.saturating_sub(began_ns));
             self.near.push((began_ns, length_ns));
         }
-        let keeps_from_ns = killed_ns.unwrap_or(now_ns.saturating_sub(MEMORY_NS));
-        let echo_ends_ns = killed_ns.map_or(u64::MAX, |killed_ns| killed_ns + ECHO_NS);
+        let keeps_from_ns = killed_ns.unwrap_or(now_ns.saturating_sub(RETENTION_NS));
+        let echo_ends_ns = killed_ns.map_or(u64::MAX, |killed_ns| killed_ns + KILL_EFFECT_NS);
         let other_max_ns = &mut self.other_max_ns;
         self.near.retain(|(began_ns, length_ns)| {
             let is_near = began_ns + length_ns >= keeps_from_ns && *began_ns <= echo_ends_ns;
@@ -95,8 +95,8 @@ impl Pauses {
 
     /// The longest of each kind.
     pub fn longest(&self) -> Longest {
-        let echo_ns = self.near.iter().map(|pause| pause.1).max().unwrap_or(0);
-        Longest { echo_ns, other_ns: self.other_max_ns }
+        let kill_pause_ns = self.near.iter().map(|pause| pause.1).max().unwrap_or(0);
+        Longest { kill_pause_ns, other_ns: self.other_max_ns }
     }
 }
 
@@ -107,8 +107,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn of_each_slice_the_longest_pause_is_told() {
-        let mut watch = Watch::new(10 * MS);
+    fn keeps_longest_pause_of_each_slice() {
+        let mut watch = PauseRecorder::new(10 * MS);
         for at_ns in [10 * MS + 5, 10 * MS + 100, 10 * MS + 110, 13 * MS, 13 * MS + 1] {
             watch.on_delivered(at_ns);
         }
@@ -118,20 +118,20 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_into_which_a_death_falls_is_its_echo_and_others_are_not() {
+    fn attributes_pause_around_kill() {
         let killed_ns = 100 * MS;
-        let mut known = Pauses::default();
+        let mut pauses = Pauses::default();
         let mut early = vec![(50 * MS, 20 * MS), (98 * MS, MS)];
-        known.take(&mut early, 99 * MS, None, u64::MAX);
+        pauses.take(&mut early, 99 * MS, None, u64::MAX);
         let mut later = vec![(99 * MS, 4 * MS), (105 * MS, 7 * MS), (200 * MS, 50 * MS)];
-        known.take(&mut later, 300 * MS, Some(killed_ns), u64::MAX);
-        assert_eq!(known.longest(), Longest { echo_ns: 7 * MS, other_ns: 50 * MS });
+        pauses.take(&mut later, 300 * MS, Some(killed_ns), u64::MAX);
+        assert_eq!(pauses.longest(), Longest { kill_pause_ns: 7 * MS, other_ns: 50 * MS });
     }
 
     #[test]
-    fn a_pause_after_the_end_of_sending_is_none() {
-        let mut known = Pauses::default();
-        known.take(&mut vec![(95 * MS, 900 * MS)], 1_000 * MS, Some(10 * MS), 100 * MS);
-        assert_eq!(known.longest(), Longest { echo_ns: 0, other_ns: 5 * MS });
+    fn ignores_pause_after_end_of_sending() {
+        let mut pauses = Pauses::default();
+        pauses.take(&mut vec![(95 * MS, 900 * MS)], 1_000 * MS, Some(10 * MS), 100 * MS);
+        assert_eq!(pauses.longest(), Longest { kill_pause_ns: 0, other_ns: 5 * MS });
     }
 }

@@ -20,25 +20,25 @@ pub fn write(from: u32, payload: Payload, bytes: &mut [u8]) {
     header[..8].copy_from_slice(&payload.sequence.to_be_bytes());
     header[8..16].copy_from_slice(&payload.submitted_ns.to_be_bytes());
     header[16..].copy_from_slice(&payload.seen_ns.to_be_bytes());
-    rest.fill(filling(from, payload.sequence));
+    rest.fill(fill_byte(from, payload.sequence));
 }
 
 /// Reads a message of `from`; `None` if it is not as it was written.
 pub fn read(from: u32, bytes: &[u8]) -> Option<Payload> {
-    let (sequence, rest) = word(bytes)?;
-    let (submitted_ns, rest) = word(rest)?;
-    let (seen_ns, rest) = word(rest)?;
-    let filling = filling(from, sequence);
-    let is_intact = rest.iter().fold(true, |so_far, byte| so_far & (*byte == filling));
+    let (sequence, rest) = read_u64(bytes)?;
+    let (submitted_ns, rest) = read_u64(rest)?;
+    let (seen_ns, rest) = read_u64(rest)?;
+    let fill_byte = fill_byte(from, sequence);
+    let is_intact = rest.iter().fold(true, |so_far, byte| so_far & (*byte == fill_byte));
     is_intact.then_some(Payload { sequence, submitted_ns, seen_ns })
 }
 
-fn word(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (word, rest) = bytes.split_first_chunk()?;
-    Some((u64::from_be_bytes(*word), rest))
+fn read_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (read_u64, rest) = bytes.split_first_chunk()?;
+    Some((u64::from_be_bytes(*read_u64), rest))
 }
 
-fn filling(from: u32, sequence: u64) -> u8 {
+fn fill_byte(from: u32, sequence: u64) -> u8 {
     (sequence as u8).wrapping_mul(31) ^ from as u8
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_what_is_changed_is_noticed() {
+    fn round_trips_and_detects_corruption() {
         let payload = Payload { sequence: 77, submitted_ns: 1 << 60, seen_ns: 5 };
         let mut bytes = [0; 64];
         write(3, payload, &mut bytes);

@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::show::Show;
-use super::{Arguments, Interrupts, Transport, rehearse};
-use crate::number::readable_ns;
+use super::display::ProgressDisplay;
+use super::{Arguments, Interrupts, Transport, run_demo};
 use crate::progress::Progress;
+use crate::units::readable_ns;
 
 /// What to do.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub struct Options {
     /// How many processes are killed, one a demo.
     pub kills: u32,
     /// How long nobody is killed afterwards, in minutes.
-    pub calm_minutes: f64,
+    pub soak_minutes: f64,
     /// Whether all cores are kept busy by something else while processes are killed; while nobody
     /// is, they always are.
     pub is_busy: bool,
@@ -47,10 +47,10 @@ struct Report {
     detected_us: Distribution,
     /// Every single gap, as it came.
     gaps_us: Vec<f64>,
-    calm_minutes: f64,
+    soak_minutes: f64,
     false_alarms: u64,
     /// The longest pause in reliable deliveries while nobody was killed.
-    longest_calm_gap_us: f64,
+    longest_soak_gap_us: f64,
     violations: u64,
     /// What is told is what there was by then.
     was_interrupted: bool,
@@ -77,13 +77,13 @@ impl std::fmt::Display for Distribution {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [min, p50, p90, max] =
             [self.min, self.p50, self.p90, self.max].map(|us| readable_ns((us * 1e3) as u64));
-        write!(f, "{p50} half of the time, {p90} at nine in ten, {min} to {max}")
+        write!(f, "p50 {p50}, p90 {p90}, min {min}, max {max}")
     }
 }
 
 /// Measures, and prints what came of it.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let interrupts = Interrupts::listen()?;
+    let interrupts = Interrupts::install()?;
     let mut report = Report {
         bench: "recovery",
         transport: options.transport.name(),
@@ -93,11 +93,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     let (mut gaps, mut detected, mut texts) = (Vec::new(), Vec::new(), Vec::new());
     let mut bar = Progress::new();
-    let load = options.is_busy.then(Load::start);
+    let load = options.is_busy.then(CpuLoad::start);
     for kill in 0..options.kills {
         bar.show(f64::from(kill) / f64::from(options.kills), "kills");
         let arguments = arguments(options.transport, SECONDS, true);
-        let summary = rehearse(&arguments, Show::silent(&arguments), &interrupts)
+        let summary = run_demo(&arguments, ProgressDisplay::quiet(&arguments), &interrupts)
             .with_context(|| format!("kill {kill}"))?;
         let Some(summary) = summary else {
             report.was_interrupted = true;
@@ -110,17 +110,20 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         texts.extend(summary.texts());
     }
     drop(load);
-    if options.calm_minutes > 0.0 && !report.was_interrupted {
-        let load = Load::start();
-        bar.show(0.0, "calm");
-        let arguments = arguments(options.transport, options.calm_minutes * 60.0, false);
-        let summary = rehearse(&arguments, Show::silent(&arguments), &interrupts)?;
+    if options.soak_minutes > 0.0 && !report.was_interrupted {
+        let load = CpuLoad::start();
+        bar.show(0.0, "soak");
+        let arguments = arguments(options.transport, options.soak_minutes * 60.0, false);
+        let summary = run_demo(&arguments, ProgressDisplay::quiet(&arguments), &interrupts)?;
         drop(load);
         report.was_interrupted = summary.is_none();
         if let Some(summary) = summary {
-            report.calm_minutes = options.calm_minutes;
-            report.false_alarms = summary.finding.as_ref().map_or(0, |finding| finding.failures);
-            report.longest_calm_gap_us = summary.reliable_pause_max_ns as f64 / 1e3;
+            report.soak_minutes = options.soak_minutes;
+            report.false_alarms = summary
+                .atomicity_report
+                .as_ref()
+                .map_or(0, |atomicity_report| atomicity_report.failures);
+            report.longest_soak_gap_us = summary.reliable_pause_max_ns as f64 / 1e3;
             report.violations += summary.violations();
             texts.extend(summary.texts());
         }
@@ -141,7 +144,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 
 fn arguments(transport: Transport, seconds: f64, kill: bool) -> Arguments {
     Arguments {
-        of: None,
+        command: None,
         processes: 3,
         reliable: true,
         transport,
@@ -154,7 +157,7 @@ fn arguments(transport: Transport, seconds: f64, kill: bool) -> Arguments {
         kill,
         no_kill: !kill,
         json: false,
-        wrong: None,
+        inject_fault: None,
     }
 }
 
@@ -177,17 +180,17 @@ fn print(report: &Report, texts: &[String], is_json: bool) -> Result<()> {
         writeln!(out, "  longest gap   {}", report.gap_us)?;
         writeln!(out, "  detected in   {}", report.detected_us)?;
     }
-    if report.calm_minutes > 0.0 {
+    if report.soak_minutes > 0.0 {
         writeln!(
             out,
-            "{} minutes without a death, all cores busy: {} false alarms, longest gap {}",
-            report.calm_minutes,
+            "{} minutes of soak without a kill, all cores busy: {} false alarms, longest gap {}",
+            report.soak_minutes,
             report.false_alarms,
-            readable_ns((report.longest_calm_gap_us * 1e3) as u64)
+            readable_ns((report.longest_soak_gap_us * 1e3) as u64)
         )?;
     }
     if report.was_interrupted {
-        writeln!(out, "  interrupted: that is what there was")?;
+        writeln!(out, "  interrupted: partial results")?;
     }
     for text in texts {
         writeln!(out, "  VIOLATION  {text}")?;
@@ -197,12 +200,12 @@ fn print(report: &Report, texts: &[String], is_json: bool) -> Result<()> {
 }
 
 /// A thread on every core that computes and does nothing else, until it is dropped.
-struct Load {
+struct CpuLoad {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Load {
+impl CpuLoad {
     fn start() -> Self {
         let stop: Arc<AtomicBool> = Arc::default();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -219,7 +222,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for CpuLoad {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -234,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_of_what_was_measured() {
+    fn computes_quantiles() {
         let of = Distribution::of(vec![5.0, 1.0, 3.0, 2.0, 4.0]);
         assert_eq!((of.min, of.p50, of.p90, of.max), (1.0, 3.0, 5.0, 5.0));
         assert_eq!(Distribution::of(vec![]).max, 0.0);

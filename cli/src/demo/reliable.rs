@@ -3,8 +3,8 @@
 use onepipe::{ProcessFailed, Received, SendFailed};
 use serde::{Deserialize, Serialize};
 
-use super::log::{Entry, Faults, Log, Window};
-use super::pauses::Watch;
+use super::log::{Entry, Log, StreamFaults, Window};
+use super::pauses::PauseRecorder;
 
 /// A failure as a process was told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub struct Failure {
     /// Its failure timestamp, in ns.
     pub failed_ns: u64,
     /// When this was told, in ns of the starter's clock.
-    pub told_ns: u64,
+    pub notified_ns: u64,
 }
 
 /// The reliable stream since the sample before, unless it says otherwise.
@@ -24,12 +24,12 @@ pub struct ReliableSample {
     pub windows: Vec<Window>,
     /// All windows below this are complete.
     pub closed_below: u64,
-    /// Pauses between deliveries, as in [`super::words::Sample`].
+    /// Pauses between deliveries, as in [`super::messages::Sample`].
     pub pauses: Vec<(u64, u64)>,
     /// What is wrong with its stream, since the start.
-    pub faults: Faults,
+    pub faults: StreamFaults,
     /// Deliveries of somebody who has failed, at or above its failure timestamp, since the start.
-    pub beyond: u64,
+    pub after_failure: u64,
     /// Failures that it was told of, since the start.
     pub failures: Vec<Failure>,
     /// Its own scatterings since the start: submitted, delivered to itself, reported as delivered
@@ -42,11 +42,11 @@ pub struct ReliableSample {
 pub struct Reliable {
     process: u32,
     pub log: Log,
-    pub watch: Watch,
+    pub recorder: PauseRecorder,
     /// By sender, the highest timestamp delivered, in ns.
     highest_ns: Vec<u64>,
     failures: Vec<Failure>,
-    beyond: u64,
+    after_failure: u64,
     pub submitted: u64,
     delivered: u64,
     recalled: u64,
@@ -58,10 +58,10 @@ impl Reliable {
         Self {
             process,
             log: Log::new(window_ns, processes),
-            watch: Watch::new(now_ns),
+            recorder: PauseRecorder::new(now_ns),
             highest_ns: vec![0; processes],
             failures: Vec::new(),
-            beyond: 0,
+            after_failure: 0,
             submitted: 0,
             delivered: 0,
             recalled: 0,
@@ -71,12 +71,12 @@ impl Reliable {
     /// Takes the next message of the stream.
     #[inline]
     pub fn on_delivered(&mut self, now_ns: u64, entry: Entry) {
-        self.watch.on_delivered(now_ns);
+        self.recorder.on_delivered(now_ns);
         self.delivered += u64::from(entry.from == self.process);
         let is_failed = |failure: &Failure| {
             failure.process == entry.from && entry.timestamp_ns >= failure.failed_ns
         };
-        self.beyond += u64::from(self.failures.iter().any(is_failed));
+        self.after_failure += u64::from(self.failures.iter().any(is_failed));
         if let Some(highest_ns) = self.highest_ns.get_mut(entry.from as usize) {
             *highest_ns = entry.timestamp_ns.max(*highest_ns);
         }
@@ -94,9 +94,10 @@ impl Reliable {
     /// A process has failed.
     pub fn on_process_failed(&mut self, now_ns: u64, failed: &ProcessFailed) {
         let (process, failed_ns) = (failed.process.0, failed.at.as_ns());
-        self.failures.push(Failure { process, failed_ns, told_ns: now_ns });
+        self.failures.push(Failure { process, failed_ns, notified_ns: now_ns });
         let highest_ns = self.highest_ns.get(process as usize);
-        self.beyond += u64::from(highest_ns.is_some_and(|highest_ns| *highest_ns >= failed_ns));
+        self.after_failure +=
+            u64::from(highest_ns.is_some_and(|highest_ns| *highest_ns >= failed_ns));
     }
 
     /// How it goes; all below the barrier has been handed out.
@@ -107,9 +108,9 @@ impl Reliable {
         ReliableSample {
             windows: self.log.take().0,
             closed_below: self.log.closed_below(),
-            pauses: self.watch.take(),
+            pauses: self.recorder.take(),
             faults: self.log.faults,
-            beyond: self.beyond,
+            after_failure: self.after_failure,
             failures: self.failures.clone(),
             own: [self.submitted, self.delivered, self.recalled],
         }

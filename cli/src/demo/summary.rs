@@ -5,11 +5,11 @@ use std::io::{Result, Write, stdout};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::atomicity::Finding;
+use super::atomicity::AtomicityReport;
 use super::check::Verdict;
-use super::course::Known;
-use super::log::Faults;
-use crate::number::{readable, readable_ns};
+use super::log::StreamFaults;
+use super::scenario::ProcessState;
+use crate::units::{readable, readable_ns};
 
 /// The death of a process, and how the others took it.
 #[derive(Clone, Debug)]
@@ -42,10 +42,10 @@ pub struct Line {
 
 impl Line {
     /// What became of a process.
-    pub fn new(known: &Known, latencies: &Histogram<u64>) -> Self {
-        let last = &known.last;
+    pub fn new(state: &ProcessState, latencies: &Histogram<u64>) -> Self {
+        let last = &state.last;
         Self {
-            is_dead: known.is_dead,
+            is_dead: state.is_dead,
             delivered: last.delivered,
             submitted: last.submitted,
             lost: last.lost,
@@ -82,17 +82,17 @@ pub struct Summary {
     /// How long the processes sent.
     pub seconds: f64,
     /// How long it then took until all knew the fate of all messages.
-    pub settled_in_seconds: f64,
+    pub drain_seconds: f64,
     pub lines: Vec<Line>,
     pub latencies: Histogram<u64>,
     pub verdict: Verdict,
     /// Of the reliable stream, if there was one.
-    pub finding: Option<Finding>,
+    pub atomicity_report: Option<AtomicityReport>,
     /// The longest pause in reliable deliveries that the death caused at a survivor, in ns.
     pub reliable_recovered_in_ns: u64,
-    pub faults: Faults,
+    pub faults: StreamFaults,
     /// What did not hold beside order.
-    pub broken: Vec<String>,
+    pub problems: Vec<String>,
     pub kill: Option<Kill>,
     /// The longest pause in deliveries that had nothing to do with a death.
     pub pause_max_ns: u64,
@@ -121,7 +121,7 @@ struct Json {
     recovered_in_us: Option<f64>,
     senders_recovered_in_us: Option<f64>,
     longest_other_pause_us: f64,
-    settled_in_seconds: f64,
+    drain_seconds: f64,
     #[serde(flatten)]
     reliable: Option<JsonReliable>,
 }
@@ -150,8 +150,11 @@ fn us(ns: u64) -> f64 {
 impl Summary {
     /// Contradictions of all kinds.
     pub fn violations(&self) -> u64 {
-        let breaches = self.finding.as_ref().map_or(0, |finding| finding.breaches);
-        self.verdict.violations + self.faults.count() + self.broken.len() as u64 + breaches
+        let violations = self
+            .atomicity_report
+            .as_ref()
+            .map_or(0, |atomicity_report| atomicity_report.violations);
+        self.verdict.violations + self.faults.count() + self.problems.len() as u64 + violations
     }
 
     /// Whether every invariant held.
@@ -161,7 +164,11 @@ impl Summary {
 
     /// The longest pause at a survivor: of the reliable stream, if there is one.
     fn recovered_in_ns(&self, kill: &Kill) -> u64 {
-        if self.finding.is_some() { self.reliable_recovered_in_ns } else { kill.recovered_in_ns }
+        if self.atomicity_report.is_some() {
+            self.reliable_recovered_in_ns
+        } else {
+            kill.recovered_in_ns
+        }
     }
 
     fn delivered(&self) -> u64 {
@@ -188,16 +195,17 @@ impl Summary {
     /// Contradictions in words.
     pub fn texts(&self) -> Vec<String> {
         let mut texts: Vec<String> = self.verdict.first.iter().map(ToString::to_string).collect();
-        let breaches = self.finding.iter().flat_map(|finding| &finding.first);
-        texts.extend(breaches.map(ToString::to_string));
+        let violations =
+            self.atomicity_report.iter().flat_map(|atomicity_report| &atomicity_report.first);
+        texts.extend(violations.map(ToString::to_string));
         let faults = [
             (self.faults.order, "deliveries were not above the one before them"),
             (self.faults.causality, "deliveries were not above what their sender had seen"),
-            (self.faults.payload, "payloads were not what their sender had written"),
+            (self.faults.payload, "payloads differ from what their sender wrote"),
         ];
         let faults = faults.iter().filter(|(count, _)| *count > 0);
         texts.extend(faults.map(|(count, what)| format!("{count} {what}")));
-        texts.extend(self.broken.iter().cloned());
+        texts.extend(self.problems.iter().cloned());
         texts
     }
 
@@ -235,17 +243,17 @@ impl Summary {
                 .as_ref()
                 .map(|kill| us(kill.senders_recovered_in_ns)),
             longest_other_pause_us: us(self.pause_max_ns),
-            settled_in_seconds: self.settled_in_seconds,
-            reliable: self.finding.as_ref().map(|finding| JsonReliable {
-                atomicity: if finding.breaches == 0 { "held" } else { "broken" },
+            drain_seconds: self.drain_seconds,
+            reliable: self.atomicity_report.as_ref().map(|atomicity_report| JsonReliable {
+                atomicity: if atomicity_report.violations == 0 { "held" } else { "broken" },
                 detected_in_us: self.kill.as_ref().and_then(|kill| kill.detected_in_ns.map(us)),
                 best_effort_recovered_in_us: self
                     .kill
                     .as_ref()
                     .map(|kill| us(kill.recovered_in_ns)),
-                reliable_messages_compared: finding.messages,
-                reliable_windows_compared: finding.windows,
-                reliable_scatterings_recalled: finding.recalled,
+                reliable_messages_compared: atomicity_report.messages,
+                reliable_windows_compared: atomicity_report.windows,
+                reliable_scatterings_recalled: atomicity_report.recalled,
             }),
         };
         let mut stdout = stdout().lock();
@@ -301,24 +309,24 @@ impl Summary {
         writeln!(
             out,
             "  order      {} messages in {} windows of time compared across receivers;\n{:13}in {} \
-             of them all have exactly the same",
+             of them all receivers delivered exactly the same",
             readable(verdict.messages as f64),
             verdict.windows,
             "",
             verdict.windows_full
         )?;
-        if let Some(finding) = &self.finding {
+        if let Some(atomicity_report) = &self.atomicity_report {
             writeln!(
                 out,
-                "  atomicity  {} reliable messages in {} windows: the same at all who survived;\n\
-                 {:13}{} reliable scatterings were taken back from everybody",
-                readable(finding.messages as f64),
-                finding.windows,
+                "  atomicity  {} reliable messages in {} windows: identical at all survivors;\n\
+                 {:13}{} reliable scatterings were recalled",
+                readable(atomicity_report.messages as f64),
+                atomicity_report.windows,
                 "",
-                finding.recalled
+                atomicity_report.recalled
             )?;
         }
-        if let Some(kill) = self.kill.as_ref().filter(|_| self.finding.is_some()) {
+        if let Some(kill) = self.kill.as_ref().filter(|_| self.atomicity_report.is_some()) {
             writeln!(
                 out,
                 "  failure    process {} was killed: known after {}, reliable deliveries paused \
@@ -332,7 +340,7 @@ impl Summary {
             writeln!(
                 out,
                 "  recovery   process {} was killed: deliveries paused for {} at most\n{:13}({} \
-                 without a death), sending for {} at most",
+                 unrelated to the kill), sending for {} at most",
                 kill.process,
                 readable_ns(kill.recovered_in_ns),
                 "",
@@ -343,8 +351,8 @@ impl Summary {
         if self.lost() + self.unknown() + verdict.died_with_sender > 0 {
             writeln!(
                 out,
-                "  failed     {} messages were reported lost, {} as unanswered; {} died with \
-                 their sender",
+                "  failed     {} messages were reported lost, {} with unknown outcome; {} lost with \
+                 their killed sender",
                 self.lost(),
                 self.unknown(),
                 verdict.died_with_sender

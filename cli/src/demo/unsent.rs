@@ -71,21 +71,21 @@ mod tests {
         for (process, log) in [&mut log, &mut other].into_iter().enumerate() {
             log.on_barrier(WINDOW_NS);
             let (windows, failures) = log.take();
-            checker.hear(process, windows, failures, log.closed_below());
+            checker.add(process, windows, failures, log.closed_below());
         }
-        checker.settle();
+        checker.advance();
         checker.finish()
     }
 
     #[test]
-    fn a_message_that_never_left_is_no_silent_loss() {
+    fn unsent_message_is_reported_as_lost() {
         let noted = verdict(true);
         assert_eq!((noted.violations, noted.lost), (0, 1), "{noted:?}");
         assert_eq!(verdict(false).violations, 1, "the check can fail");
     }
 
     #[test]
-    fn what_comes_back_from_nowhere_is_forgotten() {
+    fn forgets_scattering_that_never_left() {
         let mut unsent = Unsent::default();
         unsent.on_failed(0, 1, 7);
         unsent.on_failed(0, 0, 7);

@@ -11,11 +11,14 @@ use onepipe::{
 use onepipe_transport_clock::{Calibration, Clock, SystemClock, sharpen_timers};
 
 use super::log::{Entry, Log};
-use super::pauses::Watch;
+use super::messages::{
+    FabricAddress, FinalReport, InjectedFault, Latency, Sample, WorkerCommand, WorkerReport,
+    WorkerSpec,
+};
+use super::pauses::PauseRecorder;
 use super::payload::{self, Payload};
 use super::reliable::{Reliable, is_reliable};
 use super::unsent::Unsent;
-use super::words::{Farewell, Latency, Order, Place, Sample, Spec, Word, Wrong};
 
 /// After this many questions without an answer a process behind a switch is given up, where nobody
 /// says who is dead: in shared memory the kernel does, and where there are controllers, they do.
@@ -29,32 +32,36 @@ const SAMPLE_INTERVAL_NS: u64 = 100_000_000;
 /// to its end, in ns. The starter waits for all to say so before it ends any.
 const QUIET_NS: u64 = 200_000_000;
 /// The longest nap of a worker with a rate, in ns: messages of others may arrive meanwhile.
-const NAP_NS: u64 = 50_000;
+const SLEEP_NS_MAX: u64 = 50_000;
 /// A worker that is to do wrong does so at every so manieth message.
-const WRONG_EVERY: u64 = 10_000;
+const FAULT_EVERY: u64 = 10_000;
 
 /// Runs a worker. What it is to do comes on standard input.
 pub fn run() -> Result<()> {
     let mut first = String::new();
-    std::io::stdin().lock().read_line(&mut first).context("cannot read what to do")?;
-    let spec: Spec = serde_json::from_str(&first).context("what to do makes no sense")?;
-    let orders = listen();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut first)
+        .context("cannot read the worker specification")?;
+    let spec: WorkerSpec =
+        serde_json::from_str(&first).context("malformed worker specification")?;
+    let commands = read_commands();
     let pipe = join(&spec)?;
-    say(&Word::Ready)?;
+    send_report(&WorkerReport::Ready)?;
     let worker = Worker::new(spec, pipe)?;
     sharpen_timers();
-    worker.run(&orders)
+    worker.run(&commands)
 }
 
-fn join(spec: &Spec) -> Result<EmbeddedPipe> {
+fn join(spec: &WorkerSpec) -> Result<EmbeddedPipe> {
     let mut builder = EmbeddedPipe::builder().process(spec.process).processes(spec.processes);
     if spec.is_reliable {
         builder = builder.processes(spec.processes + 1).controllers(spec.processes, 1);
     }
-    let builder = match &spec.place {
-        Place::SharedMemory(name) => builder.fabric(name),
-        Place::Switch(address) if spec.is_reliable => builder.udp(address),
-        Place::Switch(address) => {
+    let builder = match &spec.fabric {
+        FabricAddress::SharedMemory(name) => builder.fabric(name),
+        FabricAddress::Switch(address) if spec.is_reliable => builder.udp(address),
+        FabricAddress::Switch(address) => {
             builder.udp(address).tune(|config| config.probes_max = PROBES_MAX)
         }
     };
@@ -62,13 +69,13 @@ fn join(spec: &Spec) -> Result<EmbeddedPipe> {
 }
 
 /// Reads orders in a thread of its own. The end of the input is an order too: the starter is gone.
-fn listen() -> Receiver<Order> {
+fn read_commands() -> Receiver<WorkerCommand> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
-            let order = line.ok().and_then(|line| serde_json::from_str(&line).ok());
-            let Some(order) = order else { break };
-            if sender.send(order).is_err() {
+            let command = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+            let Some(command) = command else { break };
+            if sender.send(command).is_err() {
                 break;
             }
         }
@@ -76,15 +83,18 @@ fn listen() -> Receiver<Order> {
     receiver
 }
 
-fn say(word: &Word) -> Result<()> {
-    let mut line = serde_json::to_vec(word).context("cannot write a line of JSON")?;
+fn send_report(report: &WorkerReport) -> Result<()> {
+    let mut line = serde_json::to_vec(report).context("cannot write a line of JSON")?;
     line.push(b'\n');
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(&line).and_then(|()| stdout.flush()).context("the starter does not listen")
+    stdout
+        .write_all(&line)
+        .and_then(|()| stdout.flush())
+        .context("cannot write to the parent process")
 }
 
 struct Worker {
-    spec: Spec,
+    spec: WorkerSpec,
     pipe: EmbeddedPipe,
     clock: SystemClock,
     /// Whom scatterings go to.
@@ -111,11 +121,11 @@ struct Stream {
     unsent: Unsent,
     seen_ns: u64,
     /// Pauses between deliveries of all messages, and of own ones.
-    any: Watch,
-    own: Watch,
+    any: PauseRecorder,
+    own: PauseRecorder,
     latencies: Histogram<u64>,
     recent: Histogram<u64>,
-    wrong: Option<Wrong>,
+    inject_fault: Option<InjectedFault>,
     held: Option<Entry>,
     reliable: Option<Reliable>,
     /// Who has failed, and is to be sent no more.
@@ -124,9 +134,9 @@ struct Stream {
 }
 
 impl Worker {
-    fn new(spec: Spec, pipe: EmbeddedPipe) -> Result<Self> {
+    fn new(spec: WorkerSpec, pipe: EmbeddedPipe) -> Result<Self> {
         let calibration = Calibration::from_words(spec.calibration)
-            .context("the clock that the starter speaks of does not exist here")?;
+            .context("the clock of the parent process is not available here")?;
         let mut clock = SystemClock::adopting(calibration);
         let now_ns = clock.read().mono.as_ns();
         let histogram = || Histogram::new(2).context("cannot make a histogram");
@@ -140,11 +150,11 @@ impl Worker {
             unknown: 0,
             unsent: Unsent::default(),
             seen_ns: 0,
-            any: Watch::new(now_ns),
-            own: Watch::new(now_ns),
+            any: PauseRecorder::new(now_ns),
+            own: PauseRecorder::new(now_ns),
             latencies: histogram()?,
             recent: histogram()?,
-            wrong: spec.wrong,
+            inject_fault: spec.inject_fault,
             held: None,
             reliable: spec.is_reliable.then(|| {
                 let processes = spec.processes as usize;
@@ -166,48 +176,48 @@ impl Worker {
         })
     }
 
-    fn run(mut self, orders: &Receiver<Order>) -> Result<()> {
+    fn run(mut self, commands: &Receiver<WorkerCommand>) -> Result<()> {
         let mut is_sending = false;
         let mut stopped_ns = None;
         loop {
-            match orders.try_recv() {
-                Ok(Order::Start) => {
+            match commands.try_recv() {
+                Ok(WorkerCommand::Start) => {
                     is_sending = true;
                     self.started_ns = self.clock.read().mono.as_ns();
-                    self.stream.any = Watch::new(self.started_ns);
-                    self.stream.own = Watch::new(self.started_ns);
+                    self.stream.any = PauseRecorder::new(self.started_ns);
+                    self.stream.own = PauseRecorder::new(self.started_ns);
                     if let Some(reliable) = &mut self.stream.reliable {
-                        reliable.watch = Watch::new(self.started_ns);
+                        reliable.recorder = PauseRecorder::new(self.started_ns);
                     }
                 }
-                Ok(Order::Gone(process)) => self.destinations.retain(|to| to.0 != process),
-                Ok(Order::Stop) => {
+                Ok(WorkerCommand::Gone(process)) => self.destinations.retain(|to| to.0 != process),
+                Ok(WorkerCommand::Stop) => {
                     is_sending = false;
                     stopped_ns = Some(self.clock.read().mono.as_ns());
                 }
-                Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return self.leave(),
+                Ok(WorkerCommand::Quit) | Err(TryRecvError::Disconnected) => return self.finish(),
                 Err(TryRecvError::Empty) => {}
             }
             let now_ns = self.clock.read().mono.as_ns();
             let sent = if is_sending { self.submit(now_ns)? } else { 0 };
             let stream = &mut self.stream;
             let progress = self.pipe.poll(|event| stream.on_event(event));
-            ensure!(!stream.is_excluded, "it was declared failed though it lives");
+            ensure!(!stream.is_excluded, "this process was declared failed while it was running");
             for failed in stream.failed.drain(..) {
                 self.destinations.retain(|to| *to != failed);
             }
             if now_ns - self.sampled_ns >= SAMPLE_INTERVAL_NS {
                 let sample = self.sample(now_ns);
-                say(&Word::Sample(sample))?;
+                send_report(&WorkerReport::Sample(sample))?;
             }
             if let Some(since_ns) = stopped_ns {
                 let reliable = self.stream.reliable.as_ref();
-                let reliable_ns = reliable.map_or(0, |reliable| reliable.watch.last_ns());
+                let reliable_ns = reliable.map_or(0, |reliable| reliable.recorder.last_ns());
                 let last_ns = self.stream.any.last_ns().max(reliable_ns);
                 let quiet_ns = now_ns.saturating_sub(last_ns.max(since_ns));
                 if quiet_ns >= QUIET_NS && self.pipe.is_settled() {
                     stopped_ns = None;
-                    say(&Word::Settled)?;
+                    send_report(&WorkerReport::Drained)?;
                 }
             }
             if sent == 0 && progress.is_idle() {
@@ -218,12 +228,12 @@ impl Worker {
 
     /// Submits what is due. Answers how many scatterings.
     fn submit(&mut self, now_ns: u64) -> Result<u64> {
-        let room = self.spec.outstanding_max.saturating_sub(self.submitted - self.stream.returned);
+        let free = self.spec.outstanding_max.saturating_sub(self.submitted - self.stream.returned);
         let due = match self.spec.rate_per_s {
-            None => room,
+            None => free,
             Some(rate) => {
                 let by_now = (now_ns - self.started_ns) as f64 / 1e9 * rate;
-                room.min((by_now as u64).saturating_sub(self.submitted))
+                free.min((by_now as u64).saturating_sub(self.submitted))
             }
         };
         for done in 0..due {
@@ -260,12 +270,12 @@ impl Worker {
     }
 
     fn rest(&mut self, progress: onepipe::Progress, is_sending: bool, now_ns: u64) {
-        let has_room = self.submitted - self.stream.returned < self.spec.outstanding_max;
+        let can_send = self.submitted - self.stream.returned < self.spec.outstanding_max;
         match self.spec.rate_per_s {
             // Nobody wakes us when the next scattering is due.
-            Some(rate) if is_sending && has_room => {
+            Some(rate) if is_sending && can_send => {
                 let due_ns = self.started_ns as f64 + (self.submitted + 1) as f64 / rate * 1e9;
-                let wait_ns = (due_ns as u64).saturating_sub(now_ns).min(NAP_NS);
+                let wait_ns = (due_ns as u64).saturating_sub(now_ns).min(SLEEP_NS_MAX);
                 std::thread::sleep(std::time::Duration::from_nanos(wait_ns));
             }
             _ => self.pipe.rest(progress),
@@ -312,16 +322,16 @@ impl Worker {
     }
 
     /// Says all that is left to say, and leaves.
-    fn leave(mut self) -> Result<()> {
+    fn finish(mut self) -> Result<()> {
         let now_ns = self.clock.read().mono.as_ns();
         let sample = self.sample(now_ns);
         let steps = self.stream.latencies.iter_recorded();
         let latencies =
             steps.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()));
-        let farewell = Farewell { sample, latencies: latencies.collect() };
+        let final_report = FinalReport { sample, latencies: latencies.collect() };
         let process = self.stream.process;
         self.pipe.leave(|_| {}).with_context(|| format!("process {process} cannot leave"))?;
-        say(&Word::Farewell(farewell))
+        send_report(&WorkerReport::FinalReport(final_report))
     }
 }
 
@@ -374,9 +384,9 @@ impl Stream {
         if from == self.process {
             self.unsent.on_returned(&mut self.log, from, sequence, timestamp_ns);
         }
-        match self.wrong {
+        match self.inject_fault {
             None => self.log.on_delivered(entry),
-            Some(wrong) => self.log_wrongly(wrong, entry),
+            Some(inject_fault) => self.log_with_fault(inject_fault, entry),
         }
     }
 
@@ -399,9 +409,9 @@ impl Stream {
     }
 
     /// Does wrong at every so manieth message.
-    fn log_wrongly(&mut self, wrong: Wrong, mut entry: Entry) {
+    fn log_with_fault(&mut self, inject_fault: InjectedFault, mut entry: Entry) {
         if let Some(mut held) = self.held.take() {
-            if wrong == Wrong::Swap {
+            if inject_fault == InjectedFault::Swap {
                 std::mem::swap(&mut held.sequence, &mut entry.sequence);
                 self.log.on_delivered(held);
                 self.log.on_delivered(entry);
@@ -409,9 +419,9 @@ impl Stream {
                 self.log.on_delivered(entry);
                 self.log.on_delivered(held);
             }
-        } else if !self.delivered.is_multiple_of(WRONG_EVERY) {
+        } else if !self.delivered.is_multiple_of(FAULT_EVERY) {
             self.log.on_delivered(entry);
-        } else if wrong != Wrong::Loss {
+        } else if inject_fault != InjectedFault::Loss {
             self.held = Some(entry);
         }
     }

@@ -10,8 +10,8 @@ use onepipe_sim_amcast::{Failover, Victim, failover_setup, failovers};
 use onepipe_sim_engine::Seeds;
 use serde::Serialize;
 
-use super::fuzz::{Watch, status};
-use crate::number::readable_ns;
+use super::fuzz::{Session, status};
+use crate::units::readable_ns;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,8 +19,8 @@ Examples:
   onepipe sim fail-over --victim switch --json  its whole switch, with the rack below
 
 Three leaves, two spines, one group of three; four clients send a message every 10 us each. The
-leader dies at any time; a coordinator finds it silent, writes the next leader into the store, and the
-group goes on.";
+leader crashes at any time; a coordinator detects it, writes the next leader into the store, and the
+group resumes.";
 
 /// Kill the leader of a group again and again, and measure until messages are delivered again
 #[derive(Debug, Args)]
@@ -33,8 +33,8 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// What dies
-    #[arg(long, value_enum, default_value_t = What::Member)]
-    victim: What,
+    #[arg(long, value_enum, default_value_t = VictimArg::Member)]
+    victim: VictimArg,
     /// How many at a time [default: as many as there are cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
@@ -45,7 +45,7 @@ pub struct Arguments {
 
 /// What dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
+enum VictimArg {
     /// The leader's program
     Member,
     /// Its switch, with the rack below
@@ -58,18 +58,18 @@ struct Json {
     victim: &'static str,
     crashes: u64,
     not_recovered: Vec<u64>,
-    ask_us: f64,
-    silence_us: f64,
-    repeat_us: f64,
-    to_next_delivery_us: Spread,
-    longest_gap_us: Spread,
-    to_new_message_us: Spread,
+    probe_interval_us: f64,
+    leader_timeout_us: f64,
+    retransmit_interval_us: f64,
+    to_next_delivery_us: Quantiles,
+    longest_gap_us: Quantiles,
+    to_new_message_us: Quantiles,
     wall_seconds: f64,
     was_interrupted: bool,
 }
 
 #[derive(Serialize)]
-struct Spread {
+struct Quantiles {
     min: f64,
     p10: f64,
     p50: f64,
@@ -78,13 +78,13 @@ struct Spread {
     max: f64,
 }
 
-impl Spread {
+impl Quantiles {
     fn of(measured: &[Failover], what: fn(&Failover) -> u64) -> Self {
         let mut all: Vec<u64> = measured.iter().map(what).collect();
         all.sort_unstable();
         let at = |percent: usize| {
-            let place = (all.len() * percent / 100).min(all.len().saturating_sub(1));
-            all.get(place).map_or(0.0, |ns| *ns as f64 / 1e3)
+            let index = (all.len() * percent / 100).min(all.len().saturating_sub(1));
+            all.get(index).map_or(0.0, |ns| *ns as f64 / 1e3)
         };
         Self { min: at(0), p10: at(10), p50: at(50), p90: at(90), p99: at(99), max: at(100) }
     }
@@ -93,30 +93,30 @@ impl Spread {
 /// Has leaders die.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (victim, name) = match arguments.victim {
-        What::Member => (Victim::Member, "member"),
-        What::Switch => (Victim::Switch, "switch"),
+        VictimArg::Member => (Victim::Member, "member"),
+        VictimArg::Switch => (Victim::Switch, "switch"),
     };
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let jobs = arguments.jobs.map_or_else(cores, usize::from);
     let seeds = Seeds { first: arguments.seed, count: arguments.crashes, jobs };
-    let watch = Watch::begin(arguments.crashes)?;
-    let all = failovers(victim, &seeds, &watch.stops, |done| watch.show(done, 0));
-    let (wall_seconds, was_interrupted) = watch.end();
+    let session = Session::begin(arguments.crashes)?;
+    let all = failovers(victim, &seeds, &session.stops, |done| session.show(done, 0));
+    let (wall_seconds, was_interrupted) = session.end();
     let measured: Vec<Failover> = all.iter().filter_map(|(_, one)| *one).collect();
     let failed = all.iter().filter(|(_, one)| one.is_none()).map(|(seed, _)| *seed);
     let not_recovered: Vec<u64> = failed.collect();
-    ensure!(!measured.is_empty(), "no group has gone on: {not_recovered:?}");
+    ensure!(!measured.is_empty(), "no group recovered: {not_recovered:?}");
     let setup = failover_setup(arguments.seed);
     let us = |ns: u64| ns as f64 / 1e3;
     let json = Json {
         victim: name,
         crashes: all.len() as u64,
-        ask_us: us(setup.ask_ns),
-        silence_us: us(setup.silence_ns),
-        repeat_us: us(setup.repeat_ns),
-        to_next_delivery_us: Spread::of(&measured, |one| one.next_ns),
-        longest_gap_us: Spread::of(&measured, |one| one.gap_ns),
-        to_new_message_us: Spread::of(&measured, |one| one.new_ns),
+        probe_interval_us: us(setup.ask_ns),
+        leader_timeout_us: us(setup.silence_ns),
+        retransmit_interval_us: us(setup.repeat_ns),
+        to_next_delivery_us: Quantiles::of(&measured, |one| one.next_ns),
+        longest_gap_us: Quantiles::of(&measured, |one| one.gap_ns),
+        to_new_message_us: Quantiles::of(&measured, |one| one.new_ns),
         wall_seconds,
         was_interrupted,
         not_recovered,
@@ -157,7 +157,7 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
          new: to the first delivery of a message sent after the crash"
     )?;
     for seed in &json.not_recovered {
-        writeln!(out, "  VIOLATION  the group does not go on at seed {seed}")?;
+        writeln!(out, "  VIOLATION  the group did not recover at seed {seed}")?;
     }
     Ok(())
 }

@@ -16,10 +16,10 @@ use onepipe_sim_scenarios::{
 };
 use serde::Serialize;
 
-use super::agreed;
+use super::amcast;
 use crate::interrupt;
-use crate::number::readable;
 use crate::progress::Progress;
+use crate::units::readable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,12 +27,12 @@ Examples:
   onepipe sim fuzz --seed 4711 --trace        one seed again, its history in seed-4711.txt
   onepipe sim fuzz --service amcast           agreed multicast: groups, elections, fail-over
 
-A seed draws a topology, clocks, a load, controllers, and faults: links that lose, change, repeat,
-overtake, flap or die, nodes, processes and controllers that crash, pause or leave, clocks that
-step, partitions, a store that fails. Every invariant is checked at every event; then everything is
-healed, and everybody must come back; in some seeds one process is gone for good, and the others
-must get on. With --service amcast: groups of members in switches, their replicas, clients and coordinators,
-of whom as many die as may while leaders change.";
+A seed draws a topology, clocks, a load, controllers, and faults: links that lose, corrupt, duplicate,
+reorder, flap or fail, nodes, processes and controllers that crash, pause or leave, clocks that
+step, partitions, a store that fails. Every invariant is checked at every event; then all faults are
+healed, and everybody must come back; in some seeds one process stays down, and the others
+must make progress. With --service amcast: groups of members in switches, their replicas, clients and
+coordinators, of which as many crash as are tolerated while leaders change.";
 
 /// How many events the history of a seed has at most.
 pub(super) const TRACE_EVENTS: usize = 1 << 20;
@@ -55,7 +55,7 @@ pub struct Arguments {
     jobs: Option<u16>,
     /// End at the first seed that fails
     #[arg(long)]
-    stop: bool,
+    fail_fast: bool,
     /// Run the first seed alone, and write what happened to seed-SEED.txt
     #[arg(long, requires = "seed", conflicts_with_all = ["seeds", "jobs"])]
     trace: bool,
@@ -74,14 +74,14 @@ enum Service {
 }
 
 /// Which seeds, as they were asked for.
-pub(super) struct Chosen {
+pub(super) struct FuzzRun {
     pub seeds: Seeds,
     pub stops_at_failure: bool,
     pub is_json: bool,
 }
 
 /// What is common to all services: it shows how far the seeds are, and ends at Ctrl-C.
-pub(super) struct Watch {
+pub(super) struct Session {
     pub stops: Arc<AtomicBool>,
     was_interrupted: Arc<AtomicBool>,
     progress: Mutex<Progress>,
@@ -89,14 +89,14 @@ pub(super) struct Watch {
     count: u64,
 }
 
-impl Watch {
+impl Session {
     pub fn begin(count: u64) -> Result<Self> {
         let (stops, was_interrupted) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (told, noted) = (Arc::clone(&stops), Arc::clone(&was_interrupted));
+        let (stop_flag, interrupted_flag) = (Arc::clone(&stops), Arc::clone(&was_interrupted));
         interrupt::on_interrupt(move || {
-            noted.store(true, Ordering::Relaxed);
-            told.store(true, Ordering::Relaxed);
+            interrupted_flag.store(true, Ordering::Relaxed);
+            stop_flag.store(true, Ordering::Relaxed);
         })?;
         let progress = Mutex::new(Progress::new());
         Ok(Self { stops, was_interrupted, progress, began: Instant::now(), count })
@@ -137,7 +137,7 @@ struct Json {
     reliable_deliveries_checked: u64,
     failures: u64,
     failures_inexact: u64,
-    scatterings_torn_lawfully: u64,
+    scatterings_split_by_partition: u64,
     controller_epochs: u64,
     faults: BTreeMap<&'static str, u64>,
     wall_seconds: f64,
@@ -156,8 +156,8 @@ pub(super) struct JsonFailing {
     pub(super) seed: u64,
     pub(super) reproduce: String,
     pub(super) complaints: Vec<String>,
-    pub(super) mishaps_drawn: usize,
-    pub(super) mishaps_needed: Vec<String>,
+    pub(super) faults_drawn: usize,
+    pub(super) faults_needed: Vec<String>,
 }
 
 /// Runs the seeds.
@@ -172,27 +172,27 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         count: arguments.seeds.unwrap_or(1_000),
         jobs: arguments.jobs.map_or_else(cores, usize::from),
     };
-    let (stops_at_failure, is_json) = (arguments.stop, arguments.json);
-    let chosen = Chosen { seeds, stops_at_failure, is_json };
+    let (stops_at_failure, is_json) = (arguments.fail_fast, arguments.json);
+    let run_options = FuzzRun { seeds, stops_at_failure, is_json };
     match (arguments.service, arguments.trace) {
         (Service::Scattering, true) => trace(seeds.first),
-        (Service::Scattering, false) => scattering(&chosen),
-        (Service::Amcast, true) => agreed::trace(seeds.first),
-        (Service::Amcast, false) => agreed::run(&chosen),
+        (Service::Scattering, false) => scattering(&run_options),
+        (Service::Amcast, true) => amcast::trace(seeds.first),
+        (Service::Amcast, false) => amcast::run(&run_options),
     }
 }
 
-fn scattering(chosen: &Chosen) -> Result<ExitCode> {
-    let Seeds { first, count, jobs } = chosen.seeds;
+fn scattering(run_options: &FuzzRun) -> Result<ExitCode> {
+    let Seeds { first, count, jobs } = run_options.seeds;
     let options =
-        FuzzOptions { first, seeds: count, jobs, stops_at_failure: chosen.stops_at_failure };
-    let watch = Watch::begin(count)?;
-    let report = fuzz(&options, &watch.stops, |done, failed| watch.show(done, failed));
-    let (wall_seconds, was_interrupted) = watch.end();
+        FuzzOptions { first, seeds: count, jobs, stops_at_failure: run_options.stops_at_failure };
+    let session = Session::begin(count)?;
+    let report = fuzz(&options, &session.stops, |done, failed| session.show(done, failed));
+    let (wall_seconds, was_interrupted) = session.end();
     let first = report.failing.first().copied().and_then(shrink);
     let json = json(&options, &report, wall_seconds, was_interrupted, first.as_ref());
     let mut out = stdout().lock();
-    if chosen.is_json {
+    if run_options.is_json {
         serde_json::to_writer(&mut out, &json)?;
         writeln!(out)?;
     } else {
@@ -216,7 +216,7 @@ fn json(
         reliable_deliveries_checked: report.reliable,
         failures: report.failures,
         failures_inexact: report.inexact,
-        scatterings_torn_lawfully: report.torn,
+        scatterings_split_by_partition: report.torn,
         controller_epochs: report.epochs,
         faults: report.faults.clone(),
         wall_seconds,
@@ -234,16 +234,16 @@ fn json(
             seed: first.seed,
             reproduce: format!("onepipe sim fuzz --seed {} --trace", first.seed),
             complaints: first.complaints.clone(),
-            mishaps_drawn: first.mishaps,
-            mishaps_needed: mishaps(&first.timeline, first.missing),
+            faults_drawn: first.mishaps,
+            faults_needed: faults(&first.timeline, first.missing),
         }),
     }
 }
 
 /// What befalls a fabric, a line each.
-fn mishaps(timeline: &[(u64, Mishap)], missing: Option<u32>) -> Vec<String> {
+fn faults(timeline: &[(u64, Mishap)], missing: Option<u32>) -> Vec<String> {
     let lines = timeline.iter().map(|(at_us, what)| format!("{at_us} us: {what:?}"));
-    lines.chain(missing.map(|id| format!("after healing: process {id} is gone for good"))).collect()
+    lines.chain(missing.map(|id| format!("after healing: process {id} stays down"))).collect()
 }
 
 fn print(out: &mut impl Write, json: &Json) -> Result<()> {
@@ -265,10 +265,10 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
     )?;
     writeln!(
         out,
-        "  failures   {} lives, {} inexact, {} scatterings torn by partitions; {} reigns",
+        "  failures   {} instances, {} inexact, {} scatterings split by partitions; {} epochs",
         json.failures,
         json.failures_inexact,
-        json.scatterings_torn_lawfully,
+        json.scatterings_split_by_partition,
         json.controller_epochs
     )?;
     for (number, (name, count)) in json.faults.iter().enumerate() {
@@ -276,15 +276,15 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
         writeln!(out, "  {head:<10} {:>10} {name}", readable(*count as f64))?;
     }
     if let Some(first) = &json.first_failing {
-        writeln!(out, "  first      seed {}; again with", first.seed)?;
+        writeln!(out, "  first      seed {}; reproduce with", first.seed)?;
         writeln!(out, "               {}", first.reproduce)?;
         writeln!(
             out,
-            "             {} of its {} mishaps are enough:",
-            first.mishaps_needed.len(),
-            first.mishaps_drawn
+            "             {} of its {} faults suffice:",
+            first.faults_needed.len(),
+            first.faults_drawn
         )?;
-        for what in &first.mishaps_needed {
+        for what in &first.faults_needed {
             writeln!(out, "               {what}")?;
         }
         for text in &first.complaints {
@@ -307,8 +307,8 @@ fn trace(seed: u64) -> Result<ExitCode> {
     swarm.plan.network.trace_lines_max = TRACE_EVENTS;
     let outcome = swarm.attempt();
     let mut out = stdout().lock();
-    for line in mishaps(&swarm.timeline, swarm.missing) {
-        writeln!(out, "  mishap     {line}")?;
+    for line in faults(&swarm.timeline, swarm.missing) {
+        writeln!(out, "fault      {line}")?;
     }
     for text in outcome.complaints() {
         writeln!(out, "  VIOLATION  {text}")?;

@@ -22,7 +22,7 @@ pub fn table(report: &Report) -> String {
         (
             "arbiter",
             format!(
-                "process {} life {}, {role} in epoch {}, up for {:.0} s",
+                "process {}incarnation {}, {role} in epoch {}, up for {:.0} s",
                 report.process, report.incarnation, report.epoch, report.uptime_s
             ),
         ),
@@ -30,7 +30,7 @@ pub fn table(report: &Report) -> String {
         (
             "endpoints",
             format!(
-                "{} of {} known, {} fell silent, {} resets",
+                "{} of {} known, {} timed out, {} resets",
                 report.endpoints_known, report.endpoints, report.endpoints_silent, report.resets
             ),
         ),
@@ -41,7 +41,7 @@ pub fn table(report: &Report) -> String {
         (
             "timeslots",
             format!(
-                "{} asked for, {} given, {} told, {} skipped, {} without a path",
+                "{} requested, {} granted, {} advertised, {} skipped, {} without a path",
                 report.slots_demanded,
                 report.slots_granted,
                 report.slots_told,
@@ -49,11 +49,11 @@ pub fn table(report: &Report) -> String {
                 report.slots_unplaced
             ),
         ),
-        ("refused", format!("{}, and {} capped", report.slots_refused, report.slots_capped)),
+        ("rejected", format!("{}, and {} capped", report.slots_refused, report.slots_capped)),
         (
             "lag",
             format!(
-                "{} of a lead of {}, {} at most; {} of {} batches late",
+                "{} of a lead of {}, max {}; {} of {} batches late",
                 us(report.lag_ns),
                 us(report.lead_ns),
                 us(report.lag_max_ns),
@@ -64,8 +64,8 @@ pub fn table(report: &Report) -> String {
         (
             "packets",
             format!(
-                "{} taken, {} sent, {} bad, {} of them by their check; {} of no endpoint, {} of some \
-                 that are set up differently; {} frames dropped",
+                "{} received, {} sent, {} invalid, {} of them by checksum; {} from unknown endpoints, {} from \
+                 endpoints with other settings; {} frames dropped",
                 report.packets_received,
                 report.packets_sent,
                 report.packets_bad,
@@ -78,7 +78,7 @@ pub fn table(report: &Report) -> String {
         (
             "faults",
             format!(
-                "{} packets reported as lost; {} times found where, {} times tried again; avoids {}",
+                "{} packets reported lost; {} faults located, {} retried; avoids {}",
                 report.packets_lost,
                 report.faults_found,
                 report.faults_tried,

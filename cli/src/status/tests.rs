@@ -7,17 +7,17 @@ use super::*;
 /// As the daemon answers it.
 const REPORT: &str = r#"{"replica":63,"incarnation":7,"epoch":4,"attachment":"shared memory lab",
 "uptime_s":12.3,"store":{"is_available":false,"error":"etcd is unavailable","since_s":3.2,
-"failures":3,"records_waiting":2},"attachments":["switch 1 life 9"],"members":[
+"failures":3,"records_waiting":2},"attachments":["switch 1incarnation 9"],"members":[
 {"name":"process 3","incarnation":5,"state":"failed","links_up":0},
 {"name":"switch 1","incarnation":9,"state":"up","links_up":2}],
 "barriers":[{"port":0,"barrier_ns":1800,"commit_ns":1700,"age_ns":1500000}],
 "open":[{"name":"process 3","incarnation":5,"failed_at_ns":1700,"is_exact":false}],
 "failures":[{"name":"process 3","incarnation":5,"failed_at_ns":1700,"is_exact":false}],
-"frozen":[{"owner":"switch 1 life 9","number":1,"peer":null,"commit_ns":1700}],
+"frozen":[{"owner":"switch 1incarnation 9","number":1,"peer":null,"commit_ns":1700}],
 "counters":{"frames_taken":17}}"#;
 
 /// Listens, answers one question with `answer`.
-fn answering(answer: String) -> SocketAddr {
+fn serve_once(answer: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
@@ -36,26 +36,26 @@ fn answering(answer: String) -> SocketAddr {
 }
 
 #[test]
-fn a_report_becomes_a_table() {
+fn formats_controller_report() {
     let answer = format!("HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n{REPORT}");
-    let said = get(answering(answer)).expect("a report");
-    let expected = "  replica     process 63 life 7, active in epoch 4, up for 12 s
+    let report = fetch(serve_once(answer)).expect("a report");
+    let expected = "  replica     process 63incarnation 7, active in epoch 4, up for 12 s
   place       shared memory lab
-  store       UNAVAILABLE for 3 s: etcd is unavailable; recovery waits, 2 records wait
-  neighbours  switch 1 life 9
+  store       UNAVAILABLE for 3 s: etcd is unavailable; recovery is paused, 2 records wait
+  neighbours  switch 1incarnation 9
   members     1 up, 1 failed
   barrier     port 0: 1800 ns, commits 1700 ns, 1.5 ms ago
-  member      process 3 life 5: failed, 0 links up
-  recovering  process 3 life 5 at 1700 ns (not exactly)
-  frozen      switch 1 life 9, towards nobody known: commits 1700 ns
+  member      process 3incarnation 5: failed, 0 links up
+  recovering  process 3incarnation 5 at 1700 ns (approximately)
+  frozen      switch 1incarnation 9, towards an unknown peer: commits 1700 ns
   failures    1
-  failed      process 3 life 5 at 1700 ns (not exactly)
+  failed      process 3incarnation 5 at 1700 ns (approximately)
 ";
-    assert_eq!(said.table(), expected);
+    assert_eq!(report.table(), expected);
 }
 
 #[test]
-fn an_arbiters_report_is_told_from_a_controllers() {
+fn distinguishes_arbiter_and_controller_reports() {
     let report = arbiter::Report {
         process: 1000,
         attachment: "switch 127.0.0.1:4410".to_owned(),
@@ -71,27 +71,28 @@ fn an_arbiters_report_is_told_from_a_controllers() {
     };
     let report = serde_json::to_string(&report).expect("it is text");
     let answer = format!("HTTP/1.0 200 OK\r\n\r\n{report}");
-    let said = get(answering(answer)).expect("a report");
-    let expected = "  arbiter     process 1000 life 0, primary in epoch 0, up for 0 s
+    let report = fetch(serve_once(answer)).expect("a report");
+    let expected = "  arbiter     process 1000incarnation 0, primary in epoch 0, up for 0 s
   place       switch 127.0.0.1:4410, 3 threads
-  endpoints   0 of 0 known, 0 fell silent, 0 resets
+  endpoints   0 of 0 known, 0 timed out, 0 resets
   backlog     0 timeslots of 0 pairs
   timeslots   0 asked for, 0 given, 0 told, 0 skipped, 0 without a path
   refused     0, and 0 capped
   lag         20 us of a lead of 65 us, 0 us at most; 0 of 0 batches late
-  packets     0 taken, 0 sent, 0 bad, 0 of them by their check; 0 of no endpoint, 0 of some that are set up differently; 0 frames dropped
+  packets     0 taken, 0 sent, 0 bad, 0 of them by their check; 0 of no endpoint, 0 of some endpoints with other settings; 0 frames dropped
   faults      9 packets reported as lost; 2 times found where, 1 times tried again; avoids the link of rack 3 to path 1, path 2
 ";
-    assert_eq!(said.table(), expected);
+    assert_eq!(report.table(), expected);
 }
 
 #[test]
-fn what_is_no_controller_is_named() {
-    let error = |answer: &str| format!("{:#}", get(answering(answer.to_owned())).expect_err("no"));
-    assert_eq!(error("SSH-2.0-here\r\n"), "no HTTP answer");
-    assert_eq!(error("HTTP/1.0 503 Later\r\n\r\n"), r#"it answers "HTTP/1.0 503 Later""#);
+fn explains_unexpected_responses() {
+    let error =
+        |answer: &str| format!("{:#}", fetch(serve_once(answer.to_owned())).expect_err("no"));
+    assert_eq!(error("SSH-2.0-here\r\n"), "not an HTTP response");
+    assert_eq!(error("HTTP/1.0 503 Later\r\n\r\n"), r#"HTTP status "HTTP/1.0 503 Later""#);
     let other = error("HTTP/1.0 200 OK\r\n\r\n{\"name\":\"somebody\"}");
     assert!(other.starts_with("neither a controller nor an arbiter"), "{other}");
-    let nobody = ask("127.0.0.1:1");
-    assert!(nobody.unreachable.expect("nobody").starts_with("nobody listens"));
+    let unreachable = query("127.0.0.1:1");
+    assert!(unreachable.unreachable.expect("nobody").starts_with("cannot connect"));
 }

@@ -8,10 +8,10 @@ use clap::Args;
 use onepipe_daemon_switch::{Direction, Link, LossyLink, Racks, SoftwareSwitch};
 use serde::Serialize;
 
-use crate::number;
+use crate::units;
 
 /// What a lossy link looks like, for whoever has written something else.
-const LIKE: &str = "write for example rack=0,path=2,direction=up,loss=50%,after=2s,for=10s";
+const EXAMPLE: &str = "write for example rack=0,path=2,direction=up,loss=50%,after=2s,for=10s";
 
 /// Racks with several paths from each to each, as an arbiter numbers them.
 #[derive(Debug, Args)]
@@ -31,12 +31,12 @@ pub struct RackArguments {
     /// rack=0,path=2 or rack=0,path=2,direction=up,loss=50%,after=2s,for=10s [default: both
     /// directions, all packets, from the beginning on, for ever]; may be given again
     #[arg(long, value_name = "LINK", requires = "rack_nodes", value_parser = lossy)]
-    lossy_link: Vec<Lossy>,
+    lossy_link: Vec<LossyLinkArg>,
 }
 
 /// A link that loses packets for some time.
 #[derive(Clone, Debug, PartialEq)]
-struct Lossy {
+struct LossyLinkArg {
     rack: u32,
     path: u32,
     /// Both, if none is named.
@@ -46,14 +46,14 @@ struct Lossy {
     for_ns: Option<u64>,
 }
 
-fn lossy(text: &str) -> Result<Lossy> {
+fn lossy(text: &str) -> Result<LossyLinkArg> {
     let (mut rack, mut path, mut direction) = (None, None, None);
     let (mut loss, mut after_ns, mut for_ns) = (None, None, None);
     for part in text.split(',') {
         let Some((name, value)) = part.split_once('=') else {
-            bail!("{part:?} says nothing of a link: {LIKE}");
+            bail!("{part:?} is not KEY=VALUE: {EXAMPLE}");
         };
-        let count = || value.parse::<u32>().with_context(|| format!("{value:?} is no number"));
+        let count = || value.parse::<u32>().with_context(|| format!("{value:?}is not a number"));
         let known = match name {
             "rack" => rack.replace(count()?).is_some(),
             "path" => path.replace(count()?).is_some(),
@@ -62,23 +62,23 @@ fn lossy(text: &str) -> Result<Lossy> {
                     "up" => Some(Direction::Up),
                     "down" => Some(Direction::Down),
                     "both" => None,
-                    _ => bail!("{value:?} is no direction: up (from the rack), down or both"),
+                    _ => bail!("{value:?}is not a direction: up (from the rack), down or both"),
                 };
                 direction.replace(which).is_some()
             }
-            "loss" => loss.replace(number::probability(value)?).is_some(),
-            "after" => after_ns.replace(number::time_ns(value)?).is_some(),
-            "for" => for_ns.replace(number::time_ns(value)?).is_some(),
-            _ => bail!("{name:?} is nothing that a link has: {LIKE}"),
+            "loss" => loss.replace(units::probability(value)?).is_some(),
+            "after" => after_ns.replace(units::time_ns(value)?).is_some(),
+            "for" => for_ns.replace(units::time_ns(value)?).is_some(),
+            _ => bail!("{name:?}is not a key of a link: {EXAMPLE}"),
         };
         if known {
-            bail!("{name} is there twice");
+            bail!("{name}is given twice");
         }
     }
     let (Some(rack), Some(path)) = (rack, path) else {
-        bail!("a link is that of a rack to a path: {LIKE}");
+        bail!("a link needs a rack and a path: {EXAMPLE}");
     };
-    Ok(Lossy {
+    Ok(LossyLinkArg {
         rack,
         path,
         direction: direction.flatten(),
@@ -88,7 +88,7 @@ fn lossy(text: &str) -> Result<Lossy> {
     })
 }
 
-impl Lossy {
+impl LossyLinkArg {
     fn links(&self) -> impl Iterator<Item = LossyLink> {
         let Self { rack, path, direction, loss, .. } = *self;
         let both = [Direction::Up, Direction::Down].into_iter();
@@ -108,43 +108,43 @@ impl Lossy {
 impl RackArguments {
     /// The racks as they are at the beginning, and what changes later. Ends with a complaint about
     /// links that there are not.
-    pub fn racks(&self) -> (Option<Racks>, Plan) {
-        let Some(rack_nodes) = self.rack_nodes else { return (None, Plan::default()) };
-        let plan = Plan::new(self.lossy_link.clone());
-        let lossy = plan.at(0);
+    pub fn racks(&self) -> (Option<Racks>, LinkFaultSchedule) {
+        let Some(rack_nodes) = self.rack_nodes else { return (None, LinkFaultSchedule::default()) };
+        let schedule = LinkFaultSchedule::new(self.lossy_link.clone());
+        let lossy = schedule.at(0);
         let racks = Racks { nodes: self.nodes, rack_nodes, paths: self.paths, lossy };
-        let all: Vec<LossyLink> = self.lossy_link.iter().flat_map(Lossy::links).collect();
+        let all: Vec<LossyLink> = self.lossy_link.iter().flat_map(LossyLinkArg::links).collect();
         if let Err(error) = racks.check(&all) {
-            crate::refuse(&format!("--lossy-link: {error}"));
+            crate::usage_error(&format!("--lossy-link: {error}"));
         }
-        (Some(racks), plan)
+        (Some(racks), schedule)
     }
 }
 
 /// When which links begin to lose packets, or end.
 #[derive(Debug, Default)]
-pub struct Plan {
-    all: Vec<Lossy>,
+pub struct LinkFaultSchedule {
+    all: Vec<LossyLinkArg>,
     /// When something changes, the last first.
     changes_ns: Vec<u64>,
 }
 
-impl Plan {
-    fn new(all: Vec<Lossy>) -> Self {
+impl LinkFaultSchedule {
+    fn new(all: Vec<LossyLinkArg>) -> Self {
         let begins = all.iter().map(|lossy| lossy.after_ns).filter(|ns| *ns > 0);
         let mut changes_ns: Vec<u64> =
-            begins.chain(all.iter().filter_map(Lossy::ends_ns)).collect();
+            begins.chain(all.iter().filter_map(LossyLinkArg::ends_ns)).collect();
         changes_ns.sort_unstable_by(|one, other| other.cmp(one));
         Self { all, changes_ns }
     }
 
     /// What loses packets then. Of several for one link the last counts.
     fn at(&self, ns: u64) -> Vec<LossyLink> {
-        self.all.iter().filter(|lossy| lossy.is_at(ns)).flat_map(Lossy::links).collect()
+        self.all.iter().filter(|lossy| lossy.is_at(ns)).flat_map(LossyLinkArg::links).collect()
     }
 
     /// Changes what is to be changed by now.
-    pub fn follow(&mut self, switch: &mut SoftwareSwitch, began: Instant) -> Result<()> {
+    pub fn apply_due(&mut self, switch: &mut SoftwareSwitch, began: Instant) -> Result<()> {
         let Some(next) = self.changes_ns.last() else { return Ok(()) };
         let elapsed = began.elapsed();
         if elapsed < Duration::from_nanos(*next) {
@@ -158,7 +158,7 @@ impl Plan {
 
 /// What the links between racks and paths have borne.
 #[derive(Clone, Debug, Serialize)]
-pub struct Borne {
+pub struct LinkLoads {
     /// Scheduled packets from one rack to another that named no path there is.
     frames_without_path: u64,
     /// Those that bore something.
@@ -175,12 +175,12 @@ struct LinkCounters {
     lost: u64,
 }
 
-impl Borne {
+impl LinkLoads {
     /// Of a switch, if it stands for racks.
     pub fn of(switch: &SoftwareSwitch) -> Option<Self> {
         switch.links().next()?;
-        let borne = switch.links().filter(|report| report.frames > 0);
-        let links = borne.map(|report| LinkCounters {
+        let loaded = switch.links().filter(|report| report.frames > 0);
+        let links = loaded.map(|report| LinkCounters {
             rack: report.link.rack,
             path: report.link.path,
             direction: match report.link.direction {
@@ -203,8 +203,8 @@ impl Borne {
         for (rack, direction) in rows {
             let is_of = |link: &&LinkCounters| (link.rack, link.direction) == (rack, direction);
             let links = self.links.iter().filter(is_of).map(|link| match link.lost {
-                0 => format!("{} by path {}", link.frames, link.path),
-                lost => format!("{} by path {} ({lost} lost)", link.frames, link.path),
+                0 => format!("{}on path {}", link.frames, link.path),
+                lost => format!("{}on path {} ({lost} lost)", link.frames, link.path),
             });
             let links: Vec<String> = links.collect();
             writeln!(out, "rack {rack} {direction}: {}", links.join(", "))?;
@@ -212,7 +212,7 @@ impl Borne {
         if self.frames_without_path > 0 {
             writeln!(
                 out,
-                "{} packets named no path there is: --nodes, --rack-nodes and --paths must be the \
+                "{} packets named an unknown path: --nodes, --rack-nodes and --paths must match the \
                  arbiter's",
                 self.frames_without_path
             )?;
@@ -226,9 +226,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lossy_link_is_read_with_what_was_left_out() {
+    fn parses_lossy_link_with_defaults() {
         let whole = lossy("rack=1,path=2,direction=down,loss=50%,after=2s,for=10s").ok();
-        let read = Lossy {
+        let read = LossyLinkArg {
             rack: 1,
             path: 2,
             direction: Some(Direction::Down),
@@ -241,15 +241,15 @@ mod tests {
         assert_eq!((short.direction, short.loss, short.ends_ns()), (None, 1.0, None));
         assert_eq!((short.links().count(), read.links().count()), (2, 1));
         for (text, complaint) in [
-            ("", "says nothing of a link: write for example rack=0,path=2"),
-            ("rack=0", "a link is that of a rack to a path"),
+            ("", "is not KEY=VALUE: write for example rack=0,path=2"),
+            ("rack=0", "a link needs a rack and a path"),
             ("rack=0,path=-1", "is no number"),
             ("rack=0,path=1,loss=1.5", "must lie between 0 and 1"),
             ("rack=0,path=1,loss=NaN", "must lie between 0 and 1"),
             ("rack=0,path=1,direction=left", "is no direction: up (from the rack), down or both"),
             ("rack=0,path=1,for=3", "has no unit"),
             ("rack=0,path=1,spine=3", "is nothing that a link has"),
-            ("rack=0,path=1,rack=2", "rack is there twice"),
+            ("rack=0,path=1,rack=2", "rackis given twice"),
         ] {
             let error = lossy(text).expect_err(text).to_string();
             assert!(error.contains(complaint), "{text}: {error}");
@@ -257,18 +257,18 @@ mod tests {
     }
 
     #[test]
-    fn links_lose_packets_when_they_are_told_to() {
+    fn lossy_links_follow_schedule() {
         let of = |text: &str| lossy(text).expect("it is a link");
-        let plan = Plan::new(vec![
+        let schedule = LinkFaultSchedule::new(vec![
             of("rack=0,path=0,direction=up,for=3s"),
             of("rack=1,path=1,direction=up,after=2s,for=2s"),
             of("rack=2,path=2,direction=up"),
         ]);
         let at = |s: u64| {
-            let links = plan.at(s * 1_000_000_000);
+            let links = schedule.at(s * 1_000_000_000);
             links.iter().map(|lossy| lossy.link.rack).collect::<Vec<_>>()
         };
         assert_eq!([0, 2, 3, 4].map(at), [vec![0, 2], vec![0, 1, 2], vec![1, 2], vec![2]]);
-        assert_eq!(plan.changes_ns, [4_000_000_000, 3_000_000_000, 2_000_000_000]);
+        assert_eq!(schedule.changes_ns, [4_000_000_000, 3_000_000_000, 2_000_000_000]);
     }
 }

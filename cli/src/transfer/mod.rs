@@ -1,12 +1,12 @@
 //! `onepipe transfer`: bytes to another process, each packet in a timeslot of an arbiter.
 
-mod end;
+mod diagnosis;
+mod endpoint;
+mod message;
 mod receive;
 mod report;
 mod send;
-mod talk;
 mod target;
-mod trouble;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::number;
 use crate::switch::address;
+use crate::units;
 
 const EXAMPLES: &str = "\
 Examples, each in a terminal of its own:
@@ -30,7 +30,7 @@ Examples, each in a terminal of its own:
   onepipe transfer send disk.img --arbiter 1000,1001   two arbiters: one takes over from the other
   onepipe transfer send disk.img --slot 1.25us         links of 10 Gbit/s
 
-All ends and their arbiters name the same --slot and --nodes.";
+All endpoints and arbiters must use the same --slot and --nodes.";
 
 /// Send bytes to another process in the timeslots of an arbiter, or receive them
 #[derive(Debug, Args)]
@@ -62,7 +62,7 @@ pub struct SendArguments {
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
-    place: Place,
+    options: EndpointOptions,
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
@@ -85,7 +85,7 @@ pub struct ReceiveArguments {
     #[arg(long)]
     forever: bool,
     #[command(flatten)]
-    place: Place,
+    options: EndpointOptions,
     /// Print one JSON object for each file as a line of standard output (with `--out -` of standard
     /// error), and nothing else there
     #[arg(long)]
@@ -94,7 +94,7 @@ pub struct ReceiveArguments {
 
 /// Where an end is, and what gives it timeslots.
 #[derive(Clone, Debug, Args)]
-pub struct Place {
+pub struct EndpointOptions {
     /// The switch
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_SWITCH", default_value = "127.0.0.1:4410")]
     #[arg(value_parser = address)]
@@ -106,38 +106,41 @@ pub struct Place {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: u32,
     /// Length of a timeslot: the arbiters' --slot
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = number::timeslot_ns)]
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = units::timeslot_ns)]
     slot: u64,
     /// How long whoever does not answer is waited for
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = number::time_ns)]
-    wait: u64,
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::time_ns)]
+    timeout: u64,
 }
 
-impl Place {
+impl EndpointOptions {
     /// Ends with a complaint about numbers that make no sense together.
     fn check(&self, process: u32) {
         let Self { arbiter, nodes, .. } = self;
         self.check_endpoint("--process", process);
         if arbiter.len() > ARBITERS_MAX {
-            crate::refuse(&format!("--arbiter names {}: at most {ARBITERS_MAX}", arbiter.len()));
+            crate::usage_error(&format!(
+                "--arbiter names {}: at most {ARBITERS_MAX}",
+                arbiter.len()
+            ));
         }
         for (at, id) in arbiter.iter().enumerate() {
             if id < nodes {
-                crate::refuse(&format!(
-                    "--arbiter {id} is the id of an endpoint: those are 0 to {} with --nodes {nodes}",
+                crate::usage_error(&format!(
+                    "--arbiter {id} is the id of an endpoint: endpoints are 0 to {} with --nodes {nodes}",
                     nodes - 1
                 ));
             }
             if arbiter[..at].contains(id) {
-                crate::refuse(&format!("--arbiter names {id} twice"));
+                crate::usage_error(&format!("--arbiter names {id} twice"));
             }
         }
     }
 
     fn check_endpoint(&self, option: &str, id: u32) {
         if id >= self.nodes {
-            crate::refuse(&format!(
-                "{option} {id} is no endpoint: those are 0 to {} with --nodes {}",
+            crate::usage_error(&format!(
+                "{option} {id} is not an endpoint: endpoints are 0 to {} with --nodes {}",
                 self.nodes - 1,
                 self.nodes
             ));
@@ -149,7 +152,7 @@ impl Place {
 const ARBITERS_MAX: usize = 8;
 
 /// Whether this stands for standard input or output.
-fn is_standard(path: &std::path::Path) -> bool {
+fn is_stdio(path: &std::path::Path) -> bool {
     path.as_os_str() == "-"
 }
 

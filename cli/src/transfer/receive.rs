@@ -10,67 +10,67 @@ use anyhow::{Context, Result, bail, ensure};
 use onepipe::ProcessId;
 
 use super::ReceiveArguments;
-use super::end::{Counted, End};
-use super::report::Came;
+use super::endpoint::{Counters, Endpoint};
+use super::message::{self, Body};
+use super::report::ReceivedFile;
 use super::send::WINDOW_BYTES;
-use super::talk::{self, Word};
-use super::target::{Out, Target, Wrote};
-use crate::number::readable;
+use super::target::{Destination, Target, WriteEvent};
 use crate::progress::Progress;
+use crate::units::readable;
 
 /// A sender that says nothing for so long is none;
-const SILENCE: Duration = Duration::from_secs(30);
+const SENDER_TIMEOUT: Duration = Duration::from_secs(30);
 /// so long before that it is told something: whoever wants nothing does not see whether there is an
 /// arbiter.
-const PROBE: Duration = Duration::from_secs(5);
+const PROBE_BEFORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// So long is tried to tell senders how it ended.
-const FAREWELL: Duration = Duration::from_millis(300);
+const ABORT_TIMEOUT: Duration = Duration::from_millis(300);
 /// Whoever was told that its file is here has heard it within this, or never hears it.
-const LAST_WORD: Duration = Duration::from_secs(2);
+const DONE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A file: its sender, and its number among those of the sender.
 type Key = (ProcessId, u64);
 
 /// Receives a file, or file after file.
 pub fn run(arguments: &ReceiveArguments) -> Result<ExitCode> {
-    let ReceiveArguments { process, out, forever, place, .. } = arguments;
-    place.check(*process);
-    if *forever && super::is_standard(out) {
-        crate::refuse("--forever needs a folder: standard output has room for one file");
+    let ReceiveArguments { process, out, forever, options, .. } = arguments;
+    options.check(*process);
+    if *forever && super::is_stdio(out) {
+        crate::usage_error("--forever needs a directory: standard output takes one file");
     }
-    let target = Out::prepare(out, arguments.force, *forever)?;
-    let mut end = End::open(place, *process)?;
-    let (teller, told) = channel();
-    say(arguments, &end.name())?;
-    let mut receiving = Receiving {
+    let target = Destination::prepare(out, arguments.force, *forever)?;
+    let mut endpoint = Endpoint::open(options, *process)?;
+    let (events_tx, events_rx) = channel();
+    print_status(arguments, &endpoint.name())?;
+    let mut session = ReceiveSession {
         arguments,
         out: target,
         files: BTreeMap::new(),
         ended: BTreeSet::new(),
-        teller,
-        told,
-        strangers: BTreeSet::new(),
+        events_tx,
+        events_rx,
+        unknown_senders: BTreeSet::new(),
         bar: Progress::new(),
     };
-    match receiving.run(&mut end) {
+    match session.run(&mut endpoint) {
         Ok(true) => Ok(ExitCode::SUCCESS),
         Ok(false) => {
-            receiving.fail_all(&mut end, "its receiver was interrupted");
-            end.linger(Duration::ZERO, FAREWELL);
+            session.fail_all(&mut endpoint, "its receiver was interrupted");
+            endpoint.linger(Duration::ZERO, ABORT_TIMEOUT);
             eprintln!("onepipe: interrupted");
             Ok(ExitCode::from(crate::interrupt::EXIT_STATUS))
         }
-        Err(why) => {
-            receiving.fail_all(&mut end, &format!("{why:#}"));
-            end.linger(Duration::ZERO, FAREWELL);
-            Err(why)
+        Err(reason) => {
+            session.fail_all(&mut endpoint, &format!("{reason:#}"));
+            endpoint.linger(Duration::ZERO, ABORT_TIMEOUT);
+            Err(reason)
         }
     }
 }
 
 /// Says how it is, where neither bytes go nor what a program reads.
-fn say(arguments: &ReceiveArguments, what: &str) -> Result<()> {
-    let said = match super::is_standard(&arguments.out) || arguments.json {
+fn print_status(arguments: &ReceiveArguments, what: &str) -> Result<()> {
+    let said = match super::is_stdio(&arguments.out) || arguments.json {
         true => writeln!(stderr(), "{what}"),
         false => writeln!(stdout(), "{what}"),
     };
@@ -84,278 +84,307 @@ struct Incoming {
     target: Target,
     /// What was handed to be written, and what came out of turn, by its place.
     next: u64,
-    early: BTreeMap<u64, Vec<u8>>,
-    early_bytes: u64,
+    out_of_order: BTreeMap<u64, Vec<u8>>,
+    out_of_order_bytes: u64,
     written: u64,
     /// What was written when the sender was told last, and whether it has heard that.
-    told: u64,
-    end: Option<(u64, String)>,
-    is_ending: bool,
-    /// When something was heard of its sender, as [`End::lived`] counts, and whether that was asked
+    reported: u64,
+    trailer: Option<(u64, String)>,
+    is_finishing: bool,
+    /// When something was heard of its sender, as [`Endpoint::running`] counts, and whether that was asked
     /// for since.
-    heard: Duration,
+    last_seen: Duration,
     is_probed: bool,
-    began: Counted,
+    began: Counters,
 }
 
-struct Receiving<'a> {
+struct ReceiveSession<'a> {
     arguments: &'a ReceiveArguments,
-    out: Out,
+    out: Destination,
     files: BTreeMap<Key, Incoming>,
     /// Files that have come, or never will.
     ended: BTreeSet<Key>,
-    teller: Sender<(Key, Wrote)>,
-    told: Receiver<(Key, Wrote)>,
-    strangers: BTreeSet<ProcessId>,
+    events_tx: Sender<(Key, WriteEvent)>,
+    events_rx: Receiver<(Key, WriteEvent)>,
+    unknown_senders: BTreeSet<ProcessId>,
     bar: Progress,
 }
 
-impl Receiving<'_> {
+impl ReceiveSession<'_> {
     /// Answers whether it is done, and not interrupted.
-    fn run(&mut self, end: &mut End) -> Result<bool> {
-        let began = end.counted();
+    fn run(&mut self, endpoint: &mut Endpoint) -> Result<bool> {
+        let began = endpoint.counters();
         let mut is_ready = false;
         loop {
-            if end.is_stopped() {
+            if endpoint.is_stopped() {
                 return Ok(false);
             }
-            if !is_ready && end.is_served() {
+            if !is_ready && endpoint.is_served() {
                 is_ready = true;
-                say(self.arguments, &format!("ready: {}", end.arbiter()))?;
+                print_status(self.arguments, &format!("ready: {}", endpoint.arbiter()))?;
             }
-            let is_over = end.suits_nobody() || end.since(&began) >= end.patience();
+            let is_over = endpoint.has_no_matching_arbiter()
+                || endpoint.running_since(&began) >= endpoint.timeout();
             if !is_ready && is_over {
-                let (waited, name) = (end.since(&began).as_secs_f64(), end.name());
-                let trouble = end.trouble(&began).unwrap_or_else(|| "nobody answers".to_owned());
-                bail!("gave up after {waited:.1} s ({name}): {trouble}");
+                let (waited, name) =
+                    (endpoint.running_since(&began).as_secs_f64(), endpoint.name());
+                let diagnosis =
+                    endpoint.diagnose(&began).unwrap_or_else(|| "no response".to_owned());
+                bail!("gave up after {waited:.1} s ({name}): {diagnosis}");
             }
-            while let Some((from, object)) = end.next() {
-                self.hear(end, from, &object)?;
+            while let Some((from, object)) = endpoint.next() {
+                self.on_message(endpoint, from, &object)?;
             }
-            while let Ok((key, wrote)) = self.told.try_recv() {
-                if self.on_wrote(end, key, wrote)? && !self.arguments.forever {
+            while let Ok((key, event)) = self.events_rx.try_recv() {
+                if self.on_write_event(endpoint, key, event)? && !self.arguments.forever {
                     return Ok(true);
                 }
             }
-            self.expire(end);
+            self.expire(endpoint);
             self.show();
-            end.turn();
+            endpoint.turn();
         }
     }
 
-    fn hear(&mut self, end: &mut End, from: ProcessId, object: &[u8]) -> Result<()> {
-        let (line, at) = match talk::read(object) {
+    fn on_message(
+        &mut self,
+        endpoint: &mut Endpoint,
+        from: ProcessId,
+        object: &[u8],
+    ) -> Result<()> {
+        let (message, at) = match message::read(object) {
             Ok(read) => read,
-            Err(why) => {
-                if self.strangers.insert(from) {
+            Err(reason) => {
+                if self.unknown_senders.insert(from) {
                     let from = from.0;
-                    eprintln!("onepipe: process {from} sends what is no file: {why:#}");
+                    eprintln!("onepipe: process {from} sent a malformed message: {reason:#}");
                 }
                 return Ok(());
             }
         };
-        let key = (from, line.file);
+        let key = (from, message.file);
         let bytes = &object[at..];
-        match line.word {
-            Word::Begin { name, bytes } => {
-                if let Err(why) = self.begin(end, key, name, bytes) {
-                    let why = format!("{why:#}");
-                    eprintln!("onepipe: process {}: {why}", from.0);
-                    self.answer(end, key, Word::Failed { why });
+        match message.body {
+            Body::Open { name, bytes } => {
+                if let Err(reason) = self.on_open(endpoint, key, name, bytes) {
+                    let reason = format!("{reason:#}");
+                    eprintln!("onepipe: process {}: {reason}", from.0);
+                    self.reply(endpoint, key, Body::Failed { reason });
                     ensure!(
                         self.arguments.forever || !self.files.is_empty(),
                         "nothing was received"
                     );
                 }
             }
-            Word::Chunk { .. } | Word::End { .. } | Word::Here
+            Body::Data { .. } | Body::Finish { .. } | Body::KeepAlive
                 if !self.files.contains_key(&key) =>
             {
                 if !self.ended.contains(&key) {
                     let own = self.arguments.process;
-                    let why = format!(
-                        "it knows nothing of the file: it has begun anew, or another one is process \
-                         {own}, too"
+                    let reason = format!(
+                        "unknown transfer: this receiver was restarted, or another process uses id \
+                         {own}"
                     );
-                    self.answer(end, key, Word::Failed { why });
+                    self.reply(endpoint, key, Body::Failed { reason });
                 }
             }
-            Word::Chunk { offset } => {
-                if let Err(why) = self.chunk(key, end.lived(), (offset, bytes)) {
-                    self.fail(end, key, &format!("{why:#}"));
+            Body::Data { offset } => {
+                if let Err(reason) = self.on_data(key, endpoint.running(), (offset, bytes)) {
+                    self.fail(endpoint, key, &format!("{reason:#}"));
                 }
             }
-            Word::End { bytes, digest } => {
+            Body::Finish { bytes, digest } => {
                 let Some(file) = self.files.get_mut(&key) else { return Ok(()) };
                 match file.bytes.filter(|announced| *announced != bytes) {
                     Some(announced) => {
-                        let why = format!("{bytes} bytes came of {announced}");
-                        self.fail(end, key, &why);
+                        let reason = format!("{bytes} of {announced} bytes were received");
+                        self.fail(endpoint, key, &reason);
                     }
                     None => {
-                        file.end = Some((bytes, digest));
-                        file.go_on();
+                        file.trailer = Some((bytes, digest));
+                        file.flush();
                     }
                 }
             }
-            Word::Here => {
+            Body::KeepAlive => {
                 if let Some(file) = self.files.get_mut(&key) {
-                    file.hear(end.lived());
+                    file.touch(endpoint.running());
                 }
             }
-            Word::Failed { why } => {
+            Body::Failed { reason } => {
                 if self.files.remove(&key).is_some() {
                     self.ended.insert(key);
                     let from = from.0;
-                    eprintln!("onepipe: nothing comes of the file of process {from}: {why}");
+                    eprintln!("onepipe: process {from} aborted its file: {reason}");
                 }
             }
             // A receiver's words: two of them talk past each other.
-            Word::Ready | Word::Written { .. } | Word::Done => {}
+            Body::Accept | Body::Written { .. } | Body::Complete => {}
         }
         Ok(())
     }
 
-    fn begin(&mut self, end: &mut End, key: Key, name: String, bytes: Option<u64>) -> Result<()> {
+    fn on_open(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: Key,
+        name: String,
+        bytes: Option<u64>,
+    ) -> Result<()> {
         let ReceiveArguments { force, forever, .. } = self.arguments;
         // A process sends one file at a time: of a former one nothing comes any more.
         let of_it = self.files.keys().copied().filter(|(from, _)| *from == key.0);
-        for former in of_it.collect::<Vec<_>>() {
+        for previous in of_it.collect::<Vec<_>>() {
             let from = key.0.0;
-            let why = format!(
-                "process {from} has begun with another file: is another one process {from}, too?"
-            );
-            self.fail(end, former, &why);
+            let reason =
+                format!("process {from}started another file: does another process use id {from}?");
+            self.fail(endpoint, previous, &reason);
         }
         if !forever && let Some((busy, _)) = self.files.keys().next() {
-            bail!("it receives one file, of process {} (--forever: of several at a time)", busy.0);
+            bail!("busy with a file from process {} (--forever accepts several)", busy.0);
         }
         let path = self.out.path(&name)?;
         if self.files.values().any(|file| file.target.path == path) {
-            bail!("{} is coming already, from another process", path.display());
+            bail!("{} is already being received from another process", path.display());
         }
-        let teller = self.teller.clone();
-        let tell = move |wrote| {
+        let events_tx = self.events_tx.clone();
+        let notify = move |event| {
             // When nobody listens it is over.
-            let _ = teller.send((key, wrote));
+            let _ = events_tx.send((key, event));
         };
-        let target = Target::open(path, *force, end.doorbell(), tell)?;
+        let target = Target::open(path, *force, endpoint.doorbell(), notify)?;
         let file = Incoming {
             name,
             bytes,
             target,
             next: 0,
-            early: BTreeMap::new(),
-            early_bytes: 0,
+            out_of_order: BTreeMap::new(),
+            out_of_order_bytes: 0,
             written: 0,
-            told: 0,
-            end: None,
-            is_ending: false,
-            heard: end.lived(),
+            reported: 0,
+            trailer: None,
+            is_finishing: false,
+            last_seen: endpoint.running(),
             is_probed: false,
-            began: end.counted(),
+            began: endpoint.counters(),
         };
         self.files.insert(key, file);
         self.bar = Progress::new();
-        self.answer(end, key, Word::Ready);
+        self.reply(endpoint, key, Body::Accept);
         Ok(())
     }
 
-    fn chunk(&mut self, key: Key, now: Duration, (offset, bytes): (u64, &[u8])) -> Result<()> {
+    fn on_data(&mut self, key: Key, now: Duration, (offset, bytes): (u64, &[u8])) -> Result<()> {
         let Some(file) = self.files.get_mut(&key) else { return Ok(()) };
-        file.hear(now);
+        file.touch(now);
         let count = bytes.len() as u64;
         let until = offset.saturating_add(count);
         let is_all = file.bytes.is_none_or(|announced| until <= announced);
-        ensure!(is_all, "more bytes come than it was to have");
-        let is_next = offset >= file.next && !file.early.contains_key(&offset);
-        let waits = (file.next - file.written).saturating_add(file.early_bytes);
+        ensure!(is_all, "received more bytes than announced");
+        let is_next = offset >= file.next && !file.out_of_order.contains_key(&offset);
+        let waits = (file.next - file.written).saturating_add(file.out_of_order_bytes);
         // A chunk may begin within the window and end behind it.
-        ensure!(is_next && waits <= WINDOW_BYTES, "bytes from {offset} on came out of turn");
-        file.early.insert(offset, bytes.to_vec());
-        file.early_bytes += count;
-        file.go_on();
+        ensure!(is_next && waits <= WINDOW_BYTES, "bytes at offset {offset} are out of sequence");
+        file.out_of_order.insert(offset, bytes.to_vec());
+        file.out_of_order_bytes += count;
+        file.flush();
         Ok(())
     }
 
     /// Answers whether a file is there, and its sender was told.
-    fn on_wrote(&mut self, end: &mut End, key: Key, wrote: Wrote) -> Result<bool> {
-        match wrote {
-            Wrote::Bytes(bytes) => {
+    fn on_write_event(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: Key,
+        event: WriteEvent,
+    ) -> Result<bool> {
+        match event {
+            WriteEvent::Bytes(bytes) => {
                 let Some(file) = self.files.get_mut(&key) else { return Ok(false) };
                 file.written = bytes;
                 // The sender has room for a window; it is told of each eighth.
-                if bytes - file.told >= WINDOW_BYTES / 8 || file.early.is_empty() {
-                    file.told = bytes;
-                    self.answer(end, key, Word::Written { bytes });
+                if bytes - file.reported >= WINDOW_BYTES / 8 || file.out_of_order.is_empty() {
+                    file.reported = bytes;
+                    self.reply(endpoint, key, Body::Written { bytes });
                 }
                 Ok(false)
             }
-            Wrote::Whole => {
+            WriteEvent::Complete => {
                 let Some(file) = self.files.remove(&key) else { return Ok(false) };
                 self.ended.insert(key);
-                self.answer(end, key, Word::Done);
-                let (bytes, digest) = file.end.unwrap_or_default();
-                let is_beside = super::is_standard(&self.arguments.out);
-                let path = match is_beside {
+                self.reply(endpoint, key, Body::Complete);
+                let (bytes, digest) = file.trailer.unwrap_or_default();
+                let uses_stderr = super::is_stdio(&self.arguments.out);
+                let path = match uses_stderr {
                     true => file.name,
                     false => file.target.path.display().to_string(),
                 };
                 self.bar = Progress::new();
                 let (process, from) = (self.arguments.process, key.0.0);
                 let (digest, began) = (digest.as_str(), file.began);
-                let until = end.counted();
+                let until = endpoint.counters();
                 if !self.arguments.forever {
-                    end.linger(Duration::ZERO, LAST_WORD);
+                    endpoint.linger(Duration::ZERO, DONE_TIMEOUT);
                 }
-                Came { path, bytes, digest, from, process, end, began, until, is_beside }
-                    .tell(self.arguments.json)?;
+                ReceivedFile {
+                    path,
+                    bytes,
+                    digest,
+                    from,
+                    process,
+                    endpoint,
+                    began,
+                    until,
+                    uses_stderr,
+                }
+                .print(self.arguments.json)?;
                 Ok(true)
             }
-            Wrote::Failed(why) => {
-                ensure!(self.arguments.forever, "{why}");
-                self.fail(end, key, &why);
+            WriteEvent::Failed(reason) => {
+                ensure!(self.arguments.forever, "{reason}");
+                self.fail(endpoint, key, &reason);
                 Ok(false)
             }
         }
     }
 
-    fn answer(&self, end: &mut End, (to, file): Key, word: Word) {
-        end.send(to, talk::write(file, word, b""));
+    fn reply(&self, endpoint: &mut Endpoint, (to, file): Key, body: Body) {
+        endpoint.send(to, message::write(file, body, b""));
     }
 
     /// Nothing comes of a file.
-    fn fail(&mut self, end: &mut End, key: Key, why: &str) {
+    fn fail(&mut self, endpoint: &mut Endpoint, key: Key, reason: &str) {
         if self.files.remove(&key).is_some() {
             self.ended.insert(key);
-            eprintln!("onepipe: process {}: {why}", key.0.0);
-            self.answer(end, key, Word::Failed { why: why.to_owned() });
+            eprintln!("onepipe: process {}: {reason}", key.0.0);
+            self.reply(endpoint, key, Body::Failed { reason: reason.to_owned() });
         }
     }
 
-    fn fail_all(&mut self, end: &mut End, why: &str) {
+    fn fail_all(&mut self, endpoint: &mut Endpoint, reason: &str) {
         for key in std::mem::take(&mut self.files).into_keys() {
-            self.answer(end, key, Word::Failed { why: why.to_owned() });
+            self.reply(endpoint, key, Body::Failed { reason: reason.to_owned() });
         }
     }
 
     /// Nothing comes of what nothing has come of for long.
-    fn expire(&mut self, end: &mut End) {
-        let silence = |file: &Incoming| match file.is_ending {
+    fn expire(&mut self, endpoint: &mut Endpoint) {
+        let idle = |file: &Incoming| match file.is_finishing {
             true => Duration::ZERO,
-            false => end.lived() - file.heard,
+            false => endpoint.running() - file.last_seen,
         };
-        let longest = self.files.iter_mut().max_by_key(|(_, file)| silence(file));
+        let longest = self.files.iter_mut().max_by_key(|(_, file)| idle(file));
         let Some((key, file)) = longest else { return };
-        let (key, silence) = (*key, silence(file));
-        if silence >= SILENCE {
-            let why = end.trouble(&file.began).unwrap_or_else(|| "it may be dead".to_owned());
-            let silence = SILENCE.as_secs();
-            self.fail(end, key, &format!("it has said nothing for {silence} s: {why}"));
-        } else if silence >= SILENCE - PROBE && !file.is_probed {
+        let (key, idle) = (*key, idle(file));
+        if idle >= SENDER_TIMEOUT {
+            let reason =
+                endpoint.diagnose(&file.began).unwrap_or_else(|| "it may have failed".to_owned());
+            let idle = SENDER_TIMEOUT.as_secs();
+            self.fail(endpoint, key, &format!("no message for {idle} s: {reason}"));
+        } else if idle >= SENDER_TIMEOUT - PROBE_BEFORE_TIMEOUT && !file.is_probed {
             file.is_probed = true;
-            let bytes = file.told;
-            self.answer(end, key, Word::Written { bytes });
+            let bytes = file.reported;
+            self.reply(endpoint, key, Body::Written { bytes });
         }
     }
 
@@ -371,7 +400,7 @@ impl Receiving<'_> {
                 self.bar.show(part.min(1.0), &name);
             }
             None => {
-                let what = || format!("{} bytes of {name}", readable(file.written as f64));
+                let what = || format!("{}bytes of {name}", readable(file.written as f64));
                 self.bar.show_count(what);
             }
         }
@@ -380,22 +409,22 @@ impl Receiving<'_> {
 
 impl Incoming {
     /// Something was heard of its sender.
-    fn hear(&mut self, now: Duration) {
-        (self.heard, self.is_probed) = (now, false);
+    fn touch(&mut self, now: Duration) {
+        (self.last_seen, self.is_probed) = (now, false);
     }
 
     /// Hands on what is in turn, and ends it if that was all.
-    fn go_on(&mut self) {
-        while let Some(bytes) = self.early.remove(&self.next) {
-            self.early_bytes -= bytes.len() as u64;
+    fn flush(&mut self) {
+        while let Some(bytes) = self.out_of_order.remove(&self.next) {
+            self.out_of_order_bytes -= bytes.len() as u64;
             self.next += bytes.len() as u64;
             self.target.write(bytes);
         }
-        if let Some((bytes, digest)) = &self.end
+        if let Some((bytes, digest)) = &self.trailer
             && *bytes == self.next
-            && !self.is_ending
+            && !self.is_finishing
         {
-            self.is_ending = true;
+            self.is_finishing = true;
             self.target.finish(digest.clone());
         }
     }

@@ -5,113 +5,113 @@ use std::io::{self, Write, stderr, stdout};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::end::{Counted, End};
-use crate::number::readable;
+use super::endpoint::{Counters, Endpoint};
+use crate::units::readable;
 
 /// A file that was sent.
-pub struct Sent<'a> {
+pub struct SentFile<'a> {
     pub name: String,
     pub bytes: u64,
     pub digest: String,
     pub to: u32,
     pub process: u32,
-    pub end: &'a End,
-    pub began: Counted,
-    pub until: Counted,
+    pub endpoint: &'a Endpoint,
+    pub began: Counters,
+    pub until: Counters,
 }
 
 /// A file that has come.
-pub struct Came<'a> {
+pub struct ReceivedFile<'a> {
     /// Where it is.
     pub path: String,
     pub bytes: u64,
     pub digest: &'a str,
     pub from: u32,
     pub process: u32,
-    pub end: &'a End,
-    pub began: Counted,
-    pub until: Counted,
+    pub endpoint: &'a Endpoint,
+    pub began: Counters,
+    pub until: Counters,
     /// Whether standard output has other bytes.
-    pub is_beside: bool,
+    pub uses_stderr: bool,
 }
 
 /// What both ends tell.
-struct Both {
+struct Common {
     bytes: u64,
     seconds: f64,
     bits_per_s: f64,
-    counted: Value,
+    counters: Value,
 }
 
-fn both(bytes: u64, end: &End, (began, now): (&Counted, &Counted)) -> Both {
+fn common(bytes: u64, endpoint: &Endpoint, (began, now): (&Counters, &Counters)) -> Common {
     let seconds = (now.at - began.at).as_secs_f64().max(1e-6);
     let (is, was) = (&now.endpoint, &began.endpoint);
     let (sent, before) = (&now.transfer, &began.transfer);
-    let counted = json!({
+    let counters = json!({
         "pieces": {
             "sent": sent.pieces_sent - before.pieces_sent,
-            "sent_again": sent.pieces_sent_again - before.pieces_sent_again,
+            "retransmitted": sent.pieces_sent_again - before.pieces_sent_again,
             "received": sent.pieces_received - before.pieces_received,
-            "received_again": sent.pieces_again - before.pieces_again,
+            "duplicates": sent.pieces_again - before.pieces_again,
             "reports_sent": sent.reports_sent - before.reports_sent,
         },
         "timeslots": {
             "granted": is.granted - was.granted,
             "idle": is.idle - was.idle,
             "late": is.late - was.late,
-            "ahead": is.ahead - was.ahead,
+            "early": is.ahead - was.ahead,
         },
         "control": {
             "sent": is.control_sent - was.control_sent,
             "received": is.control_received - was.control_received,
             "bytes_sent": is.control_bytes - was.control_bytes,
         },
-        "arbiters": end.served(),
+        "arbiters": endpoint.serving_arbiters(),
     });
-    Both { bytes, seconds, bits_per_s: bytes as f64 * 8.0 / seconds, counted }
+    Common { bytes, seconds, bits_per_s: bytes as f64 * 8.0 / seconds, counters }
 }
 
-impl Both {
+impl Common {
     /// Adds what both ends tell.
-    fn object(&self, mut line: Value) -> Value {
-        line["bytes"] = self.bytes.into();
-        line["seconds"] = self.seconds.into();
-        line["goodput_bits_per_s"] = self.bits_per_s.into();
-        for (name, value) in self.counted.as_object().into_iter().flatten() {
-            line[name] = value.clone();
+    fn object(&self, mut message: Value) -> Value {
+        message["bytes"] = self.bytes.into();
+        message["seconds"] = self.seconds.into();
+        message["goodput_bits_per_s"] = self.bits_per_s.into();
+        for (name, value) in self.counters.as_object().into_iter().flatten() {
+            message[name] = value.clone();
         }
-        line
+        message
     }
 
     fn table(&self, out: &mut dyn Write, with_whom: &str) -> io::Result<()> {
-        let Self { bytes, seconds, bits_per_s, counted } = self;
+        let Self { bytes, seconds, bits_per_s, counters } = self;
         let rate = readable(*bits_per_s);
-        writeln!(out, "{bytes} bytes {with_whom} in {seconds:.2} s: {rate}bit/s")?;
-        let of = |what: &str, which: &str| counted[what][which].as_u64().unwrap_or(0);
+        writeln!(out, "{bytes}bytes {with_whom} in {seconds:.2} s: {rate}bit/s")?;
+        let of = |what: &str, which: &str| counters[what][which].as_u64().unwrap_or(0);
         let pieces = |which| of("pieces", which);
         let slots = |which| of("timeslots", which);
         let control = |which| of("control", which);
-        let arbiters = counted["arbiters"].as_array().into_iter().flatten();
-        let arbiters = arbiters.map(|it| format!("{} ({} answers)", it["process"], it["answers"]));
+        let arbiters = counters["arbiters"].as_array().into_iter().flatten();
+        let arbiters = arbiters.map(|it| format!("{} ({} replies)", it["process"], it["answers"]));
         let rows = [
             (
                 "pieces",
                 format!(
-                    "{} sent, {} of them again; {} received, {} of them had come before",
+                    "{} sent, {} retransmitted; {} received, {} duplicates",
                     pieces("sent"),
-                    pieces("sent_again"),
-                    pieces("received") + pieces("received_again"),
-                    pieces("received_again")
+                    pieces("retransmitted"),
+                    pieces("received") + pieces("duplicates"),
+                    pieces("duplicates")
                 ),
             ),
             (
                 "timeslots",
                 format!(
-                    "{} granted, {} of them not needed; {} came too late, {} too far ahead",
+                    "{} granted, {} idle; {} late, {} too early",
                     slots("granted"),
                     slots("idle"),
                     slots("late"),
-                    slots("ahead")
+                    slots("early")
                 ),
             ),
             (
@@ -129,42 +129,42 @@ impl Both {
     }
 }
 
-impl Sent<'_> {
+impl SentFile<'_> {
     /// Prints it.
-    pub fn tell(&self, is_json: bool) -> Result<()> {
-        let Self { name, bytes, digest, to, process, end, began, until } = self;
-        let both = both(*bytes, end, (began, until));
+    pub fn print(&self, is_json: bool) -> Result<()> {
+        let Self { name, bytes, digest, to, process, endpoint, began, until } = self;
+        let common = common(*bytes, endpoint, (began, until));
         let mut out = stdout().lock();
         let printed = if is_json {
-            let line = json!({
+            let message = json!({
                 "command": "transfer send", "file": name, "digest": digest, "process": process,
                 "to": to,
             });
-            writeln!(out, "{}", both.object(line))
+            writeln!(out, "{}", common.object(message))
         } else {
             writeln!(out, "{digest}  {name}")
-                .and_then(|()| both.table(&mut out, &format!("to process {to}")))
+                .and_then(|()| common.table(&mut out, &format!("to process {to}")))
         };
         printed.context("cannot print")
     }
 }
 
-impl Came<'_> {
+impl ReceivedFile<'_> {
     /// Prints it.
-    pub fn tell(&self, is_json: bool) -> Result<()> {
-        let Self { path, bytes, digest, from, process, end, began, until, is_beside } = self;
-        let both = both(*bytes, end, (began, until));
+    pub fn print(&self, is_json: bool) -> Result<()> {
+        let Self { path, bytes, digest, from, process, endpoint, began, until, uses_stderr } = self;
+        let common = common(*bytes, endpoint, (began, until));
         let mut out: Box<dyn Write> =
-            if *is_beside { Box::new(stderr()) } else { Box::new(stdout()) };
+            if *uses_stderr { Box::new(stderr()) } else { Box::new(stdout()) };
         let printed = if is_json {
-            let line = json!({
+            let message = json!({
                 "command": "transfer receive", "file": path, "digest": digest, "process": process,
                 "from": from,
             });
-            writeln!(out, "{}", both.object(line))
+            writeln!(out, "{}", common.object(message))
         } else {
             writeln!(out, "{digest}  {path}")
-                .and_then(|()| both.table(&mut *out, &format!("of process {from}")))
+                .and_then(|()| common.table(&mut *out, &format!("from process {from}")))
         };
         printed.context("cannot print")
     }

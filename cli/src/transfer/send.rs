@@ -11,11 +11,11 @@ use onepipe::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
 use super::SendArguments;
-use super::end::{Counted, End};
-use super::report::Sent;
-use super::talk::{self, Word};
-use crate::number::readable;
+use super::endpoint::{Counters, Endpoint};
+use super::message::{self, Body};
+use super::report::SentFile;
 use crate::progress::Progress;
+use crate::units::readable;
 
 /// Bytes that were read and are not written there yet, at most.
 pub const WINDOW_BYTES: u64 = 8 << 20;
@@ -27,74 +27,83 @@ const SLOT_BYTES: u64 = 1_400;
 const CHUNK_LEN_MIN: u64 = 64 << 10;
 const CHUNK_LEN_MAX: u64 = 2 << 20;
 /// Who has nothing to say says so as often.
-const HERE: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Who has told that all has come is told within this that it was heard: that takes some timeslots,
 /// and as many again if they are lost.
-const ECHO: Duration = Duration::from_millis(50);
-/// So long is tried to tell a receiver that was heard within `OF_LATE` that nothing comes of it,
-const FAREWELL: Duration = Duration::from_secs(2);
-const OF_LATE: Duration = Duration::from_secs(1);
+const ACK_LINGER: Duration = Duration::from_millis(50);
+/// So long is tried to tell a receiver that was heard within `RECENTLY` that nothing comes of it,
+const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
+const RECENTLY: Duration = Duration::from_secs(1);
 /// and so long one that was not.
-const FAREWELL_IN_VAIN: Duration = Duration::from_millis(300);
+const ABORT_TIMEOUT_UNREACHABLE: Duration = Duration::from_millis(300);
 
 /// What the thread that reads has to tell.
-enum Piece {
-    Chunk(Vec<u8>),
-    End { bytes: u64, digest: String },
+enum SourceEvent {
+    Read(Vec<u8>),
+    Eof { bytes: u64, digest: String },
     Error(io::Error),
 }
 
 /// Sends.
 pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
-    let SendArguments { file, to, process, place, .. } = arguments;
-    place.check(*process);
-    place.check_endpoint("--to", *to);
+    let SendArguments { file, to, process, options, .. } = arguments;
+    options.check(*process);
+    options.check_endpoint("--to", *to);
     if to == process {
-        crate::refuse(&format!("--to {to} is this process itself: --process is another one"));
+        crate::usage_error(&format!("--to {to} is this process itself: choose another --process"));
     }
     let mut source = Source::open(arguments)?;
-    let mut end = End::open(place, *process)?;
-    let chunk = (CHUNK_NS / place.slot * SLOT_BYTES).clamp(CHUNK_LEN_MIN, CHUNK_LEN_MAX);
-    let pieces = source.read(chunk, end.doorbell());
+    let mut endpoint = Endpoint::open(options, *process)?;
+    let chunk = (CHUNK_NS / options.slot * SLOT_BYTES).clamp(CHUNK_LEN_MIN, CHUNK_LEN_MAX);
+    let source_events = source.read(chunk, endpoint.doorbell());
     let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let began = end.counted();
-    let mut sending = Sending {
+    let began = endpoint.counters();
+    let mut session = SendSession {
         to: ProcessId(*to),
-        number: nanoseconds as u64 ^ u64::from(std::process::id()) << 48,
+        file_id: nanoseconds as u64 ^ u64::from(std::process::id()) << 48,
         name: source.name,
         bytes: source.bytes,
-        pieces,
-        state: State::Invites,
+        source_events,
+        state: State::Opening,
         sent: 0,
         written: 0,
         began,
-        heard: began,
-        spoke: Instant::now(),
-        of_others: 0,
+        last_seen: began,
+        last_sent: Instant::now(),
+        foreign_messages: 0,
         bar: Progress::new(),
     };
-    let outcome = sending.run(&mut end);
-    sending.bar = Progress::new();
+    let outcome = session.run(&mut endpoint);
+    session.bar = Progress::new();
     match outcome {
-        Ok(Outcome::Through(digest)) => {
+        Ok(Outcome::Complete(digest)) => {
             // That the receiver hears that it was heard.
-            let until = end.counted();
-            end.linger(ECHO, FAREWELL_IN_VAIN);
-            let (bytes, began) = (sending.sent, sending.began);
+            let until = endpoint.counters();
+            endpoint.linger(ACK_LINGER, ABORT_TIMEOUT_UNREACHABLE);
+            let (bytes, began) = (session.sent, session.began);
             let name =
-                if super::is_standard(file) { sending.name } else { file.display().to_string() };
-            Sent { name, bytes, digest, to: *to, process: *process, end: &end, began, until }
-                .tell(arguments.json)?;
+                if super::is_stdio(file) { session.name } else { file.display().to_string() };
+            SentFile {
+                name,
+                bytes,
+                digest,
+                to: *to,
+                process: *process,
+                endpoint: &endpoint,
+                began,
+                until,
+            }
+            .print(arguments.json)?;
             Ok(ExitCode::SUCCESS)
         }
         Ok(Outcome::Interrupted) => {
-            sending.fail(&mut end, "its sender was interrupted");
+            session.fail(&mut endpoint, "its sender was interrupted");
             eprintln!("onepipe: interrupted");
             Ok(ExitCode::from(crate::interrupt::EXIT_STATUS))
         }
-        Err(why) => {
-            sending.fail(&mut end, &format!("{why:#}"));
-            Err(why)
+        Err(reason) => {
+            session.fail(&mut endpoint, &format!("{reason:#}"));
+            Err(reason)
         }
     }
 }
@@ -113,10 +122,10 @@ impl Source {
         let file = &arguments.file;
         let named = |name: &str| {
             let name = arguments.name.clone().unwrap_or_else(|| name.to_owned());
-            talk::check_name(&name).context("--name gives it another one")?;
+            message::check_name(&name).context("choose another name with --name")?;
             anyhow::Ok(name)
         };
-        if super::is_standard(file) {
+        if super::is_stdio(file) {
             let input: Box<dyn Read + Send> = Box::new(stdin());
             return Ok(Self {
                 name: named("stdin")?,
@@ -128,7 +137,7 @@ impl Source {
         let what = || format!("cannot read {}", file.display());
         let found = std::fs::metadata(file).with_context(what)?;
         if found.is_dir() {
-            bail!("{} is a folder: try `tar c {0} | onepipe transfer send -`", file.display());
+            bail!("{} is a directory: try `tar c {0} | onepipe transfer send -`", file.display());
         }
         let name = named(&file.file_name().unwrap_or_default().to_string_lossy())?;
         let input: Box<dyn Read + Send> = Box::new(File::open(file).with_context(what)?);
@@ -139,13 +148,13 @@ impl Source {
     }
 
     /// Reads it in a thread, for it may take long.
-    fn read(&mut self, chunk_len: u64, bell: Doorbell) -> Receiver<Piece> {
-        let (teller, pieces) = sync_channel(2);
+    fn read(&mut self, chunk_len: u64, doorbell: Doorbell) -> Receiver<SourceEvent> {
+        let (sender, source_events) = sync_channel(2);
         let is_file = self.is_file;
         if let Some(input) = self.input.take() {
-            std::thread::spawn(move || read(input, is_file, chunk_len, &teller, &bell));
+            std::thread::spawn(move || read(input, is_file, chunk_len, &sender, &doorbell));
         }
-        pieces
+        source_events
     }
 }
 
@@ -153,8 +162,8 @@ fn read(
     mut input: Box<dyn Read + Send>,
     is_file: bool,
     chunk_len: u64,
-    teller: &SyncSender<Piece>,
-    bell: &Doorbell,
+    sender: &SyncSender<SourceEvent>,
+    doorbell: &Doorbell,
 ) {
     let (mut bytes, mut hasher) = (0, blake3::Hasher::new());
     loop {
@@ -166,22 +175,22 @@ fn read(
             chunk.resize(chunk_len as usize, 0);
             input.read(&mut chunk)
         };
-        let piece = match read {
-            Ok(0) => Piece::End { bytes, digest: hasher.finalize().to_hex().to_string() },
+        let event = match read {
+            Ok(0) => SourceEvent::Eof { bytes, digest: hasher.finalize().to_hex().to_string() },
             Ok(read) => {
                 chunk.truncate(read);
                 hasher.update(&chunk);
                 bytes += read as u64;
-                Piece::Chunk(chunk)
+                SourceEvent::Read(chunk)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => Piece::Error(error),
+            Err(error) => SourceEvent::Error(error),
         };
-        let is_last = !matches!(piece, Piece::Chunk(_));
+        let is_last = !matches!(event, SourceEvent::Read(_));
         // Who has nobody to tell it to is done.
-        let is_heard = teller.send(piece).is_ok();
-        bell.ring();
-        if is_last || !is_heard {
+        let is_received = sender.send(event).is_ok();
+        doorbell.ring();
+        if is_last || !is_received {
             return;
         }
     }
@@ -190,115 +199,127 @@ fn read(
 /// How far it has come.
 enum State {
     /// It was asked for nothing yet.
-    Invites,
+    Opening,
     /// It was asked whether it may come.
-    Waits,
+    AwaitingAccept,
     /// Chunks are sent.
-    Sends,
+    Sending,
     /// All are, and this is its digest.
-    Ends(String),
+    Finishing(String),
 }
 
 enum Outcome {
     /// The receiver has it; its digest.
-    Through(String),
+    Complete(String),
     Interrupted,
 }
 
-struct Sending {
+struct SendSession {
     to: ProcessId,
-    number: u64,
+    file_id: u64,
     name: String,
     bytes: Option<u64>,
-    pieces: Receiver<Piece>,
+    source_events: Receiver<SourceEvent>,
     state: State,
     /// Bytes that were handed over, and that are written there.
     sent: u64,
     written: u64,
     /// When the receiver had let it come, and when something was heard of it last.
-    began: Counted,
-    heard: Counted,
-    spoke: Instant,
+    began: Counters,
+    last_seen: Counters,
+    last_sent: Instant,
     /// Words about files of others that are the same process.
-    of_others: u64,
+    foreign_messages: u64,
     bar: Progress,
 }
 
-impl Sending {
-    fn run(&mut self, end: &mut End) -> Result<Outcome> {
+impl SendSession {
+    fn run(&mut self, endpoint: &mut Endpoint) -> Result<Outcome> {
         loop {
-            if end.is_stopped() {
+            if endpoint.is_stopped() {
                 return Ok(Outcome::Interrupted);
             }
-            while let Some((from, object)) = end.next() {
-                if let Some(outcome) = self.hear(end, from, &object)? {
+            while let Some((from, object)) = endpoint.next() {
+                if let Some(outcome) = self.on_message(endpoint, from, &object)? {
                     return Ok(outcome);
                 }
             }
-            if end.counted().endpoint.slots_received > self.heard.endpoint.slots_received {
-                self.heard = end.counted();
+            if endpoint.counters().endpoint.slots_received > self.last_seen.endpoint.slots_received
+            {
+                self.last_seen = endpoint.counters();
             }
-            if end.suits_nobody() || end.since(&self.heard) >= end.patience() {
-                return Err(self.in_vain(end));
+            if endpoint.has_no_matching_arbiter()
+                || endpoint.running_since(&self.last_seen) >= endpoint.timeout()
+            {
+                return Err(self.timeout_error(endpoint));
             }
-            self.say(end)?;
+            self.send_due(endpoint)?;
             self.show();
-            end.turn();
+            endpoint.turn();
         }
     }
 
-    fn hear(&mut self, end: &mut End, from: ProcessId, object: &[u8]) -> Result<Option<Outcome>> {
+    fn on_message(
+        &mut self,
+        endpoint: &mut Endpoint,
+        from: ProcessId,
+        object: &[u8],
+    ) -> Result<Option<Outcome>> {
         let to = self.to.0;
-        let (line, _) = match talk::read(object) {
+        let (message, _) = match message::read(object) {
             Ok(read) if from == self.to => read,
             Ok(_) => return Ok(None),
-            Err(why) => bail!("process {} says what is none of a receiver's: {why:#}", from.0),
+            Err(reason) => bail!("unexpected message from process {}: {reason:#}", from.0),
         };
-        if line.file != self.number {
+        if message.file != self.file_id {
             // Of a sender that was this process before, or is it, too.
-            self.of_others += 1;
+            self.foreign_messages += 1;
             return Ok(None);
         }
-        self.heard = end.counted();
-        match (line.word, &self.state) {
-            (Word::Ready, State::Waits) => {
-                (self.state, self.began) = (State::Sends, self.heard);
+        self.last_seen = endpoint.counters();
+        match (message.body, &self.state) {
+            (Body::Accept, State::AwaitingAccept) => {
+                (self.state, self.began) = (State::Sending, self.last_seen);
             }
-            (Word::Written { bytes }, _) => self.written = bytes.clamp(self.written, self.sent),
-            (Word::Done, State::Ends(digest)) => {
+            (Body::Written { bytes }, _) => self.written = bytes.clamp(self.written, self.sent),
+            (Body::Complete, State::Finishing(digest)) => {
                 self.written = self.sent;
-                return Ok(Some(Outcome::Through(digest.clone())));
+                return Ok(Some(Outcome::Complete(digest.clone())));
             }
-            (Word::Failed { why }, _) => bail!("process {to} does not take it: {why}"),
+            (Body::Failed { reason }, _) => bail!("process {to} rejected the file: {reason}"),
             _ => {}
         }
         Ok(None)
     }
 
     /// Says what is to be said now.
-    fn say(&mut self, end: &mut End) -> Result<()> {
+    fn send_due(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         match self.state {
-            State::Invites => {
-                let begin = Word::Begin { name: self.name.clone(), bytes: self.bytes };
-                self.tell(end, begin, b"");
-                self.state = State::Waits;
+            State::Opening => {
+                let begin = Body::Open { name: self.name.clone(), bytes: self.bytes };
+                self.send_message(endpoint, begin, b"");
+                self.state = State::AwaitingAccept;
             }
-            State::Sends => {
+            State::Sending => {
                 while self.sent - self.written < WINDOW_BYTES {
-                    match self.pieces.try_recv() {
-                        Ok(Piece::Chunk(chunk)) => {
+                    match self.source_events.try_recv() {
+                        Ok(SourceEvent::Read(chunk)) => {
                             let bytes = self.sent + chunk.len() as u64;
                             ensure!(self.bytes.is_none_or(|all| bytes <= all), self.changed());
-                            self.tell(end, Word::Chunk { offset: self.sent }, &chunk);
+                            self.send_message(endpoint, Body::Data { offset: self.sent }, &chunk);
                             self.sent = bytes;
                         }
-                        Ok(Piece::End { bytes, digest }) => {
+                        Ok(SourceEvent::Eof { bytes, digest }) => {
                             ensure!(self.bytes.is_none_or(|all| bytes == all), self.changed());
-                            self.tell(end, Word::End { bytes, digest: digest.clone() }, b"");
-                            self.state = State::Ends(digest);
+                            self.send_message(
+                                endpoint,
+                                Body::Finish { bytes, digest: digest.clone() },
+                                b"",
+                            );
+                            self.state = State::Finishing(digest);
                             break;
                         }
-                        Ok(Piece::Error(error)) => {
+                        Ok(SourceEvent::Error(error)) => {
                             return Err(error)
                                 .with_context(|| format!("cannot read {}", self.name));
                         }
@@ -307,32 +328,35 @@ impl Sending {
                     }
                 }
             }
-            State::Waits | State::Ends(_) => {}
+            State::AwaitingAccept | State::Finishing(_) => {}
         }
-        if end.under_way() == 0 && self.spoke.elapsed() >= HERE {
-            self.tell(end, Word::Here, b"");
+        if endpoint.pending() == 0 && self.last_sent.elapsed() >= KEEPALIVE_INTERVAL {
+            self.send_message(endpoint, Body::KeepAlive, b"");
         }
         Ok(())
     }
 
-    fn tell(&mut self, end: &mut End, word: Word, bytes: &[u8]) {
-        end.send(self.to, talk::write(self.number, word, bytes));
-        self.spoke = Instant::now();
+    fn send_message(&mut self, endpoint: &mut Endpoint, body: Body, bytes: &[u8]) {
+        endpoint.send(self.to, message::write(self.file_id, body, bytes));
+        self.last_sent = Instant::now();
     }
 
     /// Tells the receiver that nothing comes of it, if it can be told soon: what is on its way to
     /// it need not come.
-    fn fail(&mut self, end: &mut End, why: &str) {
-        let is_there = end.since(&self.heard) < OF_LATE;
-        end.give_up();
-        self.tell(end, Word::Failed { why: why.to_owned() }, b"");
-        end.linger(Duration::ZERO, if is_there { FAREWELL } else { FAREWELL_IN_VAIN });
+    fn fail(&mut self, endpoint: &mut Endpoint, reason: &str) {
+        let is_there = endpoint.running_since(&self.last_seen) < RECENTLY;
+        endpoint.abort();
+        self.send_message(endpoint, Body::Failed { reason: reason.to_owned() }, b"");
+        endpoint.linger(
+            Duration::ZERO,
+            if is_there { ABORT_TIMEOUT } else { ABORT_TIMEOUT_UNREACHABLE },
+        );
     }
 
     /// The file is not what it was: half of one and half of another is nobody's.
     fn changed(&self) -> String {
         let bytes = self.bytes.unwrap_or_default();
-        format!("{} had {bytes} bytes, and has other ones now: it was written to", self.name)
+        format!("{} had {bytes} bytesand was modified while it was sent", self.name)
     }
 
     fn show(&mut self) {
@@ -342,30 +366,31 @@ impl Sending {
                 self.bar.show(part.min(1.0), &self.name);
             }
             None => {
-                let what = || format!("{} bytes of {}", readable(self.written as f64), self.name);
+                let what = || format!("{}bytes of {}", readable(self.written as f64), self.name);
                 self.bar.show_count(what);
             }
         }
     }
 
     /// Why it has waited long enough.
-    fn in_vain(&self, end: &End) -> anyhow::Error {
-        let waited = end.since(&self.heard).as_secs_f64();
-        let trouble = end.trouble(&self.heard).unwrap_or_else(|| {
+    fn timeout_error(&self, endpoint: &Endpoint) -> anyhow::Error {
+        let waited = endpoint.running_since(&self.last_seen).as_secs_f64();
+        let diagnosis = endpoint.diagnose(&self.last_seen).unwrap_or_else(|| {
             let to = self.to.0;
-            let slots = end.counted().endpoint.slots_sent - self.heard.endpoint.slots_sent;
+            let slots =
+                endpoint.counters().endpoint.slots_sent - self.last_seen.endpoint.slots_sent;
             // Nothing is heard any more by whoever began first.
-            let was_heard = matches!(self.state, State::Sends | State::Ends(_));
-            let other = match was_heard || self.of_others > 0 {
-                true => format!(", or is another one process {}, too", end.process()),
+            let was_heard = matches!(self.state, State::Sending | State::Finishing(_));
+            let other = match was_heard || self.foreign_messages > 0 {
+                true => format!(", or does another process use id {}", endpoint.process()),
                 false => String::new(),
             };
             format!(
                 "process {to} does not answer, though {} and {slots} packets were sent to it: does \
                  `onepipe transfer receive --process {to}` run there{other}?",
-                end.arbiter()
+                endpoint.arbiter()
             )
         });
-        anyhow::anyhow!("gave up after {waited:.1} s ({}): {trouble}", end.name())
+        anyhow::anyhow!("gave up after {waited:.1} s ({}): {diagnosis}", endpoint.name())
     }
 }

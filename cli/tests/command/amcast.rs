@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use onepipe::{Amcast, AmcastReplica, GroupId, Loopback, Role};
 
-use crate::program::{Beside, alone, errors, json, onepipe, output};
+use crate::program::{Running, errors, exclusive, json, onepipe, output};
 
 /// Only a hang reaches this.
 const HANG: Duration = Duration::from_secs(120);
 
 #[test]
-fn switches_are_members_of_a_group_too() {
+fn switch_hosts_group_member() {
     const MESSAGES: u32 = 20;
-    let world = Loopback { groups: 1, members: 3, replicas: 1, clients: 1, coordinators: 0 };
-    let directory = world.directory().expect("there are ports");
+    let layout = Loopback { groups: 1, members: 3, replicas: 1, clients: 1, coordinators: 0 };
+    let directory = layout.directory().expect("free ports");
     let of = |role| directory.of(role);
     let listed = |role| of(role).iter().map(|at| format!("'{at}'")).collect::<Vec<_>>().join(", ");
     let folder = tempfile::tempdir().expect("a folder");
@@ -32,7 +32,7 @@ fn switches_are_members_of_a_group_too() {
         .map(|at| {
             let mut command = onepipe(&["switch", "--listen", "127.0.0.1:0", "--json"]);
             command.arg("--groups").arg(&groups).arg("--member").arg(at.to_string());
-            let mut switch = Beside::start(&mut command);
+            let mut switch = Running::start(&mut command);
             let line = switch.line();
             assert!(line.contains(&format!("of group 0 at {at}")), "{line}");
             switch
@@ -54,7 +54,7 @@ fn switches_are_members_of_a_group_too() {
     assert_eq!(delivered, sent.collect::<Vec<_>>(), "of one client, in its order");
     let mut proposed = 0;
     for switch in &mut switches {
-        switch.listens_to_interrupts();
+        switch.wait_for_signal_handler();
         switch.signal("-INT");
         let mut rest = String::new();
         switch.lines.read_to_string(&mut rest).expect("its output can be read");
@@ -68,10 +68,11 @@ fn switches_are_members_of_a_group_too() {
 }
 
 #[test]
-fn a_demo_goes_on_when_the_leader_is_killed() {
+fn demo_survives_kill_of_leader() {
     // A machine that runs all tests at once is busy: who is merely slow is not replaced here.
-    let arguments = ["demo", "amcast", "--seconds", "2", "--silence", "300ms", "--rate", "200"];
-    let _turn = alone();
+    let arguments =
+        ["demo", "amcast", "--seconds", "2", "--leader-timeout", "300ms", "--rate", "200"];
+    let _guard = exclusive();
     let output = output(&[&arguments[..], &["--json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let summary = json(&output);
@@ -86,7 +87,7 @@ fn a_demo_goes_on_when_the_leader_is_killed() {
 }
 
 #[test]
-fn a_map_that_makes_no_sense_is_refused() {
+fn rejects_invalid_group_addresses() {
     let refused = |arguments: &[&str], why: &str| {
         let output = output(&[&["member"], arguments].concat());
         let said = errors(&output);
@@ -112,7 +113,7 @@ fn a_map_that_makes_no_sense_is_refused() {
     refused(&with(&twice), "127.0.0.1:45002 is named twice");
     let two = ["--group", "0=127.0.0.1:45001,127.0.0.1:45002"];
     refused(&[&two[..], &clients, &own].concat(), "members is 2, out of range");
-    refused(&[&["--group", "zero"][..], &own].concat(), "names no group");
+    refused(&[&["--group", "zero"][..], &own].concat(), "expected GROUP=ADDRESS");
     refused(&[&["--group", "64=127.0.0.1:45001"][..], &own].concat(), "numbered from 0 to 63");
     refused(&[&group[..], &own].concat(), "no client is named");
     let output = output(&["switch", "--member", "127.0.0.1:45001"]);

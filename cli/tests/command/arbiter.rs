@@ -3,27 +3,27 @@
 use serde_json::Value;
 
 use crate::lab::Switch;
-use crate::program::{Beside, alone, errors, onepipe, output, wait_until};
+use crate::program::{Running, errors, exclusive, onepipe, output, wait_until};
 
 /// Who is off its core for less is not dead.
 const TAKEOVER: &str = "1s";
 /// Three times that: who is going to take over without a reason has done so.
-const QUIET_S: f64 = 3.0;
+const STABLE_S: f64 = 3.0;
 
 #[test]
-fn an_arbiter_takes_over_from_one_that_is_killed_and_from_nobody_else() {
-    let mut switch = Beside::start(&mut onepipe(&["switch", "--listen", "127.0.0.1:0"]));
+fn secondary_takes_over_only_after_primary_is_killed() {
+    let mut switch = Running::start(&mut onepipe(&["switch", "--listen", "127.0.0.1:0"]));
     let line = switch.line();
-    let at = line.strip_prefix("listening at ").expect("it says where");
+    let at = line.strip_prefix("listening at ").expect("address is printed");
     // One on a single core, the other on three, of which there may be fewer.
     let arbiter = |process, others: &[&str]| {
         let of = ["arbiter", "--udp", at, "--process", process, "--takeover", TAKEOVER, "--json"];
         let others = [others, &["--status-listen", "127.0.0.1:0"]].concat();
-        let mut arbiter = Beside::start(&mut onepipe(&[&of[..], &others].concat()));
+        let mut arbiter = Running::start(&mut onepipe(&[&of[..], &others].concat()));
         assert_eq!(arbiter.line(), format!("arbiter {process} behind {at}"));
         let line = arbiter.line();
         let at = line.strip_prefix("status at http://").and_then(|at| at.strip_suffix("/status"));
-        (arbiter, at.expect("it says where").to_owned())
+        (arbiter, at.expect("address is printed").to_owned())
     };
     let (mut primary, at_primary) = arbiter("1000", &["--peers", "1001"]);
     assert!(primary.line().starts_with("primary from timeslot "));
@@ -36,10 +36,10 @@ fn an_arbiter_takes_over_from_one_that_is_killed_and_from_nobody_else() {
     };
     let mut said = status();
     assert_eq!(said["controllers"], Value::Array(Vec::new()));
-    let began = said["arbiters"][1]["uptime_s"].as_f64().expect("it is there");
+    let began = said["arbiters"][1]["uptime_s"].as_f64().expect("file exists");
     wait_until("both have lived for three takeover times", || {
         said = status();
-        said["arbiters"][1]["uptime_s"].as_f64() >= Some(began + QUIET_S)
+        said["arbiters"][1]["uptime_s"].as_f64() >= Some(began + STABLE_S)
     });
     // Nobody has died, so nothing has changed.
     let of = |nth: usize, what: &str| said["arbiters"][nth][what].clone();
@@ -56,11 +56,11 @@ fn an_arbiter_takes_over_from_one_that_is_killed_and_from_nobody_else() {
 }
 
 #[test]
-fn an_arbiter_that_cannot_be_is_refused() {
-    let refused = |arguments: &[&str], status, complaint: &str| {
+fn rejects_invalid_arbiter_options() {
+    let refused = |arguments: &[&str], status, stderr_line: &str| {
         let output = output(&[&["arbiter"], arguments].concat());
         assert_eq!(output.status.code(), Some(status), "{arguments:?}");
-        assert!(errors(&output).contains(complaint), "{arguments:?}: {}", errors(&output));
+        assert!(errors(&output).contains(stderr_line), "{arguments:?}: {}", errors(&output));
     };
     refused(&[], 2, "--udp <ADDRESS>");
     refused(&["--udp", "nowhere"], 2, "nowhere");
@@ -71,19 +71,19 @@ fn an_arbiter_that_cannot_be_is_refused() {
     refused(&["--udp", "127.0.0.1:9", "--peers", "1001,1001"], 2, "--peers names 1001 twice");
     refused(&["--udp", "127.0.0.1:9", "--slot", "1ns"], 2, "a full frame takes 10ns to 1s");
     refused(&["--udp", "127.0.0.1:9", "--slot", "5s"], 2, "a full frame takes 10ns to 1s");
-    refused(&["--udp", "127.0.0.1:9", "--lead", "500s"], 2, "refuse timeslots that begin in more");
+    refused(&["--udp", "127.0.0.1:9", "--lead", "500s"], 2, "reject timeslots that begin more");
     refused(&["--udp", "127.0.0.1:9", "--nodes", "5000"], 2, "5000");
     refused(&["--udp", "127.0.0.1:9", "--slot", "10"], 2, "has no unit");
     refused(&["--udp", "127.0.0.1:9", "--paths", "2"], 2, "--rack-nodes");
-    refused(&["--udp", "127.0.0.1:9", "--cores", "0,1,1"], 2, "is there already");
-    refused(&["--udp", "127.0.0.1:9", "--cores", "all"], 2, "is no core");
+    refused(&["--udp", "127.0.0.1:9", "--cores", "0,1,1"], 2, "is descending or a duplicate");
+    refused(&["--udp", "127.0.0.1:9", "--cores", "all"], 2, "is not a core");
     refused(&["--udp", "127.0.0.1:9", "--cores", "0,1000"], 1, "cannot run on core 1000");
 }
 
 /// The same incast twice: what TCP fills, timeslots leave empty.
 #[test]
-fn a_demo_of_an_incast_shows_its_queue_without_timeslots_and_with() {
-    let _turn = alone();
+fn demo_arbiter_compares_queues() {
+    let _guard = exclusive();
     let arguments = ["demo", "arbiter", "--seconds", "1", "--link-rate", "50M", "--json"];
     let output = output(&arguments);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -107,39 +107,42 @@ fn a_demo_of_an_incast_shows_its_queue_without_timeslots_and_with() {
 
 /// Whoever is not served cannot tell why nobody answers: the switch says so.
 #[test]
-fn a_switch_says_whom_it_does_not_serve_and_counts_nothing_lost_of_an_arbiter_alone() {
+fn switch_reports_unserved_neighbours() {
     let start = |arguments: &[&str]| {
         let command = ["switch", "--listen", "127.0.0.1:0"];
-        let mut beside = Beside::start_heard(&mut onepipe(&[&command, arguments].concat()));
-        let line = beside.line();
-        let address = line.strip_prefix("listening at ").expect("it says where").to_owned();
-        Switch { beside, address }
+        let mut process = Running::start_with_stderr(&mut onepipe(&[&command, arguments].concat()));
+        let line = process.line();
+        let address = line.strip_prefix("listening at ").expect("address is printed").to_owned();
+        Switch { process, address }
     };
     let arbiter = |switch: &Switch, arguments: &[&str]| {
         let command = ["arbiter", "--udp", &switch.address, "--slot", "200us"];
-        let mut beside = Beside::start(&mut onepipe(&[&command, arguments].concat()));
-        assert!(beside.line().starts_with("arbiter "));
-        beside
+        let mut process = Running::start(&mut onepipe(&[&command, arguments].concat()));
+        assert!(process.line().starts_with("arbiter "));
+        process
     };
     let mut switch = start(&["--ports", "1"]);
     let _first = arbiter(&switch, &[]);
     let _second = arbiter(&switch, &["--process", "1001", "--peers", "1000", "--secondary"]);
-    let heard = switch.beside.complaint();
-    assert!(heard.contains("finds no port: 1 neighbours"), "{heard}");
+    let heard = switch.process.stderr_line();
+    assert!(heard.contains("all 1 ports are in use"), "{heard}");
     assert!(heard.contains("--ports 1"), "{heard}");
 
     let mut switch = start(&[]);
     let _arbiter = arbiter(&switch, &["--process", "5000"]);
-    let heard = switch.beside.complaint();
-    assert!(heard.contains("process 5000 is not served: it is beyond --processes 1024"), "{heard}");
+    let heard = switch.process.stderr_line();
+    assert!(
+        heard.contains("process 5000 is not served: ids must be below --processes 1024"),
+        "{heard}"
+    );
 
     let mut switch = start(&["--json"]);
-    let mut alone = arbiter(&switch, &[]);
-    assert!(alone.line().starts_with("primary from timeslot "));
+    let mut exclusive = arbiter(&switch, &[]);
+    assert!(exclusive.line().starts_with("primary from timeslot "));
     std::thread::sleep(std::time::Duration::from_millis(500));
-    switch.beside.signal("-INT");
-    let line = switch.beside.line();
+    switch.process.signal("-INT");
+    let line = switch.process.line();
     let counters: serde_json::Value = serde_json::from_str(&line).expect("JSON");
-    assert!(counters["frames_to_nobody"].as_u64() > Some(0), "{counters}");
+    assert!(counters["frames_unroutable"].as_u64() > Some(0), "{counters}");
     assert_eq!(counters["frames_dropped"], 0, "{counters}");
 }

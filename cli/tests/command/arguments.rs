@@ -12,29 +12,29 @@ fn refused(arguments: &[&str], expected: &str) {
 }
 
 #[test]
-fn arguments_out_of_range_are_refused_with_the_range() {
+fn rejects_arguments_out_of_range() {
     refused(&["demo", "--processes", "1"], "1 is not in 2..=64");
     refused(&["demo", "--size", "10"], "10 is not in 24..=1000000");
-    refused(&["demo", "--rate", "0"], "is no rate: write for example 2000, 50k or 1.5M");
-    refused(&["demo", "--seconds=-1"], "is no number of seconds from 0.1 to 1000000");
+    refused(&["demo", "--rate", "0"], "is not a rate: write for example 2000, 50k or 1.5M");
+    refused(&["demo", "--seconds=-1"], "is not a number of seconds from 0.1 to 1000000");
     refused(&["sim", "--loss", "2"], "must lie between 0 and 1");
     refused(&["sim", "--duration", "10"], "has no unit: write for example 100us, 10ms or 1.5s");
     refused(&["switch", "--corrupt", "150%"], "must lie between 0 and 1");
-    refused(&["switch", "--link-rate", "10"], "is no rate of bits from 1k to 1000G");
-    refused(&["switch", "--link-rate", "1M", "--queue", "1MB"], "is no number of bytes");
+    refused(&["switch", "--link-rate", "10"], "is not a bit rate from 1k to 1000G");
+    refused(&["switch", "--link-rate", "1M", "--queue", "1MB"], "is not a size");
     refused(&["switch", "--rack-nodes", "65"], "65 is not in 1..=64");
     refused(&["switch", "--rack-nodes", "2", "--paths", "0"], "0 is not in 1..=64");
     refused(&["bench", "reorder", "--runs", "1"], "1 is not in 3..=1000");
 }
 
 #[test]
-fn arguments_that_do_not_go_together_are_refused() {
-    refused(&["demo", "--ipv6"], "--ipv6 goes with --transport udp");
+fn rejects_conflicting_arguments() {
+    refused(&["demo", "--ipv6"], "--ipv6 requires --transport udp");
     refused(&["bench", "order", "--processes", "17"], "bench order takes 2 to 16 processes");
     refused(&["node", "--udp", "127.0.0.1:4410"], "--process");
     refused(&["node", "--overlay", "127.0.0.1:4410", "--udp", "x"], "cannot be used with");
     refused(&["node", "--udp", "127.0.0.1:4410", "--fabric", "x"], "cannot be used with");
-    refused(&["switch", "--mark-above", "4KiB"], "--link-rate <BITS>");
+    refused(&["switch", "--mark-threshold", "4KiB"], "--link-rate <BITS>");
     refused(&["switch", "--paths", "4"], "--rack-nodes <RACK_NODES>");
     refused(&["switch", "--lossy-link", "rack=0,path=0"], "--rack-nodes <RACK_NODES>");
     let racks = |link, expected| {
@@ -43,13 +43,13 @@ fn arguments_that_do_not_go_together_are_refused() {
     };
     racks("rack=2,path=0", "no link of rack 2 to path 0: racks are 0 to 1 and paths 0 to 3");
     racks("rack=0,path=4", "no link of rack 0 to path 4: racks are 0 to 1 and paths 0 to 3");
-    racks("rack=0,path=0,loss=1.5", "\"1.5\" is no probability: it must lie between 0 and 1");
-    racks("rack=0", "a link is that of a rack to a path: write for example rack=0,path=2");
+    racks("rack=0,path=0,loss=1.5", "\"1.5\" is not a probability: it must lie between 0 and 1");
+    racks("rack=0", "a link needs a rack and a path: write for example rack=0,path=2");
     refused(&["sim", "--interval", "1us", "--outstanding", "3"], "cannot be used with");
 }
 
 #[test]
-fn unknown_names_are_refused_with_those_that_are_known() {
+fn rejects_unknown_names_with_known_ones() {
     refused(&["dmeo"], "demo");
     refused(&["demo", "--transport", "tcp"], "[possible values: shm, udp]");
     refused(&["bench", "everything"], "[possible values: reorder, endpoint, pair, order");
@@ -59,7 +59,7 @@ fn unknown_names_are_refused_with_those_that_are_known() {
 }
 
 #[test]
-fn an_unknown_topology_is_refused_with_those_that_are_known() {
+fn rejects_unknown_topology() {
     refused(&["sim", "--topology", "ring:4"], "leaf-spine");
     refused(&["sim", "--topology", "star:x"], "star:HOSTS");
     refused(&["sim", "--topology", "fat-tree:3"], "fat-tree:3 is odd");

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::program::{Beside, alone, errors, json, onepipe, output, wait_until};
+use crate::program::{Running, errors, exclusive, json, onepipe, output, wait_until};
 
 #[test]
-fn the_list_names_what_can_be_measured() {
+fn list_names_all_benchmarks() {
     let output = output(&["bench", "--list"]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -15,13 +15,13 @@ fn the_list_names_what_can_be_measured() {
 }
 
 #[test]
-fn recovery_tells_what_it_has_when_it_is_ended() {
-    let _turn = alone();
-    let arguments = ["bench", "recovery", "--kills", "1", "--calm", "600", "--json"];
-    let mut bench = Beside::start(&mut onepipe(&arguments));
+fn interrupted_recovery_prints_partial_report() {
+    let _guard = exclusive();
+    let arguments = ["bench", "recovery", "--kills", "1", "--soak", "600", "--json"];
+    let mut bench = Running::start(&mut onepipe(&arguments));
     // One kill is done when its controller has gone, and another one is there.
     let mut controllers = std::collections::BTreeSet::new();
-    wait_until("the calm has begun", || {
+    wait_until("the soak has begun", || {
         controllers.extend(bench.descendants_named("controller"));
         controllers.len() == 2
     });
@@ -29,15 +29,15 @@ fn recovery_tells_what_it_has_when_it_is_ended() {
     let said: Value = serde_json::from_str(&bench.line()).expect("one object");
     assert_eq!(bench.status(), Some(130), "{said}");
     assert_eq!((&said["kills"], &said["was_interrupted"]), (&1.into(), &true.into()), "{said}");
-    assert_eq!((&said["violations"], &said["calm_minutes"]), (&0.into(), &0.0.into()), "{said}");
+    assert_eq!((&said["violations"], &said["soak_minutes"]), (&0.into(), &0.0.into()), "{said}");
     for key in ["gap_us", "detected_us"] {
         assert!(said[key]["p50"].as_f64().is_some_and(|us| us > 0.0), "{key}: {said}");
     }
 }
 
 #[test]
-fn a_rival_is_measured_beside_ours() {
-    let _turn = alone();
+fn measures_rival_against_ours() {
+    let _guard = exclusive();
     let output = output(&[
         "bench",
         "order",
@@ -62,7 +62,7 @@ fn a_rival_is_measured_beside_ours() {
 }
 
 #[test]
-fn a_rival_that_has_no_place_is_refused() {
+fn rejects_invalid_rival() {
     for arguments in [
         &["bench", "order", "--rival", "switch-sequencer", "--transport", "shm"][..],
         &["bench", "pair", "--rival", "token"],
@@ -74,7 +74,7 @@ fn a_rival_that_has_no_place_is_refused() {
 }
 
 #[test]
-fn a_part_belongs_to_the_arbiter() {
+fn only_arbiter_takes_a_part() {
     for arguments in [&["bench", "arbiter"][..], &["bench", "reorder", "alloc"]] {
         let output = output(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -84,7 +84,7 @@ fn a_part_belongs_to_the_arbiter() {
 
 /// By the clock, with all the time in the world.
 #[test]
-fn timeslots_are_given_out_a_lead_before_they_begin() {
+fn grants_timeslots_a_lead_before_they_begin() {
     let tiny = ["--nodes", "8", "--slot-ns", "100000", "--seconds", "0.2", "--runs", "3"];
     let lead = ["--load", "0.5", "--cores", "1", "--lead", "30s", "--json"];
     let output = output(&[&["bench", "arbiter", "pace"][..], &tiny, &lead].concat());
@@ -97,5 +97,5 @@ fn timeslots_are_given_out_a_lead_before_they_begin() {
             .unwrap_or_else(|| panic!("{name}: {said}"))
     };
     assert_eq!((value("lead"), value("late"), value("skipped")), (30e6, 0.0, 0.0), "{said}");
-    assert!(value("batches") > 10.0 && value("away at most") >= 0.0, "{said}");
+    assert!(value("batches") > 10.0 && value("longest stall") >= 0.0, "{said}");
 }

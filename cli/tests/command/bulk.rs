@@ -9,22 +9,22 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{Beside, errors, json, onepipe, output, wait_until};
+use crate::program::{Running, errors, json, onepipe, output, wait_until};
 
 /// A receiver that is started again must be found where it was.
 struct Receiver {
-    program: Beside,
+    program: Running,
     address: String,
     out: PathBuf,
 }
 
 impl Receiver {
     fn start(listen: &str, out: &Path, more: &[&str]) -> Self {
-        let path = out.to_str().expect("a plain path");
+        let path = out.to_str().expect("UTF-8 path");
         let of = ["bulk", "recv", "--listen", listen, "--out", path, "--json"];
-        let mut program = Beside::start(&mut onepipe(&[&of, more].concat()));
+        let mut program = Running::start(&mut onepipe(&[&of, more].concat()));
         let line = program.line();
-        let address = line.strip_prefix("listening at ").expect("it says where").to_owned();
+        let address = line.strip_prefix("listening at ").expect("address is printed").to_owned();
         Self { program, address, out: out.to_owned() }
     }
 
@@ -42,12 +42,12 @@ fn file(folder: &TempDir, bytes: usize) -> (PathBuf, Vec<u8>) {
     let path = folder.path().join("original");
     let bytes: Vec<u8> =
         (0..bytes as u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
-    std::fs::write(&path, &bytes).expect("there is room");
+    std::fs::write(&path, &bytes).expect("test file is written");
     (path, bytes)
 }
 
 fn send<'a>(file: &'a Path, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let of = ["bulk", "send", file.to_str().expect("a plain path"), "--to", to, "--json"];
+    let of = ["bulk", "send", file.to_str().expect("UTF-8 path"), "--to", to, "--json"];
     [&of, more].concat()
 }
 
@@ -56,7 +56,7 @@ fn addresses(receivers: &[Receiver]) -> String {
 }
 
 #[test]
-fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
+fn all_receivers_get_file_with_digest() {
     for (bytes, schedule, transport) in [
         (0, "pipeline", "tcp"),
         (3_000_007, "pipeline", "tcp"),
@@ -84,7 +84,7 @@ fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
             assert_eq!((&report["digest"], &report["bytes"]), (&sent["digest"], &bytes.into()));
             assert_eq!(report["from"], 0);
             assert_eq!(receiver.program.status(), Some(0));
-            assert!(std::fs::read(&receiver.out).expect("it is there") == content);
+            assert!(std::fs::read(&receiver.out).expect("file exists") == content);
             assert!(!receiver.part().exists());
         }
         let left = std::fs::read_dir(folder.path()).expect("a folder").count();
@@ -95,7 +95,7 @@ fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
 /// The last receiver writes into a pipe that is read only for a while, so that all others wait in
 /// the middle of the file. One of those is killed.
 /// Whoever ends in the middle of the file by a signal, and the status that it ends with.
-fn who_ends_is_left_out(transport: &str, signal: &str, status: Option<i32>) {
+fn receiver_that_ends_is_left_out(transport: &str, signal: &str, status: Option<i32>) {
     let folder = TempDir::new().expect("a folder");
     let (original, content) = file(&folder, 8 << 20);
     let fifo = folder.path().join("fifo");
@@ -108,8 +108,8 @@ fn who_ends_is_left_out(transport: &str, signal: &str, status: Option<i32>) {
     let outs = [folder.path().join("copy0"), folder.path().join("copy1"), fifo];
     let mut receivers = outs.map(|out| Receiver::start("127.0.0.1:0", &out, &[]));
     let to = addresses(&receivers);
-    let more = ["--chunk", "64KiB", "--retry", "60s", "--transport", transport];
-    let mut sender = Beside::start(&mut onepipe(&send(&original, &to, &more)));
+    let more = ["--chunk", "64KiB", "--connect-timeout", "60s", "--transport", transport];
+    let mut sender = Running::start(&mut onepipe(&send(&original, &to, &more)));
     let mut reader = reader.join().expect("it does not panic");
     let mut beginning = vec![0; 1 << 20];
     reader.read_exact(&mut beginning).expect("it comes");
@@ -117,7 +117,7 @@ fn who_ends_is_left_out(transport: &str, signal: &str, status: Option<i32>) {
 
     let part = receivers[0].part();
     wait_until("a part is there", || std::fs::metadata(&part).is_ok_and(|it| it.len() >= 1 << 20));
-    receivers[0].program.listens_to_interrupts();
+    receivers[0].program.wait_for_signal_handler();
     receivers[0].program.signal(signal);
     assert_eq!(receivers[0].program.status(), status);
     assert!(part.exists(), "it goes on with it");
@@ -129,37 +129,40 @@ fn who_ends_is_left_out(transport: &str, signal: &str, status: Option<i32>) {
     let report = again.report();
     assert!(report["from"].as_u64() >= Some(1 << 20), "{report}");
     for receiver in [&receivers[1], &again] {
-        assert!(std::fs::read(&receiver.out).expect("it is there") == content);
+        assert!(std::fs::read(&receiver.out).expect("file exists") == content);
     }
     let line: Value = serde_json::from_str(&sender.line()).expect("one JSON object");
     assert_eq!(sender.status(), Some(1));
     let state = |at: usize| line["receivers"][at]["state"].as_str();
-    assert_eq!((state(0), state(1), state(2)), (Some("has it"), Some("has it"), Some("failed")));
-    let why = line["receivers"][2]["why"].as_str().expect("it says why");
-    assert!(why.contains("fifo") && why.contains("cannot go on"), "{why}");
+    assert_eq!(
+        (state(0), state(1), state(2)),
+        (Some("complete"), Some("complete"), Some("failed"))
+    );
+    let why = line["receivers"][2]["error"].as_str().expect("it says why");
+    assert!(why.contains("fifo") && why.contains("cannot resume"), "{why}");
     assert_eq!(receivers[2].program.status(), Some(1));
     drain.join().expect("it does not panic").expect("it can be read");
 }
 
 #[test]
-fn who_is_killed_is_left_out_and_goes_on_where_it_was() {
-    who_ends_is_left_out("tcp", "-KILL", None);
+fn killed_receiver_resumes() {
+    receiver_that_ends_is_left_out("tcp", "-KILL", None);
 }
 
 #[test]
-fn who_is_killed_is_left_out_over_udp_too() {
-    who_ends_is_left_out("udp", "-KILL", None);
+fn killed_receiver_resumes_over_udp() {
+    receiver_that_ends_is_left_out("udp", "-KILL", None);
 }
 
 #[test]
-fn who_is_interrupted_is_left_out_and_goes_on_where_it_was() {
-    who_ends_is_left_out("tcp", "-INT", Some(130));
-    who_ends_is_left_out("udp", "-TERM", Some(130));
+fn interrupted_receiver_resumes() {
+    receiver_that_ends_is_left_out("tcp", "-INT", Some(130));
+    receiver_that_ends_is_left_out("udp", "-TERM", Some(130));
 }
 
 #[test]
-fn who_is_killed_is_left_out_over_shared_memory_too() {
-    who_ends_is_left_out("shm", "-KILL", None);
+fn killed_receiver_resumes_over_shared_memory() {
+    receiver_that_ends_is_left_out("shm", "-KILL", None);
 }
 
 /// Files in shared memory that the processes with these numbers have made.
@@ -172,10 +175,11 @@ fn left_by(pids: &[u32]) -> Vec<String> {
 }
 
 #[test]
-fn members_killed_in_any_phase_leave_nothing_in_memory_behind_the_next_start() {
+fn next_start_removes_segments_of_killed_members() {
     let folder = TempDir::new().expect("a folder");
     let (original, _) = file(&folder, 8 << 20);
-    let more = ["--chunk", "64KiB", "--block", "4KiB", "--transport", "shm", "--retry", "1s"];
+    let more =
+        ["--chunk", "64KiB", "--block", "4KiB", "--transport", "shm", "--connect-timeout", "1s"];
     let mut pids = Vec::new();
     // Before they meet, while they meet, and while blocks are on their way: whatever it happens to
     // be, nothing may be left.
@@ -183,7 +187,7 @@ fn members_killed_in_any_phase_leave_nothing_in_memory_behind_the_next_start() {
         let outs = [0, 1].map(|at| folder.path().join(format!("killed{delay_ms}-{at}")));
         let receivers = outs.map(|out| Receiver::start("127.0.0.1:0", &out, &[]));
         let to = addresses(&receivers);
-        let sender = Beside::start(&mut onepipe(&send(&original, &to, &more)));
+        let sender = Running::start(&mut onepipe(&send(&original, &to, &more)));
         std::thread::sleep(Duration::from_millis(delay_ms));
         for mut program in receivers.into_iter().map(|it| it.program).chain([sender]) {
             pids.push(program.child.id());
@@ -201,24 +205,24 @@ fn members_killed_in_any_phase_leave_nothing_in_memory_behind_the_next_start() {
 }
 
 #[test]
-fn a_full_disk_is_one_receivers_affair() {
+fn full_disk_fails_only_its_receiver() {
     let folder = TempDir::new().expect("a folder");
     let (original, content) = file(&folder, 1 << 20);
     let outs = [folder.path().join("copy"), PathBuf::from("/dev/full")];
     let mut receivers = outs.map(|out| Receiver::start("127.0.0.1:0", &out, &[]));
     let to = addresses(&receivers);
-    let sent = output(&send(&original, &to, &["--chunk", "64KiB", "--retry", "1s"]));
+    let sent = output(&send(&original, &to, &["--chunk", "64KiB", "--connect-timeout", "1s"]));
     assert_eq!(sent.status.code(), Some(1));
     assert!(errors(&sent).contains("No space left on device"), "{}", errors(&sent));
     let report = json(&sent);
-    assert_eq!(report["receivers"][0]["state"], "has it");
+    assert_eq!(report["receivers"][0]["state"], "complete");
     assert_eq!(report["receivers"][1]["state"], "failed");
     assert_eq!((receivers[0].program.status(), receivers[1].program.status()), (Some(0), Some(1)));
-    assert!(std::fs::read(&receivers[0].out).expect("it is there") == content);
+    assert!(std::fs::read(&receivers[0].out).expect("file exists") == content);
 }
 
 #[test]
-fn an_interrupted_sender_leaves_nobody_behind_and_another_goes_on() {
+fn another_sender_resumes_after_interrupt() {
     let folder = TempDir::new().expect("a folder");
     let (original, content) = file(&folder, 4 << 20);
     let fifo = folder.path().join("fifo");
@@ -230,11 +234,11 @@ fn an_interrupted_sender_leaves_nobody_behind_and_another_goes_on() {
     let mut receiver = Receiver::start("127.0.0.1:0", &folder.path().join("copy"), &[]);
     let slow = Receiver::start("127.0.0.1:0", &fifo, &[]);
     let to = format!("{},{}", receiver.address, slow.address);
-    let mut sender = Beside::start(&mut onepipe(&send(&original, &to, &["--chunk", "64KiB"])));
+    let mut sender = Running::start(&mut onepipe(&send(&original, &to, &["--chunk", "64KiB"])));
     let reader = reader.join().expect("it does not panic");
     let part = receiver.part();
     wait_until("a part is there", || std::fs::metadata(&part).is_ok_and(|it| it.len() > 0));
-    sender.listens_to_interrupts();
+    sender.wait_for_signal_handler();
     sender.signal("-INT");
     assert_eq!(sender.status(), Some(130));
     drop((reader, slow));
@@ -242,39 +246,39 @@ fn an_interrupted_sender_leaves_nobody_behind_and_another_goes_on() {
     assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
     assert!(receiver.report()["from"].as_u64() > Some(0));
     assert_eq!(receiver.program.status(), Some(0));
-    assert!(std::fs::read(&receiver.out).expect("it is there") == content);
+    assert!(std::fs::read(&receiver.out).expect("file exists") == content);
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn rejects_invalid_arguments() {
     let folder = TempDir::new().expect("a folder");
     let (original, _) = file(&folder, 10);
-    let refused = |arguments: &[&str], status, complaint: &str| {
+    let refused = |arguments: &[&str], status, stderr_line: &str| {
         let output = output(arguments);
         assert_eq!(output.status.code(), Some(status), "{arguments:?}");
-        assert!(errors(&output).contains(complaint), "{arguments:?}: {}", errors(&output));
+        assert!(errors(&output).contains(stderr_line), "{arguments:?}: {}", errors(&output));
     };
     refused(&["bulk", "send", "/nowhere", "--to", "127.0.0.1:9"], 1, "cannot read /nowhere");
-    refused(&["bulk", "send", "/", "--to", "127.0.0.1:9"], 1, "is no file");
+    refused(&["bulk", "send", "/", "--to", "127.0.0.1:9"], 1, "is not a regular file");
     refused(&send(&original, "nowhere", &[]), 2, "nowhere");
     refused(&send(&original, "127.0.0.1:9", &["--transport", "pigeon"]), 2, "tcp, udp");
     refused(&send(&original, "127.0.0.1:9,127.0.0.1:9", &[]), 2, "127.0.0.1:9 is named twice");
     refused(
-        &send(&original, "127.0.0.1:9", &["--retry", "1ns"]),
+        &send(&original, "127.0.0.1:9", &["--connect-timeout", "1ns"]),
         1,
-        "127.0.0.1:9 does not have it",
+        "127.0.0.1:9 : not delivered",
     );
     refused(&["bulk", "recv", "--listen", "192.0.2.1:9"], 1, "cannot listen at 192.0.2.1:9");
 
     // A file that is there is kept, and the sender is told.
     let out = folder.path().join("copy");
-    File::create(&out).and_then(|mut file| file.write_all(b"mine")).expect("there is room");
+    File::create(&out).and_then(|mut file| file.write_all(b"mine")).expect("test file is written");
     let mut receiver = Receiver::start("127.0.0.1:0", &out, &[]);
-    refused(&send(&original, &receiver.address, &[]), 1, "is there already");
+    refused(&send(&original, &receiver.address, &[]), 1, "already exists");
     assert_eq!(receiver.program.status(), Some(1));
-    assert_eq!(std::fs::read(&out).expect("it is there"), b"mine");
+    assert_eq!(std::fs::read(&out).expect("file exists"), b"mine");
     let mut receiver = Receiver::start("127.0.0.1:0", &out, &["--force"]);
     assert_eq!(output(&send(&original, &receiver.address, &[])).status.code(), Some(0));
     assert_eq!(receiver.program.status(), Some(0));
-    assert_eq!(std::fs::read(&out).expect("it is there").len(), 10);
+    assert_eq!(std::fs::read(&out).expect("file exists").len(), 10);
 }

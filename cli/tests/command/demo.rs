@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use crate::program::{Beside, alone, errors, json, onepipe, output, segments, wait_until};
+use crate::program::{Running, errors, exclusive, json, onepipe, output, segments, wait_until};
 
-fn a_demo_holds(transport: &[&str]) {
-    let _turn = alone();
+fn check_demo(transport: &[&str]) {
+    let _guard = exclusive();
     let arguments = ["demo", "--json", "--processes", "3", "--seconds", "2"];
     let output = output(&[&arguments, transport].concat());
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -25,19 +25,19 @@ fn a_demo_holds(transport: &[&str]) {
 }
 
 #[test]
-fn over_shared_memory_every_invariant_holds_and_a_kill_is_survived() {
-    a_demo_holds(&[]);
+fn survives_kill_over_shared_memory() {
+    check_demo(&[]);
 }
 
 #[test]
-fn over_udp_every_invariant_holds_and_a_kill_is_survived() {
-    a_demo_holds(&["--transport", "udp"]);
+fn survives_kill_over_udp() {
+    check_demo(&["--transport", "udp"]);
 }
 
 /// Both services at once, a controller beside them, and a real death.
 #[test]
-fn all_or_nothing_holds_over_both_transports_and_the_failure_is_told() {
-    let _turn = alone();
+fn reliable_scatterings_are_atomic_after_kill() {
+    let _guard = exclusive();
     for transport in ["shm", "udp"] {
         let arguments = ["demo", "--reliable", "--json", "--processes", "3", "--seconds", "2"];
         let output =
@@ -64,8 +64,8 @@ fn all_or_nothing_holds_over_both_transports_and_the_failure_is_told() {
 }
 
 #[test]
-fn without_a_death_there_is_no_failure_to_tell_of() {
-    let _turn = alone();
+fn reports_no_failure_without_kill() {
+    let _guard = exclusive();
     let arguments = ["--processes", "2", "--seconds", "1", "--rate", "500", "--no-kill"];
     let output = output(&[&["demo", "--reliable", "--json"], &arguments[..]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -75,8 +75,8 @@ fn without_a_death_there_is_no_failure_to_tell_of() {
 }
 
 #[test]
-fn a_table_for_people_ends_with_the_verdict() {
-    let _turn = alone();
+fn table_ends_with_verdict() {
+    let _guard = exclusive();
     let output =
         output(&["demo", "--processes", "2", "--seconds", "1", "--rate", "500", "--no-kill"]);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -87,14 +87,15 @@ fn a_table_for_people_ends_with_the_verdict() {
 
 /// Each of the checks, fed by a worker that really does wrong.
 #[test]
-fn a_worker_that_does_wrong_is_found_out() {
-    let _turn = alone();
+fn detects_injected_faults() {
+    let _guard = exclusive();
     for (wrong, expected) in [
         ("order", "deliveries were not above the one before them"),
-        ("swap", "in other places of the order"),
+        ("swap", "at other positions in the order"),
         ("loss", "process 0"),
     ] {
-        let arguments = ["--processes", "2", "--seconds", "1", "--no-kill", "--wrong", wrong];
+        let arguments =
+            ["--processes", "2", "--seconds", "1", "--no-kill", "--inject-fault", wrong];
         let output = output(&[&["demo", "--json"], &arguments[..]].concat());
         assert_eq!(output.status.code(), Some(1), "{wrong}");
         let said = json(&output);
@@ -112,22 +113,22 @@ const KINDS: [&[&str]; 4] = [
 ];
 
 /// Files of a demo, in memory that has a name: a segment, a store of decisions.
-fn files(demo: &Beside) -> Vec<String> {
+fn files(demo: &Running) -> Vec<String> {
     let name = format!("demo-{}", demo.child.id());
     [segments(&name), segments(&format!("{name}.redb"))].concat()
 }
 
-fn long_demo(kind: &[&str]) -> Beside {
+fn long_demo(kind: &[&str]) -> Running {
     let arguments = ["demo", "--processes", "3", "--seconds", "600", "--rate", "1000"];
-    let mut demo = Beside::start(&mut onepipe(&[&arguments, kind].concat()));
+    let mut demo = Running::start(&mut onepipe(&[&arguments, kind].concat()));
     assert!(demo.line().starts_with("3 processes"));
     assert!(demo.line().contains("1 s"), "it is under way");
     demo
 }
 
 #[test]
-fn ctrl_c_ends_everything() {
-    let _turn = alone();
+fn ctrl_c_ends_all_processes() {
+    let _guard = exclusive();
     for kind in KINDS {
         let mut demo = long_demo(kind);
         assert!(demo.descendants().len() > 3, "the demo itself and its workers");
@@ -141,8 +142,8 @@ fn ctrl_c_ends_everything() {
 /// Nobody is left who could clean up: the workers notice, and the last one removes the memory; the
 /// controller its store.
 #[test]
-fn a_demo_that_is_killed_leaves_nothing_either() {
-    let _turn = alone();
+fn killed_demo_leaves_nothing_behind() {
+    let _guard = exclusive();
     for kind in KINDS {
         let mut demo = long_demo(kind);
         demo.signal("-KILL");
@@ -153,8 +154,8 @@ fn a_demo_that_is_killed_leaves_nothing_either() {
 }
 
 #[test]
-fn a_worker_that_cannot_start_is_an_error_that_says_so() {
-    let _turn = alone();
+fn reports_worker_that_cannot_start() {
+    let _guard = exclusive();
     // Files may not grow: the segment cannot be made.
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -f 8; exec \"$0\" demo --seconds 600"]);
@@ -165,10 +166,10 @@ fn a_worker_that_cannot_start_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_demo_leaves_no_file_behind() {
-    let _turn = alone();
+fn demo_leaves_no_file_behind() {
+    let _guard = exclusive();
     let arguments = ["demo", "--json", "--processes", "2", "--seconds", "0.3", "--rate", "100"];
-    let mut demo = Beside::start(&mut onepipe(&arguments));
+    let mut demo = Running::start(&mut onepipe(&arguments));
     assert_eq!(demo.status(), Some(0));
     assert_eq!(demo.descendants(), [""; 0]);
     assert_eq!(segments(&format!("demo-{}", demo.child.id())), [""; 0]);

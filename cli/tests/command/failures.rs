@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 
 use crate::lab::{Controller, Node, Switch, is};
-use crate::program::{alone, errors, onepipe};
+use crate::program::{errors, exclusive, onepipe};
 
 const CONTROLLERS: [&str; 2] = ["--controllers", "1000"];
 
@@ -35,39 +35,39 @@ impl Fabric {
 }
 
 /// One says a line to both, and both print the same.
-fn talk(one: &mut Node, other: &mut Node, text: &str) {
-    one.say(&format!("0,1 {text}"));
-    let line = one.beside.line();
+fn exchange_line(one: &mut Node, other: &mut Node, text: &str) {
+    one.type_line(&format!("0,1 {text}"));
+    let line = one.process.line();
     assert!(line.ends_with(&format!(" {text}")), "{line}");
-    assert_eq!(other.beside.line(), line);
+    assert_eq!(other.process.line(), line);
 }
 
 #[test]
-fn messages_go_on_without_a_controller_and_a_failure_waits_for_it() {
-    let _turn = alone();
+fn failure_waits_for_controller() {
+    let _guard = exclusive();
     let fabric = Fabric::new();
     // At the start nobody is there.
     let (mut zero, mut one) =
         (fabric.node("0", &["--reliable"]), fabric.node("1", &["--reliable"]));
     let mut plain = fabric.node("2", &[]);
-    plain.say("2 best effort");
-    assert!(plain.beside.line().ends_with(" 2 best effort"));
+    plain.type_line("2 best effort");
+    assert!(plain.process.line().ends_with(" 2 best effort"));
     let mut controller = fabric.controller();
     zero.joins(&controller, 0);
     one.joins(&controller, 1);
-    talk(&mut zero, &mut one, "with a controller");
+    exchange_line(&mut zero, &mut one, "with a controller");
     // In the middle it dies.
-    controller.beside.signal("-KILL");
-    controller.beside.status();
-    talk(&mut zero, &mut one, "without one");
+    controller.process.signal("-KILL");
+    controller.process.status();
+    exchange_line(&mut zero, &mut one, "without one");
     // A process dies that nobody can say anything about.
-    one.beside.signal("-KILL");
-    one.beside.status();
-    plain.say("2 still here");
-    assert!(plain.beside.line().ends_with(" 2 still here"));
-    zero.say("0 it waits");
+    one.process.signal("-KILL");
+    one.process.status();
+    plain.type_line("2 still here");
+    assert!(plain.process.line().ends_with(" 2 still here"));
+    zero.type_line("0 it waits");
     let controller = fabric.controller();
-    let line = zero.beside.line();
+    let line = zero.process.line();
     assert!(line.ends_with(" 0 it waits"), "{line}");
     let status = controller.until("resolved", |status| {
         status["failures"].as_array().is_some_and(|all| all.len() == 1)
@@ -79,9 +79,9 @@ fn messages_go_on_without_a_controller_and_a_failure_waits_for_it() {
 }
 
 /// A node whose complaints are kept.
-struct Complaining(Option<Child>);
+struct NodeWithStderr(Option<Child>);
 
-impl Complaining {
+impl NodeWithStderr {
     fn start(fabric: &Fabric, process: &str) -> Self {
         let arguments = fabric.arguments(process, &["--stay", "--reliable"]);
         let mut command = onepipe(&[&["node"], &arguments[..]].concat());
@@ -96,7 +96,7 @@ impl Complaining {
     }
 
     /// What it said when it ended by itself, with a failure.
-    fn last_words(mut self) -> String {
+    fn failure_message(mut self) -> String {
         let mut child = self.0.take().expect("it runs");
         let keyboard = child.stdin.take();
         let output = child.wait_with_output().expect("it is ours");
@@ -106,7 +106,7 @@ impl Complaining {
     }
 }
 
-impl Drop for Complaining {
+impl Drop for NodeWithStderr {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
             // It has ended if all went well.
@@ -118,21 +118,21 @@ impl Drop for Complaining {
 
 /// The two cannot know of each other; the controller does, and the one that was there stops.
 #[test]
-fn of_two_processes_with_one_number_the_former_ends_with_a_clear_error() {
-    let _turn = alone();
+fn duplicate_process_id_ends_earlier_process() {
+    let _guard = exclusive();
     let fabric = Fabric::new();
     let controller = fabric.controller();
     let mut zero = fabric.node("0", &["--reliable"]);
-    let former = Complaining::start(&fabric, "1");
+    let earlier = NodeWithStderr::start(&fabric, "1");
     zero.joins(&controller, 0);
     controller.until("process 1 is up", |status| is(status, "process 1", "up"));
-    let mut latter = fabric.node("1", &["--reliable"]);
-    let error = former.last_words();
+    let mut later = fabric.node("1", &["--reliable"]);
+    let error = earlier.failure_message();
     assert!(error.contains("this process was declared failed at "), "{error}");
     assert!(error.contains("or another one has joined as process 1"), "{error}");
     // Others send to the new life when they have heard of it.
-    talk(&mut latter, &mut zero, "the latter");
-    talk(&mut zero, &mut latter, "to whoever is there");
+    exchange_line(&mut later, &mut zero, "the latter");
+    exchange_line(&mut zero, &mut later, "to whoever is there");
     let status = controller.until("resolved", |status| {
         status["open"].as_array().is_some_and(Vec::is_empty)
             && status["failures"].as_array().is_some_and(|all| all.len() == 1)
@@ -142,12 +142,12 @@ fn of_two_processes_with_one_number_the_former_ends_with_a_clear_error() {
 
 /// A process that stands still is told so when it goes on, stops, and comes back as another life.
 #[test]
-fn who_stood_still_stops_when_it_is_told_and_joins_again() {
-    let _turn = alone();
+fn stopped_process_is_excluded_and_rejoins() {
+    let _guard = exclusive();
     let fabric = Fabric::new();
     let controller = fabric.controller();
     let mut zero = fabric.node("0", &["--reliable"]);
-    let still = Complaining::start(&fabric, "1");
+    let still = NodeWithStderr::start(&fabric, "1");
     zero.joins(&controller, 0);
     controller.until("process 1 is up", |status| is(status, "process 1", "up"));
     still.signal("-STOP");
@@ -155,14 +155,14 @@ fn who_stood_still_stops_when_it_is_told_and_joins_again() {
         status["failures"].as_array().is_some_and(|all| all.len() == 1)
             && status["open"].as_array().is_some_and(Vec::is_empty)
     });
-    zero.say("0 without it");
-    assert!(zero.beside.line().ends_with(" 0 without it"));
+    zero.type_line("0 without it");
+    assert!(zero.process.line().ends_with(" 0 without it"));
     still.signal("-CONT");
-    let error = still.last_words();
+    let error = still.failure_message();
     assert!(error.contains("this process was declared failed at "), "{error}");
     let mut back = fabric.node("1", &["--reliable"]);
     back.joins(&controller, 1);
     // Others send to the new life when they have heard of it.
-    talk(&mut back, &mut zero, "here again");
-    talk(&mut zero, &mut back, "welcome back");
+    exchange_line(&mut back, &mut zero, "here again");
+    exchange_line(&mut zero, &mut back, "welcome back");
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::lab::Switch;
-use crate::program::{Beside, alone, errors, onepipe};
+use crate::program::{Running, errors, exclusive, onepipe};
 
 /// The blocks of a guide that are for a console, each with its commands.
 fn blocks(guide: &str) -> Vec<Vec<Vec<String>>> {
@@ -31,8 +31,8 @@ fn blocks(guide: &str) -> Vec<Vec<Vec<String>>> {
 struct Terminals<'a> {
     folder: &'a Path,
     switch: Switch,
-    arbiters: Vec<Beside>,
-    receivers: Vec<Beside>,
+    arbiters: Vec<Running>,
+    receivers: Vec<Running>,
     status: BTreeMap<String, String>,
 }
 
@@ -54,19 +54,19 @@ impl Terminals<'_> {
 
     fn arbiter(&mut self, words: &[String]) {
         let listen = words.iter().position(|word| word == "--status-listen");
-        let told = listen.map(|at| words[at + 1].clone());
-        let any = |word: &String| match Some(word) == told.as_ref() {
+        let listen_address = listen.map(|at| words[at + 1].clone());
+        let any = |word: &String| match Some(word) == listen_address.as_ref() {
             true => "127.0.0.1:0".to_owned(),
             false => word.clone(),
         };
         let words: Vec<String> = words.iter().map(any).collect();
-        let mut arbiter = Beside::start(&mut self.command(&words));
+        let mut arbiter = Running::start(&mut self.command(&words));
         assert!(arbiter.line().starts_with("arbiter "), "{words:?}");
-        if let Some(told) = told {
+        if let Some(listen_address) = listen_address {
             let line = arbiter.line();
             let at = line.strip_prefix("status at http://");
-            let at = at.and_then(|at| at.strip_suffix("/status")).expect("it says where");
-            self.status.insert(told, at.to_owned());
+            let at = at.and_then(|at| at.strip_suffix("/status")).expect("address is printed");
+            self.status.insert(listen_address, at.to_owned());
         }
         self.arbiters.push(arbiter);
     }
@@ -76,7 +76,7 @@ impl Terminals<'_> {
         match name[..] {
             ["arbiter", ..] => self.arbiter(words),
             ["transfer", "receive", ..] => {
-                let mut receiver = Beside::start(&mut self.command(words));
+                let mut receiver = Running::start(&mut self.command(words));
                 assert!(receiver.line().starts_with("process 0 behind "));
                 assert!(receiver.line().starts_with("ready: arbiter 100"));
                 self.receivers.push(receiver);
@@ -90,15 +90,17 @@ impl Terminals<'_> {
 }
 
 #[test]
-fn the_commands_of_the_guide_to_scheduled_transfer_bring_a_file_from_one_process_to_another() {
-    let _turn = alone();
+fn commands_of_transfer_guide_work() {
+    let _guard = exclusive();
     let blocks = blocks("transfer.md");
     assert_eq!(blocks.iter().map(Vec::len).collect::<Vec<_>>(), [4, 6, 5], "of the guide");
     for commands in blocks {
         let folder = TempDir::new().expect("a folder");
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
-        [&from, &to].iter().for_each(|path| std::fs::create_dir(path).expect("there is room"));
-        std::fs::write(from.join("disk.img"), vec![7; 100_000]).expect("there is room");
+        [&from, &to]
+            .iter()
+            .for_each(|path| std::fs::create_dir(path).expect("test file is written"));
+        std::fs::write(from.join("disk.img"), vec![7; 100_000]).expect("test file is written");
         let ["switch", options @ ..] =
             &commands[0].iter().map(String::as_str).collect::<Vec<_>>()[..]
         else {
@@ -117,7 +119,7 @@ fn the_commands_of_the_guide_to_scheduled_transfer_bring_a_file_from_one_process
         }
         assert_eq!(terminals.receivers.len(), 1);
         assert_eq!(terminals.receivers[0].status(), Some(0));
-        let came = std::fs::read(to.join("disk.img")).expect("it is there");
+        let came = std::fs::read(to.join("disk.img")).expect("file exists");
         assert!(came == vec![7; 100_000], "{} bytes", came.len());
     }
 }

@@ -5,11 +5,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::program::{Beside, errors, json, onepipe, output, wait_until};
+use crate::program::{Running, errors, json, onepipe, output, wait_until};
 
 /// `onepipe switch`.
 pub struct Switch {
-    pub beside: Beside,
+    pub process: Running,
     pub address: String,
 }
 
@@ -20,16 +20,16 @@ impl Switch {
 
     pub fn start_at(address: &str, arguments: &[&str]) -> Self {
         let command = ["switch", "--listen", address];
-        let mut beside = Beside::start(&mut onepipe(&[&command[..], arguments].concat()));
-        let line = beside.line();
-        let address = line.strip_prefix("listening at ").expect("it says where").to_string();
-        Self { beside, address }
+        let mut process = Running::start(&mut onepipe(&[&command[..], arguments].concat()));
+        let line = process.line();
+        let address = line.strip_prefix("listening at ").expect("address is printed").to_string();
+        Self { process, address }
     }
 }
 
 /// `onepipe controller`, which answers somewhere.
 pub struct Controller {
-    pub beside: Beside,
+    pub process: Running,
     pub address: String,
 }
 
@@ -39,13 +39,13 @@ impl Controller {
     }
 
     pub fn begin(command: &mut Command) -> Self {
-        let mut beside = Beside::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0"));
-        let first = beside.line();
+        let mut process = Running::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0"));
+        let first = process.line();
         assert!(first.starts_with("controller "), "{first}");
-        let second = beside.line();
-        let address = second.strip_prefix("status at http://").expect("it says where");
-        let address = address.strip_suffix("/status").expect("it says where").to_owned();
-        Self { beside, address }
+        let second = process.line();
+        let address = second.strip_prefix("status at http://").expect("address is printed");
+        let address = address.strip_suffix("/status").expect("address is printed").to_owned();
+        Self { process, address }
     }
 
     /// What it says of itself.
@@ -82,17 +82,17 @@ pub fn is(status: &Value, name: &str, state: &str) -> bool {
 
 /// `onepipe node`, with a keyboard.
 pub struct Node {
-    pub beside: Beside,
+    pub process: Running,
 }
 
 impl Node {
     pub fn start(arguments: &[&str]) -> Self {
         let mut command = onepipe(&[&["node", "--stay"], arguments].concat());
-        Self { beside: Beside::start(command.stdin(Stdio::piped())) }
+        Self { process: Running::start(command.stdin(Stdio::piped())) }
     }
 
-    pub fn say(&mut self, line: &str) {
-        let stdin = self.beside.child.stdin.as_mut().expect("its input is piped");
+    pub fn type_line(&mut self, line: &str) {
+        let stdin = self.process.child.stdin.as_mut().expect("its input is piped");
         writeln!(stdin, "{line}").expect("it listens");
     }
 

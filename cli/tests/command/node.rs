@@ -5,17 +5,17 @@ use std::io::Write;
 use std::process::Stdio;
 
 use crate::lab::{Node, Switch};
-use crate::program::{Beside, alone, errors, onepipe, output, unique};
+use crate::program::{Running, errors, exclusive, onepipe, output, unique};
 
 /// Both say ten lines to both, and print the same twenty.
-fn two_nodes_agree(mut nodes: [Node; 2]) {
+fn check_two_nodes_agree(mut nodes: [Node; 2]) {
     for number in 0..10 {
-        nodes[0].say(&format!("0,1 zero {number}"));
-        nodes[1].say(&format!("0,1 one {number}"));
+        nodes[0].type_line(&format!("0,1 zero {number}"));
+        nodes[1].type_line(&format!("0,1 one {number}"));
     }
     let [mut zero, mut one] = nodes;
-    let lines = [(); 20].map(|()| zero.beside.line());
-    assert_eq!(lines, [(); 20].map(|()| one.beside.line()));
+    let lines = [(); 20].map(|()| zero.process.line());
+    assert_eq!(lines, [(); 20].map(|()| one.process.line()));
     let of = |sender: &str| lines.iter().filter(|line| line.contains(sender)).count();
     assert_eq!((of(" 0 zero "), of(" 1 one ")), (10, 10), "{lines:?}");
     assert!(lines.is_sorted_by_key(|line| {
@@ -23,27 +23,27 @@ fn two_nodes_agree(mut nodes: [Node; 2]) {
         timestamp.expect("a line begins with its timestamp")
     }));
     for node in [&mut zero, &mut one] {
-        node.beside.signal("-INT");
-        assert_eq!(node.beside.status(), Some(0));
+        node.process.signal("-INT");
+        assert_eq!(node.process.status(), Some(0));
     }
 }
 
 #[test]
-fn two_nodes_over_shared_memory_print_the_same_lines() {
-    let _turn = alone();
+fn nodes_agree_over_shared_memory() {
+    let _guard = exclusive();
     let fabric = unique("node");
     let start = |process| Node::start(&["--fabric", &fabric, "--process", process]);
-    two_nodes_agree([start("0"), start("1")]);
+    check_two_nodes_agree([start("0"), start("1")]);
 }
 
 #[test]
-fn two_nodes_of_an_overlay_print_the_same_lines() {
-    let _turn = alone();
+fn nodes_agree_over_overlay() {
+    let _guard = exclusive();
     let aggregator = |listen: &str, parent: &[&str]| {
         let arguments = [&["aggregator", "--listen", listen], parent].concat();
-        let mut program = Beside::start(&mut onepipe(&arguments));
+        let mut program = Running::start(&mut onepipe(&arguments));
         let line = program.line();
-        let address = line.strip_prefix("listening at ").expect("it says where").to_string();
+        let address = line.strip_prefix("listening at ").expect("address is printed").to_string();
         (program, address)
     };
     for listen in ["127.0.0.1:0", "[::1]:0"] {
@@ -52,17 +52,17 @@ fn two_nodes_of_an_overlay_print_the_same_lines() {
         let start = |address: &str, process| {
             Node::start(&["--overlay", address, "--process", process, "--reliable"])
         };
-        two_nodes_agree([start(&root_address, "0"), start(&leaf_address, "1")]);
+        check_two_nodes_agree([start(&root_address, "0"), start(&leaf_address, "1")]);
     }
 }
 
 #[test]
-fn two_nodes_through_a_switch_print_the_same_lines_and_the_switch_sums_up() {
-    let _turn = alone();
+fn nodes_agree_through_switch() {
+    let _guard = exclusive();
     let arguments = ["--json", "--link-rate", "10M", "--queue", "64KiB"];
-    let Switch { beside: mut switch, address } = Switch::start(&arguments);
+    let Switch { process: mut switch, address } = Switch::start(&arguments);
     let start = |process| Node::start(&["--udp", &address, "--process", process]);
-    two_nodes_agree([start("0"), start("1")]);
+    check_two_nodes_agree([start("0"), start("1")]);
     switch.signal("-INT");
     let summary: serde_json::Value =
         serde_json::from_str(&switch.line()).expect("the last line is JSON");
@@ -75,7 +75,7 @@ fn two_nodes_through_a_switch_print_the_same_lines_and_the_switch_sums_up() {
 }
 
 #[test]
-fn a_line_from_a_pipe_reaches_its_sender_and_the_node_ends() {
+fn node_ends_after_piped_input() {
     let fabric = unique("pipe");
     let mut command = onepipe(&["node", "--fabric", &fabric]);
     let mut child = command
@@ -91,18 +91,22 @@ fn a_line_from_a_pipe_reaches_its_sender_and_the_node_ends() {
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.ends_with(" 0 hello\n") && text.lines().count() == 1, "{text}");
-    assert!(errors(&output).contains("\"nobody\" is no list of processes"), "{}", errors(&output));
+    assert!(
+        errors(&output).contains("\"nobody\" is not a list of processes"),
+        "{}",
+        errors(&output)
+    );
 }
 
 #[test]
-fn a_node_that_cannot_join_says_why() {
+fn reports_why_node_cannot_join() {
     let fabric = unique("taken");
     let mut first = Node::start(&["--fabric", &fabric, "--process", "3"]);
-    first.say("3 ready");
-    assert!(first.beside.line().ends_with(" 3 ready"));
+    first.type_line("3 ready");
+    assert!(first.process.line().ends_with(" 3 ready"));
     let second = output(&["node", "--fabric", &fabric, "--process", "3"]);
     assert_eq!(second.status.code(), Some(1));
-    let pid = first.beside.child.id();
+    let pid = first.process.child.id();
     let expected =
         format!("process 3 of fabric {fabric:?} is taken by the living process with pid {pid}");
     assert!(errors(&second).contains(&expected), "{}", errors(&second));
@@ -113,10 +117,10 @@ fn a_node_that_cannot_join_says_why() {
 }
 
 #[test]
-fn an_address_in_use_is_named() {
-    let mut first = Beside::start(&mut onepipe(&["switch", "--listen", "127.0.0.1:0"]));
+fn reports_address_in_use() {
+    let mut first = Running::start(&mut onepipe(&["switch", "--listen", "127.0.0.1:0"]));
     let line = first.line();
-    let address = line.strip_prefix("listening at ").expect("it says where");
+    let address = line.strip_prefix("listening at ").expect("address is printed");
     let second = output(&["switch", "--listen", address]);
     assert_eq!(second.status.code(), Some(1));
     let expected = format!("cannot start a switch at {address}");

@@ -13,10 +13,10 @@ const HANG: Duration = Duration::from_secs(120);
 /// Its number.
 const SIGINT: u32 = 2;
 /// The name of the environment variable by which descendants of a program are found.
-const MARK: &str = "ONEPIPE_TEST_MARK";
+const TEST_MARK: &str = "ONEPIPE_TEST_MARK";
 
 /// Tests that keep all cores busy take turns.
-pub fn alone() -> MutexGuard<'static, ()> {
+pub fn exclusive() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -62,35 +62,35 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// A program that runs beside the test, and is killed with it.
-pub struct Beside {
+pub struct Running {
     pub child: Child,
     pub lines: BufReader<ChildStdout>,
-    complaints: Option<BufReader<ChildStderr>>,
+    stderr: Option<BufReader<ChildStderr>>,
     mark: String,
 }
 
-impl Beside {
+impl Running {
     /// Starts it. What it complains about is nobody's affair.
     pub fn start(command: &mut Command) -> Self {
         Self::begin(command, Stdio::null())
     }
 
     /// Starts it, to read what it complains about, too.
-    pub fn start_heard(command: &mut Command) -> Self {
+    pub fn start_with_stderr(command: &mut Command) -> Self {
         Self::begin(command, Stdio::piped())
     }
 
-    fn begin(command: &mut Command, complaints: Stdio) -> Self {
+    fn begin(command: &mut Command, stderr: Stdio) -> Self {
         let mark = unique("mark");
         let mut child = command
-            .env(MARK, &mark)
+            .env(TEST_MARK, &mark)
             .stdout(Stdio::piped())
-            .stderr(complaints)
+            .stderr(stderr)
             .spawn()
             .expect("the program starts");
         let lines = BufReader::new(child.stdout.take().expect("its output is piped"));
-        let complaints = child.stderr.take().map(BufReader::new);
-        Self { child, lines, complaints, mark }
+        let stderr = child.stderr.take().map(BufReader::new);
+        Self { child, lines, stderr, mark }
     }
 
     /// The next line that it prints.
@@ -101,10 +101,10 @@ impl Beside {
     }
 
     /// The next line on its standard error.
-    pub fn complaint(&mut self) -> String {
-        let complaints = self.complaints.as_mut().expect("it was started to be heard");
+    pub fn stderr_line(&mut self) -> String {
+        let stderr = self.stderr.as_mut().expect("it was started to be heard");
         let mut line = String::new();
-        complaints.read_line(&mut line).expect("its complaints can be read");
+        stderr.read_line(&mut line).expect("its complaints can be read");
         line.trim_end().to_string()
     }
 
@@ -116,7 +116,7 @@ impl Beside {
     }
 
     /// Waits until it would not die of SIGINT.
-    pub fn listens_to_interrupts(&self) {
+    pub fn wait_for_signal_handler(&self) {
         let path = format!("/proc/{}/status", self.child.id());
         wait_until("it listens to signals", || {
             let status = std::fs::read_to_string(&path).unwrap_or_default();
@@ -144,7 +144,7 @@ impl Beside {
 
     /// Processes that it, or one of its own, has started and that are still there.
     pub fn descendants(&self) -> Vec<String> {
-        let wanted = format!("{MARK}={}", self.mark);
+        let wanted = format!("{TEST_MARK}={}", self.mark);
         let processes = std::fs::read_dir("/proc").expect("there is /proc").flatten();
         let paths = processes.map(|process| process.path());
         let found = paths.filter(|path| {
@@ -155,7 +155,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for Running {
     fn drop(&mut self) {
         // It has ended if all went well.
         let _ = self.child.kill();

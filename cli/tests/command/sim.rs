@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::{Beside, errors, json, onepipe, output};
+use crate::program::{Running, errors, json, onepipe, output};
 
 fn simulate(more: &[&str]) -> Value {
     let arguments =
@@ -13,7 +13,7 @@ fn simulate(more: &[&str]) -> Value {
 }
 
 #[test]
-fn the_same_seed_is_the_same_history_and_another_is_another() {
+fn same_seed_gives_same_history() {
     let run = |seed| simulate(&["--seed", seed]);
     let (first, again, other) = (run("7"), run("7"), run("8"));
     for key in ["trace_hash", "events", "latency_us", "messages_delivered"] {
@@ -32,12 +32,12 @@ fn losses_are_reported_and_break_nothing() {
     assert_eq!((&said["violations"], &said["messages_open"]), (&0.into(), &0.into()), "{said}");
     assert!(said["messages_lost"].as_u64().is_some_and(|count| count > 0), "{said}");
     let sum = |keys: &[&str]| keys.iter().filter_map(|key| said[key].as_u64()).sum::<u64>();
-    let fates = sum(&["messages_delivered", "messages_lost", "messages_unknown"]);
-    assert!(fates >= sum(&["messages_submitted"]), "{said}");
+    let outcomes = sum(&["messages_delivered", "messages_lost", "messages_unknown"]);
+    assert!(outcomes >= sum(&["messages_submitted"]), "{said}");
 }
 
 #[test]
-fn every_workload_runs_and_every_topology_too() {
+fn every_workload_and_topology_runs() {
     for workload in ["all-to-all", "random", "ping"] {
         let said = simulate(&["--workload", workload, "--interval", "20us"]);
         assert_eq!(said["violations"], 0, "{workload}: {said}");
@@ -51,7 +51,7 @@ fn every_workload_runs_and_every_topology_too() {
 }
 
 #[test]
-fn every_form_runs_and_a_detour_takes_its_time() {
+fn every_form_runs_with_expected_latency() {
     let p50 = |form| {
         let said =
             simulate(&["--form", form, "--workload", "ping", "--interval", "20us", "--seed", "3"]);
@@ -64,7 +64,7 @@ fn every_form_runs_and_a_detour_takes_its_time() {
 }
 
 #[test]
-fn a_trace_is_written_where_asked() {
+fn writes_trace_to_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("history.txt");
     let path = path.to_str().expect("a path in plain letters");
@@ -81,7 +81,7 @@ fn a_trace_is_written_where_asked() {
 
 /// Seeds with faults of all kinds, run twice: the same figures, and nothing broke.
 #[test]
-fn fuzzing_counts_what_it_checked_and_a_seed_is_a_seed() {
+fn fuzzing_is_deterministic_by_seed() {
     let run = || {
         let output = output(&["sim", "fuzz", "--seeds", "6", "--seed", "100", "--json"]);
         assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -106,7 +106,7 @@ fn fuzzing_counts_what_it_checked_and_a_seed_is_a_seed() {
 }
 
 #[test]
-fn a_traced_seed_leaves_its_history_in_a_file() {
+fn traced_seed_writes_history_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = onepipe(&["sim", "fuzz", "--seed", "100", "--trace"]);
     let output = command.current_dir(&folder).output().expect("the program starts");
@@ -119,7 +119,7 @@ fn a_traced_seed_leaves_its_history_in_a_file() {
 }
 
 #[test]
-fn agreed_multicast_is_fuzzed_too_and_its_leaders_are_killed() {
+fn fuzzes_amcast_and_leader_failover() {
     let run = |arguments: &[&str]| {
         let output = output(&[&["sim"], arguments, &["--json"]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -138,10 +138,10 @@ fn agreed_multicast_is_fuzzed_too_and_its_leaders_are_killed() {
 }
 
 #[test]
-fn ctrl_c_ends_fuzzing_with_what_it_has() {
+fn ctrl_c_prints_partial_fuzz_report() {
     let arguments = ["sim", "fuzz", "--seeds", "10000000", "--seed", "100", "--json"];
-    let mut fuzz = Beside::start(&mut onepipe(&arguments));
-    fuzz.listens_to_interrupts();
+    let mut fuzz = Running::start(&mut onepipe(&arguments));
+    fuzz.wait_for_signal_handler();
     fuzz.signal("-INT");
     let said: Value = serde_json::from_str(&fuzz.line()).expect("the last line is JSON");
     assert_eq!(fuzz.status(), Some(130), "{said}");

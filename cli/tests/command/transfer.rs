@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::lab::Switch;
-use crate::program::{Beside, alone, errors, json, onepipe, output, wait_until};
+use crate::program::{Running, errors, exclusive, json, onepipe, output, wait_until};
 
 /// Long enough for a machine that has much else to do.
 const SLOT: &str = "200us";
@@ -18,7 +18,7 @@ const PATIENT: &str = "60s";
 /// A switch, and an arbiter behind it.
 pub struct Lab {
     pub switch: Switch,
-    pub arbiter: Beside,
+    pub arbiter: Running,
     /// How long its ends wait for whoever does not answer.
     pub wait: &'static str,
 }
@@ -32,42 +32,42 @@ impl Lab {
 
     /// The command of an end.
     fn command<'a>(&'a self, side: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
-        let place = ["--udp", &self.switch.address, "--slot", SLOT, "--wait", self.wait];
+        let place = ["--udp", &self.switch.address, "--slot", SLOT, "--timeout", self.wait];
         [&["transfer", side], &place[..], arguments].concat()
     }
 
-    pub fn receive(&self, out: &Path, arguments: &[&str]) -> Beside {
-        let out = ["--out", out.to_str().expect("a plain path"), "--json"];
+    pub fn receive(&self, out: &Path, arguments: &[&str]) -> Running {
+        let out = ["--out", out.to_str().expect("UTF-8 path"), "--json"];
         let command = self.command("receive", &[&out, arguments].concat());
-        let mut beside = Beside::start_heard(&mut onepipe(&command));
+        let mut process = Running::start_with_stderr(&mut onepipe(&command));
         // Standard output is for a program.
-        assert!(beside.complaint().starts_with("process "));
-        assert!(beside.complaint().starts_with("ready: arbiter 1000 gives timeslots"));
-        beside
+        assert!(process.stderr_line().starts_with("process "));
+        assert!(process.stderr_line().starts_with("ready: arbiter 1000 gives timeslots"));
+        process
     }
 
     fn send(&self, file: &Path, arguments: &[&str]) -> Output {
-        let file = [file.to_str().expect("a plain path"), "--json"];
+        let file = [file.to_str().expect("UTF-8 path"), "--json"];
         output(&self.command("send", &[&file, arguments].concat()))
     }
 
     /// A sender, which is heard.
-    pub fn sender(&self, file: &Path, arguments: &[&str]) -> Beside {
-        let file = file.to_str().expect("a plain path");
+    pub fn sender(&self, file: &Path, arguments: &[&str]) -> Running {
+        let file = file.to_str().expect("UTF-8 path");
         let command = self.command("send", &[&[file], arguments].concat());
-        Beside::start_heard(&mut onepipe(&command))
+        Running::start_with_stderr(&mut onepipe(&command))
     }
 
     /// A sender of standard input, which has no end yet.
-    fn pipe(&self, arguments: &[&str]) -> Beside {
+    fn pipe(&self, arguments: &[&str]) -> Running {
         let command = self.command("send", &[&["-"], arguments].concat());
-        Beside::start(onepipe(&command).stdin(Stdio::piped()))
+        Running::start(onepipe(&command).stdin(Stdio::piped()))
     }
 }
 
-pub fn arbiter(switch: &Switch, arguments: &[&str]) -> Beside {
+pub fn arbiter(switch: &Switch, arguments: &[&str]) -> Running {
     let command = ["arbiter", "--udp", &switch.address];
-    let mut arbiter = Beside::start(&mut onepipe(&[&command, arguments].concat()));
+    let mut arbiter = Running::start(&mut onepipe(&[&command, arguments].concat()));
     assert!(arbiter.line().starts_with("arbiter "));
     arbiter
 }
@@ -76,8 +76,8 @@ pub fn content(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
 }
 
-fn report(beside: &mut Beside) -> Value {
-    let line = beside.line();
+fn report(process: &mut Running) -> Value {
+    let line = process.line();
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
 }
 
@@ -87,14 +87,14 @@ pub fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_comes_whole_and_both_ends_say_what_it_took() {
-    let _turn = alone();
+fn transfers_file_and_reports_counters() {
+    let _guard = exclusive();
     let lab = Lab::start();
     for bytes in [0, 1, 300_007] {
         let folder = TempDir::new().expect("a folder");
         let (file, out) = (folder.path().join("original"), folder.path().join("out"));
-        std::fs::create_dir(&out).expect("there is room");
-        std::fs::write(&file, content(bytes)).expect("there is room");
+        std::fs::create_dir(&out).expect("test file is written");
+        std::fs::write(&file, content(bytes)).expect("test file is written");
         let mut receiver = lab.receive(&out, &[]);
         let sent = lab.send(&file, &[]);
         assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
@@ -105,16 +105,16 @@ fn a_file_comes_whole_and_both_ends_say_what_it_took() {
         assert_eq!((&came["command"], &came["from"]), (&"transfer receive".into(), &1.into()));
         assert_eq!(sent["arbiters"][0]["process"], 1000, "{sent}");
         assert!(sent["pieces"]["sent"].as_u64() >= Some(bytes as u64 / 1_472), "{sent}");
-        assert!(sent["pieces"]["sent_again"].is_u64(), "{sent}");
+        assert!(sent["pieces"]["retransmitted"].is_u64(), "{sent}");
         assert!(sent["goodput_bits_per_s"].is_f64() && sent["control"]["sent"].is_u64(), "{sent}");
         assert_eq!(names(&out), ["original"]);
-        assert!(std::fs::read(out.join("original")).expect("it is there") == content(bytes));
+        assert!(std::fs::read(out.join("original")).expect("file exists") == content(bytes));
     }
 }
 
 #[test]
-fn a_pipe_comes_out_of_a_pipe() {
-    let _turn = alone();
+fn transfers_pipe_to_pipe() {
+    let _guard = exclusive();
     let lab = Lab::start();
     let command = lab.command("receive", &["--process", "5", "--out", "-"]);
     let receiver = onepipe(&command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -134,20 +134,20 @@ fn a_pipe_comes_out_of_a_pipe() {
 }
 
 #[test]
-fn several_send_to_one_at_once() {
-    let _turn = alone();
+fn several_senders_share_one_receiver() {
+    let _guard = exclusive();
     let lab = Lab::start();
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("out");
-    std::fs::create_dir(&out).expect("there is room");
+    std::fs::create_dir(&out).expect("test file is written");
     let file = folder.path().join("original");
-    std::fs::write(&file, content(100_000)).expect("there is room");
+    std::fs::write(&file, content(100_000)).expect("test file is written");
     let mut receiver = lab.receive(&out, &["--forever"]);
-    let mut senders: Vec<Beside> = ["1", "2", "3"]
+    let mut senders: Vec<Running> = ["1", "2", "3"]
         .map(|process| {
-            let file = file.to_str().expect("a plain path");
+            let file = file.to_str().expect("UTF-8 path");
             let command = lab.command("send", &[file, "--process", process, "--name", process]);
-            Beside::start(&mut onepipe(&command))
+            Running::start(&mut onepipe(&command))
         })
         .into();
     for sender in &mut senders {
@@ -166,8 +166,8 @@ fn several_send_to_one_at_once() {
 }
 
 #[test]
-fn nothing_is_left_of_a_file_when_an_end_is_interrupted_and_the_other_end_hears_of_it() {
-    let _turn = alone();
+fn interrupt_removes_partial_file_and_notifies_peer() {
+    let _guard = exclusive();
     let lab = Lab::start();
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("copy");
@@ -178,7 +178,7 @@ fn nothing_is_left_of_a_file_when_an_end_is_interrupted_and_the_other_end_hears_
         part.is_some_and(|name| length(name) > 0)
     };
     let mut receiver = lab.receive(&out, &[]);
-    let begin = |sender: &mut Beside| {
+    let begin = |sender: &mut Running| {
         let input = sender.child.stdin.as_mut().expect("its input is piped");
         input.write_all(&content(50_000)).expect("it reads");
         wait_until("a part is there", is_coming);
@@ -199,58 +199,58 @@ fn nothing_is_left_of_a_file_when_an_end_is_interrupted_and_the_other_end_hears_
 }
 
 #[test]
-fn a_file_that_is_there_is_kept_and_the_sender_is_told() {
-    let _turn = alone();
+fn existing_file_is_kept_and_sender_notified() {
+    let _guard = exclusive();
     let lab = Lab::start();
     let folder = TempDir::new().expect("a folder");
     let (file, out) = (folder.path().join("original"), folder.path().join("out"));
     let copy = out.join("copy");
-    std::fs::create_dir(&out).expect("there is room");
-    std::fs::write(&file, b"theirs").expect("there is room");
-    std::fs::write(&copy, b"mine").expect("there is room");
+    std::fs::create_dir(&out).expect("test file is written");
+    std::fs::write(&file, b"theirs").expect("test file is written");
+    std::fs::write(&copy, b"mine").expect("test file is written");
     let mut receiver = lab.receive(&out, &[]);
     let name = ["--name", "copy"];
     let sent = lab.send(&file, &name);
     assert_eq!((sent.status.code(), receiver.status()), (Some(1), Some(1)));
-    assert!(errors(&sent).contains("is there already"), "{}", errors(&sent));
-    assert_eq!(std::fs::read(&copy).expect("it is there"), b"mine");
+    assert!(errors(&sent).contains("already exists"), "{}", errors(&sent));
+    assert_eq!(std::fs::read(&copy).expect("file exists"), b"mine");
     for out in [&out, &copy] {
-        std::fs::write(&copy, b"mine").expect("there is room");
+        std::fs::write(&copy, b"mine").expect("test file is written");
         let mut receiver = lab.receive(out, &["--force"]);
         assert_eq!((lab.send(&file, &name).status.code(), receiver.status()), (Some(0), Some(0)));
-        assert_eq!(std::fs::read(&copy).expect("it is there"), b"theirs");
+        assert_eq!(std::fs::read(&copy).expect("file exists"), b"theirs");
     }
 }
 
 /// What could not be written to is refused before anything comes, and a folder is made.
 #[test]
-fn where_files_go_is_looked_at_first() {
+fn checks_destination_before_receiving() {
     let folder = TempDir::new().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (file, nowhere) = (path("file"), path("no/where"));
-    std::fs::write(&file, b"mine").expect("there is room");
-    let refused = |out: &str, arguments: &[&str], complaint: &str| {
+    std::fs::write(&file, b"mine").expect("test file is written");
+    let refused = |out: &str, arguments: &[&str], stderr_line: &str| {
         // Nobody is there, and nobody is waited for.
         let command = ["transfer", "receive", "--udp", "127.0.0.1:1", "--out", out];
         let output = output(&[&command, arguments].concat());
         assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
-        assert!(errors(&output).contains(complaint), "{}", errors(&output));
+        assert!(errors(&output).contains(stderr_line), "{}", errors(&output));
     };
-    refused(&file, &[], "is there already (--force replaces it)");
-    refused(&file, &["--forever", "--force"], "is no folder");
-    refused(&format!("{file}/"), &["--force"], "cannot make the folder");
-    refused(&nowhere, &[], "there is no folder");
+    refused(&file, &[], "already exists (--force replaces it)");
+    refused(&file, &["--forever", "--force"], "is not a directory");
+    refused(&format!("{file}/"), &["--force"], "cannot create the directory");
+    refused(&nowhere, &[], "there is not a directory");
     assert_eq!(names(folder.path()), ["file"]);
-    refused(&format!("{nowhere}/"), &["--wait", "1s"], "nobody listens");
-    refused(&path("in"), &["--forever", "--wait", "1s"], "nobody listens");
+    refused(&format!("{nowhere}/"), &["--timeout", "1s"], "no switch listens");
+    refused(&path("in"), &["--forever", "--timeout", "1s"], "no switch listens");
     assert!(Path::new(&nowhere).is_dir() && Path::new(&path("in")).is_dir());
-    refused("/dev/null", &["--forever", "--wait", "1s"], "nobody listens");
+    refused("/dev/null", &["--forever", "--timeout", "1s"], "no switch listens");
 }
 
 /// Endpoints that have met the first arbiter, and ones that never do, are served by the second.
 #[test]
-fn a_transfer_goes_on_when_its_arbiter_is_killed_and_another_begins_with_the_next() {
-    let _turn = alone();
+fn transfer_survives_arbiter_failover() {
+    let _guard = exclusive();
     let switch = Switch::start(&[]);
     let two = ["--slot", SLOT, "--takeover", "500ms"];
     let mut first = arbiter(&switch, &[&two[..], &["--peers", "1001"]].concat());
@@ -276,15 +276,15 @@ fn a_transfer_goes_on_when_its_arbiter_is_killed_and_another_begins_with_the_nex
     let served: Vec<_> = served.iter().map(|arbiter| arbiter["process"].clone()).collect();
     assert_eq!(served, [1000, 1001], "{sent}");
     assert!(
-        std::fs::read(&out).expect("it is there") == [content(50_000), content(50_000)].concat()
+        std::fs::read(&out).expect("file exists") == [content(50_000), content(50_000)].concat()
     );
 
     let command = lab.command("receive", &["--out", out.to_str().expect("plain"), "--force"]);
-    let mut receiver = Beside::start(&mut onepipe(&[&command[..], &both].concat()));
+    let mut receiver = Running::start(&mut onepipe(&[&command[..], &both].concat()));
     assert!(receiver.line().starts_with("process 0 behind "));
     assert!(receiver.line().starts_with("ready: arbiter 1001 "));
     let file = folder.path().join("original");
-    std::fs::write(&file, content(9_000)).expect("there is room");
+    std::fs::write(&file, content(9_000)).expect("test file is written");
     let sent = lab.send(&file, &both);
     assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
     assert_eq!(json(&sent)["arbiters"][0]["process"], 1001);
@@ -293,27 +293,27 @@ fn a_transfer_goes_on_when_its_arbiter_is_killed_and_another_begins_with_the_nex
 
 /// The new switch knows nobody, and the receiver has nothing to say but that it is there.
 #[test]
-fn a_receiver_that_waits_is_found_by_a_switch_that_is_started_again() {
-    let _turn = alone();
+fn waiting_receiver_survives_switch_restart() {
+    let _guard = exclusive();
     let mut lab = Lab::start();
     let folder = TempDir::new().expect("a folder");
     let (file, out) = (folder.path().join("original"), folder.path().join("out"));
-    std::fs::write(&file, content(50_000)).expect("there is room");
+    std::fs::write(&file, content(50_000)).expect("test file is written");
     let mut receiver = lab.receive(&out, &[]);
-    lab.switch.beside.signal("-KILL");
-    lab.switch.beside.status();
+    lab.switch.process.signal("-KILL");
+    lab.switch.process.status();
     let address = lab.switch.address.clone();
     lab.switch = Switch::start_at(&address, &[]);
     let sent = lab.send(&file, &[]);
     assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
     assert_eq!(receiver.status(), Some(0));
-    assert!(std::fs::read(&out).expect("it is there") == content(50_000));
+    assert!(std::fs::read(&out).expect("file exists") == content(50_000));
 }
 
 /// All that it says until it has ended, of which the last is an object.
-fn interrupted(beside: &mut Beside) -> (Vec<String>, Value) {
-    beside.signal("-INT");
-    let lines = std::iter::repeat_with(|| beside.line());
+fn interrupted(process: &mut Running) -> (Vec<String>, Value) {
+    process.signal("-INT");
+    let lines = std::iter::repeat_with(|| process.line());
     let mut lines: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
     let last = lines.pop().expect("it says something");
     (lines, serde_json::from_str(&last).unwrap_or_else(|error| panic!("{error}: {last:?}")))
@@ -322,25 +322,25 @@ fn interrupted(beside: &mut Beside) -> (Vec<String>, Value) {
 /// One link is dead when anybody is there, another one was for a moment before. Timeslots are so
 /// long that they are used on a machine with much else to do.
 #[test]
-fn a_file_gets_past_a_dead_link_and_arbiter_and_switch_say_which_it_is() {
-    let _turn = alone();
+fn transfer_avoids_dead_link() {
+    let _guard = exclusive();
     let racks = ["--rack-nodes", "1", "--paths", "4", "--json"];
     let dead = ["--lossy-link", "rack=1,path=2,after=1ms", "--lossy-link", "rack=1,path=3,for=1ms"];
     let mut switch = Switch::start(&[&racks[..], &dead].concat());
     let mut arbiter = arbiter(&switch, &[&racks[..], &["--slot", "5ms"]].concat());
     let folder = TempDir::new().expect("a folder");
     let (file, out) = (folder.path().join("original"), folder.path().join("copy"));
-    std::fs::write(&file, content(300_000)).expect("there is room");
-    let [file, to] = [&file, &out].map(|path| path.to_str().expect("a plain path"));
-    let place = ["--udp", &switch.address, "--slot", "5ms", "--wait", "60s"];
+    std::fs::write(&file, content(300_000)).expect("test file is written");
+    let [file, to] = [&file, &out].map(|path| path.to_str().expect("UTF-8 path"));
+    let place = ["--udp", &switch.address, "--slot", "5ms", "--timeout", "60s"];
     let receive = [&["transfer", "receive", "--out", to], &place[..]].concat();
-    let mut receiver = Beside::start(&mut onepipe(&receive));
+    let mut receiver = Running::start(&mut onepipe(&receive));
     assert!(receiver.line().starts_with("process "));
     assert!(receiver.line().starts_with("ready: "));
     let sent = output(&[&["transfer", "send", file], &place[..]].concat());
     assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
     assert_eq!(receiver.status(), Some(0));
-    assert!(std::fs::read(&out).expect("it is there") == content(300_000));
+    assert!(std::fs::read(&out).expect("file exists") == content(300_000));
 
     let (said, report) = interrupted(&mut arbiter);
     // All that goes up from one of two comes down to the other.
@@ -349,7 +349,7 @@ fn a_file_gets_past_a_dead_link_and_arbiter_and_switch_say_which_it_is() {
     assert!(report["faults_found"].as_u64() >= Some(1), "{report}");
     assert!(report["packets_lost"].as_u64() >= Some(6), "{report}");
     assert!(report["avoids"].is_array(), "{report}");
-    let (_, counters) = interrupted(&mut switch.beside);
+    let (_, counters) = interrupted(&mut switch.process);
     let of = |path: u64, what: &str| {
         let links = counters["racks"]["links"].as_array().expect("a list");
         let link = links.iter().find(|link| {
@@ -364,19 +364,23 @@ fn a_file_gets_past_a_dead_link_and_arbiter_and_switch_say_which_it_is() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
-    let refused = |arguments: &[&str], status, complaint: &str| {
+fn rejects_invalid_arguments() {
+    let refused = |arguments: &[&str], status, stderr_line: &str| {
         let output = output(&[&["transfer"], arguments].concat());
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", errors(&output));
-        assert!(errors(&output).contains(complaint), "{arguments:?}: {}", errors(&output));
+        assert!(errors(&output).contains(stderr_line), "{arguments:?}: {}", errors(&output));
     };
     refused(&[], 2, "onepipe transfer");
     refused(&["send"], 2, "<FILE>");
     refused(&["send", "/nowhere"], 1, "cannot read /nowhere");
-    refused(&["send", "/"], 1, "/ is a folder");
-    refused(&["send", "x", "--to", "64"], 2, "--to 64 is no endpoint: those are 0 to 63");
+    refused(&["send", "/"], 1, "/ is a directory");
+    refused(&["send", "x", "--to", "64"], 2, "--to 64 is not an endpoint: endpoints are 0 to 63");
     refused(&["send", "x", "--to", "1"], 2, "--to 1 is this process itself");
-    refused(&["receive", "--process", "70"], 2, "--process 70 is no endpoint: those are 0 to 63");
+    refused(
+        &["receive", "--process", "70"],
+        2,
+        "--process 70 is not an endpoint: endpoints are 0 to 63",
+    );
     refused(&["receive", "--nodes", "5000"], 2, "5000 is not in 2..=4096");
     refused(&["receive", "--arbiter", "63"], 2, "--arbiter 63 is the id of an endpoint");
     refused(&["receive", "--arbiter", "1000,1000"], 2, "--arbiter names 1000 twice");
@@ -384,6 +388,6 @@ fn what_cannot_be_is_refused() {
     refused(&["receive", "--slot", "1ns"], 2, "a full frame takes 10ns to 1s");
     refused(&["receive", "--slot", "100"], 2, "has no unit");
     refused(&["receive", "--udp", "nowhere"], 2, "nowhere");
-    refused(&["send", "/etc/passwd", "--name", "\x1b[2J"], 1, "it has control characters");
-    refused(&["receive", "--out", "-", "--forever"], 2, "has room for one file");
+    refused(&["send", "/etc/passwd", "--name", "\x1b[2J"], 1, "it contains control characters");
+    refused(&["receive", "--out", "-", "--forever"], 2, "takes one file");
 }

@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::lab::Switch;
-use crate::program::{Beside, alone, errors, output, wait_until};
+use crate::program::{Running, errors, exclusive, output, wait_until};
 use crate::transfer::{Lab, arbiter, content, names};
 
 /// A file that takes so long to send that what comes of it is decided meanwhile.
-fn long(folder: &Path) -> PathBuf {
+fn sparse_file(folder: &Path) -> PathBuf {
     let path = folder.join("long");
-    let file = std::fs::File::create(&path).expect("there is room");
+    let file = std::fs::File::create(&path).expect("test file is written");
     file.set_len(1 << 30).expect("it takes none");
     path
 }
 
 /// Waits until a part of it is written.
-fn is_coming(out: &Path) {
+fn wait_for_partial_file(out: &Path) {
     wait_until("some has come", || {
         let parts = std::fs::read_dir(out).expect("a folder").flatten();
         parts.into_iter().any(|part| part.metadata().is_ok_and(|part| part.len() > 0))
@@ -28,39 +28,39 @@ fn is_coming(out: &Path) {
 }
 
 #[test]
-fn a_receiver_hears_at_once_that_its_sender_was_interrupted() {
-    let _turn = alone();
+fn receiver_learns_of_interrupted_sender() {
+    let _guard = exclusive();
     let lab = Lab::start();
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("out");
-    std::fs::create_dir(&out).expect("there is room");
+    std::fs::create_dir(&out).expect("test file is written");
     let mut receiver = lab.receive(&out, &[]);
-    let mut sender = lab.sender(&long(folder.path()), &[]);
-    is_coming(&out);
+    let mut sender = lab.sender(&sparse_file(folder.path()), &[]);
+    wait_for_partial_file(&out);
     // Much is on its way now, and what is said behind it would not be heard.
     sender.signal("-INT");
     assert_eq!(sender.status(), Some(130));
-    let heard = receiver.complaint();
-    assert!(heard.contains("the file of process 1: its sender was interrupted"), "{heard}");
+    let heard = receiver.stderr_line();
+    assert!(heard.contains("process 1 aborted its file: its sender was interrupted"), "{heard}");
     assert_eq!(names(&out), [""; 0]);
 }
 
 /// Who dies in the middle, when all had answered until then.
 #[test]
-fn who_dies_in_the_middle_is_named() {
-    let turn = alone();
-    let dies = |kill: fn(&Lab, &Beside), complaints: &[&str]| {
+fn names_party_that_dies_during_transfer() {
+    let turn = exclusive();
+    let dies = |kill: fn(&Lab, &Running), stderr: &[&str]| {
         let lab = Lab { wait: "6s", ..Lab::start() };
         let folder = TempDir::new().expect("a folder");
         let out = folder.path().join("out");
-        std::fs::create_dir(&out).expect("there is room");
+        std::fs::create_dir(&out).expect("test file is written");
         let receiver = lab.receive(&out, &[]);
-        let mut sender = lab.sender(&long(folder.path()), &[]);
-        is_coming(&out);
+        let mut sender = lab.sender(&sparse_file(folder.path()), &[]);
+        wait_for_partial_file(&out);
         kill(&lab, &receiver);
-        let heard = sender.complaint();
-        for complaint in complaints {
-            assert!(heard.contains(complaint), "{complaint:?} is not in {heard}");
+        let heard = sender.stderr_line();
+        for stderr_line in stderr {
+            assert!(heard.contains(stderr_line), "{stderr_line:?} is not in {heard}");
         }
         assert_eq!(sender.status(), Some(1));
         receiver
@@ -70,58 +70,58 @@ fn who_dies_in_the_middle_is_named() {
         &["gave up after", "arbiter 1000 answered until ", "no arbiter does any more"],
     );
     dies(|lab, _| lab.arbiter.signal("-STOP"), &["arbiter 1000 answered until "]);
-    dies(|lab, _| lab.switch.beside.signal("-KILL"), &["nobody listens at 127.0.0.1:"]);
+    dies(|lab, _| lab.switch.process.signal("-KILL"), &["no switch listens at 127.0.0.1:"]);
     dies(
         |_, receiver| receiver.signal("-KILL"),
         &["process 0 does not answer, though arbiter 1000 gives timeslots"],
     );
     // It was told nothing, as nobody is left by whom; and does not take the sender for dead.
     drop(turn);
-    let heard = receiver.complaint();
-    assert!(heard.contains("it has said nothing for 30 s: nobody listens"), "{heard}");
+    let heard = receiver.stderr_line();
+    assert!(heard.contains("no message for 30 s: no switch listens"), "{heard}");
 }
 
 /// A process that was stopped for longer than it waits for others has not waited.
 #[test]
-fn who_was_stopped_for_long_goes_on() {
-    let _turn = alone();
+fn stopped_sender_resumes() {
+    let _guard = exclusive();
     let lab = Lab { wait: "8s", ..Lab::start() };
     let folder = TempDir::new().expect("a folder");
     let (file, out) = (folder.path().join("original"), folder.path().join("out"));
-    std::fs::create_dir(&out).expect("there is room");
-    std::fs::write(&file, content(16 << 20)).expect("there is room");
+    std::fs::create_dir(&out).expect("test file is written");
+    std::fs::write(&file, content(16 << 20)).expect("test file is written");
     let mut receiver = lab.receive(&out, &[]);
     let mut sender = lab.sender(&file, &[]);
-    is_coming(&out);
+    wait_for_partial_file(&out);
     sender.signal("-STOP");
     std::thread::sleep(Duration::from_secs(9));
     sender.signal("-CONT");
-    assert_eq!(sender.status(), Some(0), "{}", sender.complaint());
+    assert_eq!(sender.status(), Some(0), "{}", sender.stderr_line());
     assert_eq!(receiver.status(), Some(0));
 }
 
 /// Half of what it was and half of what it is now is no file.
 #[test]
-fn a_file_that_is_written_to_while_it_is_sent_is_given_up_at_both_ends() {
-    let _turn = alone();
+fn aborts_file_modified_while_sent() {
+    let _guard = exclusive();
     let lab = Lab::start();
     let folder = TempDir::new().expect("a folder");
     let (file, out) = (folder.path().join("original"), folder.path().join("out"));
-    std::fs::create_dir(&out).expect("there is room");
+    std::fs::create_dir(&out).expect("test file is written");
     let bytes: u64 = 4 << 20;
     for now in [0, bytes / 2, bytes + 1] {
-        std::fs::write(&file, content(bytes as usize)).expect("there is room");
+        std::fs::write(&file, content(bytes as usize)).expect("test file is written");
         // Nobody receives it yet, so most of it is not read.
         let mut sender = lab.sender(&file, &[]);
-        sender.listens_to_interrupts();
+        sender.wait_for_signal_handler();
         let changed = std::fs::File::options().write(true).open(&file);
-        changed.and_then(|file| file.set_len(now)).expect("there is room");
+        changed.and_then(|file| file.set_len(now)).expect("test file is written");
         let mut receiver = lab.receive(&out, &[]);
-        let why = format!("original had {bytes} bytes, and has other ones now");
-        let heard = sender.complaint();
+        let why = format!("original had {bytes} bytes and was modified");
+        let heard = sender.stderr_line();
         assert!(heard.contains(&why), "{heard}");
         assert_eq!(sender.status(), Some(1));
-        let heard = receiver.complaint();
+        let heard = receiver.stderr_line();
         assert!(heard.contains(&why), "{heard}");
         assert_eq!(names(&out), [""; 0]);
     }
@@ -129,95 +129,95 @@ fn a_file_that_is_written_to_while_it_is_sent_is_given_up_at_both_ends() {
 
 /// Who sends need not be this program: what it says is judged.
 #[test]
-fn a_receiver_takes_nothing_that_does_not_fit_what_was_announced() {
-    let _turn = alone();
+fn receiver_rejects_data_that_contradicts_offer() {
+    let _guard = exclusive();
     let lab = Lab::start();
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("out");
-    std::fs::create_dir(&out).expect("there is room");
+    std::fs::create_dir(&out).expect("test file is written");
     let mut receiver = lab.receive(&out, &["--forever"]);
     let end = Transfer::builder().switch(&lab.switch.address).process(3);
     let end = end.slot(Duration::from_micros(200)).open().expect("it needs nobody");
-    let say = |file: u32, word: Value, bytes: &[u8]| {
-        let line = json!({ "version": 1, "file": file, "word": word }).to_string();
+    let type_line = |file: u32, word: Value, bytes: &[u8]| {
+        let line = json!({ "version": 2, "file": file, "body": word }).to_string();
         let object = [line.as_bytes(), b"\n", bytes].concat();
-        let sent = end.send(ProcessId(0), object).expect("there is room");
+        let sent = end.send(ProcessId(0), object).expect("test file is written");
         assert_eq!(sent.wait(Duration::from_secs(60)), Some(Ok(())));
     };
-    let mut judged = |complaint: &str| {
-        let heard = receiver.complaint();
-        assert!(heard.contains(complaint) && !heard.contains('\x1b'), "{heard}");
+    let mut judged = |stderr_line: &str| {
+        let heard = receiver.stderr_line();
+        assert!(heard.contains(stderr_line) && !heard.contains('\x1b'), "{heard}");
     };
-    let begin = |name: &str| json!({ "Begin": { "name": name, "bytes": 10 } });
-    let chunk = json!({ "Chunk": { "offset": 0 } });
+    let begin = |name: &str| json!({ "Open": { "name": name, "bytes": 10 } });
+    let chunk = json!({ "Data": { "offset": 0 } });
 
-    say(1, begin("shorter"), b"");
-    say(1, chunk.clone(), b"12345");
-    say(1, json!({ "End": { "bytes": 5, "digest": "" } }), b"");
-    judged("process 3: 5 bytes came of 10");
-    say(2, begin("longer"), b"");
-    say(2, chunk, b"1234567890a");
-    judged("process 3: more bytes come than it was to have");
-    say(3, begin("\x1b[2J"), b"");
-    judged("process 3: \"\\u{1b}[2J\" is no name: it has control characters");
-    say(4, begin("given up"), b"");
-    say(4, json!({ "Failed": { "why": "\x1b[2J" } }), b"");
-    judged("nothing comes of the file of process 3: ");
+    type_line(1, begin("shorter"), b"");
+    type_line(1, chunk.clone(), b"12345");
+    type_line(1, json!({ "Finish": { "bytes": 5, "digest": "" } }), b"");
+    judged("process 3: 5 of 10 bytes were received");
+    type_line(2, begin("longer"), b"");
+    type_line(2, chunk, b"1234567890a");
+    judged("process 3: received more bytes than announced");
+    type_line(3, begin("\x1b[2J"), b"");
+    judged("process 3: \"\\u{1b}[2J\" is not a valid name: it contains control characters");
+    type_line(4, begin("given up"), b"");
+    type_line(4, json!({ "Failed": { "reason": "\x1b[2J" } }), b"");
+    judged("process 3 aborted its file: ");
     assert_eq!(names(&out), [""; 0]);
 }
 
 /// Whoever has a number that another one has, too, is told of it.
 #[test]
-fn two_processes_of_one_number_are_named() {
-    let _turn = alone();
+fn reports_duplicate_process_ids() {
+    let _guard = exclusive();
     let lab = Lab { wait: "15s", ..Lab::start() };
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("out");
-    std::fs::create_dir(&out).expect("there is room");
-    let file = long(folder.path());
+    std::fs::create_dir(&out).expect("test file is written");
+    let file = sparse_file(folder.path());
     let mut receiver = lab.receive(&out, &["--forever"]);
     let mut first = lab.sender(&file, &[]);
-    is_coming(&out);
+    wait_for_partial_file(&out);
     let mut second = lab.sender(&file, &["--name", "other"]);
-    let heard = receiver.complaint();
-    assert!(heard.contains("is another one process 1, too?"), "{heard}");
+    let heard = receiver.stderr_line();
+    assert!(heard.contains("does another process use id 1?"), "{heard}");
     second.signal("-INT");
     assert_eq!(second.status(), Some(130));
     // It is told, or nothing comes of it any more, as what is for process 1 came to the other one.
-    let heard = first.complaint();
-    assert!(heard.contains("is another one process 1, too?"), "{heard}");
+    let heard = first.stderr_line();
+    assert!(heard.contains("does another process use id 1?"), "{heard}");
     assert_eq!(first.status(), Some(1));
 
     let mut sender = lab.sender(&file, &["--process", "2", "--name", "third"]);
     wait_until("it is coming", || names(&out).iter().any(|name| name.starts_with("third.")));
     let _other = lab.receive(&out, &["--forever"]);
-    let heard = sender.complaint();
-    assert!(heard.contains("another one is process 0, too"), "{heard}");
+    let heard = sender.stderr_line();
+    assert!(heard.contains("another process uses id 0"), "{heard}");
     assert_eq!(sender.status(), Some(1));
 }
 
 /// Whoever is not there is named, with what was asked of whom, after a bounded time.
 #[test]
-fn who_does_not_answer_is_named() {
-    let _turn = alone();
+fn names_party_that_does_not_answer() {
+    let _guard = exclusive();
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("original");
-    std::fs::write(&file, b"x").expect("there is room");
-    let file = file.to_str().expect("a plain path");
-    let gives_up = |side: &[&str], udp: &str, arguments: &[&str], complaints: &[&str]| {
-        let place = ["--udp", udp, "--wait", "3s"];
+    std::fs::write(&file, b"x").expect("test file is written");
+    let file = file.to_str().expect("UTF-8 path");
+    let gives_up = |side: &[&str], udp: &str, arguments: &[&str], stderr: &[&str]| {
+        let place = ["--udp", udp, "--timeout", "3s"];
         let output = output(&[&["transfer"], side, &place, arguments].concat());
         let errors = errors(&output);
         assert_eq!(output.status.code(), Some(1), "{errors}");
-        for complaint in complaints {
-            assert!(errors.contains(complaint), "{complaint:?} is not in {errors}");
+        for stderr_line in stderr {
+            assert!(errors.contains(stderr_line), "{stderr_line:?} is not in {errors}");
         }
     };
     let (send, receive) = (["send", file], ["receive"]);
     // A port that was somebody's a moment ago.
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|it| it.local_addr());
     let nobody = nobody.expect("an address").to_string();
-    gives_up(&send, &nobody, &[], &[&format!("nobody listens at {nobody}"), "process 1"]);
+    gives_up(&send, &nobody, &[], &[&format!("no switch listens at {nobody}"), "process 1"]);
 
     let switch = Switch::start(&[]);
     let asked =

@@ -35,13 +35,13 @@ impl Cluster {
         };
         let folder = tempfile::tempdir().expect("a folder");
         let mut cluster = Self { members: (0..MEMBERS).map(member).collect(), folder };
-        (0..MEMBERS).for_each(|at| cluster.revive(at));
+        (0..MEMBERS).for_each(|at| cluster.restart(at));
         wait_until("there is a quorum", || cluster.has_quorum());
         cluster
     }
 
     /// Starts a member, with what it has on disk.
-    pub fn revive(&mut self, at: usize) {
+    pub fn restart(&mut self, at: usize) {
         let peers = self.members.iter().enumerate();
         let peers = peers.map(|(at, member)| format!("member{at}={}", url(member.peer_port)));
         let all = peers.collect::<Vec<_>>().join(",");

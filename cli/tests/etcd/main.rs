@@ -47,7 +47,7 @@ fn by_rank(
 }
 
 #[test]
-fn a_failure_outlives_the_controller_that_was_resolving_it_and_an_etcd_without_quorum() {
+fn failure_survives_controller_crash_and_lost_quorum() {
     let mut cluster = Cluster::start();
     let switch = Switch::start(&[&["--controllers", CONTROLLERS], &PATIENT[..]].concat());
     let both = ["1000", "1001"].map(|process| controller(&switch, process, &cluster));
@@ -60,61 +60,61 @@ fn a_failure_outlives_the_controller_that_was_resolving_it_and_an_etcd_without_q
     for (id, node) in [&zero, &one, &two].into_iter().enumerate() {
         node.joins(&both[0], id as u32);
     }
-    zero.say("0,1,2 first");
-    let first = zero.beside.line();
+    zero.type_line("0,1,2 first");
+    let first = zero.process.line();
     assert!(first.ends_with(" 0 first"), "{first}");
-    assert_eq!([one.beside.line(), two.beside.line()], [first.clone(), first]);
+    assert_eq!([one.process.line(), two.process.line()], [first.clone(), first]);
 
     // Process 1 cannot answer, so the failure of process 2 stays open while its controller dies.
-    one.beside.signal("-STOP");
-    two.beside.signal("-KILL");
+    one.process.signal("-STOP");
+    two.process.signal("-KILL");
     let [mut active, standby] = by_rank(both, "decided, and not completed", |status| {
         status["failures"][0]["name"] == "process 2" && status["open"][0]["name"] == "process 2"
     });
-    active.beside.signal("-KILL");
-    active.beside.status();
-    one.beside.signal("-CONT");
+    active.process.signal("-KILL");
+    active.process.status();
+    one.process.signal("-CONT");
     standby.until("taken over and finished", |status| {
         status["epoch"].is_u64()
             && status["failures"].as_array().is_some_and(|all| all.len() == 1)
             && status["open"].as_array().is_some_and(Vec::is_empty)
             && status["frozen"].as_array().is_some_and(Vec::is_empty)
     });
-    zero.say("0,1 second");
-    let second = zero.beside.line();
+    zero.type_line("0,1 second");
+    let second = zero.process.line();
     assert!(second.ends_with(" 0 second"), "{second}");
-    assert_eq!(one.beside.line(), second);
+    assert_eq!(one.process.line(), second);
 
     // Without a quorum nothing is decided, and messages go on.
     cluster.kill(0);
     cluster.kill(1);
-    zero.say("0,1 third");
-    let third = zero.beside.line();
+    zero.type_line("0,1 third");
+    let third = zero.process.line();
     assert!(third.ends_with(" 0 third"), "{third}");
-    assert_eq!(one.beside.line(), third);
-    one.beside.signal("-KILL");
+    assert_eq!(one.process.line(), third);
+    one.process.signal("-KILL");
     wait_until("the status says what is wrong", || {
         let table = standby.table();
         let line = table.lines().find(|line| line.starts_with("  store ")).unwrap_or_default();
         line.contains("UNAVAILABLE for ")
             && line.contains("etcd at http://127.0.0.1:")
-            && line.contains("recovery waits, 1 records wait")
+            && line.contains("recovery is paused, 1 records pending")
     });
     let status = standby.status();
     assert_eq!(status["failures"].as_array().map(Vec::len), Some(1), "nothing decided: {status}");
     assert!(status["frozen"].as_array().is_some_and(|frozen| !frozen.is_empty()), "{status}");
     // What is reliable waits; best effort does not.
-    zero.say("0 fourth");
+    zero.type_line("0 fourth");
     let arguments = ["--udp", &switch.address, "--process", "3", "--controllers", CONTROLLERS];
     let mut three = Node::start(&arguments);
-    three.say("3,0 best effort");
-    let best_effort = three.beside.line();
+    three.type_line("3,0 best effort");
+    let best_effort = three.process.line();
     assert!(best_effort.ends_with(" 3 best effort"), "{best_effort}");
-    assert_eq!(zero.beside.line(), best_effort, "the fourth line waits");
+    assert_eq!(zero.process.line(), best_effort, "the fourth line waits");
 
     cluster.revive(0);
     cluster.revive(1);
-    assert!(zero.beside.line().ends_with(" 0 fourth"));
+    assert!(zero.process.line().ends_with(" 0 fourth"));
     let status = standby.until("decided and finished", |status| {
         status["failures"].as_array().is_some_and(|all| all.len() == 2)
             && status["open"].as_array().is_some_and(Vec::is_empty)

@@ -1,4 +1,4 @@
-//! The arbiter in one machine: what the simulator runs, and a daemon with one core.
+//! A complete arbiter in one machine, for the simulator and for a daemon with one core.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 
@@ -7,22 +7,22 @@ use crate::{
     Comm, CommStats, Command, CorePaths, Demand, Desk, Fault, Given, RequestError, Schedule,
 };
 
-/// The arbiter in one machine: a [`Desk`], and whoever does what it commands.
+/// A [`ControlPlane`] together with the allocator and the path selection that it commands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Arbiter {
     desk: Desk,
     allocator: Allocator,
     schedule: Schedule,
     paths: CorePaths,
-    /// Batches given out.
+    /// Batches allocated so far.
     batches: u64,
 }
 
 impl Arbiter {
-    /// With nothing wanted. All memory that it will ever need is taken here.
+    /// Creates an arbiter without demand. All memory is allocated here.
     ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub fn new(config: ArbiterConfig) -> Result<Self, ArbiterError> {
         Ok(Self {
             allocator: Allocator::new(config.allocator)?,
@@ -33,70 +33,70 @@ impl Arbiter {
         })
     }
 
-    /// Keeps what is shared between racks, or with the world outside, within its capacity.
+    /// Limits the traffic between racks, or out of the fabric, to a capacity.
     ///
     /// # Errors
-    /// When the capacities are not of as many endpoints.
+    /// When the capacity was built for another number of endpoints.
     pub fn limit(&mut self, capacity: Capacity) -> Result<(), CapacityError> {
         self.allocator.limit(capacity)
     }
 
-    /// All of it but for who is given what.
+    /// Returns the control plane.
     pub fn desk(&self) -> &Desk {
         &self.desk
     }
 
-    /// Whether it gives out timeslots.
+    /// Whether this arbiter currently grants timeslots.
     pub fn is_primary(&self) -> bool {
         self.desk.is_primary()
     }
 
-    /// The highest epoch that it knows of.
+    /// Returns the highest epoch that this arbiter has claimed or received.
     pub fn epoch(&self) -> u32 {
         self.desk.epoch()
     }
 
-    /// Who sends to whom in the batch given out last.
+    /// Returns the source-destination pairs of the last batch.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }
 
-    /// By which paths.
+    /// Returns the paths of the last batch.
     pub fn paths(&self) -> &CorePaths {
         &self.paths
     }
 
-    /// What is wanted.
+    /// Returns the allocator, which holds the unmet demand.
     pub fn allocator(&self) -> &Allocator {
         &self.allocator
     }
 
-    /// Its ends of the control protocol.
+    /// Returns the sessions with all endpoints.
     pub fn comm(&self) -> &Comm {
         self.desk.comm()
     }
 
-    /// What its ends have done.
+    /// Returns the counters of the control protocol.
     pub fn comm_stats(&self) -> &CommStats {
         self.desk.comm_stats()
     }
 
-    /// What it has done.
+    /// Returns the counters of the arbiter.
     pub fn stats(&self) -> &ArbiterStats {
         self.desk.stats()
     }
 
-    /// As it was set up.
+    /// Returns the configuration.
     pub fn config(&self) -> &ArbiterConfig {
         self.desk.config()
     }
 
-    /// It is known to be repaired: if it is avoided it is used again from the next batch on.
+    /// Marks a fault as repaired: an avoided link or path is used again from the next batch on.
     pub fn repair(&mut self, fault: Fault) {
         self.desk.repair(fault);
     }
 
-    /// Does all that is commanded.
+    /// Executes all pending commands of the control plane.
     fn drain(&mut self, now: Now) {
         while let Some(command) = self.desk.poll_command() {
             self.obey(now, command);
@@ -151,7 +151,7 @@ impl Machine for Arbiter {
     fn handle_timeout(&mut self, now: Now) {
         self.desk.handle_timeout(now);
         self.drain(now);
-        // Who was late has more to give out than may be under way.
+        // After a delay more batches are due than may be in flight at a time.
         while self.desk.is_batch_due(now) {
             self.desk.handle_timeout(now);
             self.drain(now);

@@ -1,16 +1,16 @@
-//! What lies between the racks, whichever it is.
+//! The fabric between the racks, and path selection through any kind of fabric.
 
 use crate::Timeslot;
 use crate::isolate::{Fault, Isolation, Spans};
 use crate::path::{Fabric, FabricError, Paths, Tree, TreePaths};
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
 
-/// The paths of a batch, from whatever has chosen them.
+/// The paths of a batch, as chosen by any path selection.
 pub trait Routes {
-    /// Endpoints of a rack: among them no path is needed.
+    /// Returns the number of endpoints per rack. Packets within a rack need no path.
     fn rack_nodes(&self) -> u32;
 
-    /// The path of each packet of `src`, [`Paths::NONE`] where it has none.
+    /// Returns the path of `src` in each timeslot, or [`Paths::NONE`].
     fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize];
 }
 
@@ -36,22 +36,22 @@ impl Routes for TreePaths {
     }
 }
 
-/// A fabric of racks.
+/// The kind of fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Core {
-    /// All endpoints are behind one switch: there is no path to choose.
+    /// All endpoints are attached to one switch: there is no path to choose.
     One {
-        /// Endpoints.
+        /// Number of endpoints.
         nodes: u32,
     },
     /// One tier of switches between the racks.
     Racks(Fabric),
-    /// Two tiers.
+    /// Two tiers of switches between the racks.
     Tree(Tree),
 }
 
 impl Core {
-    /// Endpoints.
+    /// Returns the number of endpoints.
     pub const fn nodes(&self) -> u32 {
         match self {
             Self::One { nodes } => *nodes,
@@ -61,14 +61,14 @@ impl Core {
     }
 }
 
-/// The paths of whoever needs none.
+/// A row without paths.
 static NOWHERE: [u8; BATCH_SLOTS_MAX as usize] = [Paths::NONE; BATCH_SLOTS_MAX as usize];
 
-/// Gives every packet its path, through whichever it is.
+/// Path selection for any kind of fabric.
 #[expect(clippy::large_enum_variant, reason = "an arbiter has one")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CorePaths {
-    /// None: so many endpoints are behind one switch.
+    /// No paths: one switch with this number of endpoints.
     One(u32),
     /// See [`Paths`].
     Racks(Paths),
@@ -77,10 +77,10 @@ pub enum CorePaths {
 }
 
 impl CorePaths {
-    /// Of a fabric in which everything works.
+    /// Creates the path selection of a fabric without faults.
     ///
     /// # Errors
-    /// When there can be no such fabric.
+    /// When the fabric is invalid.
     pub fn new(core: Core) -> Result<Self, FabricError> {
         match core {
             Core::One { nodes } => Ok(Self::One(nodes)),
@@ -89,7 +89,7 @@ impl CorePaths {
         }
     }
 
-    /// What finds faults in it, if there are paths to choose from.
+    /// Creates the fault isolation of the fabric, if it has paths to choose from.
     pub(crate) fn isolation(&self, spans: Spans) -> Option<Isolation> {
         match self {
             Self::One(_) => None,
@@ -98,10 +98,10 @@ impl CorePaths {
         }
     }
 
-    /// Avoids what is faulty from now on, or uses it again.
+    /// Starts or stops avoiding a faulty link or path.
     ///
     /// # Errors
-    /// When there is no such thing in this fabric.
+    /// When the fabric has no such link or path.
     pub fn avoid(&mut self, fault: Fault, avoids: bool) -> Result<(), FabricError> {
         let nowhere = |link| Err(FabricError { name: "link", value: link });
         match (self, fault) {
@@ -117,7 +117,7 @@ impl CorePaths {
         }
     }
 
-    /// As [`Paths::assign`].
+    /// Assigns paths to a batch, as [`Paths::assign`].
     pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {
         match self {
             Self::One(_) => 0,

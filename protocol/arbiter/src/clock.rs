@@ -1,50 +1,49 @@
-//! Which timeslot it is, and when others begin.
+//! Conversion between synchronised time and timeslot numbers.
 
 use onepipe_base::{Mono, Now, Timestamp};
 
 use crate::Timeslot;
 
-/// Reads timeslots off the synchronised clock: timeslot `n` begins `n` times its length after the
-/// origin.
+/// Maps synchronised time to timeslots: timeslot `n` begins `n` timeslot lengths after the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotClock {
     slot_ns: u64,
 }
 
 impl SlotClock {
-    /// Timeslots of `slot_ns` nanoseconds each; at least 1 is taken.
+    /// Creates a clock with timeslots of `slot_ns` nanoseconds, at least 1.
     pub const fn new(slot_ns: u64) -> Self {
         Self { slot_ns: if slot_ns == 0 { 1 } else { slot_ns } }
     }
 
-    /// The timeslot in which `time` lies.
+    /// Returns the timeslot that contains `time`.
     #[inline]
     pub const fn at(self, time: Timestamp) -> Timeslot {
         Timeslot(time.as_ns() / self.slot_ns)
     }
 
-    /// When `slot` begins.
+    /// Returns the time at which `slot` begins.
     #[inline]
     pub const fn begin(self, slot: Timeslot) -> Timestamp {
         Timestamp::from_ns(slot.0.saturating_mul(self.slot_ns))
     }
 
-    /// When the local clock will read as `slot` begins, if `sync` is what the time is `now`.
+    /// Returns the local time at which `slot` begins, given that `sync` is the time of `now`.
     pub const fn mono(self, now: Now, sync: Timestamp, slot: Timeslot) -> Mono {
         now.mono.after_ns(self.begin(slot).since_ns(sync))
     }
 
-    /// So many whole timeslots as `ns` need.
+    /// Returns the number of timeslots that cover `ns`, rounded up.
     pub const fn slots(self, ns: u64) -> u64 {
         ns.div_ceil(self.slot_ns)
     }
 }
 
-/// Bits of a timeslot's number that travel.
+/// Bits of a timeslot number in a frame.
 const WIRE_BITS: u32 = 48;
 
-/// The timeslot nearest to `near` whose low 48 bits are `wire`; the first, or the last, if there is
-/// none so far back, or ahead.
+/// Returns the timeslot nearest to `near` whose low 48 bits are `wire`. The result saturates at
+/// timeslot 0 and at the last one.
 pub(crate) const fn expand(wire: u64, near: Timeslot) -> Timeslot {
     let unused = u64::BITS - WIRE_BITS;
     let delta = (wire.wrapping_sub(near.0) << unused) as i64 >> unused;

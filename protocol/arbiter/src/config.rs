@@ -1,48 +1,50 @@
-//! What an operator chooses, and what is refused.
+//! Settings of the allocator, and the errors of invalid settings and requests.
 
 use crate::timeslot::BATCH_SLOTS_MAX;
 
-/// Endpoints that one arbiter serves at most: what the measurements of the design page go up to.
+/// Maximum number of endpoints of one arbiter.
 pub(crate) const NODES_MAX: u32 = 4096;
-/// The longest timeslot, ns.
+/// Maximum length of a timeslot, ns.
 pub(crate) const SLOT_NS_MAX: u64 = 1 << 30;
-/// Whose packets go first.
+/// The order in which pairs are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Whoever was served least recently, so that competing pairs get equal shares in the long run;
-    /// but who has two busy ends gives way to who has one, 64 times at most as long as it wants
-    /// something, so that transfers are complete sooner.
+    /// Serves the pair that was served least recently, so that competing pairs get equal shares in
+    /// the long run. A pair with two busy ends yields to pairs with one busy end, at most 64 times
+    /// while it has demand, which shortens the mean completion time.
     MaxMinFair,
-    /// Whoever has the least left, so that transfers are complete soon; but nobody waits for ever.
-    /// In all less is given than max–min fair: of few endpoints at load 0.9 not all that is wanted.
+    /// Serves the pair with the least remaining demand, which shortens short transfers. Long ones
+    /// become urgent with age. Grants less in total than max–min fairness: with few endpoints at
+    /// load 0.9 less than the offered load.
     ShortestFirst,
 }
 
-/// How an [`crate::Allocator`] is set up.
+/// Configuration of an [`crate::Allocator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Endpoints, numbered from 0; 2 to 4096.
+    /// Number of endpoints, 2 to 4096; they are numbered from 0.
     pub nodes: u32,
-    /// Timeslots of a batch, 1 to 64. Longer batches cost less for each timeslot and answer later.
+    /// Timeslots per batch, 1 to 64. Longer batches cost less per timeslot and add latency.
     /// Default 64.
     pub batch_slots: u32,
-    /// Whose packets go first. Default max–min fair.
+    /// The order in which pairs are served. Default max–min fair.
     pub policy: Policy,
-    /// Timeslots that a pair gets at a time while others wait, 1 to 64. With 1 competing pairs take
-    /// turns timeslot by timeslot; more cost less, and soon complete what is long already. Default
-    /// 32.
+    /// Timeslots that a pair gets per visit while others wait, 1 to 64. With 1, competing pairs
+    /// alternate per timeslot; larger values cost less and complete long transfers earlier.
+    /// Default 32.
     pub share_slots: u32,
-    /// Pairs that may want timeslots at one time. Default 256 for each endpoint, or all pairs there
-    /// are if these are fewer.
+    /// Maximum number of pairs with unmet demand. Default 256 per endpoint, or all pairs if these
+    /// are fewer.
     pub pairs_max: u32,
-    /// So many batches after a pair was given all that it wanted, it is given what it has asked for
-    /// since: at most 16. On several cores so many batches, and one more, may be under way, and one
-    /// is the least; 0, in the same batch, is for one core. Default 0.
+    /// Number of batches after which a drained flow is renewed with what its pair has requested
+    /// meanwhile, at most 16. A pipeline may have this number of batches in flight and one more,
+    /// and needs at least 1. With 0 (one core only) a flow is renewed within the same batch.
+    /// Default 0.
     pub return_batches: u32,
 }
 
 impl Config {
-    /// The defaults for so many endpoints.
+    /// Returns the defaults for `nodes` endpoints.
     pub const fn new(nodes: u32) -> Self {
         let all = nodes.saturating_mul(nodes);
         let some = nodes.saturating_mul(256);
@@ -56,7 +58,7 @@ impl Config {
         }
     }
 
-    /// Timeslots that a pair is given at a time.
+    /// Returns the timeslots that a pair gets per visit under the configured policy.
     pub(crate) fn share(&self) -> u32 {
         match self.policy {
             Policy::MaxMinFair => self.share_slots,
@@ -75,17 +77,17 @@ impl Config {
     }
 }
 
-/// A setting that makes no sense.
+/// A setting that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{name} cannot be {value}")]
 pub struct ConfigError {
-    /// Which one.
+    /// The setting.
     pub name: &'static str,
-    /// What it was.
+    /// The rejected value.
     pub value: u64,
 }
 
-/// Refuses a setting that is not right.
+/// Returns an error that names the setting unless `is_right`.
 pub(crate) fn check(
     is_right: bool,
     name: &'static str,
@@ -97,28 +99,28 @@ pub(crate) fn check(
     }
 }
 
-/// Why a request was not taken.
+/// Why a request was not taken in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// No such endpoint.
+    /// The endpoint does not exist.
     #[error("there is no endpoint {node}: they are numbered below {nodes}")]
     UnknownNode {
-        /// The number given.
+        /// The unknown endpoint.
         node: u32,
         /// [`Config::nodes`].
         nodes: u32,
     },
-    /// An endpoint needs no network to reach itself.
+    /// Source and destination are the same endpoint.
     #[error("endpoint {0} asks for timeslots to itself")]
     ToItself(u32),
-    /// More than any pair may wait for; what fits was taken.
+    /// The request exceeds the backlog limit of a pair; the part below the limit was taken.
     #[error("{refused} timeslots are more than a pair may wait for")]
     TooMuch {
         /// Timeslots that were not taken.
         refused: u32,
     },
-    /// As many pairs wait as may. Nothing was taken; ask again when some are done.
+    /// The maximum number of pairs is waiting already. Nothing was taken; retry later.
     #[error("{0} pairs wait for timeslots already")]
     Full(u32),
 }

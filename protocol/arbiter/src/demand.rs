@@ -1,4 +1,4 @@
-//! Which pairs want timeslots, and how many.
+//! Flows: pairs of endpoints with unmet demand.
 
 use alloc::vec::Vec;
 
@@ -6,33 +6,34 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::config::NODES_MAX;
 
-/// A pair that wants timeslots, in one word: who, to whom, how many timeslots it wants, and beside
-/// these, shortest first, since which batch it waits, max–min fair, how often it has given way.
-/// Stages hand it on to each other; nobody else need look into it.
+/// A pair with unmet demand, packed into one word: source, destination, number of timeslots wanted,
+/// and a stamp. Under shortest-first the stamp is the batch of the last service, modulo 256; under
+/// max–min fairness it counts how often the flow has yielded. Stages pass flows to each other as
+/// opaque values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Flow(u64);
 
-/// An endpoint's number has 12 bits; masked so, it needs no check against a table of all of them.
+/// Mask of a 12-bit endpoint number. A masked number needs no bounds check.
 const NODE: usize = NODES_MAX as usize - 1;
 const SRC: u32 = 52;
 const DST: u32 = 40;
 const STAMP: u32 = 32;
-/// Below 2^24.
+/// Mask of the backlog, which is below 2^24.
 const BACKLOG: u64 = 0xffff_ffff;
 
 impl Flow {
-    /// Not a flow, but the end of those that one batch hands on to the next: nobody sends to
-    /// themselves.
+    /// Marks the end of the flows that one batch passes to the next. It cannot be a flow, as its
+    /// source and destination are equal.
     pub(crate) const END: Self = Self(0);
 
-    /// In place of a stamp: it has given way so often, 64 times, that it does so no more.
+    /// Set in the stamp of a flow that has yielded 64 times and yields no more.
     pub(crate) const STAYS: u64 = 1 << (STAMP + 6);
 
-    /// In place of a stamp: one time.
+    /// One yield, in the place of the stamp.
     pub(crate) const WAY: u64 = 1 << STAMP;
 
-    /// `stamp`: the batch that it comes in, modulo 256, or how often it has given way.
+    /// Creates a flow. `stamp` is the current batch modulo 256, or the number of yields.
     pub(crate) const fn new(src: u16, dst: u16, backlog: u32, stamp: u8) -> Self {
         let pair = (src as u64) << SRC | (dst as u64) << DST;
         Self(pair | (stamp as u64) << STAMP | backlog as u64)
@@ -48,127 +49,128 @@ impl Flow {
         (self.0 >> DST) as usize & NODE
     }
 
-    /// Timeslots that it wants.
+    /// Returns the number of timeslots wanted.
     #[inline]
     pub(crate) fn backlog(self) -> u32 {
         (self.0 & BACKLOG) as u32
     }
 
-    /// Batches that have given it nothing since it was served or came: right up to 255.
+    /// Returns the number of batches since the last service or the arrival; exact up to 255.
     #[inline]
     pub(crate) fn age(self, now: u8) -> u8 {
         now.wrapping_sub((self.0 >> STAMP) as u8)
     }
 
-    /// As if it had come `age` batches ago.
+    /// Returns the flow as if it had arrived `age` batches ago.
     #[inline]
     pub(crate) fn with_age(self, age: u8, now: u8) -> Self {
         let stamp = u64::from(now.wrapping_sub(age)) << STAMP;
         Self(self.0 & !(0xff << STAMP) | stamp)
     }
 
-    /// One that has run dry, with a number below 2^24 in the place of its backlog. Of one that has
-    /// not nothing that is of any account.
+    /// Returns a drained flow (backlog 0) with an index below 2^24 in place of its backlog. For a
+    /// flow with a backlog the result is meaningless.
     #[inline]
     pub(crate) fn dry_at(self, place: usize) -> Self {
         Self(self.0 | place as u64)
     }
 
-    /// With `slots` fewer, as it has been given them.
+    /// Returns the flow after a grant of `slots` timeslots.
     #[inline]
     pub(crate) fn served(self, slots: u32) -> Self {
         Self(self.0 - u64::from(slots))
     }
 
-    /// That of a pair which has run dry, and wants so many more.
+    /// Returns a drained flow with a new backlog.
     #[inline]
     pub(crate) fn renewed(self, backlog: u32) -> Self {
         Self(self.0 & !BACKLOG | u64::from(backlog))
     }
 
-    /// Zero if it still gives way.
+    /// Returns zero if the flow still yields.
     #[inline]
     pub(crate) fn stays(self) -> u64 {
         self.0 & Self::STAYS
     }
 
-    /// Once more: only who does not [`Flow::stays`].
+    /// Counts one yield. The flow must not have exhausted its yields.
     #[inline]
     pub(crate) fn gave_way(self) -> Self {
         Self(self.0 + Self::WAY)
     }
 
-    /// They as words.
+    /// Views flows as words.
     #[inline]
     pub(crate) fn words(flows: &[Self]) -> &[u64] {
         zerocopy::transmute_ref!(flows)
     }
 
-    /// They as words.
+    /// Views flows as mutable words.
     #[inline]
     pub(crate) fn words_mut(flows: &mut [Self]) -> &mut [u64] {
         zerocopy::transmute_mut!(flows)
     }
 }
 
-/// Flows that may be written behind those that there are.
+/// Extra entries behind a full list, for branch-free writes past its end.
 const SPARE: usize = 8;
 
-/// Flows in a row, in memory that is taken once.
+/// A list of flows with a fixed capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Flows {
     places: Vec<Flow>,
-    /// What is behind is of no account.
+    /// Entries at or after `len` are undefined.
     len: usize,
 }
 
 impl Flows {
-    /// Room for so many.
+    /// Creates an empty list for `flows_max` flows.
     pub fn new(flows_max: u32) -> Self {
-        // Some places more: who sorts flows without a branch writes where none may come to be.
+        // Branch-free partitioning writes one entry past the end of each output.
         Self { places: alloc::vec![Flow::default(); flows_max as usize + SPARE], len: 0 }
     }
 
-    /// Those that are here.
+    /// Returns the flows.
     pub fn as_slice(&self) -> &[Flow] {
         &self.places[..self.len]
     }
 
-    /// How many are here.
+    /// Returns the number of flows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none is here.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// None is here any more.
+    /// Removes all flows.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// One more.
+    /// Appends a flow.
     ///
     /// # Panics
-    /// When there is no room.
+    /// When the list is full.
     #[inline]
     pub fn push(&mut self, flow: Flow) {
         self.places[self.len] = flow;
         self.len += 1;
     }
 
-    /// Some more.
+    /// Appends flows.
     ///
     /// # Panics
-    /// When there is no room.
+    /// When the list is full.
     pub fn extend(&mut self, flows: &[Flow]) {
         self.room()[..flows.len()].copy_from_slice(flows);
         self.len += flows.len();
     }
 
-    /// Puts each flow of `of` before the one at `places[n].backlog()`; these ascend.
+    /// Inserts each flow of `of` before the entry at the index that `places` holds as a backlog.
+    /// The indices ascend.
     pub(crate) fn insert(&mut self, places: &[Flow], of: &[Flow]) {
         let (mut end, mut to) = (self.len, self.len + of.len());
         self.len = to;
@@ -182,20 +184,20 @@ impl Flows {
         }
     }
 
-    /// Throws out the first so many.
+    /// Removes the first `count` flows.
     pub(crate) fn remove_first(&mut self, count: usize) {
         self.places.copy_within(count..self.len, 0);
         self.len -= count;
     }
 
-    /// All are served in batch `now`, modulo 256.
+    /// Sets the age of all flows to zero in batch `now`, modulo 256.
     pub(crate) fn restamp(&mut self, now: u8) {
         for flow in &mut self.places[..self.len] {
             *flow = flow.with_age(0, now);
         }
     }
 
-    /// Throws out who `is_kept` does not want.
+    /// Keeps the flows for which the predicate holds. Without branches.
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(Flow) -> bool) {
         let mut kept = 0;
         for at in 0..self.len {
@@ -206,7 +208,7 @@ impl Flows {
         self.len = kept;
     }
 
-    /// As [`Flows::retain`], for when few are kept.
+    /// As [`Flows::retain`], for a predicate that rarely holds.
     #[inline]
     pub(crate) fn retain_rare(&mut self, mut is_kept: impl FnMut(Flow) -> bool) {
         let mut kept = 0;
@@ -220,7 +222,7 @@ impl Flows {
         self.len = kept;
     }
 
-    /// All places from the first free one on; [`Flows::grow`] says how many were filled.
+    /// Returns the unused entries; [`Flows::grow`] sets how many were filled.
     #[inline]
     pub(crate) fn room(&mut self) -> &mut [Flow] {
         &mut self.places[self.len..]

@@ -1,42 +1,42 @@
-//! Which of several arbiters gives out timeslots.
+//! Election of the primary among several arbiters.
 //!
-//! The primary says so at intervals. The others claim nothing, and say that they are there, so that
-//! switches know where. Who has heard no claim for a while takes over, with a higher epoch, and
-//! whoever hears of a higher claim than its own steps down: from the other arbiter, or from an
-//! endpoint that has met both. Nothing else is shared: who takes over asks all endpoints what they
-//! still want, and gives out no timeslot that the other one may have given out (design: arbiter.md
-//! section 4).
+//! The primary sends a watchdog with its epoch at intervals. Secondaries send watchdogs without a
+//! claim, so that switches learn where they are attached. A secondary that has received no claim
+//! for the takeover time becomes the primary with a higher epoch. A primary steps down when it
+//! receives a higher claim, from the other arbiter or from an endpoint that knows both. Arbiters
+//! share no other state: a new primary resets all endpoints, which report their demand again, and
+//! begins beyond every timeslot that its predecessor may have granted (`docs/design/arbiter.md`,
+//! "How does a secondary take over without knowing what was given?").
 
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId};
 use onepipe_wire::Watchdog;
 
-/// What an arbiter is when all of them begin.
+/// The configured role of an arbiter at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It gives out timeslots if nobody else does.
+    /// Becomes the primary unless another arbiter claims to be.
     Primary,
-    /// It waits twice as long before it does.
+    /// Waits twice as long before it does.
     Secondary,
 }
 
-/// How arbiters take over from each other.
+/// Settings of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FailoverConfig {
-    /// What this one is at the beginning.
+    /// The role of this arbiter at its start.
     pub role: Role,
-    /// The others.
+    /// The other arbiters.
     pub peers: Vec<ProcessId>,
-    /// A primary says so at intervals of so much, ns, and the others that they are there. Default
-    /// 100 us.
+    /// Interval of watchdogs, ns. Default 100 us.
     pub watchdog_ns: u64,
-    /// Who has heard none for so long takes over, ns. Default 1 ms (design: arbiter.md section 4).
+    /// Time without a claim after which a secondary takes over, ns. Default 1 ms.
     pub takeover_ns: u64,
 }
 
 impl FailoverConfig {
-    /// An arbiter alone.
+    /// An arbiter without peers.
     pub const ALONE: Self = Self {
         role: Role::Primary,
         peers: Vec::new(),
@@ -45,12 +45,13 @@ impl FailoverConfig {
     };
 }
 
-/// What has become of this arbiter.
+/// A change of the current role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Change {
-    /// It gives out timeslots from now on. `may_follow`: somebody else may have done so until now.
+    /// This arbiter grants timeslots from now on. `may_overlap`: another arbiter may have granted
+    /// timeslots until now.
     Primary { may_follow: bool },
-    /// It does no longer.
+    /// This arbiter has stepped down.
     Secondary,
 }
 
@@ -58,16 +59,16 @@ pub(crate) enum Change {
 pub(crate) struct Failover {
     own: ProcessId,
     config: FailoverConfig,
-    /// The highest that was heard or is claimed.
+    /// The highest epoch claimed or received.
     epoch: u32,
     is_primary: bool,
-    /// When it takes over, if it is not the primary and hears nothing.
+    /// When a secondary takes over unless it receives a claim.
     takes_over: Option<Mono>,
-    /// When it next says what it is.
+    /// When the next watchdogs are due.
     tells: Mono,
-    /// How many peers have still to be told.
+    /// Number of peers that the current watchdog has not been sent to.
     to_tell: usize,
-    /// There is a later life of this one: it does nothing any more.
+    /// A later incarnation of this arbiter exists: this one has stopped.
     is_over: bool,
 }
 
@@ -85,7 +86,7 @@ impl Failover {
         }
     }
 
-    /// There is a later life of this one. Answers whether that is new.
+    /// Stops this arbiter, as a later incarnation exists. Returns false if it was stopped already.
     pub fn end(&mut self) -> bool {
         let was_over = core::mem::replace(&mut self.is_over, true);
         (self.is_primary, self.to_tell) = (false, 0);
@@ -100,19 +101,19 @@ impl Failover {
         self.epoch
     }
 
-    /// What it says: nothing is claimed with epoch 0.
+    /// Returns the watchdog to send. Epoch 0 claims nothing.
     fn claim(&self) -> Watchdog {
         let epoch = if self.is_primary { self.epoch } else { 0 };
         Watchdog { epoch, primary: self.own }
     }
 
-    /// A watchdog has come, from whomever.
+    /// Handles a watchdog from any sender.
     pub fn on_watchdog(&mut self, now: Mono, heard: Watchdog) -> Option<Change> {
         if heard.epoch == 0 || self.is_over {
             return None;
         }
         if heard.primary == self.own {
-            // Of a former life, unless it is an echo of this one: not below it again.
+            // An echo, or the claim of a previous incarnation: never claim less than that.
             self.epoch = self.epoch.max(heard.epoch);
             return None;
         }
@@ -124,7 +125,7 @@ impl Failover {
             return None;
         }
         if heard < self.claim() {
-            // It does not know yet.
+            // The other arbiter does not know this claim yet.
             self.to_tell = self.config.peers.len();
             return None;
         }
@@ -135,7 +136,7 @@ impl Failover {
         Some(Change::Secondary)
     }
 
-    /// Takes over, or has the peers told, when it is time.
+    /// Takes over, or starts sending watchdogs, when due.
     pub fn on_timeout(&mut self, now: Mono) -> Option<Change> {
         if self.is_over {
             return None;
@@ -172,7 +173,7 @@ impl Failover {
         self.tells = now.after_ns(self.config.watchdog_ns);
     }
 
-    /// Whom to tell what.
+    /// Returns the next watchdog and the peer to send it to.
     pub fn poll(&mut self) -> Option<(ProcessId, Watchdog)> {
         self.to_tell = self.to_tell.checked_sub(1)?;
         Some((self.config.peers[self.to_tell], self.claim()))

@@ -1,13 +1,13 @@
-//! Scheduled transfer: timeslots and paths for every packet, so that queues stay empty (Fastpass,
-//! SIGCOMM 2014; design: arbiter.md).
+//! Scheduled transfer: a central arbiter assigns a timeslot and a path to every packet, so that
+//! queues in the network stay empty (Fastpass, SIGCOMM 2014; `docs/design/arbiter.md`).
 //!
 //! demand → `[allocate]` → timeslots → `[path]` → grants
 //!
-//! Time is cut into timeslots, each as long as one full packet takes on an endpoint's link. An
-//! [`Allocator`] is told how many timeslots each pair of endpoints wants and gives them out in
-//! batches of up to 64: in each timeslot every endpoint sends to one other at most, and receives
-//! from one other at most. [`Paths`] then spreads each timeslot's packets over the links between
-//! racks, so that these never queue either.
+//! A timeslot is the time in which an endpoint's link carries one full packet. An [`Allocator`]
+//! takes the number of timeslots that each pair of endpoints requests, and grants them in batches
+//! of up to 64 timeslots. In each timeslot an endpoint sends to at most one other endpoint, and
+//! receives from at most one. [`Paths`] then spreads the packets of each timeslot over the links
+//! between racks, so that those do not queue either.
 //!
 //! ```
 //! use onepipe_arbiter::{Allocator, Config, Policy, Timeslot};
@@ -18,22 +18,24 @@
 //! allocator.request(1, 3, 1).expect("1 and 3 are endpoints");
 //! let batch = allocator.next_batch();
 //! assert_eq!(batch.start(), Timeslot(0));
-//! let given: u32 = batch.grants().iter().map(|grant| grant.slots.count_ones()).sum();
-//! assert_eq!(given, 3, "all of it fits into one batch");
-//! assert_eq!(batch.grants()[0].slots & batch.grants()[1].slots, 0, "one at a time");
+//! let granted: u32 = batch.grants().iter().map(|grant| grant.slots.count_ones()).sum();
+//! assert_eq!(granted, 3, "all demand fits into one batch");
+//! assert_eq!(batch.grants()[0].slots & batch.grants()[1].slots, 0, "0 and 1 alternate");
 //! ```
 //!
 //! # Invariants
-//! - Every timeslot is a matching: each endpoint at most once as source, once as destination.
-//! - A batch is maximal: no pair that still wants timeslots has one left that is free at both ends.
-//!   On several cores that is so of all flows: a pair that was given all and has asked for more has
-//!   another one a fixed number of batches later.
-//! - What was given is what was asked for, once the allocator is quiet: nothing is given twice,
-//!   nothing is forgotten.
-//! - Nobody starves: whoever waits longest is served first, but for the 64 times that it may give
-//!   way, or at least every so often.
-//! - In each timeslot no link between a rack and the core bears more packets than its share.
-//! - Equal input gives equal output. No allocation after `new`, no float, no clock.
+//! - Every timeslot is a matching: each endpoint is at most once a source, and at most once a
+//!   destination.
+//! - A batch is maximal: no pair with unmet demand has a timeslot left that is free at both ends.
+//!   With several workers this holds for the flows in the pipeline; a pair whose flow is drained
+//!   and that has requested more gets its next flow a fixed number of batches later.
+//! - Without new requests the grants converge to the requests: no timeslot is granted twice, and
+//!   no request is lost.
+//! - No pair starves. Under max–min fairness the pair served least recently comes first, except
+//!   that it yields up to 64 times; under shortest-first a pair becomes urgent with age.
+//! - In each timeslot no link between a rack and the core carries more packets than its share.
+//! - Deterministic: equal input gives equal output. No heap allocation after `new`, no floating
+//!   point, no clock.
 
 #![no_std]
 #![forbid(unsafe_code)]

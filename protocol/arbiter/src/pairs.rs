@@ -1,25 +1,25 @@
-//! Which pairs have a flow under way, and what they have asked for since.
+//! Which pairs have an active flow, and what they have requested since it became active.
 
 use alloc::vec::Vec;
 
 use crate::demand::Flows;
 
-/// What a pair may ask for beside its flow, at most.
+/// Maximum number of timeslots that a pair may have queued beside its active flow.
 pub(crate) const MORE_MAX: u32 = u16::MAX as u32 - 1;
-/// Endpoints up to which the counts of all pairs are looked at each time: two bytes a pair, so
-/// that half a mebibyte is in the cache whatever else is.
+/// Up to this number of endpoints all counts are scanned directly: with two bytes per pair, half a
+/// mebibyte stays in the cache.
 const DENSE_NODES_MAX: usize = 512;
-/// What each pair with a [`crate::Flow`] under way has asked for since.
+/// The timeslots that each pair with an active [`crate::Flow`] has queued beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pairs {
-    /// Of some hundreds of endpoints.
+    /// For some hundreds of endpoints.
     Dense(Dense),
-    /// Of thousands.
+    /// For thousands of endpoints.
     Sparse(Sparse),
 }
 
 impl Pairs {
-    /// Of so many endpoints.
+    /// Creates a table for `nodes` endpoints.
     pub fn new(nodes: u32) -> Self {
         let nodes = nodes as usize;
         match nodes <= DENSE_NODES_MAX {
@@ -28,8 +28,8 @@ impl Pairs {
         }
     }
 
-    /// The pair asks for up to `slots` more. Answers how many were taken; `None` if it has no flow
-    /// under way.
+    /// Queues up to `slots` timeslots for the pair. Returns how many were taken, or `None` if the
+    /// pair has no active flow.
     pub fn ask(&mut self, src: usize, dst: usize, slots: u32) -> Option<u32> {
         match self {
             Self::Dense(pairs) => pairs.ask(src, dst, slots),
@@ -37,8 +37,8 @@ impl Pairs {
         }
     }
 
-    /// The pair, which has a flow under way, asks for `slots` more. Answers false, and takes
-    /// nothing, if that is too much or not known at once.
+    /// Queues `slots` timeslots for a pair with an active flow, on the fast path. Returns false and
+    /// changes nothing if the limit is exceeded or the table has no fast path.
     #[inline]
     pub fn ask_plainly(&mut self, src: usize, dst: usize, slots: u32) -> bool {
         match self {
@@ -47,7 +47,7 @@ impl Pairs {
         }
     }
 
-    /// A flow of this pair is under way now. Answers false when there is one already.
+    /// Marks the pair as having an active flow. Returns false if it had one already.
     #[inline]
     pub fn begin(&mut self, src: usize, dst: usize) -> bool {
         match self {
@@ -56,9 +56,9 @@ impl Pairs {
         }
     }
 
-    /// The flows of `dry` have run dry: those that have asked for more since stay there, and go to
-    /// `renewed` with what they have asked for. The others are forgotten. `now`: the batch that
-    /// they come in again, modulo 256, if that is of any account.
+    /// Renews the drained flows of `dry`. A flow whose pair has queued more stays in `dry`, and is
+    /// appended to `renewed` with the queued timeslots; the others are removed and their pairs
+    /// become inactive. `now` is the batch modulo 256 in which they restart, if the policy uses it.
     pub fn renew(&mut self, dry: &mut Flows, now: Option<u8>, renewed: &mut Flows) {
         match self {
             Self::Dense(pairs) => renew(dry, now, renewed, |src, dst| pairs.take(src, dst)),
@@ -66,8 +66,8 @@ impl Pairs {
         }
     }
 
-    /// No pair of `src` has a flow now. Answers how many had one, and what they had asked for
-    /// beside it.
+    /// Deactivates all pairs of `src`. Returns the number of its active flows and the timeslots
+    /// queued beside them.
     pub fn forget(&mut self, src: usize) -> (u32, u64) {
         match self {
             Self::Dense(pairs) => pairs.forget(src),
@@ -76,7 +76,7 @@ impl Pairs {
     }
 }
 
-/// [`Pairs::renew`], where `take` says what a pair has asked for.
+/// Implements [`Pairs::renew`] with `take`, which returns and clears what a pair has queued.
 #[inline]
 fn renew(
     dry: &mut Flows,
@@ -94,13 +94,13 @@ fn renew(
     });
 }
 
-/// A count for each pair: a row for each source.
+/// One count per pair, a row for each source.
 ///
-/// Bits in place of counts would take less room, but steps that follow each other would change the
-/// same word too often to be done side by side: measured, 256 endpoints take a fifth longer.
+/// Bits would take less memory, but consecutive steps would modify the same word and so could not
+/// overlap in the CPU: measured with 256 endpoints, bits take a fifth longer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Dense {
-    /// Zero: no flow. Otherwise what was asked for beside it, plus one.
+    /// 0: no active flow; otherwise the queued timeslots plus one.
     counts: Vec<u16>,
     nodes: usize,
 }
@@ -157,14 +157,14 @@ impl Dense {
     }
 }
 
-/// Two bits for each pair, and counts that are looked at only where there is one: the counts of
-/// 4,096 endpoints are far larger than a cache, their bits hardly.
+/// Two bits per pair, and counts that are read only where a bit is set. The counts of 4,096
+/// endpoints far exceed the cache; their bits nearly fit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sparse {
-    /// Of each pair whether it has a flow, and then whether it has asked for more: a row for each
+    /// For each pair one bit for an active flow and one for queued timeslots, a row for each
     /// source.
     bits: Vec<u64>,
-    /// What they have asked for beside their flow.
+    /// Timeslots queued beside the active flow.
     more: Vec<u16>,
     nodes: usize,
 }
@@ -217,7 +217,7 @@ impl Sparse {
         let (mut flows, mut more) = (0, 0);
         let (mut pair, end) = (src * self.nodes, (src + 1) * self.nodes);
         while pair < end {
-            // Those of the row that are in the same word.
+            // The pairs of the row that share a word.
             let behind = (pair / 32 + 1) * 32;
             let last = behind.min(end);
             let own = u64::MAX << (pair % 32 * 2) & u64::MAX >> ((behind - last) * 2);

@@ -1,8 +1,8 @@
-//! A queue that never grows.
+//! A bounded FIFO queue.
 
 use alloc::collections::VecDeque;
 
-/// First in, first out, up to a number that is fixed at its beginning.
+/// A FIFO queue with a fixed capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ring<T> {
     items: VecDeque<T>,
@@ -14,7 +14,7 @@ impl<T> Ring<T> {
         Self { items: VecDeque::with_capacity(most), most }
     }
 
-    /// Answers false, and takes nothing, when it is full.
+    /// Appends an item. Returns false and drops the item if the queue is full.
     pub fn push(&mut self, item: T) -> bool {
         let has_room = self.items.len() < self.most;
         if has_room {
@@ -23,7 +23,7 @@ impl<T> Ring<T> {
         has_room
     }
 
-    /// Adds what is not there yet, as far as there is room.
+    /// Appends an item unless the queue contains it or is full.
     pub fn push_once(&mut self, item: T)
     where
         T: PartialEq,

@@ -1,4 +1,4 @@
-//! Timeslots, and who sends to whom in each of a batch.
+//! Timeslot numbers, and the matching of each timeslot in a batch.
 
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
@@ -8,32 +8,32 @@ use onepipe_processor::{Line, Lines};
 
 use crate::Grant;
 
-/// Timeslots of a batch at most: one bit each in a word.
+/// Maximum number of timeslots of a batch: one bit each in a word.
 pub const BATCH_SLOTS_MAX: u32 = 64;
 
-/// In a [`Schedule`]: this endpoint sends nothing in this timeslot.
+/// In a [`Schedule`]: the endpoint sends nothing in this timeslot.
 pub const NOBODY: u16 = u16::MAX;
 
-/// The number of a timeslot since the arbiter's beginning of time.
+/// The number of a timeslot, counted from the origin of synchronised time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timeslot(pub u64);
 
 impl Timeslot {
-    /// The timeslot `slots` later.
+    /// Returns the timeslot `slots` later.
     pub const fn plus(self, slots: u32) -> Self {
         Self(self.0.saturating_add(slots as u64))
     }
 }
 
 const SLOTS: usize = BATCH_SLOTS_MAX as usize;
-/// Timeslots of a short batch, for which whole rows need not be written.
+/// Timeslots of a short batch, for which only a part of each row is written.
 const SHORT: usize = 16;
 /// Timeslots that are written at a time.
 const LANES: usize = 8;
-/// For each byte: all ones in the places of its zeros, and none in those of its ones.
+/// For each byte: all ones in the lanes of its zero bits, zero in the lanes of its one bits.
 static OTHERS: [Lanes; 256] = others();
 
-/// The lanes of a vector.
+/// The lanes of a SIMD vector.
 #[repr(align(16))]
 struct Lanes([u16; LANES]);
 
@@ -53,25 +53,25 @@ const fn others() -> [Lanes; 256] {
     table
 }
 
-/// Whom an endpoint sends to in each timeslot, if it sends nothing.
+/// The row of an endpoint that sends nothing.
 const SILENT: Line = Line([NOBODY; SLOTS]);
 
-/// A batch's grants, spread out: whom each endpoint sends to in each timeslot.
+/// The grants of a batch as a table: the destination of each endpoint in each timeslot.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// A row for each source, of no account where it sends nothing; behind them one of an endpoint
-    /// that never sends.
+    /// A row for each source, valid only if its busy mask is not zero; the last row is that of an
+    /// endpoint that never sends.
     rows: Vec<Line>,
-    /// In which timeslots each source sends something.
+    /// The timeslots in which each source sends, one bit each.
     busy: Vec<u64>,
-    /// Timeslots that may be other than [`NOBODY`] in any row.
+    /// Timeslots that may differ from [`NO_DESTINATION`] in any row.
     slots: usize,
-    /// If the processor has them. What is written is the same.
+    /// SIMD row writes, if the CPU supports them. The result is the same without.
     lines: Option<Lines>,
 }
 
 impl Schedule {
-    /// Of so many endpoints, with nothing in it.
+    /// Creates an empty schedule of `nodes` endpoints.
     pub fn new(nodes: u32) -> Self {
         let nodes = nodes as usize;
         Self {
@@ -82,16 +82,16 @@ impl Schedule {
         }
     }
 
-    /// Nobody sends anything.
+    /// Removes all grants.
     pub fn clear(&mut self) {
-        // The rows stay as they are: whoever is given something first has all of its own written.
+        // Rows are left as they are: the first grant of a source rewrites its whole row.
         self.busy.fill(0);
     }
 
-    /// In this timeslot `src` sends to `dst`.
+    /// Sets the destination of `src` in timeslot `slot` to `dst`.
     ///
     /// # Panics
-    /// When there is no endpoint `src`, or `slot` is not below [`BATCH_SLOTS_MAX`].
+    /// When `src` does not exist, or `slot` is not below [`BATCH_SLOTS_MAX`].
     pub fn put(&mut self, src: u32, slot: u32, dst: u16) {
         let busy = &mut self.busy[src as usize];
         let row = &mut self.rows[src as usize];
@@ -103,8 +103,8 @@ impl Schedule {
         self.slots = SLOTS;
     }
 
-    /// Takes in the grants of a batch instead of what was here. Grants of endpoints that are not
-    /// here are left out, and so are those of no timeslot.
+    /// Replaces the contents by the grants of a batch. Grants of unknown sources and grants without
+    /// timeslots are ignored.
     pub fn fill(&mut self, grants: &[Grant]) {
         self.clear();
         if let Some(lines) = self.lines {
@@ -116,7 +116,7 @@ impl Schedule {
         }
     }
 
-    /// Takes in grants a row at a time.
+    /// Writes each grant with one SIMD operation.
     fn paint_lines(&mut self, lines: Lines, grants: &[Grant]) {
         self.slots = SLOTS;
         let silent = self.busy.len();
@@ -129,7 +129,7 @@ impl Schedule {
         }
     }
 
-    /// Takes in grants of the first so many timeslots.
+    /// Writes the first `COUNT` timeslots of each grant without SIMD.
     fn paint_all<const COUNT: usize>(&mut self, grants: &[Grant]) {
         if self.slots > COUNT {
             self.rows.fill(SILENT);
@@ -145,10 +145,10 @@ impl Schedule {
         }
     }
 
-    /// Writes a grant into its source's row, over what is in row `before`: all timeslots, whether
-    /// they were given or not, as to write those that were, one by one, takes longer. A place that
-    /// nobody has is [`NOBODY`], which has all bits, and each is given once: so to keep the common
-    /// bits is to write it.
+    /// Merges a grant into its source's row, starting from the contents of row `before`. Writes all
+    /// lanes, granted or not, which is faster than writing the granted ones one by one. A free lane
+    /// holds [`NO_DESTINATION`], which has all bits set, and each timeslot is granted once, so a
+    /// bitwise AND writes the destination.
     #[inline]
     fn paint<const COUNT: usize>(&mut self, grant: &Grant, before: usize) {
         let src = usize::from(grant.src);
@@ -163,40 +163,40 @@ impl Schedule {
         }
     }
 
-    /// Whom `src` sends to in each timeslot of the batch, [`NOBODY`] where to none.
+    /// Returns the destination of `src` in each timeslot, or [`NO_DESTINATION`].
     ///
     /// # Panics
-    /// When there is no endpoint `src`.
+    /// When `src` does not exist.
     pub fn of(&self, src: u32) -> &[u16; SLOTS] {
         let silent = self.busy.len();
         let row = if self.busy[src as usize] == 0 { silent } else { src as usize };
         &self.rows[row].0
     }
 
-    /// In which timeslots `src` sends something: bit 0 is the first of the batch.
+    /// Returns the timeslots in which `src` sends: bit 0 is the first of the batch.
     ///
     /// # Panics
-    /// When there is no endpoint `src`.
+    /// When `src` does not exist.
     pub fn busy(&self, src: u32) -> u64 {
         self.busy[src as usize]
     }
 
-    /// Endpoints.
+    /// Returns the number of endpoints.
     pub fn nodes(&self) -> u32 {
         self.busy.len() as u32
     }
 
-    /// The pairs of one timeslot, counted from the begin of the batch, by ascending source.
+    /// Returns the pairs of timeslot `slot` of the batch, in ascending order of their sources.
     ///
     /// # Panics
-    /// When asked for the next, if `slot` is not below [`BATCH_SLOTS_MAX`].
+    /// On the first `next`, if `slot` is not below [`BATCH_SLOTS_MAX`].
     pub fn pairs(&self, slot: u32) -> impl Iterator<Item = (u16, u16)> {
         (0..self.nodes())
             .map(move |src| (src as u16, self.of(src)[slot as usize]))
             .filter(|(_, dst)| *dst != NOBODY)
     }
 
-    /// All rows, as they are to be read.
+    /// Returns the effective rows: stale rows of sources without grants are replaced.
     fn read(&self) -> impl Iterator<Item = &[u16; SLOTS]> {
         (0..self.nodes()).map(|src| self.of(src))
     }
@@ -233,7 +233,7 @@ mod tests {
             let mut able = Schedule::new(5);
             let mut plain = Schedule { lines: None, ..able.clone() };
             for batch in batches {
-                // Of a source each timeslot once.
+                // Each timeslot of a source is granted at most once.
                 let mut idle = [u64::MAX; 6];
                 let grants: Vec<Grant> = batch
                     .into_iter()
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(used.of(0), &[NOBODY; 64]);
         assert_eq!((used.of(1)[1], used.of(1)[2], used.of(1)[3]), (2, 0, NOBODY));
         assert_eq!(used.pairs(2).collect::<Vec<_>>(), [(1, 0), (2, 0)]);
-        // A short one behind a long one, and again.
+        // A short batch after a long one, and again.
         let short = [grant(2, 1, 1)];
         used.fill(&short);
         fresh.fill(&short);

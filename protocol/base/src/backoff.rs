@@ -1,51 +1,51 @@
-//! When to say again what nobody acknowledges.
+//! Repetition intervals of messages that may be lost unacknowledged.
 
 use crate::{Address, Mono};
 
-/// The first pause of a spread pace is at least this part of the slow one. An interval that is long
-/// because the fabric is large leaves no room for what is said much more often: with the interval
-/// of 10 ms that suits some hundred nodes it is 10 us, not much above two beacon intervals.
+/// The initial interval with jitter is at least this fraction of the maximum one. The maximum is
+/// long because the fabric is large, and then much faster repetition is not affordable either: for
+/// the 10 ms that suit some hundred nodes it is 10 us, little more than two beacon intervals.
 const INITIAL_DIVISOR: u64 = 1_000;
 
-/// Says something when it has changed, again after 1, 2, 4, … steps, and then for ever at a slow
-/// pace, so that who has lost it or comes later hears it (design: failure.md, "Where is the
-/// controller?").
+/// Schedules the repetition of an update: at once when it changes, again after 1, 2, 4, … initial
+/// intervals, and then at the maximum interval without end, so that the update also reaches nodes
+/// that lost it or joined later (docs/design/failure.md, "Where is the controller?").
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Backoff {
     initial_ns: u64,
     max_ns: u64,
     interval_ns: u64,
     due: Option<Mono>,
-    /// What the next pause is shortened by, if it is.
+    /// State of the jitter, if there is any.
     hash: Option<u64>,
 }
 
 impl Backoff {
-    /// Silent until the first change. `initial_ns` at least 1; both in ns.
+    /// Returns a schedule that is idle until the first change. `initial_ns` is at least 1.
     pub const fn new(initial_ns: u64, max_ns: u64) -> Self {
         Self { initial_ns, max_ns, interval_ns: 0, due: None, hash: None }
     }
 
-    /// The pace of one of many who may all have begun at one moment. So that they do not go on in
-    /// step, and those who come last in a queue are not the same each time, each pause is shortened
-    /// by up to a half, by a hash of `address` and of how often it was said. In ns.
+    /// As [`Backoff::new`], for one of many nodes that may start at the same moment: shortens each
+    /// interval by up to a half, by a hash of `address` and the number of repetitions. The nodes do
+    /// not stay in step, and the last one in a queue is not always the same.
     pub fn with_jitter(initial_ns: u64, max_ns: u64, address: Address) -> Self {
         let initial_ns = initial_ns.max(max_ns / INITIAL_DIVISOR);
         Self { hash: Some(u64::from(address.to_bits())), ..Self::new(initial_ns, max_ns) }
     }
 
-    /// It has changed: due at once.
+    /// Restarts the schedule with the initial interval, due now, because the update has changed.
     pub fn on_change(&mut self, now: Mono) {
         self.interval_ns = self.initial_ns;
         self.due = Some(now);
     }
 
-    /// When it is due.
+    /// Returns when the update is due next.
     pub fn due(&self) -> Option<Mono> {
         self.due
     }
 
-    /// Whether it is to be said now; puts the next time off.
+    /// Returns whether the update is due, and if so schedules the next repetition.
     pub fn take(&mut self, now: Mono) -> bool {
         if self.due.is_none_or(|due| now < due) {
             return false;
@@ -58,7 +58,7 @@ impl Backoff {
     fn jitter_ns(&mut self) -> u64 {
         let Some(hash) = &mut self.hash else { return 0 };
         *hash = mix(*hash);
-        // The upper half of the product: evenly spread, whatever the pause.
+        // The upper half of the product is uniform in `0..=interval_ns / 2`.
         ((u128::from(self.interval_ns / 2 + 1) * u128::from(*hash)) >> 64) as u64
     }
 }
@@ -109,7 +109,7 @@ mod tests {
                 let since = backoff.due().expect("goes on for ever");
                 assert!(backoff.take(since));
                 let due = backoff.due().expect("goes on for ever");
-                // The pause that begins now is twice the one that has ended.
+                // The interval that starts now is twice the one that has ended.
                 pauses.push(due.since_ns(since) - interval_ns);
             }
             pauses.sort_unstable();

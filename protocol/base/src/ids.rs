@@ -1,4 +1,4 @@
-//! Names of things, each a type of its own.
+//! Identifiers, each a type of its own.
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -7,7 +7,7 @@ macro_rules! id {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The number as an index into a flat array.
+/// Returns the number as an index into a flat array.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -20,7 +20,7 @@ id! {
     ProcessId(u32)
 }
 id! {
-    /// A machine that runs processes.
+/// A machine (computer) that runs processes.
     HostId(u32)
 }
 id! {
@@ -28,12 +28,12 @@ id! {
     SwitchId(u32)
 }
 id! {
-    /// A node's own number for one of its links.
+/// A node's local number of one of its links.
     Port(u16)
 }
 id! {
-    /// One life of a process. A process that restarts under the same id takes a higher one, so
-    /// that packets of its former life are recognised.
+/// The incarnation of a process or switch. A node that restarts under the same id takes a higher
+/// one, so that packets of its previous incarnations are recognised as stale.
     Incarnation(u32)
 }
 
@@ -41,8 +41,8 @@ id! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScatteringId(pub u64);
 
-/// Who speaks on a link: a process, or a network element (design: failure.md, "Who is on a link?").
-/// On the wire a process is its id, a switch its id with the highest bit set.
+/// The address of a node on a link: a process or a switch (docs/design/failure.md, "Who is on a
+/// link?"). On the wire a process is its id, a switch its id with the highest bit set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
     /// A process. Ids lie below 2^31.
@@ -52,11 +52,11 @@ pub enum Address {
 }
 
 impl Address {
-    /// What stands for nobody on the wire.
+    /// Wire encoding of "no address".
     pub const NONE_BITS: u32 = u32::MAX;
     const SWITCH_BIT: u32 = 1 << 31;
 
-    /// As it travels.
+    /// Returns the wire encoding.
     pub const fn to_bits(self) -> u32 {
         match self {
             Self::Process(process) => process.0 & !Self::SWITCH_BIT,
@@ -64,7 +64,7 @@ impl Address {
         }
     }
 
-    /// Back from the wire; `None` for [`Address::NONE_BITS`].
+    /// Decodes the wire encoding; `None` for [`Address::NONE_BITS`].
     #[inline]
     pub const fn from_bits(bits: u32) -> Option<Self> {
         match bits {
@@ -77,34 +77,34 @@ impl Address {
     }
 }
 
-/// The process ids that a fabric reserves for its controllers: `first` and the `count - 1` behind
-/// it, at least one (design: failure.md, "Where is the controller?").
+/// The process ids that a fabric reserves for its controllers: `count` consecutive ids from
+/// `first` on, at least one (docs/design/failure.md, "Where is the controller?").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Controllers {
     /// The first replica.
     pub first: ProcessId,
-    /// How many replicas, active or not.
+    /// Number of replicas, active or not.
     pub count: u32,
 }
 
 impl Controllers {
-    /// Whether `process` is one of them.
+    /// Returns whether `process` is a controller.
     pub const fn contains(self, process: ProcessId) -> bool {
         process.0.wrapping_sub(self.first.0) < self.count
     }
 
-    /// All of them, ascending.
+    /// Returns all controller ids, ascending.
     pub fn iter(self) -> impl Iterator<Item = ProcessId> {
         (0..self.count).map(move |place| ProcessId(self.first.0.wrapping_add(place)))
     }
 }
 
-/// One life of a process or a switch.
+/// A process or switch together with its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instance {
-    /// Whose.
+    /// The process or switch.
     pub address: Address,
-    /// Which.
+    /// Its incarnation.
     pub incarnation: Incarnation,
 }
 

@@ -1,11 +1,11 @@
-//! The words that every onepipe machine speaks: time, identity, and the contract with its driver.
+//! Clocks, identities and the state-machine contract that all onepipe protocol crates share.
 //!
-//! `[base]` lies under the whole way of a message:
+//! `[base]` is used at every stage of a message:
 //! scattering → send → switch → receive → reorder → deliver.
 //!
-//! The one public contract is [`Machine`]: a plain value that takes frames and time, and is asked
-//! for frames, events and a deadline. Two worlds drive it unchanged: the simulator (virtual time)
-//! and the transports (real time).
+//! The central contract is [`Machine`], a sans-IO state machine: it takes frames and the current
+//! time, and is polled for frames, events and the next deadline. The simulator (virtual time) and
+//! the transports (real time) drive the same machines.
 //!
 //! ```
 //! use onepipe_base::{Mono, Now, Timestamp};
@@ -17,9 +17,10 @@
 //!
 //! # Invariants
 //! - No clock, no entropy, no I/O, no heap map with random order: equal inputs give equal outputs.
-//! - A [`Timestamp`] has neither default nor zero constructor; "nothing heard yet" is `None`.
-//! - A promise held in [`Registers`] never weakens while its link lives. A newcomer lowers their
-//!   minimum; their owner holds its output still meanwhile, so no barrier moves back (I9).
+//! - A [`Timestamp`] has neither a default nor a zero constructor; "nothing received yet" is `None`.
+//! - A promise in [`Registers`] never decreases while its link is live. A joining link may lower the
+//!   minimum over all links; the owner then repeats its last output until the minimum catches up,
+//!   so that no barrier moves back (I9).
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,29 +1,30 @@
-//! Who is at the other end of each link, and whether it hears us.
+//! Neighbour table: the instance at the other end of each link, and the state of the link.
 
 use alloc::vec::Vec;
 
 use crate::{Address, Incarnation, Instance, Port};
 
-/// What a hop-only frame has shown about its link.
+/// What a received hop-only frame says about its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerUpdate {
-    /// The life that was known there, or the first one.
+    /// The sender is the known instance, or the first one on this link.
     Same,
-    /// Another life than was known: that one is dead, its registers with it.
+    /// The sender is another instance than the one known before, which this variant names: that
+    /// one is dead, and its registers with it.
     NewInstance(Instance),
-    /// An earlier life than the one known, or what it said before it knew that the link was lost:
-    /// the frame is stale. It is not to be heard.
+    /// The sender is an earlier incarnation of the known instance, or had not yet noticed the loss
+    /// of the link when it sent the frame. The frame must be ignored.
     Stale,
-    /// The other end does not hear this one any more.
+    /// The other end has stopped receiving from this end.
     OneWay,
 }
 
-/// The other end of each link of a node (design: failure.md, "Who is on a link?").
+/// The other end of each link of a node (docs/design/failure.md, "Who is on a link?").
 ///
-/// A link that was lost comes up again only when both ends know: who has lost it waits until the
-/// other end says that it hears nothing either; that end waits until it is heard again. Else one
-/// stale echo would bring the link up at one end, that end's silence down at the other, and so on
-/// round and round.
+/// A lost link comes up again only when both ends know of the loss, much as a routing adjacency
+/// needs two-way reachability: the end that detected the loss waits until its peer no longer names
+/// it; the peer waits until it is named again. Otherwise one stale frame would bring the link up at
+/// one end, the resulting timeout would bring it down at the other, and so on for ever.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Neighbours {
     ends: Vec<End>,
@@ -34,20 +35,20 @@ struct End {
     instance: Option<Instance>,
     is_two_way: bool,
     state: LinkState,
-    /// How often it was lost again soon after it had come up: each time it needs more to come up.
+    /// Losses in quick succession; each one raises the number of frames that bring the link up.
     flaps: u8,
-    /// Frames in a row that say the same of whether both ends know of a loss.
+    /// Consecutive frames with the same `is_agreed`.
     run: u32,
-    /// What those say.
+    /// Whether the last frame showed that both ends agree on the state of the link.
     is_agreed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum LinkState {
     Up,
-    /// This end has lost it, and the other end may not know.
+    /// This end has detected a loss; the other end may not know.
     LostHere,
-    /// The other end has lost it, and may not know that this end knows.
+    /// The other end has detected a loss, and may not know that this end has noticed.
     LostThere,
 }
 
@@ -60,26 +61,26 @@ const UNKNOWN: End = End {
     is_agreed: true,
 };
 
-/// After so many stale frames in a row a link comes up nevertheless: frames that told of its loss
-/// were themselves lost. More than a round trip of beacons, where there is no failure. If it was
-/// less, news of the loss and news of the link go round after each other, and bring it down and up
-/// again; then so many are twice as many each time, and a link comes up after so many fresh frames
-/// in a row that what goes round becomes shorter, and ends.
+/// Consecutive stale frames after which a link comes up regardless, because the frames that
+/// reported its loss were themselves lost. Must exceed the beacons of one round trip on an intact
+/// link: otherwise reports of the loss and of the recovery chase each other and make the link flap.
+/// To end this, every flap doubles this number, and also the number of consecutive fresh frames
+/// that bring a link up.
 const STALE_MAX: u32 = 64;
-/// How often the latter number doubles at most, and the former.
+/// Maximum number of doublings for fresh frames, and for stale ones.
 const FLAPS_MAX: u8 = 10;
 const STALE_DOUBLED_MAX: u8 = 4;
-/// A link that has been up for so many times [`STALE_MAX`] frames does not flap.
+/// The flap count is cleared after this many times [`STALE_MAX`] frames without a loss.
 const STABLE_RUNS: u32 = 16;
 
 impl Neighbours {
-    /// Nobody yet on links `0..count`.
+    /// Returns a table for links `0..count`, with no instance known yet.
     pub fn new(count: u16) -> Self {
         Self { ends: alloc::vec![UNKNOWN; usize::from(count)] }
     }
 
-    /// A frame that crosses one link only has arrived on `port` from `instance`, whose sender hears
-    /// `peer` at this end. `own` is this end's life.
+    /// Handles a hop-only frame that arrived on `port` from `instance` and names `peer` as the
+    /// instance that its sender hears on this link. `own` is the instance of this end.
     pub fn on_hello(
         &mut self,
         port: Port,
@@ -104,7 +105,7 @@ impl Neighbours {
         }
     }
 
-    /// As [`Neighbours::on_hello`] for a frame that bears the life of its sender and no echo.
+    /// As [`Neighbours::on_hello`], for a frame that names its sender only.
     #[inline]
     pub fn on_instance(&mut self, port: Port, instance: Instance) -> PeerUpdate {
         let Some(end) = self.ends.get_mut(port.index()) else { return PeerUpdate::Stale };
@@ -126,8 +127,8 @@ impl Neighbours {
         }
     }
 
-    /// Whether it is known who is at the other end, and nobody has lost the link: what arrives
-    /// there may be heard.
+    /// Returns whether the instance at the other end is known and neither end has lost the link:
+    /// frames that arrive on `port` may be processed.
     #[inline]
     pub fn is_up(&self, port: Port) -> bool {
         self.ends
@@ -135,26 +136,26 @@ impl Neighbours {
             .is_some_and(|end| end.instance.is_some() && end.state == LinkState::Up)
     }
 
-    /// Whether `instance` is known to be at the other end, and nobody has lost the link.
+    /// Returns whether `instance` is at the other end, and neither end has lost the link.
     #[inline]
     pub fn is_up_with(&self, port: Port, instance: Instance) -> bool {
         let end = self.ends.get(port.index());
         end.is_some_and(|end| end.instance == Some(instance) && end.state == LinkState::Up)
     }
 
-    /// Who is at the other end, as far as it has said.
+    /// Returns the last known instance at the other end.
     pub fn instance(&self, port: Port) -> Option<Instance> {
         self.ends.get(port.index())?.instance
     }
 
-    /// Whether the other end has echoed this one's life: it knows whose promises it hears.
+    /// Returns whether the other end has named this end's instance: it receives from this end.
     #[inline]
     pub fn is_two_way(&self, port: Port) -> bool {
         self.ends.get(port.index()).is_some_and(|end| end.is_two_way)
     }
 
-    /// Nothing is heard on `port` any more: from now on this end says so. Who was there stays
-    /// known, so that it is recognised when it is heard again.
+    /// Marks the link as lost, because nothing arrives on `port` any more; this end advertises so
+    /// from now on. The instance stays known, so that it is recognised when it returns.
     pub fn mark_lost(&mut self, port: Port) {
         if let Some(end) = self.ends.get_mut(port.index()) {
             if end.is_two_way {
@@ -164,7 +165,7 @@ impl Neighbours {
         }
     }
 
-    /// Somebody else may be at `port` from now on.
+    /// Forgets the instance at `port`: another node may be connected there from now on.
     pub fn forget(&mut self, port: Port) {
         if let Some(end) = self.ends.get_mut(port.index()) {
             *end = UNKNOWN;
@@ -173,10 +174,10 @@ impl Neighbours {
 }
 
 impl End {
-    /// A frame of the life that is known here, which says whether it hears this end.
+    /// Handles a frame of the known instance; `is_two_way` says whether it names this end.
     fn on_hello(&mut self, is_two_way: bool) -> PeerUpdate {
-        // Whether both ends know of the loss is seen by what the other end says: that it hears
-        // nothing, to the one who has lost the link; that it hears again, to the other.
+        // The frame shows that both ends know of the loss when the peer of the end that detected it
+        // no longer names that end, or when that end names its peer again.
         let is_agreed = match self.state {
             LinkState::Up => true,
             LinkState::LostHere => !is_two_way,
@@ -203,28 +204,28 @@ impl End {
         PeerUpdate::Same
     }
 
-    /// How many fresh frames in a row bring it up.
+    /// Number of consecutive fresh frames that bring the link up.
     fn agreed_min(&self) -> u32 {
         1 << self.flaps.saturating_sub(1)
     }
 
-    /// How many stale ones.
+    /// Number of consecutive stale frames that bring the link up.
     fn stale_max(&self) -> u32 {
         STALE_MAX << self.flaps.saturating_sub(1).min(STALE_DOUBLED_MAX)
     }
 }
 
-/// A life in the fields of a frame: address bits and incarnation; nobody is
-/// [`Address::NONE_BITS`] and 0.
+/// Wire encoding of an optional instance: address bits and incarnation;
+/// ([`Address::NONE_BITS`], 0) is `None`.
 impl Instance {
-    /// The two words that stand for `instance`, or for nobody.
+    /// Encodes an instance as (address, incarnation).
     pub fn to_words(instance: Option<Self>) -> (u32, u32) {
         instance.map_or((Address::NONE_BITS, 0), |instance| {
             (instance.address.to_bits(), instance.incarnation.0)
         })
     }
 
-    /// Back from the two words.
+    /// Decodes (address, incarnation).
     #[inline]
     pub fn from_words((address, incarnation): (u32, u32)) -> Option<Self> {
         let address = Address::from_bits(address)?;
@@ -279,9 +280,9 @@ mod tests {
         );
     }
 
-    /// Two ends that beacon at the same instants, each frame `delay` instants under in_flight, and one
-    /// false alarm: the link goes down once at each end and comes back for good. A link that is
-    /// slower than half of [`STALE_MAX`] comes up too early; that ends.
+    /// Two ends send beacons at the same instants, each of which takes `delay` instants, and one end
+    /// reports a false loss: the link goes down once at each end and comes up permanently. A link
+    /// slower than half of [`STALE_MAX`] comes up too early a few times, but stops flapping.
     #[test]
     fn a_lost_link_comes_back_whatever_the_delay() {
         for (delay, alarm, downs_max) in [

@@ -1,8 +1,9 @@
-//! What a link promises about everything that follows on it.
+//! What a link promises about all frames that follow on it.
 
 use crate::Timestamp;
 
-/// The two lower bounds that travel in every packet (design: ordering.md section 3).
+/// The two lower bounds that every packet carries (1Pipe sections 4 and 5: barrier and commit
+/// barrier).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Promises {
     /// Best effort: every message that follows on this link has a timestamp at or above this.
@@ -12,18 +13,18 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// Both bounds at `ts`.
+    /// Returns both bounds at `ts`.
     pub const fn both(ts: Timestamp) -> Self {
         Self { barrier: ts, commit: ts }
     }
 
-    /// The stronger promise for each bound.
+    /// Returns the stronger promise for each bound.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { barrier: self.barrier.max(other.barrier), commit: self.commit.max(other.commit) }
     }
 
-    /// The weaker promise for each bound: all that two links together can promise.
+    /// Returns the weaker promise for each bound: what two links promise together.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         Self { barrier: self.barrier.min(other.barrier), commit: self.commit.min(other.commit) }

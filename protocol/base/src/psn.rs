@@ -1,6 +1,6 @@
 //! Packet sequence numbers.
 
-/// The number of a packet on one connection (sender process → receiver process).
+/// The sequence number of a packet on one connection (sender process → receiver process).
 ///
 /// Wraps at 2^32; compared with serial-number arithmetic, so it has no `Ord`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,18 +10,18 @@ impl Psn {
     /// The first packet of a connection.
     pub const FIRST: Self = Self(0);
 
-    /// The PSN `n` packets later.
+    /// Returns the PSN `n` packets later.
     #[must_use]
     pub const fn plus(self, n: u32) -> Self {
         Self(self.0.wrapping_add(n))
     }
 
-    /// Packets from `earlier` to `self`; negative when `self` is the earlier one.
+    /// Returns the number of packets from `earlier` to `self`; negative when `self` comes first.
     pub const fn since(self, earlier: Self) -> i32 {
         self.0.wrapping_sub(earlier.0) as i32
     }
 
-    /// Whether `self` comes before `other`.
+    /// Returns whether `self` comes before `other`.
     pub const fn is_before(self, other: Self) -> bool {
         self.since(other) < 0
     }

@@ -1,38 +1,39 @@
-//! A guard against clocks that step.
+//! Clock slewing: protects timestamps from steps of the synchronised clock.
 
 use crate::{Now, Timestamp};
 
-/// Follows `now.sync`, but never backwards and never by leaps.
+/// Follows `now.sync` monotonically and without jumps.
 ///
-/// A clock that steps forward an hour would stamp messages that nobody could deliver for an hour;
-/// one that steps back would stop its promise, and with it everybody's, for an hour. So the time
-/// that a machine stamps with runs at the rate of the local clock and moves towards the
-/// synchronised clock by at most one part in [`Slew::RATE`] of the local time elapsed.
-/// Order never depends on this, only latency does (design: ordering.md section 2).
+/// A clock that steps an hour forward would stamp messages that cannot be delivered for an hour;
+/// one that steps back would stop its own promise, and with it the barrier of every receiver. So
+/// the time used for stamping advances with the local clock, and is corrected towards the
+/// synchronised clock by at most one part in [`Slew::RATE`] of the local time elapsed. Only latency
+/// depends on this, never order (docs/design/ordering.md, "Why does a clock that steps cost
+/// nothing?").
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Slew {
     last: Option<(Now, Timestamp)>,
 }
 
 impl Slew {
-    /// Slewing moves at most one nanosecond in this many. 1/512 = 1,953 ppm, and 977 ppm when it is
-    /// read every 1,023 ns (whole nanoseconds are moved): above the 500 ppm of drift that a clock
-    /// may show (testing.md row 18), so a drifting clock is still tracked.
+    /// Inverse of the maximum slew rate: 1/512 = 1,953 ppm, and 977 ppm when read every 1,023 ns
+    /// (corrections are whole nanoseconds). Either is above the 500 ppm of drift that a clock may
+    /// show, so that a drifting clock is still tracked.
     pub const RATE: u64 = 512;
 
-    /// A guard that takes its first reading as true.
+    /// Returns a slewed clock that accepts its first reading unchecked.
     pub const fn new() -> Self {
         Self { last: None }
     }
 
-    /// Goes on from `time` at `now`, whatever the clock says: for a machine that has found its
-    /// clock to be wrong before it has told anybody the time.
+    /// Continues from `time` at `now`, whatever the clock says: for a machine that finds its clock
+    /// to be wrong before it has sent any timestamp.
     pub fn restart(&mut self, now: Now, time: Timestamp) {
         self.last = Some((now, time));
     }
 
-    /// The time to stamp with at `now`: strictly tied to the elapsed local time, never below an
-    /// earlier answer.
+    /// Returns the time to stamp with at `now`: slewed towards `now.sync`, never below an earlier
+    /// reading.
     #[inline]
     pub fn read(&mut self, now: Now) -> Timestamp {
         let Some((then, reading)) = self.last else {
@@ -47,7 +48,7 @@ impl Slew {
         }
         let slack_ns = elapsed_ns / Self::RATE;
         if slack_ns == 0 && elapsed_ns != 0 {
-            // Too little time has passed to correct anything: answer, but let the time add up.
+            // Too little time has passed for a correction: leave `last`, so that the time adds up.
             return expected;
         }
         let reading = now
@@ -111,61 +112,61 @@ mod tests {
     fn an_hour_is_caught_up_with_in_512_hours() {
         let mut slew = Slew::new();
         slew.read(at(0, 2 * HOUR_NS));
-        // 511 h later the answer is still behind; at 512 h it has met the clock, and stays with it.
+        // 511 h later the reading is still behind; at 512 h it meets the clock, and stays with it.
         for (hours, is_met) in [(511, false), (512, true), (513, true)] {
             let now = at(hours * HOUR_NS, (3 + hours) * HOUR_NS);
             assert_eq!(slew.read(now) == now.sync, is_met, "after {hours} h");
         }
     }
 
-    /// Readings of a clock that does anything: local time elapsed, and what `sync` shows.
+    /// Readings of an arbitrary clock: local time elapsed, and the value of `sync`.
     fn any_readings() -> impl Strategy<Value = Vec<(u64, u64)>> {
         let elapsed = prop_oneof![0u64..2_000, 0u64..1_000_000];
         prop::collection::vec((elapsed, 0u64..(1 << 52)), 1..200)
     }
 
     proptest! {
-        #[test]
-        fn never_back_whatever_the_clock_does(readings in any_readings()) {
-            let (mut slew, mut mono, mut last) = (Slew::new(), 0, None);
-            for (elapsed, sync) in readings {
-                mono += elapsed;
-                let reading = slew.read(at(mono, sync));
-                prop_assert!(last.is_none_or(|last| reading >= last));
-                last = Some(reading);
+            #[test]
+            fn never_back_whatever_the_clock_does(readings in any_readings()) {
+                let (mut slew, mut mono, mut last) = (Slew::new(), 0, None);
+                for (elapsed, sync) in readings {
+                    mono += elapsed;
+                    let reading = slew.read(at(mono, sync));
+                    prop_assert!(last.is_none_or(|last| reading >= last));
+                    last = Some(reading);
+                }
             }
-        }
 
-        #[test]
-        fn never_faster_nor_slower_than_the_slew(readings in any_readings()) {
-            // Between any two answers, not only neighbours: short steps must not add up to more.
-            let (mut slew, mut mono) = (Slew::new(), 0u64);
-            let mut reading: Vec<(u64, u64)> = Vec::new();
-            for (elapsed, sync) in readings {
-                mono += elapsed;
-                reading.push((mono, slew.read(at(mono, sync)).as_ns()));
+            #[test]
+            fn never_faster_nor_slower_than_the_slew(readings in any_readings()) {
+    // Between any two readings, not only consecutive ones: short steps must not add up to more.
+                let (mut slew, mut mono) = (Slew::new(), 0u64);
+                let mut reading: Vec<(u64, u64)> = Vec::new();
+                for (elapsed, sync) in readings {
+                    mono += elapsed;
+                    reading.push((mono, slew.read(at(mono, sync)).as_ns()));
+                }
+                for (at, (from_mono, from_told)) in reading.iter().enumerate() {
+                    for (to_mono, to_told) in &reading[at..] {
+                        let (elapsed, moved) = (to_mono - from_mono, to_told - from_told);
+                        let slack = elapsed / Slew::RATE + 2;
+                        prop_assert!(moved.abs_diff(elapsed) <= slack, "{moved} in {elapsed} ns");
+                    }
+                }
             }
-            for (at, (from_mono, from_told)) in reading.iter().enumerate() {
-                for (to_mono, to_told) in &reading[at..] {
-                    let (elapsed, moved) = (to_mono - from_mono, to_told - from_told);
-                    let slack = elapsed / Slew::RATE + 2;
-                    prop_assert!(moved.abs_diff(elapsed) <= slack, "{moved} in {elapsed} ns");
+
+            #[test]
+            fn a_clock_that_drifts_by_500_ppm_is_followed(
+                steps in prop::collection::vec(1u64..100_000, 1..500), ppm in -500i64..=500,
+            ) {
+                let (mut slew, mut mono) = (Slew::new(), 0u64);
+                for step in steps {
+                    mono += step;
+                    let drift = mono as i64 * ppm / 1_000_000;
+                    let sync = HOUR_NS + mono.wrapping_add_signed(drift);
+                    let reading = slew.read(at(mono, sync)).as_ns();
+                    prop_assert!(reading.abs_diff(sync) <= 2, "{} ns off", reading.abs_diff(sync));
                 }
             }
         }
-
-        #[test]
-        fn a_clock_that_drifts_by_500_ppm_is_followed(
-            steps in prop::collection::vec(1u64..100_000, 1..500), ppm in -500i64..=500,
-        ) {
-            let (mut slew, mut mono) = (Slew::new(), 0u64);
-            for step in steps {
-                mono += step;
-                let drift = mono as i64 * ppm / 1_000_000;
-                let sync = HOUR_NS + mono.wrapping_add_signed(drift);
-                let reading = slew.read(at(mono, sync)).as_ns();
-                prop_assert!(reading.abs_diff(sync) <= 2, "{} ns off", reading.abs_diff(sync));
-            }
-        }
-    }
 }

@@ -13,30 +13,31 @@ pub(super) struct Traffic {
     datagrams: u64,
     syscalls: u64,
     dropped: u64,
-    repeated: u64,
+    retransmitted: u64,
     /// Messages that the client had on their way at the end of each of its turns, and its turns.
-    flights: (u64, u64),
+    in_flight_samples: (u64, u64),
 }
 
 impl Traffic {
-    /// Somebody has ended, who has said `repeated` packets again.
-    pub(super) fn add(&mut self, mesh: &Mesh, repeated: u64) {
+    /// Somebody has ended, who has said `retransmitted` packets again.
+    pub(super) fn add(&mut self, mesh: &Mesh, retransmitted: u64) {
         let stats = mesh.stats();
         self.frames += stats.frames_sent;
         self.bytes += stats.bytes_sent;
         self.datagrams += stats.trains_sent;
         self.syscalls += stats.sends + stats.receives;
         self.dropped += u64::from(mesh.kernel_drops().unwrap_or_default());
-        self.repeated += repeated;
+        self.retransmitted += retransmitted;
     }
 
-    /// The client has seen messages on their way, `seen` at `looks` looks together.
-    pub(super) fn add_flight(&mut self, seen: u64, looks: u64) {
-        self.flights = (self.flights.0 + seen, self.flights.1 + looks);
+    /// The client has seen messages on their way, `seen` at `samples` looks together.
+    pub(super) fn add_in_flight(&mut self, seen: u64, samples: u64) {
+        self.in_flight_samples =
+            (self.in_flight_samples.0 + seen, self.in_flight_samples.1 + samples);
     }
 
     /// Of so many messages, delivered at the slowest receiver.
-    pub(super) fn of(self, messages: u64) -> Self {
+    pub(super) fn with_messages(self, messages: u64) -> Self {
         Self { messages, ..self }
     }
 
@@ -45,7 +46,7 @@ impl Traffic {
     }
 
     /// All of it, a message.
-    pub(super) fn a_message(self) -> impl Iterator<Item = (&'static str, f64, &'static str)> {
+    pub(super) fn per_message(self) -> impl Iterator<Item = (&'static str, f64, &'static str)> {
         let messages = self.messages.max(1) as f64;
         let all = [
             ("frames", self.frames, "/msg"),
@@ -53,11 +54,11 @@ impl Traffic {
             ("datagrams", self.datagrams, "/msg"),
             ("system calls", self.syscalls, "/msg"),
             ("dropped datagrams", self.dropped, "/msg"),
-            ("repeated", self.repeated, "/msg"),
+            ("retransmitted", self.retransmitted, "/msg"),
         ];
-        let on_their_way = self.flights.0 as f64 / self.flights.1.max(1) as f64;
+        let in_flight = self.in_flight_samples.0 as f64 / self.in_flight_samples.1.max(1) as f64;
         let all = all.into_iter().map(move |(name, sum, unit)| (name, sum as f64 / messages, unit));
-        all.chain([("on their way", on_their_way, "msg")])
+        all.chain([("in flight", in_flight, "msg")])
     }
 }
 

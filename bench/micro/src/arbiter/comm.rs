@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use hdrhistogram::Histogram;
 use onepipe_base::ProcessId;
-use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report as Counted};
+use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report as DaemonReport};
 use onepipe_transport_clock::cores;
 use onepipe_transport_driver::Idle;
 
 use self::endpoint::DESTINATIONS;
-use self::endpoints::{Endpoints, Worked};
-use super::crew::spent;
+use self::endpoints::{EndpointUsage, Endpoints};
+use super::workers::thread_cpu_time;
 use crate::{Better, Detail, Harness, Progress, Report};
 
 /// What to measure.
@@ -40,8 +40,8 @@ impl Default for CommOptions {
 }
 
 const COMM: &str = "the arbiter's daemon over UDP: control packets in, allocation, paths, control \
-                    packets out, in processor time of its thread that communicates; endpoints that always want \
-                    more, four destinations each; yardstick: a thread that takes and sends as many \
+                    packets out, in CPU time of its I/O thread; endpoints with a permanent backlog, \
+                    four destinations each; yardstick: a thread that receives and sends as many \
                     bare datagrams";
 /// The arbiter.
 const ARBITER: ProcessId = ProcessId(5_000);
@@ -67,7 +67,7 @@ pub fn arbiter_comm(options: &CommOptions, progress: impl FnMut(Progress<'_>)) -
     let mut harness = harness.with_progress(progress);
     let time = Duration::from_secs_f64(options.seconds);
     for &nodes in &options.nodes {
-        let mut said = Vec::new();
+        let mut details = Vec::new();
         // Datagrams of a timeslot, in the run before.
         let datagrams = std::cell::Cell::new(0.0);
         harness.measure(
@@ -76,36 +76,36 @@ pub fn arbiter_comm(options: &CommOptions, progress: impl FnMut(Progress<'_>)) -
             Better::Lower,
             || {
                 let run = run(nodes, time, options.workers)?;
-                said = run.details();
-                datagrams.set(run.packets() as f64 / run.counted.slots_granted as f64);
+                details = run.details();
+                datagrams.set(run.packets() as f64 / run.counters.slots_granted as f64);
                 Ok(run.slot_ns())
             },
             || Ok(bare_datagram_ns(time / 4)? * datagrams.get()),
         )?;
-        harness.detail(said);
+        harness.detail(details);
     }
     Ok(harness.finish())
 }
 
 /// What came of a run: what the daemon has counted in it, and its processor time.
 struct Run {
-    counted: Counted,
+    counters: DaemonReport,
     seconds: f64,
     spent: Duration,
     /// How long turns take in which something has come, ns: so long at most what comes meanwhile
     /// waits to be seen.
-    turns: Histogram<u64>,
+    turn_times: Histogram<u64>,
     /// What the endpoints' thread has done meanwhile.
-    endpoints: Worked,
+    endpoints: EndpointUsage,
 }
 
 impl Run {
     fn slot_ns(&self) -> f64 {
-        self.spent.as_nanos() as f64 / self.counted.slots_granted as f64
+        self.spent.as_nanos() as f64 / self.counters.slots_granted as f64
     }
 
     fn packets(&self) -> u64 {
-        self.counted.packets_received + self.counted.packets_sent
+        self.counters.packets_received + self.counters.packets_sent
     }
 
     fn details(&self) -> Vec<Detail> {
@@ -114,25 +114,25 @@ impl Run {
             value,
             unit: unit.to_string(),
         };
-        let Counted { slots_granted, slots_demanded, packets_received, packets_sent, .. } =
-            self.counted;
+        let DaemonReport { slots_granted, slots_demanded, packets_received, packets_sent, .. } =
+            self.counters;
         let rate = |count: u64| count as f64 / self.seconds;
         vec![
             detail("asked for", rate(slots_demanded), "slots/s"),
             detail("granted", rate(slots_granted), "slots/s"),
             detail("packets in", rate(packets_received), "/s"),
             detail("packets out", rate(packets_sent), "/s"),
-            detail("acknowledgements alone", rate(self.counted.acks_sent), "/s"),
+            detail("pure acknowledgements", rate(self.counters.acks_sent), "/s"),
             detail("busy", self.spent.as_secs_f64() / self.seconds * 100.0, "%"),
             detail(
                 "endpoints busy",
                 self.endpoints.spent.as_secs_f64() / self.seconds * 100.0,
                 "%",
             ),
-            detail("lost before the endpoints", rate(self.endpoints.lost.into()), "/s"),
-            detail("turn p50", self.turns.value_at_quantile(0.5) as f64 / 1e3, "us"),
-            detail("turn p99", self.turns.value_at_quantile(0.99) as f64 / 1e3, "us"),
-            detail("a core's worth", PACKET_BITS as f64 / self.slot_ns(), "Gbit/s"),
+            detail("dropped before the endpoints", rate(self.endpoints.lost.into()), "/s"),
+            detail("turn p50", self.turn_times.value_at_quantile(0.5) as f64 / 1e3, "us"),
+            detail("turn p99", self.turn_times.value_at_quantile(0.99) as f64 / 1e3, "us"),
+            detail("per core", PACKET_BITS as f64 / self.slot_ns(), "Gbit/s"),
         ]
     }
 }
@@ -156,44 +156,44 @@ fn run(nodes: u32, time: Duration, workers: usize) -> Result<Run> {
         (daemon.doorbell(), AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let daemon = scope.spawn(|| serve(daemon, &is_warm, &stop));
-        endpoints.work(WARM_UP);
+        endpoints.run_for(WARM_UP);
         is_warm.store(true, Ordering::Release);
-        let worked = endpoints.work(time);
+        let usage = endpoints.run_for(time);
         stop.store(true, Ordering::Release);
         doorbell.ring();
-        let mut run = daemon.join().map_err(|_| anyhow!("the daemon has panicked"))??;
-        run.endpoints = worked;
-        ensure!(run.counted.slots_granted > 0, "nothing was granted");
+        let mut run = daemon.join().map_err(|_| anyhow!("the daemon thread panicked"))??;
+        run.endpoints = usage;
+        ensure!(run.counters.slots_granted > 0, "nothing was granted");
         Ok(run)
     })
 }
 
 /// Gives the daemon its turns; what it does is counted from when it `is_warm`.
 fn serve(mut daemon: ArbiterDaemon, is_warm: &AtomicBool, stop: &AtomicBool) -> Result<Run> {
-    let mut turns = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
+    let mut turn_times = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
     let mut first = None;
     while !stop.load(Ordering::Acquire) {
         if first.is_none() && is_warm.load(Ordering::Acquire) {
-            first = Some((daemon.report(), spent(), Instant::now()));
+            first = Some((daemon.report(), thread_cpu_time(), Instant::now()));
         }
         let begin = Instant::now();
         let progress = daemon.turn(|_| {});
         if first.is_some() && progress.frames_received > 0 {
-            turns.saturating_record(begin.elapsed().as_nanos() as u64);
+            turn_times.saturating_record(begin.elapsed().as_nanos() as u64);
         }
         daemon.rest(progress);
     }
     let (before, spent_before, began) =
-        first.unwrap_or_else(|| (daemon.report(), spent(), Instant::now()));
-    let mut counted = daemon.report();
-    counted.slots_granted -= before.slots_granted;
-    counted.slots_demanded -= before.slots_demanded;
-    counted.packets_received -= before.packets_received;
-    counted.packets_sent -= before.packets_sent;
-    counted.acks_sent -= before.acks_sent;
+        first.unwrap_or_else(|| (daemon.report(), thread_cpu_time(), Instant::now()));
+    let mut counters = daemon.report();
+    counters.slots_granted -= before.slots_granted;
+    counters.slots_demanded -= before.slots_demanded;
+    counters.packets_received -= before.packets_received;
+    counters.packets_sent -= before.packets_sent;
+    counters.acks_sent -= before.acks_sent;
     let seconds = began.elapsed().as_secs_f64();
-    let spent = spent() - spent_before;
-    Ok(Run { counted, seconds, spent, turns, endpoints: Worked::default() })
+    let spent = thread_cpu_time() - spent_before;
+    Ok(Run { counters, seconds, spent, turn_times, endpoints: EndpointUsage::default() })
 }
 
 /// Processor time of a thread that answers datagrams, for each that it takes or sends.
@@ -207,15 +207,15 @@ fn bare_datagram_ns(time: Duration) -> Result<f64> {
     other.set_read_timeout(Some(Duration::from_millis(100)))?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let answers = scope.spawn(|| {
+        let responder = scope.spawn(|| {
             let (mut count, mut frame) = (0u64, [0; LEN]);
-            let before = spent();
+            let before = thread_cpu_time();
             while !stop.load(Ordering::Acquire) {
                 if let Ok(bytes) = other.recv(&mut frame) {
                     count += 1 + u64::from(other.send(&frame[..bytes]).is_ok());
                 }
             }
-            (spent() - before).as_nanos() as f64 / count.max(1) as f64
+            (thread_cpu_time() - before).as_nanos() as f64 / count.max(1) as f64
         });
         let (end, mut frame) = (Instant::now() + time, [0; LEN]);
         while Instant::now() < end {
@@ -228,7 +228,7 @@ fn bare_datagram_ns(time: Duration) -> Result<f64> {
             }
         }
         stop.store(true, Ordering::Release);
-        answers.join().map_err(|_| anyhow!("it has panicked"))
+        responder.join().map_err(|_| anyhow!("the responder thread panicked"))
     })
 }
 
@@ -237,11 +237,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_grants_what_endpoints_want() {
+    fn daemon_grants_requested_timeslots() {
         for workers in [0, 1] {
             let run = run(8, Duration::from_millis(300), workers).expect("timeslots are granted");
-            assert!(run.counted.packets_received > 0 && run.slot_ns() > 0.0);
-            assert!(!run.turns.is_empty());
+            assert!(run.counters.packets_received > 0 && run.slot_ns() > 0.0);
+            assert!(!run.turn_times.is_empty());
         }
         assert!(bare_datagram_ns(Duration::from_millis(50)).is_ok_and(|ns| ns > 0.0));
     }

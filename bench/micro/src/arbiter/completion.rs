@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use onepipe_arbiter::Schedule;
 
-use super::Allocates;
+use super::SlotAllocator;
 use super::load::Load;
 use crate::Detail;
 
@@ -14,7 +14,7 @@ const COUNTED: u64 = 50_048;
 /// Packets of all of them about, where that is less: of a thousand endpoints and more.
 const PACKETS: f64 = 16e6;
 /// So many times as long all counted ones have been served, if somebody serves them at all.
-const PATIENCE: u64 = 16;
+const SLOTS_MAX_FACTOR: u64 = 16;
 
 /// In timeslots, over some traces.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub(super) struct Completion {
 impl Completion {
     /// Of allocators that give out batches of so many timeslots, over so many traces, at least one:
     /// the same for whoever is measured.
-    pub fn measure<A: Allocates>(
+    pub fn measure<A: SlotAllocator>(
         (nodes, load, batch_slots): (u32, f64, u32),
         traces: u64,
         mut allocator: impl FnMut() -> Result<A>,
@@ -41,20 +41,20 @@ impl Completion {
         let (mut means, mut p99s) = (Vec::new(), Vec::new());
         for trace in 0..traces {
             let load = Load::new(nodes, load).of_trace(trace);
-            let mut waits = run(allocator()?, (nodes, batch_slots), load, window)?;
-            ensure!(!waits.is_empty(), "no transfer comes in {all} timeslots");
-            waits.sort_unstable_by(f64::total_cmp);
-            means.push(mean(&waits));
-            p99s.push(waits[waits.len() * 99 / 100]);
+            let mut durations = run(allocator()?, (nodes, batch_slots), load, window)?;
+            ensure!(!durations.is_empty(), "no transfer comes in {all} timeslots");
+            durations.sort_unstable_by(f64::total_cmp);
+            means.push(mean(&durations));
+            p99s.push(durations[durations.len() * 99 / 100]);
         }
         Ok(Self { mean: mean(&means), error: standard_error(&means), p99: mean(&p99s) })
     }
 
-    /// `of`: whose.
-    pub fn details(&self, of: &str) -> [Detail; 3] {
+    /// `prefix`: whose.
+    pub fn details(&self, prefix: &str) -> [Detail; 3] {
         [("mean", self.mean), ("± standard error", self.error), ("p99", self.p99)].map(
             |(name, value)| Detail {
-                name: format!("completion {of}{name}"),
+                name: format!("completion {prefix}{name}"),
                 value,
                 unit: "slots".to_string(),
             },
@@ -74,7 +74,7 @@ fn standard_error(values: &[f64]) -> f64 {
 
 /// How long each transfer took that came in the window. New ones come until all of these are done.
 fn run(
-    mut allocator: impl Allocates,
+    mut allocator: impl SlotAllocator,
     (nodes, batch_slots): (u32, u32),
     mut load: Load,
     (begin, end): (u64, u64),
@@ -83,13 +83,13 @@ fn run(
     let mut transfers = Transfers::new(nodes, (begin as f64, end as f64));
     let mut start = 0;
     while start < end || transfers.counted > 0 {
-        ensure!(start < PATIENCE * end, "{} transfers wait for ever", transfers.counted);
+        ensure!(start < SLOTS_MAX_FACTOR * end, "{} transfers never complete", transfers.counted);
         let arrivals = load.until(start).to_vec();
         for (&(src, dst, packets), &time) in arrivals.iter().zip(load.times()) {
             allocator.request(src, dst, packets)?;
-            transfers.come((src, dst), packets, time);
+            transfers.arrive((src, dst), packets, time);
         }
-        allocator.give(&mut schedule);
+        allocator.allocate(&mut schedule);
         for slot in 0..batch_slots {
             for (src, dst) in schedule.pairs(slot) {
                 transfers.serve((src, dst), start + u64::from(slot))?;
@@ -97,7 +97,7 @@ fn run(
         }
         start += u64::from(batch_slots);
     }
-    Ok(transfers.waits)
+    Ok(transfers.durations)
 }
 
 /// One that has come and is not complete.
@@ -120,40 +120,40 @@ struct Transfers {
     window: (f64, f64),
     /// Those that came in the window and are not complete.
     counted: u64,
-    waits: Vec<f64>,
+    durations: Vec<f64>,
 }
 
 impl Transfers {
     fn new(nodes: u32, window: (f64, f64)) -> Self {
         let nodes = nodes as usize;
         let ends = vec![[0; 2]; nodes * nodes];
-        let (all, free, waits) = (Vec::new(), Vec::new(), Vec::new());
-        Self { nodes, ends, all, free, window, counted: 0, waits }
+        let (all, free, durations) = (Vec::new(), Vec::new(), Vec::new());
+        Self { nodes, ends, all, free, window, counted: 0, durations }
     }
 
     fn is_counted(&self, time: f64) -> bool {
         (self.window.0..self.window.1).contains(&time)
     }
 
-    fn come(&mut self, (src, dst): (u32, u32), packets: u32, time: f64) {
+    fn arrive(&mut self, (src, dst): (u32, u32), packets: u32, time: f64) {
         let transfer = Transfer { time, left: packets, next: 0 };
-        let place = self.free.pop().unwrap_or(self.all.len() as u32);
-        match self.all.get_mut(place as usize) {
+        let index = self.free.pop().unwrap_or(self.all.len() as u32);
+        match self.all.get_mut(index as usize) {
             Some(free) => *free = transfer,
             None => self.all.push(transfer),
         }
         let [first, last] = &mut self.ends[src as usize * self.nodes + dst as usize];
         match *first {
-            0 => *first = place + 1,
-            _ => self.all[*last as usize - 1].next = place + 1,
+            0 => *first = index + 1,
+            _ => self.all[*last as usize - 1].next = index + 1,
         }
-        *last = place + 1;
+        *last = index + 1;
         self.counted += u64::from(self.is_counted(time));
     }
 
     fn serve(&mut self, (src, dst): (u16, u16), slot: u64) -> Result<()> {
         let [first, _] = &mut self.ends[usize::from(src) * self.nodes + usize::from(dst)];
-        ensure!(*first > 0, "{src} is given a timeslot to {dst} that it does not want");
+        ensure!(*first > 0, "{src} is given a timeslot to {dst} that it did not request");
         let transfer = &mut self.all[*first as usize - 1];
         transfer.left -= 1;
         if transfer.left == 0 {
@@ -162,7 +162,7 @@ impl Transfers {
             let time = transfer.time;
             if self.is_counted(time) {
                 self.counted -= 1;
-                self.waits.push((slot + 1) as f64 - time);
+                self.durations.push((slot + 1) as f64 - time);
             }
         }
         Ok(())
@@ -176,13 +176,13 @@ mod tests {
     /// Gives everybody all, one pair a batch of one timeslot, in the order of requests.
     struct OneByOne(Vec<(u32, u32, u32)>);
 
-    impl Allocates for OneByOne {
+    impl SlotAllocator for OneByOne {
         fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<()> {
             self.0.push((src, dst, slots));
             Ok(())
         }
 
-        fn give(&mut self, schedule: &mut Schedule) -> u64 {
+        fn allocate(&mut self, schedule: &mut Schedule) -> u64 {
             schedule.clear();
             let Some((src, dst, slots)) = self.0.first_mut() else { return 0 };
             schedule.put(*src, 0, *dst as u16);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_server_takes_as_long_as_theory_says() {
+    fn matches_mg1_queue_theory() {
         // One in two timeslots is asked for, as of two endpoints at a quarter: a queue of
         // transfers that are served in their order. Theory, with moments as they are sampled: the
         // mean wait of M/G/1 and the service, and half a timeslot until the next one begins.
@@ -217,22 +217,22 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_and_what_nobody_gives_is_seen() {
+    fn detects_unwanted_and_missing_grants() {
         let mut transfers = Transfers::new(3, (0.0, 9.0));
-        transfers.come((0, 1), 2, 1.0);
-        transfers.come((0, 1), 1, 3.5);
+        transfers.arrive((0, 1), 2, 1.0);
+        transfers.arrive((0, 1), 1, 3.5);
         for slot in 4..7 {
             assert!(transfers.serve((1, 0), slot).is_err());
             transfers.serve((0, 1), slot).expect("it is wanted");
         }
         assert!(transfers.serve((0, 1), 7).is_err());
-        assert_eq!((transfers.waits, transfers.counted), (vec![5.0, 3.5], 0));
+        assert_eq!((transfers.durations, transfers.counted), (vec![5.0, 3.5], 0));
         struct Nothing;
-        impl Allocates for Nothing {
+        impl SlotAllocator for Nothing {
             fn request(&mut self, _: u32, _: u32, _: u32) -> Result<()> {
                 Ok(())
             }
-            fn give(&mut self, _: &mut Schedule) -> u64 {
+            fn allocate(&mut self, _: &mut Schedule) -> u64 {
                 0
             }
         }

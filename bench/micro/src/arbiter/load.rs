@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_much_is_asked_for_as_the_load_says() {
+    fn generates_requested_load() {
         let mut load = Load::new(64, 0.5);
         let packets: u64 = (1..=1_000)
             .flat_map(|batch| load.until(64 * batch).to_vec())

@@ -1,14 +1,14 @@
 //! `bench arbiter`: timeslots and paths on one core (Fastpass, SIGCOMM 2014, sections 3 and 4;
 //! design: arbiter.md section 5).
 
-mod alone;
 mod comm;
 mod completion;
-mod crew;
+mod jitter;
 mod load;
 mod pace;
 mod pipeline;
 mod plain;
+mod workers;
 
 use std::time::{Duration, Instant};
 
@@ -79,9 +79,9 @@ impl ArbiterOptions {
 const ALLOCATION: &str = "timeslots on one core or a pipeline of cores: requests in, allocation, schedules out; \
                           transfers of 10 packets in the mean between uniformly random pairs; \
                           yardstick: a plain allocator, one packet a visit, least recently served \
-                          first; utilisation: given of what was asked for while measured; \
-                          completion: from when a transfer comes until its last timeslot is over, \
-                          beside the clock, the plain allocator's on the same traces";
+                          first; utilisation: granted of what was requested while measured; \
+                          completion: from the arrival of a transfer to the end of its last timeslot, \
+                          untimed, of both allocators on the same traces";
 
 /// Time that a timeslot takes to be given out.
 ///
@@ -106,20 +106,20 @@ pub fn arbiter_alloc(
                 cores => format!(" cores={cores}"),
             };
             let case = format!("nodes={nodes} load={load} batch={batch} policy={policy}{cores}");
-            let mut said = Vec::new();
+            let mut details = Vec::new();
             harness.measure(
                 &case,
                 "us/slot",
                 Better::Lower,
                 || {
                     let outcome = ours(options, nodes, load, slots)?;
-                    said = outcome.details();
+                    details = outcome.details();
                     Ok(outcome.slot_us())
                 },
                 || Ok(plain(options, nodes, load, slots)?.slot_us()),
             )?;
-            said.extend(completions(options, nodes, load)?);
-            harness.detail(said);
+            details.extend(completions(options, nodes, load)?);
+            harness.detail(details);
         }
     }
     Ok(harness.finish())
@@ -132,7 +132,7 @@ fn completions(options: &ArbiterOptions, nodes: u32, load: f64) -> Result<Vec<De
     if traces == 0 {
         return Ok(Vec::new());
     }
-    // Several cores give what one gives that is told as much as they are, see `crew::run`.
+    // Several cores give what one gives that is told as much as they are, see `workers::run`.
     let return_batches = (options.cores as u32 - 1).min(16);
     let config = Config { return_batches, ..config(options, nodes) };
     let ours = Completion::measure(kind, traces, || Ok(Allocator::new(config)?))?;
@@ -149,7 +149,7 @@ struct Outcome {
     /// Of several cores: a timeslot's time where it was the least, us.
     fastest: Option<f64>,
     /// Of each core, if there are several.
-    cores: Vec<crew::Spent>,
+    cores: Vec<workers::CpuTime>,
 }
 
 impl Outcome {
@@ -187,18 +187,18 @@ fn machine(config: Config, slot_ns: u64) -> ArbiterConfig {
 }
 
 /// Something that gives out timeslots.
-trait Allocates {
+trait SlotAllocator {
     fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<()>;
     /// Writes the next batch into `schedule`, and answers how many packets it has.
-    fn give(&mut self, schedule: &mut Schedule) -> u64;
+    fn allocate(&mut self, schedule: &mut Schedule) -> u64;
 }
 
-impl Allocates for Allocator {
+impl SlotAllocator for Allocator {
     fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<()> {
         Ok(Allocator::request(self, src, dst, slots)?)
     }
 
-    fn give(&mut self, schedule: &mut Schedule) -> u64 {
+    fn allocate(&mut self, schedule: &mut Schedule) -> u64 {
         let batch = self.next_batch();
         schedule.fill(batch.grants());
         u64::from(batch.given())
@@ -224,7 +224,7 @@ fn plain(options: &ArbiterOptions, nodes: u32, load: f64, slots: u64) -> Result<
 
 /// Half of the time warms up; the other is measured.
 fn run(
-    mut allocator: impl Allocates,
+    mut allocator: impl SlotAllocator,
     options: &ArbiterOptions,
     nodes: u32,
     load: f64,
@@ -248,11 +248,11 @@ fn run(
         for &(src, dst, slots) in arrivals {
             allocator.request(src, dst, slots)?;
         }
-        let given = allocator.give(&mut schedule);
+        let given = allocator.allocate(&mut schedule);
         let spent = clock.elapsed();
         let asked: u64 = arrivals.iter().map(|(.., slots)| u64::from(*slots)).sum();
         waiting += asked as i64 - given as i64;
-        ensure!(waiting >= 0, "{} packets more were given than asked for", -waiting);
+        ensure!(waiting >= 0, "{} more packets were granted than requested", -waiting);
         if start / batch % 16 == 0 {
             check(&schedule, options.batch_slots, given)?;
         }
@@ -277,7 +277,7 @@ fn check(schedule: &Schedule, slots: u32, given: u64) -> Result<()> {
             packets += 1;
         }
     }
-    ensure!(packets == given, "{given} packets were given, {packets} are in the schedule");
+    ensure!(packets == given, "{given} packets were granted, {packets} are in the schedule");
     Ok(())
 }
 
@@ -321,7 +321,11 @@ pub fn arbiter_path(
                 },
             )?;
             let unit = String::new();
-            harness.detail(vec![Detail { name: "flips a packet".to_string(), value: flips, unit }]);
+            harness.detail(vec![Detail {
+                name: "flips per packet".to_string(),
+                value: flips,
+                unit,
+            }]);
         }
     }
     Ok(harness.finish())
@@ -333,11 +337,11 @@ type Routes = [[u8; BATCH_SLOTS_MAX as usize]];
 /// Batches in the steady state.
 fn schedules(nodes: u32, load: f64) -> Result<Vec<Schedule>> {
     const WARM_UP: u64 = 128;
-    const KEPT: u64 = 16;
+    const MEASURED: u64 = 16;
     let mut allocator = Allocator::new(Config::new(nodes))?;
     let mut load = Load::new(nodes, load);
     let mut schedules = Vec::new();
-    for number in 0..WARM_UP + KEPT {
+    for number in 0..WARM_UP + MEASURED {
         for &(src, dst, slots) in load.until(number * u64::from(BATCH_SLOTS_MAX)) {
             allocator.request(src, dst, slots)?;
         }
@@ -385,7 +389,7 @@ fn check_paths(schedule: &Schedule, fabric: Fabric, routes: &Routes) -> Result<(
             ensure!(path < paths, "no path from {src} to {dst}");
             for link in [from * paths + path, (racks + to) * paths + path] {
                 packets[link as usize] += 1;
-                ensure!(packets[link as usize] <= share, "link {link} bears too much");
+                ensure!(packets[link as usize] <= share, "link {link} is overloaded");
             }
         }
     }
@@ -397,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_allocators_give_what_is_asked_for() {
+    fn both_allocators_grant_all_requests() {
         let options = ArbiterOptions { batch_slots: 16, ..ArbiterOptions::default() };
         for outcome in [ours(&options, 24, 0.8, 4_096), plain(&options, 24, 0.8, 4_096)] {
             let outcome = outcome.expect("every timeslot is a matching");
@@ -407,12 +411,12 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_paths_are_valid_and_a_bad_one_is_seen() {
+    fn paths_are_valid_and_overloaded_link_is_detected() {
         let fabric = Fabric { nodes: 128, rack_nodes: 32, paths: 4, is_strict: false };
         let schedules = schedules(128, 0.9).expect("the settings are right");
         let mut plain = PlainPaths::new(fabric);
         colour(&schedules, fabric, |schedule, routes| plain.assign(schedule, routes))
-            .expect("no link bears too much");
+            .expect("no link is overloaded");
         let bad = colour(&schedules, fabric, |_, routes| {
             routes.fill([0; BATCH_SLOTS_MAX as usize]);
             0
@@ -421,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_that_is_no_matching_is_seen() {
+    fn detects_schedule_that_is_not_a_matching() {
         let mut schedule = Schedule::new(3);
         let grant = |src| onepipe_arbiter::Grant { src, dst: 0, slots: 1 };
         schedule.fill(&[grant(1), grant(2)]);

@@ -10,11 +10,11 @@ use hdrhistogram::Histogram;
 use onepipe_arbiter::{Allocated, Config, Ordered, Pace, Policy, Timeslot};
 use onepipe_transport_clock::cores;
 
-use super::alone::{self, Away};
 use super::check;
-use super::crew::{self, Desk, Purse, Spent};
+use super::jitter::{self, Jitter};
 use super::load::Load;
 use super::plain::PlainAllocator;
+use super::workers::{self, ControlCore, CpuMeter, CpuTime};
 use crate::{Better, Detail, Harness, Progress, Report};
 
 /// What to measure.
@@ -59,14 +59,14 @@ impl Default for PaceOptions {
     }
 }
 
-const PACE: &str = "timeslots given out by the clock: a batch is asked for a lead before it begins, what \
-                    is given out later counts for nothing; what is skipped and held back when it is \
-                    late is decided as in the daemon; value: time in which the busiest core has \
-                    something to do, for a timeslot; yardsticks: a plain allocator on one core, as \
-                    fast as it can; threads alone on the same cores that only look at the clock: \
-                    how often something else had the core";
+const PACE: &str = "timeslots granted in real time: a batch is requested a lead before it begins; what \
+                    is granted later counts for nothing; skipping and holding back when \
+                    late follow the daemon; value: time that the busiest core is \
+                    busy per timeslot; yardsticks: a plain allocator on one core, as \
+                    fast as it can; idle threads on the same cores that only read the clock: \
+                    how often the core was taken from them";
 /// Room for batches under way: more than [`Pace`] orders.
-const FLIGHT_MAX: usize = 32;
+const IN_FLIGHT_MAX: usize = 32;
 /// Of the batches, one in so many comes before anything is measured.
 const WARM_UP: usize = 8;
 /// Batches whose schedules are looked at, one in so many, and before anything is measured only.
@@ -77,8 +77,8 @@ const CHECKED: usize = 16;
 /// # Errors
 /// When a timeslot is no matching, or there are fewer cores than are asked for.
 pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
-    let there = cores()?;
-    ensure!(there.len() >= options.cores, "there are {} cores", there.len());
+    let available = cores()?;
+    ensure!(available.len() >= options.cores, "there are {} cores", available.len());
     let harness = Harness::new("arbiter pace", PACE).with_runs(options.runs);
     let mut harness = harness.with_progress(progress);
     let PaceOptions { slot_ns, batch_slots, policy, .. } = *options;
@@ -89,7 +89,7 @@ pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -
             let requests = Requests::new(config, load, slots.max(1_024));
             let case =
                 format!("nodes={nodes} slot={slot_ns}ns load={load} cores={}", options.cores);
-            let (mut runs, mut away) = (Vec::new(), Away::new()?);
+            let (mut runs, mut stalls) = (Vec::new(), Jitter::new()?);
             harness.measure(
                 &case,
                 "us/slot",
@@ -97,8 +97,9 @@ pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -
                 || {
                     // What others take of the cores, they take now.
                     std::thread::sleep(Duration::from_secs_f64(options.seconds));
-                    away.add(&alone::run(&there[..options.cores.max(1)], options.seconds)?)?;
-                    let run = run(options, config, &there, &requests)?;
+                    stalls
+                        .add(&jitter::run(&available[..options.cores.max(1)], options.seconds)?)?;
+                    let run = run(options, config, &available, &requests)?;
                     let slot_us = run.slot_us();
                     runs.push(run);
                     Ok(slot_us)
@@ -106,7 +107,7 @@ pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -
                 || plain(config, &requests),
             )?;
             let mut details = details(&runs, options);
-            details.extend(away.details(options.lead_ns));
+            details.extend(stalls.details(options.lead_ns));
             harness.detail(details);
         }
     }
@@ -146,7 +147,7 @@ impl Requests {
         &self.all[begin..self.ends[batch]]
     }
 
-    fn asked(&self) -> u64 {
+    fn requested(&self) -> u64 {
         let measured = (self.first()..self.batches()).flat_map(|batch| self.of(batch));
         measured.map(|(.., slots)| u64::from(*slots)).sum()
     }
@@ -156,10 +157,10 @@ impl Requests {
 struct Run {
     /// Timeslots that were measured.
     slots: u64,
-    asked: u64,
+    requested: u64,
     /// Wanted already when it began, and still when all was given out that was ordered.
-    before: u64,
-    after: u64,
+    backlog_before: u64,
+    backlog_after: u64,
     /// Packets given timeslots before these began, and later.
     in_time: u64,
     too_late: u64,
@@ -173,16 +174,16 @@ struct Run {
     /// From when a batch is asked for until it is given out, ns.
     lag: Histogram<u64>,
     /// What each core has spent.
-    cores: Vec<Spent>,
+    cores: Vec<CpuTime>,
 }
 
 impl Run {
     fn new() -> Result<Self> {
         Ok(Self {
             slots: 0,
-            asked: 0,
-            before: 0,
-            after: 0,
+            requested: 0,
+            backlog_before: 0,
+            backlog_after: 0,
             in_time: 0,
             too_late: 0,
             late: 0,
@@ -197,16 +198,16 @@ impl Run {
 
     fn add(&mut self, other: &Self) -> Result<()> {
         self.slots += other.slots;
-        self.asked += other.asked;
-        self.before += other.before;
-        self.after += other.after;
+        self.requested += other.requested;
+        self.backlog_before += other.backlog_before;
+        self.backlog_after += other.backlog_after;
         self.in_time += other.in_time;
         self.too_late += other.too_late;
         self.late += other.late;
         self.skipped += other.skipped;
         self.held_back += other.held_back;
         self.batches += other.batches;
-        self.cores.resize(self.cores.len().max(other.cores.len()), Spent::default());
+        self.cores.resize(self.cores.len().max(other.cores.len()), CpuTime::default());
         self.cores.iter_mut().zip(&other.cores).for_each(|(own, other)| own.add(*other));
         Ok(self.lag.add(&other.lag)?)
     }
@@ -217,7 +218,7 @@ impl Run {
     }
 
     fn admitted(&self) -> f64 {
-        self.in_time as f64 / self.asked as f64
+        self.in_time as f64 / self.requested as f64
     }
 }
 
@@ -235,13 +236,13 @@ fn details(runs: &[Run], options: &PaceOptions) -> Vec<Detail> {
         detail("admitted of requested, all runs", all.admitted(), ""),
         detail("in the worst run", admitted.clone().fold(f64::INFINITY, f64::min), ""),
         detail("in the best", admitted.fold(0.0, f64::max), ""),
-        detail("wanted before", all.before as f64 / all.asked as f64, "of requested"),
-        detail("wanted after", all.after as f64 / all.asked as f64, "of requested"),
-        detail("given too late", all.too_late as f64 / all.asked as f64, "of requested"),
+        detail("backlog before", all.backlog_before as f64 / all.requested as f64, "of requested"),
+        detail("backlog after", all.backlog_after as f64 / all.requested as f64, "of requested"),
+        detail("granted too late", all.too_late as f64 / all.requested as f64, "of requested"),
         detail("late", all.late as f64, "batches"),
         detail("skipped", all.skipped as f64 / all.slots as f64, "of timeslots"),
         detail("held back", all.held_back as f64, "times"),
-        detail("runs with none of both", runs.iter().filter(is_perfect).count() as f64, ""),
+        detail("runs without late or skipped", runs.iter().filter(is_perfect).count() as f64, ""),
         detail("batches", all.batches as f64, ""),
         detail("lead", options.lead_ns as f64 / 1e3, "us"),
         detail("lag p50", lag_us(50.0), "us"),
@@ -262,34 +263,39 @@ fn sum(runs: &[Run]) -> Option<Run> {
 }
 
 /// One run by the clock, on the first of the cores that there are.
-fn run(options: &PaceOptions, config: Config, there: &[usize], requests: &Requests) -> Result<Run> {
-    let cores: Vec<_> = there[..options.cores.max(1)].iter().copied().map(Some).collect();
-    let lead = |desk: Desk, is_measured: &AtomicBool| {
-        Lead::new(options, requests, desk)?.work(is_measured)
+fn run(
+    options: &PaceOptions,
+    config: Config,
+    available: &[usize],
+    requests: &Requests,
+) -> Result<Run> {
+    let cores: Vec<_> = available[..options.cores.max(1)].iter().copied().map(Some).collect();
+    let lead = |control: ControlCore, is_measured: &AtomicBool| {
+        Pacer::new(options, requests, control)?.work(is_measured)
     };
-    let (mut run, others) = crew::run(config, options.slot_ns, &cores, lead)?;
+    let (mut run, others) = workers::run(config, options.slot_ns, &cores, lead)?;
     run.cores.extend(others);
     Ok(run)
 }
 
 /// The core that orders batches when they are due.
-struct Lead<'a> {
+struct Pacer<'a> {
     options: &'a PaceOptions,
     requests: &'a Requests,
-    desk: Desk,
+    control: ControlCore,
     /// Its first timeslot is the one that begins a lead after the beginning.
     pace: Pace,
     lead: u64,
     began: Instant,
     /// Batches whose requests were read.
-    asked: usize,
-    under_way: VecDeque<Timeslot>,
-    purse: Purse,
+    requested: usize,
+    in_flight: VecDeque<Timeslot>,
+    meter: CpuMeter,
     run: Run,
 }
 
-impl<'a> Lead<'a> {
-    fn new(options: &'a PaceOptions, requests: &'a Requests, desk: Desk) -> Result<Self> {
+impl<'a> Pacer<'a> {
+    fn new(options: &'a PaceOptions, requests: &'a Requests, control: ControlCore) -> Result<Self> {
         let lead = options.lead_ns.div_ceil(options.slot_ns);
         let workers = options.cores.saturating_sub(1) as u32;
         let mut pace = Pace::new(lead, options.batch_slots, workers);
@@ -297,13 +303,13 @@ impl<'a> Lead<'a> {
         Ok(Self {
             options,
             requests,
-            desk,
+            control,
             pace,
             lead,
             began: Instant::now() + Duration::from_millis(1),
-            asked: 0,
-            under_way: VecDeque::with_capacity(FLIGHT_MAX),
-            purse: Purse::new(),
+            requested: 0,
+            in_flight: VecDeque::with_capacity(IN_FLIGHT_MAX),
+            meter: CpuMeter::new(),
             run: Run::new()?,
         })
     }
@@ -313,12 +319,12 @@ impl<'a> Lead<'a> {
         let slots = u64::from(self.options.batch_slots);
         // What is due before the end may be late then, and yet be given out in time.
         let (from, end) = (self.lead + first as u64 * slots, self.lead + batches as u64 * slots);
-        while self.pace.next().0 < end || !self.under_way.is_empty() {
-            self.hear()?;
+        while self.pace.next().0 < end || !self.in_flight.is_empty() {
+            self.poll_batch()?;
             let Some(now) = Instant::now().checked_duration_since(self.began) else { continue };
             let now = Timeslot(now.as_nanos() as u64 / self.options.slot_ns);
             let next = self.pace.next().0;
-            let is_ready = next < end && self.desk.is_ready();
+            let is_ready = next < end && self.control.is_ready();
             let Some(ordered) = is_ready.then(|| self.pace.order(now)).flatten() else {
                 std::hint::spin_loop();
                 continue;
@@ -329,19 +335,19 @@ impl<'a> Lead<'a> {
             }
             if self.batch_at(now) >= first {
                 if !is_measured.load(Ordering::Relaxed) {
-                    self.run.before = self.desk.wanted();
+                    self.run.backlog_before = self.control.wanted();
                 }
                 is_measured.store(true, Ordering::Relaxed);
-                self.purse.begin();
+                self.meter.start();
                 self.run.skipped += ordered.skipped;
                 self.run.held_back += u64::from(ordered.is_late);
             }
-            self.order(ordered)?;
+            self.start_batch(ordered)?;
         }
         self.run.slots = (batches - first) as u64 * slots;
-        self.run.asked = self.requests.asked();
-        self.run.after = self.desk.wanted();
-        self.run.cores = vec![self.purse.close()];
+        self.run.requested = self.requests.requested();
+        self.run.backlog_after = self.control.wanted();
+        self.run.cores = vec![self.meter.finish()];
         Ok(self.run)
     }
 
@@ -351,33 +357,33 @@ impl<'a> Lead<'a> {
     }
 
     /// Reads what has been asked for until it is due, and orders it.
-    fn order(&mut self, ordered: Ordered) -> Result<()> {
+    fn start_batch(&mut self, ordered: Ordered) -> Result<()> {
         let batch = self.batch_at(Timeslot(ordered.start.0 - self.lead));
-        let (desk, requests) = (&mut self.desk, self.requests);
-        let (asked, until) = (self.asked, (batch + 1).min(requests.batches()));
-        let mut taken = Ok(());
-        self.purse.pay(|| {
-            taken = (asked..until).try_for_each(|number| desk.ask(requests.of(number)));
+        let (control, requests) = (&mut self.control, self.requests);
+        let (requested, until) = (self.requested, (batch + 1).min(requests.batches()));
+        let mut result = Ok(());
+        self.meter.measure(|| {
+            result = (requested..until).try_for_each(|number| control.request(requests.of(number)));
             if ordered.is_late {
-                desk.on_late();
+                control.on_late();
             }
-            desk.order(ordered.start.0);
+            control.start_batch(ordered.start.0);
             true
         });
-        self.asked = asked.max(until);
-        self.under_way.push_back(ordered.start);
-        taken
+        self.requested = requested.max(until);
+        self.in_flight.push_back(ordered.start);
+        result
     }
 
     /// Reads a batch, if there is one.
-    fn hear(&mut self) -> Result<()> {
-        let Some(&start) = self.under_way.front() else { return Ok(()) };
+    fn poll_batch(&mut self) -> Result<()> {
+        let Some(&start) = self.in_flight.front() else { return Ok(()) };
         let batch = self.batch_at(Timeslot(start.0 - self.lead));
         let is_measured = batch >= self.requests.first();
-        let (desk, slots) = (&mut self.desk, self.options.batch_slots);
+        let (control, slots) = (&mut self.control, self.options.batch_slots);
         let mut given = None;
-        self.purse.pay(|| {
-            given = desk.read(|allocated: &Allocated| {
+        self.meter.measure(|| {
+            given = control.poll_batch(|allocated: &Allocated| {
                 let given = u64::from(allocated.given().given);
                 if !is_measured && batch.is_multiple_of(CHECKED) {
                     check(allocated.schedule(), slots, given)?;
@@ -388,7 +394,7 @@ impl<'a> Lead<'a> {
         });
         let Some(given) = given else { return Ok(()) };
         let (given, now) = (given?, self.began.elapsed().as_nanos() as u64);
-        self.under_way.pop_front();
+        self.in_flight.pop_front();
         self.pace.on_given(Timeslot(now / self.options.slot_ns), start);
         if is_measured {
             let run = &mut self.run;
@@ -415,9 +421,9 @@ fn plain(config: Config, requests: &Requests) -> Result<f64> {
     let begin = Instant::now();
     for batch in 0..batches {
         for &(src, dst, slots) in requests.of(batch) {
-            super::Allocates::request(&mut allocator, src.into(), dst.into(), slots)?;
+            super::SlotAllocator::request(&mut allocator, src.into(), dst.into(), slots)?;
         }
-        super::Allocates::give(&mut allocator, &mut schedule);
+        super::SlotAllocator::allocate(&mut allocator, &mut schedule);
     }
     let slots = batches as f64 * f64::from(config.batch_slots);
     Ok(begin.elapsed().as_secs_f64() * 1e6 / slots)
@@ -428,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_out_in_time_is_told_from_what_comes_too_late() {
+    fn separates_grants_in_time_from_late_grants() {
         let slow = PaceOptions {
             nodes: vec![16],
             // Far longer than a debug build needs, however busy the machine is.
@@ -437,15 +443,15 @@ mod tests {
             cores: 1,
             ..PaceOptions::default()
         };
-        let there = cores().expect("the kernel says");
+        let available = cores().expect("the kernel says");
         let config = Config::new(16);
         let requests = Requests::new(config, 0.5, 1_024);
-        let some = run(&slow, config, &there, &requests).expect("it is a matching");
+        let some = run(&slow, config, &available, &requests).expect("it is a matching");
         assert_eq!((some.late, some.skipped, some.too_late, some.batches), (0, 0, 0, 14));
         assert!((0.5..1.5).contains(&some.admitted()), "{}", some.admitted());
         // Nobody is so fast: what is not skipped is late.
         let hasty = PaceOptions { lead_ns: 0, slot_ns: 1, ..slow };
-        let none = run(&hasty, config, &there, &requests).expect("it is a matching");
+        let none = run(&hasty, config, &available, &requests).expect("it is a matching");
         assert_eq!((none.in_time, none.late), (0, none.batches));
         assert!(none.skipped > 0 && none.skipped <= 14 * 64, "{}", none.skipped);
     }

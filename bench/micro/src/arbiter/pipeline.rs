@@ -6,8 +6,8 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use onepipe_arbiter::{Allocated, Config};
 
-use super::crew::{self, Desk, Purse};
 use super::load::Load;
+use super::workers::{self, ControlCore, CpuMeter};
 use super::{Outcome, check};
 
 /// Of no account where timeslots are not given out by the clock.
@@ -32,57 +32,59 @@ pub(super) fn run(config: Config, cores: usize, load: f64, slots: u64) -> Result
         })
         .collect();
     let cores = vec![None; cores];
-    let lead = |desk: Desk, is_measured: &AtomicBool| lead(config, desk, &requests, is_measured);
-    let ((mut outcome, own), others) = crew::run(config, SLOT_NS, &cores, lead)?;
+    let run_control = |control: ControlCore, is_measured: &AtomicBool| {
+        run_control(config, control, &requests, is_measured)
+    };
+    let ((mut outcome, own), others) = workers::run(config, SLOT_NS, &cores, run_control)?;
     outcome.cores = std::iter::once(own).chain(others).collect();
     Ok(outcome)
 }
 
-fn lead(
+fn run_control(
     config: Config,
-    mut desk: Desk,
+    mut control: ControlCore,
     requests: &[Requests],
     is_measured: &AtomicBool,
-) -> Result<(Outcome, crew::Spent)> {
+) -> Result<(Outcome, workers::CpuTime)> {
     let middle = requests.len() / 2;
-    let mut purse = Purse::new();
-    let (mut ordered, mut heard) = (0, 0);
+    let mut meter = CpuMeter::new();
+    let (mut ordered, mut received) = (0, 0);
     let (mut given, mut given_before, mut asked) = (0, 0, 0);
     let mut begin = Instant::now();
     let mut ends = Vec::with_capacity(requests.len());
-    while heard < requests.len() {
+    while received < requests.len() {
         let mut checked = Ok(());
         let mut count = |batch: &Allocated| {
             let packets = u64::from(batch.given().given);
-            (given, heard) = (given + packets, heard + 1);
+            (given, received) = (given + packets, received + 1);
             ends.push(Instant::now());
-            if heard <= middle {
+            if received <= middle {
                 given_before += packets;
             }
             // Now and then, before the middle only: it would be part of the time.
-            if heard < middle && heard % 16 == 1 {
+            if received < middle && received % 16 == 1 {
                 checked = check(batch.schedule(), config.batch_slots, packets);
             }
         };
-        purse.pay(|| desk.read(&mut count).is_some());
+        meter.measure(|| control.poll_batch(&mut count).is_some());
         checked?;
-        ensure!(given <= asked, "{} packets more were given than asked for", given - asked);
-        let Some(all) = requests.get(ordered).filter(|_| desk.is_ready()) else {
+        ensure!(given <= asked, "{} more packets were granted than requested", given - asked);
+        let Some(all) = requests.get(ordered).filter(|_| control.is_ready()) else {
             std::hint::spin_loop();
             continue;
         };
         if ordered == middle {
             is_measured.store(true, Ordering::Relaxed);
-            purse.begin();
+            meter.start();
             begin = Instant::now();
         }
-        let mut taken = Ok(());
-        purse.pay(|| {
-            taken = desk.ask(all);
-            desk.order(ordered as u64 * u64::from(config.batch_slots));
+        let mut result = Ok(());
+        meter.measure(|| {
+            result = control.request(all);
+            control.start_batch(ordered as u64 * u64::from(config.batch_slots));
             true
         });
-        taken?;
+        result?;
         asked += sum(all);
         ordered += 1;
     }
@@ -94,7 +96,7 @@ fn lead(
         fastest: fastest(&ends[middle..], config.batch_slots),
         cores: Vec::new(),
     };
-    Ok((outcome, purse.close()))
+    Ok((outcome, meter.finish()))
 }
 
 /// The least time of a timeslot, of so many batches one after the other.
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_cores_give_all_that_is_asked_for() {
+    fn pipeline_grants_all_requests() {
         for cores in [2, 3] {
             let outcome = run(Config::new(24), cores, 0.8, 8_192).expect("it is a matching");
             let utilisation = outcome.given as f64 / outcome.asked as f64;

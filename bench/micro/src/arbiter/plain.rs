@@ -2,7 +2,7 @@
 
 use onepipe_arbiter::{BATCH_SLOTS_MAX, Fabric, NOBODY, Paths, Schedule};
 
-use super::{Allocates, Routes};
+use super::{Routes, SlotAllocator};
 
 /// One packet a visit; who was served least recently goes first, by one list for each timeslot of
 /// last service.
@@ -46,7 +46,7 @@ impl PlainAllocator {
     }
 }
 
-impl Allocates for PlainAllocator {
+impl SlotAllocator for PlainAllocator {
     fn request(&mut self, src: u32, dst: u32, slots: u32) -> anyhow::Result<()> {
         let backlog = &mut self.backlogs[src as usize * self.nodes + dst as usize];
         if *backlog == 0 {
@@ -56,7 +56,7 @@ impl Allocates for PlainAllocator {
         Ok(())
     }
 
-    fn give(&mut self, schedule: &mut Schedule) -> u64 {
+    fn allocate(&mut self, schedule: &mut Schedule) -> u64 {
         self.sends.fill(0);
         self.receives.fill(0);
         schedule.clear();
@@ -153,11 +153,11 @@ impl PlainPaths {
             let other = self.free(1, racks[1])?;
             self.flip(racks[1], one, other);
         }
-        self.give(edge, one);
+        self.colour_edge(edge, one);
         Some(())
     }
 
-    fn give(&mut self, edge: usize, colour: usize) {
+    fn colour_edge(&mut self, edge: usize, colour: usize) {
         self.edges[edge].colour = colour;
         for side in [0, 1] {
             let at = self.at(side, self.edges[edge].racks[side], colour);
@@ -182,7 +182,7 @@ impl PlainPaths {
             }
         }
         for edge in chain {
-            self.give(edge, one + other - self.edges[edge].colour);
+            self.colour_edge(edge, one + other - self.edges[edge].colour);
         }
     }
 }

@@ -30,7 +30,7 @@ fn copies(options: &BulkOptions, processes: u32) -> u32 {
 
 /// How long all cores together take for these copies, each from memory of its own to memory of its
 /// own, in us.
-pub(super) fn alone_us(options: &BulkOptions, processes: u32, bytes: usize) -> f64 {
+pub(super) fn copy_time_us(options: &BulkOptions, processes: u32, bytes: usize) -> f64 {
     let copied = bytes.saturating_mul(copies(options, processes) as usize);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let each = copied.div_ceil(cores);
@@ -72,10 +72,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_has_its_copies() {
+    fn counts_copies_per_transport() {
         let of = |carrier, memory| {
             let options = BulkOptions { carrier, memory, ..BulkOptions::loopback() };
-            (copies(&options, 4), alone_us(&options, 4, 100_000) > 0.0)
+            (copies(&options, 4), copy_time_us(&options, 4, 100_000) > 0.0)
         };
         assert_eq!(of(Carrier::Tcp, BulkMemory::Sheet), (6, true));
         assert_eq!(of(Carrier::Udp, BulkMemory::Sheet), (12, true));

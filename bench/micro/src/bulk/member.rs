@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// How long a process that has nothing to do offers its core to others before it blocks: to be
 /// woken costs more than a small object does.
 const YIELD_NS: u64 = 500_000;
-const PATIENCE: Duration = Duration::from_secs(20);
+const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
 const WAIT_NS: u64 = 10_000_000;
 
 /// What one process shall do.
@@ -43,19 +43,19 @@ pub enum BulkMemory {
 /// What it has seen: at the root when each round began, elsewhere when the object was there; in ns
 /// of the machine's monotonic clock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct Measured {
     pub at_ns: Vec<u64>,
     /// Seconds of processor time.
     pub cpu_seconds: f64,
 }
 
 /// Lives through its part.
-pub(super) fn work(job: &Job) -> Result<Seen> {
+pub(super) fn work(job: &Job) -> Result<Measured> {
     let own = job.own;
     let door = Door::open(if own == 0 { "0.0.0.0:0".parse()? } else { job.members[own as usize] })
-        .context("opening a door")?;
-    let meeting = Meeting { group: 1, members: &job.members, own, patience: PATIENCE };
-    let carrier = Carrier::by_name(&job.carrier).context("no such carrier")?;
+        .context("cannot listen")?;
+    let meeting = Meeting { group: 1, members: &job.members, own, patience: RENDEZVOUS_TIMEOUT };
+    let carrier = Carrier::by_name(&job.carrier).context("unknown transport")?;
     let config = Config {
         block_len: job.block_len,
         has_digests: job.has_digests,
@@ -69,7 +69,7 @@ pub(super) fn work(job: &Job) -> Result<Seen> {
         expected: pattern(job.bytes),
         at_ns: Vec::new(),
         idle_since: None,
-        is_patient: false,
+        may_block: false,
     };
     match own {
         0 => run.send(job)?,
@@ -77,7 +77,7 @@ pub(super) fn work(job: &Job) -> Result<Seen> {
     }
     let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let cpu_seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
-    Ok(Seen { at_ns: run.at_ns, cpu_seconds })
+    Ok(Measured { at_ns: run.at_ns, cpu_seconds })
 }
 
 struct Run {
@@ -86,7 +86,7 @@ struct Run {
     at_ns: Vec<u64>,
     /// Since when nothing has happened, and whether for so long that it may block.
     idle_since: Option<u64>,
-    is_patient: bool,
+    may_block: bool,
 }
 
 impl Run {
@@ -108,7 +108,7 @@ impl Run {
                 }
             };
             self.at_ns.push(now_ns());
-            self.end.group_mut().send(object).ok().context("the group takes nothing")?;
+            self.end.group_mut().send(object).ok().context("the group accepts no objects")?;
             let mut back = None;
             while back.is_none() {
                 let mut ended = None;
@@ -161,7 +161,7 @@ impl Run {
             Event::Stable { memory: memory @ Bytes::Private(_), .. } => group.offer_memory(memory),
             _ => {}
         })?;
-        ensure!(differs.is_none(), "something else came in round {differs:?}");
+        ensure!(differs.is_none(), "other data came in round {differs:?}");
         self.at_ns = at_ns;
         Ok(())
     }
@@ -178,18 +178,18 @@ impl Run {
     }
 
     fn wait_ns(&self) -> u64 {
-        if self.is_patient { WAIT_NS } else { 0 }
+        if self.may_block { WAIT_NS } else { 0 }
     }
 
     fn on_turn(&mut self, is_idle: bool) {
         if !is_idle {
-            (self.idle_since, self.is_patient) = (None, false);
+            (self.idle_since, self.may_block) = (None, false);
             return;
         }
         let now = now_ns();
         let since = *self.idle_since.get_or_insert(now);
-        self.is_patient = now - since >= YIELD_NS;
-        if !self.is_patient {
+        self.may_block = now - since >= YIELD_NS;
+        if !self.may_block {
             std::thread::yield_now();
         }
     }

@@ -1,7 +1,7 @@
 //! Bulk multicast against `MPI_Bcast`, over loopback or between emulated nodes.
 
+mod cleanup;
 mod copies;
-mod leftovers;
 mod member;
 mod mpi;
 mod nodes;
@@ -13,12 +13,12 @@ use anyhow::{Context, Result, ensure};
 use onepipe_bulk::Link;
 use onepipe_transport_bulk::Carrier;
 
-use crate::crowd::{Crowd, WORKER};
+use crate::processes::{Children, WORKER};
 use crate::{Better, Detail, Harness, Progress, Report};
 
-pub use leftovers::abandon_bulk;
+pub use cleanup::cleanup_bulk;
 pub use member::BulkMemory;
-use member::{Job, Seen};
+use member::{Job, Measured};
 use mpi::{Mpi, Rival};
 use nodes::Nodes;
 
@@ -96,8 +96,8 @@ impl BulkOptions {
 /// # Errors
 /// When a process fails, or something else comes than was sent.
 pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
-    let about = "time until the last process has all of an object from the first one; cpu \
-                 is the processor time of all processes for an object; yardstick: MPI_Bcast";
+    let about = "time until the last process holds the whole object of the first one; cpu \
+                 is the CPU time of all processes per object; yardstick: MPI_Bcast";
     let mpi = Mpi::prepare()?;
     let most = options.processes.iter().copied().max().unwrap_or(0);
     ensure!(most <= 16 && !options.processes.contains(&1), "2 to 16 processes");
@@ -151,7 +151,7 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
                 vec![Detail { name: "cpu".to_owned(), value: mean, unit: "ms".to_owned() }];
             let more = match options.has_nodes {
                 true => ("line time", line_us),
-                false => ("copies alone", copies::alone_us(options, processes, bytes)),
+                false => ("copies only", copies::copy_time_us(options, processes, bytes)),
             };
             details.push(Detail { name: more.0.to_owned(), value: more.1, unit: "us".to_owned() });
             harness.detail(details);
@@ -187,7 +187,7 @@ fn ours(
         None => free_ports(processes)?,
     };
     let program = std::env::current_exe().context("finding this program")?;
-    let mut crowd = Crowd::default();
+    let mut children = Children::default();
     for own in 0..processes {
         let job = Job {
             carrier: options.carrier.name().to_owned(),
@@ -206,17 +206,21 @@ fn ours(
         }
         command.arg(&program).args([WORKER, BULK, &std::process::id().to_string()]);
         command.arg(serde_json::to_string(&job)?);
-        crowd.start(&mut command)?;
+        children.start(&mut command)?;
     }
-    let seen: Vec<Seen> = crowd.outcomes()?;
-    ensure!(seen.iter().all(|seen| seen.at_ns.len() == rounds as usize), "rounds are missing");
+    let measured: Vec<Measured> = children.outcomes()?;
+    ensure!(
+        measured.iter().all(|measured| measured.at_ns.len() == rounds as usize),
+        "rounds are missing"
+    );
     let times: Vec<f64> = (0..rounds as usize)
         .map(|round| {
-            let last = seen[1..].iter().map(|seen| seen.at_ns[round]).max().unwrap_or(0);
-            last.saturating_sub(seen[0].at_ns[round]) as f64
+            let last =
+                measured[1..].iter().map(|measured| measured.at_ns[round]).max().unwrap_or(0);
+            last.saturating_sub(measured[0].at_ns[round]) as f64
         })
         .collect();
-    let cpu: f64 = seen.iter().map(|seen| seen.cpu_seconds).sum();
+    let cpu: f64 = measured.iter().map(|measured| measured.cpu_seconds).sum();
     Ok((median_us(&times), cpu * 1e3 / f64::from(rounds)))
 }
 
@@ -252,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rounds_do_not_count() {
+    fn median_skips_warmup_rounds() {
         let times: Vec<f64> = [90_000.0, 80_000.0]
             .into_iter()
             .chain((1..=18).map(|it| f64::from(it) * 1e3))
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_size_goes_round_often_enough_for_a_median() {
+    fn every_size_has_enough_rounds_for_a_median() {
         for bytes in [0, 1, 1 << 16, 1 << 28, 1 << 34] {
             let least = rounds(bytes).min(node_rounds(bytes as f64));
             assert!(least >= 3 && median_us(&vec![5_000.0; least as usize]) == 5.0, "{bytes}");

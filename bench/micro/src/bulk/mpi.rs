@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use onepipe_transport_bulk::Carrier;
 
-use super::leftovers::{self, Leftover};
+use super::cleanup::{self, Resource};
 use super::nodes::{AGENT, Nodes};
 
 const PROGRAM: &str = include_str!("broadcast.c");
@@ -69,7 +69,7 @@ impl Mpi {
             ensure!(status.success(), "apt-get could not install {}", missing.join(" "));
         }
         let folder = std::env::temp_dir().join(format!("onepipe-bulk-{}", std::process::id()));
-        leftovers::note(Leftover::Folder(folder.clone()));
+        cleanup::register(Resource::Folder(folder.clone()));
         std::fs::create_dir_all(&folder)?;
         let mpi = Self { folder };
         let source = mpi.folder.join("broadcast.c");
@@ -148,14 +148,14 @@ impl Mpi {
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = {
-            let mut all = leftovers::hold();
+            let mut all = cleanup::lock();
             let child = command.spawn().context("starting mpirun")?;
-            all.push(Leftover::Process(child.id()));
+            all.push(Resource::Process(child.id()));
             child
         };
-        let mpirun = Leftover::Process(child.id());
+        let mpirun = Resource::Process(child.id());
         let output = child.wait_with_output();
-        leftovers::forget(&mpirun);
+        cleanup::unregister(&mpirun);
         let output = output.context("waiting for mpirun")?;
         let said = String::from_utf8_lossy(&output.stdout);
         let times: Vec<f64> =
@@ -174,8 +174,8 @@ impl Mpi {
 
 impl Drop for Mpi {
     fn drop(&mut self) {
-        let folder = Leftover::Folder(self.folder.clone());
-        leftovers::clean(&folder);
-        leftovers::forget(&folder);
+        let folder = Resource::Folder(self.folder.clone());
+        cleanup::release(&folder);
+        cleanup::unregister(&folder);
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::leftovers::{self, Leftover};
+use super::cleanup::{self, Resource};
 
 /// The script by which an MPI starts something on another node: `agent HOST COMMAND…`.
 pub(super) const AGENT: &str = "agent";
@@ -35,7 +35,7 @@ impl Nodes {
         let prefix = format!("ob{}", pid % 10_000);
         let folder = std::env::temp_dir().join(format!("onepipe-nodes-{pid}"));
         let nodes = Self { count, prefix, subnet: (pid % 200) as u8 + 20, folder };
-        nodes.leftovers().for_each(leftovers::note);
+        nodes.resources().for_each(cleanup::register);
         std::fs::create_dir_all(&nodes.folder)?;
         nodes.build(mbit)?;
         if has_slow_link {
@@ -84,9 +84,9 @@ impl Nodes {
     }
 
     /// All that there is of them.
-    fn leftovers(&self) -> impl Iterator<Item = Leftover> {
-        let namespaces = (0..=self.count).map(|at| Leftover::Namespace(self.namespace(at)));
-        [Leftover::Folder(self.folder.clone())].into_iter().chain(namespaces)
+    fn resources(&self) -> impl Iterator<Item = Resource> {
+        let namespaces = (0..=self.count).map(|at| Resource::Namespace(self.namespace(at)));
+        [Resource::Folder(self.folder.clone())].into_iter().chain(namespaces)
     }
 
     /// What one sends another has half of the rate, within all of it for what it sends.
@@ -147,9 +147,9 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        for leftover in self.leftovers() {
-            leftovers::clean(&leftover);
-            leftovers::forget(&leftover);
+        for resource in self.resources() {
+            cleanup::release(&resource);
+            cleanup::unregister(&resource);
         }
     }
 }
@@ -160,7 +160,7 @@ fn ip(arguments: &[&str]) -> Result<()> {
 
 fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let what = || format!("{program} {}", arguments.join(" "));
-    let _held = leftovers::hold();
+    let _guard = cleanup::lock();
     let output =
         Command::new(program).args(arguments).stdin(Stdio::null()).output().with_context(what)?;
     let said = String::from_utf8_lossy(&output.stderr);

@@ -40,8 +40,8 @@ impl Arrivals {
             let since_start = u128::from(n) * 1_000_000_000 / u128::from(options.rate_per_s);
             let now = start.wrapping_add_ns(delay_ns + since_start as u64);
             let sender = random.random_range(0..paths.len());
-            let way = paths[sender] + random.random_range(0..=half);
-            let timestamp = now.saturating_sub_ns(way).max(last[sender].wrapping_add_ns(1));
+            let path_delay = paths[sender] + random.random_range(0..=half);
+            let timestamp = now.saturating_sub_ns(path_delay).max(last[sender].wrapping_add_ns(1));
             last[sender] = timestamp;
             let value = Value { segment: sender as u32, offset: n as u32, bytes: 64, charge: 64 };
             arrivals.entries.push(Entry { timestamp, order: (sender as u64) << 16, value });

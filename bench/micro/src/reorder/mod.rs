@@ -58,7 +58,7 @@ const ABOUT: &str = "messages through the reorder stage a second, insert and pop
 
 /// Messages a second through the reorder stage, for every delay.
 pub fn reorder(options: &ReorderOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
-    ensure!(options.senders > 0 && options.rate_per_s > 0, "nobody sends");
+    ensure!(options.senders > 0 && options.rate_per_s > 0, "no sender is configured");
     ensure!(options.batch > 0 && options.messages >= options.batch, "no batch of messages");
     let mut harness =
         Harness::new("reorder", ABOUT).with_runs(options.runs).with_progress(progress);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_benchmark_of_nothing_is_refused() {
+    fn rejects_empty_benchmark() {
         let options = ReorderOptions { batch: 0, ..ReorderOptions::default() };
         assert!(reorder(&options, |_| {}).is_err());
     }

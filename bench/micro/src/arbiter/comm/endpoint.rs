@@ -11,7 +11,7 @@ pub(super) const DESTINATIONS: usize = 4;
 /// all, and few enough to be said in one byte where that is shorter.
 const WANTED: u16 = 120;
 /// Timeslots from a control packet to the next, as of [`onepipe_arbiter::ClientConfig::pace_ns`].
-const PACE_SLOTS: u64 = 64;
+const SEND_INTERVAL_SLOTS: u64 = 64;
 /// Of a batch, so manieth part is left between when a packet should come and when the batch is
 /// closed, as a client does it.
 const MARGIN: u64 = 8;
@@ -26,21 +26,21 @@ pub(super) struct Endpoint {
     slot_ns: u64,
     destinations: [u16; DESTINATIONS],
     /// Timeslots given by each, as far as it knows.
-    given: [u16; DESTINATIONS],
+    granted: [u16; DESTINATIONS],
     /// The arbiter's last reset, and what its checks are seeded by.
     reset: Option<FcpReset>,
     seed: u64,
     /// The next packet says that it has begun anew.
-    echoes: bool,
+    acks_reset: bool,
     /// Of the next packet, and the one before with when it left.
-    number: u32,
-    left_at: Mono,
-    heard: u32,
+    sequence: u32,
+    sent_at: Mono,
+    last_received: u32,
     received_bits: u64,
     /// When the next packet would leave if all left evenly, and the last time that was good to come
     /// in time for a batch, of so many ns.
-    even_at: Mono,
-    beat: Option<(Mono, u64)>,
+    next_at: Mono,
+    slot_phase: Option<(Mono, u64)>,
 }
 
 impl Endpoint {
@@ -54,74 +54,74 @@ impl Endpoint {
             arbiter,
             slot_ns,
             destinations: destinations.map(|dst| dst as u16),
-            given: [0; DESTINATIONS],
+            granted: [0; DESTINATIONS],
             reset: None,
             seed: 0,
-            echoes: false,
-            number: 1,
-            left_at: Mono::from_ns(0),
-            heard: 0,
+            acks_reset: false,
+            sequence: 1,
+            sent_at: Mono::from_ns(0),
+            last_received: 0,
             received_bits: u64::MAX,
-            even_at: Mono::from_ns(0),
-            beat: None,
+            next_at: Mono::from_ns(0),
+            slot_phase: None,
         }
     }
 
     /// A control packet of the arbiter has come.
-    pub fn hear(&mut self, now: Now, number: u32, payload: &[u8]) {
-        let Ok(fcp) = Fcp::parse(number, payload) else { return };
+    pub fn handle_packet(&mut self, now: Now, sequence: u32, payload: &[u8]) {
+        let Ok(fcp) = Fcp::parse(sequence, payload) else { return };
         if let Some(reset) = fcp.reset()
             && self.reset.is_none_or(|own| own.time < reset.time)
         {
-            self.begin(now, reset);
+            self.handle_reset(now, reset);
         }
-        if self.reset.is_none() || !fcp.is_in_step(self.seed) || !self.note(number) {
+        if self.reset.is_none() || !fcp.is_in_step(self.seed) || !self.mark_received(sequence) {
             return;
         }
         for part in fcp.parts() {
             match part {
                 FcpPart::Grants(grants) => grants.grants().for_each(|grant| {
-                    if let Some(given) = self.given(grant.dst) {
-                        *given = given.wrapping_add(1);
+                    if let Some(granted) = self.granted(grant.dst) {
+                        *granted = granted.wrapping_add(1);
                     }
                 }),
                 FcpPart::Totals(totals) => totals.totals().for_each(|FcpTotal { dst, total }| {
-                    if let Some(given) = self.given(dst)
-                        && total.wrapping_sub(*given) as i16 > 0
+                    if let Some(granted) = self.granted(dst)
+                        && total.wrapping_sub(*granted) as i16 > 0
                     {
-                        *given = total;
+                        *granted = total;
                     }
                 }),
-                FcpPart::Early(early) if fcp.received.wrapping_add(1) == self.number => {
+                FcpPart::Early(early) if fcp.received.wrapping_add(1) == self.sequence => {
                     let batch_ns = u64::from(early.batch_slots) * self.slot_ns;
                     let later_ns = (early.ns + batch_ns - batch_ns / MARGIN) % batch_ns;
-                    self.beat = Some((self.left_at.after_ns(later_ns), batch_ns));
+                    self.slot_phase = Some((self.sent_at.after_ns(later_ns), batch_ns));
                 }
                 _ => {}
             }
         }
     }
 
-    fn begin(&mut self, now: Now, reset: FcpReset) {
-        (self.reset, self.seed, self.echoes) = (Some(reset), seed(reset.time), true);
-        (self.number, self.heard, self.received_bits) = (1, 0, u64::MAX);
-        (self.given, self.beat) = ([0; DESTINATIONS], None);
+    fn handle_reset(&mut self, now: Now, reset: FcpReset) {
+        (self.reset, self.seed, self.acks_reset) = (Some(reset), seed(reset.time), true);
+        (self.sequence, self.last_received, self.received_bits) = (1, 0, u64::MAX);
+        (self.granted, self.slot_phase) = ([0; DESTINATIONS], None);
         // Not all at once.
-        let pace_ns = PACE_SLOTS * self.slot_ns;
-        self.even_at = now.mono.after_ns(u64::from(self.own.0) * pace_ns / 256);
+        let pace_ns = SEND_INTERVAL_SLOTS * self.slot_ns;
+        self.next_at = now.mono.after_ns(u64::from(self.own.0) * pace_ns / 256);
     }
 
-    fn given(&mut self, dst: u16) -> Option<&mut u16> {
+    fn granted(&mut self, dst: u16) -> Option<&mut u16> {
         let at = self.destinations.iter().position(|own| *own == dst)?;
-        Some(&mut self.given[at])
+        Some(&mut self.granted[at])
     }
 
     /// Takes note of a packet. Answers whether it is the first time that it comes.
-    fn note(&mut self, number: u32) -> bool {
-        let ahead = number.wrapping_sub(self.heard) as i32;
+    fn mark_received(&mut self, sequence: u32) -> bool {
+        let ahead = sequence.wrapping_sub(self.last_received) as i32;
         if ahead > 0 {
             self.received_bits = self.received_bits.unbounded_shl(ahead.unsigned_abs()) | 1;
-            self.heard = number;
+            self.last_received = sequence;
             return true;
         }
         let bit = 1u64.unbounded_shl(ahead.unsigned_abs());
@@ -132,26 +132,27 @@ impl Endpoint {
 
     /// Whether it says something now.
     pub fn is_due(&self, now: Mono) -> bool {
-        let Some((beat, batch_ns)) = self.beat else {
-            return self.reset.is_some() && self.even_at <= now;
+        let Some((slot_phase, batch_ns)) = self.slot_phase else {
+            return self.reset.is_some() && self.next_at <= now;
         };
         // The time that is good for a batch and nearest to when it would be its turn.
-        let first_ns = self.even_at.as_ns().saturating_sub(batch_ns / 2);
-        let after_ns = (first_ns as i64 - beat.as_ns() as i64).rem_euclid(batch_ns as i64) as u64;
+        let first_ns = self.next_at.as_ns().saturating_sub(batch_ns / 2);
+        let after_ns =
+            (first_ns as i64 - slot_phase.as_ns() as i64).rem_euclid(batch_ns as i64) as u64;
         first_ns + (batch_ns - after_ns) % batch_ns <= now.as_ns()
     }
 
     /// Writes its next packet, a frame. Answers its bytes.
-    pub fn say(&mut self, now: Now, slot: &mut [u8]) -> usize {
-        let room = &mut slot[HEADER_LEN..];
-        let writer = FcpWriter::new(room, (self.heard, self.received_bits));
+    pub fn write_packet(&mut self, now: Now, slot: &mut [u8]) -> usize {
+        let buffer = &mut slot[HEADER_LEN..];
+        let writer = FcpWriter::new(buffer, (self.last_received, self.received_bits));
         let mut writer = writer.expect("a slot holds the front of a packet");
-        if let Some(reset) = self.reset.filter(|_| self.echoes) {
+        if let Some(reset) = self.reset.filter(|_| self.acks_reset) {
             writer.reset(reset);
         }
         let mut totals = [FcpTotal { dst: 0, total: 0 }; DESTINATIONS];
         for (at, total) in totals.iter_mut().enumerate() {
-            let asked = self.given[at].wrapping_add(WANTED);
+            let asked = self.granted[at].wrapping_add(WANTED);
             *total = FcpTotal { dst: self.destinations[at], total: asked };
         }
         let form = FcpForm::shortest(&totals, true);
@@ -162,10 +163,10 @@ impl Endpoint {
         let bytes = writer.finish(self.seed);
         let nothing = Timestamp::from_ns(now.sync.as_ns().wrapping_sub(1 << 46));
         let header = Header::new(Opcode::Fcp, self.own, self.arbiter, Incarnation(1));
-        let header = header.stamped(now.sync, Promises::both(nothing), Psn(self.number));
-        (self.echoes, self.left_at) = (false, now.mono);
-        self.number = self.number.wrapping_add(1);
-        self.even_at = self.even_at.max(now.mono).after_ns(PACE_SLOTS * self.slot_ns);
+        let header = header.stamped(now.sync, Promises::both(nothing), Psn(self.sequence));
+        (self.acks_reset, self.sent_at) = (false, now.mono);
+        self.sequence = self.sequence.wrapping_add(1);
+        self.next_at = self.next_at.max(now.mono).after_ns(SEND_INTERVAL_SLOTS * self.slot_ns);
         seal(slot, header, bytes)
     }
 }
@@ -192,31 +193,31 @@ mod tests {
     const ARBITER: ProcessId = ProcessId(NODES);
     const SLOT_NS: u64 = 5_000;
     /// A frame's way, ns.
-    const WAY_NS: u64 = 10_000;
+    const LINK_DELAY_NS: u64 = 10_000;
 
     /// Whoever asks for timeslots, in a world where time passes in steps.
-    trait Asks {
-        fn hear(&mut self, now: Now, frame: &mut [u8]);
-        fn say(&mut self, now: Now, room: &mut [u8]) -> Option<usize>;
+    trait Requester {
+        fn handle_packet(&mut self, now: Now, frame: &mut [u8]);
+        fn write_packet(&mut self, now: Now, buffer: &mut [u8]) -> Option<usize>;
     }
 
-    impl Asks for Endpoint {
-        fn hear(&mut self, now: Now, frame: &mut [u8]) {
+    impl Requester for Endpoint {
+        fn handle_packet(&mut self, now: Now, frame: &mut [u8]) {
             let frame = Frame::parse(frame).expect("sealed");
-            Self::hear(self, now, frame.header.psn().0, frame.payload);
+            Self::handle_packet(self, now, frame.header.psn().0, frame.payload);
         }
 
-        fn say(&mut self, now: Now, room: &mut [u8]) -> Option<usize> {
-            self.is_due(now.mono).then(|| Self::say(self, now, room))
+        fn write_packet(&mut self, now: Now, buffer: &mut [u8]) -> Option<usize> {
+            self.is_due(now.mono).then(|| Self::write_packet(self, now, buffer))
         }
     }
 
-    impl Asks for (Client, [u32; DESTINATIONS]) {
-        fn hear(&mut self, now: Now, frame: &mut [u8]) {
+    impl Requester for (Client, [u32; DESTINATIONS]) {
+        fn handle_packet(&mut self, now: Now, frame: &mut [u8]) {
             self.0.handle_frame(now, Port(0), frame);
         }
 
-        fn say(&mut self, now: Now, room: &mut [u8]) -> Option<usize> {
+        fn write_packet(&mut self, now: Now, buffer: &mut [u8]) -> Option<usize> {
             let (client, destinations) = self;
             for dst in destinations.map(ProcessId) {
                 while client.queued(dst) < WANTED.into() {
@@ -227,8 +228,8 @@ mod tests {
                 client.handle_timeout(now);
             }
             loop {
-                let bytes = client.poll_transmit(now, room)?.bytes;
-                if parse_header(room).is_ok_and(|(_, opcode)| opcode == Opcode::Fcp) {
+                let bytes = client.poll_transmit(now, buffer)?.bytes;
+                if parse_header(buffer).is_ok_and(|(_, opcode)| opcode == Opcode::Fcp) {
                     return Some(bytes);
                 }
             }
@@ -237,21 +238,21 @@ mod tests {
 
     /// What an arbiter does for them in 40 ms: packets and bytes to it, packets from it, and
     /// timeslots granted.
-    fn serve<A: Asks>(ask: impl Fn(u32, [u32; DESTINATIONS]) -> A) -> [u64; 4] {
+    fn serve<A: Requester>(request: impl Fn(u32, [u32; DESTINATIONS]) -> A) -> [u64; 4] {
         let mut config = ArbiterConfig::new(ARBITER, NODES, (NODES, 1), SLOT_NS);
         config.lead_ns = 200_000;
         let mut arbiter = Arbiter::new(config).expect("right");
         let others = |src: u32| std::array::from_fn(|at| (src + at as u32 + 1) % NODES);
-        let mut asking: Vec<A> = (0..NODES).map(|src| ask(src, others(src))).collect();
-        let (mut way, mut room, mut bytes_in) = (VecDeque::new(), vec![0; 2_048], 0);
+        let mut requesters: Vec<A> = (0..NODES).map(|src| request(src, others(src))).collect();
+        let (mut in_flight, mut buffer, mut bytes_in) = (VecDeque::new(), vec![0; 2_048], 0);
         for ns in (0..40_000_000).step_by(1_000) {
             let sync = Timestamp::from_ns((1 << 50) + ns);
             let now = Now { mono: Mono::from_ns(ns), sync };
-            while way.front().is_some_and(|(at, _)| *at <= ns) {
-                let (_, mut frame): (u64, Vec<u8>) = way.pop_front().expect("it is there");
+            while in_flight.front().is_some_and(|(at, _)| *at <= ns) {
+                let (_, mut frame): (u64, Vec<u8>) = in_flight.pop_front().expect("it is there");
                 let dst = parse_header(&frame).expect("sealed").0.dst();
-                match asking.get_mut(dst.index()) {
-                    Some(one) => one.hear(now, &mut frame),
+                match requesters.get_mut(dst.index()) {
+                    Some(one) => one.handle_packet(now, &mut frame),
                     None => {
                         arbiter.handle_frame(now, Port(0), &mut frame);
                     }
@@ -260,13 +261,13 @@ mod tests {
             if arbiter.poll_timeout().is_some_and(|due| due <= now.mono) {
                 arbiter.handle_timeout(now);
             }
-            while let Some(transmit) = arbiter.poll_transmit(now, &mut room) {
-                way.push_back((ns + WAY_NS, room[..transmit.bytes].to_vec()));
+            while let Some(transmit) = arbiter.poll_transmit(now, &mut buffer) {
+                in_flight.push_back((ns + LINK_DELAY_NS, buffer[..transmit.bytes].to_vec()));
             }
-            for one in &mut asking {
-                while let Some(bytes) = one.say(now, &mut room) {
+            for one in &mut requesters {
+                while let Some(bytes) = one.write_packet(now, &mut buffer) {
                     bytes_in += bytes as u64;
-                    way.push_back((ns + WAY_NS, room[..bytes].to_vec()));
+                    in_flight.push_back((ns + LINK_DELAY_NS, buffer[..bytes].to_vec()));
                 }
             }
         }
@@ -277,7 +278,7 @@ mod tests {
 
     /// What it is there for: an arbiter has as much to do with it as with a client.
     #[test]
-    fn an_arbiter_cannot_tell_it_from_a_client() {
+    fn loads_arbiter_like_real_client() {
         let own = serve(|src, others| Endpoint::new((ProcessId(src), ARBITER), others, SLOT_NS));
         let clients = serve(|src, others| {
             let config = ClientConfig::new(ProcessId(src), NODES, ARBITER, SLOT_NS);

@@ -13,7 +13,7 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::endpoint::Endpoint;
-use crate::arbiter::crew::spent;
+use crate::arbiter::workers::thread_cpu_time;
 
 /// The socket's only destination.
 const TO_ARBITER: usize = 0;
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_micros(5);
 
 /// What the thread has done in a while.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Worked {
+pub(super) struct EndpointUsage {
     /// Its processor time.
     pub spent: Duration,
     /// Datagrams to the endpoints that the kernel has dropped.
@@ -69,57 +69,57 @@ impl Endpoints {
     }
 
     /// Gives the endpoints their turns for so long.
-    pub fn work(&mut self, time: Duration) -> Worked {
+    pub fn run_for(&mut self, time: Duration) -> EndpointUsage {
         sharpen_timers();
-        let (begin, lost) = (spent(), self.exchange.kernel_drops());
+        let (begin, lost) = (thread_cpu_time(), self.exchange.kernel_drops());
         let end = Instant::now() + time;
         while Instant::now() < end {
             let now = self.clock.read();
-            let has_come = self.take(now);
-            if !self.say(now) && !has_come {
+            let has_received = self.receive(now);
+            if !self.send_due(now) && !has_received {
                 // The daemon's other threads may want the core. Nobody is told to wake this one, as
                 // that would be in what the daemon spends.
                 std::thread::sleep(PAUSE);
             }
         }
         let lost = self.exchange.kernel_drops().zip(lost).map_or(0, |(all, before)| all - before);
-        Worked { spent: spent() - begin, lost }
+        EndpointUsage { spent: thread_cpu_time() - begin, lost }
     }
 
     /// Hands what has arrived to whom it is for. Answers whether anything has.
-    fn take(&mut self, now: Now) -> bool {
-        let trains = self.exchange.receive();
-        for train in 0..trains {
+    fn receive(&mut self, now: Now) -> bool {
+        let batches = self.exchange.receive();
+        for batch in 0..batches {
             if !self.knows_arbiter {
-                self.exchange.set_destination(TO_ARBITER, self.exchange.sender(train));
+                self.exchange.set_destination(TO_ARBITER, self.exchange.sender(batch));
                 self.knows_arbiter = true;
             }
-            for place in self.exchange.frames(train) {
-                let Ok(frame) = Frame::parse(self.exchange.frame(place)) else { continue };
+            for index in self.exchange.frames(batch) {
+                let Ok(frame) = Frame::parse(self.exchange.frame(index)) else { continue };
                 let endpoint = self.endpoints.get_mut(frame.header.dst().index());
                 if let Some(endpoint) = endpoint.filter(|_| frame.opcode == Opcode::Fcp) {
-                    endpoint.hear(now, frame.header.psn().0, frame.payload);
+                    endpoint.handle_packet(now, frame.header.psn().0, frame.payload);
                 }
             }
         }
-        trains > 0
+        batches > 0
     }
 
     /// Sends what is due. Answers whether anything was.
-    fn say(&mut self, now: Now) -> bool {
-        let mut has_said = false;
+    fn send_due(&mut self, now: Now) -> bool {
+        let mut has_sent = false;
         for endpoint in &mut self.endpoints {
             if !endpoint.is_due(now.mono) {
                 continue;
             }
             let Some(slot) = self.exchange.slot() else { break };
-            let bytes = endpoint.say(now, self.exchange.frame(slot));
+            let bytes = endpoint.write_packet(now, self.exchange.frame(slot));
             let frame = self.exchange.keep(slot, bytes);
             self.exchange.send(TO_ARBITER, frame);
-            has_said = true;
+            has_sent = true;
         }
         // What finds no room now leaves next time.
         self.exchange.flush();
-        has_said
+        has_sent
     }
 }

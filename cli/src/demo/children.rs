@@ -10,43 +10,43 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::words::{Order, Place, Spec, Word};
+use super::messages::{FabricAddress, WorkerCommand, WorkerReport, WorkerSpec};
 
 /// How long a process that was told to leave may take, until it is killed.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is kept of a process's complaints, in bytes.
-const COMPLAINT_LEN_MAX: u64 = 4096;
+const STDERR_LEN_MAX: u64 = 4096;
 
 /// What the starter hears.
 #[derive(Debug)]
-pub enum Told {
+pub enum ChildEvent {
     /// A worker said something.
-    Said(usize, Box<Word>),
+    Report(usize, Box<WorkerReport>),
     /// A worker has closed its mouth: it ended, whatever the reason.
-    Ended(usize),
+    Exited(usize),
     /// The user wants to end.
     Interrupted,
 }
 
 /// A process of ours.
-pub(super) struct Member {
+pub(super) struct ChildProcess {
     name: String,
     child: Child,
     stdin: Option<ChildStdin>,
-    complaint: Option<JoinHandle<String>>,
+    failure_reason: Option<JoinHandle<String>>,
     has_ended: bool,
 }
 
 /// All processes of a demo.
-pub struct Crew {
-    workers: Vec<Member>,
-    switch: Option<Member>,
-    controller: Option<Member>,
+pub struct Children {
+    workers: Vec<ChildProcess>,
+    switch: Option<ChildProcess>,
+    controller: Option<ChildProcess>,
     /// Where the controller keeps its decisions, removed in the end.
     store: Option<PathBuf>,
 }
 
-impl Crew {
+impl Children {
     /// Nobody yet.
     pub fn new() -> Self {
         Self { workers: Vec::new(), switch: None, controller: None, store: None }
@@ -54,18 +54,18 @@ impl Crew {
 
     /// Starts the software switch, as a process, and waits until it listens.
     pub fn start_switch(&mut self, listen: &str, controllers: Option<&str>) -> Result<SocketAddr> {
-        let mut words = vec!["switch", "--listen", listen, "--until-input-ends"];
+        let mut words = vec!["switch", "--listen", listen, "--exit-on-stdin-eof"];
         if let Some(controllers) = controllers {
             words.extend(["--controllers", controllers]);
         }
-        let mut member = Member::start("the switch".to_string(), &words)?;
+        let mut member = ChildProcess::start("the switch".to_string(), &words)?;
         let mut lines = member.output()?;
         let switch = self.switch.insert(member);
         let mut line = String::new();
         lines.read_line(&mut line).context("cannot read from the switch")?;
-        let address = line.trim().rsplit(' ').next().and_then(|word| word.parse().ok());
+        let address = line.trim().rsplit(' ').next().and_then(|text| text.parse().ok());
         let Some(address) = address else {
-            bail!("the switch did not start: {}", switch.complaint());
+            bail!("the switch did not start: {}", switch.failure_reason());
         };
         // It must not block because nobody reads on.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
@@ -73,29 +73,31 @@ impl Crew {
     }
 
     /// Starts the controller, as a process, and waits until it is active.
-    pub fn start_controller(&mut self, place: &Place, process: u32) -> Result<()> {
+    pub fn start_controller(&mut self, fabric: &FabricAddress, process: u32) -> Result<()> {
         // Memory that has a name, where there is such: no decision outlives the demo.
         let memory = Path::new("/dev/shm");
         let directory = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let store = directory.join(format!("onepipe-demo-{}.redb", std::process::id()));
-        let (kind, name) = match place {
-            Place::SharedMemory(name) => ("--fabric", name.clone()),
-            Place::Switch(address) => ("--udp", address.to_string()),
+        let (kind, name) = match fabric {
+            FabricAddress::SharedMemory(name) => ("--fabric", name.clone()),
+            FabricAddress::Switch(address) => ("--udp", address.to_string()),
         };
         let (controllers, path) = (format!("{process}:1"), store.to_string_lossy().into_owned());
         let words = ["controller", kind, &name, "--controllers", &controllers, "--store", &path];
-        let words =
-            [&words[..], &["--status-listen", "127.0.0.1:0", "--until-input-ends", "--forget"]]
-                .concat();
+        let words = [
+            &words[..],
+            &["--status-listen", "127.0.0.1:0", "--exit-on-stdin-eof", "--remove-store"],
+        ]
+        .concat();
         self.store = Some(store);
-        let mut member = Member::start("the controller".to_string(), &words)?;
+        let mut member = ChildProcess::start("the controller".to_string(), &words)?;
         let mut lines = member.output()?.lines();
         let controller = self.controller.insert(member);
         loop {
             match lines.next() {
                 Some(Ok(line)) if line.starts_with("active") => break,
                 Some(Ok(_)) => {}
-                _ => bail!("the controller did not start: {}", controller.complaint()),
+                _ => bail!("the controller did not start: {}", controller.failure_reason()),
             }
         }
         // It must not block because nobody reads on.
@@ -103,32 +105,32 @@ impl Crew {
         Ok(())
     }
 
-    /// Starts a worker, which will tell `told` what it has to say.
-    pub fn start_worker(&mut self, spec: &Spec, told: &Sender<Told>) -> Result<()> {
+    /// Starts a worker, which will tell `events` what it has to say.
+    pub fn start_worker(&mut self, spec: &WorkerSpec, events: &Sender<ChildEvent>) -> Result<()> {
         let process = self.workers.len();
-        let mut member = Member::start(format!("process {process}"), &["demo-worker"])?;
+        let mut member = ChildProcess::start(format!("process {process}"), &["demo-worker"])?;
         let output = member.output()?;
-        let told = told.clone();
+        let events = events.clone();
         std::thread::spawn(move || {
             for line in output.lines() {
                 // A line cut short by a kill is no line.
                 let word = line.ok().and_then(|line| serde_json::from_str(&line).ok());
                 let Some(word) = word else { break };
-                if told.send(Told::Said(process, Box::new(word))).is_err() {
+                if events.send(ChildEvent::Report(process, Box::new(word))).is_err() {
                     return;
                 }
             }
             // Nobody listens any more: fine.
-            let _ = told.send(Told::Ended(process));
+            let _ = events.send(ChildEvent::Exited(process));
         });
-        member.say(spec);
+        member.write_line(spec);
         self.workers.push(member);
         Ok(())
     }
 
     /// Tells a worker; one that has ended does not hear it, and that it has ended is told anyway.
-    pub fn tell(&mut self, process: usize, order: Order) {
-        self.workers[process].say(&order);
+    pub fn send_command(&mut self, process: usize, command: WorkerCommand) {
+        self.workers[process].write_line(&command);
     }
 
     /// Kills a worker on the spot (SIGKILL).
@@ -137,17 +139,17 @@ impl Crew {
     }
 
     /// What a worker that has ended said last, and how it ended.
-    pub fn complaint(&mut self, process: usize) -> String {
-        self.workers[process].complaint()
+    pub fn failure_reason(&mut self, process: usize) -> String {
+        self.workers[process].failure_reason()
     }
 
     /// Waits until everybody who was told to has left; kills the others. Answers whom.
-    pub fn dismiss(&mut self) -> Vec<String> {
+    pub fn shut_down(&mut self) -> Vec<String> {
         let deadline = Instant::now() + LEAVE_TIMEOUT;
         let mut killed = Vec::new();
         let others = self.controller.iter_mut().chain(&mut self.switch);
         for member in self.workers.iter_mut().chain(others) {
-            if !member.leave(deadline) {
+            if !member.wait_exit(deadline) {
                 killed.push(member.name.clone());
             }
         }
@@ -155,10 +157,10 @@ impl Crew {
     }
 }
 
-impl Member {
+impl ChildProcess {
     /// Starts this program with `arguments`.
     pub(super) fn start(name: String, arguments: &[&str]) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let mut command = Command::new(&program);
         command.args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -168,21 +170,21 @@ impl Member {
             .spawn()
             .with_context(|| format!("cannot start {name} ({})", program.display()))?;
         let stdin = child.stdin.take();
-        let complaint = child.stderr.take().map(|stderr| {
+        let failure_reason = child.stderr.take().map(|stderr| {
             std::thread::spawn(move || {
                 let mut text = String::new();
-                let mut stderr = stderr.take(COMPLAINT_LEN_MAX);
+                let mut stderr = stderr.take(STDERR_LEN_MAX);
                 // What cannot be read is no complaint.
                 let _ = stderr.read_to_string(&mut text);
                 let _ = std::io::copy(stderr.get_mut(), &mut std::io::sink());
                 text
             })
         });
-        Ok(Self { name, child, stdin, complaint, has_ended: false })
+        Ok(Self { name, child, stdin, failure_reason, has_ended: false })
     }
 
     /// Tells it something; one that has ended does not hear it.
-    pub(super) fn say(&mut self, what: &impl serde::Serialize) {
+    pub(super) fn write_line(&mut self, what: &impl serde::Serialize) {
         let Some(stdin) = &mut self.stdin else { return };
         let written = serde_json::to_vec(what).map_err(std::io::Error::other);
         let written = written.and_then(|mut line| {
@@ -196,11 +198,12 @@ impl Member {
     }
 
     /// What it said last, and how it ended.
-    pub(super) fn complaint(&mut self) -> String {
+    pub(super) fn failure_reason(&mut self) -> String {
         let status = self.end();
-        let text = self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let text =
+            self.failure_reason.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         match text.trim() {
-            "" => format!("it ended without a word ({status})"),
+            "" => format!("exited without an error message ({status})"),
             text => text.trim_start_matches("onepipe: ").to_string(),
         }
     }
@@ -238,7 +241,7 @@ impl Member {
     }
 
     /// Closes its input and waits. Answers whether it left by itself.
-    pub(super) fn leave(&mut self, deadline: Instant) -> bool {
+    pub(super) fn wait_exit(&mut self, deadline: Instant) -> bool {
         self.stdin = None;
         while !self.has_ended {
             match self.child.try_wait() {
@@ -256,7 +259,7 @@ impl Member {
 }
 
 /// Ends all that have not ended: first all, then waits for each: none goes on alone.
-pub(super) fn end_all<'a>(members: impl Iterator<Item = &'a mut Member>) {
+pub(super) fn end_all<'a>(members: impl Iterator<Item = &'a mut ChildProcess>) {
     let mut members: Vec<_> = members.filter(|member| !member.has_ended).collect();
     for member in &mut members {
         let _ = member.child.kill();
@@ -266,7 +269,7 @@ pub(super) fn end_all<'a>(members: impl Iterator<Item = &'a mut Member>) {
     }
 }
 
-impl Drop for Crew {
+impl Drop for Children {
     fn drop(&mut self) {
         let others = self.controller.iter_mut().chain(&mut self.switch);
         end_all(self.workers.iter_mut().chain(others));

@@ -13,8 +13,8 @@ use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::UdpLink;
 use onepipe_wire::Service;
 
-use super::tally::{END, HELLO, PATIENCE, Tally, cpu_seconds};
-use super::{Fabric, Job, Outcome, Role, member, relay};
+use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
+use super::{Fabric, Job, Outcome, Role, relay, rival};
 
 /// Bytes kept waiting in the send buffer: enough for full frames, little enough for the cache.
 const BACKLOG_BYTES: usize = 96 << 10;
@@ -26,7 +26,7 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
         (Some(rule), Fabric::Udp { switch, frame_len }) if job.role == Role::Switch => {
             return relay::relay(job, switch, *frame_len, rule);
         }
-        (Some(rule), _) => return member::work(job, rule),
+        (Some(rule), _) => return rival::work(job, rule),
         (None, _) => {}
     }
     match &job.fabric {
@@ -46,7 +46,7 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
             Worker::new(job, config, shm, clock)?.work()
         }
         Fabric::Udp { switch, frame_len } if job.role == Role::Switch => {
-            switch_frames(switch, *frame_len, idle(job))
+            run_switch(switch, *frame_len, idle(job))
         }
         Fabric::Udp { switch, frame_len } => {
             let udp = onepipe_transport_udp::Config {
@@ -73,21 +73,21 @@ pub(super) fn idle(job: &Job) -> Idle {
 }
 
 /// Is the switch until nothing has come for a second.
-fn switch_frames(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
+fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
     let config = onepipe_daemon_switch::Config {
         frame_len_max: frame_len,
         idle,
         ..onepipe_daemon_switch::Config::new(bind.parse()?)
     };
     let mut switch = SoftwareSwitch::new(&config)?;
-    let (mut heard, mut frames) = (Instant::now(), 0u64);
-    while heard.elapsed() < Duration::from_secs(if frames == 0 { 20 } else { 1 }) {
+    let (mut last_word, mut frames) = (Instant::now(), 0u64);
+    while last_word.elapsed() < Duration::from_secs(if frames == 0 { 20 } else { 1 }) {
         // The clock is not read for every turn: it costs as much as an idle one.
         for _ in 0..64 {
             let progress = switch.turn(|_| {});
             if progress.frames_received > 0 {
                 frames += progress.frames_received as u64;
-                heard = Instant::now();
+                last_word = Instant::now();
             }
             switch.rest(progress);
         }
@@ -118,7 +118,7 @@ pub(crate) fn stay_on(core: Option<usize>) {
 struct Worker<'j, T> {
     job: &'j Job,
     driver: Driver<Endpoint, T, SystemClock>,
-    tally: Tally,
+    delivery_log: DeliveryLog,
     payload: Vec<u8>,
 }
 
@@ -126,29 +126,33 @@ impl<'j, T: Transport> Worker<'j, T> {
     fn new(job: &'j Job, config: Config, transport: T, clock: SystemClock) -> Result<Self> {
         let driving = DriverConfig { idle: idle(job), ..DriverConfig::default() };
         let driver = Driver::new(Endpoint::new(config)?, transport, clock, driving);
-        let tally = Tally::new(job);
-        Ok(Self { job, driver, tally, payload: vec![0; job.bytes.max(8)] })
+        let delivery_log = DeliveryLog::new(job);
+        Ok(Self { job, driver, delivery_log, payload: vec![0; job.bytes.max(8)] })
     }
 
     fn work(mut self) -> Result<Outcome> {
-        self.meet()?;
+        self.rendezvous()?;
         let cpu = cpu_seconds();
         match self.job.role {
             Role::Flood => self.flood(&[1])?,
-            Role::Sink => self.turn_until("the end of the flood", |tally| tally.ended == 1)?,
-            Role::Everyone => {
+            Role::Sink => {
+                self.turn_until("the end of the flood", |delivery_log| delivery_log.ended == 1)?
+            }
+            Role::AllToAll => {
                 let everyone: Vec<u32> = (0..self.job.processes).collect();
                 self.flood(&everyone)?;
                 let processes = self.job.processes;
-                self.turn_until("everybody's end", |tally| tally.ended == processes)?;
+                self.turn_until("the end of all members", |delivery_log| {
+                    delivery_log.ended == processes
+                })?;
             }
             Role::Ping => self.ping()?,
             Role::Pong => self.pong()?,
-            Role::Switch | Role::Sequencer => bail!("it has no endpoint"),
+            Role::Switch | Role::Sequencer => bail!("this role has no endpoint"),
         }
-        self.tally.outcome.cpu_seconds = cpu_seconds() - cpu;
-        self.part()?;
-        Ok(self.tally.finish())
+        self.delivery_log.outcome.cpu_seconds = cpu_seconds() - cpu;
+        self.drain()?;
+        Ok(self.delivery_log.finish())
     }
 
     fn service(&self) -> Service {
@@ -156,22 +160,26 @@ impl<'j, T: Transport> Worker<'j, T> {
     }
 
     /// Says hello until everybody has.
-    fn meet(&mut self) -> Result<()> {
+    fn rendezvous(&mut self) -> Result<()> {
         let start = Instant::now();
-        let mut said = None::<Instant>;
-        while !self.tally.met.iter().all(|met| *met) {
-            ensure!(start.elapsed() < PATIENCE, "the others did not come: {:?}", self.tally.met);
-            if said.is_none_or(|said| said.elapsed() > Duration::from_millis(20)) {
-                self.say_to_others(HELLO)?;
-                said = Some(Instant::now());
+        let mut sent_at = None::<Instant>;
+        while !self.delivery_log.joined.iter().all(|joined| *joined) {
+            ensure!(
+                start.elapsed() < TIMEOUT,
+                "the others did not arrive: {:?}",
+                self.delivery_log.joined
+            );
+            if sent_at.is_none_or(|sent_at| sent_at.elapsed() > Duration::from_millis(20)) {
+                self.broadcast(HELLO)?;
+                sent_at = Some(Instant::now());
             }
             self.turn()?;
         }
-        self.say_to_others(HELLO)
+        self.broadcast(HELLO)
     }
 
     /// Waits until all is settled, then leaves.
-    fn part(&mut self) -> Result<()> {
+    fn drain(&mut self) -> Result<()> {
         let start = Instant::now();
         // The others may have left already, so what is on its way to them may stay unanswered.
         while !self.driver.machine().is_settled() && start.elapsed() < Duration::from_millis(500) {
@@ -180,7 +188,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         Ok(())
     }
 
-    fn say_to_others(&mut self, word: u64) -> Result<()> {
+    fn broadcast(&mut self, word: u64) -> Result<()> {
         let word = word.to_le_bytes();
         for process in (0..self.job.processes).filter(|process| *process != self.job.process) {
             let message = Message { to: ProcessId(process), payload: &word };
@@ -191,10 +199,10 @@ impl<'j, T: Transport> Worker<'j, T> {
     }
 
     /// Tells `targets` that nothing more comes; [`Worker::turn`] sees to it that they hear it.
-    fn say_end(&mut self, targets: &[u32]) -> Result<()> {
+    fn send_end(&mut self, targets: &[u32]) -> Result<()> {
         let service = self.service();
         let end = scatter(self.driver.machine_mut(), service, targets, &END.to_le_bytes())?;
-        self.tally.ends.push(end);
+        self.delivery_log.ends.push(end);
         Ok(())
     }
 
@@ -218,10 +226,10 @@ impl<'j, T: Transport> Worker<'j, T> {
             }
             self.turn()?;
         }
-        self.say_end(targets)?;
-        let give_up = Instant::now() + PATIENCE;
+        self.send_end(targets)?;
+        let deadline = Instant::now() + TIMEOUT;
         while self.driver.machine().send_buffer_bytes() > 0 {
-            ensure!(Instant::now() < give_up, "the flood does not drain");
+            ensure!(Instant::now() < deadline, "the flood does not drain");
             self.turn()?;
         }
         Ok(())
@@ -238,40 +246,41 @@ impl<'j, T: Transport> Worker<'j, T> {
             scatter(self.driver.machine_mut(), service, &[1], &self.payload)?;
             // A process that was put off its core in the middle of sending is not waited for, and
             // what it then sends comes too late (best effort): ping again.
-            let failed = self.tally.outcome.failed;
-            self.turn_until("a pong", |tally| {
-                tally.heard == Some(number) || tally.outcome.failed != failed
+            let failed = self.delivery_log.outcome.failed;
+            self.turn_until("a pong", |delivery_log| {
+                delivery_log.last_word == Some(number) || delivery_log.outcome.failed != failed
             })?;
-            if self.tally.heard == Some(number) {
+            if self.delivery_log.last_word == Some(number) {
                 histogram.record(sent.elapsed().as_nanos() as u64 / 2)?;
             }
             number += 1;
         }
-        self.say_end(&[1])?;
+        self.send_end(&[1])?;
         let quantile = |q| histogram.value_at_quantile(q);
-        self.tally.outcome.latency_ns = Some([quantile(0.5), quantile(0.99), histogram.max()]);
+        self.delivery_log.outcome.latency_ns =
+            Some([quantile(0.5), quantile(0.99), histogram.max()]);
         Ok(())
     }
 
     fn pong(&mut self) -> Result<()> {
-        let (mut answered, mut failed) = (None, self.tally.outcome.failed);
+        let (mut answered, mut failed) = (None, self.delivery_log.outcome.failed);
         let service = self.service();
-        let give_up = self.give_up();
+        let deadline = self.deadline();
         let mut turns = 0u64;
-        while self.tally.ended == 0 {
+        while self.delivery_log.ended == 0 {
             let is_idle = self.turn()?;
             turns += 1;
             let is_looked_at = is_idle || turns.is_multiple_of(65_536);
-            let is_late = is_looked_at && Instant::now() >= give_up;
-            ensure!(!is_late, "the end of the pings did not come: {}", self.state());
-            if self.tally.outcome.failed != failed {
+            let is_late = is_looked_at && Instant::now() >= deadline;
+            ensure!(!is_late, "the end of the pings did not arrive: {}", self.state());
+            if self.delivery_log.outcome.failed != failed {
                 // The answer was lost: the same once more.
-                (answered, failed) = (None, self.tally.outcome.failed);
+                (answered, failed) = (None, self.delivery_log.outcome.failed);
             }
-            if self.tally.heard != answered
-                && let Some(number) = self.tally.heard
+            if self.delivery_log.last_word != answered
+                && let Some(number) = self.delivery_log.last_word
             {
-                answered = self.tally.heard;
+                answered = self.delivery_log.last_word;
                 self.payload[..8].copy_from_slice(&number.to_le_bytes());
                 scatter(self.driver.machine_mut(), service, &[0], &self.payload)?;
             }
@@ -279,24 +288,24 @@ impl<'j, T: Transport> Worker<'j, T> {
         Ok(())
     }
 
-    fn turn_until(&mut self, what: &str, is_done: impl Fn(&Tally) -> bool) -> Result<()> {
+    fn turn_until(&mut self, what: &str, is_done: impl Fn(&DeliveryLog) -> bool) -> Result<()> {
         let mut turns = 0u64;
-        let mut give_up = None;
-        while !is_done(&self.tally) {
+        let mut deadline = None;
+        while !is_done(&self.delivery_log) {
             let is_idle = self.turn()?;
             turns += 1;
             // The clock costs as much as an idle turn, and one that blocks may take long.
             if is_idle || turns.is_multiple_of(65_536) {
-                let give_up = *give_up.get_or_insert_with(|| self.give_up());
-                ensure!(Instant::now() < give_up, "{what} did not come: {}", self.state());
+                let deadline = *deadline.get_or_insert_with(|| self.deadline());
+                ensure!(Instant::now() < deadline, "{what} did not arrive: {}", self.state());
             }
         }
         Ok(())
     }
 
     /// When to give up waiting for what comes when others are done sending.
-    fn give_up(&self) -> Instant {
-        Instant::now() + PATIENCE + Duration::from_secs_f64(self.job.seconds)
+    fn deadline(&self) -> Instant {
+        Instant::now() + TIMEOUT + Duration::from_secs_f64(self.job.seconds)
     }
 
     /// What may explain that something did not come.
@@ -308,16 +317,16 @@ impl<'j, T: Transport> Worker<'j, T> {
     /// Answers whether there was nothing to do.
     #[inline]
     fn turn(&mut self) -> Result<bool> {
-        let tally = &mut self.tally;
-        let progress = self.driver.turn(|machine, event| tally.take(machine, event));
+        let delivery_log = &mut self.delivery_log;
+        let progress = self.driver.turn(|machine, event| delivery_log.handle_event(machine, event));
         if progress.is_idle() {
             self.driver.rest(progress);
         }
-        if let Some(to) = self.tally.unheard.pop() {
-            self.say_end(&[to])?;
+        if let Some(to) = self.delivery_log.undelivered_ends.pop() {
+            self.send_end(&[to])?;
         }
-        match self.tally.wrong.take() {
-            Some(wrong) => bail!("process {}: {wrong}", self.job.process),
+        match self.delivery_log.error.take() {
+            Some(error) => bail!("process {}: {error}", self.job.process),
             None => Ok(progress.is_idle()),
         }
     }
@@ -353,10 +362,10 @@ fn submit(
     })
 }
 
-impl Tally {
+impl DeliveryLog {
     // Where events are polled, so that they need not be copied.
     #[inline(always)]
-    fn take(&mut self, machine: &mut Endpoint, event: Event) {
+    fn handle_event(&mut self, machine: &mut Endpoint, event: Event) {
         match event {
             Event::Delivered(delivery) => {
                 let payload = machine.payload(&delivery);
@@ -368,7 +377,7 @@ impl Tally {
             Event::SendFailed(failed) => {
                 self.outcome.failed += 1;
                 if failed.outcome == SendOutcome::Lost && self.ends.contains(&failed.scattering) {
-                    self.unheard.push(failed.to.0);
+                    self.undelivered_ends.push(failed.to.0);
                 }
             }
             _ => {}

@@ -10,25 +10,25 @@ use onepipe_transport_clock::stay_on;
 use crate::Detail;
 
 /// Less than this between two looks at the clock is not being away.
-const AWAY: Duration = Duration::from_micros(5);
+const STALL_MIN: Duration = Duration::from_micros(5);
 
 /// How long such threads were away from the clock each time, on all cores, ns.
-pub(super) struct Away {
+pub(super) struct Jitter {
     times: Histogram<u64>,
     /// Time that they were there for, and time that they were away.
     all: Duration,
-    away: Duration,
+    stalled: Duration,
 }
 
-impl Away {
+impl Jitter {
     pub fn new() -> Result<Self> {
         let times = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
-        Ok(Self { times, all: Duration::ZERO, away: Duration::ZERO })
+        Ok(Self { times, all: Duration::ZERO, stalled: Duration::ZERO })
     }
 
     pub fn add(&mut self, other: &Self) -> Result<()> {
         self.all += other.all;
-        self.away += other.away;
+        self.stalled += other.stalled;
         Ok(self.times.add(&other.times)?)
     }
 
@@ -39,12 +39,12 @@ impl Away {
 
     /// With how often that took longer than `lead_ns` and than half of that.
     pub fn details(&self, lead_ns: u64) -> [Detail; 4] {
-        let part = self.away.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE);
+        let part = self.stalled.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE);
         [
-            ("cores alone, away", part, "of the time"),
-            ("away longer than half a lead", self.longer_than(lead_ns / 2), "times"),
-            ("away longer than a lead", self.longer_than(lead_ns), "times"),
-            ("away at most", self.times.max() as f64 / 1e3, "us"),
+            ("cores idle, stalled", part, "of the time"),
+            ("stalls longer than half a lead", self.longer_than(lead_ns / 2), "times"),
+            ("stalls longer than a lead", self.longer_than(lead_ns), "times"),
+            ("longest stall", self.times.max() as f64 / 1e3, "us"),
         ]
         .map(|(name, value, unit)| Detail {
             name: name.to_string(),
@@ -53,15 +53,15 @@ impl Away {
         })
     }
 
-    fn watch(core: usize, length: Duration) -> Result<Self> {
+    fn measure_core(core: usize, length: Duration) -> Result<Self> {
         stay_on(core)?;
         let mut own = Self::new()?;
         let begin = Instant::now();
         let mut last = begin;
         while last - begin < length {
             let now = Instant::now();
-            if now - last >= AWAY {
-                own.away += now - last;
+            if now - last >= STALL_MIN {
+                own.stalled += now - last;
                 own.times.saturating_record((now - last).as_nanos() as u64);
             }
             last = now;
@@ -72,14 +72,16 @@ impl Away {
 }
 
 /// Has a thread look at the clock on each of `cores` for so many seconds.
-pub(super) fn run(cores: &[usize], seconds: f64) -> Result<Away> {
+pub(super) fn run(cores: &[usize], seconds: f64) -> Result<Jitter> {
     let length = Duration::from_secs_f64(seconds);
     std::thread::scope(|scope| {
-        let watches: Vec<_> =
-            cores.iter().map(|&core| scope.spawn(move || Away::watch(core, length))).collect();
-        let mut all = Away::new()?;
-        for watch in watches {
-            all.add(&watch.join().map_err(|_| anyhow!("a thread has panicked"))??)?;
+        let threads: Vec<_> = cores
+            .iter()
+            .map(|&core| scope.spawn(move || Jitter::measure_core(core, length)))
+            .collect();
+        let mut all = Jitter::new()?;
+        for measure_core in threads {
+            all.add(&measure_core.join().map_err(|_| anyhow!("a thread panicked"))??)?;
         }
         Ok(all)
     })
@@ -90,16 +92,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_away_are_told_by_how_long_they_took() {
+    fn counts_stalls_longer_than_threshold() {
         let core = onepipe_transport_clock::cores().expect("the kernel says")[0];
-        let mut away = run(&[core], 0.02).expect("there is such a core");
-        assert!(away.all >= Duration::from_millis(20));
-        let before = away.longer_than(65_000);
+        let mut jitter = run(&[core], 0.02).expect("there is such a core");
+        assert!(jitter.all >= Duration::from_millis(20));
+        let before = jitter.longer_than(65_000);
         for ns in [20_000, 40_000, 80_000, 15_000_000_000] {
-            away.times.saturating_record(ns);
+            jitter.times.saturating_record(ns);
         }
-        assert_eq!(away.longer_than(65_000) - before, 2.0);
-        let [part, half, whole, most] = away.details(65_000).map(|detail| detail.value);
+        assert_eq!(jitter.longer_than(65_000) - before, 2.0);
+        let [part, half, whole, most] = jitter.details(65_000).map(|detail| detail.value);
         assert!((0.0..=1.0).contains(&part) && half - whole >= 1.0 && most > 9e6);
     }
 }

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use onepipe_sim_amcast::{FuzzReport, Mishap, Swarm, fuzz};
 use serde::Serialize;
 
-use super::fuzz::{Chosen, JsonFailing, TRACE_EVENTS, Watch, status};
-use crate::number::readable;
+use super::fuzz::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, status};
+use crate::units::readable;
 
 /// Runs that may be spent on making the first failing seed smaller.
 const SHRINK_ATTEMPTS: u32 = 100;
@@ -36,16 +36,16 @@ struct Json {
 }
 
 /// Runs the seeds.
-pub fn run(chosen: &Chosen) -> Result<ExitCode> {
-    let watch = Watch::begin(chosen.seeds.count)?;
-    let progress = |done, failed| watch.show(done, failed);
-    let report = fuzz(&chosen.seeds, &watch.stops, chosen.stops_at_failure, progress);
-    let (wall_seconds, was_interrupted) = watch.end();
+pub fn run(run_options: &FuzzRun) -> Result<ExitCode> {
+    let session = Session::begin(run_options.seeds.count)?;
+    let progress = |done, failed| session.show(done, failed);
+    let report = fuzz(&run_options.seeds, &session.stops, run_options.stops_at_failure, progress);
+    let (wall_seconds, was_interrupted) = session.end();
     let FuzzReport { seeds, failed, .. } = report;
     let first_failing = report.failing.first().map(|seed| failing(*seed));
     let json = Json {
         service: "amcast",
-        first_seed: chosen.seeds.first,
+        first_seed: run_options.seeds.first,
         seeds,
         events: report.events,
         messages_sent: report.sent,
@@ -62,7 +62,7 @@ pub fn run(chosen: &Chosen) -> Result<ExitCode> {
         first_failing,
     };
     let mut out = stdout().lock();
-    if chosen.is_json {
+    if run_options.is_json {
         serde_json::to_writer(&mut out, &json)?;
         writeln!(out)?;
     } else {
@@ -78,13 +78,13 @@ fn failing(seed: u64) -> JsonFailing {
         seed,
         reproduce: format!("onepipe sim fuzz --service amcast --seed {seed} --trace"),
         complaints: small.attempt().complaints,
-        mishaps_drawn: swarm.timeline.len(),
-        mishaps_needed: small.timeline.iter().map(line).collect(),
+        faults_drawn: swarm.timeline.len(),
+        faults_needed: small.timeline.iter().map(line).collect(),
     }
 }
 
-fn line((at_ns, mishap): &(u64, Mishap)) -> String {
-    format!("{} us: {mishap:?}", at_ns / 1_000)
+fn line((at_ns, fault): &(u64, Mishap)) -> String {
+    format!("{} us: {fault:?}", at_ns / 1_000)
 }
 
 fn print(out: &mut impl Write, json: &Json) -> Result<()> {
@@ -102,11 +102,11 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
         readable(json.messages_sent as f64),
         readable(json.events as f64)
     )?;
-    writeln!(out, "  leaders    {} elected; {} times busy", json.elections, json.busy)?;
+    writeln!(out, "  leaders    {} elected; {} busy replies", json.elections, json.busy)?;
     if json.in_parts > 0 {
         writeln!(
             out,
-            "  in parts   {} seeds, where nothing could go on: only order is checked",
+            "partition  {} seeds without a majority: only order is checked",
             json.in_parts
         )?;
     }
@@ -115,11 +115,11 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
         writeln!(out, "  {head:<10} {:>10} {name}", readable(*count as f64))?;
     }
     if let Some(first) = &json.first_failing {
-        let (needed, drawn) = (first.mishaps_needed.len(), first.mishaps_drawn);
-        writeln!(out, "  first      seed {}; again with", first.seed)?;
+        let (needed, drawn) = (first.faults_needed.len(), first.faults_drawn);
+        writeln!(out, "  first      seed {}; reproduce with", first.seed)?;
         writeln!(out, "               {}", first.reproduce)?;
-        writeln!(out, "             {needed} of its {drawn} mishaps are enough:")?;
-        for what in &first.mishaps_needed {
+        writeln!(out, "             {needed} of its {drawn} faults suffice:")?;
+        for what in &first.faults_needed {
             writeln!(out, "               {what}")?;
         }
         for text in &first.complaints {
@@ -139,8 +139,8 @@ pub fn trace(seed: u64) -> Result<ExitCode> {
     swarm.setup.trace_lines_max = TRACE_EVENTS;
     let outcome = swarm.attempt();
     let mut out = stdout().lock();
-    for mishap in &swarm.timeline {
-        writeln!(out, "  mishap     {}", line(mishap))?;
+    for fault in &swarm.timeline {
+        writeln!(out, "fault      {}", line(fault))?;
     }
     for text in &outcome.complaints {
         writeln!(out, "  VIOLATION  {text}")?;

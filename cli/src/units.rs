@@ -12,11 +12,11 @@ pub fn time_ns(text: &str) -> Result<u64> {
         "ms" => 1e6,
         "s" => 1e9,
         "" => bail!("{text:?} has no unit: write for example 100us, 10ms or 1.5s"),
-        _ => bail!("{unit:?} is no unit of time: ns, us, ms and s are"),
+        _ => bail!("{unit:?}is not a unit of time: use ns, us, ms or s"),
     };
     let number: f64 = match number.trim().parse() {
         Ok(number) => number,
-        Err(_) => bail!("{number:?} is no number"),
+        Err(_) => bail!("{number:?}is not a number"),
     };
     let ns = number * scale;
     if !(ns.is_finite() && (1.0..=1e15).contains(&ns)) {
@@ -31,7 +31,7 @@ pub fn timeslot_ns(text: &str) -> Result<u64> {
         // From more than 1 Tbit/s to 12 kbit/s.
         ns @ 10..=1_000_000_000 => Ok(ns),
         _ => bail!(
-            "{text:?} is no timeslot: a full frame takes 10ns to 1s on an endpoint's link, 118us at \
+            "{text:?}is not a timeslot: a full frame takes 10ns to 1s on an endpoint's link, 118us at \
              100 Mbit/s and 1.2us at 10 Gbit/s"
         ),
     }
@@ -45,11 +45,11 @@ pub fn probability(text: &str) -> Result<f64> {
     };
     let number: f64 = match number.trim().parse() {
         Ok(number) => number,
-        Err(_) => bail!("{text:?} is no probability: write for example 0.01 or 1%"),
+        Err(_) => bail!("{text:?}is not a probability: write for example 0.01 or 1%"),
     };
     let probability = number * scale;
     if !(0.0..=1.0).contains(&probability) {
-        bail!("{text:?} is no probability: it must lie between 0 and 1 (or 0% and 100%)");
+        bail!("{text:?}is not a probability: it must lie between 0 and 1 (or 0% and 100%)");
     }
     Ok(probability)
 }
@@ -58,7 +58,7 @@ pub fn probability(text: &str) -> Result<f64> {
 pub fn load(text: &str) -> Result<f64> {
     match probability(text)? {
         load if load >= 0.01 => Ok(load),
-        _ => bail!("{text:?} is next to nothing: a load lies between 0.01 and 1"),
+        _ => bail!("{text:?}is too low: a load lies between 0.01 and 1"),
     }
 }
 
@@ -71,7 +71,7 @@ pub fn rate(text: &str) -> Result<f64> {
     };
     match number.parse::<f64>() {
         Ok(number) if number > 0.0 && number.is_finite() => Ok(number * scale),
-        _ => bail!("{text:?} is no rate: write for example 2000, 50k or 1.5M"),
+        _ => bail!("{text:?}is not a rate: write for example 2000, 50k or 1.5M"),
     }
 }
 
@@ -83,7 +83,7 @@ pub fn bits_per_s(text: &str) -> Result<u64> {
     };
     match read {
         Some(bits) if (1e3..=1e12).contains(&bits) => Ok(bits as u64),
-        _ => bail!("{text:?} is no rate of bits from 1k to 1000G: write for example 100M or 1G"),
+        _ => bail!("{text:?}is not a bit rate from 1k to 1000G: write for example 100M or 1G"),
     }
 }
 
@@ -94,7 +94,7 @@ pub fn bytes(text: &str) -> Result<usize> {
     let (number, scale) = unit.unwrap_or((text, 1));
     match number.parse::<usize>().ok().and_then(|number| number.checked_mul(scale)) {
         Some(bytes) => Ok(bytes),
-        None => bail!("{text:?} is no number of bytes: write for example 4096, 256KiB or 16MiB"),
+        None => bail!("{text:?}is not a size: write for example 4096, 256KiB or 16MiB"),
     }
 }
 
@@ -102,7 +102,7 @@ pub fn bytes(text: &str) -> Result<usize> {
 pub fn seconds(text: &str) -> Result<f64> {
     match text.strip_suffix('s').unwrap_or(text).parse::<f64>() {
         Ok(seconds) if (0.1..=1e6).contains(&seconds) => Ok(seconds),
-        _ => bail!("{text:?} is no number of seconds from 0.1 to 1000000"),
+        _ => bail!("{text:?}is not a number of seconds from 0.1 to 1000000"),
     }
 }
 
@@ -140,20 +140,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_need_a_unit_and_have_a_range() {
+    fn parses_times_with_unit_and_range() {
         let read = |text| time_ns(text).map_err(|error| error.to_string());
         assert_eq!(read("10ms"), Ok(10_000_000));
         assert_eq!(read("1.5us"), Ok(1_500));
         assert_eq!(read("3s"), Ok(3_000_000_000));
         assert!(read("10").is_err_and(|error| error.contains("has no unit")));
-        assert!(read("10 minutes").is_err_and(|error| error.contains("no unit of time")));
+        assert!(read("10 minutes").is_err_and(|error| error.contains("not a unit of time")));
         for text in ["ms", "-1ms", "0s", "1e300s", "infs", ""] {
             assert!(read(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn probabilities_lie_between_nothing_and_all() {
+    fn parses_probabilities_within_range() {
         assert_eq!(probability("0.25").ok(), Some(0.25));
         assert_eq!(probability("50%").ok(), Some(0.5));
         for text in ["1.1", "-0.1", "NaN", "200%", "x", ""] {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_positive() {
+    fn rejects_rates_that_are_not_positive() {
         assert_eq!((rate("2k").ok(), rate("1.5M").ok()), (Some(2e3), Some(1.5e6)));
         for text in ["0", "-1", "k", "", "inf", "1G"] {
             assert!(rate(text).is_err(), "{text}");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_bits_and_bytes_have_units() {
+    fn parses_bit_rates_and_sizes() {
         let bits = ["1k", "100M", "1.5G", "2000"].map(|text| bits_per_s(text).ok());
         assert_eq!(bits, [Some(1_000), Some(100_000_000), Some(1_500_000_000), Some(2_000)]);
         for text in ["0", "10", "-1M", "G", "1T", "2000G", "1kG", ""] {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_readable() {
+    fn formats_numbers_with_units() {
         let times = [7, 1_500, 999_999, 23_400_000, 1_000_000_000].map(readable_ns);
         assert_eq!(times, ["7 ns", "1.50 us", "1000 us", "23.4 ms", "1.00 s"]);
         assert_eq!(

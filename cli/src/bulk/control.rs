@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Schedule;
 
 /// What is spoken here; both ends must speak the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// A line is never longer.
 const LINE_LEN_MAX: u64 = 1 << 16;
 
@@ -19,14 +19,14 @@ const LINE_LEN_MAX: u64 = 1 << 16;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// A file is coming.
-    Invite(Invitation),
+    Offer(Offer),
     /// It begins now.
     Begin(Round),
 }
 
 /// Which file is coming.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Invitation {
+pub struct Offer {
     /// What is spoken.
     pub version: u32,
     /// Its name, without folders.
@@ -56,15 +56,15 @@ pub struct Round {
 
 /// What a receiver says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum Reply {
     /// It wants the file, and has so many bytes of it.
-    Has(u64),
+    Resume(u64),
     /// It has all of it, and this is its digest.
     Done(String),
     /// It cannot have it.
     Failed {
         /// Why.
-        why: String,
+        reason: String,
         /// Whether it is of no use to try again.
         is_final: bool,
     },
@@ -72,35 +72,35 @@ pub enum Answer {
 
 /// One end of the conversation.
 #[derive(Debug)]
-pub struct Talk {
+pub struct ControlConnection {
     stream: BufReader<TcpStream>,
 }
 
-impl Talk {
+impl ControlConnection {
     /// Over a fresh connection.
     pub fn new(stream: TcpStream) -> Self {
         Self { stream: BufReader::new(stream) }
     }
 
     /// Says something.
-    pub fn say(&self, what: &impl Serialize) -> Result<()> {
+    pub fn send(&self, what: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
-        self.stream.get_ref().write_all(&line).context("the connection broke")
+        self.stream.get_ref().write_all(&line).context("connection lost")
     }
 
-    /// Hears what is said next, within `patience`.
-    pub fn hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
-        self.stream.get_ref().set_read_timeout(Some(patience))?;
+    /// Hears what is said next, within `timeout`.
+    pub fn recv<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
+        self.stream.get_ref().set_read_timeout(Some(timeout))?;
         let mut line = Vec::new();
         let read = self.stream.by_ref().take(LINE_LEN_MAX).read_until(b'\n', &mut line);
         match read.map(|_| line.last() == Some(&b'\n')) {
-            Ok(true) => serde_json::from_slice(&line).context("what was said makes no sense"),
-            Ok(false) => bail!("the connection was closed"),
+            Ok(true) => serde_json::from_slice(&line).context("malformed message"),
+            Ok(false) => bail!("connection closed by the peer"),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                bail!("no answer in {} s", patience.as_secs())
+                bail!("no reply within {} s", timeout.as_secs())
             }
-            Err(error) => Err(error).context("the connection broke"),
+            Err(error) => Err(error).context("connection lost"),
         }
     }
 }

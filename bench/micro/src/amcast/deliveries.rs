@@ -13,7 +13,7 @@ const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Counts, latencies, and a rolling hash of everything delivered, in order.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct Deliveries {
     began: Instant,
     /// Since then, read once a turn.
     now_ns: u64,
@@ -27,7 +27,7 @@ pub(super) struct Tally {
     until: Option<Instant>,
 }
 
-impl Tally {
+impl Deliveries {
     pub(super) fn new(began: Instant) -> Self {
         Self {
             began,
@@ -44,20 +44,20 @@ impl Tally {
     }
 
     /// From now on it counts; again has no effect.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn start_counting(&mut self) {
         self.from.get_or_insert_with(|| (Instant::now(), self.delivered));
     }
 
-    pub(super) fn end(&mut self) {
+    pub(super) fn stop_counting(&mut self) {
         self.until = Some(Instant::now());
     }
 
-    pub(super) fn look_at_clock(&mut self) {
+    pub(super) fn update_clock(&mut self) {
         self.now_ns = self.began.elapsed().as_nanos() as u64;
     }
 
     /// A message; its first bytes say when it was submitted.
-    pub(super) fn take(&mut self, message: &[u8]) {
+    pub(super) fn record(&mut self, message: &[u8]) {
         let sent_ns = message.first_chunk().map_or(0, |sent| u64::from_be_bytes(*sent));
         self.delivered += 1;
         self.hash = self.hash.rotate_left(5) ^ sent_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -73,7 +73,7 @@ impl Tally {
     }
 
     /// It is told no more, for it has missed too much.
-    pub(super) fn fall_behind(&mut self) {
+    pub(super) fn set_behind(&mut self) {
         self.is_behind = true;
     }
 
@@ -106,12 +106,12 @@ impl Tally {
 }
 
 /// Whether all have delivered the same, as far as each has come.
-pub(super) fn agree(tallies: &[Tally]) -> Result<()> {
-    let longest = tallies.iter().max_by_key(|tally| tally.checkpoints.len());
-    for tally in tallies {
+pub(super) fn check_same_order(per_receiver: &[Deliveries]) -> Result<()> {
+    let longest = per_receiver.iter().max_by_key(|deliveries| deliveries.checkpoints.len());
+    for deliveries in per_receiver {
         let is_same =
-            longest.is_some_and(|longest| longest.checkpoints.starts_with(&tally.checkpoints));
-        ensure!(is_same, "two receivers disagree on the order");
+            longest.is_some_and(|longest| longest.checkpoints.starts_with(&deliveries.checkpoints));
+        ensure!(is_same, "receivers disagree on the delivery order");
     }
     Ok(())
 }
@@ -120,20 +120,23 @@ pub(super) fn agree(tallies: &[Tally]) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn tally(order: &[u64]) -> Tally {
-        let mut tally = Tally::new(Instant::now());
+    fn deliveries(order: &[u64]) -> Deliveries {
+        let mut deliveries = Deliveries::new(Instant::now());
         (0..CHECKPOINT).for_each(|at| {
             let sent = order[at as usize % order.len()];
-            tally.take(&sent.to_be_bytes());
+            deliveries.record(&sent.to_be_bytes());
         });
-        tally
+        deliveries
     }
 
     #[test]
-    fn another_order_is_found() {
-        assert!(agree(&[tally(&[1, 2, 3]), tally(&[1, 2, 3])]).is_ok());
-        assert!(agree(&[tally(&[1, 2, 3]), tally(&[1, 3, 2])]).is_err());
-        let short = Tally::new(Instant::now());
-        assert!(agree(&[tally(&[1, 2, 3]), short]).is_ok(), "as far as it has come");
+    fn detects_different_delivery_order() {
+        assert!(check_same_order(&[deliveries(&[1, 2, 3]), deliveries(&[1, 2, 3])]).is_ok());
+        assert!(check_same_order(&[deliveries(&[1, 2, 3]), deliveries(&[1, 3, 2])]).is_err());
+        let short = Deliveries::new(Instant::now());
+        assert!(
+            check_same_order(&[deliveries(&[1, 2, 3]), short]).is_ok(),
+            "as far as it has come"
+        );
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Role {
     /// Takes what process 0 floods.
     Sink,
     /// Everybody floods everybody, and takes what comes.
-    Everyone,
+    AllToAll,
     /// Sends one message to process 1, waits for the answer, sends the next.
     Ping,
     /// Answers pings.

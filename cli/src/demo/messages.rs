@@ -4,18 +4,18 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::log::{Failures, Faults, Window};
+use super::log::{SendFailures, StreamFaults, Window};
 use super::reliable::ReliableSample;
 
 /// The first line that a worker reads: what it is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Spec {
+pub struct WorkerSpec {
     /// Who it is.
     pub process: u32,
     /// How many there are.
     pub processes: u32,
     /// Where to join.
-    pub place: Place,
+    pub fabric: FabricAddress,
     /// Bytes a message.
     pub payload_len: usize,
     /// Scatterings a second; as many as possible if `None`.
@@ -30,12 +30,12 @@ pub struct Spec {
     /// The starter's clock, so that all measure latency with the same one.
     pub calibration: [u64; 4],
     /// What this worker does wrong on purpose.
-    pub wrong: Option<Wrong>,
+    pub inject_fault: Option<InjectedFault>,
 }
 
 /// Where workers meet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Place {
+pub enum FabricAddress {
     /// A segment of shared memory, by name.
     SharedMemory(String),
     /// A software switch.
@@ -45,7 +45,7 @@ pub enum Place {
 /// What a worker does wrong on purpose, so that the checks can be seen to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Wrong {
+pub enum InjectedFault {
     /// It takes two messages in the wrong order.
     Order,
     /// It takes two messages for each other, and believes that all is well.
@@ -56,7 +56,7 @@ pub enum Wrong {
 
 /// What a worker is told after that, a word a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
+pub enum WorkerCommand {
     /// Send.
     Start,
     /// Nobody needs to send to this one any more.
@@ -69,15 +69,15 @@ pub enum Order {
 
 /// What a worker says, a line each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Word {
+pub enum WorkerReport {
     /// It has joined.
     Ready,
     /// How it goes, ten times a second.
     Sample(Sample),
     /// Everything that it sent has its fate, and nothing arrives any more.
-    Settled,
+    Drained,
     /// It has left.
-    Farewell(Farewell),
+    FinalReport(FinalReport),
 }
 
 /// How it goes since the sample before, unless it says otherwise.
@@ -105,11 +105,11 @@ pub struct Sample {
     /// The same of the process's own messages to itself.
     pub own_pauses: Vec<(u64, u64)>,
     /// What is wrong with its stream, since the start.
-    pub faults: Faults,
+    pub faults: StreamFaults,
     /// Complete windows of its log.
     pub windows: Vec<Window>,
     /// What it was told about its messages.
-    pub failures: Vec<Failures>,
+    pub failures: Vec<SendFailures>,
     /// All windows below this are complete.
     pub closed_below: u64,
     /// The reliable stream, if there is one.
@@ -129,7 +129,7 @@ pub struct Latency {
 
 /// A worker's last word.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Farewell {
+pub struct FinalReport {
     /// The rest of the log.
     pub sample: Sample,
     /// All latencies: value in ns, and how often.

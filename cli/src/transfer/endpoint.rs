@@ -11,12 +11,12 @@ use onepipe::{
 };
 use onepipe_arbiter::{ClientEvent, Unlike};
 
-use super::Place;
-use super::trouble::Recent;
-use crate::number::readable_ns;
+use super::EndpointOptions;
+use super::diagnosis::RecentCounters;
+use crate::units::readable_ns;
 
 /// What a receiver had no room for is sent again so much later.
-const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+const REFUSED_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// No turn takes longer, as rests are short: the process was stopped, or had no core, and what is
 /// beyond this is nobody else's silence.
@@ -24,7 +24,7 @@ const TURN_MAX: Duration = Duration::from_secs(1);
 
 /// How often an arbiter has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Served {
+pub struct ServingArbiter {
     /// Its process id.
     pub process: u32,
     /// Control packets that came from it.
@@ -33,64 +33,64 @@ pub struct Served {
 
 /// Everything that is counted, at one time.
 #[derive(Clone, Copy, Debug)]
-pub struct Counted {
+pub struct Counters {
     pub at: Instant,
     /// How long the end has worked by then, without the times in which it could not.
-    pub lived: Duration,
+    pub running: Duration,
     pub endpoint: ClientStats,
     pub transfer: TransferStats,
 }
 
 /// An end, and what it is to send.
 #[derive(Debug)]
-pub struct End {
+pub struct Endpoint {
     pub(super) transfer: EmbeddedTransfer,
-    pub(super) place: Place,
+    pub(super) options: EndpointOptions,
     pub(super) process: u32,
     outbox: VecDeque<(ProcessId, Vec<u8>)>,
     /// What was refused for want of room, until when it waits.
     refused: VecDeque<(Instant, ProcessId, Vec<u8>)>,
     /// What was handed over and is not through.
-    going: Vec<ObjectId>,
-    came: VecDeque<(ProcessId, Vec<u8>)>,
-    pub(super) asked: u32,
-    served: Vec<Served>,
+    in_progress: Vec<ObjectId>,
+    received: VecDeque<(ProcessId, Vec<u8>)>,
+    pub(super) current_arbiter: u32,
+    serving_arbiters: Vec<ServingArbiter>,
     /// Which arbiter has answered last, and when.
-    pub(super) answered: Option<(u32, Duration)>,
+    pub(super) last_answer: Option<(u32, Duration)>,
     /// Arbiters that are set up for other endpoints.
-    pub(super) unlike: Vec<Unlike>,
+    pub(super) mismatched: Vec<Unlike>,
     /// How long it has worked, as of the last turn.
-    pub(super) lived: Duration,
-    turned: Instant,
-    pub(super) recent: Recent,
+    pub(super) running: Duration,
+    last_turn: Instant,
+    pub(super) history: RecentCounters,
     stop: Arc<AtomicBool>,
 }
 
-impl End {
+impl Endpoint {
     /// Opens its socket. Nobody needs to be there yet.
-    pub fn open(place: &Place, process: u32) -> Result<Self> {
-        let builder = EmbeddedTransfer::builder().switch(place.udp).process(process);
-        let builder = builder.endpoints(place.nodes).arbiters(&place.arbiter);
-        let transfer = builder.slot(Duration::from_nanos(place.slot)).embedded();
+    pub fn open(options: &EndpointOptions, process: u32) -> Result<Self> {
+        let builder = EmbeddedTransfer::builder().switch(options.udp).process(process);
+        let builder = builder.endpoints(options.nodes).arbiters(&options.arbiter);
+        let transfer = builder.slot(Duration::from_nanos(options.slot)).embedded();
         let transfer = transfer
-            .with_context(|| format!("cannot be process {process} behind {}", place.udp))?;
+            .with_context(|| format!("cannot open endpoint {process} behind {}", options.udp))?;
         let stop = crate::interrupt::stop_flag(transfer.doorbell(), false)?;
         onepipe_transport_clock::sharpen_timers();
         Ok(Self {
             transfer,
-            place: place.clone(),
+            options: options.clone(),
             process,
             outbox: VecDeque::new(),
             refused: VecDeque::new(),
-            going: Vec::new(),
-            came: VecDeque::new(),
-            asked: place.arbiter[0],
-            served: Vec::new(),
-            answered: None,
-            unlike: Vec::new(),
-            lived: Duration::ZERO,
-            turned: Instant::now(),
-            recent: Recent::default(),
+            in_progress: Vec::new(),
+            received: VecDeque::new(),
+            current_arbiter: options.arbiter[0],
+            serving_arbiters: Vec::new(),
+            last_answer: None,
+            mismatched: Vec::new(),
+            running: Duration::ZERO,
+            last_turn: Instant::now(),
+            history: RecentCounters::default(),
             stop,
         })
     }
@@ -106,8 +106,8 @@ impl End {
     }
 
     /// How long whoever does not answer is waited for.
-    pub fn patience(&self) -> Duration {
-        Duration::from_nanos(self.place.wait)
+    pub fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.options.timeout)
     }
 
     /// An object for `to`; it leaves in the turns to come.
@@ -116,37 +116,38 @@ impl End {
     }
 
     /// Sends nothing any more of what is not through. What waits for its timeslot leaves in it.
-    pub fn give_up(&mut self) {
+    pub fn abort(&mut self) {
         self.outbox.clear();
         self.refused.clear();
-        for id in self.going.drain(..) {
+        for id in self.in_progress.drain(..) {
             // If there is none it is through.
             let _ = self.transfer.cancel(id);
         }
     }
 
     /// Objects that are not through.
-    pub fn under_way(&self) -> usize {
+    pub fn pending(&self) -> usize {
         self.outbox.len() + self.refused.len() + self.transfer.sending()
     }
 
     /// Works on, and rests if there is nothing to do.
     pub fn turn(&mut self) {
-        self.live();
-        self.hand_over();
-        let Self { transfer, asked, refused, going, came, unlike, .. } = self;
+        self.update_clock();
+        self.submit_outbox();
+        let Self { transfer, current_arbiter, refused, in_progress, received, mismatched, .. } =
+            self;
         let answers = transfer.endpoint_stats().control_received;
         let progress = transfer.poll(|event| match event {
-            TransferEvent::Received(from, _, bytes) => came.push_back((from, bytes)),
-            TransferEvent::Sent(id, _) => going.retain(|one| *one != id),
+            TransferEvent::Received(from, _, bytes) => received.push_back((from, bytes)),
+            TransferEvent::Sent(id, _) => in_progress.retain(|one| *one != id),
             TransferEvent::Refused(id, bytes) => {
-                going.retain(|one| *one != id);
-                refused.push_back((Instant::now() + REFUSED_PAUSE, id.dst, bytes));
+                in_progress.retain(|one| *one != id);
+                refused.push_back((Instant::now() + REFUSED_RETRY_DELAY, id.dst, bytes));
             }
-            TransferEvent::Client(ClientEvent::Asks(arbiter)) => *asked = arbiter.0,
+            TransferEvent::Client(ClientEvent::Asks(arbiter)) => *current_arbiter = arbiter.0,
             TransferEvent::Client(ClientEvent::Unlike(one)) => {
-                unlike.retain(|known| known.arbiter != one.arbiter);
-                unlike.push(one);
+                mismatched.retain(|known| known.arbiter != one.arbiter);
+                mismatched.push(one);
             }
             _ => {}
         });
@@ -154,38 +155,44 @@ impl End {
         if answers > 0 {
             self.count(answers);
         }
-        if self.came.is_empty() {
+        if self.received.is_empty() {
             self.transfer.rest(progress);
         }
     }
 
     /// Time goes on.
-    fn live(&mut self) {
+    fn update_clock(&mut self) {
         let now = Instant::now();
-        self.lived += now.duration_since(self.turned).min(TURN_MAX);
-        self.turned = now;
-        if self.recent.is_due(self.lived) {
-            self.recent.note(self.counted());
+        self.running += now.duration_since(self.last_turn).min(TURN_MAX);
+        self.last_turn = now;
+        if self.history.is_due(self.running) {
+            self.history.record(self.counters());
         }
     }
 
     /// So many answers of the arbiter that is asked.
     fn count(&mut self, answers: u64) {
-        self.answered = Some((self.asked, self.lived));
-        self.unlike.retain(|unlike| unlike.arbiter.0 != self.asked);
-        match self.served.iter_mut().find(|served| served.process == self.asked) {
-            Some(served) => served.answers += answers,
-            None => self.served.push(Served { process: self.asked, answers }),
+        self.last_answer = Some((self.current_arbiter, self.running));
+        self.mismatched.retain(|mismatched| mismatched.arbiter.0 != self.current_arbiter);
+        match self
+            .serving_arbiters
+            .iter_mut()
+            .find(|serving_arbiters| serving_arbiters.process == self.current_arbiter)
+        {
+            Some(serving_arbiters) => serving_arbiters.answers += answers,
+            None => self
+                .serving_arbiters
+                .push(ServingArbiter { process: self.current_arbiter, answers }),
         }
     }
 
-    fn hand_over(&mut self) {
+    fn submit_outbox(&mut self) {
         while self.refused.front().is_some_and(|(at, ..)| *at <= Instant::now()) {
             self.outbox.extend(self.refused.pop_front().map(|(_, to, object)| (to, object)));
         }
         while let Some((to, object)) = self.outbox.pop_front() {
             match self.transfer.send(to, object) {
-                Ok(id) => self.going.push(id),
+                Ok(id) => self.in_progress.push(id),
                 Err(TransferError::Full(object)) => {
                     self.outbox.push_front((to, object));
                     break;
@@ -198,42 +205,42 @@ impl End {
 
     /// An object that has come.
     pub fn next(&mut self) -> Option<(ProcessId, Vec<u8>)> {
-        self.came.pop_front()
+        self.received.pop_front()
     }
 
     /// Turns until nothing is under way, for `most` at most, and for `least` at least: what was
     /// heard last is told as often as the other end asks.
     pub fn linger(&mut self, least: Duration, most: Duration) {
         let began = Instant::now();
-        while began.elapsed() < most && (self.under_way() > 0 || began.elapsed() < least) {
+        while began.elapsed() < most && (self.pending() > 0 || began.elapsed() < least) {
             self.turn();
-            self.came.clear();
+            self.received.clear();
         }
     }
 
     /// Everything that is counted.
-    pub fn counted(&self) -> Counted {
-        Counted {
+    pub fn counters(&self) -> Counters {
+        Counters {
             at: Instant::now(),
-            lived: self.lived,
+            running: self.running,
             endpoint: *self.transfer.endpoint_stats(),
             transfer: *self.transfer.stats(),
         }
     }
 
     /// How long it has worked, and whoever is waited for has had time.
-    pub fn lived(&self) -> Duration {
-        self.lived
+    pub fn running(&self) -> Duration {
+        self.running
     }
 
     /// How much of that was since `then`.
-    pub fn since(&self, then: &Counted) -> Duration {
-        self.lived - then.lived
+    pub fn running_since(&self, then: &Counters) -> Duration {
+        self.running - then.running
     }
 
     /// The arbiters that have answered, in the order in which they did so first.
-    pub fn served(&self) -> &[Served] {
-        &self.served
+    pub fn serving_arbiters(&self) -> &[ServingArbiter] {
+        &self.serving_arbiters
     }
 
     /// Which process it is.
@@ -243,21 +250,25 @@ impl End {
 
     /// For people: who it is, and where.
     pub fn name(&self) -> String {
-        format!("process {} behind {}", self.process, self.place.udp)
+        format!("process {} behind {}", self.process, self.options.udp)
     }
 
     /// For people: how long its timeslots are, and who gives them.
     pub fn arbiter(&self) -> String {
-        format!("arbiter {} gives timeslots of {}", self.asked, readable_ns(self.place.slot))
+        format!(
+            "arbiter {} gives timeslots of {}",
+            self.current_arbiter,
+            readable_ns(self.options.slot)
+        )
     }
 
     /// Whether an arbiter has answered.
     pub fn is_served(&self) -> bool {
-        !self.served.is_empty()
+        !self.serving_arbiters.is_empty()
     }
 
     /// Whether all arbiters are set up for other endpoints: to wait is of no use.
-    pub fn suits_nobody(&self) -> bool {
-        self.unlike.len() == self.place.arbiter.len()
+    pub fn has_no_matching_arbiter(&self) -> bool {
+        self.mismatched.len() == self.options.arbiter.len()
     }
 }

@@ -10,7 +10,7 @@ use onepipe_base::{Mono, Now, Port, Timestamp, Transmit};
 use onepipe_transport_driver::Transport;
 use onepipe_transport_udp::{Config, Exchange, UdpLink};
 
-use super::work::stay_on;
+use super::worker::stay_on;
 
 type Message = [u64; 8];
 
@@ -54,7 +54,7 @@ pub(crate) fn ring_rate(seconds: f64) -> Result<f64> {
 pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
     let (mut ping, mut take_ping) = rtrb::RingBuffer::<Message>::new(64);
     let (mut pong, mut take_pong) = rtrb::RingBuffer::<Message>::new(64);
-    let answerer = thread::spawn(move || {
+    let ponger = thread::spawn(move || {
         stay_on(Some(1));
         while !take_ping.is_abandoned() {
             if let Ok(message) = take_ping.pop() {
@@ -62,7 +62,7 @@ pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
             }
         }
     });
-    let asker = thread::spawn(move || {
+    let pinger = thread::spawn(move || {
         stay_on(Some(0));
         let mut times = Vec::with_capacity(rounds as usize);
         for number in 0..rounds {
@@ -74,8 +74,8 @@ pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
     });
-    let median = asker.join().expect("the asker does not panic");
-    answerer.join().expect("the answerer does not panic");
+    let median = pinger.join().expect("the asker does not panic");
+    ponger.join().expect("the answerer does not panic");
     Ok(median)
 }
 
@@ -91,8 +91,8 @@ pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
             stay_on(Some(1));
             let (mut frames, mut start, mut last) = (0u64, None, Instant::now());
             while !stop.load(Ordering::Relaxed) {
-                for train in 0..inlet.receive() {
-                    frames += inlet.frames(train).count() as u64;
+                for batch in 0..inlet.receive() {
+                    frames += inlet.frames(batch).count() as u64;
                 }
                 if frames > 0 {
                     start.get_or_insert_with(Instant::now);
@@ -125,10 +125,10 @@ pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
 /// The median time of a 64-byte datagram from one thread to another over loopback, in ns: half the
 /// round trip. Spinning on the sockets, or blocking in them.
 pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result<f64> {
-    let (asker, answerer) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
-    asker.connect(answerer.local_addr()?)?;
-    answerer.connect(asker.local_addr()?)?;
-    for socket in [&asker, &answerer] {
+    let (pinger, ponger) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    pinger.connect(ponger.local_addr()?)?;
+    ponger.connect(pinger.local_addr()?)?;
+    for socket in [&pinger, &ponger] {
         socket.set_nonblocking(is_spinning)?;
         socket.set_read_timeout(Some(Duration::from_secs(1)))?;
     }
@@ -138,8 +138,8 @@ pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result
             stay_on(Some(1));
             let mut bytes = [0; 64];
             while !stop.load(Ordering::Relaxed) {
-                if answerer.recv(&mut bytes).is_ok() {
-                    let _ = answerer.send(&bytes);
+                if ponger.recv(&mut bytes).is_ok() {
+                    let _ = ponger.send(&bytes);
                 }
             }
         });
@@ -148,13 +148,13 @@ pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result
         let mut bytes = [0; 64];
         for _ in 0..rounds {
             let start = Instant::now();
-            asker.send(&bytes)?;
-            while asker.recv(&mut bytes).is_err() {}
+            pinger.send(&bytes)?;
+            while pinger.recv(&mut bytes).is_err() {}
             times.push(start.elapsed().as_nanos() as f64 / 2.0);
         }
         stop.store(true, Ordering::Relaxed);
         // Wakes an answerer that blocks.
-        asker.send(&bytes)?;
+        pinger.send(&bytes)?;
         times.sort_by(f64::total_cmp);
         Ok(times[times.len() / 2])
     })

@@ -1,11 +1,11 @@
 //! Benchmarks that need several processes of the operating system: they start the program that
 //! they are part of again, with a [`Job`] each.
 
+mod delivery_log;
 mod job;
-mod member;
 mod relay;
-mod tally;
-mod work;
+mod rival;
+mod worker;
 mod yardstick;
 
 use std::process::{Child, Command, Stdio};
@@ -29,14 +29,14 @@ pub fn worker(args: &[String]) -> Result<()> {
     if let [word, starter, job] = args
         && word == crate::bulk::BULK
     {
-        end_with(starter.parse().context("reading who has started this")?)?;
+        end_with(starter.parse().context("invalid pid of the parent")?)?;
         return crate::bulk::work(job);
     }
-    let [job] = args else { anyhow::bail!("{WORKER} takes one job, not {} words", args.len()) };
+    let [job] = args else { anyhow::bail!("{WORKER} takes one job, not {} arguments", args.len()) };
     let (job, starter): (Job, u32) =
         serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
     end_with(starter)?;
-    let outcome = work::work(&job)?;
+    let outcome = worker::work(&job)?;
     println!("{}", serde_json::to_string(&outcome)?);
     Ok(())
 }
@@ -46,22 +46,22 @@ fn end_with(starter: u32) -> Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
     set_parent_process_death_signal(Some(Signal::KILL))
-        .context("asking to end with the starter")?;
+        .context("cannot set the parent death signal")?;
     // It may have gone before the kernel was asked.
     let parent = getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
-    ensure!(parent == starter, "the starter has gone");
+    ensure!(parent == starter, "the parent process has exited");
     Ok(())
 }
 
 /// Starts a process for each job, waits for all, answers their outcomes in the same order.
 pub(crate) fn run(jobs: &[Job]) -> Result<Vec<Outcome>> {
     let program = std::env::current_exe().context("finding this program")?;
-    let mut crowd = Crowd::default();
+    let mut children = Children::default();
     for job in jobs {
         let job = serde_json::to_string(&(job, std::process::id()))?;
-        crowd.start(Command::new(&program).arg(WORKER).arg(job))?;
+        children.start(Command::new(&program).arg(WORKER).arg(job))?;
     }
-    crowd.outcomes()
+    children.outcomes()
 }
 
 /// An address on this machine that is free now.
@@ -72,11 +72,11 @@ pub(crate) fn free_address() -> Result<String> {
 
 /// Processes that do not outlive the benchmark.
 #[derive(Debug, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct Children {
     children: Vec<Child>,
 }
 
-impl Crowd {
+impl Children {
     /// Starts one more.
     pub(crate) fn start(&mut self, command: &mut Command) -> Result<()> {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
@@ -95,13 +95,13 @@ impl Crowd {
             let status = child.wait()?;
             ensure!(status.success(), "process {at} of the benchmark failed: {status}");
             let outcome = serde_json::from_str(said.trim());
-            outcomes.push(outcome.with_context(|| format!("reading what process {at} said"))?);
+            outcomes.push(outcome.with_context(|| format!("reading the outcome of process {at}"))?);
         }
         Ok(outcomes)
     }
 }
 
-impl Drop for Crowd {
+impl Drop for Children {
     fn drop(&mut self) {
         for child in &mut self.children {
             // Gone already when all went well.
@@ -123,32 +123,33 @@ mod tests {
     const ROLE: &str = "ONEPIPE_TEST_ROLE";
 
     /// This test as another process, in `role`.
-    fn again(role: &str) -> Command {
+    fn spawn_self(role: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
-        let test = "crowd::tests::a_worker_does_not_outlive_a_benchmark_that_is_terminated";
+        let test = "processes::tests::worker_dies_with_terminated_benchmark";
         command.args([test, "--exact", "--nocapture"]).env(ROLE, role);
         command
     }
 
     #[test]
-    fn a_worker_does_not_outlive_a_benchmark_that_is_terminated() {
+    fn worker_dies_with_terminated_benchmark() {
         match std::env::var(ROLE).as_deref() {
             Ok("benchmark") => {
-                let mut worker = again(&std::process::id().to_string()).spawn().expect("starts");
+                let mut worker =
+                    spawn_self(&std::process::id().to_string()).spawn().expect("starts");
                 worker.wait().expect("it is a child");
             }
             Ok(starter) => {
                 end_with(starter.parse().expect("a number")).expect("the starter waits");
-                println!("\nat work");
+                println!("\nrunning");
                 std::thread::sleep(Duration::from_secs(10));
                 println!("\nsurvived");
             }
             Err(_) => {
                 let mut benchmark =
-                    again("benchmark").stdout(Stdio::piped()).spawn().expect("starts");
+                    spawn_self("benchmark").stdout(Stdio::piped()).spawn().expect("starts");
                 let mut said = BufReader::new(benchmark.stdout.take().expect("it is piped"));
                 let mut line = String::new();
-                while line.trim() != "at work" {
+                while line.trim() != "running" {
                     line.clear();
                     assert_ne!(said.read_line(&mut line).expect("a pipe"), 0, "it did not start");
                 }

@@ -17,55 +17,57 @@ use crate::Detail;
 const SPINS: u32 = 10_000;
 
 /// Processor time of the calling thread.
-pub(super) fn spent() -> Duration {
+pub(super) fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What a core has done while it was measured.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spent {
+pub(super) struct CpuTime {
     /// Time in which it had something to do, and if somebody else had the core then, that too.
     pub busy: Duration,
     /// Processor time, looking at empty rings with it.
-    pub processor: Duration,
+    pub cpu: Duration,
 }
 
-impl Spent {
+impl CpuTime {
     pub fn add(&mut self, other: Self) {
         self.busy += other.busy;
-        self.processor += other.processor;
+        self.cpu += other.cpu;
     }
 
     /// As `name` has spent it for each of so many timeslots.
     pub fn details(self, name: &str, slots: u64) -> [Detail; 2] {
         let us = |time: Duration| time.as_secs_f64() * 1e6 / slots as f64;
-        [("busy", us(self.busy)), ("processor time", us(self.processor))].map(|(what, value)| {
-            Detail { name: format!("{name}, {what}"), value, unit: "us/slot".to_string() }
+        [("busy", us(self.busy)), ("CPU time", us(self.cpu))].map(|(what, value)| Detail {
+            name: format!("{name}, {what}"),
+            value,
+            unit: "us/slot".to_string(),
         })
     }
 }
 
 /// Where a thread is in what it spends.
-pub(super) struct Purse {
+pub(super) struct CpuMeter {
     began: Option<Duration>,
     busy: Duration,
 }
 
-impl Purse {
+impl CpuMeter {
     pub const fn new() -> Self {
         Self { began: None, busy: Duration::ZERO }
     }
 
     /// From now on it is measured.
-    pub fn begin(&mut self) {
+    pub fn start(&mut self) {
         if self.began.is_none() {
-            self.began = Some(spent());
+            self.began = Some(thread_cpu_time());
         }
     }
 
     /// Does something, and counts the time if that was of any use.
-    pub fn pay(&mut self, work: impl FnOnce() -> bool) -> bool {
+    pub fn measure(&mut self, work: impl FnOnce() -> bool) -> bool {
         let begin = Instant::now();
         let is_busy = work();
         if is_busy && self.began.is_some() {
@@ -74,31 +76,31 @@ impl Purse {
         is_busy
     }
 
-    pub fn close(&self) -> Spent {
-        let processor = self.began.map_or(Duration::ZERO, |began| spent() - began);
-        Spent { busy: self.busy, processor }
+    pub fn finish(&self) -> CpuTime {
+        let cpu = self.began.map_or(Duration::ZERO, |began| thread_cpu_time() - began);
+        CpuTime { busy: self.busy, cpu }
     }
 }
 
 /// The core that keeps the counts; the only one, if there are no others.
-pub(super) struct Desk {
+pub(super) struct ControlCore {
     clerk: Clerk,
     posts: Posts,
     own: Option<Place>,
 }
 
-impl Desk {
+impl ControlCore {
     /// Whether a batch can be ordered now: else there is one to be read first.
     pub fn is_ready(&self) -> bool {
         self.clerk.is_ready()
     }
 
     /// Takes requests that count in the batch that is ordered next.
-    pub fn ask(&mut self, requests: &[(u16, u16, u32)]) -> Result<()> {
+    pub fn request(&mut self, requests: &[(u16, u16, u32)]) -> Result<()> {
         for &(src, dst, slots) in requests {
             let want = Demand::Want { src: src.into(), dst: dst.into(), slots };
             let refused = self.clerk.obey(Command::Demand(want), &mut self.posts);
-            ensure!(refused.is_none(), "there is no room for {refused:?}");
+            ensure!(refused.is_none(), "no space for {refused:?}");
         }
         Ok(())
     }
@@ -113,12 +115,12 @@ impl Desk {
         self.clerk.wanted()
     }
 
-    pub fn order(&mut self, start: u64) {
+    pub fn start_batch(&mut self, start: u64) {
         self.clerk.obey(Command::Batch(Timeslot(start)), &mut self.posts);
     }
 
     /// Reads the next batch, if there is one.
-    pub fn read<R>(&mut self, read: impl FnOnce(&Allocated) -> R) -> Option<R> {
+    pub fn poll_batch<R>(&mut self, read: impl FnOnce(&Allocated) -> R) -> Option<R> {
         let Self { clerk, posts, own } = self;
         if let Some(own) = own {
             own.turn();
@@ -131,25 +133,25 @@ impl Desk {
     }
 }
 
-/// Runs `lead` on the first of `cores`, with a desk, and on each of the others one that gives out
+/// Runs `run_control` on the first of `cores`, with a desk, and on each of the others one that gives out
 /// timeslots until it has ended. Whoever is not told on which core it runs yields now and then.
-/// They are measured from when `lead` sets what it is given. Answers what the others have spent,
+/// They are measured from when `run_control` sets what it is given. Answers what the others have spent,
 /// too.
 pub(super) fn run<R: Send>(
     config: Config,
     slot_ns: u64,
     cores: &[Option<usize>],
-    lead: impl FnOnce(Desk, &AtomicBool) -> Result<R> + Send,
-) -> Result<(R, Vec<Spent>)> {
+    run_control: impl FnOnce(ControlCore, &AtomicBool) -> Result<R> + Send,
+) -> Result<(R, Vec<CpuTime>)> {
     let workers = cores.len().max(2) - 1;
     // That each may have one while another is ordered.
     let return_batches = config.return_batches.max(workers.min(16) as u32);
     let config = Config { return_batches, ..config };
     let (places, posts) = places(&machine(config, slot_ns), workers)?;
-    let mut desk = Desk { clerk: Clerk::new(&config, workers)?, posts, own: None };
+    let mut control = ControlCore { clerk: Clerk::new(&config, workers)?, posts, own: None };
     let mut places: Vec<_> = places.into_iter().map(Some).collect();
     if cores.len() < 2 {
-        desk.own = places[0].take();
+        control.own = places[0].take();
     }
     let (is_measured, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let others = cores.get(1..).unwrap_or_default();
@@ -160,22 +162,22 @@ pub(super) fn run<R: Send>(
                 scope.spawn(move || work(place, *core, is_measured, stop))
             })
             .collect();
-        let lead = scope.spawn(|| {
+        let run_control = scope.spawn(|| {
             if let Some(&core) = cores.first().and_then(Option::as_ref) {
                 stay_on(core)?;
             }
-            let led = lead(desk, &is_measured);
+            let result = run_control(control, &is_measured);
             stop.store(true, Ordering::Release);
-            led
+            result
         });
-        let led = lead.join();
+        let result = run_control.join();
         // If it has panicked.
         stop.store(true, Ordering::Release);
         let join = |worker: std::thread::ScopedJoinHandle<'_, _>| {
-            worker.join().unwrap_or_else(|_| Err(anyhow!("a core has panicked")))
+            worker.join().unwrap_or_else(|_| Err(anyhow!("a worker thread panicked")))
         };
         let spent = workers.into_iter().map(join).collect::<Result<Vec<_>>>()?;
-        Ok((led.unwrap_or_else(|_| Err(anyhow!("the first core has panicked")))?, spent))
+        Ok((result.unwrap_or_else(|_| Err(anyhow!("the control thread panicked")))?, spent))
     })
 }
 
@@ -184,17 +186,17 @@ fn work(
     core: Option<usize>,
     is_measured: &AtomicBool,
     stop: &AtomicBool,
-) -> Result<Spent> {
+) -> Result<CpuTime> {
     if let Some(core) = core {
         stay_on(core)?;
     }
-    let mut purse = Purse::new();
+    let mut meter = CpuMeter::new();
     let mut spins = 0;
     while !stop.load(Ordering::Acquire) {
         if is_measured.load(Ordering::Relaxed) {
-            purse.begin();
+            meter.start();
         }
-        if purse.pay(|| place.turn().is_busy) {
+        if meter.measure(|| place.turn().is_busy) {
             spins = 0;
             continue;
         }
@@ -205,5 +207,5 @@ fn work(
             std::hint::spin_loop();
         }
     }
-    Ok(purse.close())
+    Ok(meter.finish())
 }

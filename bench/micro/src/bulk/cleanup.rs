@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// A process that was asked to end has so long to end its own children.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Something that outlives this process, if nobody does anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Leftover {
+pub(super) enum Resource {
     /// A folder, with all in it.
     Folder(PathBuf),
     /// A network namespace, and the processes there.
@@ -22,52 +22,52 @@ pub(super) enum Leftover {
 }
 
 /// What there is now.
-static ALL: Mutex<Vec<Leftover>> = Mutex::new(Vec::new());
+static ALL: Mutex<Vec<Resource>> = Mutex::new(Vec::new());
 
 /// Nothing is cleaned away while this is held, and nothing is made behind the last cleaning.
-pub(super) fn hold() -> MutexGuard<'static, Vec<Leftover>> {
+pub(super) fn lock() -> MutexGuard<'static, Vec<Resource>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Before it is made.
-pub(super) fn note(leftover: Leftover) {
-    hold().push(leftover);
+pub(super) fn register(resource: Resource) {
+    lock().push(resource);
 }
 
 /// Once it is gone.
-pub(super) fn forget(leftover: &Leftover) {
-    hold().retain(|known| known != leftover);
+pub(super) fn unregister(resource: &Resource) {
+    lock().retain(|known| known != resource);
 }
 
 /// Ends what `bench bulk` has started and removes what it has made, for whoever ends this process
 /// now: nothing more is started.
-pub fn abandon_bulk() {
-    let mut all = hold();
+pub fn cleanup_bulk() {
+    let mut all = lock();
     // Processes first: they use the rest, and were started last.
-    for leftover in all.drain(..).rev() {
-        clean(&leftover);
+    for resource in all.drain(..).rev() {
+        release(&resource);
     }
     // Held for good.
     std::mem::forget(all);
 }
 
 /// Does away with it. What is gone already is as good.
-pub(super) fn clean(leftover: &Leftover) {
-    match leftover {
-        Leftover::Folder(path) => _ = std::fs::remove_dir_all(path),
-        Leftover::Namespace(name) => {
+pub(super) fn release(resource: &Resource) {
+    match resource {
+        Resource::Folder(path) => _ = std::fs::remove_dir_all(path),
+        Resource::Namespace(name) => {
             let pids = Command::new("ip").args(["netns", "pids", name]).output();
-            let pids = pids.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
+            let pids = pids.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
             for pid in pids.unwrap_or_default().lines().filter_map(|pid| pid.trim().parse().ok()) {
                 signal(pid, Signal::KILL);
             }
             let mut delete = Command::new("ip");
             let _ = delete.args(["netns", "delete", name]).stderr(Stdio::null()).status();
         }
-        Leftover::Process(pid) => {
+        Resource::Process(pid) => {
             signal(*pid, Signal::TERM);
-            let until = Instant::now() + PATIENCE;
-            while is_there(*pid) && Instant::now() < until {
+            let until = Instant::now() + TERMINATE_TIMEOUT;
+            while is_running(*pid) && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(10));
             }
             signal(*pid, Signal::KILL);
@@ -82,7 +82,7 @@ fn signal(pid: u32, signal: Signal) {
     }
 }
 
-fn is_there(pid: u32) -> bool {
+fn is_running(pid: u32) -> bool {
     Pid::from_raw(pid as i32).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
@@ -91,19 +91,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_folders_and_namespaces_are_done_away_with() {
+    fn releases_processes_folders_and_namespaces() {
         let folder = std::env::temp_dir().join(format!("onepipe-left-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("inner")).expect("there is room");
-        clean(&Leftover::Folder(folder.clone()));
+        release(&Resource::Folder(folder.clone()));
         assert!(!folder.exists());
 
         let mut sleep = Command::new("sleep").arg("1000").spawn().expect("it is there");
         let pid = sleep.id();
         let reaper = std::thread::spawn(move || sleep.wait().expect("a child").code());
         let began = Instant::now();
-        clean(&Leftover::Process(pid));
+        release(&Resource::Process(pid));
         assert_eq!(reaper.join().expect("it does not panic"), None, "a signal has ended it");
-        assert!(began.elapsed() < PATIENCE, "it was asked, and not waited for");
+        assert!(began.elapsed() < TERMINATE_TIMEOUT, "it was asked, and not waited for");
 
         if !rustix::process::geteuid().is_root() {
             return;
@@ -124,7 +124,7 @@ mod tests {
                 break;
             }
         }
-        clean(&Leftover::Namespace(name.clone()));
+        release(&Resource::Namespace(name.clone()));
         assert_eq!(inside.wait().expect("a child").code(), None, "a signal has ended it");
         let left = Command::new("ip").args(["netns", "list"]).output().expect("ip is there");
         assert!(!String::from_utf8_lossy(&left.stdout).contains(&name));

@@ -10,14 +10,14 @@ use super::{Job, Outcome};
 pub(super) const HELLO: u64 = u64::MAX;
 pub(super) const END: u64 = u64::MAX - 1;
 /// The longest that anything but the measurement itself may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Deliveries between two checkpoints of the order.
 const CHECKPOINT: u64 = 10_000;
 
 /// What was seen of the others.
-pub(super) struct Tally {
+pub(super) struct DeliveryLog {
     pub outcome: Outcome,
-    pub met: Vec<bool>,
+    pub joined: Vec<bool>,
     pub ended: u32,
     /// Whether deliveries are to come in ascending order.
     pub is_ordered: bool,
@@ -29,19 +29,19 @@ pub(super) struct Tally {
     first_at: Option<Instant>,
     last_at: Option<Instant>,
     /// The newest ping or pong.
-    pub heard: Option<u64>,
-    pub wrong: Option<String>,
+    pub last_word: Option<u64>,
+    pub error: Option<String>,
     /// The scatterings that said the end, and who of theirs certainly did not hear it.
     pub ends: Vec<ScatteringId>,
-    pub unheard: Vec<u32>,
+    pub undelivered_ends: Vec<u32>,
 }
 
-impl Tally {
+impl DeliveryLog {
     /// Nothing yet, but this process itself.
     pub fn new(job: &Job) -> Self {
         Self {
             outcome: Outcome::default(),
-            met: (0..job.processes).map(|process| process == job.process).collect(),
+            joined: (0..job.processes).map(|process| process == job.process).collect(),
             ended: 0,
             is_ordered: true,
             expected: vec![0; job.processes as usize],
@@ -49,10 +49,10 @@ impl Tally {
             hash: 0,
             first_at: None,
             last_at: None,
-            heard: None,
-            wrong: None,
+            last_word: None,
+            error: None,
             ends: Vec::new(),
-            unheard: Vec::new(),
+            undelivered_ends: Vec::new(),
         }
     }
 
@@ -70,25 +70,25 @@ impl Tally {
     #[inline(always)]
     pub fn deliver(&mut self, key: (u64, u32, u16), word: u64) {
         if self.is_ordered && self.last.is_some_and(|last| key <= last) {
-            self.complain_of_order(key);
+            self.report_misorder(key);
         }
         self.last = Some(key);
         let from = key.1 as usize;
         if word >= END {
-            return self.deliver_word(from, word);
+            return self.handle_control_word(from, word);
         }
         if word < self.expected[from] {
-            self.complain_of_repetition(from, word);
+            self.report_duplicate(from, word);
         }
         self.expected[from] = word + 1;
-        self.heard = Some(word);
+        self.last_word = Some(word);
         self.count(key.0, u64::from(key.1), word);
     }
 
     #[cold]
-    fn deliver_word(&mut self, from: usize, word: u64) {
+    fn handle_control_word(&mut self, from: usize, word: u64) {
         match word {
-            HELLO => self.met[from] = true,
+            HELLO => self.joined[from] = true,
             _ => {
                 self.ended += 1;
                 self.last_at = Some(Instant::now());
@@ -97,13 +97,13 @@ impl Tally {
     }
 
     #[cold]
-    fn complain_of_order(&mut self, key: (u64, u32, u16)) {
-        self.wrong = Some(format!("{key:?} was delivered after {:?}", self.last));
+    fn report_misorder(&mut self, key: (u64, u32, u16)) {
+        self.error = Some(format!("{key:?} was delivered after {:?}", self.last));
     }
 
     #[cold]
-    fn complain_of_repetition(&mut self, from: usize, number: u64) {
-        self.wrong = Some(format!("{number} again, from process {from}"));
+    fn report_duplicate(&mut self, from: usize, number: u64) {
+        self.error = Some(format!("{number}received twice from process {from}"));
     }
 
     #[inline(always)]

@@ -8,7 +8,7 @@ use onepipe_transport_amcast::{Role, open_with};
 use onepipe_transport_clock::begin_life;
 use onepipe_transport_driver::Pipe;
 
-use super::labour::Part;
+use super::cpu_usage::ThreadKind;
 use super::{Case, IDLE, MEMBERS, Outcome, measure};
 
 /// Bytes before a message in a frame of the rival, and some air.
@@ -20,9 +20,9 @@ const TICK_NS: u64 = 1_000_000;
 const RESEND_NS: u64 = 20_000_000;
 
 /// A member of the rival, for the driver.
-struct Carried(Rival);
+struct RivalMachine(Rival);
 
-impl Machine for Carried {
+impl Machine for RivalMachine {
     type Event = Delivery;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
@@ -46,7 +46,7 @@ impl Machine for Carried {
     }
 }
 
-impl Pipe for Carried {}
+impl Pipe for RivalMachine {}
 
 /// The same load as ours; its members deliver.
 pub(super) fn run(case: Case) -> Result<Outcome> {
@@ -68,26 +68,31 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
     };
     let station = |at| -> Result<_> {
         let (process, _) = directory.at(at).expect("it is of the directory");
-        let machine = Carried(rival(process)?);
+        let machine = RivalMachine(rival(process)?);
         Ok(open_with(&directory, (at, process), (frame_len_max, IDLE), machine)?)
     };
-    measure(case, |crew, scope| {
+    measure(case, |workers, scope| {
         let mut receivers = Vec::new();
         for group in (0..case.groups).map(GroupId) {
-            for (place, at) in directory.of(Role::Member(group)).into_iter().enumerate() {
-                let (part, member) = (Part::of_member(place), station(at)?);
-                receivers.push(crew.receive(scope, part, member, |_, delivery, tally| {
-                    tally.take(&delivery.payload);
-                }));
+            for (index, at) in directory.of(Role::Member(group)).into_iter().enumerate() {
+                let (kind, member) = (ThreadKind::of_member(index), station(at)?);
+                receivers.push(workers.spawn_receiver(
+                    scope,
+                    kind,
+                    member,
+                    |_, delivery, deliveries| {
+                        deliveries.record(&delivery.payload);
+                    },
+                ));
             }
         }
         let to = To::Groups(case.all_groups());
         let client = station(directory.of(Role::Client)[0])?;
-        let submit = move |client: &mut Carried, now, message: &[u8]| {
+        let submit = move |client: &mut RivalMachine, now, message: &[u8]| {
             client.0.send(now, to, message).is_ok()
         };
-        let counts = |client: &Carried| (client.0.on_their_way(), 0);
-        crew.send(scope, client, (case.bytes, u64::MAX), submit, counts);
+        let counts = |client: &RivalMachine| (client.0.on_their_way(), 0);
+        workers.spawn_sender(scope, client, (case.bytes, u64::MAX), submit, counts);
         Ok(receivers)
     })
 }

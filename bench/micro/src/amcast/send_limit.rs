@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a client waits before it looks again how far the slowest receiver has come.
-pub(super) const PAUSE: Duration = Duration::from_micros(50);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Messages sent, and how many more there may be.
 #[derive(Debug)]
-pub(super) struct Lead {
-    most: u64,
+pub(super) struct SendLimit {
+    ahead_max: u64,
     sent: u64,
     /// By each receiver, so far.
     delivered: Vec<Arc<AtomicU64>>,
 }
 
-impl Lead {
-    /// Nothing was sent; `most` messages may be that the slowest receiver has not delivered.
-    pub(super) fn new(delivered: &[Arc<AtomicU64>], most: u64) -> Self {
-        Self { most, sent: 0, delivered: delivered.to_vec() }
+impl SendLimit {
+    /// Nothing was sent; `ahead_max` messages may be that the slowest receiver has not delivered.
+    pub(super) fn new(delivered: &[Arc<AtomicU64>], ahead_max: u64) -> Self {
+        Self { ahead_max, sent: 0, delivered: delivered.to_vec() }
     }
 
     /// Sends while `submit` does. Answers whether it was a receiver that made it stop.
-    pub(super) fn extend(&mut self, mut submit: impl FnMut() -> bool) -> bool {
+    pub(super) fn send_while(&mut self, mut submit: impl FnMut() -> bool) -> bool {
         let delivered = self.delivered.iter().map(|count| count.load(Ordering::Acquire));
-        let until = delivered.min().unwrap_or_default().saturating_add(self.most);
+        let until = delivered.min().unwrap_or_default().saturating_add(self.ahead_max);
         while self.sent < until && submit() {
             self.sent += 1;
         }
@@ -39,15 +39,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_receiver_is_waited_for() {
+    fn sender_waits_for_slowest_receiver() {
         let delivered = [7, 3].map(|count| Arc::new(AtomicU64::new(count)));
-        let mut lead = Lead::new(&delivered, 4);
-        assert!(lead.extend(|| true));
-        assert_eq!(lead.sent, 7);
+        let mut send_limit = SendLimit::new(&delivered, 4);
+        assert!(send_limit.send_while(|| true));
+        assert_eq!(send_limit.sent, 7);
         delivered[1].store(5, Ordering::Release);
-        let mut room = 1;
-        let mut submit = || std::mem::replace(&mut room, 0) > 0;
-        assert!(!lead.extend(&mut submit), "its own window is full");
-        assert_eq!(lead.sent, 8);
+        let mut free = 1;
+        let mut submit = || std::mem::replace(&mut free, 0) > 0;
+        assert!(!send_limit.send_while(&mut submit), "its own window is full");
+        assert_eq!(send_limit.sent, 8);
     }
 }

@@ -11,8 +11,8 @@ use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::UdpLink;
 use onepipe_wire::{Header, Opcode, seal};
 
-use super::tally::{END, HELLO, PATIENCE, Tally, cpu_seconds};
-use super::{Fabric, Job, Outcome, Role, Rule, work};
+use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
+use super::{Fabric, Job, Outcome, Role, Rule, worker};
 
 /// How often a Lamport member tells its clock that has said nothing, in ns: as often as our own
 /// processes send beacons over UDP.
@@ -23,27 +23,27 @@ const LAMPORT_INTERVAL_NS: u64 = 20_000;
 const LINGER: Duration = Duration::from_millis(200);
 
 /// How often a member says where it is, until it hears something, in ns.
-const GREETING_INTERVAL_NS: u64 = 1_000_000;
+const ANNOUNCE_INTERVAL_NS: u64 = 1_000_000;
 
 /// A member over any transport. It knows nothing of promises, so the defaults suit it.
 pub(super) struct Member {
     pub rival: Rival,
     /// When it says again where it is: a switch finds it by its frames, and by some rules it has
     /// nothing to say before it hears something. `None`: it is known, or there is no switch.
-    greets_at: Option<Mono>,
+    announce_at: Option<Mono>,
 }
 
 impl Member {
     fn new(rival: Rival) -> Self {
         let is_behind_switch = rival.config().links == Links::Uplink;
-        Self { greets_at: is_behind_switch.then_some(Mono::from_ns(0)), rival }
+        Self { announce_at: is_behind_switch.then_some(Mono::from_ns(0)), rival }
     }
 
-    fn greet(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        if self.greets_at? > now.mono {
+    fn announce(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if self.announce_at? > now.mono {
             return None;
         }
-        self.greets_at = Some(now.mono.after_ns(GREETING_INTERVAL_NS));
+        self.announce_at = Some(now.mono.after_ns(ANNOUNCE_INTERVAL_NS));
         let (own, incarnation) = (self.rival.config().process, self.rival.config().incarnation);
         let header = Header::new(Opcode::Join, own, own, incarnation);
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
@@ -56,7 +56,7 @@ impl Machine for Member {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        self.greets_at = None;
+        self.announce_at = None;
         self.rival.handle_frame(now, port, frame)
     }
 
@@ -68,9 +68,9 @@ impl Machine for Member {
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        match self.greet(now, slot) {
+        match self.announce(now, slot) {
             None => self.rival.poll_transmit(now, slot),
-            greeting => greeting,
+            announcement => announcement,
         }
     }
 
@@ -81,7 +81,7 @@ impl Machine for Member {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        Mono::earlier(self.rival.poll_timeout(), self.greets_at)
+        Mono::earlier(self.rival.poll_timeout(), self.announce_at)
     }
 }
 
@@ -98,7 +98,7 @@ fn method(rule: Rule) -> Method {
 }
 
 /// The machine of a member, or of the sequencer.
-pub(super) fn rival(job: &Job, rule: Rule, links: Links, frame_len: usize) -> Result<Rival> {
+pub(super) fn new_rival(job: &Job, rule: Rule, links: Links, frame_len: usize) -> Result<Rival> {
     let config = Config::new(method(rule), ProcessId(job.process), job.processes);
     Ok(Rival::new(Config { links, frame_len_max: frame_len, ..config })?)
 }
@@ -115,7 +115,7 @@ pub(super) fn work(job: &Job, rule: Rule) -> Result<Outcome> {
             let shm = Shm::attach(name, Some(ProcessId(job.process)), &shared)?;
             let frame_len = shm.config().frame_len_max;
             let clock = shm.clock();
-            Worker::new(job, rival(job, rule, Links::Mesh, frame_len)?, shm, clock).work(rule)
+            Worker::new(job, new_rival(job, rule, Links::Mesh, frame_len)?, shm, clock).work(rule)
         }
         Fabric::Udp { switch, frame_len } => {
             let udp = onepipe_transport_udp::Config {
@@ -124,7 +124,8 @@ pub(super) fn work(job: &Job, rule: Rule) -> Result<Outcome> {
             };
             let link = UdpLink::connect(switch.parse()?, &udp)?;
             let clock = SystemClock::calibrated();
-            Worker::new(job, rival(job, rule, Links::Uplink, *frame_len)?, link, clock).work(rule)
+            Worker::new(job, new_rival(job, rule, Links::Uplink, *frame_len)?, link, clock)
+                .work(rule)
         }
     }
 }
@@ -134,53 +135,56 @@ struct Worker<'j, T> {
     driver: Driver<Member, T, SystemClock>,
     /// A clock of its own, to command the machine by.
     clock: SystemClock,
-    tally: Tally,
+    delivery_log: DeliveryLog,
     payload: Vec<u8>,
     /// When a frame came last.
-    heard_at: Instant,
+    last_frame_at: Instant,
 }
 
 impl<'j, T: Transport> Worker<'j, T> {
     fn new(job: &'j Job, rival: Rival, transport: T, clock: SystemClock) -> Self {
-        let driving = DriverConfig { idle: work::idle(job), ..DriverConfig::default() };
+        let driving = DriverConfig { idle: worker::idle(job), ..DriverConfig::default() };
         Self {
             job,
             clock: clock.clone(),
             driver: Driver::new(Member::new(rival), transport, clock, driving),
-            tally: Tally::new(job),
+            delivery_log: DeliveryLog::new(job),
             payload: vec![0; job.bytes.max(8)],
-            heard_at: Instant::now(),
+            last_frame_at: Instant::now(),
         }
     }
 
     fn work(mut self, rule: Rule) -> Result<Outcome> {
         if self.job.role == Role::Sequencer {
-            return self.number();
+            return self.run_sequencer();
         }
-        self.tally.is_ordered = rule != Rule::Unordered;
+        self.delivery_log.is_ordered = rule != Rule::Unordered;
         // One hello is enough: connections lose nothing.
-        self.say(HELLO)?;
-        self.turn_until("everybody's hello", |tally| tally.met.iter().all(|met| *met))?;
+        self.send_control(HELLO)?;
+        self.turn_until("the hello of all members", |delivery_log| {
+            delivery_log.joined.iter().all(|joined| *joined)
+        })?;
         let cpu = cpu_seconds();
         self.flood()?;
         let processes = self.job.processes;
-        self.turn_until("everybody's end", |tally| tally.ended == processes)?;
-        self.tally.outcome.cpu_seconds = cpu_seconds() - cpu;
+        self.turn_until("the end of all members", |delivery_log| delivery_log.ended == processes)?;
+        self.delivery_log.outcome.cpu_seconds = cpu_seconds() - cpu;
         let end = Instant::now();
         // The others may have gone already, so what is on its way to them may stay unanswered.
-        let is_done = |this: &Self| this.is_settled() && this.heard_at.max(end).elapsed() >= LINGER;
+        let is_done =
+            |this: &Self| this.is_settled() && this.last_frame_at.max(end).elapsed() >= LINGER;
         // A token goes round for ever, and clocks are told for ever.
         while !is_done(&self) && end.elapsed() < 5 * LINGER {
             self.turn()?;
         }
-        Ok(self.tally.finish())
+        Ok(self.delivery_log.finish())
     }
 
     /// Numbers what comes until nothing has come for a second.
-    fn number(mut self) -> Result<Outcome> {
+    fn run_sequencer(mut self) -> Result<Outcome> {
         let start = Instant::now();
         let cpu = cpu_seconds();
-        while self.heard_at.max(start).elapsed() < self.quiet() {
+        while self.last_frame_at.max(start).elapsed() < self.idle_timeout() {
             self.turn()?;
         }
         let cpu_seconds = cpu_seconds() - cpu;
@@ -188,19 +192,19 @@ impl<'j, T: Transport> Worker<'j, T> {
     }
 
     /// How long nothing may come before a sequencer goes.
-    fn quiet(&self) -> Duration {
+    fn idle_timeout(&self) -> Duration {
         let has_begun = self.driver.machine().rival.stats().frames_received > 0;
-        if has_begun { Duration::from_secs(1) } else { PATIENCE }
+        if has_begun { Duration::from_secs(1) } else { TIMEOUT }
     }
 
     fn is_settled(&self) -> bool {
         self.driver.machine().rival.is_settled()
     }
 
-    fn say(&mut self, word: u64) -> Result<()> {
-        let give_up = Instant::now() + PATIENCE;
+    fn send_control(&mut self, word: u64) -> Result<()> {
+        let deadline = Instant::now() + TIMEOUT;
         while !self.driver.machine().rival.has_room() {
-            ensure!(Instant::now() < give_up, "what waits does not leave: {}", self.state());
+            ensure!(Instant::now() < deadline, "the send queue does not drain: {}", self.state());
             self.turn()?;
         }
         self.submit(&word.to_le_bytes())
@@ -227,15 +231,15 @@ impl<'j, T: Transport> Worker<'j, T> {
             }
             self.turn()?;
         }
-        self.say(END)
+        self.send_control(END)
     }
 
-    fn turn_until(&mut self, what: &str, is_done: impl Fn(&Tally) -> bool) -> Result<()> {
-        let give_up = Instant::now() + PATIENCE + Duration::from_secs_f64(self.job.seconds);
-        while !is_done(&self.tally) {
+    fn turn_until(&mut self, what: &str, is_done: impl Fn(&DeliveryLog) -> bool) -> Result<()> {
+        let deadline = Instant::now() + TIMEOUT + Duration::from_secs_f64(self.job.seconds);
+        while !is_done(&self.delivery_log) {
             // The clock is read for idle turns only: it costs as much as one.
-            let is_late = self.turn()? && Instant::now() >= give_up;
-            ensure!(!is_late, "{what} did not come: {}", self.state());
+            let is_late = self.turn()? && Instant::now() >= deadline;
+            ensure!(!is_late, "{what} did not arrive: {}", self.state());
         }
         Ok(())
     }
@@ -248,19 +252,19 @@ impl<'j, T: Transport> Worker<'j, T> {
     /// Answers whether there was nothing to do.
     #[inline]
     fn turn(&mut self) -> Result<bool> {
-        let tally = &mut self.tally;
+        let delivery_log = &mut self.delivery_log;
         let progress = self.driver.turn(|_, delivery| {
             let word = delivery.payload.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-            tally.deliver((delivery.number, delivery.from.0, 0), word);
+            delivery_log.deliver((delivery.number, delivery.from.0, 0), word);
         });
         if progress.frames_received > 0 {
-            self.heard_at = Instant::now();
+            self.last_frame_at = Instant::now();
         }
         if progress.is_idle() {
             self.driver.rest(progress);
         }
-        match self.tally.wrong.take() {
-            Some(wrong) => bail!("process {}: {wrong}", self.job.process),
+        match self.delivery_log.error.take() {
+            Some(error) => bail!("process {}: {error}", self.job.process),
             None => Ok(progress.is_idle()),
         }
     }
@@ -271,7 +275,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::crowd::free_address;
+    use crate::processes::free_address;
 
     /// Three members flood each other for a moment, with whatever their rule needs beside them.
     fn run(rule: Rule, fabric: &Fabric) -> Vec<Outcome> {
@@ -287,7 +291,7 @@ mod tests {
             core: None,
             idle: "backoff".to_string(),
         };
-        let mut jobs: Vec<Job> = (0..3).map(|process| job(process, Role::Everyone)).collect();
+        let mut jobs: Vec<Job> = (0..3).map(|process| job(process, Role::AllToAll)).collect();
         if rule == Rule::Sequencer {
             jobs.push(job(3, Role::Sequencer));
         }
@@ -295,7 +299,7 @@ mod tests {
             jobs.push(job(0, Role::Switch));
         }
         thread::scope(|scope| {
-            let work = |job| scope.spawn(move || work::work(job).expect("it works"));
+            let work = |job| scope.spawn(move || worker::work(job).expect("it works"));
             let all: Vec<_> = jobs.iter().map(work).collect();
             let outcomes = all.into_iter().map(|one| one.join().expect("it does not panic"));
             outcomes.take(3).collect()
@@ -315,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn all_rivals_but_one_agree_over_shared_memory() {
+    fn rivals_agree_over_shared_memory() {
         for rule in [Rule::Unordered, Rule::Token, Rule::Lamport, Rule::Sequencer] {
             let fabric = Fabric::Shm(format!("rival-{}-{}", rule.name(), std::process::id()));
             check(rule, &run(rule, &fabric));
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn all_rivals_agree_over_udp() {
+    fn rivals_agree_over_udp() {
         for rule in Rule::ALL {
             let switch = free_address().expect("a free port");
             check(rule, &run(rule, &Fabric::Udp { switch, frame_len: 1472 }));

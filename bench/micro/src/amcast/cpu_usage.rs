@@ -7,7 +7,7 @@ use rustix::thread::gettid;
 
 /// What a thread does in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ThreadKind {
     Client,
     /// Leads a group; of the rival: is its primary, and delivers.
     Leader,
@@ -16,7 +16,7 @@ pub(super) enum Part {
     Replica,
 }
 
-impl Part {
+impl ThreadKind {
     const ALL: [Self; 4] = [Self::Client, Self::Leader, Self::Follower, Self::Replica];
 
     const fn name(self) -> &'static str {
@@ -28,15 +28,15 @@ impl Part {
         }
     }
 
-    /// Of the member of a group at `place`.
-    pub(super) const fn of_member(place: usize) -> Self {
-        if place == 0 { Self::Leader } else { Self::Follower }
+    /// Of the member of a group at `index`.
+    pub(super) const fn of_member(index: usize) -> Self {
+        if index == 0 { Self::Leader } else { Self::Follower }
     }
 }
 
 /// Of one thread, since it began, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Spent {
+struct SchedTime {
     /// On a core.
     running: u64,
     /// Ready, and another one was on the core.
@@ -45,13 +45,13 @@ struct Spent {
 
 /// The threads that take part, by their ids.
 #[derive(Debug, Default)]
-pub(super) struct Roll(Mutex<Vec<(Part, u32)>>);
+pub(super) struct ThreadList(Mutex<Vec<(ThreadKind, u32)>>);
 
 /// What they had spent at a time.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct Snapshot {
     at: Instant,
-    spent: Vec<(Part, u32, Spent)>,
+    spent: Vec<(ThreadKind, u32, SchedTime)>,
     /// Of all cores of the machine together, in s.
     idle: f64,
 }
@@ -67,34 +67,34 @@ struct Share {
 
 /// Between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Labour {
-    shares: [Option<Share>; Part::ALL.len()],
+pub(super) struct CpuUsage {
+    shares: [Option<Share>; ThreadKind::ALL.len()],
     /// Cores of the machine on which nobody was.
     cores_idle: f64,
 }
 
-impl Roll {
-    /// The thread that calls does `part` from now on.
-    pub(super) fn enter(&self, part: Part) {
+impl ThreadList {
+    /// The thread that calls does `kind` from now on.
+    pub(super) fn register(&self, kind: ThreadKind) {
         let own = gettid().as_raw_pid().unsigned_abs();
-        let _ = std::fs::write(format!("/proc/self/task/{own}/comm"), part.name());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((part, own));
+        let _ = std::fs::write(format!("/proc/self/task/{own}/comm"), kind.name());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((kind, own));
     }
 
     /// What all have spent so far. Who has ended is left out.
-    pub(super) fn look(&self) -> Look {
+    pub(super) fn snapshot(&self) -> Snapshot {
         let threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = Instant::now();
-        let spent = threads.iter().filter_map(|&(part, id)| {
+        let spent = threads.iter().filter_map(|&(kind, id)| {
             let read = std::fs::read_to_string(format!("/proc/self/task/{id}/schedstat")).ok()?;
-            Some((part, id, Spent::read(&read)?))
+            Some((kind, id, SchedTime::read(&read)?))
         });
         let idle = std::fs::read_to_string("/proc/uptime").ok().and_then(|read| idle_s(&read));
-        Look { at, spent: spent.collect(), idle: idle.unwrap_or_default() }
+        Snapshot { at, spent: spent.collect(), idle: idle.unwrap_or_default() }
     }
 }
 
-impl Spent {
+impl SchedTime {
     /// As in `schedstat`: ns on a core, ns ready, how often (kernel: scheduler/sched-stats.rst).
     fn read(line: &str) -> Option<Self> {
         let mut numbers = line.split_ascii_whitespace().map(str::parse);
@@ -108,16 +108,16 @@ fn idle_s(uptime: &str) -> Option<f64> {
     uptime.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-impl Look {
+impl Snapshot {
     /// What was done between this look and a later one.
-    pub(super) fn until(&self, later: &Self) -> Labour {
+    pub(super) fn usage_until(&self, later: &Self) -> CpuUsage {
         let ns = later.at.duration_since(self.at).as_nanos().max(1) as f64;
-        let share = |part| {
+        let share = |kind| {
             let mut share = Share::default();
             let mut threads = 0.0;
-            for (of, id, spent) in later.spent.iter().filter(|(of, ..)| *of == part) {
+            for (of, id, spent) in later.spent.iter().filter(|(of, ..)| *of == kind) {
                 let before = self.spent.iter().find(|(_, other, _)| other == id);
-                let before = before.map(|(.., before)| *before).filter(|_| *of == part)?;
+                let before = before.map(|(.., before)| *before).filter(|_| *of == kind)?;
                 share.running += spent.running.saturating_sub(before.running) as f64 / ns;
                 share.waiting += spent.waiting.saturating_sub(before.waiting) as f64 / ns;
                 threads += 1.0;
@@ -130,11 +130,11 @@ impl Look {
             Some(share)
         };
         let cores_idle = (later.idle - self.idle).max(0.0) / (ns / 1e9);
-        Labour { shares: Part::ALL.map(share), cores_idle }
+        CpuUsage { shares: ThreadKind::ALL.map(share), cores_idle }
     }
 }
 
-impl Labour {
+impl CpuUsage {
     /// Cores that were busy with it.
     fn cores(&self) -> f64 {
         self.shares.iter().flatten().map(|share| share.running).sum()
@@ -146,9 +146,9 @@ impl Labour {
             ("busy".to_string(), self.cores(), "cores"),
             ("unused".to_string(), self.cores_idle, "cores"),
         ];
-        for (part, share) in Part::ALL.into_iter().zip(self.shares) {
+        for (kind, share) in ThreadKind::ALL.into_iter().zip(self.shares) {
             let Some(share) = share else { continue };
-            let named = |what: &str| format!("{} {what}", part.name());
+            let named = |what: &str| format!("{} {what}", kind.name());
             details.push((named("cpu"), share.running * 1e6 / rate.max(1.0), "us/msg"));
             details.push((named("idle"), share.idle * 100.0, "%"));
             details.push((named("waiting"), share.waiting * 100.0, "%"));
@@ -162,53 +162,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_is_read() {
-        let spent = Spent::read("144748 1797668 2\n");
-        assert_eq!(spent, Some(Spent { running: 144_748, waiting: 1_797_668 }));
-        assert_eq!(Spent::read("144748"), None);
+    fn parses_schedstat_and_uptime() {
+        let spent = SchedTime::read("144748 1797668 2\n");
+        assert_eq!(spent, Some(SchedTime { running: 144_748, waiting: 1_797_668 }));
+        assert_eq!(SchedTime::read("144748"), None);
         assert_eq!(idle_s("783.25 1201.50\n"), Some(1201.5));
         assert_eq!(idle_s(""), None);
     }
 
     #[test]
-    fn shares_are_of_the_time_between_two_looks() {
+    fn computes_shares_between_two_snapshots() {
         let at = Instant::now();
-        let look = |ms, client: (u64, u64), followers: [(u64, u64); 2]| {
-            let spent = |(running, waiting)| Spent {
+        let snapshot = |ms, client: (u64, u64), followers: [(u64, u64); 2]| {
+            let spent = |(running, waiting)| SchedTime {
                 running: running * 1_000_000,
                 waiting: waiting * 1_000_000,
             };
             let [one, other] = followers.map(spent);
             let spent = vec![
-                (Part::Client, 1, spent(client)),
-                (Part::Follower, 2, one),
-                (Part::Follower, 3, other),
+                (ThreadKind::Client, 1, spent(client)),
+                (ThreadKind::Follower, 2, one),
+                (ThreadKind::Follower, 3, other),
             ];
-            Look { at: at + std::time::Duration::from_millis(ms), spent, idle: 0.0 }
+            Snapshot { at: at + std::time::Duration::from_millis(ms), spent, idle: 0.0 }
         };
-        let labour = look(0, (5, 5), [(0, 0); 2]).until(&look(100, (55, 25), [(40, 0), (20, 20)]));
-        let [client, leader, follower, _] = labour.shares;
+        let cpu_usage = snapshot(0, (5, 5), [(0, 0); 2]).usage_until(&snapshot(
+            100,
+            (55, 25),
+            [(40, 0), (20, 20)],
+        ));
+        let [client, leader, follower, _] = cpu_usage.shares;
         let near = |one: f64, other: f64| (one - other).abs() < 1e-9;
         let client = client.expect("there is one");
         assert!(near(client.running, 0.5) && near(client.waiting, 0.2) && near(client.idle, 0.3));
         let follower = follower.expect("there are two");
         assert!(near(follower.running, 0.6) && near(follower.waiting, 0.1));
         assert!(near(follower.idle, 0.6), "each on average: {follower:?}");
-        assert!(leader.is_none() && near(labour.cores(), 1.1));
-        let details = labour.details(110_000.0);
+        assert!(leader.is_none() && near(cpu_usage.cores(), 1.1));
+        let details = cpu_usage.details(110_000.0);
         assert!(details.iter().any(|(name, us, _)| name == "client cpu" && near(*us, 50.0 / 11.0)));
     }
 
     #[test]
-    fn a_thread_that_works_is_seen_working() {
-        let roll = Roll::default();
-        roll.enter(Part::Client);
-        let before = roll.look();
+    fn attributes_cpu_time_to_busy_thread() {
+        let threads = ThreadList::default();
+        threads.register(ThreadKind::Client);
+        let before = threads.snapshot();
         while before.at.elapsed().as_millis() < 30 {
             std::hint::spin_loop();
         }
-        let labour = before.until(&roll.look());
-        let own = labour.shares[0].expect("it has entered");
+        let cpu_usage = before.usage_until(&threads.snapshot());
+        let own = cpu_usage.shares[0].expect("it has entered");
         assert!(own.running > 0.0 && own.running <= 1.05, "{own:?}");
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::Arguments;
 use super::check::Verdict;
-use super::course::Known;
-use crate::number::{readable, readable_ns};
+use super::scenario::ProcessState;
+use crate::units::{readable, readable_ns};
 
 /// More processes than these are not listed one by one.
 const ROWS_MAX: usize = 16;
@@ -17,8 +17,8 @@ const HEADING: &str =
     "  process  delivered/s  latency p50        p99        max  barrier lag    failed";
 
 /// Where a demo is shown. With `--json` that is standard error.
-pub struct Show {
-    is_silent: bool,
+pub struct ProgressDisplay {
+    is_quiet: bool,
     is_on_stderr: bool,
     is_table: bool,
     title: String,
@@ -30,7 +30,7 @@ pub struct Show {
     second: u64,
 }
 
-impl Show {
+impl ProgressDisplay {
     /// A display for such a demo.
     pub fn new(arguments: &Arguments) -> Self {
         let is_terminal = match arguments.json {
@@ -47,7 +47,7 @@ impl Show {
             arguments.processes, arguments.size
         );
         Self {
-            is_silent: false,
+            is_quiet: false,
             is_on_stderr: arguments.json,
             is_table: is_terminal && !is_dumb,
             title,
@@ -59,8 +59,8 @@ impl Show {
     }
 
     /// No display.
-    pub fn silent(arguments: &Arguments) -> Self {
-        Self { is_silent: true, ..Self::new(arguments) }
+    pub fn quiet(arguments: &Arguments) -> Self {
+        Self { is_quiet: true, ..Self::new(arguments) }
     }
 
     /// Everybody has joined.
@@ -85,17 +85,17 @@ impl Show {
     /// How it goes.
     pub fn tick(
         &mut self,
-        known: &[Known],
+        state: &[ProcessState],
         verdict: &Verdict,
         elapsed: Duration,
         length: Duration,
     ) {
         if self.is_table {
-            self.table = self.rows(known, verdict, elapsed.min(length), length);
+            self.table = self.rows(state, verdict, elapsed.min(length), length);
             self.redraw();
         } else if elapsed.as_secs() > self.second && elapsed <= length {
             self.second = elapsed.as_secs();
-            let line = line(known, verdict, elapsed);
+            let line = line(state, verdict, elapsed);
             self.write(&[line]);
         }
     }
@@ -110,23 +110,23 @@ impl Show {
 
     fn rows(
         &self,
-        known: &[Known],
+        state: &[ProcessState],
         verdict: &Verdict,
         elapsed: Duration,
         length: Duration,
     ) -> Vec<String> {
         let mut lines = vec![format!("\x1b[1m{HEADING}\x1b[0m")];
-        for (process, known) in known.iter().enumerate().take(ROWS_MAX) {
-            lines.push(match known.is_dead {
+        for (process, state) in state.iter().enumerate().take(ROWS_MAX) {
+            lines.push(match state.is_dead {
                 true => format!("\x1b[2m  {process:>7}  killed\x1b[0m"),
-                false => row(&process.to_string(), known.rate_per_s, known),
+                false => row(&process.to_string(), state.rate_per_s, state),
             });
         }
-        if known.len() > ROWS_MAX {
-            lines.push(format!("           and {} more", known.len() - ROWS_MAX));
+        if state.len() > ROWS_MAX {
+            lines.push(format!("           and {} more", state.len() - ROWS_MAX));
         }
-        let living = || known.iter().filter(|known| !known.is_dead);
-        let rate: f64 = living().map(|known| known.rate_per_s).sum();
+        let living = || state.iter().filter(|state| !state.is_dead);
+        let rate: f64 = living().map(|state| state.rate_per_s).sum();
         lines.push(format!("      all  {:>11}", readable(rate)));
         lines.push(String::new());
         let part = (elapsed.as_secs_f64() / length.as_secs_f64()).min(1.0);
@@ -165,7 +165,7 @@ impl Show {
     }
 
     fn put(&mut self, text: &str) {
-        if self.is_silent {
+        if self.is_quiet {
             return;
         }
         // A demo goes on when nobody looks.
@@ -176,31 +176,31 @@ impl Show {
     }
 }
 
-fn row(name: &str, rate_per_s: f64, known: &Known) -> String {
-    let last = &known.last;
+fn row(name: &str, rate_per_s: f64, state: &ProcessState) -> String {
+    let last = &state.last;
     format!(
         "  {name:>7}  {:>11}  {:>11} {:>10} {:>10}  {:>11} {:>9}",
         readable(rate_per_s),
         readable_ns(last.latency.p50_ns),
         readable_ns(last.latency.p99_ns),
-        readable_ns(known.latency_max_ns),
+        readable_ns(state.latency_max_ns),
         readable_ns(last.barrier_lag_ns),
         last.lost + last.unknown,
     )
 }
 
-fn line(known: &[Known], verdict: &Verdict, elapsed: Duration) -> String {
-    let living = || known.iter().filter(|known| !known.is_dead);
-    let rate: f64 = living().map(|known| known.rate_per_s).sum();
-    let worst = |of: fn(&Known) -> u64| readable_ns(living().map(of).max().unwrap_or(0));
+fn line(state: &[ProcessState], verdict: &Verdict, elapsed: Duration) -> String {
+    let living = || state.iter().filter(|state| !state.is_dead);
+    let rate: f64 = living().map(|state| state.rate_per_s).sum();
+    let worst = |of: fn(&ProcessState) -> u64| readable_ns(living().map(of).max().unwrap_or(0));
     format!(
         "{:>5.0} s  {} messages/s delivered; latency p50 {} p99 {} max {}; failed {}; {}",
         elapsed.as_secs_f64(),
         readable(rate),
-        worst(|known| known.last.latency.p50_ns),
-        worst(|known| known.last.latency.p99_ns),
-        worst(|known| known.latency_max_ns),
-        living().map(|known| known.last.lost + known.last.unknown).sum::<u64>(),
+        worst(|state| state.last.latency.p50_ns),
+        worst(|state| state.last.latency.p99_ns),
+        worst(|state| state.latency_max_ns),
+        living().map(|state| state.last.lost + state.last.unknown).sum::<u64>(),
         agreement(verdict)
     )
 }

@@ -1,0 +1,133 @@
+//! Why an end of scheduled transfer does not get on.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use onepipe::ClientStats;
+
+use super::EndpointOptions;
+use super::endpoint::{Counters, Endpoint};
+use crate::units::readable_ns;
+
+/// Who is told that nobody listens is told so within this.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
+/// As often is noted what is counted,
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// and kept so many times: what nobody has answered for two seconds is not answered.
+const SAMPLES: usize = 3;
+
+/// What was counted in the last seconds.
+#[derive(Debug, Default)]
+pub struct RecentCounters(VecDeque<Counters>);
+
+impl RecentCounters {
+    /// Whether the time to note it has come.
+    pub fn is_due(&self, running: Duration) -> bool {
+        self.0.back().is_none_or(|last| running - last.running >= SAMPLE_INTERVAL)
+    }
+
+    /// Notes it.
+    pub fn record(&mut self, counters: Counters) {
+        self.0.push_back(counters);
+        if self.0.len() > SAMPLES {
+            self.0.pop_front();
+        }
+    }
+
+    /// What was counted two to three seconds ago, or `then` if that is later.
+    fn after(&self, then: &Counters) -> Counters {
+        let oldest = self.0.front().filter(|oldest| oldest.running > then.running);
+        *oldest.unwrap_or(then)
+    }
+}
+
+/// Whether it is known that nobody listens at a UDP address. No answer is no proof.
+fn is_port_closed(addr: SocketAddr) -> bool {
+    let own = match addr {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let ask = || {
+        let socket = UdpSocket::bind(own)?;
+        socket.connect(addr)?;
+        socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
+        // Of no bytes: whoever listens takes it for nothing.
+        socket.send(&[])?;
+        socket.recv(&mut [0])
+    };
+    ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+impl Endpoint {
+    /// Why nothing gets on, and has not since `before`, as far as it is not another endpoint's
+    /// affair. What went well until seconds ago is no excuse.
+    pub fn diagnose(&self, before: &Counters) -> Option<String> {
+        let EndpointOptions { udp, arbiter, nodes, slot, .. } = &self.options;
+        let before = self.history.after(before);
+        let (was, is) = (&before.endpoint, self.transfer.endpoint_stats());
+        let running_since = |count: fn(&ClientStats) -> u64| count(is) - count(was);
+        let answers = running_since(|it| it.control_received);
+        let apart = running_since(|it| it.clock_apart);
+        let heard = answers
+            + apart
+            + running_since(|it| it.control_bad)
+            + running_since(|it| it.slots_received);
+        let granted = running_since(|it| it.granted);
+        let useless = (running_since(|it| it.late), running_since(|it| it.ahead));
+        let slot = readable_ns(*slot);
+        if heard == 0 && is_port_closed(*udp) {
+            return Some(format!(
+                "no switch listens at {udp}: `onepipe switch` is not running there"
+            ));
+        }
+        let ids = arbiter.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        if answers == 0
+            && let Some(mismatched) = self.mismatched.last()
+        {
+            return Some(format!("{mismatched}: --slot and --nodes must be the arbiter's"));
+        }
+        if answers == 0 && apart > 0 {
+            return Some(format!(
+                "an arbiter answers ({ids} was asked), but its clock differs by more than a \
+                 second from that of this host: timeslots need synchronised clocks"
+            ));
+        }
+        let has_asked = running_since(|it| it.control_sent) > 0;
+        match self.last_answer {
+            None if answers == 0 && has_asked => {
+                return Some(format!(
+                    "no arbiter answers: {ids} was asked, behind the switch at {udp}, as endpoint \
+                     {} of {nodes} for timeslots of {slot}; does `onepipe arbiter` run there with \
+                     this --process, --nodes {nodes} and --slot {slot}?",
+                    self.process
+                ));
+            }
+            // Who wants nothing is not answered.
+            Some((last, at)) if answers == 0 && has_asked && self.pending() > 0 => {
+                let silent = (self.running - at).as_secs_f64();
+                return Some(format!(
+                    "arbiter {last} answered until {silent:.1} s ago, and no arbiter does any more \
+                     ({ids} was asked, behind the switch at {udp}): do they still run?"
+                ));
+            }
+            _ => {}
+        }
+        if granted == 0 && useless != (0, 0) {
+            return Some(format!(
+                "arbiter {} grants timeslots that have passed ({}) or are too far ahead ({}): does the \
+                 clock of this host agree with the arbiter's within its --lead (some milliseconds), \
+                 and is its --slot {slot}, as here?",
+                self.current_arbiter, useless.0, useless.1
+            ));
+        }
+        if granted == 0 && self.pending() > 0 {
+            return Some(format!(
+                "arbiter {} grants no timeslots (of {slot})",
+                self.current_arbiter
+            ));
+        }
+        None
+    }
+}
