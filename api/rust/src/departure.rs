@@ -25,7 +25,7 @@ impl Departure {
     /// Once it has left, or must leave, answers whether the fate of everything is known.
     pub(crate) fn step<T: Fabric>(&self, engine: &mut Engine<T>, has_more: bool) -> Option<bool> {
         let now = Instant::now();
-        let is_settled = engine.node().is_settled();
+        let is_drained = engine.node().is_drained();
         let endpoint = engine.node_mut().endpoint_mut();
         if endpoint.has_left() {
             return Some(true);
@@ -33,9 +33,9 @@ impl Departure {
         if !endpoint.is_member() {
             // Nobody waits for one who has failed, and it will learn no more.
             endpoint.leave();
-            return Some(is_settled);
+            return Some(is_drained);
         }
-        if !has_more && is_settled && now >= self.owing_until {
+        if !has_more && is_drained && now >= self.owing_until {
             endpoint.leave();
         }
         (now >= self.leave_by).then_some(false)
@@ -43,6 +43,6 @@ impl Departure {
 
     /// Whether the time to the next step is too short to block.
     pub(crate) fn is_near<T: Fabric>(&self, engine: &Engine<T>) -> bool {
-        engine.node().is_settled()
+        engine.node().is_drained()
     }
 }

@@ -142,8 +142,8 @@ impl EmbeddedPipe {
 
     /// Whether reliable scatterings leave: the controllers have taken note of this process, or
     /// there are none. Until then what is submitted waits.
-    pub fn is_welcome(&self) -> bool {
-        with!(&self.world, engine => engine.node().endpoint().is_welcome())
+    pub fn is_registered(&self) -> bool {
+        with!(&self.world, engine => engine.node().endpoint().is_registered())
     }
 
     /// Comes back after [`Event::Excluded`] as a new life of the same process, which shares nothing
@@ -182,8 +182,8 @@ impl EmbeddedPipe {
     }
 
     /// Whether the fate of everything submitted is known.
-    pub fn is_settled(&self) -> bool {
-        with!(&self.world, engine => engine.node().is_settled())
+    pub fn is_drained(&self) -> bool {
+        with!(&self.world, engine => engine.node().is_drained())
     }
 
     /// Leaves: waits until the fate of everything submitted is known, within the builder's

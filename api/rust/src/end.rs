@@ -133,10 +133,10 @@ impl End {
     }
 
     /// Whether everything submitted has its fate.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         match self {
-            Self::Plain(endpoint) => endpoint.is_settled(),
-            Self::AnySize(large) => large.is_settled(),
+            Self::Plain(endpoint) => endpoint.is_drained(),
+            Self::AnySize(large) => large.is_drained(),
         }
     }
 
@@ -235,7 +235,7 @@ fn plain(refused: LargeError) -> SendError {
         LargeError::Endpoint(refused) => refused,
         LargeError::TooLarge { index, bytes, max } => SendError::MessageTooLarge {
             index,
-            bytes: bytes as usize,
+            len: bytes as usize,
             max: u32::try_from(max).unwrap_or(u32::MAX),
         },
         LargeError::Full { need, free } => {

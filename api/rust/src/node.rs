@@ -79,8 +79,8 @@ impl Node {
     }
 
     /// Whether the fate of everything submitted is known.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.end.is_settled()
+    pub(crate) fn is_drained(&self) -> bool {
+        self.end.is_drained()
     }
 
     /// Keeps events inside from now on, or no longer.
@@ -92,7 +92,7 @@ impl Node {
     /// It is reported, once, if it `has_died`.
     pub(crate) fn part(&mut self, process: ProcessId, has_died: bool, is_back: bool) {
         if !is_back {
-            self.endpoint_mut().unlink(Port(process.0 as u16));
+            self.endpoint_mut().handle_link_down(Port(process.0 as u16));
             self.is_due = true;
         }
         if has_died && !self.lost.contains(process) {
@@ -200,17 +200,17 @@ impl driver::Pipe for Node {
     #[inline]
     fn hear(&mut self, now: Now, port: Port, promises: Promises) {
         self.lost.remove(ProcessId(u32::from(port.0)));
-        self.endpoint_mut().hear(now, port, promises);
+        self.endpoint_mut().handle_promises(now, port, promises);
     }
 
     fn meet(&mut self, now: Now, port: Port, incarnation: Incarnation) {
         self.is_due = true;
-        self.endpoint_mut().meet(now, port, incarnation);
+        self.endpoint_mut().handle_peer(now, port, incarnation);
     }
 
     #[inline]
-    fn open_since(&self) -> Option<Timestamp> {
-        self.endpoint().open_since()
+    fn oldest_open(&self) -> Option<Timestamp> {
+        self.endpoint().oldest_open()
     }
 
     #[inline]

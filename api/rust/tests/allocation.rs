@@ -97,7 +97,7 @@ fn the_heap_is_used_for_owned_payloads_only() {
         }
     });
     assert_eq!(embedded, 0, "allocations for {MESSAGES} embedded messages");
-    while !a.is_settled() {
+    while !a.is_drained() {
         a.turn();
         b.turn();
     }

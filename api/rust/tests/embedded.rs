@@ -62,7 +62,7 @@ fn a_turn_keeps_events_for_the_next_poll() {
     let mut pipes = meet(&fabric("turn"), 2);
     pipes[0].scatter(&[to(1, b"kept")]).expect("there is room");
     let start = Instant::now();
-    while !pipes[0].is_settled() {
+    while !pipes[0].is_drained() {
         for pipe in &mut pipes {
             pipe.turn();
         }
@@ -159,7 +159,7 @@ fn whoever_leaves_acknowledges_first() {
     let leaver = pipes.pop().expect("there are two");
     leaver.leave(|event| panic!("{event:?}")).expect("it owes nothing but an acknowledgement");
     let start = Instant::now();
-    while !pipes[0].is_settled() {
+    while !pipes[0].is_drained() {
         pipes[0].poll(|event| panic!("{event:?}"));
         assert!(start.elapsed() < DEADLINE, "the messages stay without a fate");
     }

@@ -128,7 +128,7 @@ fn a_scattering_that_can_never_leave_is_refused_at_once() {
     );
     assert_eq!(
         alone.scatter(&[to(0, &long)]),
-        Err(SendError::MessageTooLarge { index: 0, bytes: long.len(), max: 256 << 10 })
+        Err(SendError::MessageTooLarge { index: 0, len: long.len(), max: 256 << 10 })
     );
     let (need, max) = (5 * (payload.len() + 64), 1 << 20);
     assert_eq!(

@@ -1,5 +1,6 @@
-//! Agreed multicast on loopback: members, replicas and a client, each with a thread and a socket of
-//! its own; and PrimCast, whose members are hosts, over the same sockets in the same run.
+//! Agreed multicast on loopback: members, replicas and a client, each with its own thread and
+//! socket; the baseline is PrimCast, whose members are hosts, over the same sockets in the same
+//! run.
 
 mod cpu_usage;
 mod deliveries;
@@ -25,20 +26,20 @@ use deliveries::Deliveries;
 use send_limit::SendLimit;
 use traffic::Traffic;
 
-/// What to measure.
+/// Options of [`amcast`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct AmcastOptions {
-    /// How often each side runs. Default 3.
+    /// Number of runs of each side. Default 3.
     pub runs: usize,
-    /// How long each run takes, s. Default 1.5.
+    /// Length of each run, in s. Default 1.5.
     pub seconds: f64,
-    /// Groups of three members; every message is for all of them. Default 1 and 2.
+    /// Numbers of groups of three members; every message goes to all of them. Default 1 and 2.
     pub groups: Vec<u16>,
-    /// Bytes of a message. Default 150, 512, 1024, 1500.
+    /// Message sizes in bytes. Default 150, 512, 1024, 1500.
     pub bytes: Vec<usize>,
-    /// Replicas of each group. Default 1.
+    /// Replicas per group. Default 1.
     pub replicas: usize,
-    /// Messages that the client has open. Default 1024.
+    /// Maximum number of messages that the client has in flight. Default 1024.
     pub window: u32,
 }
 
@@ -60,12 +61,12 @@ const ABOUT: &str = "messages delivered at each replica, every message to all gr
                      time of all processes a message; yardstick: PrimCast, where the three members of a \
                      group are hosts that deliver themselves, over the same sockets";
 const MEMBERS: usize = 3;
-/// Until everybody has found its pace.
+/// Time for connections and congestion windows to reach a steady state.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Many threads share few cores: who has nothing to do leaves its core at once.
+/// Many threads share few cores: an idle thread yields its core at once.
 const IDLE: Idle = Idle::Backoff { spins: 0, yields: 1 };
 
-/// What is measured, and how much of it.
+/// One measured configuration.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     groups: u16,
@@ -75,23 +76,24 @@ struct Case {
     time: Duration,
 }
 
-/// What has come of a run.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// Messages a second at the slowest receiver.
+    /// Messages per second at the slowest receiver.
     rate: f64,
     p50_us: f64,
     p99_us: f64,
     cpu_us: f64,
     cpu_usage: CpuUsage,
-    /// Of the whole run, a message.
+    /// Socket counters of the whole run, per message.
     traffic: Traffic,
 }
 
-/// Throughput and latency, ours and the rival's, in turn.
+/// Measures throughput and latency of our agreed multicast and of PrimCast, alternately.
 ///
 /// # Errors
-/// When two receivers disagree on the order, nothing is delivered, or the system refuses.
+/// Returns an error when two receivers disagree on the order, nothing is delivered, or the system
+/// refuses a resource.
 pub fn amcast(options: &AmcastOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let harness = Harness::new("amcast", ABOUT).with_runs(options.runs);
     let mut harness = harness.with_progress(progress);
@@ -134,7 +136,7 @@ impl Outcome {
     }
 }
 
-/// Each detail of the runs of one side, its mean over them.
+/// Returns the mean of each detail over the runs of one side.
 fn mean_details(outcomes: &[Outcome], prefix: &str) -> Vec<Detail> {
     let all: Vec<_> = outcomes.iter().map(Outcome::details).collect();
     let mean = |nth: usize| {
@@ -149,15 +151,15 @@ fn mean_details(outcomes: &[Outcome], prefix: &str) -> Vec<Detail> {
     names.map(detail).collect()
 }
 
-/// Who takes part, until all shall end.
+/// State that all threads of a run share.
 struct Workers<'a> {
     stop: &'a AtomicBool,
     is_warm: &'a AtomicBool,
     began: Instant,
-    /// What those who have ended have sent and received.
+    /// Socket counters of the threads that have ended.
     traffic: &'a Mutex<Traffic>,
     threads: &'a ThreadList,
-    /// How far each receiver has come.
+    /// Number of messages delivered by each receiver.
     delivered: Vec<Arc<AtomicU64>>,
     doorbells: Vec<Doorbell>,
 }
@@ -216,14 +218,14 @@ fn run_ours(case: Case) -> Result<Outcome> {
         let submit =
             move |client: &mut Client, now, message: &[u8]| client.amcast(now, to, message).is_ok();
         let counts = |client: &Client| (client.on_their_way(), client.stats().repeated);
-        // Members keep so many messages for a replica that is off its core; PrimCast's client waits
-        // for the slowest member, too.
+        // Members retain this many messages for a replica that lags; PrimCast's client waits for
+        // its slowest member as well.
         workers.spawn_sender(scope, client, (case.bytes, options.kept as u64), submit, counts);
         Ok(receivers)
     })
 }
 
-/// Starts whoever `start` starts, lets them work for the time, and sums up.
+/// Starts the participants with `start`, measures for the configured time, and stops them.
 fn measure(
     case: Case,
     start: impl for<'a, 'scope> FnOnce(
@@ -274,7 +276,7 @@ fn measure(
             traffic: Traffic::default().with_messages(slowest.delivered()),
         })
     })?;
-    // Now that all have ended.
+    // All threads have ended and have added their counters.
     let messages = outcome.traffic.messages();
     outcome.traffic = traffic.into_inner().unwrap_or_default().with_messages(messages);
     Ok(outcome)
@@ -285,7 +287,7 @@ fn seconds(time: rustix::time::Timespec) -> f64 {
 }
 
 impl<'scope> Workers<'scope> {
-    /// Starts somebody who receives.
+    /// Spawns a receiver thread.
     fn spawn_receiver<M: Pipe + Send + 'scope>(
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,
@@ -317,9 +319,9 @@ impl<'scope> Workers<'scope> {
         })
     }
 
-    /// Starts somebody who sends as much as it may, `ahead_max` messages more than the slowest
-    /// receiver has delivered at most; `counts` says how many messages are on their way, and how
-    /// many packets were said again.
+    /// Spawns a sender thread, which keeps at most `ahead_max` messages more in flight than the
+    /// slowest receiver has delivered. `counts` returns the messages in flight and the packets
+    /// retransmitted.
     fn spawn_sender<M: Pipe + Send + 'scope>(
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,

@@ -1,4 +1,4 @@
-//! The machine alone: two endpoints on one core with nothing but a buffer between them.
+//! The endpoint alone: two endpoints on one core, connected by a buffer.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use onepipe_endpoint::{Config, Endpoint, Event, Links, Message};
 
 use crate::{Better, Harness, Progress, Report};
 
-/// What to measure.
+/// Options of [`endpoint`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointOptions {
-    /// How often each side runs. Default 5.
+    /// Number of runs of each side. Default 5.
     pub runs: usize,
-    /// Messages of a run. Default 4 million.
+    /// Messages per run. Default 4 million.
     pub messages: u64,
-    /// Bytes of a frame. Default 8,192.
+    /// Maximum frame length in bytes. Default 8,192.
     pub frame_len: usize,
 }
 
@@ -26,12 +26,12 @@ impl Default for EndpointOptions {
     }
 }
 
-/// Submit, stamp, coalesce, seal, check, reorder, deliver and acknowledge 64-byte messages on one
-/// core. Yardstick: copying the 64 bytes as often as the endpoints must (into the send buffer, the
-/// frame, the receive buffer) through a buffer of the same depth.
+/// Measures 64-byte messages on one core: submit, stamp, coalesce, seal, check, reorder, deliver
+/// and acknowledge. Yardstick: copying the 64 bytes as often as the endpoints must (into the send
+/// buffer, the frame and the receive buffer) through a buffer of the same depth.
 ///
 /// # Errors
-/// When messages are lost or out of order.
+/// Returns an error when messages are lost or out of order.
 pub fn endpoint(options: &EndpointOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let about = "64-byte messages through two endpoints on one core, no transport; yardstick: \
                  three copies of the 64 bytes";
@@ -48,11 +48,11 @@ pub fn endpoint(options: &EndpointOptions, progress: impl FnMut(Progress<'_>)) -
     Ok(harness.finish())
 }
 
-/// What a message of 64 bytes costs one core of this machine, from submission to delivery, its
-/// part of the acknowledgements included, in ns: the median of five runs.
+/// Returns the cost of a 64-byte message on one core, from submission to delivery including its
+/// share of the acknowledgements, in ns: the median of five runs.
 ///
 /// # Errors
-/// When messages are lost or out of order.
+/// Returns an error when messages are lost or out of order.
 pub fn message_ns() -> Result<f64> {
     let options = EndpointOptions { messages: 500_000, ..EndpointOptions::default() };
     let mut costs = Vec::new();
@@ -99,7 +99,7 @@ fn through_endpoints(options: &EndpointOptions) -> Result<f64> {
     Ok(options.messages as f64 / start.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
 }
 
-/// One turn of `one`, whose frames arrive at `other` at once.
+/// Runs `one` once and hands its frames to `other` without delay.
 fn exchange_frames(
     now: Now,
     port: Port,
@@ -114,7 +114,7 @@ fn exchange_frames(
         other.handle_frame(now, port, &mut slot[..transmit.bytes]);
     }
     if let Some(promises) = one.promises() {
-        other.hear(now, port, promises);
+        other.handle_promises(now, port, promises);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a report was measured on.
+//! The hardware of a report.
 
 use std::fmt;
 use std::fs;
@@ -6,19 +6,19 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-/// The computer below a measurement, as far as it tells.
+/// The computer on which a report was measured, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
-    /// The processor's own name.
+    /// Model name of the CPU.
     pub cpu: String,
-    /// Processors that this process may use.
+    /// Cores available to this process.
     pub cores: usize,
-    /// The operating system and its release.
+    /// Operating system and release.
     pub kernel: String,
 }
 
 impl Hardware {
-    /// Describes the computer that this runs on; what it does not tell is "unknown".
+    /// Detects this computer; unknown parts are "unknown".
     pub fn detect() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -39,7 +39,7 @@ impl fmt::Display for Hardware {
     }
 }
 
-/// The processor's name in the text of `/proc/cpuinfo`: x86 has a model name, others an
+/// Returns the CPU's name in the text of `/proc/cpuinfo`: x86 has a model name, others an
 /// implementer and a part.
 fn cpu(cpuinfo: &str) -> Option<&str> {
     let value = |name: &str| {

@@ -1,13 +1,13 @@
-//! Measuring a part and its yardstick in turn.
+//! Measures a part and its yardstick alternately.
 
 use anyhow::{Context, Result, ensure};
 
 use crate::{Case, Detail, Hardware, Report};
 
-/// The fewest runs of each side from which a median is reported.
+/// Minimum number of runs of each side for which a median is reported.
 pub const RUNS_MIN: usize = 3;
 
-/// Which way a measured number is better.
+/// The direction in which a measured number is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     /// Rates.
@@ -16,14 +16,14 @@ pub enum Better {
     Lower,
 }
 
-/// Where a benchmark is, for a progress display.
+/// Position of a running benchmark, for a progress display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress<'a> {
     /// The case being measured.
     pub case: &'a str,
     /// Runs done so far, of both sides together.
     pub done: usize,
-    /// Runs that this case takes, of both sides together.
+    /// Runs of this case, of both sides together.
     pub total: usize,
 }
 
@@ -35,7 +35,7 @@ pub struct Harness<'p> {
 }
 
 impl<'p> Harness<'p> {
-    /// A benchmark by name; `about` says in a sentence what is measured and what the yardstick is.
+    /// Creates a benchmark; `about` describes in a sentence what is measured and the yardstick.
     pub fn new(bench: &str, about: &str) -> Self {
         Self {
             report: Report {
@@ -49,7 +49,7 @@ impl<'p> Harness<'p> {
         }
     }
 
-    /// How often each side of a case runs; [`RUNS_MIN`] at least, 5 by default.
+    /// Sets the number of runs of each side of a case; at least [`RUNS_MIN`], 5 by default.
     #[must_use]
     pub fn with_runs(mut self, runs: usize) -> Self {
         self.runs = runs.max(RUNS_MIN);
@@ -63,8 +63,8 @@ impl<'p> Harness<'p> {
         self
     }
 
-    /// Runs the part and the yardstick in turn (A B A B …), so that both see the same weather, and
-    /// adds their medians to the report.
+    /// Runs the part and the yardstick alternately (A B A B …), so that both see the same load of
+    /// the machine, and adds their medians to the report.
     pub fn measure(
         &mut self,
         case: &str,
@@ -104,27 +104,27 @@ impl<'p> Harness<'p> {
         Ok(&self.report.results[self.report.results.len() - 1])
     }
 
-    /// Says more about the case that was measured last.
+    /// Sets the details of the case that was measured last.
     pub fn detail(&mut self, details: Vec<Detail>) {
         if let Some(case) = self.report.results.last_mut() {
             case.details = details;
         }
     }
 
-    /// The report of everything measured.
+    /// Returns the report of all cases.
     pub fn finish(self) -> Report {
         self.report
     }
 }
 
-/// A number from which a ratio can be made.
+/// Checks that a ratio can be formed with this number.
 fn checked(number: Result<f64>) -> Result<f64> {
     let number = number?;
     ensure!(number.is_finite() && number > 0.0, "{number} is no measurement");
     Ok(number)
 }
 
-/// The middle of ascending numbers; of an even count, the mean of the two in the middle.
+/// Returns the median of ascending numbers.
 fn median(ascending: &[f64]) -> f64 {
     let middle = ascending.len() / 2;
     match ascending.len() % 2 {

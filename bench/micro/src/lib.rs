@@ -1,8 +1,8 @@
-//! Benchmarks of the parts, each against a yardstick that is measured in the same run.
+//! Benchmarks of the parts, each against a yardstick measured in the same run.
 //!
-//! A number without its neighbour says little about a shared machine. So every case runs the part
-//! and something well known that does the same work, in turn, at least three times each, and
-//! reports medians and their ratio: above 1 is better than the yardstick, everywhere.
+//! An absolute number says little on a shared machine. So every case runs the part and a well-known
+//! implementation of the same work alternately, at least three times each, and reports medians and
+//! their ratio: above 1 is always better than the yardstick.
 //!
 //! ```
 //! use onepipe_bench_micro::{Better, Harness};
@@ -16,8 +16,8 @@
 //! ```
 //!
 //! # Invariants
-//! - Both sides of a case get the same input, and a side that answers wrongly is an error.
-//! - A report says what it was measured on, and how far the runs lay apart.
+//! - Both sides of a case get the same input, and a side with a wrong result is an error.
+//! - A report names its hardware and the spread of its runs.
 
 #![forbid(unsafe_code)]
 

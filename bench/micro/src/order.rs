@@ -1,29 +1,29 @@
-//! Everybody to everybody: how many messages each receiver gets, in one order everywhere.
+//! All-to-all: messages per second at each receiver, in one total order.
 
 use anyhow::{Context, Result, ensure};
 
 use crate::processes::{self, Fabric, Job, Outcome, Role, Rule};
 use crate::{Better, Harness, Progress, Report};
 
-/// Bytes of the longest message that is measured: longer ones travel by bulk multicast.
+/// Bytes of the longest message measured: longer ones travel by bulk multicast.
 const LEN_MAX: usize = 1 << 20;
 
-/// What to measure.
+/// Options of [`order`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderOptions {
-    /// How large messages are, in bytes: 8 to 1 MiB. Default 64 and 1,024.
+    /// Message sizes in bytes: 8 to 1 MiB. Default 64 and 1,024.
     pub bytes: Vec<usize>,
-    /// Everything is sent reliably, with best effort as the yardstick.
+    /// Measures the reliable service, with best effort as the yardstick.
     pub is_reliable: bool,
-    /// How many processes. 2 to 16, default 3.
+    /// Number of processes, 2 to 16. Default 3.
     pub processes: u32,
-    /// Over UDP through the software switch, or over shared memory.
+    /// Uses UDP through the software switch, or shared memory.
     pub is_udp: bool,
-    /// Measures a rival instead, with ours as the yardstick.
+    /// Measures a rival, with our protocol as the yardstick.
     pub rival: Option<Rule>,
-    /// How often each side runs. Default 3.
+    /// Number of runs of each side. Default 3.
     pub runs: usize,
-    /// How long each run takes, in seconds. Default 2.
+    /// Length of each run, in s. Default 2.
     pub seconds: f64,
 }
 
@@ -41,16 +41,16 @@ impl Default for OrderOptions {
     }
 }
 
-/// Every process scatters messages of one size to all of them, itself included, then of the next.
-/// That all receivers have delivered the same order is checked over the whole run. Yardstick: bare
-/// 64-byte datagrams, or entries of a bare ring; of reliable messages, those of best effort.
+/// Measures scatterings from every process to all of them, itself included, for each message size.
+/// Checks over the whole run that all receivers deliver the same order. Yardstick: bare 64-byte
+/// datagrams or entries of a bare ring; for the reliable service, best effort.
 ///
-/// A rival does the same over the same links, with a switch that forwards and nothing else, and is
-/// measured in the same run as ours.
+/// A rival does the same over the same links, with a switch that only forwards, and is measured in
+/// the same run as our protocol.
 ///
 /// # Errors
-/// When a process fails, or two receivers disagree on the order; when a sequencer is to sit in a
-/// switch of shared memory, which has none.
+/// Returns an error when a process fails, two receivers disagree on the order, or a switch
+/// sequencer is requested over shared memory.
 pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     ensure!((2..=16).contains(&options.processes), "2 to 16 processes, not {}", options.processes);
     let fits = |bytes: &usize| (8..=LEN_MAX).contains(bytes);
@@ -102,7 +102,7 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
     Ok(harness.finish())
 }
 
-/// A rival, with ours as the yardstick.
+/// Measures a rival, with our protocol as the yardstick.
 fn rival(options: &OrderOptions, rule: Rule, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     ensure!(
         options.is_udp || rule != Rule::SwitchSequencer,
@@ -146,20 +146,20 @@ fn rival(options: &OrderOptions, rule: Rule, progress: impl FnMut(Progress<'_>))
     Ok(harness.finish())
 }
 
-/// What one run has measured.
+/// Result of one run.
 struct Measured {
-    /// Messages a second at the slowest receiver.
+    /// Messages per second at the slowest receiver.
     rate: f64,
-    /// Processor time of all a message and receiver, in ns.
+    /// CPU time of all processes per message and receiver, in ns.
     cpu_ns: f64,
 }
 
-/// Whose messages are measured.
+/// The protocol that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// Ours, by the service that was asked for.
+    /// Our protocol with the service of the options.
     Ours,
-    /// Ours, by best effort, beside something else.
+    /// Our protocol with best effort, as a reference.
     BestEffort,
     Rival(Rule),
 }
@@ -168,16 +168,15 @@ fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
     let outcomes = run(options, bytes, side)?;
     let receivers = &outcomes[..options.processes as usize];
     let lost: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
-    // Each receiver has seen to it that what it delivers ascends. Whose messages are lost (best
-    // effort loses, where a process is put off its core) may still serve as a yardstick.
+    // Each receiver has checked that its deliveries ascend. With best effort a descheduled process
+    // loses messages, so logs may differ; the rate is a valid reference all the same.
     let is_reference = side == Side::BestEffort || options.rival.is_some();
     let may_differ = side == Side::Rival(Rule::Unordered) || (is_reference && lost > 0);
     if !may_differ {
         agree(receivers)?;
     }
     let messages: u64 = receivers.iter().map(|outcome| outcome.delivered).sum();
-    // A rival's switch and sequencer cannot tell when the flood ends: there the members count
-    // alone.
+    // A rival's switch and sequencer cannot detect the end of the flood, so only the members count.
     let working = if options.rival.is_some() { receivers } else { &outcomes };
     let seconds: f64 = working.iter().map(|outcome| outcome.cpu_seconds).sum();
     let rate = |outcome: &Outcome| outcome.delivered as f64 / outcome.seconds;
@@ -220,8 +219,8 @@ fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>>
     processes::run(&jobs)
 }
 
-/// Whether all receivers have delivered the same stream as far as each of them got. A message that
-/// one of them lost would show as disagreement; losses are named then.
+/// Checks that all receivers delivered the same stream as far as each of them got. A lost message
+/// would show as a disagreement, so the error names the losses.
 fn agree(receivers: &[Outcome]) -> Result<()> {
     let failed: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
     for (at, outcome) in receivers.iter().enumerate() {

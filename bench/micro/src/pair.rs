@@ -1,16 +1,16 @@
-//! Two processes: how many messages go from one to the other, and how long one takes.
+//! Two processes: throughput and one-way latency.
 
 use anyhow::{Context, Result};
 
 use crate::processes::{self, Fabric, Job, Role};
 use crate::{Better, Harness, Progress, Report};
 
-/// What to measure.
+/// Options of the pair benchmarks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PairOptions {
-    /// How often each side runs. Default 5.
+    /// Number of runs of each side. Default 5.
     pub runs: usize,
-    /// How long each run takes, in seconds. Default 1.
+    /// Length of each run, in s. Default 1.
     pub seconds: f64,
 }
 
@@ -20,11 +20,11 @@ impl Default for PairOptions {
     }
 }
 
-/// Messages of 64 bytes between two processes over shared memory, all the way from `scatter` to
-/// delivery in order. Yardstick: a bare ring between two cores.
+/// Measures 64-byte messages between two processes over shared memory, from `scatter` to ordered
+/// delivery. Yardstick: a bare ring between two cores.
 ///
 /// # Errors
-/// When a process fails, or delivers out of order.
+/// Returns an error when a process fails, or delivers out of order.
 pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let about = "64-byte messages from one process to another over shared memory, submit to \
                  ordered delivery; yardstick: a bare ring of 64-byte entries between two cores";
@@ -58,7 +58,7 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
     Ok(harness.finish())
 }
 
-/// One process of each role, each on a core of its own.
+/// Returns one process of each role, each pinned to a core.
 fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> {
     let job = |(process, role): (usize, Role)| Job {
         rule: None,
@@ -75,12 +75,12 @@ fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> 
     roles.into_iter().enumerate().map(job).collect()
 }
 
-/// Messages of 64 bytes between two processes over UDP on loopback, through the software switch.
-/// Yardsticks: 64-byte segments a second with GSO and GRO, and the one-way time of a bare
-/// datagram; neither passes a switch.
+/// Measures 64-byte messages between two processes over UDP on loopback, through the software
+/// switch. Yardsticks: the rate of 64-byte segments with GSO and GRO, and the one-way time of a
+/// bare datagram; neither passes a switch.
 ///
 /// # Errors
-/// When a process fails, or delivers out of order.
+/// Returns an error when a process fails, or delivers out of order.
 pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let about = "64-byte messages from one process to another over UDP through the software \
                  switch, submit to ordered delivery; yardstick: bare 64-byte datagrams over \
@@ -122,11 +122,11 @@ pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
     Ok(harness.finish())
 }
 
-/// Reliable messages of 64 bytes between two processes, over shared memory or over UDP through the
-/// software switch. Yardstick: the same by best effort, in the same run.
+/// Measures reliable 64-byte messages between two processes, over shared memory or over UDP through
+/// the software switch. Yardstick: best effort, in the same run.
 ///
 /// # Errors
-/// When a process fails, or delivers out of order.
+/// Returns an error when a process fails, or delivers out of order.
 pub fn pair_reliable(
     options: &PairOptions,
     is_udp: bool,

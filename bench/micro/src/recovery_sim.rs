@@ -1,4 +1,4 @@
-//! How long a simulated fabric takes to recover: the paper's figure 10, and far beyond its hosts.
+//! Recovery time of a simulated fabric: figure 10 of 1Pipe, and larger fabrics.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -11,13 +11,13 @@ use onepipe_topology::Shape;
 use crate::report::Detail;
 use crate::{Better, Harness, Progress, Report};
 
-/// What to measure.
+/// Options of [`recovery_sim`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecoverySimOptions {
-    /// How often each case runs, each time with another seed. Default 5.
+    /// Runs of each case, each with another seed. Default 5.
     pub runs: usize,
-    /// No fabric of more hosts than this. Default 1,024; 8,192 takes 2 GiB and minutes
-    /// a run, 35,152 takes 10 GiB and was not run to its end yet.
+    /// Maximum number of hosts of a fabric. Default 1,024; 8,192 takes 2 GiB and minutes per run,
+    /// 35,152 takes 10 GiB and has not been run to its end.
     pub hosts_max: u32,
 }
 
@@ -27,18 +27,18 @@ impl Default for RecoverySimOptions {
     }
 }
 
-/// Fat trees of at least 1 K, 8 K and 32 K hosts.
+/// Port counts of fat trees with at least 1 K, 8 K and 32 K hosts.
 const FAT_TREES: [u32; 3] = [16, 32, 52];
-/// The largest fabric for the flat way: its time is in proportion to the hosts.
+/// Largest fabric for flat recovery, whose time is proportional to the number of hosts.
 const FLAT_HOSTS_MAX: u32 = 2_048;
 
-/// A process, a host, a rack switch, a core link and a core switch fail on the paper's testbed, and
+/// Fails a process, a host, a rack switch, a core link and a core switch on the paper's testbed and
 /// on larger fat trees. The value is the mean time for which the commit barriers of the correct
-/// processes stood still, as in figure 10 of 1Pipe, in virtual time. Yardstick: the paper's value;
-/// for a process that of a host; on the larger fabrics what the testbed took in this run.
+/// processes stood still, as in figure 10 of 1Pipe, in virtual time. Yardstick: the paper's value
+/// (for a process that of a host), and on larger fabrics the testbed in this run.
 ///
 /// # Errors
-/// When a fabric does not recover.
+/// Returns an error when a fabric does not recover.
 pub fn recovery_sim(
     options: &RecoverySimOptions,
     progress: impl FnMut(Progress<'_>),
@@ -84,7 +84,7 @@ fn name(component: Component, recovery: Recovery, shape: &str, hosts: u32) -> St
     format!("component={} recovery={mode} topology={shape} hosts={hosts}", component.name())
 }
 
-/// Measures one case with as many seeds as there are runs. Answers the median.
+/// Measures one case with a seed for each run. Returns the median.
 fn measure(
     harness: &mut Harness<'_>,
     case: &str,
@@ -126,7 +126,7 @@ fn measure(
     Ok(value)
 }
 
-/// The most memory that this process has had, in MiB; 0 where the system does not tell.
+/// Returns the peak memory of this process in MiB; 0 where the system does not report it.
 fn memory_mib() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! What a benchmark says: as JSON for programs, as a table for people.
+//! Reports of benchmarks: JSON for programs, a table for people.
 
 use std::fmt;
 
@@ -6,51 +6,51 @@ use serde::{Deserialize, Serialize};
 
 use crate::Hardware;
 
-/// The outcome of one benchmark.
+/// Result of one benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The name of the benchmark.
+    /// Name of the benchmark.
     pub bench: String,
-    /// What is measured, and what the yardstick is, in a sentence.
+    /// What is measured, and the yardstick, in a sentence.
     pub about: String,
-    /// What it was measured on.
+    /// The hardware.
     pub machine: Hardware,
-    /// One for each case, in the order of measurement.
+    /// One entry per case, in the order of measurement.
     pub results: Vec<Case>,
 }
 
-/// One case of a benchmark: the part against its yardstick.
+/// Result of one case: the part against its yardstick.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// What was set: a list like `nodes=256 load=0.9 batch=64`.
+    /// Parameters: a list like `nodes=256 load=0.9 batch=64`.
     pub case: String,
-    /// The median over the runs of the part.
+    /// Median over the runs of the part.
     pub value: f64,
-    /// The unit of all numbers but `ratio` and `runs`.
+    /// Unit of all numbers but `ratio` and `runs`.
     pub unit: String,
-    /// The median over the runs of the yardstick.
+    /// Median over the runs of the yardstick.
     pub yardstick: f64,
-    /// How many times better than the yardstick: above 1 is better, whatever is measured.
+    /// How many times better than the yardstick: above 1 is better for rates and times alike.
     pub ratio: f64,
-    /// The least value of a run of the part.
+    /// Least value of a run of the part.
     pub min: f64,
-    /// The greatest value of a run of the part.
+    /// Greatest value of a run of the part.
     pub max: f64,
-    /// How often each side ran.
+    /// Number of runs of each side.
     pub runs: usize,
-    /// What the value is made of, and what it took, where there is more to say.
+    /// Further numbers of the case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
 }
 
-/// A number beside the value of a case.
+/// A further number of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
-    /// What it is.
+    /// Name of the number.
     pub name: String,
-    /// The mean over the runs of the part.
+    /// Mean over the runs of the part.
     pub value: f64,
-    /// Its unit.
+    /// Unit of the number.
     pub unit: String,
 }
 
@@ -80,8 +80,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// A number with three or four digits that count, with k, M or G before its unit when that is a
-/// rate or a count.
+/// Formats a number with three or four significant digits, with k, M or G before the unit of a rate
+/// or a count.
 fn readable(number: f64, unit: &str) -> String {
     let takes_prefix = unit.ends_with("/s") || unit.is_empty();
     let (scaled, prefix) = match number.abs() {

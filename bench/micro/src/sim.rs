@@ -1,4 +1,4 @@
-//! The simulator: packet-hop events a second on one core.
+//! The simulator: packet-hop events per second on one core.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,17 +11,17 @@ use onepipe_topology::Shape;
 
 use crate::{Better, Detail, Harness, Progress, Report};
 
-/// What to measure.
+/// Options of [`sim`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimOptions {
     /// Processes on the testbed's 32 hosts. Default 512.
     pub processes: u32,
-    /// Virtual time under load before measuring, in us. Default 800: then everybody has spoken to
-    /// everybody, and all connections are open.
+    /// Virtual time of the warm-up under load, in us. Default 800, after which all pairs have open
+    /// connections.
     pub warm_up_us: u64,
-    /// Virtual time under load that is measured, in us. Default 300.
+    /// Virtual time that is measured under load, in us. Default 300.
     pub duration_us: u64,
-    /// How often each side runs. Default 3.
+    /// Number of runs of each side. Default 3.
     pub runs: usize,
 }
 
@@ -31,14 +31,14 @@ impl Default for SimOptions {
     }
 }
 
-/// The paper's testbed, everybody to everybody, every invariant checked. Counts a frame that
-/// arrives at a switch or a host over a link as one event; those within a host do not count.
-/// Measured twice: when everybody has spoken to everybody, and from the first message on, when
-/// nearly each is the first of its pair. Yardstick: events a second through
-/// `std::collections::BinaryHeap` alone, holding one event for each link of that network.
+/// Simulates the paper's testbed with all-to-all traffic and all invariants checked. An event is
+/// the arrival of a frame at a switch or a host over a link; arrivals within a host do not count.
+/// Measured twice: with all connections open, and from the first message on, when nearly every
+/// message opens a connection. Yardstick: the rate of `std::collections::BinaryHeap` alone, with
+/// one event for each link of that network.
 ///
 /// # Errors
-/// When an invariant is broken.
+/// Returns an error when an invariant is violated.
 pub fn sim(options: &SimOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let about = "simulated packet-hop events a second on one core, all invariants checked; \
                  pairs=known: the steady state, after a warm-up in which all pairs have connected; \
@@ -65,10 +65,10 @@ pub fn sim(options: &SimOptions, progress: impl FnMut(Progress<'_>)) -> Result<R
     Ok(harness.finish())
 }
 
-/// Hops by what they are for, as [`HopKind::ALL`] lists it.
+/// Hops by purpose, in the order of [`HopKind::ALL`].
 type Hops = [u64; HopKind::ALL.len()];
 
-/// The hops in the virtual time that is measured, and the seconds of wall clock that they take.
+/// Returns the hops in the measured virtual time, and the wall-clock seconds that they took.
 fn measure(options: &SimOptions, warm_up_us: u64) -> Result<(Hops, f64)> {
     let duration_ns = (warm_up_us + options.duration_us) * 1_000;
     let plan = Options::new(Shape::testbed(), options.processes, 1, duration_ns);
@@ -85,7 +85,7 @@ fn measure(options: &SimOptions, warm_up_us: u64) -> Result<(Hops, f64)> {
     Ok((hops, seconds))
 }
 
-/// The hops, and what they are for.
+/// Returns the hops in total and by purpose.
 fn details(hops: &Hops) -> Vec<Detail> {
     let detail = |name: &str, value: u64| Detail {
         name: name.to_string(),

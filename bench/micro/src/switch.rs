@@ -1,5 +1,5 @@
-//! `bench switch`: the switch machine alone, on one core: what its beacons take, and how many
-//! frames pass (1Pipe, figure 13a).
+//! `bench switch`: the switch machine on one core: the cost of its beacons, and its forwarding rate
+//! (1Pipe, figure 13a).
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -15,16 +15,16 @@ use onepipe_wire::{HEADER_LEN, Header, Opcode, seal, seal_with_hops};
 
 use crate::{Better, Harness, Progress, Report};
 
-/// What to measure.
+/// Options of [`switch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchOptions {
-    /// How often each side runs. Default 5.
+    /// Number of runs of each side. Default 5.
     pub runs: usize,
     /// Ports of the switch. Default 32 (1Pipe section 7.2).
     pub ports: u16,
     /// Beacon intervals in ns. Default 1, 3, 10 and 100 us.
     pub intervals_ns: Vec<u64>,
-    /// Beacon intervals of a run. Default 20,000.
+    /// Beacon intervals per run. Default 20,000.
     pub rounds: usize,
 }
 
@@ -39,10 +39,10 @@ const ABOUT: &str = "the switch machine on one core, without a transport: cores 
                      ports in and out take, and frames that pass; yardstick: copying the frames, and \
                      the minimum of a table";
 
-/// Cores that a switch's beacons need, and frames a second that pass it.
+/// Measures the cores that a switch's beacons need, and the rate of forwarded frames.
 ///
 /// # Errors
-/// When the machine does not do what it should.
+/// Returns an error when the machine misbehaves.
 pub fn switch(options: &SwitchOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let mut harness = Harness::new("switch", ABOUT).with_runs(options.runs).with_progress(progress);
     let (ports, rounds) = (options.ports, options.rounds);
@@ -70,7 +70,7 @@ pub fn switch(options: &SwitchOptions, progress: impl FnMut(Progress<'_>)) -> Re
 }
 
 type Bytes = [u8; HEADER_LEN];
-/// Frames that are made at a time, beside the clock that counts.
+/// Frames that are prepared at a time, outside of the measured time.
 const ROUNDS_AT_ONCE: usize = 64;
 const START_NS: u64 = 1 << 50;
 
@@ -95,12 +95,12 @@ fn beacon(port: u16, promise_ns: u64) -> Bytes {
     bytes
 }
 
-/// Cores that the beacons of `ports` links in and out take, one each in every interval, measured
-/// over so many intervals. The neighbours' beacons come one after the other, and the machine is
-/// drained after each, as its driver rules ask for.
+/// Returns the cores that the beacons of `ports` links in and out need, one each per interval,
+/// measured over `rounds` intervals. The neighbours' beacons arrive one after the other, and the
+/// machine is drained after each, as the driver rules require.
 ///
 /// # Errors
-/// When the machine does not pass each round on to all ports.
+/// Returns an error when the machine does not pass each round on to all ports.
 pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> {
     let mut switch = machine(ports, Form::Beside, interval_ns)?;
     let (mut slot, mut sent, mut spent) = ([0; 256], 0, Duration::ZERO);
@@ -113,7 +113,7 @@ pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> 
             .collect();
         let begun = Instant::now();
         for (index, frames) in frames.iter_mut().enumerate() {
-            // On their way for half an interval.
+            // Beacons take half an interval to arrive.
             let now = at(instant(index) + interval_ns / 2);
             while switch.poll_timeout().is_some_and(|due| due <= now.mono) {
                 switch.handle_timeout(now);
@@ -134,7 +134,7 @@ pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> 
     Ok(spent.as_secs_f64() * 1e9 / (rounds as f64 * interval_ns as f64))
 }
 
-/// The same by copying the bytes and looking for the lowest of a table.
+/// Returns the same for copying the bytes and searching the minimum of a table.
 fn copied_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
     let frames: Vec<Bytes> = (0..ports).map(|port| beacon(port, START_NS)).collect();
     let mut table = vec![0u64; frames.len()];
@@ -154,7 +154,7 @@ fn copied_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
     begun.elapsed().as_secs_f64() * 1e9 / (rounds as f64 * interval_ns as f64)
 }
 
-/// Frames a second that pass the machine, each from one port to the next.
+/// Returns the rate of frames forwarded by the machine, each from one port to the next.
 fn passing_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
     let mut switch = machine(ports, form, 3_000)?;
     let frame = |opcode, from: u16, ns| {

@@ -215,7 +215,7 @@ impl Worker {
                 let reliable_ns = reliable.map_or(0, |reliable| reliable.recorder.last_ns());
                 let last_ns = self.stream.any.last_ns().max(reliable_ns);
                 let quiet_ns = now_ns.saturating_sub(last_ns.max(since_ns));
-                if quiet_ns >= QUIET_NS && self.pipe.is_settled() {
+                if quiet_ns >= QUIET_NS && self.pipe.is_drained() {
                     stopped_ns = None;
                     send_report(&WorkerReport::Drained)?;
                 }

@@ -170,14 +170,14 @@ impl World {
             let others: Vec<u32> = (0..count).filter(|other| *other != me).collect();
             self.stations[me as usize].scatter(&others, HELLO);
         }
-        self.run_until("nobody is settled", |world| world.is_settled());
+        self.run_until("nobody is settled", |world| world.is_drained());
         for station in &mut self.stations {
             station.failed.clear();
         }
     }
 
-    fn is_settled(&self) -> bool {
-        self.stations.iter().all(|station| station.driver.machine().is_settled())
+    fn is_drained(&self) -> bool {
+        self.stations.iter().all(|station| station.driver.machine().is_drained())
     }
 
     /// Everybody scatters to everybody, a number each, in bursts between turns.
@@ -260,7 +260,7 @@ fn on_a_bad_network_order_holds_and_every_message_has_one_verdict() {
     let mut world = World::new(faults, Offload::Segment, 3);
     world.meet();
     world.chatter(200);
-    world.run_until("not all is settled", World::is_settled);
+    world.run_until("not all is settled", World::is_drained);
     world.switches[0].set_faults(Faults::default()).expect("no faults are fine");
     let sent = 3 * 3 * 200;
     let count = |world: &World| {

@@ -1,42 +1,42 @@
-//! Dead links whose commit registers are held until a controller has resolved them.
+//! Frozen links: dead links whose commit registers are held until a controller resolves them.
 
 use alloc::vec::Vec;
 
 use crate::{Address, Instance, Port, Registers, Timestamp};
 
-/// How many lives of one address are told apart on one port. Each needs the death of a node, and
-/// another of the next before a controller has resolved the first.
+/// Number of instances of one address that are kept apart on one port. Each takes another restart
+/// of the node before a controller has resolved the first failure.
 const INSTANCES_MAX: usize = 8;
 
-/// One dead link of a node.
+/// A frozen link of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frozen {
-    /// The node's own number for this death, from 1: a port can be frozen more than once.
+    /// The node's own number of this failure, from 1: a port can be frozen more than once.
     pub number: u32,
-    /// Where.
+    /// The port of the link.
     pub port: Port,
-    /// Who was there; `None` when it never said.
+    /// The failed instance; `None` if it was never known.
     pub instance: Option<Instance>,
-    /// The last commit promised there.
+    /// The last commit promised on the link.
     pub commit: Timestamp,
 }
 
-/// The frozen links of a node, in the order of their death. Empty but in a failure.
+/// The frozen links of a node, oldest first. Empty unless there is a failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrozenLinks {
     links: Vec<Frozen>,
     last: u32,
-    /// Ports at which a switch has died whose death is resolved, and up to where it had promised.
+    /// Ports of failed switches whose failure is resolved, with their last commit promise.
     passed: Vec<(Port, Address, Timestamp)>,
 }
 
 impl FrozenLinks {
-    /// None yet.
+    /// Returns an empty list.
     pub const fn new() -> Self {
         Self { links: Vec::new(), last: 0, passed: Vec::new() }
     }
 
-    /// Freezes `port` in `registers`, where `instance` was. Answers whether it was live.
+    /// Freezes `port` of `registers`, where `instance` was. Returns whether the link was live.
     pub fn freeze(
         &mut self,
         registers: &mut Registers,
@@ -51,14 +51,14 @@ impl FrozenLinks {
         true
     }
 
-    /// Notes that `port`, where `instance` was, is frozen at `commit`. Answers the number of this
-    /// death.
+    /// Records that `port`, where `instance` was, is frozen at `commit`. Returns the number of this
+    /// failure.
     ///
-    /// A second death of the same life takes in the first, and its commit stays: nothing above it
-    /// was told since, and a link that has come back unconfirmed promises nothing at all. So a link
-    /// that flaps takes no room. Lives of one address are told apart, because the commit of each
-    /// bounds what it may have left behind; beyond `INSTANCES_MAX` (8) the last two are one, held at
-    /// the lower commit.
+    /// A second failure of the same instance replaces the first, but keeps its commit: nothing
+    /// above it was advertised since, and a link that came back unconfirmed promises nothing. So a
+    /// flapping link needs no more space. Instances of one address are kept apart, because the
+    /// commit of each bounds what it may have left behind; beyond `INSTANCES_MAX` (8) the last two
+    /// are merged at the lower commit.
     pub fn note(&mut self, port: Port, instance: Option<Instance>, mut commit: Timestamp) -> u32 {
         let address = |instance: Option<Instance>| instance.map(|instance| instance.address);
         let is_same = |frozen: &Frozen| frozen.port == port && frozen.instance == instance;
@@ -76,9 +76,10 @@ impl FrozenLinks {
         self.last
     }
 
-    /// Up to where lives of the switch that `instance` is one of, all of them dead, had promised on
-    /// `port`. Whoever sits behind it and was there then has committed all below; a life that has
-    /// promised less had just not caught up. Of a process each life speaks for itself.
+    /// Returns the highest commit that dead instances of the switch of `instance` promised on
+    /// `port`. All nodes behind that switch have committed everything below; an instance that
+    /// promised less had only not caught up. Applies to switches alone: each instance of a process
+    /// counts for itself.
     pub fn passed(&self, port: Port, instance: Option<Instance>) -> Option<Timestamp> {
         let switch = instance.map(|instance| instance.address).filter(is_switch)?;
         let held = self.links.iter().filter(|frozen| frozen.port == port);
@@ -88,15 +89,14 @@ impl FrozenLinks {
         held.map(|frozen| frozen.commit).chain(passed.map(|(.., commit)| *commit)).max()
     }
 
-    /// The death `number` is resolved: what it held is held no longer. Answers its link, if there
-    /// is such a one.
+    /// Resolves failure `number` and releases its hold. Returns its link, if the failure exists.
     pub fn resolve(&mut self, registers: &mut Registers, number: u32) -> Option<Frozen> {
         let (resolved, held) = self.take(number)?;
         registers.hold(resolved.port, held);
         Some(resolved)
     }
 
-    /// Takes the death `number` out: its link, and what other deaths there still hold.
+    /// Removes failure `number`: returns its link, and the commit that other failures there hold.
     pub fn take(&mut self, number: u32) -> Option<(Frozen, Option<Timestamp>)> {
         let at = self.links.iter().position(|frozen| frozen.number == number)?;
         let resolved = self.links.remove(at);
@@ -112,18 +112,18 @@ impl FrozenLinks {
         };
         match self.passed.iter_mut().find(|(port, ..)| *port == resolved.port) {
             Some((_, known, commit)) if *known == switch => *commit = resolved.commit.max(*commit),
-            // Another one sits there now.
+            // Another switch is connected there now.
             Some(entry) => *entry = (resolved.port, switch, resolved.commit),
             None => self.passed.push((resolved.port, switch, resolved.commit)),
         }
     }
 
-    /// All of them, oldest first.
+    /// Returns all frozen links, oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Frozen> {
         self.links.iter()
     }
 
-    /// Whether there is none.
+    /// Returns whether no link is frozen.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
@@ -167,8 +167,8 @@ mod tests {
         }
     }
 
-    /// Register 0 promises 900; register 1 is of process 3, whose lives promise what `commits` say,
-    /// and die one after the other.
+    /// Port 0 promises 900; on port 1, instances of process 3 promise `commits`, and fail one after
+    /// the other.
     fn deaths(commits: &[(u32, u64)]) -> (Registers, FrozenLinks) {
         let (mut registers, mut frozen) = (Registers::new(2), FrozenLinks::new());
         registers.update(Mono::from_ns(0), Port(0), Promises::both(Timestamp::from_ns(900)));
@@ -201,7 +201,8 @@ mod tests {
         }
     }
 
-    /// One that comes back and promises nothing at all leaves the commit of the one before alone.
+    /// An instance that comes back and promises nothing does not lower the commit of the one
+    /// before.
     #[test]
     fn lives_of_one_address_are_told_apart() {
         let (mut registers, mut frozen) = deaths(&[(1, 50), (2, 5), (3, 70)]);
@@ -213,8 +214,8 @@ mod tests {
         }
     }
 
-    /// What sits behind a switch has promised what its former life has; what its new one has not
-    /// yet heard of that is no bound.
+    /// Nodes behind a switch have promised what its previous instance did; the lower promise of a
+    /// new instance that has not received theirs yet is no bound.
     #[test]
     fn a_later_life_of_a_switch_freezes_no_lower_than_one_before() {
         let instance = |incarnation| {
@@ -244,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Such a life had promised nothing at all.
+    /// The last instance of the switch had promised nothing.
     #[test]
     fn a_link_that_holds_nothing_is_frozen_where_a_switch_had_promised() {
         let instance = |incarnation| {

@@ -7,7 +7,7 @@ macro_rules! id {
         pub struct $name(pub $inner);
 
         impl $name {
-/// Returns the number as an index into a flat array.
+            /// Returns the number as an index into a flat array.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -20,7 +20,7 @@ id! {
     ProcessId(u32)
 }
 id! {
-/// A machine (computer) that runs processes.
+    /// A machine (computer) that runs processes.
     HostId(u32)
 }
 id! {
@@ -28,12 +28,12 @@ id! {
     SwitchId(u32)
 }
 id! {
-/// A node's local number of one of its links.
+    /// A node's local number of one of its links.
     Port(u16)
 }
 id! {
-/// The incarnation of a process or switch. A node that restarts under the same id takes a higher
-/// one, so that packets of its previous incarnations are recognised as stale.
+    /// The incarnation of a process or switch. A node that restarts under the same id takes a
+    /// higher one, so that packets of its previous incarnations are recognised as stale.
     Incarnation(u32)
 }
 

@@ -17,10 +17,11 @@
 //!
 //! # Invariants
 //! - No clock, no entropy, no I/O, no heap map with random order: equal inputs give equal outputs.
-//! - A [`Timestamp`] has neither a default nor a zero constructor; "nothing received yet" is `None`.
-//! - A promise in [`Registers`] never decreases while its link is live. A joining link may lower the
-//!   minimum over all links; the owner then repeats its last output until the minimum catches up,
-//!   so that no barrier moves back (I9).
+//! - A [`Timestamp`] has neither a default nor a zero constructor; "nothing received yet" is
+//!   `None`.
+//! - A promise in [`Registers`] never decreases while its link is live. A joining link may lower
+//!   the minimum over all links; the owner then repeats its last output until the minimum catches
+//!   up, so that no barrier moves back (I9).
 
 #![no_std]
 #![forbid(unsafe_code)]

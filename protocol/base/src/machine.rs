@@ -27,9 +27,9 @@ pub struct Transmit {
 ///
 /// # Driver rules
 /// - **D1** Both clocks are read once per batch; `now.mono` never goes back. `now.sync` may.
-/// - **D2** Mutate once (`handle_*` or a command), then drain `poll_transmit` and `poll_event` until
-///   both return `None`, then wait. A driver under backpressure may stop draining early, but must
-///   resume before it waits for anything but buffer space.
+/// - **D2** Mutate once (`handle_*` or a command), then drain `poll_transmit` and `poll_event`
+///   until both return `None`, then wait. A driver under backpressure may stop draining early, but
+///   must resume before it waits for anything but buffer space.
 /// - **D3** Frames of one port leave in the order in which they were polled or forwarded; no queue
 ///   below the driver may reorder them.
 /// - **D4** A link that may reorder is declared so in the machine's configuration.

@@ -1,12 +1,12 @@
-//! Known-wrong variants of the machines, of which a simulation may choose one at run time: the
-//! checkers must catch each (`cargo xtask bugs`).
+//! Seeded bugs: deliberately wrong variants of the machines, one of which a simulation selects at
+//! run time. The checkers must catch each of them (`cargo xtask bugs`).
 //!
-//! One build holds them all, so that trying them takes no build each. Without the feature
-//! `mistakes` nothing is ever chosen, and the compiler removes the wrong lines.
+//! One build contains all of them, so that a mutation run needs no rebuild. Without the feature
+//! `mistakes` none can be selected, and the compiler removes the wrong code.
 
 macro_rules! mistakes {
     ($($name:ident: $title:literal, $what:literal;)*) => {
-        /// A mistake of a line or two.
+        /// A seeded bug of a line or two.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Mistake {
@@ -14,17 +14,17 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All of them: those of ordered scattering, then those of agreed multicast.
+            /// All mistakes: first those of ordered scattering, then those of agreed multicast.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// What it is called.
+            /// Returns the name on the command line.
             pub const fn title(self) -> &'static str {
                 match self {
                     $(Self::$name => $title,)*
                 }
             }
 
-            /// What is wrong, in one sentence.
+            /// Describes the mistake in one sentence.
             pub const fn what(self) -> &'static str {
                 match self {
                     $(Self::$name => $what,)*
@@ -98,21 +98,21 @@ mistakes! {
 }
 
 impl Mistake {
-    /// How many of [`Mistake::ALL`] are of ordered scattering; the others are of agreed multicast.
+    /// Number of mistakes in [`Mistake::ALL`] that concern ordered scattering.
     const SCATTERING: usize = Self::QuorumForgotten as usize;
 
-    /// Those of the machines of ordered scattering.
+    /// Returns the mistakes of ordered scattering.
     pub fn of_scattering() -> &'static [Self] {
         &Self::ALL[..Self::SCATTERING]
     }
 
-    /// Those of the machines of agreed multicast.
+    /// Returns the mistakes of agreed multicast.
     pub fn of_amcast() -> &'static [Self] {
         &Self::ALL[Self::SCATTERING..]
     }
 }
 
-/// Whether this build can make any mistake on purpose. What is shipped refuses to be built so.
+/// Whether this build can make mistakes on purpose. Released programs refuse to build if so.
 pub const ARE_POSSIBLE: bool = cfg!(feature = "mistakes");
 
 #[cfg(feature = "mistakes")]
@@ -124,12 +124,12 @@ mod chosen {
     const NONE: u8 = u8::MAX;
     static CHOSEN: AtomicU8 = AtomicU8::new(NONE);
 
-    /// All machines make this mistake from now on, or none.
+    /// Selects the mistake that all machines make from now on, or none.
     pub fn choose(mistake: Option<Mistake>) {
         CHOSEN.store(mistake.map_or(NONE, |mistake| mistake as u8), Ordering::Relaxed);
     }
 
-    /// Whether the machines make this mistake.
+    /// Returns whether the machines make this mistake.
     #[inline]
     pub fn makes(mistake: Mistake) -> bool {
         CHOSEN.load(Ordering::Relaxed) == mistake as u8
@@ -139,7 +139,7 @@ mod chosen {
 #[cfg(feature = "mistakes")]
 pub use chosen::{choose, makes};
 
-/// Whether the machines make this mistake: not without the feature `mistakes`.
+/// Returns false: the feature `mistakes` is off.
 #[cfg(not(feature = "mistakes"))]
 #[inline(always)]
 pub const fn makes(_: Mistake) -> bool {

@@ -280,9 +280,9 @@ mod tests {
         );
     }
 
-    /// Two ends send beacons at the same instants, each of which takes `delay` instants, and one end
-    /// reports a false loss: the link goes down once at each end and comes up permanently. A link
-    /// slower than half of [`STALE_MAX`] comes up too early a few times, but stops flapping.
+    /// Two ends send beacons at the same instants, each of which takes `delay` instants, and one
+    /// end reports a false loss: the link goes down once at each end and comes up permanently. A
+    /// link slower than half of [`STALE_MAX`] comes up too early a few times, but stops flapping.
     #[test]
     fn a_lost_link_comes_back_whatever_the_delay() {
         for (delay, alarm, downs_max) in [

@@ -1,20 +1,19 @@
-//! Barrier registers: one pair per input link, and their minimum.
+//! Barrier registers: the promises of each input link, and their minimum.
 
 use alloc::vec::Vec;
 
 use crate::{Mono, Port, Promises, Timestamp};
 
-/// The promises of a node's input links and what they promise together: the minimum over the live
-/// ones (design: ordering.md section 3).
+/// The promises of a node's input links, and their minimum over the live links (1Pipe section 4).
 ///
-/// A link is live from the first promise heard on it until [`Registers::expire`] or
-/// [`Registers::remove`] takes it out. Where nothing but signs of life comes
-/// ([`Registers::update_unfed`]) it is live, and takes no part in the minimum. The owner keeps its
-/// output as `out = max(out, minimum)`: that holds the output still while a newcomer catches up,
-/// and never moves it back (I9).
+/// A link is live from its first promise until [`Registers::expire`] or [`Registers::remove`] takes
+/// it out. An *unfed* link ([`Registers::update_unfed`]) is live, but its other end has no live
+/// input and so promises nothing: the link takes no part in the minimum. The owner keeps its output
+/// as `out = max(out, minimum)`: the output stands still while a joining link catches up, and never
+/// moves back (I9).
 ///
-/// The lowest and the second-lowest promise are kept, so that the minimum *without one link*
-/// ([`Registers::except`]) costs no pass over the links either: what a switch tells a process need
+/// The two lowest promises are cached, so that the minimum *without one link*
+/// ([`Registers::except`]) needs no pass over the links: the promise of a switch to a process does
 /// not wait for that process's own promise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registers {
@@ -22,28 +21,28 @@ pub struct Registers {
     barrier: Column,
     commit: Column,
     live: u32,
-    /// Per link, what dead lives of its other end hold commits at. Empty until the first freeze.
+    /// Per link, the commits held by dead instances at its other end. Empty until the first freeze.
     holds: Vec<Hold>,
-    /// Per link that lives but is not fed, the highest mark that it has said so with; [`NONE`]:
-    /// it is fed, or dead. Empty until the first one.
+    /// Per live unfed link, the highest mark received; [`NONE`] if the link is fed or dead. Empty
+    /// until the first mark.
     marks: Vec<u64>,
-    /// Some link that is not fed holds commits.
+    /// Whether an unfed link holds commits.
     has_unfed_commit: bool,
 }
 
 /// What holds the commit register of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Hold {
-    /// The last commit of the dead life, the lowest of several; [`NONE`]: none.
+    /// The lowest last commit of the dead instances; [`NONE`] if nothing is held.
     held: u64,
-    /// What the life that came after it has promised, set aside.
+    /// The commit promised by the instance that came after them; counted once the hold ends.
     deferred: u64,
 }
 
 const NO_HOLD: Hold = Hold { held: NONE, deferred: NONE };
 
 impl Registers {
-    /// Registers for links `0..count`, none of them live.
+    /// Returns registers for links `0..count`, none of them live.
     pub fn new(count: u16) -> Self {
         let count = usize::from(count);
         Self {
@@ -57,10 +56,10 @@ impl Registers {
         }
     }
 
-    /// Notes that `port` promised this. A promise never weakens: the stronger of old and new holds.
-    /// Unknown ports are ignored. Answers whether the link was not live before.
+    /// Records promises received on `port`. A promise never decreases: the stronger of the old and
+    /// the new one counts. Ignores unknown ports. Returns whether the link was not live before.
     ///
-    /// On a link that is not fed, what lies below its mark was said before it.
+    /// A barrier below the mark of an unfed link was sent before the mark, and is ignored.
     #[inline]
     pub fn update(&mut self, now: Mono, port: Port, promises: Promises) -> bool {
         let index = port.index();
@@ -84,12 +83,12 @@ impl Registers {
         is_new
     }
 
-    /// Notes that `port` is up, but that nothing feeds it: it lives, and takes part in no barrier
-    /// until at least `mark` is promised there. What dead lives behind it hold commits at is
-    /// `held`. Answers whether the link was not live before.
+    /// Records that `port` is up but unfed: the link is live, and takes no part in the barrier
+    /// until a barrier of at least `mark` arrives. `held` is the commit that dead instances behind
+    /// the link hold. Returns whether the link was not live before.
     ///
-    /// A mark lies above all that was promised before it. One that does not was said before that:
-    /// it shows that the link lives, and no more.
+    /// A mark lies above every promise sent before it. A lower one is stale, and only proves that
+    /// the link is live.
     pub fn update_unfed(
         &mut self,
         now: Mono,
@@ -137,7 +136,7 @@ impl Registers {
         }
     }
 
-    /// Nothing but dead lives holds the commit of link `index` any more.
+    /// Drops the commit of link `index`, except for what dead instances hold.
     fn forget_commit(&mut self, index: usize) {
         let held = self.holds.get_mut(index).map_or(NONE, |hold| {
             hold.deferred = NONE;
@@ -146,7 +145,7 @@ impl Registers {
         self.commit.set(index, held);
     }
 
-    /// As [`Column::raise`] while some link is held.
+    /// As [`Column::raise`], while some link is held.
     #[cold]
     fn raise_commit(&mut self, index: usize, commit: u64) {
         let Some(hold) = self.holds.get_mut(index).filter(|hold| hold.held != NONE) else {
@@ -158,17 +157,18 @@ impl Registers {
         self.commit.set(index, value);
     }
 
-    /// Whoever feeds `port`, which is live, is known to have promised this commit earlier.
+    /// Raises the commit of the live link `port` to one that its other end is known to have
+    /// reached.
     pub fn assume_commit(&mut self, port: Port, commit: Timestamp) {
         if self.is_live(port) {
             self.raise_commit(port.index(), commit.as_ns());
         }
     }
 
-    /// Takes a live link out of the barrier, but holds its commit where it is until
-    /// [`Registers::hold`] says otherwise (design: failure.md, "What happens on a dead link?").
-    /// Answers the last commit that was promised on it, or `None` when it was not live, or holds
-    /// nothing, and is to be removed.
+    /// Takes a live link out of the barrier, but holds its commit until [`Registers::hold`] changes
+    /// the hold (docs/design/failure.md, "What happens on a dead link?"). Returns the last commit
+    /// promised on the link; `None` when the link was not live, or holds no commit and should be
+    /// removed instead.
     pub fn freeze(&mut self, port: Port) -> Option<Timestamp> {
         let index = port.index();
         if !self.is_live(port) || self.holds_nothing(port) {
@@ -188,8 +188,8 @@ impl Registers {
         Some(Timestamp::from_ns(last))
     }
 
-    /// Holds the commit of `port` at `held` from now on, or nowhere: then what was promised since
-    /// the freeze counts, or nothing if nothing was.
+    /// Holds the commit of `port` at `held`. `None` ends the hold: promises since the freeze count
+    /// again, if there were any.
     pub fn hold(&mut self, port: Port, held: Option<Timestamp>) {
         let Some(hold) = self.holds.get_mut(port.index()) else { return };
         if hold.held == NONE {
@@ -203,38 +203,38 @@ impl Registers {
         }
     }
 
-    /// The minimum over all live links; `None` while there is none.
+    /// Returns the minimum over all live links; `None` while there is none.
     #[inline]
     pub fn all(&self) -> Option<Promises> {
         promises(self.barrier.lowest.0, self.commit.lowest.0)
     }
 
-    /// The minimum over all live links but `port`; `None` while there is no other.
+    /// Returns the minimum over all live links except `port`; `None` while there is no other.
     #[inline]
     pub fn except(&self, port: Port) -> Option<Promises> {
         let index = port.index();
         promises(self.barrier.except(index), self.commit.except(index))
     }
 
-    /// The lowest commit over all links that are live or held; unlike [`Registers::all`] also while
+    /// Returns the lowest commit over all live or held links; unlike [`Registers::all`] also while
     /// no link is live.
     pub fn commit_floor(&self) -> Option<Timestamp> {
         commit(self.commit.lowest.0)
     }
 
-    /// The lowest commit over all links but `port` that are live or held.
+    /// Returns the lowest commit over all live or held links except `port`.
     pub fn commit_floor_except(&self, port: Port) -> Option<Timestamp> {
         commit(self.commit.except(port.index()))
     }
 
-    /// Whether commits of any link are held that takes no part in the barrier: its own dead lives
-    /// hold them, or those behind a link that is not fed.
+    /// Returns whether a link that takes no part in the barrier holds commits: for its own dead
+    /// instances, or as an unfed link for those behind it.
     #[inline]
     pub fn has_holds(&self) -> bool {
         !self.holds.is_empty() || self.has_unfed_commit
     }
 
-    /// Whether `port` lives, and no commit counts there but what its dead lives hold.
+    /// Returns whether `port` is live and its live instance holds no commit.
     pub fn holds_nothing(&self, port: Port) -> bool {
         let index = port.index();
         let commit = match self.holds.get(index).filter(|hold| hold.held != NONE) {
@@ -244,30 +244,30 @@ impl Registers {
         self.is_live(port) && commit == NONE
     }
 
-    /// Whether dead lives hold the commit of `port`.
+    /// Returns whether dead instances hold the commit of `port`.
     pub fn is_held(&self, port: Port) -> bool {
         self.holds.get(port.index()).is_some_and(|hold| hold.held != NONE)
     }
 
-    /// What `port` has promised, if it is live and fed.
+    /// Returns the promises of `port`, if it is live and fed.
     #[inline]
     pub fn get(&self, port: Port) -> Option<Promises> {
         let index = port.index();
         promises(*self.barrier.values.get(index)?, self.commit.values[index])
     }
 
-    /// Whether `port` is up: it takes part in the minimum, or nothing feeds it.
+    /// Returns whether `port` is live, fed or not.
     #[inline]
     pub fn is_live(&self, port: Port) -> bool {
         self.get(port).is_some() || self.mark(port.index()) != NONE
     }
 
-    /// How many links are up.
+    /// Returns the number of live links.
     pub fn live(&self) -> u32 {
         self.live
     }
 
-    /// Takes every live link last heard before `deadline` out, and calls `lost` with it.
+    /// Removes every live link last updated before `deadline`, and calls `lost` for each.
     pub fn expire(&mut self, deadline: Mono, mut lost: impl FnMut(Port)) {
         for index in 0..self.last_seen.len() {
             if self.last_seen[index] < deadline && self.remove(Port(index as u16)) {
@@ -276,8 +276,8 @@ impl Registers {
         }
     }
 
-    /// Takes `port` out at once, as on a graceful leave. Answers whether it was live. What a dead
-    /// life holds stays held.
+    /// Removes `port` at once, as on a graceful leave. Returns whether it was live. Commits held by
+    /// dead instances stay held.
     pub fn remove(&mut self, port: Port) -> bool {
         let was_live = self.is_live(port);
         if was_live {
@@ -295,22 +295,22 @@ impl Registers {
         }
     }
 
-    /// The live link that has been silent since before `deadline`, if there is one.
+    /// Returns a live link without an update since `deadline`, if there is one.
     pub fn idle_since(&self, deadline: Mono) -> Option<Port> {
         let is_silent =
             |index: &usize| self.is_live(Port(*index as u16)) && self.last_seen[*index] < deadline;
         (0..self.last_seen.len()).find(is_silent).map(|index| Port(index as u16))
     }
 
-    /// When the live link that has been silent longest was last heard.
+    /// Returns the time of the least recent update of any live link.
     pub fn oldest_update(&self) -> Option<Mono> {
         let live = |index: &usize| self.is_live(Port(*index as u16));
         (0..self.last_seen.len()).filter(live).map(|index| self.last_seen[index]).min()
     }
 }
 
-/// Marks a link that has promised nothing: above every timestamp, so that it never is the minimum.
-/// A promise of the end of time itself (584 years) is held as the nanosecond before.
+/// Stands for "no promise": above every timestamp, and so never the minimum. A promise of the end
+/// of time (584 years) is stored as one nanosecond less.
 const NONE: u64 = u64::MAX;
 
 #[inline]
@@ -325,11 +325,11 @@ fn commit(ns: u64) -> Option<Timestamp> {
     (ns != NONE).then(|| Timestamp::from_ns(ns))
 }
 
-/// One value a link, with the two lowest at hand.
+/// One value per link, with the two lowest cached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Column {
     values: Vec<u64>,
-    /// `(value, index)` of the lowest and of the lowest among the others.
+    /// `(value, index)` of the lowest value, and of the lowest among the others.
     lowest: (u64, usize),
     second: (u64, usize),
 }
@@ -348,7 +348,7 @@ impl Column {
         }
     }
 
-    /// A search is needed only when one of the two lowest rises above the other.
+    /// Sets a value. A search is needed only when one of the two lowest rises above the other.
     #[inline]
     fn set(&mut self, index: usize, value: u64) {
         self.values[index] = value;
@@ -368,9 +368,9 @@ impl Column {
         }
     }
 
-    /// Looks for the lowest but for `lowest`, from there on round. In a round of beacons one link
-    /// after the other rises, and the next is as low as the lowest: none is lower, and the search
-    /// ends there.
+    /// Searches the second-lowest value, starting after `lowest` and wrapping around. In a round of
+    /// beacons the links rise one after the other, and the next one is usually as low as the
+    /// lowest: the search ends there.
     #[inline(never)]
     fn seek_second(&mut self) {
         let (least, first) = self.lowest;

@@ -126,47 +126,48 @@ mod tests {
     }
 
     proptest! {
-            #[test]
-            fn never_back_whatever_the_clock_does(readings in any_readings()) {
-                let (mut slew, mut mono, mut last) = (Slew::new(), 0, None);
-                for (elapsed, sync) in readings {
-                    mono += elapsed;
-                    let reading = slew.read(at(mono, sync));
-                    prop_assert!(last.is_none_or(|last| reading >= last));
-                    last = Some(reading);
-                }
+        #[test]
+        fn never_back_whatever_the_clock_does(readings in any_readings()) {
+            let (mut slew, mut mono, mut last) = (Slew::new(), 0, None);
+            for (elapsed, sync) in readings {
+                mono += elapsed;
+                let reading = slew.read(at(mono, sync));
+                prop_assert!(last.is_none_or(|last| reading >= last));
+                last = Some(reading);
             }
+        }
 
-            #[test]
-            fn never_faster_nor_slower_than_the_slew(readings in any_readings()) {
-    // Between any two readings, not only consecutive ones: short steps must not add up to more.
-                let (mut slew, mut mono) = (Slew::new(), 0u64);
-                let mut reading: Vec<(u64, u64)> = Vec::new();
-                for (elapsed, sync) in readings {
-                    mono += elapsed;
-                    reading.push((mono, slew.read(at(mono, sync)).as_ns()));
-                }
-                for (at, (from_mono, from_told)) in reading.iter().enumerate() {
-                    for (to_mono, to_told) in &reading[at..] {
-                        let (elapsed, moved) = (to_mono - from_mono, to_told - from_told);
-                        let slack = elapsed / Slew::RATE + 2;
-                        prop_assert!(moved.abs_diff(elapsed) <= slack, "{moved} in {elapsed} ns");
-                    }
-                }
+        #[test]
+        fn never_faster_nor_slower_than_the_slew(readings in any_readings()) {
+            // Between any two readings, not only consecutive ones: short steps must not add up
+            // to more.
+            let (mut slew, mut mono) = (Slew::new(), 0u64);
+            let mut reading: Vec<(u64, u64)> = Vec::new();
+            for (elapsed, sync) in readings {
+                mono += elapsed;
+                reading.push((mono, slew.read(at(mono, sync)).as_ns()));
             }
-
-            #[test]
-            fn a_clock_that_drifts_by_500_ppm_is_followed(
-                steps in prop::collection::vec(1u64..100_000, 1..500), ppm in -500i64..=500,
-            ) {
-                let (mut slew, mut mono) = (Slew::new(), 0u64);
-                for step in steps {
-                    mono += step;
-                    let drift = mono as i64 * ppm / 1_000_000;
-                    let sync = HOUR_NS + mono.wrapping_add_signed(drift);
-                    let reading = slew.read(at(mono, sync)).as_ns();
-                    prop_assert!(reading.abs_diff(sync) <= 2, "{} ns off", reading.abs_diff(sync));
+            for (at, (from_mono, from_told)) in reading.iter().enumerate() {
+                for (to_mono, to_told) in &reading[at..] {
+                    let (elapsed, moved) = (to_mono - from_mono, to_told - from_told);
+                    let slack = elapsed / Slew::RATE + 2;
+                    prop_assert!(moved.abs_diff(elapsed) <= slack, "{moved} in {elapsed} ns");
                 }
             }
         }
+
+        #[test]
+        fn a_clock_that_drifts_by_500_ppm_is_followed(
+            steps in prop::collection::vec(1u64..100_000, 1..500), ppm in -500i64..=500,
+        ) {
+            let (mut slew, mut mono) = (Slew::new(), 0u64);
+            for step in steps {
+                mono += step;
+                let drift = mono as i64 * ppm / 1_000_000;
+                let sync = HOUR_NS + mono.wrapping_add_signed(drift);
+                let reading = slew.read(at(mono, sync)).as_ns();
+                prop_assert!(reading.abs_diff(sync) <= 2, "{} ns off", reading.abs_diff(sync));
+            }
+        }
+    }
 }

@@ -1,39 +1,38 @@
-//! Two clocks: [`Mono`] for timers, [`Timestamp`] for messages.
+//! The two clocks: [`Mono`] for timers, [`Timestamp`] for message order.
 
 use core::fmt;
 
-/// Wire timestamps count nanoseconds modulo this (2^48 ns = 78.19 h; design: ordering.md
-/// section 2).
+/// Wire timestamps count nanoseconds modulo this (2^48 ns = 78.19 h; 1Pipe section 6.1).
 pub const WIRE_MODULUS: u64 = 1 << 48;
 
-/// Nanoseconds of a local clock that never goes back. Good for timers, means nothing to others.
+/// Nanoseconds of a monotonic local clock. For timers; without meaning on other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mono(u64);
 
 impl Mono {
-    /// The instant `ns` nanoseconds after this clock's arbitrary origin.
+    /// Returns the instant `ns` nanoseconds after this clock's arbitrary origin.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since this clock's arbitrary origin.
+    /// Returns the nanoseconds since this clock's arbitrary origin.
     pub const fn as_ns(self) -> u64 {
         self.0
     }
 
-    /// The instant `ns` later; saturates at the end of time (584 years).
+    /// Returns the instant `ns` later; saturates at the end of time (584 years).
     #[must_use]
     pub const fn after_ns(self, ns: u64) -> Self {
         Self(self.0.saturating_add(ns))
     }
 
-    /// Nanoseconds from `earlier` to `self`, zero when `earlier` is later.
+    /// Returns the nanoseconds from `earlier` to `self`, zero when `earlier` is later.
     pub const fn since_ns(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The earlier of two deadlines, as far as there are any. An array of deadlines and its minimum
-    /// would take a detour through memory that shows in every call of `poll_timeout`.
+    /// Returns the earlier of two optional deadlines. The minimum over an array of deadlines would
+    /// go through memory, at a cost that shows in every call of `poll_timeout`.
     #[inline]
     pub fn earlier(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
@@ -46,49 +45,50 @@ impl Mono {
 /// Nanoseconds of the synchronised clock: the time that orders messages.
 ///
 /// 64 bits inside a machine, so comparison is plain; 48 bits on the wire ([`WireTimestamp`]).
-/// There is no default and no zero: a register that has heard nothing holds `None`.
+/// There is no default and no zero: a register without a promise holds `None`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The timestamp `ns` nanoseconds after the origin that all clocks of a fabric share.
+    /// Returns the timestamp `ns` nanoseconds after the origin that all clocks of a fabric share.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since the shared origin.
+    /// Returns the nanoseconds since the shared origin.
     pub const fn as_ns(self) -> u64 {
         self.0
     }
 
-    /// The timestamp `ns` later (modulo 2^64, which no clock reaches).
+    /// Returns the timestamp `ns` later (modulo 2^64, which no clock reaches).
     #[must_use]
     pub const fn wrapping_add_ns(self, ns: u64) -> Self {
         Self(self.0.wrapping_add(ns))
     }
 
-    /// The timestamp `ns` earlier, not below the origin.
+    /// Returns the timestamp `ns` earlier, not below the origin.
     #[must_use]
     pub const fn saturating_sub_ns(self, ns: u64) -> Self {
         Self(self.0.saturating_sub(ns))
     }
 
-    /// Nanoseconds from `earlier` to `self`, zero when `earlier` is later.
+    /// Returns the nanoseconds from `earlier` to `self`, zero when `earlier` is later.
     pub const fn since_ns(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The low 48 bits, as they travel.
+    /// Returns the low 48 bits, as sent on the wire.
     pub const fn to_wire(self) -> WireTimestamp {
         WireTimestamp(self.0 & (WIRE_MODULUS - 1))
     }
 
-    /// The timestamp nearest to `near` whose low 48 bits are `wire` (serial-number arithmetic,
-    /// PAWS): exact while the two lie less than 39.1 h apart; just between two, the earlier one.
+    /// Returns the timestamp nearest to `near` whose low 48 bits are `wire` (serial-number
+    /// arithmetic as in PAWS, RFC 7323): exact while the two differ by less than 39.1 h; of two
+    /// equally near ones the earlier.
     ///
-    /// Never wraps: where the nearest would lie before the origin or behind the end of time, it is
-    /// the next one that exists. Else a foreign barrier, met by a clock near its origin, would
-    /// promise everything.
+    /// Never wraps: where the nearest would lie before the origin or after the end of time, the
+    /// next existing one is returned. Otherwise a foreign barrier, received by a clock near its
+    /// origin, would promise everything.
     #[inline]
     pub const fn from_wire(wire: WireTimestamp, near: Self) -> Self {
         let ahead = wire.0.wrapping_sub(near.0) << 16;
@@ -108,17 +108,17 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// The low 48 bits of a [`Timestamp`]. Has no order of its own: expand it first.
+/// The low 48 bits of a [`Timestamp`]. Has no order: expand it before comparing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WireTimestamp(u64);
 
 impl WireTimestamp {
-    /// Takes the low 48 bits of `bits`.
+    /// Returns the low 48 bits of `bits`.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits & (WIRE_MODULUS - 1))
     }
 
-    /// The value, below [`WIRE_MODULUS`].
+    /// Returns the value, below [`WIRE_MODULUS`].
     pub const fn bits(self) -> u64 {
         self.0
     }

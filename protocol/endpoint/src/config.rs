@@ -83,7 +83,7 @@ pub struct Config {
     pub ack_delay_ns: u64,
     /// Room that was granted for a large message is taken back when others need it and its owner
     /// was not heard of for this long, in ns. Default 100,000,000.
-    pub room_timeout_ns: u64,
+    pub reservation_timeout_ns: u64,
     /// The least time before an unacknowledged packet is asked after, in ns. Default 200,000.
     pub probe_timeout_min_ns: u64,
     /// After this many probes without an answer the outcome is reported as unknown. Default 8.
@@ -92,7 +92,7 @@ pub struct Config {
     /// never infer loss from order (driver rule D4). Default 3.
     pub reorder_packets: u32,
     /// Who resolves failures for the reliable service. With them, nothing reliable leaves before
-    /// one of them has welcomed this process: see [`crate::Endpoint::is_welcome`]. Default none:
+    /// one of them has welcomed this process: see [`crate::Endpoint::is_registered`]. Default none:
     /// then a reliable scattering whose receiver dies stays open for ever, and so does the commit
     /// barrier.
     pub controllers: Option<Controllers>,
@@ -128,7 +128,7 @@ impl Config {
             congestion_window_min_bytes: 0,
             ack_packets: 16,
             ack_delay_ns: 20_000,
-            room_timeout_ns: 100_000_000,
+            reservation_timeout_ns: 100_000_000,
             probe_timeout_min_ns: 200_000,
             probes_max: 8,
             reorder_packets: 3,
@@ -151,16 +151,16 @@ impl Config {
         }
         let mut need = 0;
         for (index, message) in messages.iter().enumerate() {
-            let bytes = message.payload.len();
-            if bytes > self.message_len_max as usize {
+            let len = message.payload.len();
+            if len > self.message_len_max as usize {
                 let max = self.message_len_max;
-                return Err(SendError::MessageTooLarge { index, bytes, max });
+                return Err(SendError::MessageTooLarge { index, len, max });
             }
             if message.to.0 >= self.processes_max {
                 let (process, max) = (message.to.0, self.processes_max);
                 return Err(SendError::UnknownProcess { index, process, max });
             }
-            need += bytes + MESSAGE_CHARGE_BYTES as usize;
+            need += len + MESSAGE_CHARGE_BYTES as usize;
         }
         let max = self.send_buffer_bytes_max;
         if need > max { Err(SendError::ScatteringTooLarge { need, max }) } else { Ok(need) }
@@ -198,7 +198,7 @@ impl Config {
             ("beacon_interval_ns", self.beacon_interval_ns),
             ("link_timeout_ns", self.link_timeout_ns),
             ("ack_delay_ns", self.ack_delay_ns),
-            ("room_timeout_ns", self.room_timeout_ns),
+            ("reservation_timeout_ns", self.reservation_timeout_ns),
             ("probe_timeout_min_ns", self.probe_timeout_min_ns),
             ("announce_interval_ns", self.announce_interval_ns),
         ] {

@@ -2,7 +2,7 @@
 
 mod failure;
 mod poll;
-mod ways;
+mod route;
 
 use alloc::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use onepipe_base::{
 };
 use onepipe_wire::{Frame, Opcode, Service, header_unchecked};
 
-use crate::control::{Control, LinkNews};
-use crate::lane::Lane;
-use crate::link::Link;
-use crate::stamp::Stamp;
+use crate::channel::Channel;
+use crate::control::{ControlPlane, LinkEvent};
+use crate::link::LinkLayer;
+use crate::timestamp::TimestampSource;
 use crate::{
     Config, ConfigError, Delivery, Event, Links, Message, ProcessFailed, ReceiveMode, SendError,
     Stats,
@@ -26,13 +26,13 @@ use failure::Exclusion;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     config: Config,
-    stamp: Stamp,
-    link: Link,
-    best_effort: Lane,
-    reliable: Lane,
+    timestamps: TimestampSource,
+    link: LinkLayer,
+    best_effort: Channel,
+    reliable: Channel,
     /// Which service is asked first for a frame: they take turns.
-    turn: Service,
-    control: Control,
+    next_service: Service,
+    control: ControlPlane,
     exclusion: Exclusion,
     /// Failures to tell the application of, and how many it is not through with.
     failed: VecDeque<ProcessFailed>,
@@ -44,9 +44,9 @@ pub struct Endpoint {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Leave {
-    Staying,
+    Active,
     /// As soon as the fate of everything submitted is known.
-    Asked,
+    Requested,
     Done,
 }
 
@@ -58,17 +58,17 @@ impl Endpoint {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
-            stamp: Stamp::new(),
-            link: Link::new(&config),
-            best_effort: Lane::new(&config, Service::BestEffort),
-            reliable: Lane::new(&config, Service::Reliable),
-            turn: Service::BestEffort,
-            control: Control::new(&config, config.controllers, config.announce_interval_ns),
+            timestamps: TimestampSource::new(),
+            link: LinkLayer::new(&config),
+            best_effort: Channel::new(&config, Service::BestEffort),
+            reliable: Channel::new(&config, Service::Reliable),
+            next_service: Service::BestEffort,
+            control: ControlPlane::new(&config, config.controllers, config.announce_interval_ns),
             exclusion: Exclusion::Member,
             failed: VecDeque::new(),
             callbacks_open: 0,
             lost_links: VecDeque::new(),
-            leave: Leave::Staying,
+            leave: Leave::Active,
             stats: Stats::default(),
             config,
         })
@@ -81,8 +81,8 @@ impl Endpoint {
     /// [`SendError`]; then nothing of the scattering was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
-        self.check_taking_part()?;
-        self.best_effort.note_use();
+        self.check_member()?;
+        self.best_effort.mark_used();
         let id = self.best_effort.sender.submit(&self.config, messages, |_| None)?;
         self.stats.scatterings_submitted += 1;
         Ok(id)
@@ -99,14 +99,16 @@ impl Endpoint {
         &mut self,
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
-        self.check_taking_part()?;
-        self.reliable.note_use();
-        let (Lane { sender, receiver, .. }, control) = (&mut self.reliable, &self.control);
-        let failed_life = |process| {
+        self.check_member()?;
+        self.reliable.mark_used();
+        let (Channel { sender, receiver, .. }, control) = (&mut self.reliable, &self.control);
+        let last_failed = |process| {
             // Unless it has been heard in a later life.
-            control.failed_life(process).filter(|life| receiver.life_of(process) <= Some(*life))
+            control
+                .last_failed(process)
+                .filter(|incarnation| receiver.incarnation_of(process) <= Some(*incarnation))
         };
-        let id = sender.submit(&self.config, messages, failed_life)?;
+        let id = sender.submit(&self.config, messages, last_failed)?;
         self.stats.scatterings_submitted += 1;
         Ok(id)
     }
@@ -114,7 +116,7 @@ impl Endpoint {
     /// The payload of a delivered message, until it is released.
     #[inline]
     pub fn payload(&self, delivery: &Delivery) -> &[u8] {
-        self.lane(delivery.service).receiver.payload(delivery)
+        self.channel(delivery.service).receiver.payload(delivery)
     }
 
     /// The application is through with a message: its room in the receive buffer is free again and
@@ -122,29 +124,29 @@ impl Endpoint {
     // Inlined for the same reason as `poll_event`.
     #[inline(always)]
     pub fn release(&mut self, delivery: Delivery) {
-        let lane = match delivery.service {
+        let channel = match delivery.service {
             Service::BestEffort => &mut self.best_effort,
             Service::Reliable => &mut self.reliable,
         };
-        lane.release(&self.config, &delivery);
+        channel.release(&self.config, &delivery);
     }
 
     /// Notes what the other end of `port` promises: a beacon without bytes, for worlds where
     /// promises lie in memory (ordering.md section 6).
     #[inline]
-    pub fn hear(&mut self, now: Now, port: Port, promises: Promises) {
-        self.stamp.read(now);
-        if !self.control.may_hear(port) {
+    pub fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
+        self.timestamps.read(now);
+        if !self.control.accepts_promises(port) {
             return;
         }
-        let risen = self.link.hear(&self.config, now.mono, port, promises);
-        self.on_barrier(risen);
+        let new_barrier = self.link.on_promises(&self.config, now.mono, port, promises);
+        self.on_barrier(new_barrier);
     }
 
     /// The world knows that nothing more comes from `port`: the barrier goes on without it. Commits
     /// do when a controller has resolved it, or where there is none.
-    pub fn unlink(&mut self, port: Port) {
-        self.on_unlinked(port);
+    pub fn handle_link_down(&mut self, port: Port) {
+        self.on_link_down(port);
     }
 
     /// Whether a transmit poll may yield something before the next timeout. A hint: it may say yes
@@ -153,25 +155,25 @@ impl Endpoint {
     pub fn wants_transmit(&self) -> bool {
         self.best_effort.wants_transmit(true)
             || (self.reliable.is_used() && self.reliable.wants_transmit(self.may_commit()))
-            || self.control.wants_transmit(self.link.seen())
+            || self.control.wants_transmit(self.link.registers())
             || self.has_failure_step()
-            || (self.leave == Leave::Asked && self.has_last_words())
+            || (self.leave == Leave::Requested && self.has_final_frame())
     }
 
     /// Whether a process that leaves has an answer to give at once, or its goodbye.
     #[cold]
-    fn has_last_words(&self) -> bool {
-        self.is_settled() || !self.is_member() || self.best_effort.receiver.has_delayed()
+    fn has_final_frame(&self) -> bool {
+        self.is_drained() || !self.is_member() || self.best_effort.receiver.has_delayed_acks()
     }
 
     /// What this endpoint promises right now: nothing that leaves later is stamped below it.
     /// `None` before it has seen a clock.
     #[inline]
     pub fn promises(&self) -> Option<Promises> {
-        let next = self.stamp.promise()?;
+        let next = self.timestamps.promise()?;
         // Reliable messages never constrain the barrier, and best-effort ones no commit.
         Some(Promises {
-            barrier: self.best_effort.sender.unfinished().unwrap_or(next),
+            barrier: self.best_effort.sender.unfinished_burst().unwrap_or(next),
             commit: match makes(Mistake::CommitWhileOpen) {
                 true => next,
                 false => self.reliable.sender.oldest_open().unwrap_or(next),
@@ -181,7 +183,7 @@ impl Endpoint {
 
     /// The oldest reliable scattering whose fate is open: this process commits nothing above it.
     #[inline]
-    pub fn open_since(&self) -> Option<Timestamp> {
+    pub fn oldest_open(&self) -> Option<Timestamp> {
         self.reliable.sender.oldest_open()
     }
 
@@ -197,8 +199,10 @@ impl Endpoint {
     pub fn commit_barrier(&self) -> Option<Timestamp> {
         let commit = match self.exclusion {
             Exclusion::Member => self.link.commit()?,
-            Exclusion::Recovered(complete) | Exclusion::Over(complete) => return Some(complete),
-            Exclusion::Excluded(_, commit) | Exclusion::Told(commit) => return commit,
+            Exclusion::Recovered(complete) | Exclusion::Finished(complete) => {
+                return Some(complete);
+            }
+            Exclusion::Excluded(_, commit) | Exclusion::Notified(commit) => return commit,
         };
         // What it is told leaves its own promise out, but a message to itself waits for siblings.
         let oldest = self.reliable.sender.oldest_open();
@@ -219,33 +223,33 @@ impl Endpoint {
 
     /// Bytes in the receive buffers of both services, charges included.
     pub fn receive_buffer_bytes(&self) -> u64 {
-        self.best_effort.receiver.held_bytes() + self.reliable.receiver.held_bytes()
+        self.best_effort.receiver.buffered_bytes() + self.reliable.receiver.buffered_bytes()
     }
 
     /// Whether the fate of everything submitted is known.
-    pub fn is_settled(&self) -> bool {
-        self.best_effort.sender.is_settled() && self.reliable.sender.is_settled()
+    pub fn is_drained(&self) -> bool {
+        self.best_effort.sender.is_drained() && self.reliable.sender.is_drained()
     }
 
     /// Fetches into the cache what [`Machine::handle_frame`] will need for `frame`, and changes
     /// nothing. A driver that has several frames at hand may call it for each of them before it
     /// hands over the first: then the misses overlap. The answer means nothing, but must be used.
     #[inline]
-    pub fn fetch(&self, frame: &[u8]) -> u64 {
+    pub fn prefetch(&self, frame: &[u8]) -> u64 {
         let Some(header) = header_unchecked(frame) else { return 0 };
         let Ok(opcode) = header.opcode() else { return 0 };
-        let lane = self.lane(opcode.service().unwrap_or(Service::BestEffort));
+        let channel = self.channel(opcode.service().unwrap_or(Service::BestEffort));
         match opcode.in_best_effort() {
-            Opcode::Ack | Opcode::Nak | Opcode::Grant => lane.sender.fetch(header.src()),
-            _ => lane.receiver.fetch(header.src()),
+            Opcode::Ack | Opcode::Nak | Opcode::Grant => channel.sender.prefetch(header.src()),
+            _ => channel.receiver.prefetch(header.src()),
         }
     }
 
     /// Leaves the fabric: refuses new scatterings, waits until the fate of the submitted ones is
     /// known, then says goodbye, so that no barrier waits for this process.
     pub fn leave(&mut self) {
-        if self.leave == Leave::Staying {
-            self.leave = Leave::Asked;
+        if self.leave == Leave::Active {
+            self.leave = Leave::Requested;
         }
     }
 
@@ -265,15 +269,15 @@ impl Endpoint {
     }
 
     #[inline]
-    fn check_taking_part(&self) -> Result<(), SendError> {
+    fn check_member(&self) -> Result<(), SendError> {
         match (self.leave, self.exclusion) {
-            (Leave::Staying, Exclusion::Member) => Ok(()),
-            (Leave::Staying, _) => Err(SendError::Excluded),
+            (Leave::Active, Exclusion::Member) => Ok(()),
+            (Leave::Active, _) => Err(SendError::Excluded),
             _ => Err(SendError::Left),
         }
     }
 
-    fn lane(&self, service: Service) -> &Lane {
+    fn channel(&self, service: Service) -> &Channel {
         match service {
             Service::BestEffort => &self.best_effort,
             Service::Reliable => &self.reliable,
@@ -281,9 +285,9 @@ impl Endpoint {
     }
 
     #[inline]
-    fn on_barrier(&mut self, risen: Option<Timestamp>) {
-        let Some(barrier) = risen else { return };
-        self.stamp.lift(self.link.commit().map_or(barrier, |commit| barrier.max(commit)));
+    fn on_barrier(&mut self, new_barrier: Option<Timestamp>) {
+        let Some(barrier) = new_barrier else { return };
+        self.timestamps.raise_to(self.link.commit().map_or(barrier, |commit| barrier.max(commit)));
         self.best_effort.receiver.on_barrier(barrier);
         if self.reliable.is_used()
             && let Some(commit) = self.commit_barrier()
@@ -299,11 +303,11 @@ impl Endpoint {
             // It answers nobody any more, and what it may deliver is settled by what it has.
             return false;
         }
-        let (lane, barrier) = match frame.opcode.service() {
+        let (channel, barrier) = match frame.opcode.service() {
             Some(Service::BestEffort) => (&mut self.best_effort, self.link.barrier()),
             // Were it to die before the controllers know of this life, nobody would tell those who
             // wait for its answers.
-            Some(Service::Reliable) if !self.control.is_welcome() => return false,
+            Some(Service::Reliable) if !self.control.is_registered() => return false,
             Some(Service::Reliable) => {
                 // Its commit promise counts for the frame itself: what it carries has not
                 // committed, so below that nobody may deliver it. Else a newcomer that is behind
@@ -314,11 +318,11 @@ impl Endpoint {
             }
             None => return true,
         };
-        lane.on_frame(&self.config, (now.mono, clock), frame, barrier, &mut self.stats)
+        channel.on_frame(&self.config, (now.mono, clock), frame, barrier, &mut self.stats)
     }
 
     #[inline]
-    fn current(&self) -> Promises {
+    fn current_promises(&self) -> Promises {
         self.promises().expect("polled with a clock, so there is a promise")
     }
 }
@@ -328,7 +332,7 @@ impl Machine for Endpoint {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, bytes: &mut [u8]) -> Verdict {
-        let clock = self.stamp.read(now);
+        let clock = self.timestamps.read(now);
         let Ok(frame) = Frame::parse(bytes) else {
             self.stats.frames_malformed += 1;
             return Verdict::Dropped;
@@ -338,7 +342,7 @@ impl Machine for Endpoint {
         // It never writes to itself over the network.
         let is_other = src.0 < self.config.processes_max && src != self.config.process;
         let is_ours = (dst == self.config.process && is_other) || is_hop_only;
-        if !is_ours || !self.may_come_by(port, src, frame.opcode) {
+        if !is_ours || !self.accepts_from(port, src, frame.opcode) {
             self.stats.frames_misrouted += 1;
             return Verdict::Dropped;
         }
@@ -348,45 +352,45 @@ impl Machine for Endpoint {
             self.stats.frames_stale += 1;
             return Verdict::Dropped;
         }
-        let news = match self.is_direct(port) {
+        let event = match self.is_direct(port) {
             // It has passed nobody who aggregates, and shows nothing of the link.
-            true => LinkNews::Unheard,
+            true => LinkEvent::NoPromise,
             false => self.on_link_frame(now, port, &frame),
         };
-        if let LinkNews::Refused | LinkNews::Dead = news {
+        if let LinkEvent::Refused | LinkEvent::Dead = event {
             return Verdict::Dropped;
         }
         if frame.opcode.is_control() {
-            let is_taken = self.on_control(now, clock, port, &frame);
-            return if is_taken { Verdict::Consumed } else { Verdict::Dropped };
+            let is_accepted = self.on_control(now, clock, port, &frame);
+            return if is_accepted { Verdict::Consumed } else { Verdict::Dropped };
         }
         // Messages before promises: the promise speaks of what follows this frame.
         let is_failed = !is_hop_only && self.is_failed(&frame);
         if frame.opcode.service() == Some(Service::Reliable) {
             self.control.on_direct(src);
         }
-        let is_taken = !is_failed && self.on_message_frame(now, clock, &frame);
+        let is_accepted = !is_failed && self.on_message_frame(now, clock, &frame);
         self.stats.frames_stale += u64::from(is_failed);
-        self.hear_frame(now, clock, port, (&frame, news));
-        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
+        self.on_frame_promises(now, clock, port, (&frame, event));
+        if is_accepted { Verdict::Consumed } else { Verdict::Dropped }
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.stamp.read(now);
-        for lane in [&mut self.best_effort, &mut self.reliable] {
-            lane.sender.on_timeout(&self.config, now.mono, &mut self.stats);
-            lane.receiver.on_timeout(&self.config, now.mono);
+        self.timestamps.read(now);
+        for channel in [&mut self.best_effort, &mut self.reliable] {
+            channel.sender.on_timeout(&self.config, now.mono, &mut self.stats);
+            channel.receiver.on_timeout(&self.config, now.mono);
         }
         let (lost_links, stats) = (&mut self.lost_links, &mut self.stats);
         let control = &mut self.control;
-        let risen = self.link.expire(&self.config, now.mono, |registers, port| {
-            control.on_link_dead(registers, port);
+        let new_barrier = self.link.expire(&self.config, now.mono, |registers, port| {
+            control.on_link_down(registers, port);
             lost_links.push_back(port);
             stats.links_lost += 1;
         });
-        self.on_barrier(risen);
+        self.on_barrier(new_barrier);
         self.control.on_timeout(now.mono);
-        self.note_unreachable(now);
+        self.relay_unreachable(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
@@ -394,32 +398,32 @@ impl Machine for Endpoint {
         if self.leave == Leave::Done || slot.len() < self.config.frame_len_max {
             return None;
         }
-        let clock = self.stamp.read(now);
+        let clock = self.timestamps.read(now);
         self.handle_failures(now);
         if self.exclusion != Exclusion::Member {
-            let transmit = self.poll_fabric(now, slot);
-            if transmit.is_none() && self.leave == Leave::Asked {
+            let transmit = self.poll_control(now, slot);
+            if transmit.is_none() && self.leave == Leave::Requested {
                 // Nobody waits for it any more.
                 self.leave = Leave::Done;
             }
             return transmit;
         }
         if self.link.take_join(&self.config, now.mono) {
-            return Some(self.poll_hop(slot, Opcode::Join));
+            return Some(self.poll_link_frame(slot, Opcode::Join));
         }
-        if self.leave == Leave::Asked {
+        if self.leave == Leave::Requested {
             // Who leaves does not keep others waiting for what it has received.
-            self.best_effort.receiver.answer_delayed();
+            self.best_effort.receiver.flush_delayed_acks();
         }
         // A burst under way goes first: everybody waits for its last packet.
-        if self.best_effort.sender.unfinished().is_none() {
-            if self.has_fabric_frame(now.mono)
-                && let Some(transmit) = self.poll_fabric(now, slot)
+        if self.best_effort.sender.unfinished_burst().is_none() {
+            if self.has_control_frame(now.mono)
+                && let Some(transmit) = self.poll_control(now, slot)
             {
                 return Some(transmit);
             }
-            if (self.best_effort.wants_control() || self.reliable.wants_control())
-                && let Some(transmit) = self.poll_control(now, slot)
+            if (self.best_effort.wants_signal() || self.reliable.wants_signal())
+                && let Some(transmit) = self.poll_signal(now, slot)
             {
                 return Some(transmit);
             }
@@ -427,21 +431,21 @@ impl Machine for Endpoint {
         if let Some(transmit) = self.poll_data(now, slot) {
             return Some(transmit);
         }
-        if self.leave == Leave::Asked && self.is_settled() {
+        if self.leave == Leave::Requested && self.is_drained() {
             self.leave = Leave::Done;
             if self.config.links != Links::Mesh {
-                return Some(self.poll_hop(slot, Opcode::Leave));
+                return Some(self.poll_link_frame(slot, Opcode::Leave));
             }
             return None;
         }
         if self.link.is_beacon_due(now.mono) {
             self.stats.beacons_sent += 1;
-            return Some(self.poll_hop(slot, Opcode::Beacon));
+            return Some(self.poll_link_frame(slot, Opcode::Beacon));
         }
         self.link.on_drained(&self.config, now, clock);
-        if self.link.is_alone(&self.config) {
-            let risen = self.link.hear_nobody(self.promises());
-            self.on_barrier(risen);
+        if self.link.has_no_peers(&self.config) {
+            let new_barrier = self.link.on_no_peers(self.promises());
+            self.on_barrier(new_barrier);
         }
         None
     }
@@ -449,8 +453,8 @@ impl Machine for Endpoint {
     // Where it is called, an event need not be copied, which costs more than making it.
     #[inline(always)]
     fn poll_event(&mut self) -> Option<Event> {
-        if self.has_bad_news()
-            && let Some(event) = self.poll_bad_news()
+        if self.has_notification()
+            && let Some(event) = self.poll_notification()
         {
             return Some(event);
         }
@@ -464,14 +468,14 @@ impl Machine for Endpoint {
         }
         if self.config.receive_mode == ReceiveMode::Separate
             && self.reliable.is_used()
-            && self.reliable.is_plain()
-            && let Some(commit) = self.deliverable()
+            && self.reliable.is_unfiltered()
+            && let Some(commit) = self.delivery_barrier()
             && let Some(delivery) = self.reliable.receiver.next(commit)
         {
             self.stats.messages_delivered += 1;
             return Some(Event::Delivered(delivery));
         }
-        self.poll_rest()
+        self.poll_filtered()
     }
 
     #[inline]
@@ -483,8 +487,8 @@ impl Machine for Endpoint {
             // Nothing leaves any more but for the controllers.
             return self.control.deadline();
         }
-        let lanes = Mono::earlier(self.best_effort.deadline(), self.reliable.deadline());
+        let channels = Mono::earlier(self.best_effort.deadline(), self.reliable.deadline());
         let links = Mono::earlier(self.link.deadline(), self.control.deadline());
-        Mono::earlier(links, lanes)
+        Mono::earlier(links, channels)
     }
 }

@@ -36,20 +36,20 @@
 
 extern crate alloc;
 
+mod arena;
+mod channel;
 mod config;
 mod control;
 mod endpoint;
-mod lane;
 mod link;
-mod numbered;
 mod peers;
 mod receive;
 pub mod reorder;
 mod scattering;
-mod segments;
 mod send;
-mod stamp;
+mod seq_deque;
 mod stats;
+mod timestamp;
 
 pub use config::{Config, ConfigError, Links, ReceiveMode};
 pub use control::ControlStats;

@@ -2,7 +2,7 @@
 
 use onepipe_base::{Mono, Now, Port, Promises, Registers, Timestamp};
 
-use crate::stamp::SILENCE_NS;
+use crate::timestamp::NO_PROMISE_AGE_NS;
 use crate::{Config, Links};
 
 /// How often a process announces itself until it is heard, when it sends no beacons.
@@ -10,23 +10,23 @@ const JOIN_INTERVAL_NS: u64 = 1_000_000;
 
 /// Both directions of all links.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Link {
+pub(crate) struct LinkLayer {
     registers: Registers,
     barrier: Option<Timestamp>,
     commit: Option<Timestamp>,
     /// Whether the last promise heard was one of commits, too.
-    tells_commits: bool,
+    receives_commits: bool,
     /// When the next beacon is due, and the next announcement.
     beacon_at: Option<Mono>,
     join_at: Option<Mono>,
     /// When to look for silent links: the earliest that one could have been silent long enough
     /// when last looked.
-    silence_at: Option<Mono>,
+    expire_at: Option<Mono>,
     /// Something was sent since the beacon was last put off.
     has_sent: bool,
 }
 
-impl Link {
+impl LinkLayer {
     pub fn new(config: &Config) -> Self {
         let links = match config.links {
             Links::Uplink | Links::Overlay => 1,
@@ -37,10 +37,10 @@ impl Link {
             registers: Registers::new(links),
             barrier: None,
             commit: None,
-            tells_commits: false,
+            receives_commits: false,
             beacon_at: None,
             join_at,
-            silence_at: None,
+            expire_at: None,
             has_sent: false,
         }
     }
@@ -60,13 +60,13 @@ impl Link {
     /// Whether commits are told on the uplink: a switch that tells none yet, or none any more, says
     /// so by one of long ago.
     #[inline]
-    pub fn is_told_commits(&self) -> bool {
-        self.tells_commits
+    pub fn receives_commits(&self) -> bool {
+        self.receives_commits
     }
 
     /// Notes a promise. Answers the barrier if it, or the commit barrier, has risen.
     #[inline]
-    pub fn hear(
+    pub fn on_promises(
         &mut self,
         config: &Config,
         now: Mono,
@@ -76,23 +76,24 @@ impl Link {
         if self.registers.update(now, port, promises) {
             self.join_at = None;
             if config.link_timeout_ns > 0 {
-                self.silence_at.get_or_insert(now.after_ns(config.link_timeout_ns + 1));
+                self.expire_at.get_or_insert(now.after_ns(config.link_timeout_ns + 1));
             }
         }
-        self.tells_commits = promises.commit.wrapping_add_ns(SILENCE_NS / 2) >= promises.barrier;
-        let heard = self.registers.all()?;
-        self.raise(heard)
+        self.receives_commits =
+            promises.commit.wrapping_add_ns(NO_PROMISE_AGE_NS / 2) >= promises.barrier;
+        let minimum = self.registers.all()?;
+        self.raise(minimum)
     }
 
     /// Whether the process is alone in a mesh.
     #[inline]
-    pub fn is_alone(&self, config: &Config) -> bool {
+    pub fn has_no_peers(&self, config: &Config) -> bool {
         config.links == Links::Mesh && self.registers.live() == 0
     }
 
     /// A process alone in a mesh waits for nobody but itself.
     #[cold]
-    pub fn hear_nobody(&mut self, own: Option<Promises>) -> Option<Timestamp> {
+    pub fn on_no_peers(&mut self, own: Option<Promises>) -> Option<Timestamp> {
         // Who was there before, and is dead, still holds commits.
         let Promises { barrier, commit } = own?;
         let commit = self.registers.commit_floor().map_or(commit, |floor| commit.min(floor));
@@ -100,8 +101,8 @@ impl Link {
     }
 
     #[inline]
-    fn raise(&mut self, heard: Promises) -> Option<Timestamp> {
-        let (barrier, commit) = (Some(heard.barrier), Some(heard.commit));
+    fn raise(&mut self, minimum: Promises) -> Option<Timestamp> {
+        let (barrier, commit) = (Some(minimum.barrier), Some(minimum.commit));
         if barrier <= self.barrier && commit <= self.commit {
             return None;
         }
@@ -111,52 +112,52 @@ impl Link {
     }
 
     /// The links' registers, for who decides what becomes of dead links. To be followed by
-    /// [`Link::reread`] when something has changed.
+    /// [`LinkLayer::refresh`] when something has changed.
     #[inline]
-    pub fn registers(&mut self) -> &mut Registers {
+    pub fn registers_mut(&mut self) -> &mut Registers {
         &mut self.registers
     }
 
     /// The links' registers.
     #[inline]
-    pub fn seen(&self) -> &Registers {
+    pub fn registers(&self) -> &Registers {
         &self.registers
     }
 
     /// Looks at the registers anew. Answers the barrier if it, or the commit barrier, has risen.
-    pub fn reread(&mut self) -> Option<Timestamp> {
-        let heard = self.registers.all()?;
-        self.raise(heard)
+    pub fn refresh(&mut self) -> Option<Timestamp> {
+        let minimum = self.registers.all()?;
+        self.raise(minimum)
     }
 
-    /// Calls `lost`, which takes it out, with each silent link. Answers the barrier if it has
+    /// Calls `on_lost`, which takes it out, with each silent link. Answers the barrier if it has
     /// risen.
     pub fn expire(
         &mut self,
         config: &Config,
         now: Mono,
-        mut lost: impl FnMut(&mut Registers, Port),
+        mut on_lost: impl FnMut(&mut Registers, Port),
     ) -> Option<Timestamp> {
-        if self.silence_at.is_none_or(|at| now < at) {
+        if self.expire_at.is_none_or(|at| now < at) {
             return None;
         }
         let before = self.registers.live();
         let deadline = Mono::from_ns(now.as_ns().saturating_sub(config.link_timeout_ns));
         while let Some(port) = self.registers.idle_since(deadline) {
-            lost(&mut self.registers, port);
+            on_lost(&mut self.registers, port);
         }
         // One past, because a link is lost when it was heard *before* the deadline.
         let oldest = self.registers.oldest_update();
-        self.silence_at = oldest.map(|heard| heard.after_ns(config.link_timeout_ns + 1));
+        self.expire_at = oldest.map(|at| at.after_ns(config.link_timeout_ns + 1));
         if self.registers.live() == before {
             return None;
         }
-        self.announce_at(config, now);
-        self.reread()
+        self.restart_join(config, now);
+        self.refresh()
     }
 
     /// The uplink was lost: the process announces itself at once.
-    pub fn announce_at(&mut self, config: &Config, now: Mono) {
+    pub fn restart_join(&mut self, config: &Config, now: Mono) {
         if config.links != Links::Mesh {
             self.join_at = Some(now);
         }
@@ -206,7 +207,7 @@ impl Link {
     /// When something is due on the links.
     #[inline]
     pub fn deadline(&self) -> Option<Mono> {
-        Mono::earlier(Mono::earlier(self.beacon_at, self.join_at), self.silence_at)
+        Mono::earlier(Mono::earlier(self.beacon_at, self.join_at), self.expire_at)
     }
 }
 
@@ -216,18 +217,18 @@ mod tests {
     use onepipe_base::{Incarnation, ProcessId};
 
     #[test]
-    fn the_last_of_a_mesh_is_held_by_who_died_before() {
+    fn last_mesh_member_respects_frozen_commits() {
         let links = Links::Mesh;
         let config = Config { links, ..Config::new(ProcessId(0), Incarnation(1)) };
         let both = |ns| Promises::both(Timestamp::from_ns(ns));
-        let mut link = Link::new(&config);
-        link.hear(&config, Mono::from_ns(0), Port(1), both(50));
-        assert_eq!(link.registers().freeze(Port(1)), Some(Timestamp::from_ns(50)));
-        link.hear_nobody(Some(both(90)));
-        let told = (link.barrier(), link.commit());
-        assert_eq!(told, (Some(Timestamp::from_ns(90)), Some(Timestamp::from_ns(50))));
-        link.registers().hold(Port(1), None);
-        link.hear_nobody(Some(both(95)));
+        let mut link = LinkLayer::new(&config);
+        link.on_promises(&config, Mono::from_ns(0), Port(1), both(50));
+        assert_eq!(link.registers_mut().freeze(Port(1)), Some(Timestamp::from_ns(50)));
+        link.on_no_peers(Some(both(90)));
+        let raised = (link.barrier(), link.commit());
+        assert_eq!(raised, (Some(Timestamp::from_ns(90)), Some(Timestamp::from_ns(50))));
+        link.registers_mut().hold(Port(1), None);
+        link.on_no_peers(Some(both(95)));
         assert_eq!(link.commit(), Some(Timestamp::from_ns(95)));
     }
 }

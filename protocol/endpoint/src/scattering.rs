@@ -37,12 +37,12 @@ pub enum SendError {
         max: usize,
     },
     /// A message is longer than `message_len_max`.
-    #[error("message {index} has {bytes} bytes, more than {max}")]
+    #[error("message {index} has {len} bytes, more than {max}")]
     MessageTooLarge {
         /// Its place in the scattering.
         index: usize,
         /// Its length.
-        bytes: usize,
+        len: usize,
         /// The limit.
         max: u32,
     },
@@ -113,9 +113,9 @@ pub struct Delivery {
     /// Its place in its scattering.
     pub index: u16,
     /// Its length in bytes.
-    pub bytes: u32,
+    pub len: u32,
     /// Where it lies in the receive buffer.
-    pub(crate) held: crate::receive::Held,
+    pub(crate) buffered: crate::receive::BufferedMessage,
 }
 
 /// The report on a message of one's own that was not, or perhaps not, delivered.

@@ -42,7 +42,7 @@ pub struct Stats {
     /// Links that fell silent.
     pub links_lost: u64,
     /// Packets of the reliable service that were sent again.
-    pub packets_resent: u64,
+    pub packets_retransmitted: u64,
     /// Reliable frames that were handed to a controller, because their receiver did not answer.
     pub frames_relayed: u64,
     /// Messages that were here and not delivered: taken back by their sender …

@@ -1,13 +1,13 @@
 //! An endpoint whose messages pass no aggregator (design: docs/design/overlay.md).
 
-mod rig;
+mod harness;
 
+use harness::{ORIGIN_NS, TestFrame, connect, data};
 use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
 };
 use onepipe_endpoint::{Config, Endpoint, Links, Message};
 use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
-use rig::{ORIGIN_NS, What, connect, data};
 
 const TREE: Port = Port(0);
 const DIRECT: Port = Port(1);
@@ -35,22 +35,22 @@ impl Overlay {
     }
 
     /// What process 1 says on `port`, promising `promises`.
-    fn hear(&mut self, port: Port, what: &What, at: u64, promises: u64) -> Verdict {
+    fn receive(&mut self, port: Port, frame: &TestFrame, at: u64, promises: u64) -> Verdict {
         let stamp = |ns| Timestamp::from_ns(ORIGIN_NS + ns);
         let mut bytes = vec![0; 1_000];
-        bytes[HEADER_LEN..][..what.body.len()].copy_from_slice(&what.body);
-        let header = Header::new(what.opcode, ProcessId(1), ProcessId(0), Incarnation(1)).stamped(
+        bytes[HEADER_LEN..][..frame.body.len()].copy_from_slice(&frame.body);
+        let header = Header::new(frame.opcode, ProcessId(1), ProcessId(0), Incarnation(1)).stamped(
             stamp(at),
             Promises::both(stamp(promises)),
-            Psn(what.psn),
+            Psn(frame.psn),
         );
-        let length = seal(&mut bytes, header, what.body.len());
+        let length = seal(&mut bytes, header, frame.body.len());
         self.end.handle_frame(self.now(), port, &mut bytes[..length])
     }
 
     fn beacon(&mut self, port: Port, promises: u64) -> Verdict {
-        let beacon = What { opcode: Opcode::Beacon, psn: 0, flags: 0, body: vec![] };
-        self.hear(port, &beacon, promises, promises)
+        let beacon = TestFrame { opcode: Opcode::Beacon, psn: 0, flags: 0, body: vec![] };
+        self.receive(port, &beacon, promises, promises)
     }
 
     /// Everything that there is to send, with its port.
@@ -86,7 +86,7 @@ fn barrier(overlay: &Overlay) -> Option<u64> {
 }
 
 #[test]
-fn links_are_spoken_of_to_the_aggregator_and_messages_go_directly() {
+fn link_frames_use_the_tree_and_messages_go_directly() {
     let mut overlay = Overlay::new();
     let links = overlay.sent_after(30_000);
     assert!(links.contains(&(TREE, Opcode::Join)), "{links:?}");
@@ -94,7 +94,7 @@ fn links_are_spoken_of_to_the_aggregator_and_messages_go_directly() {
     overlay.beacon(TREE, 1_000_000);
     overlay.end.scatter(&to(1)).expect("room");
     assert!(overlay.sent().contains(&(DIRECT, Opcode::Connect)));
-    overlay.hear(DIRECT, &connect(0, 0, 0), 1_029_000, 1_029_000);
+    overlay.receive(DIRECT, &connect(0, 0, 0), 1_029_000, 1_029_000);
     assert_eq!(overlay.sent(), [(DIRECT, Opcode::Grant)]);
     // Its promise reached no aggregator: the beacon is due all the same.
     overlay.ns = 1_030_000;
@@ -107,43 +107,43 @@ fn links_are_spoken_of_to_the_aggregator_and_messages_go_directly() {
 }
 
 #[test]
-fn what_is_promised_past_the_aggregators_counts_nowhere() {
+fn promises_on_the_direct_port_do_not_count() {
     let mut overlay = Overlay::new();
-    overlay.hear(DIRECT, &connect(0, 0, 0), 1_000_000, 1_000_000);
+    overlay.receive(DIRECT, &connect(0, 0, 0), 1_000_000, 1_000_000);
     assert_eq!(barrier(&overlay), None);
     overlay.beacon(TREE, 1_000_000);
     assert_eq!(barrier(&overlay), Some(1_000_000));
-    overlay.hear(DIRECT, &data(0, b"early"), 1_000_500, 1_000_900);
+    overlay.receive(DIRECT, &data(0, b"early"), 1_000_500, 1_000_900);
     assert_eq!((barrier(&overlay), overlay.end.pending()), (Some(1_000_000), 1));
     // The tree was faster than the network.
     overlay.beacon(TREE, 1_002_000);
     overlay.sent();
-    overlay.hear(DIRECT, &data(1, b"late"), 1_001_000, 1_001_900);
+    overlay.receive(DIRECT, &data(1, b"late"), 1_001_000, 1_001_900);
     assert_eq!((overlay.end.stats().packets_late, overlay.end.pending()), (1, 1));
     assert!(overlay.sent().contains(&(DIRECT, Opcode::Nak)));
 }
 
 #[test]
-fn nothing_that_speaks_of_links_is_believed_from_elsewhere() {
+fn drops_link_frames_from_other_ports() {
     let mut overlay = Overlay::new();
     assert_eq!(overlay.beacon(DIRECT, 1_000_000), Verdict::Dropped);
-    let ping = What { opcode: Opcode::Ping, psn: 0, flags: 0, body: vec![] };
-    assert_eq!(overlay.hear(DIRECT, &ping, 1_000_000, 1_000_000), Verdict::Dropped);
-    assert_eq!(overlay.hear(Port(2), &connect(0, 0, 0), 1_000, 1_000), Verdict::Dropped);
+    let ping = TestFrame { opcode: Opcode::Ping, psn: 0, flags: 0, body: vec![] };
+    assert_eq!(overlay.receive(DIRECT, &ping, 1_000_000, 1_000_000), Verdict::Dropped);
+    assert_eq!(overlay.receive(Port(2), &connect(0, 0, 0), 1_000, 1_000), Verdict::Dropped);
     assert_eq!((overlay.end.stats().frames_misrouted, barrier(&overlay)), (3, None));
 }
 
 /// No aggregator would see its message pass, so nothing would make it count first.
 #[test]
-fn a_newcomer_sends_nothing_reliable_before_it_is_told_a_commit() {
+fn joiner_sends_nothing_reliable_before_a_commit() {
     let mut overlay = Overlay::new();
     overlay.end.scatter_reliably(&to(1)).expect("room");
     let long_ago = Timestamp::from_ns(ORIGIN_NS - (1 << 46));
-    let told = |commit| Promises { barrier: Timestamp::from_ns(ORIGIN_NS + 1_000_000), commit };
+    let reported = |commit| Promises { barrier: Timestamp::from_ns(ORIGIN_NS + 1_000_000), commit };
     let (now, connects) = (overlay.now(), (DIRECT, Opcode::ReliableConnect));
-    overlay.end.hear(now, TREE, told(long_ago));
+    overlay.end.handle_promises(now, TREE, reported(long_ago));
     assert!(!overlay.sent_after(1_000).contains(&connects));
     let now = overlay.now();
-    overlay.end.hear(now, TREE, told(Timestamp::from_ns(ORIGIN_NS + 900_000)));
+    overlay.end.handle_promises(now, TREE, reported(Timestamp::from_ns(ORIGIN_NS + 900_000)));
     assert!(overlay.sent_after(1_000).contains(&connects));
 }

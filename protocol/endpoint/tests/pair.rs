@@ -1,100 +1,100 @@
 //! Endpoints with nothing but links between them: the plain way of a message.
 
-mod world;
+mod testnet;
 
 use onepipe_endpoint::{Config, Endpoint, SendError};
-use world::World;
+use testnet::TestNet;
 
 #[test]
-fn a_scattering_reaches_everybody_with_one_timestamp() {
-    let mut world = World::new(3, |_| {});
-    world.scatter(0, &[(0, b"zero"), (1, b"one"), (2, b"two"), (2, b"again")]);
-    world.run(20_000);
-    let stamps: Vec<_> = world.logs.iter().flatten().map(|seen| seen.timestamp).collect();
+fn scattering_shares_one_timestamp() {
+    let mut net = TestNet::new(3, |_| {});
+    net.scatter(0, &[(0, b"zero"), (1, b"one"), (2, b"two"), (2, b"again")]);
+    net.run(20_000);
+    let stamps: Vec<_> = net.logs.iter().flatten().map(|seen| seen.timestamp).collect();
     assert_eq!(stamps.len(), 4);
     assert!(stamps.iter().all(|ts| *ts == stamps[0]));
-    let texts: Vec<_> = world.logs[2].iter().map(|seen| &seen.payload[..]).collect();
+    let texts: Vec<_> = net.logs[2].iter().map(|seen| &seen.payload[..]).collect();
     assert_eq!(texts, [&b"two"[..], b"again"]);
 }
 
 #[test]
-fn everybody_sees_the_same_order() {
-    let mut world = World::new(4, |_| {});
-    world.skew = vec![0, 700, -900, 5_000];
+fn receivers_agree_on_the_order() {
+    let mut net = TestNet::new(4, |_| {});
+    net.skew = vec![0, 700, -900, 5_000];
     // Before the slow clocks have caught up, what they send is late: reported, not delivered.
-    world.run(20_000);
+    net.run(20_000);
     for round in 0..200u32 {
         for from in 0..4 {
             let text = format!("{from}:{round}");
             let messages: Vec<_> = (0..4).map(|to| (to, text.as_bytes())).collect();
-            world.scatter(from, &messages);
+            net.scatter(from, &messages);
         }
-        world.run(700);
+        net.run(700);
     }
-    world.run(50_000);
-    world.check_order();
-    assert!(world.logs.iter().all(|log| log.len() == 800), "{:?}", lengths(&world));
+    net.run(50_000);
+    net.check_order();
+    assert!(net.logs.iter().all(|log| log.len() == 800), "{:?}", lengths(&net));
     // The place in the scattering differs from receiver to receiver, nothing else does.
-    let order = |log: &[world::Seen]| {
+    let order = |log: &[testnet::Seen]| {
         log.iter().map(|seen| (seen.timestamp, seen.payload.clone())).collect::<Vec<_>>()
     };
-    assert!(world.logs.iter().all(|log| order(log) == order(&world.logs[0])));
+    assert!(net.logs.iter().all(|log| order(log) == order(&net.logs[0])));
 }
 
 #[test]
 fn small_messages_share_packets() {
-    let mut world = World::new(2, |_| {});
+    let mut net = TestNet::new(2, |_| {});
     for _ in 0..1_000 {
-        world.scatter(0, &[(1, &[7; 64])]);
+        net.scatter(0, &[(1, &[7; 64])]);
     }
-    world.run(100_000);
-    assert_eq!(world.logs[1].len(), 1_000);
-    assert!(world.frames < 150, "{} frames for 1000 messages", world.frames);
+    net.run(100_000);
+    assert_eq!(net.logs[1].len(), 1_000);
+    assert!(net.frames < 150, "{} frames for 1000 messages", net.frames);
 }
 
 #[test]
-fn messages_of_every_size_arrive_whole() {
-    let mut world = World::new(2, |_| {});
+fn delivers_messages_of_every_size() {
+    let mut net = TestNet::new(2, |_| {});
     let sizes = [0, 1, 1_411, 1_412, 1_413, 5_000, 65_535, 65_536, 700_000, 16 << 20];
     let payload = |size: usize| (0..size).map(|at| (at * 31 + size) as u8).collect::<Vec<_>>();
     for size in sizes {
-        world.scatter(0, &[(1, &payload(size))]);
-        world.run(1_000_000);
-        world.scatter(0, &[(0, &payload(size))]);
-        world.run(10_000);
+        net.scatter(0, &[(1, &payload(size))]);
+        net.run(1_000_000);
+        net.scatter(0, &[(0, &payload(size))]);
+        net.run(10_000);
     }
-    world.run(5_000_000);
-    for log in &world.logs {
+    net.run(5_000_000);
+    for log in &net.logs {
         let got: Vec<_> = log.iter().map(|seen| seen.payload.len()).collect();
         assert_eq!(got, sizes);
         assert!(log.iter().all(|seen| seen.payload == payload(seen.payload.len())));
     }
-    assert_eq!(world.ends[1].receive_buffer_bytes(), 0);
-    assert_eq!(world.ends[0].send_buffer_bytes(), 0);
+    assert_eq!(net.ends[1].receive_buffer_bytes(), 0);
+    assert_eq!(net.ends[0].send_buffer_bytes(), 0);
 }
 
 #[test]
-fn large_scatterings_of_several_senders_do_not_wait_for_each_other() {
-    let mut world = World::new(4, |config| {
+fn large_scatterings_do_not_deadlock() {
+    let mut net = TestNet::new(4, |config| {
         config.receive_buffer_bytes_max = 8 << 20;
         config.message_len_max = 2 << 20;
     });
     let large = vec![5; 2 << 20];
     for _ in 0..3 {
         for from in 0..4 {
-            world.scatter(from, &[(3, &large), (1, &large), (2, b"small"), (0, &large)]);
-            world.scatter(from, &[(2, b"between")]);
+            net.scatter(from, &[(3, &large), (1, &large), (2, b"small"), (0, &large)]);
+            net.scatter(from, &[(2, b"between")]);
         }
     }
-    world.run(60_000_000);
-    world.check_order();
+    net.run(60_000_000);
+    net.check_order();
     let expected = [12, 12, 24, 12];
-    assert_eq!(lengths(&world), expected);
+    assert_eq!(lengths(&net), expected);
 }
 
 #[test]
-fn a_full_send_buffer_refuses_and_loses_nothing() {
-    let mut world = World::new(2, |config| {
+fn full_send_buffer_refuses_without_loss() {
+    let mut net = TestNet::new(2, |config| {
         config.send_buffer_bytes_max = 100_000;
         config.message_len_max = 10_000;
     });
@@ -102,41 +102,41 @@ fn a_full_send_buffer_refuses_and_loses_nothing() {
     let refusal = loop {
         let message =
             onepipe_endpoint::Message { to: onepipe_base::ProcessId(1), payload: &[1; 936] };
-        match world.ends[0].scatter(&[message]) {
+        match net.ends[0].scatter(&[message]) {
             Ok(_) => accepted += 1,
             Err(refusal) => break refusal,
         }
     };
     assert_eq!(refusal, SendError::BufferFull { need: 1_000, free: 0 });
     assert_eq!(accepted, 100);
-    world.run(500_000);
-    assert_eq!(world.logs[1].len(), 100);
-    world.scatter(0, &[(1, b"room again")]);
+    net.run(500_000);
+    assert_eq!(net.logs[1].len(), 100);
+    net.scatter(0, &[(1, b"room again")]);
 }
 
 #[test]
-fn a_slow_receiver_closes_its_window_and_loses_nothing() {
-    let mut world = World::new(2, |config| {
+fn slow_receiver_closes_its_window_without_loss() {
+    let mut net = TestNet::new(2, |config| {
         config.receive_buffer_bytes_max = 1 << 20;
         config.message_len_max = 100_000;
     });
-    world.is_lazy[1] = true;
+    net.is_stalled[1] = true;
     for _ in 0..2_000 {
-        world.scatter(0, &[(1, &[9; 936])]);
+        net.scatter(0, &[(1, &[9; 936])]);
     }
-    world.run(20_000_000);
-    let held = world.ends[1].receive_buffer_bytes();
+    net.run(20_000_000);
+    let held = net.ends[1].receive_buffer_bytes();
     assert!(held <= 1 << 20 && held > 100_000, "{held} bytes held");
-    assert!(world.ends[0].send_buffer_bytes() > 1_000_000, "the rest waits at the sender");
-    world.is_lazy[1] = false;
-    world.run(20_000_000);
-    assert_eq!((world.logs[1].len(), world.failed[0].len()), (2_000, 0));
-    assert_eq!(world.ends[1].stats().window_violations, 0);
+    assert!(net.ends[0].send_buffer_bytes() > 1_000_000, "the rest waits at the sender");
+    net.is_stalled[1] = false;
+    net.run(20_000_000);
+    assert_eq!((net.logs[1].len(), net.failed[0].len()), (2_000, 0));
+    assert_eq!(net.ends[1].stats().window_violations, 0);
 }
 
 #[test]
-fn bad_calls_are_refused_by_name() {
-    let mut world = World::new(2, |_| {});
+fn invalid_scatterings_are_refused_with_reasons() {
+    let mut net = TestNet::new(2, |_| {});
     let mut scatter = |messages: &[(u32, &[u8])]| {
         let messages: Vec<_> = messages
             .iter()
@@ -145,7 +145,7 @@ fn bad_calls_are_refused_by_name() {
                 payload,
             })
             .collect();
-        world.ends[0].scatter(&messages).expect_err("refused").to_string()
+        net.ends[0].scatter(&messages).expect_err("refused").to_string()
     };
     assert_eq!(scatter(&[]), "a scattering has 1 to 65535 messages, not 0");
     assert_eq!(scatter(&[(0, b""), (2, b"")]), "message 1 is for process 2, but ids lie below 2");
@@ -157,16 +157,16 @@ fn bad_calls_are_refused_by_name() {
 }
 
 #[test]
-fn a_configuration_out_of_range_is_refused_by_name() {
-    let config = Config { frame_len_max: 10, ..world::config(0, 2) };
+fn out_of_range_config_names_the_field() {
+    let config = Config { frame_len_max: 10, ..testnet::config(0, 2) };
     let refusal = Endpoint::new(config).expect_err("too small").to_string();
     assert_eq!(refusal, "frame_len_max = 10 is out of range");
-    let refusal = Endpoint::new(world::config(2, 2)).expect_err("no such process").to_string();
+    let refusal = Endpoint::new(testnet::config(2, 2)).expect_err("no such process").to_string();
     assert_eq!(refusal, "process = 2 is out of range");
 }
 
 #[test]
-fn the_ends_of_every_range_of_a_configuration_can_be_lived_with() {
+fn config_limits_are_usable() {
     let day = 86_400_000_000_000;
     let tunes: [fn(&mut Config); 9] = [
         |config| config.frame_len_max = 256,
@@ -176,24 +176,24 @@ fn the_ends_of_every_range_of_a_configuration_can_be_lived_with() {
         |config| (config.ack_packets, config.probes_max) = (u32::MAX, 1),
         |config| config.reorder_packets = 1 << 16,
         |config| (config.ack_delay_ns, config.probe_timeout_min_ns) = (0, 0),
-        |config| (config.burst_bytes_max, config.room_timeout_ns) = (4096, 0),
+        |config| (config.burst_bytes_max, config.reservation_timeout_ns) = (4096, 0),
         // The share of the buffer is less than one message: everything goes into room.
         |config| config.processes_max = 65_535,
     ];
     for (number, tune) in tunes.iter().enumerate() {
-        let mut world = World::new(2, tune);
+        let mut net = TestNet::new(2, tune);
         for from in 0..2 {
-            world.scatter(from, &[(0, &[1; 3_000]), (1, &[2; 3_000]), (1, b""), (0, b"")]);
+            net.scatter(from, &[(0, &[1; 3_000]), (1, &[2; 3_000]), (1, b""), (0, b"")]);
         }
-        world.run(3_000_000);
-        assert_eq!(lengths(&world), [4, 4], "tune {number}");
+        net.run(3_000_000);
+        assert_eq!(lengths(&net), [4, 4], "tune {number}");
     }
     for (field, tune) in [
         ("link_timeout_ns", (|config, ns| config.link_timeout_ns = ns) as fn(&mut Config, u64)),
         ("probe_timeout_min_ns", |config, ns| config.probe_timeout_min_ns = ns),
         ("beacon_interval_ns", |config, ns| config.beacon_interval_ns = ns),
     ] {
-        let mut config = world::config(0, 2);
+        let mut config = testnet::config(0, 2);
         tune(&mut config, day);
         assert!(Endpoint::new(config.clone()).is_ok());
         tune(&mut config, day + 1);
@@ -203,31 +203,31 @@ fn the_ends_of_every_range_of_a_configuration_can_be_lived_with() {
 }
 
 #[test]
-fn who_leaves_settles_first_and_holds_nobody_up() {
-    let mut world = World::new(3, |_| {});
-    world.scatter(0, &[(1, b"last words")]);
-    world.ends[0].leave();
-    let refusal = world.ends[0].scatter(&[]).expect_err("it is leaving");
+fn leave_waits_for_outstanding_messages() {
+    let mut net = TestNet::new(3, |_| {});
+    net.scatter(0, &[(1, b"last words")]);
+    net.ends[0].leave();
+    let refusal = net.ends[0].scatter(&[]).expect_err("it is leaving");
     assert_eq!(refusal, SendError::Left);
-    world.run(300_000);
-    assert!(world.ends[0].has_left());
-    assert_eq!(world.logs[1].len(), 1);
+    net.run(300_000);
+    assert!(net.ends[0].has_left());
+    assert_eq!(net.logs[1].len(), 1);
 }
 
-fn lengths(world: &World) -> Vec<usize> {
-    world.logs.iter().map(Vec::len).collect()
+fn lengths(net: &TestNet) -> Vec<usize> {
+    net.logs.iter().map(Vec::len).collect()
 }
 
 #[test]
-fn who_leaves_acknowledges_first() {
-    let mut world = World::new(2, |config| config.ack_delay_ns = 50_000_000);
-    world.run(20_000);
-    world.scatter(0, &[(1, b"received")]);
-    world.run(20_000);
-    assert_eq!(world.logs[1].len(), 1);
-    assert!(!world.ends[0].is_settled(), "the acknowledgement is still put off");
-    world.ends[1].leave();
-    world.run(20_000);
-    assert!(world.ends[1].has_left());
-    assert!(world.ends[0].is_settled());
+fn leave_flushes_delayed_acks() {
+    let mut net = TestNet::new(2, |config| config.ack_delay_ns = 50_000_000);
+    net.run(20_000);
+    net.scatter(0, &[(1, b"received")]);
+    net.run(20_000);
+    assert_eq!(net.logs[1].len(), 1);
+    assert!(!net.ends[0].is_drained(), "the acknowledgement is still put off");
+    net.ends[1].leave();
+    net.run(20_000);
+    assert!(net.ends[1].has_left());
+    assert!(net.ends[0].is_drained());
 }

@@ -30,7 +30,7 @@ fn round(reorder: &mut Reorder<[u32; 4]>, now: &mut u64, order: &mut u64) {
 }
 
 #[test]
-fn a_steady_state_allocates_nothing() {
+fn steady_state_allocates_nothing() {
     let mut reorder = Reorder::new(ReorderConfig { entries: 0 });
     let (mut now, mut order) = (1 << 50, 0);
     let mut rounds =
@@ -40,7 +40,7 @@ fn a_steady_state_allocates_nothing() {
 }
 
 #[test]
-fn room_that_was_asked_for_is_there() {
+fn configured_capacity_avoids_allocation() {
     let mut reorder = Reorder::new(ReorderConfig { entries: 5_000 });
     let count = measure(|| {
         for n in 0..5_000u64 {

@@ -142,8 +142,8 @@ impl LargeEndpoint {
 /// A message whose payload begins behind `skip` bytes.
 #[inline]
 fn as_message(message: Message, skip: usize) -> Delivery {
-    let Message { service, timestamp, from, index, bytes, .. } = message;
-    let bytes = u64::from(bytes) - skip as u64;
+    let Message { service, timestamp, from, index, len, .. } = message;
+    let bytes = u64::from(len) - skip as u64;
     let held = Held::Message { delivery: message, skip };
     Delivery { service, timestamp, from, index, bytes, held }
 }

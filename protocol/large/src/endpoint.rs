@@ -110,8 +110,8 @@ impl LargeEndpoint {
     }
 
     /// Whether the fate of everything submitted is known.
-    pub fn is_settled(&self) -> bool {
-        self.outgoing.queue.is_empty() && self.endpoint.is_settled()
+    pub fn is_drained(&self) -> bool {
+        self.outgoing.queue.is_empty() && self.endpoint.is_drained()
     }
 
     /// Leaves the fabric as [`Endpoint::leave`] does, once everything submitted has its place in

@@ -254,7 +254,7 @@ impl LargeEndpoint {
     /// The endpoint has nothing to say: everything that may be delivered was, so what a failed
     /// process has ordered is known, and what has failed was reported.
     pub(crate) fn on_drained(&mut self) {
-        if self.outgoing.is_watching() && self.endpoint.is_settled() {
+        if self.outgoing.is_watching() && self.endpoint.is_drained() {
             self.outgoing.unwatch();
         }
         if self.incoming.arrivals.is_empty() {

@@ -70,7 +70,7 @@ fn payloads_of_all_sizes_share_a_scattering() {
                 }
             }
         }
-        assert!(end.is_settled());
+        assert!(end.is_drained());
         assert_eq!(end.large_bytes(), (0, 0), "everything was released");
     }
 }

@@ -1,4 +1,4 @@
-//! What a receiver tells a sender: ACK, NAK and grant share one body.
+//! The common body of ACK, NAK and grant frames.
 
 use onepipe_base::Psn;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// The most 64-packet words that one ACK reports on.
+/// Maximum number of 64-packet words in an ACK.
 pub const ACK_WORDS_MAX: usize = 16;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -30,36 +30,38 @@ const _: () = assert!(FIXED_LEN == 36);
 /// The fixed part of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// Every packet before this one is settled: received, or fenced and known to be so.
+    /// Cumulative acknowledgement: every packet before this one is received, or rejected and known
+    /// to be so.
     pub cumulative: Psn,
     /// Data packets received on this connection so far, modulo 2^32 (DCTCP's denominator).
     pub received: u32,
-    /// Those of them that bore the congestion flag, modulo 2^32.
+    /// The number of them that carried the congestion flag, modulo 2^32.
     pub marked: u32,
-    /// Bytes that may be outstanding (sent, neither failed nor consumed) on this connection.
+    /// Flow-control window: bytes that may be outstanding (sent, neither failed nor consumed) on
+    /// this connection.
     pub window_bytes: u32,
     /// Bytes of this connection that the application has consumed so far.
     pub consumed_bytes: u64,
-    /// The sender's incarnation that this speaks of: an answer to a former life is recognised.
+    /// The sender's incarnation that is acknowledged: an ACK to a previous incarnation is stale.
     pub connection: u32,
-    /// The request for room that the receiver answers here: see [`crate::Connect`].
+    /// The reservation request that this ACK answers: see [`crate::Connect`].
     pub reservation_id: u32,
-    /// The answer to it: 0 waiting, 1 granted, 2 refused for good.
+    /// The state of that reservation: one of the `RESERVATION_*` constants.
     pub reservation: u8,
 }
 
 impl Ack {
-    /// No room asked for, or none free yet.
+    /// No reservation was requested, or it must wait for buffer space.
     pub const RESERVATION_PENDING: u8 = 0;
-    /// The room is the sender's, until its message is consumed or given up.
+    /// The sender holds the reservation until its message is consumed or abandoned.
     pub const RESERVATION_GRANTED: u8 = 1;
-    /// No such room exists at this receiver.
+    /// The receiver can never reserve that much.
     pub const RESERVATION_REFUSED: u8 = 2;
 
-    /// Writes the body: the fixed part and, for `words` times 64 packets from `cumulative` on, a
-    /// word of what was received and a word of what is fenced (bit `i` of word `w` is packet
-    /// `cumulative + 64 w + i`). Answers the bytes used, or `None` when `buf` is too small or
-    /// there are more than [`ACK_WORDS_MAX`] words.
+    /// Writes the body: the fixed part, and for every 64 packets from `cumulative` on a word of
+    /// received packets and a word of rejected ones (bit `i` of word `w` is packet
+    /// `cumulative + 64 w + i`). Returns its length, or `None` if `buf` is too small or there are
+    /// more than [`ACK_WORDS_MAX`] words.
     pub fn write(
         &self,
         buf: &mut [u8],
@@ -92,7 +94,7 @@ impl Ack {
     }
 }
 
-/// An acknowledgement read from a payload: the fixed part, and its words still in place.
+/// A parsed acknowledgement: the fixed part, and its words borrowed from the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct AckView<'a> {
     /// The fixed part.
@@ -101,21 +103,21 @@ pub struct AckView<'a> {
 }
 
 impl<'a> AckView<'a> {
-    /// Reads the payload of a frame with opcode ACK, NAK or grant.
+    /// Parses the payload of an ACK, NAK or grant.
     ///
     /// # Errors
-    /// When the payload is too short for what it announces, or announces too much.
+    /// If the payload is shorter than it claims, or claims too many words.
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let truncated =
             |need| DecodeError::Truncated { part: "acknowledgement", need, got: payload.len() };
         let (layout, rest) = Layout::ref_from_prefix(payload).map_err(|_| truncated(FIXED_LEN))?;
         let count = usize::from(layout.words.get());
         if count > ACK_WORDS_MAX {
-            return Err(DecodeError::Field { field: "acknowledged words", value: count as u64 });
+            return Err(DecodeError::Field { field: "acknowledgement words", value: count as u64 });
         }
         if layout.reservation > Ack::RESERVATION_REFUSED {
             let value = u64::from(layout.reservation);
-            return Err(DecodeError::Field { field: "answer about room", value });
+            return Err(DecodeError::Field { field: "reservation state", value });
         }
         let (pairs, _) = <[[U64; 2]]>::ref_from_prefix_with_elems(rest, count)
             .map_err(|_| truncated(FIXED_LEN + 16 * count))?;
@@ -132,7 +134,7 @@ impl<'a> AckView<'a> {
         Ok(Self { ack, pairs })
     }
 
-    /// For each 64 packets from `cumulative` on: which were received, which are fenced.
+    /// For every 64 packets from `cumulative` on: the received ones, and the rejected ones.
     pub fn words(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + 'a {
         self.pairs.iter().map(|[received, rejected]| (received.get(), rejected.get()))
     }

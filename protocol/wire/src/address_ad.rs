@@ -1,4 +1,4 @@
-//! Where a process is to be found directly.
+//! Address advertisements: the address at which a process is reachable directly.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Bytes of a here's payload.
+/// Length of the payload of an address advertisement.
 pub const ADDRESS_AD_LEN: usize = 20;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -21,18 +21,18 @@ struct Layout {
 
 const _: () = assert!(size_of::<Layout>() == ADDRESS_AD_LEN);
 
-/// A process tells another one where it can be reached directly, past the aggregators (design:
-/// docs/design/overlay.md).
+/// A process advertises to another the address at which it is reachable directly, without a switch
+/// in between (docs/design/overlay.md, "How do processes find each other?").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressAd {
-    /// Whether an answer is asked for.
+    /// Whether an advertisement is requested in return.
     pub asks: bool,
-    /// Where its sender believes that it can be reached.
+    /// The address at which the sender believes to be reachable.
     pub address: SocketAddr,
 }
 
 impl AddressAd {
-    /// Writes the payload. Answers the bytes used, or `None` when `buf` is too small.
+    /// Writes the payload. Returns its length, or `None` if `buf` is too small.
     pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let ip = match self.address.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -48,14 +48,14 @@ impl AddressAd {
         Some(ADDRESS_AD_LEN)
     }
 
-    /// Reads the payload of a frame with opcode [`crate::Opcode::AddressAd`].
+    /// Parses the payload of a frame with opcode [`crate::Opcode::AddressAd`].
     ///
     /// # Errors
-    /// When the payload is too short, or neither asks nor answers.
+    /// If the payload is too short, or `asks` is neither 0 nor 1.
     pub fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let Ok((layout, _)) = Layout::ref_from_prefix(payload) else {
             let (need, got) = (ADDRESS_AD_LEN, payload.len());
-            return Err(DecodeError::Truncated { part: "here", need, got });
+            return Err(DecodeError::Truncated { part: "address advertisement", need, got });
         };
         let asks = match layout.asks {
             0 => false,

@@ -1,13 +1,13 @@
-//! Packets of agreed multicast: one layout for all of them, so that a switch needs one parser.
+//! Packets of agreed multicast. All share one layout, so that a switch needs one parser.
 
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Bytes of a packet of agreed multicast before the message it bears, if any.
+/// Length of a packet of agreed multicast without the message that it may carry.
 pub const AMCAST_LEN: usize = 64;
-/// How many groups there can be: a set of them is one word.
+/// Maximum number of groups: a set of groups is one 64-bit word.
 pub const GROUPS_MAX: u16 = 64;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -34,7 +34,7 @@ const _: () = assert!(size_of::<Layout>() == AMCAST_LEN);
 pub struct GroupId(pub u16);
 
 impl GroupId {
-    /// The number as an index into a flat array.
+    /// Returns the number as an index into a flat array.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -45,52 +45,52 @@ impl GroupId {
 pub struct GroupSet(u64);
 
 impl GroupSet {
-    /// No group.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// The groups whose bits are 1.
+    /// Returns the set of groups whose bits are 1.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// Bit `g` is group `g`.
+    /// Returns the set as bits: bit `g` is group `g`.
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// Whether it has no group.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many groups it has.
+    /// Returns the number of groups in the set.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether `group` is one of them.
+    /// Returns whether `group` is in the set.
     pub const fn contains(self, group: GroupId) -> bool {
         group.0 < GROUPS_MAX && self.0 >> group.0 & 1 == 1
     }
 
-    /// With `group`, which must be below [`GROUPS_MAX`]; others are left out.
+    /// Returns the set with `group`, which is ignored unless it is below [`GROUPS_MAX`].
     #[must_use]
     pub const fn with(self, group: GroupId) -> Self {
         if group.0 < GROUPS_MAX { Self(self.0 | 1 << group.0) } else { self }
     }
 
-    /// Without `group`.
+    /// Returns the set without `group`.
     #[must_use]
     pub const fn without(self, group: GroupId) -> Self {
         if group.0 < GROUPS_MAX { Self(self.0 & !(1 << group.0)) } else { self }
     }
 
-    /// How many of them lie below `group`: its place among them.
+    /// Returns the number of groups in the set below `group`: the rank of `group`.
     pub const fn place(self, group: GroupId) -> usize {
         (self.0 & ((1 << (group.0 % GROUPS_MAX)) - 1)).count_ones() as usize
     }
 
-    /// All of them, ascending.
+    /// Returns the groups in ascending order.
     pub fn iter(self) -> impl Iterator<Item = GroupId> {
         let mut rest = self.0;
         core::iter::from_fn(move || {
@@ -101,64 +101,64 @@ impl GroupSet {
     }
 }
 
-/// A message, once for all: which client has sent it, and its number there.
+/// The unique id of a message: its client, and its sequence number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId {
-    /// The client's number, dense from 0.
+    /// Number of the client, dense from 0.
     pub client: u32,
-    /// The message's number among those of the client, from 0, never used twice.
+    /// Sequence number of the message among those of the client, from 0, never used twice.
     pub sequence: u32,
 }
 
-/// A time of the logical clocks of agreed multicast: no unit, only an order. 0 is before all.
+/// A value of the logical clocks of agreed multicast: has an order, but no unit. 0 comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogicalTime(pub u64);
 
-/// The front of every packet of agreed multicast. What a field means depends on the opcode, and is
-/// told in `docs/wire-format.md`; where it means nothing it is 0.
+/// The header of every packet of agreed multicast. The meaning of a field depends on the opcode and
+/// is described in `docs/wire-format.md`; unused fields are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Amcast {
     /// The message, if [`Amcast::MESSAGE`] is set.
     pub id: MessageId,
-    /// The groups that it is for: not empty if there is a message.
+    /// The destination groups of the message; empty without a message.
     pub groups: GroupSet,
-    /// The group on behalf of which the packet speaks, below [`GROUPS_MAX`].
+    /// The group on whose behalf the packet is sent, below [`GROUPS_MAX`].
     pub group: GroupId,
-    /// Some of the bits below.
+    /// The flags below.
     pub flags: u8,
     /// The epoch of `group` that the sender is in.
     pub epoch: u32,
-    /// The message's timestamp: that of `group`, or the final one.
+    /// The timestamp of the message: proposed by `group`, or final.
     pub timestamp: LogicalTime,
-    /// The sender's clock.
+    /// The logical clock of the sender.
     pub clock: LogicalTime,
-    /// Up to here the order of `group` is settled; in a proposal that is decided, the final
-    /// timestamp.
+    /// The order of `group` is final up to here; in a decided proposal, the final timestamp.
     pub barrier: LogicalTime,
     /// A position in the log of `group`.
     pub position: u64,
-    /// How many positions of the log of `group` the sender has.
+    /// Number of positions of the log of `group` that the sender has.
     pub count: u64,
-    /// A run: it stands for so many more packets, each about the client's next message at the next
-    /// timestamp and position, and else like this one ([`Amcast::nth`]). 0 without a message.
+    /// Run length less one: the packet stands for `more` further packets, each about the client's
+    /// next message at the next timestamp and position, and otherwise equal ([`Amcast::nth`]). 0
+    /// without a message.
     pub more: u8,
 }
 
 impl Amcast {
-    /// It is about a message: `id` and `groups` mean something.
+    /// The packet is about a message: `id` and `groups` are valid.
     pub const MESSAGE: u8 = 1 << 0;
-    /// An answer is asked for.
+    /// A response is requested.
     pub const ASKS: u8 = 1 << 1;
     /// The final timestamp is known: it is `timestamp`, and in a proposal `barrier`.
     pub const DECIDED: u8 = 1 << 2;
-    /// A log, or an entry of it, on its way to who is to lead.
+    /// A log, or an entry of it, sent to the next leader.
     pub const FETCH: u8 = 1 << 3;
-    /// What was asked for is no more: whoever asks is too far behind.
+    /// The requested positions are discarded: the requester is too far behind.
     pub const BEHIND: u8 = 1 << 4;
-    /// It holds of everything before `position` in that log, too.
+    /// The packet applies to everything before `position` in the log as well.
     pub const BEFORE: u8 = 1 << 5;
 
-    /// That of a group in an epoch, with nothing else in it.
+    /// Returns a packet of a group in an epoch, with all other fields 0.
     pub const fn new(group: GroupId, epoch: u32) -> Self {
         Self {
             id: MessageId { client: 0, sequence: 0 },
@@ -175,12 +175,12 @@ impl Amcast {
         }
     }
 
-    /// Whether all of these flags are set.
+    /// Returns whether all of these flags are set.
     pub const fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 
-    /// About a message.
+    /// Returns the packet with a message.
     #[must_use]
     pub const fn of(mut self, id: MessageId, groups: GroupSet) -> Self {
         self.flags |= Self::MESSAGE;
@@ -188,7 +188,7 @@ impl Amcast {
         self
     }
 
-    /// Writes it. Answers the bytes used, or `None` when `buf` is too small.
+    /// Writes the packet. Returns its length, or `None` if `buf` is too small.
     pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let layout = Layout {
             client: U32::new(self.id.client),
@@ -208,11 +208,11 @@ impl Amcast {
         Some(AMCAST_LEN)
     }
 
-    /// Reads the first packet of a payload, and what is behind it: the message of a Start or a
-    /// Prop, the next packets of another frame.
+    /// Parses the first packet of a payload. Returns the rest as well: the message of a Start or
+    /// Prop, or further packets.
     ///
     /// # Errors
-    /// When the payload is too short, or says what no sender says.
+    /// If the payload is too short, or a field is out of range.
     pub fn parse(payload: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let Ok((layout, message)) = Layout::ref_from_prefix(payload) else {
             let (need, got) = (AMCAST_LEN, payload.len());

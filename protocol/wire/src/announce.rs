@@ -1,4 +1,4 @@
-//! What a node tells the controllers of its links.
+//! Link-state announcements of a node to the controllers.
 
 use onepipe_base::{Instance, Port, Timestamp, WireTimestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -6,9 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Bytes of an announcement before its links.
+/// Length of an announcement without its links.
 pub const ANNOUNCE_HEADER_LEN: usize = 12;
-/// Bytes of a link in it.
+/// Length of a link entry.
 pub const LINK_LEN: usize = 24;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -36,21 +36,21 @@ struct LinkLayout {
 const _: () = assert!(size_of::<Front>() == ANNOUNCE_HEADER_LEN);
 const _: () = assert!(size_of::<LinkLayout>() == LINK_LEN);
 
-/// What the node knows of a link.
+/// State of a link, as its node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkState {
-    /// Heard, and hears.
+    /// Both ends receive each other's frames.
     Up,
     /// Dead, and holding commits until it is resolved.
     Frozen {
-        /// The node's own number of this death.
+        /// The node's own number of this failure.
         number: u32,
-        /// The last commit promised on it.
+        /// The last commit promised on the link.
         commit: Timestamp,
     },
 }
 
-/// Where a link leads.
+/// Direction of a link in the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Side {
@@ -65,30 +65,30 @@ pub enum Side {
 /// One link of an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Link {
-    /// The node's own number for it.
+    /// The node's own number of the link.
     pub port: Port,
-    /// Where it leads.
+    /// Its direction.
     pub side: Side,
-    /// Who is, or was, at its other end.
+    /// The instance that is, or was, at the other end, if it is known.
     pub instance: Option<Instance>,
-    /// What is known of it.
+    /// Its state.
     pub state: LinkState,
 }
 
-/// One part of what a node announces: the header's source and incarnation say who.
+/// One part of a node's announcement; the frame's source and incarnation name the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announce {
-    /// Rises with every change; parts of different generations do not belong together.
+    /// Rises with every change; parts of different generations must not be combined.
     pub generation: u32,
-    /// The place of this part's first link among all of this generation.
+    /// Index of the first link in this part.
     pub first: u16,
-    /// How many links this generation has in all.
+    /// Number of links in all parts of this generation.
     pub total: u16,
 }
 
 impl Announce {
-    /// Writes as many of `links` as fit; they are those from place `first` on, `total - first` at
-    /// most. Answers how many, and the bytes used; `None` when not even the front fits.
+    /// Writes as many of `links` as fit: those from index `first` on, at most `total - first`.
+    /// Returns their number and the length; `None` if not even the header fits.
     pub fn write(&self, buf: &mut [u8], links: impl Iterator<Item = Link>) -> Option<(u16, usize)> {
         let (front, rest) = buf.split_at_mut_checked(ANNOUNCE_HEADER_LEN)?;
         let mut count = 0u16;
@@ -126,19 +126,19 @@ fn lay_out(link: Link) -> LinkLayout {
     }
 }
 
-/// An announcement read from a payload, its links still in place.
+/// A parsed announcement, with its links borrowed from the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct AnnounceView<'a> {
-    /// The front.
+    /// The header of the announcement.
     pub announce: Announce,
     links: &'a [LinkLayout],
 }
 
 impl<'a> AnnounceView<'a> {
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Announce`].
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Announce`].
     ///
     /// # Errors
-    /// When it is too short for what it announces, or a link makes no sense.
+    /// If it is shorter than it claims, or a link entry is invalid.
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let truncated =
             |need| DecodeError::Truncated { part: "announcement", need, got: payload.len() };
@@ -150,22 +150,22 @@ impl<'a> AnnounceView<'a> {
         let (links, _) = links.map_err(|_| truncated(need))?;
         let total = front.total.get();
         if u32::from(first) + u32::from(count) > u32::from(total) {
-            return Err(DecodeError::Field { field: "links in all", value: total.into() });
+            return Err(DecodeError::Field { field: "total number of links", value: total.into() });
         }
         for link in links {
             if link.state > 1 {
                 let value = u64::from(link.state);
-                return Err(DecodeError::Field { field: "state of a link", value });
+                return Err(DecodeError::Field { field: "link state", value });
             }
             if link.side > Side::Direct as u8 {
                 let value = u64::from(link.side);
-                return Err(DecodeError::Field { field: "side of a link", value });
+                return Err(DecodeError::Field { field: "link direction", value });
             }
         }
         Ok(Self { announce: Announce { generation: front.generation.get(), first, total }, links })
     }
 
-    /// Its links, their commits expanded against `near`.
+    /// Returns the links, their commits expanded against `near`.
     pub fn links(&self, near: Timestamp) -> impl ExactSizeIterator<Item = Link> + 'a {
         self.links.iter().map(move |link| Link {
             port: Port(link.port.get()),
@@ -186,7 +186,7 @@ impl<'a> AnnounceView<'a> {
     }
 }
 
-/// A timestamp from its 48 bits in a 64-bit field.
+/// Expands a 48-bit timestamp in a 64-bit field.
 pub(crate) fn expand(bits: u64, near: Timestamp) -> Timestamp {
     Timestamp::from_wire(WireTimestamp::from_bits(bits), near)
 }

@@ -1,11 +1,11 @@
-//! Opening a connection, and asking for room.
+//! Opening a connection, and reserving receive buffer for a large message.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Bytes of a connect's payload.
+/// Length of the payload of a connect frame.
 pub const CONNECT_LEN: usize = 16;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -18,19 +18,19 @@ struct Layout {
 
 const _: () = assert!(size_of::<Layout>() == CONNECT_LEN);
 
-/// Opens a connection (`reservation_id` 0), or asks for room for one message that is larger than the
-/// window. Repeated until a grant answers it; the receiver treats repetitions as one.
+/// Opens a connection (`reservation_id` 0), or requests a reservation for one message larger than
+/// the window. Retransmitted until a grant answers it; the receiver treats repetitions as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// Numbers the requests for room of a connection from 1; 0 asks for none. A new number says
-    /// that the sender is through with all earlier ones.
+    /// Numbers the reservation requests of a connection from 1; 0 requests none. A new number
+    /// releases all earlier reservations.
     pub reservation_id: u32,
-    /// Bytes of room that the message needs.
+    /// Size of the reservation in bytes.
     pub reservation_bytes: u64,
 }
 
 impl Connect {
-    /// Writes the payload. Answers the bytes used, or `None` when `buf` is too small.
+    /// Writes the payload. Returns its length, or `None` if `buf` is too small.
     pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let layout = Layout {
             reservation_bytes: U64::new(self.reservation_bytes),
@@ -41,10 +41,10 @@ impl Connect {
         Some(CONNECT_LEN)
     }
 
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Connect`].
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Connect`].
     ///
     /// # Errors
-    /// When the payload is too short.
+    /// If the payload is too short.
     pub fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let Ok((layout, _)) = Layout::ref_from_prefix(payload) else {
             let (need, got) = (CONNECT_LEN, payload.len());

@@ -5,9 +5,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Bytes of the sub-header before each coalesced message.
+/// Length of the header before each coalesced message.
 pub const MESSAGE_HEADER_LEN: usize = 8;
-/// Bytes before a fragment's piece of payload.
+/// Length of the header before the bytes of a fragment.
 pub const FRAGMENT_HEADER_LEN: usize = 12;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -24,9 +24,9 @@ const _: () = assert!(size_of::<FragmentLayout>() == FRAGMENT_HEADER_LEN);
 /// One whole message of a data frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Nanoseconds by which its timestamp lies above the frame's message timestamp.
+    /// Nanoseconds from the frame's message timestamp to the message's own.
     pub delta_ns: u32,
-    /// Its place in its scattering.
+    /// Index in its scattering.
     pub index: u16,
     /// What the application sent.
     pub payload: &'a [u8],
@@ -39,7 +39,7 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Data`].
+    /// Iterates over the payload of a frame with opcode [`crate::Opcode::Data`].
     pub fn new(payload: &'a [u8]) -> Self {
         Self { rest: payload }
     }
@@ -68,8 +68,8 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// Writes a message with its sub-header at the front of `buf`. Answers the bytes used, or `None`
-/// when it does not fit.
+/// Writes a message with its header to the front of `buf`. Returns the length, or `None` if it does
+/// not fit.
 #[inline]
 pub fn write_message(buf: &mut [u8], message: Message<'_>) -> Option<usize> {
     let length = u16::try_from(message.payload.len()).ok()?;
@@ -95,32 +95,32 @@ struct FragmentLayout {
     offset: U32,
 }
 
-/// Where a fragment belongs.
+/// The header of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentHeader {
-    /// The message's place in its scattering.
+    /// Index of the message in its scattering.
     pub index: u16,
-    /// Bytes of the whole message.
+    /// Length of the whole message.
     pub message_len: u32,
-    /// Where in the message this piece starts, in bytes.
+    /// Offset of the fragment in the message, in bytes.
     pub offset: u32,
 }
 
-/// A fragment frame's payload.
+/// The payload of a fragment frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// Where it belongs.
+    /// Its header.
     pub header: FragmentHeader,
-    /// The piece.
+    /// Its part of the message.
     pub piece: &'a [u8],
 }
 
 impl<'a> Fragment<'a> {
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Fragment`].
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Fragment`].
     ///
     /// # Errors
-    /// When the payload is shorter than the fragment header, or the piece is empty or does not lie
-    /// within the message.
+    /// If the payload is shorter than the fragment header, or the fragment is empty or exceeds the
+    /// message.
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let Ok((layout, piece)) = FragmentLayout::ref_from_prefix(payload) else {
             let (need, got) = (FRAGMENT_HEADER_LEN, payload.len());
@@ -139,10 +139,10 @@ impl<'a> Fragment<'a> {
     }
 }
 
-/// Writes a fragment header at the front of `buf`; the piece follows it.
+/// Writes a fragment header to the front of `buf`.
 ///
 /// # Panics
-/// When `buf` is shorter than [`FRAGMENT_HEADER_LEN`].
+/// If `buf` is shorter than [`FRAGMENT_HEADER_LEN`].
 pub fn write_fragment_header(buf: &mut [u8], header: FragmentHeader) {
     let layout = FragmentLayout {
         index: U16::new(header.index),

@@ -1,48 +1,48 @@
-//! Pieces of bulk multicast whose bytes stay where they are.
+//! Bulk pieces whose bytes are detached from the frame.
 //!
-//! Between the ends of a link that gathers and scatters (a TCP socket), the bytes of a piece go
-//! from the sender's object into the receiver's, and are touched by nobody on the way: the
-//! end-to-end check covers what stands before them, and the block's digest covers them.
+//! On a link with scatter/gather (a TCP socket) the bytes of a piece go from the sender's object
+//! directly into the receiver's without being touched: the end-to-end check covers only what
+//! precedes them, and the digest of the block covers the bytes.
 
 use crate::bulk::{BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN};
 use crate::header::begin;
 use crate::integrity::{complete, end_to_end};
 use crate::{DecodeError, Flags, HEADER_LEN, Header, Opcode};
 
-/// Bytes of the payload that the check of a piece with [`Flags::APART`] covers.
+/// Bytes of the payload that the check of a piece with [`Flags::DETACHED`] covers.
 const COVERED: usize = BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
-/// Bytes of a frame before those of a piece.
+/// Length of a frame up to the bytes of its piece.
 pub const DETACHED_FRONT_LEN: usize = HEADER_LEN + COVERED;
 
-/// The part of a piece's payload that its end-to-end check covers.
+/// Returns the part of a piece's payload that its end-to-end check covers.
 pub(crate) fn covered<'a>(header: &Header, payload: &'a [u8]) -> &'a [u8] {
     let covers = if header.has(Flags::DETACHED) { COVERED } else { payload.len() };
     &payload[..payload.len().min(covers)]
 }
 
-/// Completes the front of a piece, [`DETACHED_FRONT_LEN`] that stand at the front of `bytes`; as many as
-/// `behind` follow it on the link, and are somewhere else now.
+/// Seals a detached piece: completes the first [`DETACHED_FRONT_LEN`] bytes, which stand at the
+/// front of `bytes`; `behind` further bytes follow them on the link from elsewhere. Returns the
+/// length of the first part.
 ///
 /// # Panics
-/// When `bytes` cannot hold the front or the payload exceeds 65,535 bytes: the caller has
-/// measured its own frame wrongly.
+/// If `bytes` cannot hold the first part or the payload exceeds 65,535 bytes: a bug of the caller.
 pub fn seal_detached(bytes: &mut [u8], header: Header, behind: usize) -> usize {
     let header = header.flagged(Flags::DETACHED);
     complete(bytes, header, (COVERED, COVERED + behind), crate::HOPS_MAX)
 }
 
-/// Reads the front of a piece that [`seal_detached`] has made, of which no more need be here yet.
-/// Answers the header, what of the payload is covered, and how many bytes follow.
+/// Parses the first part of a piece sealed by [`seal_detached`]; the rest need not have arrived.
+/// Returns the header, the covered part of the payload, and the number of bytes that follow.
 ///
 /// # Errors
-/// A [`DecodeError`] for anything else.
+/// A [`DecodeError`] for any other frame.
 pub fn open_detached(bytes: &[u8]) -> Result<(&Header, &[u8], usize), DecodeError> {
     let (header, opcode, rest) = begin(bytes)?;
     if opcode != Opcode::BulkPiece || !header.has(Flags::DETACHED) {
         return Err(DecodeError::Opcode(opcode as u8));
     }
     let (need, got) = (COVERED, rest.len().min(header.length()));
-    let truncated = DecodeError::Truncated { part: "front of a piece", need, got };
+    let truncated = DecodeError::Truncated { part: "front of a bulk piece", need, got };
     let covered = rest.get(..COVERED).filter(|_| got == need).ok_or(truncated)?;
     if end_to_end(header, covered) != header.integrity.get() {
         return Err(DecodeError::Integrity);

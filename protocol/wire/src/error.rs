@@ -1,35 +1,35 @@
-//! Why bytes are not a frame.
+//! Decoding errors.
 
-/// A refusal of bytes that came from outside. Never the caller's fault, never a panic.
+/// Why received bytes were refused. Decoding never panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Fewer bytes than the part that is being read needs.
-    #[error("truncated {part}: {got} bytes where {need} are needed")]
+    /// The bytes end before the part that is being read.
+    #[error("truncated {part}: {got} of {need} bytes")]
     Truncated {
-        /// What was being read.
+        /// The part being read.
         part: &'static str,
-        /// Bytes needed.
+        /// Bytes that the part needs.
         need: usize,
-        /// Bytes present.
+        /// Bytes that are present.
         got: usize,
     },
-    /// The version byte is not ours: a foreign packet.
-    #[error("version {0:#04x} is not {ours:#04x}", ours = crate::VERSION)]
+    /// The version byte is another one: a foreign packet, or another version.
+    #[error("unknown version {0:#04x}, expected {ours:#04x}", ours = crate::VERSION)]
     Version(u8),
     /// The opcode is not known to this version.
     #[error("unknown opcode {0:#04x}")]
     Opcode(u8),
     /// The hop check over the header failed: corrupted since the last hop.
-    #[error("the header's hop check failed")]
+    #[error("hop check of the header failed")]
     HopCheck,
     /// The end-to-end check over immutable fields and payload failed.
-    #[error("the end-to-end check failed")]
+    #[error("end-to-end check failed")]
     Integrity,
-    /// A field of the payload has a value that no sender writes.
-    #[error("{field} is {value}, out of range")]
+    /// A field has a value that no sender writes.
+    #[error("{field} out of range: {value}")]
     Field {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Its value.
         value: u64,

@@ -1,4 +1,4 @@
-//! News on its way through all nodes, and its echo.
+//! Floods: updates that the controller sends to all nodes hop by hop, and their acknowledgement.
 
 use onepipe_base::{Incarnation, Instance, ProcessId, Timestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -7,74 +7,74 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::DecodeError;
 use crate::announce::expand;
 
-/// Bytes of a wave before its entries.
+/// Length of a flood without its entries.
 pub const FLOOD_HEADER_LEN: usize = 12;
-/// Bytes of one entry of a notice.
+/// Length of a notice entry.
 pub const FAILURE_LEN: usize = 20;
-/// Bytes of one entry of a resume.
+/// Length of a resume entry.
 pub const RESOLVED_LEN: usize = 12;
-/// Bytes of one entry of a freeze.
+/// Length of a freeze entry.
 pub const INSTANCE_LEN: usize = 8;
-/// Bytes of an echo.
+/// Length of a flood acknowledgement.
 pub const FLOOD_ACK_LEN: usize = 12;
 
-/// Which wave: the controller's epoch, and its number in it. Later ones supersede earlier ones.
+/// Identifies a flood. Later floods supersede earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FloodId {
-    /// The epoch of the controller that has sent it.
+    /// The epoch of the controller that started the flood.
     pub epoch: u32,
-    /// Its number in the epoch.
+    /// Its sequence number in the epoch.
     pub sequence: u32,
 }
 
 impl FloodId {
-    /// Of no wave: said to one neighbour, who neither passes it on nor answers. A freeze that tells
-    /// a switch that it was declared dead itself.
+    /// Not flooded: a freeze sent to one neighbour, which neither forwards nor acknowledges it.
+    /// Tells a switch that it was declared dead itself.
     pub const HOP_ONLY: Self = Self { epoch: 0, sequence: 0 };
 }
 
-/// What a wave asks for.
+/// The action that a flood requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FloodKind {
-    /// Processes have failed: its entries are [`Failure`]s.
+    /// Processes have failed: the entries are [`Failure`]s.
     Notice = 1,
-    /// Frozen links are resolved: its entries are [`Resolved`]s.
+    /// Frozen links are resolved: the entries are [`Resolved`]s.
     Resume = 2,
-    /// Links to these lives are dead, even if they are heard: its entries are [`Instance`]s. Whoever
-    /// has such a link freezes it at once, hears that life there no more, says nothing there until
-    /// it hears another, and answers the wave.
+    /// Links to these instances are dead, even if frames still arrive: the entries are
+    /// [`Instance`]s. A node with such a link freezes it at once, ignores that instance, sends
+    /// nothing on the link until another instance appears, and acknowledges the flood.
     Freeze = 3,
 }
 
-/// Processes that failed together.
+/// Consecutive processes that failed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Failure {
-    /// The first of them.
+    /// The first process.
     pub first: ProcessId,
-    /// How many follow each other, at least 1. With `first` it adds to 2^31 at most.
+    /// Number of processes, at least 1; `first` + `count` is at most 2^31.
     pub count: u32,
-    /// Every life up to this one has failed.
+    /// All incarnations up to this one have failed.
     pub incarnation: Incarnation,
-    /// When: what they have scattered at or above this is never delivered, all below it is. Of a
-    /// former life of which was told earlier, what was told then stands.
+    /// Failure timestamp: scatterings at or above it are never delivered, all below it are. Does
+    /// not change the timestamp of earlier incarnations whose failure was reported before.
     pub at: Timestamp,
 }
 
 impl Failure {
-    /// Whether this life of `process` is among them.
+    /// Returns whether this incarnation of `process` is among them.
     pub fn covers(&self, process: ProcessId, incarnation: Incarnation) -> bool {
         let place = process.0.wrapping_sub(self.first.0);
         place < self.count && incarnation <= self.incarnation
     }
 }
 
-/// A frozen link that holds nothing any more.
+/// A frozen link that is resolved, and must hold nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resolved {
-    /// Whose link.
+    /// The node that froze the link.
     pub owner: Instance,
-    /// The owner's number of the death.
+    /// The node's own number of the failure.
     pub number: u32,
 }
 
@@ -105,7 +105,7 @@ struct ResolvedLayout {
     number: U32,
 }
 
-/// More ids of processes there are not ([`onepipe_base::Address`]).
+/// Process ids lie below this bound ([`onepipe_base::Address`]).
 const PROCESSES_MAX: u64 = 1 << 31;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -131,7 +131,7 @@ impl FailureLayout {
         }
     }
 
-    /// Whether the processes exist: ids lie below 2^31, so who has checked may add.
+    /// Checks that the processes exist: afterwards `first` + `count` cannot overflow.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let (first, count) = (self.first.get(), self.count.get());
         let end = u64::from(first) + u64::from(count);
@@ -178,20 +178,21 @@ impl InstanceLayout {
     fn read(&self) -> Result<Instance, DecodeError> {
         let words = (self.address.get(), self.incarnation.get());
         let value = u64::from(words.0);
-        Instance::from_words(words).ok_or(DecodeError::Field { field: "address of a life", value })
+        Instance::from_words(words)
+            .ok_or(DecodeError::Field { field: "address of a dead instance", value })
     }
 }
 
-/// Writes waves.
+/// Writes floods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flood {
-    /// Which.
+    /// Identifies the flood.
     pub id: FloodId,
 }
 
 impl Flood {
-    /// Writes a notice of as many of `failures` as fit. Answers how many, and the bytes used;
-    /// `None` when not even the front fits.
+    /// Writes a notice with as many of `failures` as fit. Returns their number and the length;
+    /// `None` if not even the header fits.
     pub fn write_notice(
         &self,
         buf: &mut [u8],
@@ -201,8 +202,8 @@ impl Flood {
         write(buf, self.id, FloodKind::Notice, layouts)
     }
 
-    /// Writes a resume of as many of `resolved` as fit. Answers how many, and the bytes used;
-    /// `None` when not even the front fits.
+    /// Writes a resume with as many of `resolved` as fit. Returns their number and the length;
+    /// `None` if not even the header fits.
     pub fn write_resume(
         &self,
         buf: &mut [u8],
@@ -212,8 +213,8 @@ impl Flood {
         write(buf, self.id, FloodKind::Resume, layouts)
     }
 
-    /// Writes a freeze of as many of `instances` as fit. Answers how many, and the bytes used; `None`
-    /// when not even the front fits.
+    /// Writes a freeze with as many of `instances` as fit. Returns their number and the length;
+    /// `None` if not even the header fits.
     pub fn write_freeze(
         &self,
         buf: &mut [u8],
@@ -261,17 +262,17 @@ impl Front {
             1 => Ok(FloodKind::Notice),
             2 => Ok(FloodKind::Resume),
             3 => Ok(FloodKind::Freeze),
-            other => Err(DecodeError::Field { field: "kind of wave", value: other.into() }),
+            other => Err(DecodeError::Field { field: "kind of flood", value: other.into() }),
         }
     }
 }
 
-/// A wave read from a payload, its entries still in place.
+/// A parsed flood, with its entries borrowed from the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct FloodView<'a> {
-    /// Which.
+    /// Identifies the flood.
     pub id: FloodId,
-    /// What it asks for.
+    /// The requested action.
     pub kind: FloodKind,
     failures: &'a [FailureLayout],
     resolved: &'a [ResolvedLayout],
@@ -279,13 +280,13 @@ pub struct FloodView<'a> {
 }
 
 impl<'a> FloodView<'a> {
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Flood`] or
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Flood`] or
     /// [`crate::Opcode::Notice`].
     ///
     /// # Errors
-    /// When it is too short for what it announces, or an entry makes no sense.
+    /// If it is shorter than it claims, or an entry is invalid.
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
-        let truncated = |need| DecodeError::Truncated { part: "wave", need, got: payload.len() };
+        let truncated = |need| DecodeError::Truncated { part: "flood", need, got: payload.len() };
         let (front, rest) =
             Front::ref_from_prefix(payload).map_err(|_| truncated(FLOOD_HEADER_LEN))?;
         let count = usize::from(front.count.get());
@@ -314,48 +315,48 @@ impl<'a> FloodView<'a> {
         Ok(view)
     }
 
-    /// The failures of a notice, expanded against `near`; none of any other wave.
+    /// Returns the failures of a notice, expanded against `near`; none for other kinds.
     pub fn failures(&self, near: Timestamp) -> impl ExactSizeIterator<Item = Failure> + 'a {
         self.failures.iter().map(move |failure| failure.read(near))
     }
 
-    /// The resolved links of a resume; none of any other wave.
+    /// Returns the resolved links of a resume; none for other kinds.
     pub fn resolved(&self) -> impl Iterator<Item = Resolved> + 'a {
         self.resolved.iter().filter_map(|resolved| resolved.read().ok())
     }
 
-    /// The lives of a freeze; none of any other wave.
+    /// Returns the dead instances of a freeze; none for other kinds.
     pub fn dead(&self) -> impl Iterator<Item = Instance> + 'a {
         self.dead.iter().filter_map(|instance| instance.read().ok())
     }
 }
 
-/// "Everybody behind me has done what the wave asks."
+/// Acknowledges a flood: all nodes behind the sender have carried it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FloodAck {
-    /// Which wave.
+    /// Identifies the flood.
     pub id: FloodId,
-    /// What it asked for.
+    /// The action that was carried out.
     pub kind: FloodKind,
 }
 
 impl FloodAck {
-    /// Writes the payload. Answers the bytes used, or `None` when `buf` is too small.
+    /// Writes the payload. Returns its length, or `None` if `buf` is too small.
     pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let layout = Front::new(self.id, self.kind, 0);
         buf.get_mut(..FLOOD_ACK_LEN)?.copy_from_slice(layout.as_bytes());
         Some(FLOOD_ACK_LEN)
     }
 
-    /// Reads the payload of a frame with opcode [`crate::Opcode::FloodAck`] or
+    /// Parses the payload of a frame with opcode [`crate::Opcode::FloodAck`] or
     /// [`crate::Opcode::Completed`].
     ///
     /// # Errors
-    /// When it is too short, or of an unknown kind.
+    /// If it is too short, or of an unknown kind.
     pub fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let Ok((front, _)) = Front::ref_from_prefix(payload) else {
             let (need, got) = (FLOOD_ACK_LEN, payload.len());
-            return Err(DecodeError::Truncated { part: "echo", need, got });
+            return Err(DecodeError::Truncated { part: "flood acknowledgement", need, got });
         };
         Ok(Self { id: front.id(), kind: front.kind()? })
     }

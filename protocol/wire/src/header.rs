@@ -1,4 +1,4 @@
-//! The ordering header and its envelope.
+//! The frame header: 1Pipe's ordering header and the envelope.
 
 use onepipe_base::{Incarnation, Instance, ProcessId, Promises, Psn, Timestamp, WireTimestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -6,14 +6,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{DecodeError, Opcode, integrity};
 
-/// Bytes of the ordering header proper (1Pipe section 6.1: three 48-bit timestamps, PSN, opcode,
-/// flags).
+/// Length of the ordering header (1Pipe section 6.1: three 48-bit timestamps, PSN, opcode, flags).
 pub const ORDERING_HEADER_LEN: usize = 24;
-/// Bytes before the payload: the ordering header and the envelope.
+/// Length of the header of a frame: the ordering header and the envelope.
 pub const HEADER_LEN: usize = 52;
-/// The version byte. Foreign packets hardly ever bear it.
+/// The version byte. Rare at this offset of a foreign packet.
 pub const VERSION: u8 = 0x1b;
-/// How many switches a frame may pass: no loop lives longer.
+/// Maximum number of switches on the path of a frame; ends forwarding loops.
 pub const HOPS_MAX: u8 = 32;
 
 /// Bits of the flags byte.
@@ -22,32 +21,32 @@ pub struct Flags;
 impl Flags {
     /// This packet ends a message (set on whole messages and on last fragments).
     pub const END_OF_MESSAGE: u8 = 1 << 0;
-    /// A queue on the way was above its threshold (the ECN bit; rewritten by hops).
+    /// A queue on the path was above its threshold (the ECN bit; set by hops).
     pub const CONGESTION: u8 = 1 << 1;
-    /// The receiver is asked to acknowledge at once.
+    /// The receiver should acknowledge at once.
     pub const ACK_NOW: u8 = 1 << 2;
-    /// Its messages go into the room that was granted for them, not into the window.
+    /// Its messages use a granted reservation instead of the window.
     pub const RESERVED: u8 = 1 << 3;
-    /// In a beacon: nothing feeds this link. It is up, and the barrier promise is only a mark,
-    /// above all promises before it (design: failure.md, "What does a switch say that nothing
-    /// feeds?").
+    /// In a beacon: no live input feeds this link. The link is up, and its barrier is a mark above
+    /// all earlier promises rather than a promise (docs/design/failure.md, "What does a switch say
+    /// that nothing feeds?").
     pub const UNFED: u8 = 1 << 4;
-    /// With [`Flags::UNFED`]: dead links behind it hold commits at the commit promise. Else that is
-    /// none.
+    /// With [`Flags::UNFED`]: dead links behind the sender hold commits at the commit promise.
+    /// UNFED without this flag: the commit is no promise either.
     pub const HOLDS: u8 = 1 << 5;
-    /// In a beacon or a join: a former life of who hears this holds commits at the end of the link
-    /// from which it comes. No commit that is told there counts yet (design: failure.md, "What is
-    /// told where a former life holds commits?").
+    /// In a beacon or a join: the sender holds commits for a previous incarnation of the receiver.
+    /// No commit promised on this link counts yet (docs/design/failure.md, "What is told where a
+    /// former life holds commits?").
     pub const PREVIOUS_HOLDS: u8 = 1 << 6;
-    /// Of a piece of bulk multicast: `integrity` covers its front alone (see
+    /// In a bulk piece: `integrity` covers only the front of the payload (see
     /// [`crate::seal_detached`]).
     pub const DETACHED: u8 = 1 << 7;
 }
 
-/// The 52 bytes at the front of every frame, as they travel.
+/// The 52-byte header at the front of every frame, in wire layout.
 ///
-/// Mutable on the way: both barriers, [`Flags::CONGESTION`], `hops` and `hop_check`. Everything
-/// else is covered by `integrity`, end to end.
+/// Hops may change both barriers, [`Flags::CONGESTION`], `hops` and `hop_check`; `integrity` covers
+/// everything else, end to end.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -73,7 +72,7 @@ const _: () = assert!(size_of::<Header>() == HEADER_LEN);
 const _: () = assert!(core::mem::offset_of!(Header, src) == ORDERING_HEADER_LEN);
 
 impl Header {
-    /// A header with addresses and no timestamps yet: see [`Header::stamped`].
+    /// Returns a header with addresses and without timestamps: see [`Header::stamped`].
     pub fn new(opcode: Opcode, src: ProcessId, dst: ProcessId, incarnation: Incarnation) -> Self {
         Self {
             message_ts: [0; 6],
@@ -93,8 +92,8 @@ impl Header {
         }
     }
 
-    /// The header of a frame that speaks of its link: from `own`, to whoever is at the other end,
-    /// with `peer` as who is heard there (design: failure.md, "Who is on a link?").
+    /// Returns the header of a hop-only frame from `own`, which names `peer` as the instance heard
+    /// at the other end of the link (docs/design/failure.md, "Who is on a link?").
     pub fn hop_only(
         opcode: Opcode,
         own: Instance,
@@ -107,26 +106,26 @@ impl Header {
         header.stamped(promises.barrier, promises, Psn(psn))
     }
 
-    /// The header of a switch's beacon that also says that the promises of the other end, up
-    /// to `counted` so far, count here and hold all commits that this switch tells anybody.
+    /// Returns the header of a switch's beacon which also says that promises of the other end, up
+    /// to `counted` so far, are counted and bound every commit that this switch advertises.
     #[must_use]
     pub fn with_counted(mut self, counted: Timestamp) -> Self {
         self.message_ts = six(counted);
         self
     }
 
-    /// Who sent a frame that speaks of its link, or any frame of a process.
+    /// Returns the sender of a hop-only frame, or of any frame of a process.
     #[inline]
     pub fn sender(&self) -> Option<Instance> {
         Instance::from_words((self.src.get(), self.incarnation.get()))
     }
 
-    /// Whom the sender of a frame that speaks of its link hears at this end.
+    /// Returns the instance that the sender of a hop-only frame hears at this end of the link.
     pub fn peer(&self) -> Option<Instance> {
         Instance::from_words((self.dst.get(), self.psn.get()))
     }
 
-    /// The same header with its three timestamps and PSN.
+    /// Returns the header with its three timestamps and PSN.
     #[must_use]
     pub fn stamped(mut self, message: Timestamp, promises: Promises, psn: Psn) -> Self {
         self.message_ts = six(message);
@@ -135,59 +134,59 @@ impl Header {
         self
     }
 
-    /// The same header with `flags` set.
+    /// Returns the header with `flags` set.
     #[must_use]
     pub fn flagged(mut self, flags: u8) -> Self {
         self.flags |= flags;
         self
     }
 
-    /// Who sent it; of a switch the bits of its address: see [`Header::sender`].
+    /// Returns the sender; for a switch the bits of its address: see [`Header::sender`].
     pub fn src(&self) -> ProcessId {
         ProcessId(self.src.get())
     }
 
-    /// Whom it is for; of no meaning in a frame that speaks of its link: see [`Header::peer`].
+    /// Returns the destination; not valid in a hop-only frame: see [`Header::peer`].
     pub fn dst(&self) -> ProcessId {
         ProcessId(self.dst.get())
     }
 
-    /// Which life of the sender it comes from.
+    /// Returns the incarnation of the sender.
     pub fn incarnation(&self) -> Incarnation {
         Incarnation(self.incarnation.get())
     }
 
-    /// Its number on the connection.
+    /// Returns the sequence number on the connection.
     pub fn psn(&self) -> Psn {
         Psn(self.psn.get())
     }
 
-    /// What it is for.
+    /// Returns the opcode.
     pub fn opcode(&self) -> Result<Opcode, DecodeError> {
         Opcode::try_from(self.opcode)
     }
 
-    /// Whether all of `flags` are set.
+    /// Returns whether all of `flags` are set.
     pub fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 
-    /// Bytes of payload behind the header. A frame may be longer (padding), never shorter.
+    /// Returns the length of the payload. A frame may be longer (padding), never shorter.
     pub fn length(&self) -> usize {
         usize::from(self.length.get())
     }
 
-    /// How many more switches it may pass.
+    /// Returns the number of switches that the frame may still pass.
     pub fn hops(&self) -> u8 {
         self.hops
     }
 
-    /// The timestamp of its first message, expanded against `near`.
+    /// Returns the timestamp of the first message, expanded against `near`.
     pub fn message_ts(&self, near: Timestamp) -> Timestamp {
         Timestamp::from_wire(from_six(self.message_ts), near)
     }
 
-    /// Both promises, expanded against `near`.
+    /// Returns both promises, expanded against `near`.
     pub fn promises(&self, near: Timestamp) -> Promises {
         Promises {
             barrier: Timestamp::from_wire(from_six(self.barrier), near),
@@ -201,22 +200,22 @@ impl Header {
     }
 }
 
-/// A frame whose checks hold, borrowed from its bytes.
+/// A verified frame, borrowed from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// The front of the frame.
+    /// The header.
     pub header: &'a Header,
-    /// What it is for.
+    /// The opcode.
     pub opcode: Opcode,
-    /// Exactly the bytes that the header announces.
+    /// The payload, without padding.
     pub payload: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// Checks version, opcode, length, hop check and end-to-end check, in this order.
+    /// Verifies version, hop check, opcode, length and end-to-end check, in this order.
     ///
     /// # Errors
-    /// A [`DecodeError`] for anything that a peer of this version would not have sent.
+    /// A [`DecodeError`] for any frame that a peer of this version would not send.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (header, opcode) = parse_header(bytes)?;
@@ -228,8 +227,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What a hop needs of a frame: everything of [`Frame::parse`] but the end-to-end check, which is
-/// the receiver's affair.
+/// Parses the header of a frame, as a switch does: verifies everything that [`Frame::parse`] does
+/// except the end-to-end check, which is left to the receiver.
 ///
 /// # Errors
 /// As [`Frame::parse`].
@@ -243,7 +242,7 @@ pub fn parse_header(bytes: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
     Ok((header, opcode))
 }
 
-/// As [`parse_header`], where the payload need not be there yet; what there is of it stands behind.
+/// As [`parse_header`], but the payload may be incomplete. Returns the bytes present as well.
 #[inline]
 pub(crate) fn begin(bytes: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeError> {
     let truncated = DecodeError::Truncated { part: "header", need: HEADER_LEN, got: bytes.len() };
@@ -257,8 +256,8 @@ pub(crate) fn begin(bytes: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeErro
     Ok((header, header.opcode()?, rest))
 }
 
-/// The front of a frame, with nothing checked but its length: for hints, which cost time when they
-/// are wrong and nothing else. Never to act on; see [`parse_header`].
+/// Returns the header of a frame without any check but for its length. For hints that affect
+/// performance only; to act on a header use [`parse_header`].
 #[inline]
 pub fn header_unchecked(bytes: &[u8]) -> Option<&Header> {
     Header::ref_from_prefix(bytes).ok().map(|(header, _)| header)

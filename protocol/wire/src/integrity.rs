@@ -1,8 +1,8 @@
 //! Sealing, checking and rewriting frames.
 //!
-//! Two checks, because switches rewrite barriers: `integrity` (64 bits) covers what never changes
-//! between sender and receiver; `hop_check` (32 bits) covers the whole header and is renewed by
-//! every hop that rewrites it. Neither is a defence against an attacker.
+//! There are two checks, because switches rewrite barriers: `integrity` (64 bits) covers what stays
+//! the same from sender to receiver; `hop_check` (32 bits) covers the whole header and is renewed
+//! by every hop that rewrites it. Neither protects from an attacker.
 
 use onepipe_base::Promises;
 use xxhash_rust::xxh3::xxh3_64;
@@ -14,18 +14,17 @@ use crate::{Flags, HEADER_LEN, Header, Opcode};
 /// Bytes of the header that the hop check covers: all but the check itself.
 const HOP_COVERED: usize = HEADER_LEN - 4;
 
-/// Completes the frame whose `payload_len` of payload already stand behind the header's place
-/// in `bytes`: writes the header with length and both checks. Answers the frame's length.
+/// Seals a frame: writes the header with length and both checks in front of the `payload_len` bytes
+/// of payload that already follow it in `bytes`. Returns the length of the frame.
 ///
 /// # Panics
-/// When `bytes` cannot hold the frame or the payload exceeds 65,535 bytes: the caller has
-/// measured its own frame wrongly.
+/// If `bytes` cannot hold the frame or the payload exceeds 65,535 bytes: a bug of the caller.
 #[inline]
 pub fn seal(bytes: &mut [u8], header: Header, payload_len: usize) -> usize {
     seal_with_hops(bytes, header, payload_len, crate::HOPS_MAX)
 }
 
-/// As [`seal`], for a frame that may pass no more than `hops` switches.
+/// As [`seal`], for a frame that may pass at most `hops` switches.
 ///
 /// # Panics
 /// As [`seal`].
@@ -34,8 +33,8 @@ pub fn seal_with_hops(bytes: &mut [u8], header: Header, payload_len: usize, hops
     complete(bytes, header, (payload_len, payload_len), hops)
 }
 
-/// Writes the header of a frame of whose payload the first bytes stand behind its place. Answers
-/// how long the frame is up to there.
+/// Seals a frame of whose payload only the first bytes follow the header in `bytes`. Returns the
+/// length of this part.
 #[inline]
 pub(crate) fn complete(
     bytes: &mut [u8],
@@ -44,7 +43,7 @@ pub(crate) fn complete(
     hops: u8,
 ) -> usize {
     let (front, rest) = bytes.split_at_mut(HEADER_LEN);
-    header.length = U16::new(u16::try_from(payload_len).expect("a frame is below 64 KiB"));
+    header.length = U16::new(u16::try_from(payload_len).expect("payload exceeds 65,535 bytes"));
     header.hops = hops;
     header.integrity = U64::new(end_to_end(&header, &rest[..here]));
     header.hop_check = U32::new(hop(&header));
@@ -52,8 +51,8 @@ pub(crate) fn complete(
     HEADER_LEN + here
 }
 
-/// Writes new promises into a frame in place and renews its hop check, whatever that was: the
-/// caller has read the frame with [`crate::parse_header`]. Bytes too short to be a frame are left alone.
+/// Rewrites the promises of a frame in place and renews its hop check, whatever it was: the caller
+/// has verified the frame with [`crate::parse_header`]. Leaves bytes shorter than a header alone.
 #[inline]
 pub fn rewrite_promises(bytes: &mut [u8], promises: Promises) {
     if let Ok((header, _)) = Header::mut_from_prefix(bytes) {
@@ -62,8 +61,8 @@ pub fn rewrite_promises(bytes: &mut [u8], promises: Promises) {
     }
 }
 
-/// Marks a frame as having met a long queue, in place. Bytes too short to be a frame are left
-/// alone; a frame whose header is already corrupt stays corrupt.
+/// Sets the congestion flag of a frame in place. Leaves bytes shorter than a header alone; a frame
+/// with a corrupt header stays corrupt.
 #[inline]
 pub fn mark_congestion(bytes: &mut [u8]) {
     if let Ok((header, _)) = Header::mut_from_prefix(bytes) {
@@ -75,8 +74,8 @@ pub fn mark_congestion(bytes: &mut [u8]) {
     }
 }
 
-/// Takes one hop off a frame's budget, in place, without renewing the hop check (the caller
-/// rewrites promises next). Answers false when the budget is spent: drop the frame.
+/// Decrements the hop limit of a frame in place, without renewing the hop check (the caller
+/// rewrites promises next). Returns false if the limit is exhausted: drop the frame.
 #[inline]
 pub fn take_hop(bytes: &mut [u8]) -> bool {
     let Ok((header, _)) = Header::mut_from_prefix(bytes) else { return false };
@@ -89,7 +88,7 @@ pub fn take_hop(bytes: &mut [u8]) -> bool {
     }
 }
 
-/// Whether the bytes start with a header whose hop check holds.
+/// Returns whether the bytes start with a header whose hop check holds.
 pub fn is_hop_intact(bytes: &[u8]) -> bool {
     Header::ref_from_prefix(bytes).is_ok_and(|(header, _)| header.hop_check.get() == hop(header))
 }
@@ -99,8 +98,8 @@ pub(crate) fn hop(header: &Header) -> u32 {
     xxh3_64(&header.as_bytes()[..HOP_COVERED]) as u32
 }
 
-/// The check over what never changes on the way. Fields and payload are hashed apart, so that the
-/// payload needs no copy.
+/// Computes the end-to-end check. Fields and payload are hashed separately, so that the payload
+/// need not be copied.
 #[inline]
 pub(crate) fn end_to_end(header: &Header, payload: &[u8]) -> u64 {
     let mut fixed = *header;

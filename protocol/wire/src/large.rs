@@ -1,7 +1,8 @@
-//! Messages about payloads that travel on the side, by bulk multicast (design: large.md).
+//! Control messages about large payloads, whose bytes travel by bulk multicast
+//! (docs/design/large.md).
 //!
-//! They are messages of the ordered services like any other; eight bytes at the front tell them
-//! apart, and a program's own message that begins with the same eight is written as one of them.
+//! They are messages of the ordered services; a magic number of eight bytes distinguishes them. An
+//! application message that begins with the same eight bytes is escaped.
 
 use onepipe_base::ProcessId;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -9,15 +10,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// The bytes at the front of each of them: no text, and no small number in either order.
+/// The magic number: not valid text, and no small integer in either byte order.
 const MAGIC: [u8; 8] = [0xf1, 0x1b, 0x9d, 0xc4, 0x27, 0xe8, 0x5a, 0xb3];
-/// Bytes before the members of an invitation.
+/// Length of an invitation without its members.
 pub const INVITATION_LEN: usize = 48;
-/// Bytes of a descriptor.
+/// Length of a descriptor.
 pub const DESCRIPTOR_LEN: usize = 40;
-/// Bytes of a word that an object is withdrawn.
+/// Length of a withdrawal.
 pub const WITHDRAWN_LEN: usize = 24;
-/// Bytes before a program's own message that begins as these do.
+/// Length of the header before an escaped application message.
 pub const ESCAPE_HEADER_LEN: usize = 16;
 
 const ESCAPED: u8 = 1;
@@ -54,36 +55,36 @@ const _: () = assert!(size_of::<Front>() + size_of::<ObjectLayout>() == DESCRIPT
 const _: () = assert!(DESCRIPTOR_LEN + size_of::<PlanLayout>() == INVITATION_LEN);
 const _: () = assert!(size_of::<Front>() + size_of::<U64>() == WITHDRAWN_LEN);
 
-/// A payload that travels on the side.
+/// A payload that travels by bulk multicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LargeObject {
-    /// The bulk group that brings it: a number of its sender's, higher than those before.
+    /// The bulk group that carries it: a number chosen by the sender, higher than all before.
     pub group: u64,
-    /// How many bytes it has.
+    /// Length of the payload.
     pub bytes: u64,
-    /// XXH3-64 of all of them.
+    /// XXH3-64 of the payload.
     pub digest: u64,
 }
 
-/// A message about payloads that travel on the side, still where it was read from.
+/// A control message about a large payload, borrowed from its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LargeControl<'a> {
-    /// A program's own message, which begins as these do.
+    /// An application message that begins with the magic number.
     Escaped(&'a [u8]),
-    /// A payload is on its way: whoever hears this takes part in its group.
+    /// A payload is about to be sent: the receiver should join its group.
     Invitation {
-        /// What comes.
+        /// The payload.
         object: LargeObject,
-        /// Bytes of a block.
+        /// Length of each block but the last.
         block_len: u32,
-        /// Bytes of a piece.
+        /// Length of each piece but the last.
         piece_len: u16,
-        /// Who takes part, the sender first.
+        /// The members of the group, the sender first.
         members: LargeMembers<'a>,
     },
-    /// The payload, which has come before, has this place in the order.
+    /// Places the payload, which was sent before, in the order of messages.
     Descriptor(LargeObject),
-    /// The payload that this group has brought will have no place in the order.
+    /// The payload of this group will not be delivered.
     Withdrawn(u64),
 }
 
@@ -92,23 +93,23 @@ pub enum LargeControl<'a> {
 pub struct LargeMembers<'a>(&'a [U32]);
 
 impl LargeMembers<'_> {
-    /// One by one, the sender first.
+    /// Returns the members, the sender first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ProcessId> {
         self.0.iter().map(|process| ProcessId(process.get()))
     }
 }
 
 impl<'a> LargeControl<'a> {
-    /// Whether a message is one of these.
+    /// Returns whether a message begins with the magic number.
     #[inline]
     pub fn is_control(message: &[u8]) -> bool {
         message.starts_with(&MAGIC)
     }
 
-    /// Reads a message. `None`: it is none of these, but a program's.
+    /// Parses a message. Returns `None` for an ordinary application message.
     ///
     /// # Errors
-    /// When it is one, and cut short or of a kind that this version does not know.
+    /// If it is a control message that is truncated or of an unknown kind.
     #[inline]
     pub fn parse(message: &'a [u8]) -> Result<Option<Self>, DecodeError> {
         if Self::is_control(message) { Self::parse_marked(message).map(Some) } else { Ok(None) }
@@ -117,7 +118,7 @@ impl<'a> LargeControl<'a> {
     fn parse_marked(message: &'a [u8]) -> Result<Self, DecodeError> {
         let cut_short = |need| {
             let got = message.len();
-            DecodeError::Truncated { part: "note of a large payload", need, got }
+            DecodeError::Truncated { part: "large-payload control message", need, got }
         };
         let (front, rest) =
             Front::ref_from_prefix(message).map_err(|_| cut_short(ESCAPE_HEADER_LEN))?;
@@ -148,13 +149,13 @@ impl<'a> LargeControl<'a> {
                 Ok(Self::Withdrawn(group.get()))
             }
             kind => Err(DecodeError::Field {
-                field: "kind of a note of a large payload",
+                field: "kind of large-payload control message",
                 value: kind.into(),
             }),
         }
     }
 
-    /// Writes a program's own message as one of these, behind what `put` has been given.
+    /// Writes an application message, escaped.
     pub fn write_escaped(message: &[u8], mut put: impl FnMut(&[u8])) {
         put(front(ESCAPED).as_bytes());
         put(message);
@@ -182,7 +183,7 @@ impl<'a> LargeControl<'a> {
         write_object(DESCRIPTOR, object, &mut put);
     }
 
-    /// Writes that what `group` has brought will not be ordered.
+    /// Writes a withdrawal of the payload of `group`.
     pub fn write_withdrawn(group: u64, mut put: impl FnMut(&[u8])) {
         put(front(WITHDRAWN).as_bytes());
         put(U64::new(group).as_bytes());

@@ -1,10 +1,10 @@
-//! The bytes of every onepipe frame, and what they mean.
+//! The wire format: encoding and decoding of every frame.
 //!
 //! scattering → send → `[wire]` → switch → `[wire]` → receive → reorder → deliver
 //!
 //! A frame is the 24-byte ordering header of 1Pipe (three 48-bit timestamps, PSN, opcode, flags),
 //! a 28-byte envelope (addresses, length, checks) and a payload. All numbers are big-endian. The
-//! byte-by-byte description is `docs/wire-format.md`; golden frames are in `testdata/`.
+//! normative description is `docs/wire-format.md`; golden frames are in `testdata/`.
 //!
 //! ```
 //! use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
@@ -20,8 +20,8 @@
 //!
 //! # Invariants
 //! - Decoding is total: no input panics, every refusal is a [`DecodeError`] (tested by fuzzing).
-//! - No copies: a parsed frame borrows from the bytes it was parsed from.
-//! - Barrier fields may be rewritten by every hop without touching the end-to-end check.
+//! - Decoding does not copy: a parsed frame borrows from the bytes it was parsed from.
+//! - Hops may rewrite the barrier fields without affecting the end-to-end check.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What a frame is for.
+//! Opcodes: the kinds of frames.
 
 use crate::DecodeError;
 
@@ -6,9 +6,9 @@ macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
         /// The kind of a frame.
         ///
-        /// Ranges are set aside so that later services find their place: `0x10..` the reliable
-        /// service (data, commit, recall), `0x20..` the controller, `0x40..` agreed multicast,
-        /// `0x60..` bulk multicast, `0x80..` scheduled transfer.
+        /// Each service has a range of its own: `0x10..` the reliable service (data, commit,
+        /// recall), `0x20..` the controller, `0x40..` agreed multicast, `0x60..` bulk multicast,
+        /// `0x80..` scheduled transfer.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[non_exhaustive]
@@ -29,7 +29,7 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// Every opcode of this version.
+            /// All opcodes of this version.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
         }
     };
@@ -38,128 +38,128 @@ macro_rules! opcodes {
 opcodes! {
     /// Whole messages of the best-effort service, coalesced: see [`crate::Messages`].
     Data = 0x01,
-    /// One piece of a message that does not fit a frame: see [`crate::Fragment`].
+    /// One fragment of a message that does not fit a frame: see [`crate::Fragment`].
     Fragment = 0x02,
-    /// What the receiver has, and its window: see [`crate::Ack`].
+    /// Acknowledges packets and advertises the window: see [`crate::Ack`].
     Ack = 0x03,
-    /// The same body as an ACK, sent at once because it reports a packet that will never be
-    /// delivered.
+    /// As an ACK, but sent at once because it reports a packet that will never be delivered.
     Nak = 0x04,
-    /// Asks the receiver to settle packets: see [`crate::Probe`].
+    /// Asks the receiver about unacknowledged packets: see [`crate::Probe`].
     Probe = 0x05,
-    /// Barriers and nothing else, one hop only. No payload.
+    /// Carries promises only, over one hop. No payload.
     Beacon = 0x06,
-    /// Opens a connection or asks for room for a large message: see [`crate::Connect`].
+    /// Opens a connection or requests a reservation: see [`crate::Connect`].
     Connect = 0x07,
-    /// Answers a connect: the same body as an ACK, with the window that is granted.
+    /// Answers a connect: the body of an ACK, with the granted window.
     Grant = 0x08,
-    /// The receiver knows no such connection: the sender must open it anew. No payload.
+    /// The receiver does not know the connection: the sender must reopen it. No payload.
     Reset = 0x09,
     /// A process announces itself on its link, one hop only. No payload.
     Join = 0x0a,
     /// A process takes itself off its link, one hop only. No payload.
     Leave = 0x0b,
-    /// As data, of the reliable service: the prepare phase of its messages.
+    /// As data, in the reliable service: the prepare phase of its messages.
     ReliableData = 0x11,
-    /// As a fragment, of the reliable service.
+    /// As a fragment, in the reliable service.
     ReliableFragment = 0x12,
-    /// As an ACK, of the reliable service.
+    /// As an ACK, in the reliable service.
     ReliableAck = 0x13,
-    /// As a NAK, of the reliable service: a message came too late to be delivered, and its sender
-    /// must recall the scattering.
+    /// As a NAK, in the reliable service: a message arrived too late to be delivered, and its
+    /// sender must recall the scattering.
     ReliableNak = 0x14,
-    /// As a probe, of the reliable service. It settles and asks, and never fences.
+    /// As a probe, in the reliable service. Never makes the receiver reject packets.
     ReliableProbe = 0x15,
-    /// As a connect, of the reliable service.
+    /// As a connect, in the reliable service.
     ReliableConnect = 0x17,
-    /// As a grant, of the reliable service.
+    /// As a grant, in the reliable service.
     ReliableGrant = 0x18,
-    /// As a reset, of the reliable service.
+    /// As a reset, in the reliable service.
     ReliableReset = 0x19,
-    /// The sender takes scatterings back: see [`crate::Recall`].
+    /// Recalls scatterings: see [`crate::Recall`].
     Recall = 0x1a,
-    /// They are taken back: the same body as the recall.
+    /// Acknowledges a recall with the same body.
     RecallAck = 0x1b,
-    /// A node tells the controllers of its links: see [`crate::Announce`].
+    /// Announces a node's links to the controllers: see [`crate::Announce`].
     Announce = 0x20,
-    /// News on its way through all nodes, one hop at a time: see [`crate::Flood`].
+    /// An update that is flooded to all nodes, one hop at a time: see [`crate::Flood`].
     Flood = 0x21,
-    /// Everybody behind the sender has done what a wave asks, one hop: see [`crate::FloodAck`].
+    /// All nodes behind the sender have processed a flood; one hop: see [`crate::FloodAck`].
     FloodAck = 0x22,
-    /// The same body as a wave, from the controller to one process.
+    /// The body of a flood, from the controller to one process.
     Notice = 0x23,
-    /// The same body as an echo, from one process to the controller.
+    /// The body of a flood acknowledgement, from one process to the controller.
     Completed = 0x24,
-    /// A frame that could not be delivered, for the controller to hand on. Its payload is a frame.
+    /// A frame that could not be delivered, for the controller to relay. Its payload is a frame.
     Relay = 0x25,
-    /// A frame that the controller hands on. Its payload is a frame.
+    /// A frame relayed by the controller. Its payload is a frame.
     Relayed = 0x26,
-    /// The controller asks for a sign of life. No payload.
+    /// The controller probes whether a process is alive. No payload.
     Ping = 0x27,
-    /// A sign of life. No payload.
+    /// Answers a ping. No payload.
     Pong = 0x28,
-    /// Recalls that could not be delivered, for the controllers to record:
-    /// see [`crate::Undeliverable`].
+    /// Recalls that could not be delivered, for the controllers to record: see
+    /// [`crate::Undeliverable`].
     Undeliverable = 0x29,
-    /// They are recorded. Bears the PSN of what it answers. No payload.
+    /// Acknowledges the undeliverable recalls with the same PSN. No payload.
     UndeliverableAck = 0x2a,
-    /// A process that was excluded asks for what has happened since. The PSN is the part of the
-    /// answer asked for. No payload.
+    /// An excluded process asks for everything that happened since its exclusion. The PSN is the
+    /// requested part of the answer. No payload.
     Recover = 0x2b,
-    /// The answer to it: see [`crate::Recovery`].
+    /// Answers a recover: see [`crate::Recovery`].
     Recovery = 0x2c,
-    /// The active controller has taken note of an announcement. No payload; the promise is its
-    /// clock's.
+    /// The active controller has recorded an announcement. No payload; the promise is the
+    /// controller's clock.
     AnnounceAck = 0x2d,
-    /// A controller says that it sits on this link, one hop. No payload.
+    /// Advertises a controller on its link, over one hop. No payload.
     Hello = 0x2e,
-    /// A process tells another one where it can be reached directly: see [`crate::AddressAd`].
+    /// Advertises the address at which a process is reachable directly: see [`crate::AddressAd`].
     AddressAd = 0x2f,
-    /// A client asks the leader of a group to order a message: see [`crate::Amcast`], as for the
-    /// others of agreed multicast.
+    /// A client asks the leader of a group to order a message: see [`crate::Amcast`], as for all
+    /// opcodes of agreed multicast.
     Start = 0x40,
-    /// A leader proposes a timestamp of its group for a message, which it bears.
+    /// A leader proposes a timestamp of its group for the message that the frame carries.
     Prop = 0x41,
-    /// A member has taken a proposal, or tells its clock.
+    /// A member acknowledges a proposal, or reports its clock.
     AmcastAck = 0x42,
-    /// A member tells a final timestamp, or up to where the order is settled.
+    /// A member reports a final timestamp, or up to where the order is final.
     Deliver = 0x43,
-    /// A leader has no room for a message now.
+    /// A leader has no capacity for a message now.
     Busy = 0x44,
-    /// Somebody asks for what it has missed.
+    /// A node requests packets that it has missed.
     Gap = 0x45,
-    /// A member follows nobody of an earlier epoch any more.
+    /// A member promises not to follow any earlier epoch.
     AmcastPromise = 0x46,
-    /// Who leads a group, or is about to.
+    /// Names the present or prospective leader of a group.
     NewLeader = 0x47,
     /// A piece of a block: see [`crate::BulkPiece`].
     BulkPiece = 0x60,
-    /// How far a member is, and which blocks it is ready to take: see [`crate::BulkState`].
+    /// Progress of a member, and the blocks it is ready to take: see [`crate::BulkState`].
     BulkState = 0x61,
-    /// Which frames have come over a link: see [`crate::BulkAck`]. Not numbered itself.
+    /// Acknowledges the frames of a link: see [`crate::BulkAck`]. Has no sequence number itself.
     BulkAck = 0x62,
     /// Members that have failed: see [`crate::BulkFailures`].
     BulkFailures = 0x63,
-    /// Which blocks a member holds: see [`crate::BulkHave`].
+    /// The blocks that a member holds: see [`crate::BulkHave`].
     BulkHave = 0x64,
     /// A member asks for a block: see [`crate::BulkWant`].
     BulkWant = 0x65,
-    /// Whoever asked is no member: see [`crate::BulkRefused`]. Not numbered.
+    /// The requester is not a member: see [`crate::BulkRefused`]. Has no sequence number.
     BulkRefused = 0x66,
-    /// A control packet between an endpoint and an arbiter, either way: see [`crate::Fcp`].
+    /// A control packet between an endpoint and an arbiter, in either direction: see
+    /// [`crate::Fcp`].
     Fcp = 0x80,
-    /// A packet in the timeslot and on the path that an arbiter has granted: see [`crate::Slot`].
+    /// Packets sent in the timeslot and on the path granted by an arbiter: see [`crate::Slot`].
     Slot = 0x81,
-    /// An arbiter that is alive, and which: see [`crate::Watchdog`].
+    /// Heartbeat of an arbiter: see [`crate::Watchdog`].
     Watchdog = 0x82,
     /// Packets that were sent in their timeslots and lost, by path: see [`crate::Drops`].
     Drops = 0x83,
-    /// Whatever else shares the fabric; its payload is its own affair.
+    /// Foreign traffic that shares the fabric; its payload is opaque.
     Foreign = 0xf0,
 }
 
 impl Opcode {
-    /// Whether a switch consumes this frame instead of forwarding it.
+    /// Returns whether a switch consumes this frame instead of forwarding it.
     pub const fn is_hop_only(self) -> bool {
         matches!(
             self,
@@ -167,25 +167,25 @@ impl Opcode {
         )
     }
 
-    /// Whether the frame speaks of links, belongs to agreed or bulk multicast or to scheduled
-    /// transfer, or is foreign, and not of messages of the fabric's order: its promises count
-    /// nowhere, and no link is made live by it (design: failure.md, "Where is the controller?").
+    /// Returns whether the frame belongs to the controller, agreed or bulk multicast, scheduled
+    /// transfer or foreign traffic, and not to ordered scattering: its promises do not count, and
+    /// it makes no link live (docs/design/failure.md, "Where is the controller?").
     pub const fn is_control(self) -> bool {
         matches!(self as u8 & 0xf0, 0x20 | 0x40 | 0x60 | 0x80 | 0xf0)
     }
 
-    /// Whether the frame belongs to bulk multicast.
+    /// Returns whether the frame belongs to bulk multicast.
     pub const fn is_bulk(self) -> bool {
         self as u8 & 0xf0 == Self::BulkPiece as u8
     }
 
-    /// Whether what is lost is not said again, or counts on its order: it goes one way as other
-    /// packets do, though it [is control][Self::is_control].
+    /// Returns whether the frame follows one path, as data does, although it
+    /// [is control][Self::is_control]: it is not repeated when lost, or depends on its order.
     pub const fn is_path_pinned(self) -> bool {
         matches!(self, Self::Slot | Self::Foreign) || self.is_bulk()
     }
 
-    /// Which of the two services the frame belongs to, if to one.
+    /// Returns the service of ordered scattering that the frame belongs to, if any.
     pub const fn service(self) -> Option<Service> {
         match self as u8 & 0xf0 {
             0x00 if !self.is_hop_only() => Some(Service::BestEffort),
@@ -194,7 +194,7 @@ impl Opcode {
         }
     }
 
-    /// The best-effort opcode of the same meaning: the stages of both services share their code.
+    /// Returns the best-effort opcode with the same meaning: both services share their code.
     #[inline]
     #[must_use]
     pub const fn in_best_effort(self) -> Self {
@@ -211,7 +211,7 @@ impl Opcode {
         }
     }
 
-    /// The opcode of the same meaning in `service`: see [`Opcode::in_best_effort`].
+    /// Returns the opcode with the same meaning in `service`: see [`Opcode::in_best_effort`].
     #[inline]
     #[must_use]
     pub const fn in_service(self, service: Service) -> Self {
@@ -229,18 +229,18 @@ impl Opcode {
         }
     }
 
-    /// Whether the frame carries messages: it has a PSN and a message timestamp of its own.
+    /// Returns whether the frame carries messages, and so a PSN and a message timestamp of its own.
     pub const fn has_messages(self) -> bool {
         matches!(self.in_best_effort(), Self::Data | Self::Fragment)
     }
 }
 
-/// One of the two services of ordered scattering (design: ordering.md section 1).
+/// The two services of ordered scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Service {
     /// At most once; a loss is reported.
     BestEffort,
-    /// All correct receivers or none.
+    /// Delivered by all correct receivers or none.
     Reliable,
 }
 

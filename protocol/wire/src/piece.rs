@@ -1,6 +1,6 @@
-//! Packets of a transfer: pieces of an object, and what has come of them.
+//! Packets of a transfer: pieces of an object, and their acknowledgements.
 //!
-//! They travel in slot frames beside any others: the first byte tells them apart.
+//! They travel in slot frames; the first byte is the kind of the packet.
 
 use onepipe_base::Incarnation;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -8,11 +8,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Bytes before the piece in its packet.
+/// Length of the header of a piece.
 pub const PIECE_HEADER_LEN: usize = 24;
-/// Bytes of a report of pieces, without its words.
+/// Length of a piece acknowledgement without its words.
 pub const PIECE_ACK_HEADER_LEN: usize = 20;
-/// Words that such a report has at most: 64 pieces each.
+/// Maximum number of words in a piece acknowledgement, for 64 pieces each.
 pub const PIECE_ACK_WORDS_MAX: usize = 16;
 const PIECE: u8 = 1;
 const PIECE_ACK: u8 = 2;
@@ -44,31 +44,31 @@ struct PieceAckLayout {
 const _: () = assert!(size_of::<PieceLayout>() == PIECE_HEADER_LEN);
 const _: () = assert!(size_of::<PieceAckLayout>() == PIECE_ACK_HEADER_LEN);
 
-/// Where a piece belongs.
+/// The header of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// Numbers the objects of its sender for its receiver, from 0, modulo 2^32.
+    /// Numbers the objects from its sender to its receiver, from 0, modulo 2^32.
     pub object: u32,
-    /// Bytes of the object.
+    /// Length of the object.
     pub bytes: u64,
-    /// Bytes of each piece but the last; not 0.
+    /// Length of each piece but the last; not 0.
     pub piece_len: u16,
-    /// Which piece it is, from 0.
+    /// Index of the piece in its object.
     pub index: u32,
-    /// Numbers the pieces from its sender to its receiver, of all objects, modulo 2^32: one that is
-    /// sent again has another.
+    /// Transmission number over all pieces from its sender to its receiver, modulo 2^32: a
+    /// retransmission has a new one.
     pub serial: u32,
 }
 
 impl Piece {
-    /// How many pieces the object has: one at least, though it be empty. `None` if more than can
-    /// be numbered.
+    /// Returns the number of pieces of the object, at least one even if it is empty; `None` if it
+    /// exceeds 32 bits.
     pub fn pieces(&self) -> Option<u32> {
         let pieces = self.bytes.div_ceil(u64::from(self.piece_len)).max(1);
         u32::try_from(pieces).ok()
     }
 
-    /// Bytes of this piece.
+    /// Length of this piece.
     fn length(&self) -> Option<usize> {
         let each = u64::from(self.piece_len);
         let rest = self.bytes.checked_sub(each * u64::from(self.index))?;
@@ -76,8 +76,8 @@ impl Piece {
         is_one.then_some(rest.min(each) as usize)
     }
 
-    /// Writes the packet. Answers its bytes, or `None` when `buf` is too small or the piece is
-    /// not as long as it should be.
+    /// Writes the packet. Returns its length, or `None` if `buf` is too small or `piece` does not
+    /// have the right length.
     pub fn write(&self, buf: &mut [u8], piece: &[u8]) -> Option<usize> {
         let layout = PieceLayout {
             kind: PIECE,
@@ -96,37 +96,36 @@ impl Piece {
     }
 }
 
-/// What has become of an object.
+/// State of an object at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PieceAckState {
     /// Pieces are missing.
     Partial = 0,
-    /// All have come.
+    /// All pieces are received.
     Whole = 1,
-    /// The receiver will not take it, for good.
+    /// The receiver permanently refuses the object.
     Refused = 2,
 }
 
-/// Which pieces of an object have come.
+/// Acknowledges pieces of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PieceAck {
-    /// The object, as the one who is told this has numbered it.
+    /// The object, as numbered by its sender.
     pub object: u32,
-    /// What has become of it.
+    /// Its state.
     pub state: PieceAckState,
-    /// The highest serial number that has come, of any object.
+    /// The highest transmission number received, of any object.
     pub serial: u32,
-    /// Every piece before this one has come.
+    /// Every piece before this one is received.
     pub cumulative: u32,
-    /// The life of the one who is told this that has sent the object: another life numbers its
-    /// objects from 0 on again.
+    /// The incarnation of the object's sender: another one numbers its objects from 0 again.
     pub incarnation: Incarnation,
 }
 
 impl PieceAck {
-    /// Writes the packet, with as many of `words` as there may be: bit `i` of word `w` is piece
-    /// `cumulative + 64 w + i`. Answers its bytes, or `None` when `buf` is too small.
+    /// Writes the packet, with at most [`PIECE_ACK_WORDS_MAX`] of `words`: bit `i` of word `w` is
+    /// piece `cumulative + 64 w + i`. Returns its length, or `None` if `buf` is too small.
     pub fn write(
         &self,
         buf: &mut [u8],
@@ -157,23 +156,23 @@ impl PieceAck {
 pub enum TransferPacket<'a> {
     /// A piece, and its bytes.
     Piece(Piece, &'a [u8]),
-    /// Which pieces have come, and the words behind.
+    /// An acknowledgement, and its words.
     PieceAck(PieceAck, PieceAckWords<'a>),
 }
 
-/// The words of a report.
+/// The words of a piece acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct PieceAckWords<'a> {
     words: &'a [U64],
 }
 
 impl<'a> PieceAckWords<'a> {
-    /// The words: bit `i` of word `w` is piece `cumulative + 64 w + i`.
+    /// Returns the words: bit `i` of word `w` is piece `cumulative + 64 w + i`.
     pub fn iter(self) -> impl ExactSizeIterator<Item = u64> + 'a {
         self.words.iter().map(|word| word.get())
     }
 
-    /// One of them, if there are so many.
+    /// Returns a word, if the index is in range.
     #[inline]
     pub fn get(self, place: usize) -> Option<u64> {
         self.words.get(place).map(|word| word.get())
@@ -181,15 +180,15 @@ impl<'a> PieceAckWords<'a> {
 }
 
 impl<'a> TransferPacket<'a> {
-    /// Reads a packet.
+    /// Parses a packet.
     ///
     /// # Errors
-    /// When it is none of a transfer, or not as a sender writes it.
+    /// If it is no packet of a transfer, or malformed.
     pub fn parse(packet: &'a [u8]) -> Result<Self, DecodeError> {
         let field = |field, value: u64| DecodeError::Field { field, value };
         let truncated = |need| {
             let got = packet.len();
-            DecodeError::Truncated { part: "packet of a transfer", need, got }
+            DecodeError::Truncated { part: "transfer packet", need, got }
         };
         match packet.first() {
             Some(&PIECE) => {
@@ -204,7 +203,7 @@ impl<'a> TransferPacket<'a> {
                 };
                 let is_whole =
                     piece.piece_len > 0 && piece.length().is_some_and(|is| is == bytes.len());
-                let refused = || field("bytes of piece", bytes.len() as u64);
+                let refused = || field("length of piece", bytes.len() as u64);
                 is_whole.then_some(Self::Piece(piece, bytes)).ok_or_else(refused)
             }
             Some(&PIECE_ACK) => {
@@ -214,12 +213,12 @@ impl<'a> TransferPacket<'a> {
                 let words = <[U64]>::ref_from_bytes(words).ok();
                 let words = words
                     .filter(|words| words.len() == count && count <= PIECE_ACK_WORDS_MAX)
-                    .ok_or(field("words of pieces", count as u64))?;
+                    .ok_or(field("piece acknowledgement words", count as u64))?;
                 let state = match layout.state {
                     0 => PieceAckState::Partial,
                     1 => PieceAckState::Whole,
                     2 => PieceAckState::Refused,
-                    other => return Err(field("state of pieces", other.into())),
+                    other => return Err(field("piece acknowledgement state", other.into())),
                 };
                 let pieces = PieceAck {
                     object: layout.object.get(),
@@ -230,7 +229,7 @@ impl<'a> TransferPacket<'a> {
                 };
                 Ok(Self::PieceAck(pieces, PieceAckWords { words }))
             }
-            kind => Err(field("kind of packet", kind.copied().unwrap_or_default().into())),
+            kind => Err(field("kind of transfer packet", kind.copied().unwrap_or_default().into())),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A sender's question about packets whose fate it does not know.
+//! Probes: ask the receiver about unacknowledged packets.
 
 use onepipe_base::Psn;
 use zerocopy::byteorder::big_endian::U32;
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Bytes of a probe's payload.
+/// Length of the payload of a probe frame.
 pub const PROBE_LEN: usize = 16;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -20,21 +20,21 @@ struct Layout {
 
 const _: () = assert!(size_of::<Layout>() == PROBE_LEN);
 
-/// "What of my packets before `until`?" The receiver fences those that it does not have, for good,
-/// and answers with an ACK (or NAK): after that each of them is delivered or failed, never neither
+/// Asks about all packets before `until`. The receiver permanently rejects the ones it does not
+/// have, and answers with an ACK (or NAK): after that each packet is either delivered or failed
 /// (I12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The sender knows the fate of every packet before this one: the receiver may forget it.
+    /// The sender knows the outcome of every packet before this one: the receiver may forget it.
     pub resolved: Psn,
-    /// Packets from `resolved` to before this one are asked about. Equal: a mere window probe.
+    /// End of the packets asked about, from `resolved` on. If equal: a window probe.
     pub until: Psn,
-    /// The last request for room that the sender is through with: see [`crate::Connect`].
+    /// The last reservation request that the sender has finished with: see [`crate::Connect`].
     pub reservation_done: u32,
 }
 
 impl Probe {
-    /// Writes the payload. Answers the bytes used, or `None` when `buf` is too small.
+    /// Writes the payload. Returns its length, or `None` if `buf` is too small.
     pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let layout = Layout {
             resolved: U32::new(self.resolved.0),
@@ -46,10 +46,10 @@ impl Probe {
         Some(PROBE_LEN)
     }
 
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Probe`].
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Probe`].
     ///
     /// # Errors
-    /// When the payload is too short or the range runs backwards.
+    /// If the payload is too short or `until` precedes `resolved`.
     pub fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let Ok((layout, _)) = Layout::ref_from_prefix(payload) else {
             let (need, got) = (PROBE_LEN, payload.len());

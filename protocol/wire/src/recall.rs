@@ -1,4 +1,4 @@
-//! Taking scatterings back.
+//! Recalls of scatterings.
 
 use onepipe_base::{Incarnation, ProcessId, Timestamp};
 use zerocopy::byteorder::big_endian::{U32, U64};
@@ -7,20 +7,20 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::DecodeError;
 use crate::announce::expand;
 
-/// Bytes of one scattering in a recall.
+/// Length of a recall entry.
 pub const RECALL_LEN: usize = 8;
-/// Bytes of one entry of an [`Undeliverable`].
+/// Length of an [`Undeliverable`] entry.
 pub const UNDELIVERABLE_LEN: usize = 16;
 
-/// The timestamps of scatterings of the frame's source that the receiver must never deliver, or,
-/// in a recall's acknowledgement, of the receiver's that the source never will.
+/// Timestamps of scatterings of the frame's source that the receiver must not deliver; in an
+/// acknowledgement, of scatterings of the receiver that the source will not deliver.
 #[derive(Clone, Copy, Debug)]
 pub struct Recall<'a> {
     timestamps: &'a [U64],
 }
 
 impl<'a> Recall<'a> {
-    /// Writes as many of `timestamps` as fit. Answers the bytes used.
+    /// Writes as many of `timestamps` as fit. Returns their length.
     pub fn write(buf: &mut [u8], timestamps: impl Iterator<Item = Timestamp>) -> usize {
         let mut bytes = 0;
         for (place, timestamp) in buf.chunks_exact_mut(RECALL_LEN).zip(timestamps) {
@@ -30,31 +30,31 @@ impl<'a> Recall<'a> {
         bytes
     }
 
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Recall`] or
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Recall`] or
     /// [`crate::Opcode::RecallAck`].
     ///
     /// # Errors
-    /// When it does not consist of whole entries, or of none.
+    /// If it does not consist of whole entries, or is empty.
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         match <[U64]>::ref_from_bytes(payload) {
             Ok(timestamps) if !timestamps.is_empty() => Ok(Self { timestamps }),
-            _ => Err(DecodeError::Field { field: "bytes of recall", value: payload.len() as u64 }),
+            _ => Err(DecodeError::Field { field: "length of recall", value: payload.len() as u64 }),
         }
     }
 
-    /// The timestamps, expanded against `near`.
+    /// Returns the timestamps, expanded against `near`.
     pub fn timestamps(&self, near: Timestamp) -> impl ExactSizeIterator<Item = Timestamp> + 'a {
         self.timestamps.iter().map(move |bits| expand(bits.get(), near))
     }
 }
 
-/// A recall that could not be delivered because its receiver has failed: the controllers keep it,
-/// in case the receiver comes back for its buffer (design: ordering.md section 5).
+/// A recall that could not be delivered because its receiver has failed. The controllers store it
+/// until the receiver recovers (1Pipe section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Undeliverable {
-    /// The receiver, and which life of it.
+    /// The receiver of the recall.
     pub to: ProcessId,
-    /// Which life of the receiver; 0: whichever.
+    /// The incarnation of the receiver; 0 if unknown: any.
     pub incarnation: Incarnation,
     /// The scattering's timestamp; its sender is the frame's source.
     pub timestamp: Timestamp,
@@ -71,7 +71,7 @@ struct Layout {
 const _: () = assert!(size_of::<Layout>() == UNDELIVERABLE_LEN);
 
 impl Undeliverable {
-    /// Writes as many of `entries` as fit. Answers the bytes used.
+    /// Writes as many of `entries` as fit. Returns their length.
     pub fn write(buf: &mut [u8], entries: impl Iterator<Item = Self>) -> usize {
         let mut bytes = 0;
         for (place, entry) in buf.chunks_exact_mut(UNDELIVERABLE_LEN).zip(entries) {
@@ -86,19 +86,19 @@ impl Undeliverable {
         bytes
     }
 
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Undeliverable`], its timestamps
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Undeliverable`], its timestamps
     /// expanded against `near`.
     ///
     /// # Errors
-    /// When it does not consist of whole entries, or of none.
+    /// If it does not consist of whole entries, or is empty.
     pub fn parse(
         payload: &[u8],
         near: Timestamp,
     ) -> Result<impl ExactSizeIterator<Item = Self> + '_, DecodeError> {
         let value = payload.len() as u64;
         let layouts = <[Layout]>::ref_from_bytes(payload).ok().filter(|all| !all.is_empty());
-        let layouts =
-            layouts.ok_or(DecodeError::Field { field: "bytes of undeliverable recalls", value })?;
+        let layouts = layouts
+            .ok_or(DecodeError::Field { field: "length of undeliverable recalls", value })?;
         Ok(layouts.iter().map(move |layout| Self {
             to: ProcessId(layout.to.get()),
             incarnation: Incarnation(layout.incarnation.get()),

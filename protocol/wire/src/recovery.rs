@@ -1,4 +1,4 @@
-//! What a process that was excluded must know to finish its buffered messages.
+//! Recovery: what an excluded process must know to resolve its buffered messages.
 
 use onepipe_base::{ProcessId, Timestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -8,7 +8,7 @@ use crate::announce::expand;
 use crate::flood::FailureLayout;
 use crate::{DecodeError, FAILURE_LEN, Failure};
 
-/// Bytes of a recovery before its entries.
+/// Length of a recovery without its entries.
 pub const RECOVERY_HEADER_LEN: usize = 16;
 const TAKEN_BACK_LEN: usize = 12;
 
@@ -32,25 +32,25 @@ struct TakenBack {
 const _: () = assert!(size_of::<Front>() == RECOVERY_HEADER_LEN);
 const _: () = assert!(size_of::<TakenBack>() == TAKEN_BACK_LEN);
 
-/// One part of the answer to [`crate::Opcode::Recover`].
+/// The header of one part of the answer to [`crate::Opcode::Recover`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// The fate of every scattering below this is decided and told here.
+    /// The answer decides the outcome of every scattering below this timestamp.
     pub complete: Timestamp,
-    /// Which part this is, from 0 …
+    /// Index of this part.
     pub part: u16,
-    /// … of how many.
+    /// Number of parts.
     pub parts: u16,
 }
 
 impl Recovery {
-    /// How many failures, and how many recalls behind them, fit `bytes` of payload.
+    /// Returns the number of recalls that fit `bytes` of payload together with `failures`.
     pub const fn fit(bytes: usize, failures: usize) -> usize {
         let left = bytes.saturating_sub(RECOVERY_HEADER_LEN + failures * FAILURE_LEN);
         left / TAKEN_BACK_LEN
     }
 
-    /// Writes the part. Answers the bytes used, or `None` when it does not fit.
+    /// Writes the part. Returns its length, or `None` if it does not fit.
     pub fn write(
         &self,
         buf: &mut [u8],
@@ -84,7 +84,7 @@ impl Recovery {
     }
 }
 
-/// A recovery read from a payload, its entries still in place.
+/// A parsed recovery, with its entries borrowed from the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct RecoveryView<'a> {
     front: &'a Front,
@@ -93,11 +93,10 @@ pub struct RecoveryView<'a> {
 }
 
 impl<'a> RecoveryView<'a> {
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Recovery`].
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Recovery`].
     ///
     /// # Errors
-    /// When it is too short for what it announces, an entry makes no sense, or its part is none of
-    /// its parts.
+    /// If it is shorter than it claims, an entry is invalid, or the part is out of range.
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let truncated =
             |need| DecodeError::Truncated { part: "recovery", need, got: payload.len() };
@@ -117,7 +116,7 @@ impl<'a> RecoveryView<'a> {
         Ok(Self { front, failures, recalls })
     }
 
-    /// The front, expanded against `near`.
+    /// Returns the header, expanded against `near`.
     pub fn recovery(&self, near: Timestamp) -> Recovery {
         Recovery {
             complete: expand(self.front.complete.get(), near),
@@ -126,12 +125,12 @@ impl<'a> RecoveryView<'a> {
         }
     }
 
-    /// Who has failed, expanded against `near`.
+    /// Returns the failures, expanded against `near`.
     pub fn failures(&self, near: Timestamp) -> impl ExactSizeIterator<Item = Failure> + 'a {
         self.failures.iter().map(move |failure| failure.read(near))
     }
 
-    /// Scatterings that were taken back: sender and timestamp, expanded against `near`.
+    /// Returns sender and timestamp of each recalled scattering, expanded against `near`.
     pub fn recalls(
         &self,
         near: Timestamp,

@@ -1,23 +1,23 @@
-//! Runs of packets of agreed multicast: what is said of many messages of a client, one after the
-//! other, is said once.
+//! Runs of packets of agreed multicast: one packet that stands for consecutive messages of a
+//! client.
 
 use crate::{Amcast, DecodeError, LogicalTime, MessageId, Opcode};
 
 impl Amcast {
-    /// Reads all packets of the payload of a frame with `opcode`, those of a run one after the
-    /// other: one or a run with its messages in Start and Prop, else any number, one behind the
-    /// other. Ends behind the first that is none.
+    /// Iterates over the packets of a frame with `opcode`, those of a run one by one. A Start or
+    /// Prop has one packet or run with its messages, other frames any number of packets. Stops
+    /// after the first malformed one.
     pub const fn packets(opcode: Opcode, payload: &[u8]) -> AmcastPackets<'_> {
         AmcastPackets { runs: Self::runs(opcode, payload), run: None, nth: 0 }
     }
 
-    /// As [`Amcast::packets`], each run as it stands in the frame.
+    /// As [`Amcast::packets`], without splitting the runs.
     pub const fn runs(opcode: Opcode, payload: &[u8]) -> AmcastRuns<'_> {
         let bears_message = matches!(opcode, Opcode::Start | Opcode::Prop);
         AmcastRuns { rest: Some(payload), bears_message }
     }
 
-    /// The packet of a run that has `nth` before it, alone. Of what no sender writes, nonsense.
+    /// Returns packet `nth` of a run, from 0, on its own. Not meaningful beyond [`Amcast::more`].
     #[must_use]
     pub const fn nth(&self, nth: u8) -> Self {
         let sequence = self.id.sequence.wrapping_add(nth as u32);
@@ -27,15 +27,15 @@ impl Amcast {
         Self { id, timestamp, position, more: 0, ..*self }
     }
 
-    /// What the last packet of the run is about, if there can be such a one.
+    /// Returns sequence number, timestamp and position of the last packet; `None` on overflow.
     pub(crate) fn last_of_run(&self) -> Option<(u32, u64, u64)> {
         let more = u64::from(self.more);
         let sequence = self.id.sequence.checked_add(self.more.into())?;
         Some((sequence, self.timestamp.0.checked_add(more)?, self.position.checked_add(more)?))
     }
 
-    /// Takes `next` into the run, if it goes on with it. What both say of their sender (clock,
-    /// barrier and count) is what the later one says.
+    /// Appends `next` to the run and returns true if it continues the run. The fields about the
+    /// sender (clock, barrier and count) become those of `next`.
     pub fn join(&mut self, next: &Self) -> bool {
         let is_like = self.flags & next.flags & Self::MESSAGE != 0
             && (self.flags, self.group, self.epoch) == (next.flags, next.group, next.epoch)
@@ -54,27 +54,27 @@ impl Amcast {
     }
 }
 
-/// What a packet stands for, in a frame with `opcode`: it may be a run.
+/// A packet of a frame, possibly a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AmcastRun<'a> {
-    /// The first of the run, with how many follow.
+    /// The first packet of the run, with the number of further ones.
     pub first: Amcast,
-    /// The message or the messages that it bears: of a run, each behind its length in 2 bytes.
+    /// The message that it carries; in a run all messages, each preceded by its length in 2 bytes.
     pub messages: &'a [u8],
 }
 
-/// Bytes before each message of a run.
+/// Bytes of the length before each message of a run.
 pub const AMCAST_LENGTH_BYTES: usize = 2;
 
 impl<'a> AmcastRun<'a> {
-    /// The message that is first in `messages`, and what is behind it.
+    /// Splits the first message of a run from `messages`.
     fn split(messages: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
         let (length, rest) = messages.split_first_chunk::<AMCAST_LENGTH_BYTES>()?;
         rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
     }
 }
 
-/// The packets of a frame as they stand there: see [`Amcast::runs`].
+/// Iterator over the packets of a frame without splitting runs: see [`Amcast::runs`].
 #[derive(Clone, Debug)]
 pub struct AmcastRuns<'a> {
     rest: Option<&'a [u8]>,
@@ -103,7 +103,7 @@ impl<'a> Iterator for AmcastRuns<'a> {
     }
 }
 
-/// The packets of a frame, each alone: see [`Amcast::packets`].
+/// Iterator over the single packets of a frame: see [`Amcast::packets`].
 #[derive(Clone, Debug)]
 pub struct AmcastPackets<'a> {
     runs: AmcastRuns<'a>,
@@ -112,7 +112,7 @@ pub struct AmcastPackets<'a> {
 }
 
 impl<'a> Iterator for AmcastPackets<'a> {
-    /// A packet, and the message that it bears.
+    /// A packet, and the message that it carries.
     type Item = Result<(Amcast, &'a [u8]), DecodeError>;
 
     #[inline]
@@ -139,7 +139,7 @@ impl<'a> Iterator for AmcastPackets<'a> {
 }
 
 impl<'a> AmcastPackets<'a> {
-    /// The next message of the run, whose lengths were looked at before.
+    /// Returns the next message of the run, whose lengths have been verified.
     fn next_message(&mut self) -> &'a [u8] {
         let Some(run) = self.run.as_mut().filter(|_| self.runs.bears_message) else { return &[] };
         let Some((message, rest)) = AmcastRun::split(run.messages) else { return &[] };
@@ -182,7 +182,7 @@ mod tests {
         let read = Amcast::packets(Opcode::Prop, &payload).map(|read| read.expect("a packet"));
         let messages: [&[u8]; 3] = [b"ab", b"", b"c"];
         assert!(read.eq(each.zip(messages)));
-        // Which must fill it.
+        // The messages must fill the frame.
         for cut in [&payload[..payload.len() - 1], &[&payload[..], b"d"].concat()] {
             let mut read = Amcast::packets(Opcode::Start, cut);
             assert!(matches!(read.next(), Some(Err(DecodeError::Field { field: "more", .. }))));

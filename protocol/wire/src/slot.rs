@@ -1,15 +1,15 @@
-//! Packets in granted timeslots, and those of them that were lost.
+//! Slot frames: packets in granted timeslots, and reports of lost ones.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Bytes before the packets in the payload of a slot frame.
+/// Length of the header of a slot frame's payload.
 pub const SLOT_HEADER_LEN: usize = 12;
-/// In a label: this switch chooses by itself.
+/// In a label: the switch chooses the link.
 pub const ANY_LINK: u8 = 0xff;
-/// Instead of a path: none was granted, because there is only one way or no frame.
+/// Instead of a path: none was granted, because there is only one, or there was no frame.
 pub const NO_PATH: u8 = 0xff;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -23,26 +23,25 @@ struct Layout {
 
 const _: () = assert!(size_of::<Layout>() == SLOT_HEADER_LEN);
 
-/// The front of the payload of a frame that is sent in a granted timeslot. The frame's PSN counts
-/// the slot frames of its sender to its receiver.
+/// The header of the payload of a slot frame. The PSN of the frame counts the slot frames from its
+/// sender to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// The path label: byte `i` is for the switch that is the frame's `i`-th, counted from 0. If
-    /// several links lead on from there, up or in a bundle down, it takes the one of this number,
-    /// counted round and round, or chooses by itself when the byte is [`ANY_LINK`].
+    /// The path label, for source routing: byte `i` is for the `i`-th switch on the path, from 0. A
+    /// switch with several next hops, up or in a bundle down, takes the link with this number
+    /// modulo their count; [`ANY_LINK`] leaves the choice to the switch.
     pub label: [u8; 4],
     /// The timeslot, modulo 2^32.
     pub timeslot: u32,
-    /// The path, as the arbiter numbers them, or [`NO_PATH`].
+    /// The granted path, as numbered by the arbiter, or [`NO_PATH`].
     pub path: u8,
-    /// The paths of the frames before this one, the nearest first: so the receiver knows by which
-    /// path a frame was lost.
+    /// The paths of the preceding frames, most recent first: they tell the receiver on which path a
+    /// frame was lost.
     pub earlier: [u8; 3],
 }
 
 impl Slot {
-    /// Writes the front of the payload. Answers the bytes used, or `None` when `buf` is too
-    /// small.
+    /// Writes the header. Returns its length, or `None` if `buf` is too small.
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let layout = Layout {
@@ -55,11 +54,10 @@ impl Slot {
         Some(SLOT_HEADER_LEN)
     }
 
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Slot`]: its front, and the packets
-    /// behind it.
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Slot`]: its header and packets.
     ///
     /// # Errors
-    /// When it does not consist of a front and whole packets.
+    /// If it does not consist of a header and whole packets.
     #[inline]
     pub fn parse(payload: &[u8]) -> Result<(Self, SlotPackets<'_>), DecodeError> {
         let Ok((layout, rest)) = Layout::ref_from_prefix(payload) else {
@@ -70,7 +68,7 @@ impl Slot {
         while packets.next().is_some() {}
         if !packets.rest.is_empty() {
             let value = payload.len() as u64;
-            return Err(DecodeError::Field { field: "bytes of slot", value });
+            return Err(DecodeError::Field { field: "length of slot frame", value });
         }
         let slot = Self {
             label: layout.label,
@@ -81,15 +79,15 @@ impl Slot {
         Ok((slot, SlotPackets { rest }))
     }
 
-    /// The link that the label asks the switch to take that is the frame's `nth`, counted
-    /// from 0; `None` where it may choose.
+    /// Returns the link on which switch `nth` of the path, from 0, must forward this payload;
+    /// `None` if the switch may choose.
     #[inline]
     pub fn next_link(payload: &[u8], nth: u8) -> Option<u8> {
         let (layout, _) = Layout::ref_from_prefix(payload).ok()?;
         layout.label.get(usize::from(nth)).copied().filter(|next_link| *next_link != ANY_LINK)
     }
 
-    /// The path of a slot frame with this payload, as the arbiter numbers them, if it has one.
+    /// Returns the granted path of a slot frame with this payload, if it has one.
     #[inline]
     pub fn path(payload: &[u8]) -> Option<u8> {
         let (layout, _) = Layout::ref_from_prefix(payload).ok()?;
@@ -97,8 +95,7 @@ impl Slot {
     }
 }
 
-/// Appends a packet to the packets of a slot frame. Answers the bytes used, or `None` when it does
-/// not fit.
+/// Appends a packet to a slot frame. Returns the length, or `None` if it does not fit.
 #[inline]
 pub fn write_packet(buf: &mut [u8], packet: &[u8]) -> Option<usize> {
     let length = u16::try_from(packet.len()).ok()?;
@@ -108,7 +105,7 @@ pub fn write_packet(buf: &mut [u8], packet: &[u8]) -> Option<usize> {
     Some(place.len())
 }
 
-/// The packets of a slot frame, each whole.
+/// Iterator over the packets of a slot frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotPackets<'a> {
     rest: &'a [u8],
@@ -135,25 +132,25 @@ struct LossLayout {
     reserved: u8,
 }
 
-/// Slot frames that the sender of this report has not received.
+/// Slot frames lost on one path from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loss {
-    /// Who had sent them.
+    /// The sender of the lost frames.
     pub src: u16,
-    /// How many, since the last report.
+    /// Their number since the last report.
     pub lost: u16,
-    /// By which path, or [`NO_PATH`].
+    /// The path, or [`NO_PATH`].
     pub path: u8,
 }
 
-/// The payload of a report of losses.
+/// The payload of a loss report.
 #[derive(Clone, Copy, Debug)]
 pub struct Drops<'a> {
     layouts: &'a [LossLayout],
 }
 
 impl<'a> Drops<'a> {
-    /// Writes as many of `losses` as fit. Answers the bytes used.
+    /// Writes as many of `losses` as fit. Returns their length.
     pub fn write(buf: &mut [u8], losses: impl Iterator<Item = Loss>) -> usize {
         let mut bytes = 0;
         for (place, loss) in buf.chunks_exact_mut(size_of::<LossLayout>()).zip(losses) {
@@ -169,18 +166,21 @@ impl<'a> Drops<'a> {
         bytes
     }
 
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Drops`].
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Drops`].
     ///
     /// # Errors
-    /// When it does not consist of whole entries, or of none.
+    /// If it does not consist of whole entries, or is empty.
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         match <[LossLayout]>::ref_from_bytes(payload) {
             Ok(layouts) if !layouts.is_empty() => Ok(Self { layouts }),
-            _ => Err(DecodeError::Field { field: "bytes of drops", value: payload.len() as u64 }),
+            _ => Err(DecodeError::Field {
+                field: "length of loss report",
+                value: payload.len() as u64,
+            }),
         }
     }
 
-    /// What was lost.
+    /// Returns the losses.
     pub fn losses(&self) -> impl ExactSizeIterator<Item = Loss> + 'a {
         self.layouts.iter().map(|layout| Loss {
             src: layout.src.get(),

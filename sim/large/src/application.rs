@@ -60,7 +60,7 @@ pub struct Story {
     /// By process that lives: bytes of large payloads of others that it holds in the end.
     pub bytes_held: Vec<Option<u64>>,
     /// By process that lives: whether the fate of all of its messages is known.
-    pub is_settled: Vec<Option<bool>>,
+    pub is_drained: Vec<Option<bool>>,
     /// By process that lives: what its large endpoint has counted.
     pub stats: Vec<Option<onepipe_large::Stats>>,
     /// A digest of everything that happened.

@@ -57,7 +57,7 @@ impl World {
         let processes = processes.map(|node| self.network.machine(node).and_then(Node::process));
         for process in processes {
             story.bytes_held.push(process.map(|process| process.large_bytes().1));
-            story.is_settled.push(process.map(|process| process.is_settled()));
+            story.is_drained.push(process.map(|process| process.is_drained()));
             story.stats.push(process.map(|process| *process.stats()));
         }
         story.trace_hash = self.network.trace_hash();

@@ -1,4 +1,4 @@
-//! What happened, counted.
+//! Counters of a network.
 
 use onepipe_wire::Opcode;
 

@@ -430,7 +430,7 @@ impl Application<Node> for Watch {
         let Some(header) = onepipe_wire::header_unchecked(frame) else { return 0 };
         let first = self.topology.processes_of(HostId(node.0)).start;
         let port = Port(header.dst().0.wrapping_sub(first) as u16);
-        machine.process(port).map_or(0, |process| process.endpoint.fetch(frame))
+        machine.process(port).map_or(0, |process| process.endpoint.prefetch(frame))
     }
 
     #[inline]

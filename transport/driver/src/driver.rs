@@ -163,7 +163,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
             // next frame (rule D2).
             self.hand_out(now, &mut progress, &mut on_event);
         }
-        self.transport.hold_commits(self.machine.open_since());
+        self.transport.hold_commits(self.machine.oldest_open());
         if !progress.is_idle() {
             self.duty.turns_busy += 1;
         }
@@ -297,7 +297,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
         }
         self.has_rest = progress.is_short_of_room;
         // Before anybody can see that the burst is over.
-        self.transport.hold_commits(self.machine.open_since());
+        self.transport.hold_commits(self.machine.oldest_open());
         self.transport.end_burst(rest);
         Some(now)
     }

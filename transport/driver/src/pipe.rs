@@ -32,7 +32,7 @@ pub trait Pipe: Machine {
     }
 
     /// The oldest reliable scattering whose fate is open: commits may not pass it.
-    fn open_since(&self) -> Option<Timestamp> {
+    fn oldest_open(&self) -> Option<Timestamp> {
         None
     }
 
@@ -78,20 +78,20 @@ impl Pipe for Replica {
 impl Pipe for Endpoint {
     #[inline]
     fn hear(&mut self, now: Now, port: Port, promises: Promises) {
-        Self::hear(self, now, port, promises);
+        Self::handle_promises(self, now, port, promises);
     }
 
     fn meet(&mut self, now: Now, port: Port, incarnation: Incarnation) {
-        Self::meet(self, now, port, incarnation);
+        Self::handle_peer(self, now, port, incarnation);
     }
 
     fn unlink(&mut self, port: Port) {
-        Self::unlink(self, port);
+        Self::handle_link_down(self, port);
     }
 
     #[inline]
-    fn open_since(&self) -> Option<Timestamp> {
-        Self::open_since(self)
+    fn oldest_open(&self) -> Option<Timestamp> {
+        Self::oldest_open(self)
     }
 
     #[inline]

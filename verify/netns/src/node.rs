@@ -137,7 +137,7 @@ pub(crate) fn run(
             dead => lasts + dead >= all as usize,
         };
         let is_through = sent == count && has_all;
-        if !is_done && is_through && station.machine().is_settled() {
+        if !is_done && is_through && station.machine().is_drained() {
             is_done = true;
             let stats = *station.transport().overlay_stats();
             let before = before.unwrap_or(stats);

@@ -331,7 +331,7 @@ impl Pipe {
         self.shared.command();
         let process = self.rules.endpoint().process;
         thread.join().map_err(|_| LeaveError::Panicked(process))?;
-        match self.shared.is_settled.load(Ordering::Acquire) {
+        match self.shared.is_drained.load(Ordering::Acquire) {
             true => Ok(()),
             false => Err(LeaveError::Unsettled(process)),
         }

@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     /// The driving thread has ended.
     pub(crate) has_ended: AtomicBool,
     /// Whether the fate of everything was known in the end.
-    pub(crate) is_settled: AtomicBool,
+    pub(crate) is_drained: AtomicBool,
     barrier: AtomicU64,
     peers: Box<[AtomicU64]>,
     stats: Mutex<Stats>,
@@ -72,7 +72,7 @@ impl Shared {
             on_process_failed: Mutex::new(None),
             is_excluded: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
-            is_settled: AtomicBool::new(false),
+            is_drained: AtomicBool::new(false),
             barrier: AtomicU64::new(0),
             peers: (0..words).map(|_| AtomicU64::new(0)).collect(),
             stats: Mutex::new(engine.stats()),

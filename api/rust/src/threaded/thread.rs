@@ -112,8 +112,8 @@ impl<T: Fabric> Thread<T> {
             }
             if let Some(departure) = departure {
                 let has_more = kept.is_some() || !chute.parcels.is_empty();
-                if let Some(is_settled) = departure.step(&mut engine, has_more) {
-                    shared.is_settled.store(is_settled, Ordering::Release);
+                if let Some(is_drained) = departure.step(&mut engine, has_more) {
+                    shared.is_drained.store(is_drained, Ordering::Release);
                     break;
                 }
             }

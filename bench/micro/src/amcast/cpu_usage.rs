@@ -1,17 +1,17 @@
-//! What the threads of a run have done with their time, as the scheduler has counted it.
+//! CPU usage of the threads of a run, as counted by the scheduler.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rustix::thread::gettid;
 
-/// What a thread does in a run.
+/// The role of a thread in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThreadKind {
     Client,
-    /// Leads a group; of the rival: is its primary, and delivers.
+    /// Leads a group; with PrimCast: the primary, which also delivers.
     Leader,
-    /// Follows; of the rival: is another member, and delivers.
+    /// Follows; with PrimCast: another member, which also delivers.
     Follower,
     Replica,
 }
@@ -28,36 +28,36 @@ impl ThreadKind {
         }
     }
 
-    /// Of the member of a group at `index`.
+    /// Returns the kind of the member with this index in its group.
     pub(super) const fn of_member(index: usize) -> Self {
         if index == 0 { Self::Leader } else { Self::Follower }
     }
 }
 
-/// Of one thread, since it began, in ns.
+/// Scheduler times of one thread since its start, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SchedTime {
     /// On a core.
     running: u64,
-    /// Ready, and another one was on the core.
+    /// Runnable, while another thread had the core.
     waiting: u64,
 }
 
-/// The threads that take part, by their ids.
+/// The threads of a run, by thread id.
 #[derive(Debug, Default)]
 pub(super) struct ThreadList(Mutex<Vec<(ThreadKind, u32)>>);
 
-/// What they had spent at a time.
+/// Scheduler times of all threads at one moment.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     at: Instant,
     spent: Vec<(ThreadKind, u32, SchedTime)>,
-    /// Of all cores of the machine together, in s.
+    /// Idle time of all cores of the machine together, in s.
     idle: f64,
 }
 
-/// What threads of one part have done between two looks, in shares of the time: each on average,
-/// but for `running`, which is of all of them together.
+/// Usage of the threads of one kind between two snapshots, as shares of the elapsed time. `running`
+/// is the sum over the threads; the others are means.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Share {
     running: f64,
@@ -65,23 +65,23 @@ struct Share {
     idle: f64,
 }
 
-/// Between two looks.
+/// CPU usage between two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct CpuUsage {
     shares: [Option<Share>; ThreadKind::ALL.len()],
-    /// Cores of the machine on which nobody was.
+    /// Idle cores of the machine.
     cores_idle: f64,
 }
 
 impl ThreadList {
-    /// The thread that calls does `kind` from now on.
+    /// Registers the calling thread as `kind` and sets its name.
     pub(super) fn register(&self, kind: ThreadKind) {
         let own = gettid().as_raw_pid().unsigned_abs();
         let _ = std::fs::write(format!("/proc/self/task/{own}/comm"), kind.name());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((kind, own));
     }
 
-    /// What all have spent so far. Who has ended is left out.
+    /// Returns the scheduler times of all threads that are still running.
     pub(super) fn snapshot(&self) -> Snapshot {
         let threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = Instant::now();
@@ -95,7 +95,8 @@ impl ThreadList {
 }
 
 impl SchedTime {
-    /// As in `schedstat`: ns on a core, ns ready, how often (kernel: scheduler/sched-stats.rst).
+    /// Parses a `schedstat` line: ns on a core, ns runnable, timeslices (kernel documentation,
+    /// scheduler/sched-stats.rst).
     fn read(line: &str) -> Option<Self> {
         let mut numbers = line.split_ascii_whitespace().map(str::parse);
         let mut next = || numbers.next()?.ok();
@@ -103,13 +104,13 @@ impl SchedTime {
     }
 }
 
-/// Of `/proc/uptime`, the second number: for how long cores were idle, all together.
+/// Parses the second number of `/proc/uptime`: the idle time of all cores together, in s.
 fn idle_s(uptime: &str) -> Option<f64> {
     uptime.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 impl Snapshot {
-    /// What was done between this look and a later one.
+    /// Returns the usage between this snapshot and a later one.
     pub(super) fn usage_until(&self, later: &Self) -> CpuUsage {
         let ns = later.at.duration_since(self.at).as_nanos().max(1) as f64;
         let share = |kind| {
@@ -135,12 +136,12 @@ impl Snapshot {
 }
 
 impl CpuUsage {
-    /// Cores that were busy with it.
+    /// Returns the number of cores that the threads kept busy.
     fn cores(&self) -> f64 {
         self.shares.iter().flatten().map(|share| share.running).sum()
     }
 
-    /// All of it, where `rate` messages a second were delivered.
+    /// Returns all details, where `rate` messages per second were delivered.
     pub(super) fn details(&self, rate: f64) -> Vec<(String, f64, &'static str)> {
         let mut details = vec![
             ("busy".to_string(), self.cores(), "cores"),

@@ -1,4 +1,4 @@
-//! What a receiver has seen.
+//! Deliveries of one receiver.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
@@ -8,21 +8,21 @@ use hdrhistogram::Histogram;
 
 /// Deliveries between two checkpoints of the order.
 const CHECKPOINT: u64 = 1_024;
-/// What takes longer counts as this, in ns.
+/// Longer latencies are recorded as this value, in ns.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// Counts, latencies, and a rolling hash of everything delivered, in order.
+/// Counts, latencies, and a rolling hash of all deliveries in order.
 #[derive(Debug)]
 pub(super) struct Deliveries {
     began: Instant,
-    /// Since then, read once a turn.
+    /// Time since `began`, read once per poll.
     now_ns: u64,
     delivered: u64,
     hash: u64,
     checkpoints: Vec<u64>,
     is_behind: bool,
     latencies: Histogram<u64>,
-    /// When counting began, and what had been delivered then; when it ended.
+    /// Start of counting with the deliveries before it, and end of counting.
     from: Option<(Instant, u64)>,
     until: Option<Instant>,
 }
@@ -43,7 +43,7 @@ impl Deliveries {
         }
     }
 
-    /// From now on it counts; again has no effect.
+    /// Starts counting; further calls have no effect.
     pub(super) fn start_counting(&mut self) {
         self.from.get_or_insert_with(|| (Instant::now(), self.delivered));
     }
@@ -56,7 +56,7 @@ impl Deliveries {
         self.now_ns = self.began.elapsed().as_nanos() as u64;
     }
 
-    /// A message; its first bytes say when it was submitted.
+    /// Records a message, whose first eight bytes are its submission time.
     pub(super) fn record(&mut self, message: &[u8]) {
         let sent_ns = message.first_chunk().map_or(0, |sent| u64::from_be_bytes(*sent));
         self.delivered += 1;
@@ -67,12 +67,12 @@ impl Deliveries {
             self.checkpoints.push(hasher.finish());
         }
         if self.from.is_some() {
-            // The clock was read before the batch: what is sent meanwhile is at once there.
+            // The clock was read before the batch; later messages count as 1 ns.
             self.latencies.saturating_record(self.now_ns.saturating_sub(sent_ns).max(1));
         }
     }
 
-    /// It is told no more, for it has missed too much.
+    /// Records that the replica fell behind and gets no more deliveries.
     pub(super) fn set_behind(&mut self) {
         self.is_behind = true;
     }
@@ -81,12 +81,12 @@ impl Deliveries {
         self.is_behind
     }
 
-    /// Deliveries since it began.
+    /// Returns the number of deliveries since the start.
     pub(super) fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// Deliveries while it counted.
+    /// Returns the number of deliveries while counting.
     pub(super) fn counted(&self) -> u64 {
         self.from.map_or(0, |(_, before)| self.delivered - before)
     }
@@ -105,7 +105,7 @@ impl Deliveries {
     }
 }
 
-/// Whether all have delivered the same, as far as each has come.
+/// Checks that all receivers delivered the same sequence, as far as each has come.
 pub(super) fn check_same_order(per_receiver: &[Deliveries]) -> Result<()> {
     let longest = per_receiver.iter().max_by_key(|deliveries| deliveries.checkpoints.len());
     for deliveries in per_receiver {

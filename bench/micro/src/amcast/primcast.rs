@@ -11,15 +11,15 @@ use onepipe_transport_driver::Pipe;
 use super::cpu_usage::ThreadKind;
 use super::{Case, IDLE, MEMBERS, Outcome, measure};
 
-/// Bytes before a message in a frame of the rival, and some air.
+/// Bytes of PrimCast's frame headers, rounded up.
 const FRONT_LEN: usize = 128;
-/// Bytes on their way to one member: as many as the socket holds.
+/// Bytes in flight to one member: the size of the socket buffer.
 const WINDOW_BYTES: usize = 1 << 20;
-/// Late enough that who is off its core is not asked in vain, as with ours.
+/// Long enough that a descheduled peer is not probed in vain, as on our side.
 const TICK_NS: u64 = 1_000_000;
 const RESEND_NS: u64 = 20_000_000;
 
-/// A member of the rival, for the driver.
+/// Adapts a PrimCast process to the driver.
 struct RivalMachine(Rival);
 
 impl Machine for RivalMachine {
@@ -48,7 +48,7 @@ impl Machine for RivalMachine {
 
 impl Pipe for RivalMachine {}
 
-/// The same load as ours; its members deliver.
+/// Runs the same load through PrimCast, whose members deliver themselves.
 pub(super) fn run(case: Case) -> Result<Outcome> {
     let directory = case.directory(0)?;
     let groups = u32::from(case.groups);

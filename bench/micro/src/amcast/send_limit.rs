@@ -1,29 +1,29 @@
-//! How far a client is ahead of who delivers. Nobody in a group waits for a replica that lags; an
-//! application that must not lose one waits itself, and this is one.
+//! Limits how far a client is ahead of the slowest receiver. Members do not wait for a replica that
+//! lags; an application that must not lose one limits itself, as this benchmark does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long a client waits before it looks again how far the slowest receiver has come.
+/// Interval at which a blocked client polls the delivery counts.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
-/// Messages sent, and how many more there may be.
+/// Counts messages sent and limits them by the messages delivered.
 #[derive(Debug)]
 pub(super) struct SendLimit {
     ahead_max: u64,
     sent: u64,
-    /// By each receiver, so far.
+    /// Messages delivered by each receiver.
     delivered: Vec<Arc<AtomicU64>>,
 }
 
 impl SendLimit {
-    /// Nothing was sent; `ahead_max` messages may be that the slowest receiver has not delivered.
+    /// Creates a limit of `ahead_max` messages not yet delivered by the slowest receiver.
     pub(super) fn new(delivered: &[Arc<AtomicU64>], ahead_max: u64) -> Self {
         Self { ahead_max, sent: 0, delivered: delivered.to_vec() }
     }
 
-    /// Sends while `submit` does. Answers whether it was a receiver that made it stop.
+    /// Sends while `submit` succeeds. Returns whether a receiver's lag stopped it.
     pub(super) fn send_while(&mut self, mut submit: impl FnMut() -> bool) -> bool {
         let delivered = self.delivered.iter().map(|count| count.load(Ordering::Acquire));
         let until = delivered.min().unwrap_or_default().saturating_add(self.ahead_max);

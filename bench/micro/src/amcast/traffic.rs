@@ -1,10 +1,10 @@
-//! What the sockets of a run have done.
+//! Socket counters of a run.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use onepipe_transport_amcast::Mesh;
 
-/// Sums over all sockets and the whole of a run, its beginning included.
+/// Sums over all sockets and the whole run, including its warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traffic {
     messages: u64,
@@ -14,12 +14,12 @@ pub(super) struct Traffic {
     syscalls: u64,
     dropped: u64,
     retransmitted: u64,
-    /// Messages that the client had on their way at the end of each of its turns, and its turns.
+    /// Sum of the client's messages in flight at the end of each poll, and number of polls.
     in_flight_samples: (u64, u64),
 }
 
 impl Traffic {
-    /// Somebody has ended, who has said `retransmitted` packets again.
+    /// Adds the counters of a thread that has ended, which has retransmitted this many packets.
     pub(super) fn add(&mut self, mesh: &Mesh, retransmitted: u64) {
         let stats = mesh.stats();
         self.frames += stats.frames_sent;
@@ -30,13 +30,13 @@ impl Traffic {
         self.retransmitted += retransmitted;
     }
 
-    /// The client has seen messages on their way, `seen` at `samples` looks together.
+    /// Adds the client's samples of messages in flight: their sum and their number.
     pub(super) fn add_in_flight(&mut self, seen: u64, samples: u64) {
         self.in_flight_samples =
             (self.in_flight_samples.0 + seen, self.in_flight_samples.1 + samples);
     }
 
-    /// Of so many messages, delivered at the slowest receiver.
+    /// Sets the number of messages delivered at the slowest receiver.
     pub(super) fn with_messages(self, messages: u64) -> Self {
         Self { messages, ..self }
     }
@@ -45,7 +45,7 @@ impl Traffic {
         self.messages
     }
 
-    /// All of it, a message.
+    /// Returns all counters per message.
     pub(super) fn per_message(self) -> impl Iterator<Item = (&'static str, f64, &'static str)> {
         let messages = self.messages.max(1) as f64;
         let all = [
@@ -62,7 +62,7 @@ impl Traffic {
     }
 }
 
-/// What whoever panicked has left is summed up as well.
+/// Locks the counters, also after a thread has panicked.
 pub(super) fn lock(traffic: &Mutex<Traffic>) -> MutexGuard<'_, Traffic> {
     traffic.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! `bench arbiter comm`: what a granted timeslot costs the daemon, its sockets with it.
+//! `bench arbiter comm`: cost of a granted timeslot at the daemon, including its sockets.
 
 mod endpoint;
 mod endpoints;
@@ -19,17 +19,17 @@ use self::endpoints::{EndpointUsage, Endpoints};
 use super::workers::thread_cpu_time;
 use crate::{Better, Detail, Harness, Progress, Report};
 
-/// What to measure.
+/// Options of [`arbiter_comm`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommOptions {
-    /// How often each side runs. Default 3.
+    /// Number of runs of each side. Default 3.
     pub runs: usize,
-    /// How long each run takes, s. Default 1.
+    /// Length of each run, in s. Default 1.
     pub seconds: f64,
-    /// Endpoints. Default 64 and 256.
+    /// Numbers of endpoints. Default 64 and 256.
     pub nodes: Vec<u32>,
-    /// Threads that give out timeslots beside the one that communicates. Default none: it does
-    /// both.
+    /// Worker threads that allocate timeslots beside the I/O thread. Default none: the I/O thread
+    /// allocates as well.
     pub workers: usize,
 }
 
@@ -43,32 +43,32 @@ const COMM: &str = "the arbiter's daemon over UDP: control packets in, allocatio
                     packets out, in CPU time of its I/O thread; endpoints with a permanent backlog, \
                     four destinations each; yardstick: a thread that receives and sends as many \
                     bare datagrams";
-/// The arbiter.
+/// Process id of the arbiter.
 const ARBITER: ProcessId = ProcessId(5_000);
-/// Together the endpoints want as much traffic as this, at 1500 bytes a timeslot, bit/s: more than
-/// the paper's 130 Gbit/s.
+/// Total traffic demand of the endpoints, at 1500 bytes per timeslot, in bit/s: more than the
+/// 130 Gbit/s of the paper.
 const TRAFFIC_BPS: u64 = 150_000_000_000;
-/// Of a packet of 1500 bytes, as the original counted (design: arbiter.md section 5).
+/// Bits of a 1500-byte packet, the unit of the Fastpass paper.
 const PACKET_BITS: u64 = 12_000;
-/// Until everybody is known to everybody.
+/// Time until arbiter and endpoints have exchanged their resets.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// What the timeslots last.
+/// Returns the length of a timeslot that yields [`TRAFFIC_BPS`].
 const fn slot_ns(nodes: u32) -> u64 {
     nodes as u64 * PACKET_BITS * 1_000_000_000 / TRAFFIC_BPS
 }
 
-/// What a granted timeslot costs.
+/// Measures the CPU time of a granted timeslot.
 ///
 /// # Errors
-/// When nothing is granted, or the system refuses a socket.
+/// Returns an error when nothing is granted or the system refuses a socket.
 pub fn arbiter_comm(options: &CommOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let harness = Harness::new("arbiter comm", COMM).with_runs(options.runs);
     let mut harness = harness.with_progress(progress);
     let time = Duration::from_secs_f64(options.seconds);
     for &nodes in &options.nodes {
         let mut details = Vec::new();
-        // Datagrams of a timeslot, in the run before.
+        // Datagrams per timeslot in the previous run.
         let datagrams = std::cell::Cell::new(0.0);
         harness.measure(
             &format!("nodes={nodes} slot={}ns workers={}", slot_ns(nodes), options.workers),
@@ -87,15 +87,15 @@ pub fn arbiter_comm(options: &CommOptions, progress: impl FnMut(Progress<'_>)) -
     Ok(harness.finish())
 }
 
-/// What came of a run: what the daemon has counted in it, and its processor time.
+/// Result of a run: the daemon's counters and its CPU time.
 struct Run {
     counters: DaemonReport,
     seconds: f64,
     spent: Duration,
-    /// How long turns take in which something has come, ns: so long at most what comes meanwhile
-    /// waits to be seen.
+    /// Lengths of polls that received something, in ns: an upper bound of the queueing delay of
+    /// packets that arrive meanwhile.
     turn_times: Histogram<u64>,
-    /// What the endpoints' thread has done meanwhile.
+    /// Usage of the endpoints' thread.
     endpoints: EndpointUsage,
 }
 
@@ -137,8 +137,8 @@ impl Run {
     }
 }
 
-/// The daemon in a thread of its own; all endpoints in this one, behind one socket, which is the
-/// switch to the daemon. Packets in their timeslots go nowhere.
+/// Runs the daemon in its own thread and all endpoints in this one, behind one socket that acts as
+/// the daemon's switch. Packets in timeslots are not sent.
 fn run(nodes: u32, time: Duration, workers: usize) -> Result<Run> {
     ensure!(
         nodes > DESTINATIONS as u32,
@@ -146,7 +146,7 @@ fn run(nodes: u32, time: Duration, workers: usize) -> Result<Run> {
     );
     let mut endpoints = Endpoints::new(nodes, ARBITER, slot_ns(nodes))?;
     let mut config = Config::new(endpoints.addr()?, ARBITER, nodes, slot_ns(nodes));
-    // Its processor time is that of its work.
+    // Idle polling must not count as CPU time.
     config.idle = Idle::Backoff { spins: 0, yields: 0 };
     if workers > 0 {
         config.cores = cores()?.into_iter().cycle().take(1 + workers).collect();
@@ -168,7 +168,7 @@ fn run(nodes: u32, time: Duration, workers: usize) -> Result<Run> {
     })
 }
 
-/// Gives the daemon its turns; what it does is counted from when it `is_warm`.
+/// Polls the daemon; counters start when `is_warm` is set.
 fn serve(mut daemon: ArbiterDaemon, is_warm: &AtomicBool, stop: &AtomicBool) -> Result<Run> {
     let mut turn_times = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
     let mut first = None;
@@ -196,7 +196,7 @@ fn serve(mut daemon: ArbiterDaemon, is_warm: &AtomicBool, stop: &AtomicBool) -> 
     Ok(Run { counters, seconds, spent, turn_times, endpoints: EndpointUsage::default() })
 }
 
-/// Processor time of a thread that answers datagrams, for each that it takes or sends.
+/// Returns the CPU time per datagram, received or sent, of a thread that echoes datagrams.
 fn bare_datagram_ns(time: Duration) -> Result<f64> {
     const LEN: usize = 200;
     let [one, other] = [(); 2].map(|()| UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))));
@@ -219,7 +219,7 @@ fn bare_datagram_ns(time: Duration) -> Result<f64> {
         });
         let (end, mut frame) = (Instant::now() + time, [0; LEN]);
         while Instant::now() < end {
-            // As many under way as the daemon takes at a time.
+            // As many in flight as the daemon receives in one batch.
             for _ in 0..16 {
                 let _ = one.send(&frame);
             }

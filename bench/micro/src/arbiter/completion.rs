@@ -1,4 +1,4 @@
-//! How long transfers take, from when they come until their last packet's timeslot is over.
+//! Completion times of transfers: from arrival to the end of the last packet's timeslot.
 
 use anyhow::{Result, ensure};
 use onepipe_arbiter::Schedule;
@@ -7,29 +7,29 @@ use super::SlotAllocator;
 use super::load::Load;
 use crate::Detail;
 
-/// Timeslots that warm up, and those after them in which the transfers come that are counted: as
-/// long as the original's own benchmark runs, 10,000 and 50,000.
+/// Timeslots of warm-up, and timeslots after it in which measured transfers arrive; the benchmark
+/// of the Fastpass paper uses 10,000 and 50,000.
 const WARM_UP: u64 = 10_112;
 const COUNTED: u64 = 50_048;
-/// Packets of all of them about, where that is less: of a thousand endpoints and more.
+/// Upper bound of the packets of a trace; limits traces of a thousand endpoints and more.
 const PACKETS: f64 = 16e6;
-/// So many times as long all counted ones have been served, if somebody serves them at all.
+/// A working allocator serves all measured transfers within this multiple of the trace.
 const SLOTS_MAX_FACTOR: u64 = 16;
 
-/// In timeslots, over some traces.
+/// Completion times over several traces, in timeslots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Completion {
-    /// The mean of the means of each trace.
+    /// Mean over the traces of the mean of each trace.
     mean: f64,
-    /// Its standard error, of one trace none.
+    /// Standard error of the mean; zero for a single trace.
     error: f64,
-    /// The mean of the 99th percentiles of each trace.
+    /// Mean over the traces of the 99th percentile of each trace.
     p99: f64,
 }
 
 impl Completion {
-    /// Of allocators that give out batches of so many timeslots, over so many traces, at least one:
-    /// the same for whoever is measured.
+    /// Measures allocators with batches of `batch_slots` over `traces` (at least one) traces, which
+    /// are the same for every allocator.
     pub fn measure<A: SlotAllocator>(
         (nodes, load, batch_slots): (u32, f64, u32),
         traces: u64,
@@ -50,7 +50,7 @@ impl Completion {
         Ok(Self { mean: mean(&means), error: standard_error(&means), p99: mean(&p99s) })
     }
 
-    /// `prefix`: whose.
+    /// Returns the details, with names that begin with `prefix`.
     pub fn details(&self, prefix: &str) -> [Detail; 3] {
         [("mean", self.mean), ("± standard error", self.error), ("p99", self.p99)].map(
             |(name, value)| Detail {
@@ -72,7 +72,8 @@ fn standard_error(values: &[f64]) -> f64 {
     if values.len() < 2 { 0.0 } else { (squares / (count - 1.0) / count).sqrt() }
 }
 
-/// How long each transfer took that came in the window. New ones come until all of these are done.
+/// Returns the completion times of the transfers that arrive in the window; arrivals continue until
+/// all of these are complete.
 fn run(
     mut allocator: impl SlotAllocator,
     (nodes, batch_slots): (u32, u32),
@@ -100,25 +101,25 @@ fn run(
     Ok(transfers.durations)
 }
 
-/// One that has come and is not complete.
+/// A transfer that has arrived and is not complete.
 #[derive(Clone, Copy)]
 struct Transfer {
     time: f64,
     left: u32,
-    /// The one of the same pair that came after it, counted from one; zero if none.
+    /// Index + 1 of the next transfer of the same pair; zero if none.
     next: u32,
 }
 
-/// Those of each pair in order: what a pair is given is for the one that came first.
+/// Transfers of each pair in FIFO order: a grant serves the earliest one.
 struct Transfers {
     nodes: usize,
-    /// The first and the last one of each pair, counted from one; zero if none.
+    /// Index + 1 of the first and the last transfer of each pair; zero if none.
     ends: Vec<[u32; 2]>,
     all: Vec<Transfer>,
-    /// Places in `all` that are free.
+    /// Free indices of `all`.
     free: Vec<u32>,
     window: (f64, f64),
-    /// Those that came in the window and are not complete.
+    /// Measured transfers that are not complete.
     counted: u64,
     durations: Vec<f64>,
 }
@@ -173,7 +174,7 @@ impl Transfers {
 mod tests {
     use super::*;
 
-    /// Gives everybody all, one pair a batch of one timeslot, in the order of requests.
+    /// Serves one pair at a time in FIFO order, one timeslot per batch.
     struct OneByOne(Vec<(u32, u32, u32)>);
 
     impl SlotAllocator for OneByOne {
@@ -196,9 +197,9 @@ mod tests {
 
     #[test]
     fn matches_mg1_queue_theory() {
-        // One in two timeslots is asked for, as of two endpoints at a quarter: a queue of
-        // transfers that are served in their order. Theory, with moments as they are sampled: the
-        // mean wait of M/G/1 and the service, and half a timeslot until the next one begins.
+        // Half of the timeslots are requested (two endpoints at a load of 0.25): a FIFO queue. In
+        // theory, with the moments of the sampled distribution: the mean wait of M/G/1, plus the
+        // service time, plus half a timeslot until the next one begins.
         let exact = |power: i32| {
             let tail = |packets: f64| (-(packets - 0.5) / 10.0f64).exp();
             (1..400).fold(1.0 - tail(1.0), |sum, packets| {

@@ -1,5 +1,5 @@
-//! What a machine lets threads have of its cores that have nothing to do but to look at the clock:
-//! who gives out timeslots there cannot be in time more often than they.
+//! Scheduling jitter of the machine: how long threads that only read the clock are descheduled. It
+//! bounds how often an arbiter on the same cores can meet its deadlines.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use onepipe_transport_clock::stay_on;
 
 use crate::Detail;
 
-/// Less than this between two looks at the clock is not being away.
+/// Minimum gap between two clock reads that counts as a stall.
 const STALL_MIN: Duration = Duration::from_micros(5);
 
-/// How long such threads were away from the clock each time, on all cores, ns.
+/// Stalls of such threads on all cores, in ns.
 pub(super) struct Jitter {
     times: Histogram<u64>,
-    /// Time that they were there for, and time that they were away.
+    /// Total measured time, and stalled time.
     all: Duration,
     stalled: Duration,
 }
@@ -37,7 +37,7 @@ impl Jitter {
         longer.map(|time| time.count_at_value()).sum::<u64>() as f64
     }
 
-    /// With how often that took longer than `lead_ns` and than half of that.
+    /// Returns details, including the number of stalls longer than `lead_ns` and than half of that.
     pub fn details(&self, lead_ns: u64) -> [Detail; 4] {
         let part = self.stalled.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE);
         [
@@ -71,7 +71,7 @@ impl Jitter {
     }
 }
 
-/// Has a thread look at the clock on each of `cores` for so many seconds.
+/// Measures the jitter of each of `cores` for a time.
 pub(super) fn run(cores: &[usize], seconds: f64) -> Result<Jitter> {
     let length = Duration::from_secs_f64(seconds);
     std::thread::scope(|scope| {

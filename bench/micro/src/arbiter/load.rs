@@ -1,42 +1,42 @@
-//! What endpoints ask an arbiter for: transfers that come at random (design: arbiter.md section 5).
+//! Requests to an arbiter: random arrivals of transfers, as in the evaluation of Fastpass.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Packets of a transfer, in the mean.
+/// Mean packets per transfer.
 const MEAN: f64 = 10.0;
 
-/// Poisson arrivals of transfers of exponential length between uniformly random pairs. Always the
-/// same for the same numbers.
+/// Poisson arrivals of transfers with exponential lengths between uniformly random pairs;
+/// deterministic for given parameters.
 pub(super) struct Load {
     random: Xoshiro256PlusPlus,
     nodes: u32,
-    /// Transfers a timeslot.
+    /// Transfers per timeslot.
     rate: f64,
-    /// When the next one comes, in timeslots.
+    /// Arrival time of the next transfer, in timeslots.
     next: f64,
     arrivals: Vec<(u32, u32, u32)>,
     times: Vec<f64>,
 }
 
 impl Load {
-    /// `load`: part of what the endpoints could send at most.
+    /// Creates a load that is a fraction of what the endpoints can send.
     pub fn new(nodes: u32, load: f64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
-        // A transfer has at least one packet, so the mean is a little more than that of the
-        // exponential: this much, 0.5 being rounded up to 1.
+        // A transfer has at least one packet (0.5 rounds up to 1), so the mean is a little more
+        // than that of the exponential distribution.
         let mean = MEAN + (1.0 - (-0.5 / MEAN).exp());
         let rate = load * f64::from(nodes) / mean;
         Self { random, nodes, rate, next: 0.0, arrivals: Vec::new(), times: Vec::new() }
     }
 
-    /// Another trace of the same kind.
+    /// Returns another trace with the same parameters.
     pub fn of_trace(self, number: u64) -> Self {
         let seed = u64::from(self.nodes) + number * u64::from(u32::MAX);
         Self { random: Xoshiro256PlusPlus::seed_from_u64(seed), ..self }
     }
 
-    /// What has come since the last call until `slot`: source, destination, packets.
+    /// Returns the arrivals since the last call until `slot`: source, destination, packets.
     pub fn until(&mut self, slot: u64) -> &[(u32, u32, u32)] {
         self.arrivals.clear();
         self.times.clear();
@@ -52,12 +52,12 @@ impl Load {
         &self.arrivals
     }
 
-    /// When each of these came, in timeslots.
+    /// Returns the arrival time of each of these transfers, in timeslots.
     pub fn times(&self) -> &[f64] {
         &self.times
     }
 
-    /// With mean 1.
+    /// Samples an exponential distribution with mean 1.
     fn exponential(&mut self) -> f64 {
         -(1.0 - self.random.random::<f64>()).ln()
     }

@@ -1,5 +1,5 @@
-//! `bench arbiter`: timeslots and paths on one core (Fastpass, SIGCOMM 2014, sections 3 and 4;
-//! design: arbiter.md section 5).
+//! `bench arbiter`: allocation of timeslots and paths (Fastpass, SIGCOMM 2014, sections 3 and 4;
+//! docs/design/arbiter.md).
 
 mod comm;
 mod completion;
@@ -26,26 +26,25 @@ use load::Load;
 pub use pace::{PaceOptions, arbiter_pace};
 use plain::{PlainAllocator, PlainPaths};
 
-/// What to measure.
+/// Options of [`arbiter_alloc`] and [`arbiter_path`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArbiterOptions {
-    /// How often each side runs. Default 3.
+    /// Number of runs of each side. Default 3.
     pub runs: usize,
-    /// Endpoints. Default 32, 256, 1024, 4096 for timeslots, 512 and 1024 for paths.
+    /// Numbers of endpoints. Default 32, 256, 1024, 4096 for timeslots, 512 and 1024 for paths.
     pub nodes: Vec<u32>,
-    /// Parts of what the endpoints could send at most. Default 0.1, 0.5, 0.9, 0.99.
+    /// Loads, as fractions of what the endpoints can send. Default 0.1, 0.5, 0.9, 0.99.
     pub loads: Vec<f64>,
-    /// Timeslots of a batch. Default 64.
+    /// Timeslots per batch. Default 64.
     pub batch_slots: u32,
-    /// Whose packets go first. Default max–min fair.
+    /// Allocation policy. Default max–min fair.
     pub policy: Policy,
-    /// Packets that one run gives timeslots to, about. Default 8 million.
+    /// Approximate number of packets granted in one run. Default 8 million.
     pub packets: u64,
-    /// Cores: one for everything, or one that keeps the counts and spreads out schedules, and
-    /// others that give out timeslots, each every so many-th batch. Default 1.
+    /// Cores: one for everything, or one that keeps the demand table and builds schedules and
+    /// others that allocate timeslots, batch by batch in turn. Default 1.
     pub cores: usize,
-    /// Traces on which it is looked how long transfers take, beside the clock; none with 0.
-    /// Default 3.
+    /// Traces for the (untimed) completion times of transfers; 0 measures none. Default 3.
     pub traces: u64,
 }
 
@@ -65,7 +64,7 @@ impl Default for ArbiterOptions {
 }
 
 impl ArbiterOptions {
-    /// The defaults for paths: racks of 32, four paths, as the original was measured.
+    /// Returns the defaults for paths: racks of 32, four paths, as in the Fastpass paper.
     pub fn of_paths() -> Self {
         Self { nodes: vec![512, 1_024], ..Self::default() }
     }
@@ -83,10 +82,10 @@ const ALLOCATION: &str = "timeslots on one core or a pipeline of cores: requests
                           completion: from the arrival of a transfer to the end of its last timeslot, \
                           untimed, of both allocators on the same traces";
 
-/// Time that a timeslot takes to be given out.
+/// Measures the time of allocating a timeslot.
 ///
 /// # Errors
-/// When a timeslot is no matching, or what was given is not what was asked for.
+/// Returns an error when a timeslot is not a matching, or grants differ from requests.
 pub fn arbiter_alloc(
     options: &ArbiterOptions,
     progress: impl FnMut(Progress<'_>),
@@ -125,14 +124,14 @@ pub fn arbiter_alloc(
     Ok(harness.finish())
 }
 
-/// How long transfers take, and with the plain allocator.
+/// Returns the completion times of transfers with our allocator and with the plain one.
 fn completions(options: &ArbiterOptions, nodes: u32, load: f64) -> Result<Vec<Detail>> {
     let ArbiterOptions { batch_slots, traces, .. } = *options;
     let kind = (nodes, load, batch_slots);
     if traces == 0 {
         return Ok(Vec::new());
     }
-    // Several cores give what one gives that is told as much as they are, see `workers::run`.
+    // Several cores grant what one core grants that is informed as late, see `workers::run`.
     let return_batches = (options.cores as u32 - 1).min(16);
     let config = Config { return_batches, ..config(options, nodes) };
     let ours = Completion::measure(kind, traces, || Ok(Allocator::new(config)?))?;
@@ -140,15 +139,15 @@ fn completions(options: &ArbiterOptions, nodes: u32, load: f64) -> Result<Vec<De
     Ok([ours.details(""), plain.details("of plain ")].concat())
 }
 
-/// What came of a run.
+/// Result of a run.
 struct Outcome {
     slots: u64,
     spent: Duration,
     asked: u64,
     given: u64,
-    /// Of several cores: a timeslot's time where it was the least, us.
+    /// With several cores: the least time per timeslot of a window, in us.
     fastest: Option<f64>,
-    /// Of each core, if there are several.
+    /// Times of each core, if there are several.
     cores: Vec<workers::CpuTime>,
 }
 
@@ -166,7 +165,7 @@ impl Outcome {
         };
         let mut details = vec![
             detail("utilisation", self.given as f64 / self.asked as f64, ""),
-            // Packets of 1500 bytes, as the original counted (design: arbiter.md section 5).
+            // Packets of 1500 bytes, the unit of the Fastpass paper.
             detail("admitted", self.given as f64 * 12_000.0 / 1e9 / seconds, "Gbit/s"),
             detail("timeslots", self.slots as f64 / seconds, "slots/s"),
         ];
@@ -178,18 +177,18 @@ impl Outcome {
     }
 }
 
-/// An arbiter with such an allocator, all endpoints behind one switch: nothing is measured but who
-/// is given timeslots.
+/// Returns an arbiter with this allocator and all endpoints behind one switch, so that nothing but
+/// the allocation is measured.
 fn machine(config: Config, slot_ns: u64) -> ArbiterConfig {
     let nodes = config.nodes;
     let arbiter = ArbiterConfig::new(ProcessId(nodes), nodes, (1, 1), slot_ns);
     ArbiterConfig { allocator: config, core: Core::One { nodes }, ..arbiter }
 }
 
-/// Something that gives out timeslots.
+/// An allocator under test.
 trait SlotAllocator {
     fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<()>;
-    /// Writes the next batch into `schedule`, and answers how many packets it has.
+    /// Writes the next batch into `schedule` and returns the number of its packets.
     fn allocate(&mut self, schedule: &mut Schedule) -> u64;
 }
 
@@ -222,7 +221,7 @@ fn plain(options: &ArbiterOptions, nodes: u32, load: f64, slots: u64) -> Result<
     run(PlainAllocator::new(nodes, options.batch_slots), options, nodes, load, slots)
 }
 
-/// Half of the time warms up; the other is measured.
+/// Runs an allocator; the first half of the timeslots is warm-up.
 fn run(
     mut allocator: impl SlotAllocator,
     options: &ArbiterOptions,
@@ -266,7 +265,7 @@ fn run(
     Ok(outcome)
 }
 
-/// Every timeslot is a matching, and the schedule has as many packets as were said to be given.
+/// Checks that every timeslot is a matching and that the schedule has `given` packets.
 fn check(schedule: &Schedule, slots: u32, given: u64) -> Result<()> {
     let mut packets = 0;
     let mut receives = vec![u64::MAX; schedule.nodes() as usize];
@@ -285,10 +284,10 @@ const PATHS: &str = "one core chooses paths: racks of 32 endpoints, four paths, 
                      timeslots as the allocator gives them; yardstick: colouring the same by a \
                      table of colours, without bit sets";
 
-/// Time that the paths of a timeslot take to be chosen.
+/// Measures the time of choosing the paths of a timeslot.
 ///
 /// # Errors
-/// When a link bears more than its share.
+/// Returns an error when a link is overloaded.
 pub fn arbiter_path(
     options: &ArbiterOptions,
     progress: impl FnMut(Progress<'_>),
@@ -334,7 +333,7 @@ pub fn arbiter_path(
 /// Paths by source and timeslot.
 type Routes = [[u8; BATCH_SLOTS_MAX as usize]];
 
-/// Batches in the steady state.
+/// Returns batches in the steady state.
 fn schedules(nodes: u32, load: f64) -> Result<Vec<Schedule>> {
     const WARM_UP: u64 = 128;
     const MEASURED: u64 = 16;
@@ -354,7 +353,7 @@ fn schedules(nodes: u32, load: f64) -> Result<Vec<Schedule>> {
     Ok(schedules)
 }
 
-/// us a timeslot, over all schedules; what came of each is checked beside the clock.
+/// Returns the time per timeslot over all schedules, in us; results are checked untimed.
 fn colour(
     schedules: &[Schedule],
     fabric: Fabric,

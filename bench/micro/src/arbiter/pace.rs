@@ -1,5 +1,5 @@
-//! `bench arbiter pace`: timeslots given out by the clock, each batch so long before it begins
-//! (design: arbiter.md section 5, real time).
+//! `bench arbiter pace`: timeslots granted in real time, each batch a fixed lead before it begins
+//! (docs/design/arbiter.md).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,29 +17,29 @@ use super::plain::PlainAllocator;
 use super::workers::{self, ControlCore, CpuMeter, CpuTime};
 use crate::{Better, Detail, Harness, Progress, Report};
 
-/// What to measure.
+/// Options of [`arbiter_pace`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaceOptions {
-    /// How often each side runs. Default 3.
+    /// Number of runs of each side. Default 3.
     pub runs: usize,
-    /// How long each run takes, s. Default 0.3: a kernel that lets real-time threads have 95 % of a
-    /// second takes none of it then.
+    /// Length of each run, in s. Default 0.3, so that a kernel that limits real-time threads to 95
+    /// % of a second does not throttle a run.
     pub seconds: f64,
-    /// Endpoints. Default 256.
+    /// Numbers of endpoints. Default 256.
     pub nodes: Vec<u32>,
-    /// Length of a timeslot, ns. Default 312: a full packet at 40 Gbit/s.
+    /// Length of a timeslot, in ns. Default 312: a full packet at 40 Gbit/s.
     pub slot_ns: u64,
-    /// Parts of what the endpoints could send at most. Default 0.8.
+    /// Loads, as fractions of what the endpoints can send. Default 0.8.
     pub loads: Vec<f64>,
-    /// Timeslots of a batch. Default 64.
+    /// Timeslots per batch. Default 64.
     pub batch_slots: u32,
-    /// A batch is to be given out within this time, and begins then, ns. Default 65 us (design:
-    /// arbiter.md section 1).
+    /// Deadline of a batch after its request, in ns; the batch begins then. Default 65 us, the lead
+    /// of Fastpass.
     pub lead_ns: u64,
-    /// Whose packets go first. Default max–min fair.
+    /// Allocation policy. Default max–min fair.
     pub policy: Policy,
-    /// Cores: one for everything, or one that keeps the counts and spreads out schedules, and
-    /// others that give out timeslots, each every so many-th batch. Default 2.
+    /// Cores: one for everything, or one that keeps the demand table and builds schedules and
+    /// others that allocate timeslots, batch by batch in turn. Default 2.
     pub cores: usize,
 }
 
@@ -65,17 +65,17 @@ const PACE: &str = "timeslots granted in real time: a batch is requested a lead 
                     busy per timeslot; yardsticks: a plain allocator on one core, as \
                     fast as it can; idle threads on the same cores that only read the clock: \
                     how often the core was taken from them";
-/// Room for batches under way: more than [`Pace`] orders.
+/// Capacity for batches in flight: more than the scheduler starts.
 const IN_FLIGHT_MAX: usize = 32;
-/// Of the batches, one in so many comes before anything is measured.
+/// Fraction (1/n) of the batches that is warm-up.
 const WARM_UP: usize = 8;
-/// Batches whose schedules are looked at, one in so many, and before anything is measured only.
+/// Interval of checked schedules, in batches; only batches of the warm-up are checked.
 const CHECKED: usize = 16;
 
-/// Timeslots given out by the clock.
+/// Measures granting timeslots in real time.
 ///
 /// # Errors
-/// When a timeslot is no matching, or there are fewer cores than are asked for.
+/// Returns an error when a timeslot is not a matching, or there are too few cores.
 pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let available = cores()?;
     ensure!(available.len() >= options.cores, "there are {} cores", available.len());
@@ -95,7 +95,7 @@ pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -
                 "us/slot",
                 Better::Lower,
                 || {
-                    // What others take of the cores, they take now.
+                    // The kernel's throttling of real-time threads takes its share now.
                     std::thread::sleep(Duration::from_secs_f64(options.seconds));
                     stalls
                         .add(&jitter::run(&available[..options.cores.max(1)], options.seconds)?)?;
@@ -114,10 +114,10 @@ pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -
     Ok(harness.finish())
 }
 
-/// What is asked for, batch by batch.
+/// The requests of all batches.
 struct Requests {
     all: Vec<(u16, u16, u32)>,
-    /// Where the requests of each batch end.
+    /// End index of the requests of each batch.
     ends: Vec<usize>,
 }
 
@@ -137,7 +137,7 @@ impl Requests {
         self.ends.len()
     }
 
-    /// What is first measured.
+    /// Returns the first measured batch.
     fn first(&self) -> usize {
         self.batches() / WARM_UP
     }
@@ -153,27 +153,27 @@ impl Requests {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 struct Run {
-    /// Timeslots that were measured.
+    /// Measured timeslots.
     slots: u64,
     requested: u64,
-    /// Wanted already when it began, and still when all was given out that was ordered.
+    /// Requested and not granted when measuring began, and when it ended.
     backlog_before: u64,
     backlog_after: u64,
-    /// Packets given timeslots before these began, and later.
+    /// Packets granted before their timeslots began, and later.
     in_time: u64,
     too_late: u64,
-    /// Batches that were given out when they had begun.
+    /// Batches that were granted after they had begun.
     late: u64,
-    /// Timeslots that were given to nobody.
+    /// Timeslots that were skipped.
     skipped: u64,
-    /// Times that a part of what was wanted was held back.
+    /// Number of batches for which part of the demand was held back.
     held_back: u64,
     batches: u64,
-    /// From when a batch is asked for until it is given out, ns.
+    /// Time from the request of a batch to its grant, in ns.
     lag: Histogram<u64>,
-    /// What each core has spent.
+    /// Times of each core.
     cores: Vec<CpuTime>,
 }
 
@@ -190,7 +190,7 @@ impl Run {
             skipped: 0,
             held_back: 0,
             batches: 0,
-            // Up to ten seconds.
+            // Values up to ten seconds.
             lag: Histogram::new_with_bounds(1, 10_000_000_000, 3)?,
             cores: Vec::new(),
         })
@@ -262,7 +262,7 @@ fn sum(runs: &[Run]) -> Option<Run> {
     Some(all)
 }
 
-/// One run by the clock, on the first of the cores that there are.
+/// Runs once in real time, on the first of the available cores.
 fn run(
     options: &PaceOptions,
     config: Config,
@@ -278,12 +278,12 @@ fn run(
     Ok(run)
 }
 
-/// The core that orders batches when they are due.
+/// The core that starts batches when they are due.
 struct Pacer<'a> {
     options: &'a PaceOptions,
     requests: &'a Requests,
     control: ControlCore,
-    /// Its first timeslot is the one that begins a lead after the beginning.
+    /// The first timeslot begins a lead after the start of the run.
     pace: Pace,
     lead: u64,
     began: Instant,
@@ -317,7 +317,7 @@ impl<'a> Pacer<'a> {
     fn work(mut self, is_measured: &AtomicBool) -> Result<Run> {
         let (batches, first) = (self.requests.batches(), self.requests.first());
         let slots = u64::from(self.options.batch_slots);
-        // What is due before the end may be late then, and yet be given out in time.
+        // A batch that is due before the end may be started late and still meet its deadline.
         let (from, end) = (self.lead + first as u64 * slots, self.lead + batches as u64 * slots);
         while self.pace.next().0 < end || !self.in_flight.is_empty() {
             self.poll_batch()?;
@@ -351,12 +351,12 @@ impl<'a> Pacer<'a> {
         Ok(self.run)
     }
 
-    /// The batch that is due in this timeslot.
+    /// Returns the batch that is due in this timeslot.
     fn batch_at(&self, now: Timeslot) -> usize {
         (now.0 / u64::from(self.options.batch_slots)) as usize
     }
 
-    /// Reads what has been asked for until it is due, and orders it.
+    /// Reads the requests that are due, and starts the batch.
     fn start_batch(&mut self, ordered: Ordered) -> Result<()> {
         let batch = self.batch_at(Timeslot(ordered.start.0 - self.lead));
         let (control, requests) = (&mut self.control, self.requests);
@@ -375,7 +375,7 @@ impl<'a> Pacer<'a> {
         result
     }
 
-    /// Reads a batch, if there is one.
+    /// Polls a finished batch.
     fn poll_batch(&mut self) -> Result<()> {
         let Some(&start) = self.in_flight.front() else { return Ok(()) };
         let batch = self.batch_at(Timeslot(start.0 - self.lead));
@@ -412,10 +412,10 @@ impl<'a> Pacer<'a> {
     }
 }
 
-/// What a timeslot costs the plain allocator, us.
+/// Returns the time of the plain allocator per timeslot, in us.
 fn plain(config: Config, requests: &Requests) -> Result<f64> {
     let mut allocator = PlainAllocator::new(config.nodes, config.batch_slots);
-    // Enough to know it: it need not keep the pace.
+    // A sample is enough, as the plain allocator has no deadlines.
     let batches = requests.batches().min(4_000);
     let mut schedule = onepipe_arbiter::Schedule::new(config.nodes);
     let begin = Instant::now();
@@ -437,7 +437,7 @@ mod tests {
     fn separates_grants_in_time_from_late_grants() {
         let slow = PaceOptions {
             nodes: vec![16],
-            // Far longer than a debug build needs, however busy the machine is.
+            // Far longer than a debug build needs on a busy machine.
             slot_ns: 1_000_000,
             lead_ns: 60_000_000_000,
             cores: 1,
@@ -449,7 +449,7 @@ mod tests {
         let some = run(&slow, config, &available, &requests).expect("it is a matching");
         assert_eq!((some.late, some.skipped, some.too_late, some.batches), (0, 0, 0, 14));
         assert!((0.5..1.5).contains(&some.admitted()), "{}", some.admitted());
-        // Nobody is so fast: what is not skipped is late.
+        // Impossible deadlines: every batch is skipped or late.
         let hasty = PaceOptions { lead_ns: 0, slot_ns: 1, ..slow };
         let none = run(&hasty, config, &available, &requests).expect("it is a matching");
         assert_eq!((none.in_time, none.late), (0, none.batches));

@@ -1,4 +1,4 @@
-//! Timeslots given out by several cores, as fast as they can.
+//! Allocation on several cores, as fast as possible.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -10,17 +10,17 @@ use super::load::Load;
 use super::workers::{self, ControlCore, CpuMeter};
 use super::{Outcome, check};
 
-/// Of no account where timeslots are not given out by the clock.
+/// Length of a timeslot; not used, as timeslots are not granted in real time.
 const SLOT_NS: u64 = 1_000;
 
-/// Batches that are looked at together for the fastest: on a machine with others at work these are
-/// the ones for which the cores were there.
+/// Number of consecutive batches over which the fastest rate is taken: on a busy machine the
+/// windows in which the cores were available.
 const WINDOW: usize = 64;
 
-/// What a batch is asked for.
+/// Requests of a batch.
 type Requests = Vec<(u16, u16, u32)>;
 
-/// As [`super::run`], with so many cores.
+/// As [`super::run`], with several cores.
 pub(super) fn run(config: Config, cores: usize, load: f64, slots: u64) -> Result<Outcome> {
     let batch = u64::from(config.batch_slots);
     let mut load = Load::new(config.nodes, load);
@@ -61,7 +61,7 @@ fn run_control(
             if received <= middle {
                 given_before += packets;
             }
-            // Now and then, before the middle only: it would be part of the time.
+            // Checked only in the warm-up, as checks would be part of the measured time.
             if received < middle && received % 16 == 1 {
                 checked = check(batch.schedule(), config.batch_slots, packets);
             }
@@ -99,7 +99,7 @@ fn run_control(
     Ok((outcome, meter.finish()))
 }
 
-/// The least time of a timeslot, of so many batches one after the other.
+/// Returns the least time per timeslot over a window of batches.
 fn fastest(ends: &[Instant], batch_slots: u32) -> Option<f64> {
     let windows = ends.iter().zip(ends.iter().skip(WINDOW));
     let least = windows.map(|(begin, end)| end.duration_since(*begin)).min()?;

@@ -1,17 +1,17 @@
-//! Yardsticks: the same work done plainly.
+//! Baselines: the same work, implemented plainly.
 
 use onepipe_arbiter::{BATCH_SLOTS_MAX, Fabric, NOBODY, Paths, Schedule};
 
 use super::{Routes, SlotAllocator};
 
-/// One packet a visit; who was served least recently goes first, by one list for each timeslot of
-/// last service.
+/// Serves one packet of a pair per visit, least recently served pair first, with one list for each
+/// timeslot of last service.
 pub(super) struct PlainAllocator {
     nodes: usize,
-    /// Packets that each pair waits for.
+    /// Backlog of each pair, in packets.
     backlogs: Vec<u32>,
     waiting: Vec<(u16, u16)>,
-    /// Served in this batch, by timeslot.
+    /// Pairs served in this batch, by timeslot.
     served: Vec<Vec<(u16, u16)>>,
     sends: Vec<u64>,
     receives: Vec<u64>,
@@ -32,7 +32,7 @@ impl PlainAllocator {
         }
     }
 
-    /// Answers the timeslot, if there is one.
+    /// Returns the first timeslot in which both endpoints are free.
     fn serve(&mut self, src: u16, dst: u16) -> Option<usize> {
         let (sends, receives) =
             (&mut self.sends[usize::from(src)], &mut self.receives[usize::from(dst)]);
@@ -73,7 +73,7 @@ impl SlotAllocator for PlainAllocator {
                 let backlog = &mut self.backlogs[usize::from(src) * self.nodes + usize::from(dst)];
                 *backlog -= 1;
                 if *backlog > 0 {
-                    // Its next turn comes after this one, whenever it was served.
+                    // The next visit comes after this one, whichever timeslot was free.
                     let next = slot.max(turn).min(self.served.len() - 1);
                     match turn < self.served.len() {
                         true => self.served[next].push((src, dst)),
@@ -90,12 +90,12 @@ impl SlotAllocator for PlainAllocator {
     }
 }
 
-/// Edge colouring as a textbook has it: a table says which edge has which colour at which rack, and
-/// free ones are looked for one by one.
+/// Textbook edge colouring: a table holds the edge of each colour at each rack, and free colours
+/// are searched linearly.
 pub(super) struct PlainPaths {
     fabric: Fabric,
     colours: usize,
-    /// By side, rack and colour: the edge.
+    /// Edge by side, rack and colour.
     table: Vec<Option<usize>>,
     edges: Vec<PlainEdge>,
 }

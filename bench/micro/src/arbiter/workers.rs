@@ -1,5 +1,5 @@
-//! An arbiter's cores without its desk: one that keeps the counts and spreads out schedules, and
-//! others that give out timeslots (design: arbiter.md section 2).
+//! The worker pool of an arbiter without its control plane over the network: one core keeps the
+//! demand table and builds schedules, the others allocate timeslots (docs/design/arbiter.md).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,21 +13,22 @@ use rustix::time::{ClockId, clock_gettime};
 use super::machine;
 use crate::Detail;
 
-/// Looks at empty rings before others get the core, where nothing is given out by the clock.
+/// Polls of empty rings before a thread yields its core, where timeslots are not granted in real
+/// time.
 const SPINS: u32 = 10_000;
 
-/// Processor time of the calling thread.
+/// Returns the CPU time of the calling thread.
 pub(super) fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What a core has done while it was measured.
+/// Time spent by a core while it was measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuTime {
-    /// Time in which it had something to do, and if somebody else had the core then, that too.
+    /// Wall time with work to do, including the time in which the core was taken away.
     pub busy: Duration,
-    /// Processor time, looking at empty rings with it.
+    /// CPU time, including polls of empty rings.
     pub cpu: Duration,
 }
 
@@ -37,7 +38,7 @@ impl CpuTime {
         self.cpu += other.cpu;
     }
 
-    /// As `name` has spent it for each of so many timeslots.
+    /// Returns the times of core `name` per timeslot.
     pub fn details(self, name: &str, slots: u64) -> [Detail; 2] {
         let us = |time: Duration| time.as_secs_f64() * 1e6 / slots as f64;
         [("busy", us(self.busy)), ("CPU time", us(self.cpu))].map(|(what, value)| Detail {
@@ -48,7 +49,7 @@ impl CpuTime {
     }
 }
 
-/// Where a thread is in what it spends.
+/// Measures the time that a thread spends.
 pub(super) struct CpuMeter {
     began: Option<Duration>,
     busy: Duration,
@@ -59,14 +60,14 @@ impl CpuMeter {
         Self { began: None, busy: Duration::ZERO }
     }
 
-    /// From now on it is measured.
+    /// Starts measuring; further calls have no effect.
     pub fn start(&mut self) {
         if self.began.is_none() {
             self.began = Some(thread_cpu_time());
         }
     }
 
-    /// Does something, and counts the time if that was of any use.
+    /// Runs `work`, and counts its time if it returns that there was something to do.
     pub fn measure(&mut self, work: impl FnOnce() -> bool) -> bool {
         let begin = Instant::now();
         let is_busy = work();
@@ -82,7 +83,7 @@ impl CpuMeter {
     }
 }
 
-/// The core that keeps the counts; the only one, if there are no others.
+/// The core that keeps the demand table; it allocates as well if it is the only one.
 pub(super) struct ControlCore {
     clerk: Clerk,
     posts: Posts,
@@ -90,12 +91,12 @@ pub(super) struct ControlCore {
 }
 
 impl ControlCore {
-    /// Whether a batch can be ordered now: else there is one to be read first.
+    /// Returns whether a batch can be started; otherwise a finished one has to be polled first.
     pub fn is_ready(&self) -> bool {
         self.clerk.is_ready()
     }
 
-    /// Takes requests that count in the batch that is ordered next.
+    /// Adds requests, which count from the next batch on.
     pub fn request(&mut self, requests: &[(u16, u16, u32)]) -> Result<()> {
         for &(src, dst, slots) in requests {
             let want = Demand::Want { src: src.into(), dst: dst.into(), slots };
@@ -105,12 +106,12 @@ impl ControlCore {
         Ok(())
     }
 
-    /// It is late: see [`Command::Late`].
+    /// Reports that the control core is late: see [`Command::Late`].
     pub fn on_late(&mut self) {
         self.clerk.obey(Command::Late, &mut self.posts);
     }
 
-    /// Timeslots that are wanted and not known to be given.
+    /// Returns the timeslots requested and not yet granted.
     pub fn wanted(&self) -> u64 {
         self.clerk.wanted()
     }
@@ -119,7 +120,7 @@ impl ControlCore {
         self.clerk.obey(Command::Batch(Timeslot(start)), &mut self.posts);
     }
 
-    /// Reads the next batch, if there is one.
+    /// Polls the next finished batch and passes it to `read`.
     pub fn poll_batch<R>(&mut self, read: impl FnOnce(&Allocated) -> R) -> Option<R> {
         let Self { clerk, posts, own } = self;
         if let Some(own) = own {
@@ -133,10 +134,10 @@ impl ControlCore {
     }
 }
 
-/// Runs `run_control` on the first of `cores`, with a desk, and on each of the others one that gives out
-/// timeslots until it has ended. Whoever is not told on which core it runs yields now and then.
-/// They are measured from when `run_control` sets what it is given. Answers what the others have spent,
-/// too.
+/// Runs `run_control` on the first of `cores` with the control core, and a worker on each of the
+/// others until `run_control` returns. A worker without a fixed core yields now and then. Measuring
+/// starts when `run_control` sets the flag that it is given. Returns its result and the times of
+/// the workers.
 pub(super) fn run<R: Send>(
     config: Config,
     slot_ns: u64,
@@ -144,7 +145,7 @@ pub(super) fn run<R: Send>(
     run_control: impl FnOnce(ControlCore, &AtomicBool) -> Result<R> + Send,
 ) -> Result<(R, Vec<CpuTime>)> {
     let workers = cores.len().max(2) - 1;
-    // That each may have one while another is ordered.
+    // Each worker may have a finished batch while another one is started.
     let return_batches = config.return_batches.max(workers.min(16) as u32);
     let config = Config { return_batches, ..config };
     let (places, posts) = places(&machine(config, slot_ns), workers)?;
@@ -171,7 +172,7 @@ pub(super) fn run<R: Send>(
             result
         });
         let result = run_control.join();
-        // If it has panicked.
+        // Also stops the workers if the control thread has panicked.
         stop.store(true, Ordering::Release);
         let join = |worker: std::thread::ScopedJoinHandle<'_, _>| {
             worker.join().unwrap_or_else(|_| Err(anyhow!("a worker thread panicked")))

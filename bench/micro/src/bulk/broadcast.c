@@ -1,11 +1,11 @@
 /*
- * MPI_Bcast as the bulk benchmark measures it: from the root's call until the last rank has all.
+ * MPI_Bcast as measured by the bulk benchmark: from the root's call until the last rank has all.
  *
- *   broadcast OCTETS ROUNDS [yield]
+ *   broadcast BYTES ROUNDS [yield]
  *
- * All ranks run on one machine, whose monotonic clock they share. Every octet is compared after each
- * round. With `yield` a rank that waits offers its core to others: for libraries that spin.
- * Rank 0 prints the nanoseconds of each round in a line of its own.
+ * All ranks run on one machine and share its monotonic clock. Every byte is compared after each
+ * round. With `yield` a waiting rank yields its core, for libraries that spin. Rank 0 prints the
+ * nanoseconds of each round on a line of its own.
  */
 #include <mpi.h>
 #include <sched.h>
@@ -34,19 +34,19 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (argc < 3)
         MPI_Abort(MPI_COMM_WORLD, 2);
-    size_t octets = strtoull(argv[1], NULL, 10);
+    size_t bytes = strtoull(argv[1], NULL, 10);
     long rounds = strtol(argv[2], NULL, 10);
     int yields = argc > 3;
-    unsigned char *memory = malloc(octets + 1), *expected = malloc(octets + 1);
-    for (size_t at = 0; at < octets; at++)
+    unsigned char *memory = malloc(bytes + 1), *expected = malloc(bytes + 1);
+    for (size_t at = 0; at < bytes; at++)
         expected[at] = (unsigned char)((uint32_t)at * 2654435761u >> 24);
     for (long round = 0; round < rounds; round++) {
-        for (size_t at = 0; at < octets && at < 8; at++)
+        for (size_t at = 0; at < bytes && at < 8; at++)
             expected[at] = (unsigned char)(round + (long)at);
         if (rank == 0)
-            memcpy(memory, expected, octets);
+            memcpy(memory, expected, bytes);
         else
-            memset(memory, 0, octets);
+            memset(memory, 0, bytes);
         MPI_Request request;
         if (yields) {
             MPI_Ibarrier(MPI_COMM_WORLD, &request);
@@ -56,14 +56,14 @@ int main(int argc, char **argv) {
         }
         uint64_t at[2] = {now_ns(), 0}, last = 0;
         if (yields) {
-            MPI_Ibcast(memory, (int)octets, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+            MPI_Ibcast(memory, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
             await(&request);
         } else {
-            MPI_Bcast(memory, (int)octets, MPI_BYTE, 0, MPI_COMM_WORLD);
+            MPI_Bcast(memory, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
         }
         at[1] = now_ns();
-        if (memcmp(memory, expected, octets) != 0) {
-            fprintf(stderr, "rank %d got something else in round %ld\n", rank, round);
+        if (memcmp(memory, expected, bytes) != 0) {
+            fprintf(stderr, "rank %d got other data in round %ld\n", rank, round);
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
         if (yields) {
@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
     }
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
-    /* MPICH over TCP may hang in MPI_Finalize: what was to be said has been said. */
+    /* MPICH over TCP may hang in MPI_Finalize; the results are already printed. */
     if (yields)
         _exit(0);
     MPI_Finalize();

@@ -1,4 +1,4 @@
-//! What a benchmark that is interrupted must not leave behind.
+//! Cleans up external resources of an interrupted benchmark.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -7,51 +7,52 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// A process that was asked to end has so long to end its own children.
+/// Time for a process to end its own children after SIGTERM.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Something that outlives this process, if nobody does anything.
+/// A resource that would outlive this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Resource {
-    /// A folder, with all in it.
+    /// A directory with its contents.
     Folder(PathBuf),
-    /// A network namespace, and the processes there.
+    /// A network namespace with its processes.
     Namespace(String),
-    /// A process that ends its children when it is asked to end (SIGTERM).
+    /// A process that ends its children on SIGTERM.
     Process(u32),
 }
 
-/// What there is now.
+/// All resources that exist now.
 static ALL: Mutex<Vec<Resource>> = Mutex::new(Vec::new());
 
-/// Nothing is cleaned away while this is held, and nothing is made behind the last cleaning.
+/// Locks the registry: no cleanup starts, and nothing is created behind the last cleanup, while the
+/// guard is held.
 pub(super) fn lock() -> MutexGuard<'static, Vec<Resource>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Before it is made.
+/// Registers a resource; call it before creating the resource.
 pub(super) fn register(resource: Resource) {
     lock().push(resource);
 }
 
-/// Once it is gone.
+/// Unregisters a resource that is gone.
 pub(super) fn unregister(resource: &Resource) {
     lock().retain(|known| known != resource);
 }
 
-/// Ends what `bench bulk` has started and removes what it has made, for whoever ends this process
-/// now: nothing more is started.
+/// Ends the processes that `bench bulk` has started and removes its resources; for a process that
+/// is about to exit, as no resource can be registered afterwards.
 pub fn cleanup_bulk() {
     let mut all = lock();
-    // Processes first: they use the rest, and were started last.
+    // Processes first, in reverse order of creation: they use the other resources.
     for resource in all.drain(..).rev() {
         release(&resource);
     }
-    // Held for good.
+    // The lock is never released.
     std::mem::forget(all);
 }
 
-/// Does away with it. What is gone already is as good.
+/// Releases a resource; one that is gone already is not an error.
 pub(super) fn release(resource: &Resource) {
     match resource {
         Resource::Folder(path) => _ = std::fs::remove_dir_all(path),
@@ -77,7 +78,7 @@ pub(super) fn release(resource: &Resource) {
 
 fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid as i32) {
-        // Who has gone already is as good.
+        // The process may have exited already.
         let _ = kill_process(pid, signal);
     }
 }
@@ -116,7 +117,7 @@ mod tests {
         let mut inside = Command::new("ip");
         let inside = inside.args(["netns", "exec", &name, "sleep", "1000"]);
         let mut inside = inside.spawn().expect("ip is there");
-        // Until it has entered.
+        // Wait until the process has entered the namespace.
         let entered = Instant::now();
         while entered.elapsed() < Duration::from_secs(20) {
             let pids = Command::new("ip").args(["netns", "pids", &name]).output();

@@ -1,4 +1,4 @@
-//! What no transfer over loopback can be quicker than: its copies alone.
+//! Lower bound of a transfer on one host: the time of its memory copies.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -7,16 +7,16 @@ use onepipe_transport_bulk::Carrier;
 
 use super::{BulkMemory, BulkOptions};
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const BLOCK_LEN: usize = 1 << 20;
-/// What is copied lies no closer together than this, so that it comes from memory where an object
-/// is larger than the caches.
+/// Minimum distance between source and destination working sets, so that objects larger than the
+/// caches are copied from memory.
 const MEMORY_BYTES: usize = 256 << 20;
-/// The quickest of so many.
+/// The fastest of this many runs counts.
 const RUNS: usize = 3;
 
-/// How often each byte of an object is copied until the last of so many processes has it: by the
-/// kernel into each connection and out of it, or by whoever reads it from shared memory.
+/// Returns how often each byte of an object is copied until the last process has it: by the kernel
+/// into and out of each connection, or by the receivers out of shared memory.
 fn copies(options: &BulkOptions, processes: u32) -> u32 {
     let receivers = processes - 1;
     match (options.carrier, options.memory) {
@@ -28,8 +28,8 @@ fn copies(options: &BulkOptions, processes: u32) -> u32 {
     }
 }
 
-/// How long all cores together take for these copies, each from memory of its own to memory of its
-/// own, in us.
+/// Returns the time that all cores together need for these copies, each core within its own memory,
+/// in us.
 pub(super) fn copy_time_us(options: &BulkOptions, processes: u32, bytes: usize) -> f64 {
     let copied = bytes.saturating_mul(copies(options, processes) as usize);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -53,7 +53,7 @@ pub(super) fn copy_time_us(options: &BulkOptions, processes: u32, bytes: usize) 
                 std::hint::black_box(&mut to[at]);
                 (done, at) = (done + now, (at + block) % memory);
             }
-            // All cores are at it until the last one is through.
+            // The run ends when the slowest core is done.
             barrier.wait();
             least = least.min(begun.elapsed().as_secs_f64() * 1e6);
         }

@@ -1,4 +1,4 @@
-//! One process of our own side.
+//! One process of our bulk multicast.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use onepipe_transport_bulk::{Bytes, Carrier, Door, End, Lender, Meeting};
 use onepipe_transport_clock::SystemClock;
 use serde::{Deserialize, Serialize};
 
-/// How long a process that has nothing to do offers its core to others before it blocks: to be
-/// woken costs more than a small object does.
+/// Time for which an idle process yields its core before it blocks: a wake-up costs more than a
+/// small object.
 const YIELD_NS: u64 = 500_000;
 const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
 const WAIT_NS: u64 = 10_000_000;
 
-/// What one process shall do.
+/// Parameters of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// Its name.
+    /// Name of the transport.
     pub carrier: String,
     pub members: Vec<SocketAddr>,
     pub own: u32,
@@ -29,27 +29,27 @@ pub(crate) struct Job {
     pub memory: BulkMemory,
 }
 
-/// Where objects lie, where members share memory. Over anything else all memory is private.
+/// Where objects lie in a group that shares memory. Memory is private over other transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BulkMemory {
-    /// In private memory of each process: the root's is copied to where others read it.
+    /// In private memory of each process; the root copies its object into shared memory.
     Private,
-    /// The root's is written where others read it, and they copy it to private memory.
+    /// The root writes into shared memory; the others copy to private memory.
     Sheet,
-    /// The same, and they use it where it lies: nobody copies.
+    /// As [`BulkMemory::Shared`], but receivers use the object in place: nothing is copied.
     Mapped,
 }
 
-/// What it has seen: at the root when each round began, elsewhere when the object was there; in ns
-/// of the machine's monotonic clock.
+/// Timestamps of a process: at the root the start of each round, elsewhere its completion; in ns of
+/// the machine's monotonic clock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub at_ns: Vec<u64>,
-    /// Seconds of processor time.
+    /// CPU time, in s.
     pub cpu_seconds: f64,
 }
 
-/// Lives through its part.
+/// Runs one process.
 pub(super) fn work(job: &Job) -> Result<Measured> {
     let own = job.own;
     let door = Door::open(if own == 0 { "0.0.0.0:0".parse()? } else { job.members[own as usize] })
@@ -84,13 +84,13 @@ struct Run {
     end: End<SystemClock>,
     expected: Vec<u8>,
     at_ns: Vec<u64>,
-    /// Since when nothing has happened, and whether for so long that it may block.
+    /// Start of the idle period, and whether it has lasted long enough to block.
     idle_since: Option<u64>,
     may_block: bool,
 }
 
 impl Run {
-    /// The root: one object after the other, each when everybody has compared the one before.
+    /// Runs the root: each object is sent when all receivers have compared the one before.
     fn send(&mut self, job: &Job) -> Result<()> {
         let mut own = vec![0; job.bytes];
         let shelf = self.end.shelf().filter(|_| job.memory != BulkMemory::Private).cloned();
@@ -129,12 +129,12 @@ impl Run {
         self.finish(|_, _| {})
     }
 
-    /// Everybody else.
+    /// Runs a receiver.
     fn receive(&mut self, job: &Job) -> Result<()> {
         let lender = self.end.lender().filter(|_| job.memory == BulkMemory::Mapped).cloned();
         if lender.is_none() {
-            // Written once, as in broadcast.c: pages are given to whoever touches them first. The
-            // next object may be announced before the memory of the one before has come back.
+            // Written once, as in broadcast.c, so that the pages are mapped. The next object may be
+            // announced before the memory of the previous one has come back, hence two buffers.
             for _ in 0..2 {
                 self.end.group_mut().offer_memory(vec![1; job.bytes].into());
             }
@@ -145,14 +145,15 @@ impl Run {
             Event::Delivered { object } => {
                 at_ns.push(now_ns());
                 stamp(&mut expected, object);
-                // Nobody goes on before this is told: it is no part of what is measured.
+                // Compared after the timestamp, and before the root starts the next round: not
+                // measured.
                 if group.bytes(object) != Some(&expected[..]) {
                     differs = Some(object);
                 }
             }
             Event::Wanted { object, bytes } => {
                 let page = lender.as_ref().and_then(|it: &Lender| it.page(object, bytes as usize));
-                // Memory that has come back since the question.
+                // Memory that has come back since the announcement.
                 let memory = page.map(Bytes::from).or_else(|| group.take_spare());
                 let memory = memory.unwrap_or_else(|| vec![0; bytes as usize].into());
                 let provided = group.provide(object, memory);
@@ -195,12 +196,12 @@ impl Run {
     }
 }
 
-/// Bytes that every round begins from, the same as in broadcast.c.
+/// Returns the contents from which every round starts, as in broadcast.c.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| ((at as u32).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Makes the bytes of a round.
+/// Marks the contents with the number of the round.
 fn stamp(bytes: &mut [u8], round: u32) {
     for (byte, at) in bytes.iter_mut().zip(0..8) {
         *byte = round.wrapping_add(at) as u8;

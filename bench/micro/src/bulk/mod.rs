@@ -22,47 +22,47 @@ use member::{Job, Measured};
 use mpi::{Mpi, Rival};
 use nodes::Nodes;
 
-/// The word behind [`WORKER`] for processes of this benchmark.
+/// The word behind [`WORKER`] that selects a process of this benchmark.
 pub(crate) const BULK: &str = "bulk";
-/// Bytes of a second of work, about: small objects go round often.
+/// Bytes sent in about a second: the number of rounds follows from it.
 const WORK_BYTES: usize = 512 << 20;
-/// Line time of the objects of a run between nodes, in us.
+/// Total time on the wire of the objects of a run between nodes, in us.
 const NODE_WORK_US: f64 = 2e6;
-/// Rate of an emulated node's link, in Mbit/s (design: bulk.md section 9).
+/// Rate of an emulated node's link, in Mbit/s.
 const NODE_MBIT: u32 = 500;
-/// Ports of our own side over loopback: Linux gives those from 32,768 on to whoever connects.
+/// Ports of our own side over loopback: below 32,768, where Linux starts its ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// Bytes of a full Ethernet frame.
 const ETHERNET_BYTES: f64 = 1_514.0;
-/// Bytes of an object in one of TCP's, behind the headers of IPv4 and TCP with its time stamps.
+/// Payload of such a frame over TCP with timestamps and IPv4.
 const TCP_BYTES: f64 = 1_448.0;
 
-/// What to measure.
+/// Options of [`bulk`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BulkOptions {
-    /// What carries our own side's frames. Default: TCP.
+    /// Transport of our own side. Default: TCP.
     pub carrier: Carrier,
-    /// Where objects lie, where members share memory. Default [`BulkMemory::Sheet`].
+    /// Where objects lie with shared memory. Default [`BulkMemory::Shared`].
     pub memory: BulkMemory,
-    /// Group sizes. 2 to 16, default 2, 4 and 8; of nodes 8.
+    /// Group sizes, 2 to 16. Default 2, 4 and 8; between nodes 8.
     pub processes: Vec<u32>,
-    /// Bytes of an object. Default 1, 64 KiB, 16 MiB and 256 MiB; between nodes 16 MiB.
+    /// Sizes of an object in bytes. Default 1, 64 KiB, 16 MiB and 256 MiB; between nodes 16 MiB.
     pub bytes: Vec<usize>,
-    /// Bytes of a block. Default 1 MiB, between nodes 32 KiB: the quickest there.
+    /// Bytes of a block. Default 1 MiB; between nodes 32 KiB, the fastest there.
     pub block_len: u32,
-    /// Between network namespaces, each with a link of 500 Mbit/s, instead of over loopback. Needs
-    /// root.
+    /// Runs between network namespaces, each with a link of limited rate, instead of over loopback.
+    /// Needs root.
     pub has_nodes: bool,
     /// Rate of a node's link, in Mbit/s. Default 500.
     pub node_mbit: u32,
-    /// Between two of the nodes half of the rate is all that goes either way.
+    /// Halves the rate between two of the nodes, in both directions.
     pub has_slow_link: bool,
-    /// How often each side runs. Default 3.
+    /// Number of runs of each side. Default 3.
     pub runs: usize,
 }
 
 impl BulkOptions {
-    /// Over loopback.
+    /// Returns the defaults over loopback.
     pub fn loopback() -> Self {
         Self {
             carrier: Carrier::Tcp,
@@ -77,7 +77,7 @@ impl BulkOptions {
         }
     }
 
-    /// Between emulated nodes.
+    /// Returns the defaults between emulated nodes.
     pub fn nodes() -> Self {
         Self {
             processes: vec![8],
@@ -89,12 +89,12 @@ impl BulkOptions {
     }
 }
 
-/// How long it takes until the last of the group has all of an object, every byte compared; the
-/// same by `MPI_Bcast` of OpenMPI and MPICH, each in turn with ours. Installs their Debian packages
-/// where they are missing.
+/// Measures the time until the last of the group has all of an object, with every byte compared,
+/// and that of `MPI_Bcast` of OpenMPI and MPICH, alternately. Installs their Debian packages where
+/// they are missing.
 ///
 /// # Errors
-/// When a process fails, or something else comes than was sent.
+/// Returns an error when a process fails, or receives other data than was sent.
 pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let about = "time until the last process holds the whole object of the first one; cpu \
                  is the CPU time of all processes per object; yardstick: MPI_Bcast";
@@ -112,7 +112,7 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
         true => &[Rival::OpenMpiPipeline, Rival::OpenMpi, Rival::Mpich],
         false => &[Rival::OpenMpi, Rival::Mpich],
     };
-    // What goes over an emulated link for each byte of an object.
+    // Bytes on an emulated link per byte of an object.
     let wire_share = match options.carrier.link() {
         Link::Lossy => ETHERNET_BYTES / f64::from(options.carrier.piece_len()),
         Link::Reliable => ETHERNET_BYTES / TCP_BYTES,
@@ -165,18 +165,20 @@ fn pairs(options: &BulkOptions) -> impl Iterator<Item = (u32, usize)> {
     options.processes.iter().flat_map(move |it| bytes.iter().map(move |bytes| (*it, *bytes)))
 }
 
-/// How often an object goes round in one run over loopback. Large ones: until the first rounds, in
-/// which every process touches its memory for the first time, are few.
+/// Returns the number of rounds of one run over loopback; enough that the first ones, in which
+/// every process touches its memory for the first time, do not matter.
 fn rounds(bytes: usize) -> u32 {
     ((WORK_BYTES / bytes.max(1)) as u32).clamp(10, 2_000)
 }
 
-/// The same between nodes, where the slowest takes several times the line time.
+/// Returns the number of rounds between nodes, where the slowest side takes several times the time
+/// on the wire.
 fn node_rounds(line_us: f64) -> u32 {
     ((NODE_WORK_US / line_us) as u32).clamp(3, 20)
 }
 
-/// Our own side: the median time, in us, and the processor time of all for one object, in ms.
+/// Runs our own side. Returns the median time in us, and the CPU time of all processes per object
+/// in ms.
 fn ours(
     options: &BulkOptions,
     nodes: Option<&Nodes>,
@@ -224,27 +226,27 @@ fn ours(
     Ok((median_us(&times), cpu * 1e3 / f64::from(rounds)))
 }
 
-/// Ports of loopback at which nobody listens: none of those that the system gives to whoever
-/// connects, or one of them could be taken before its member listens there.
+/// Returns ports of loopback on which no process listens. Ephemeral ports are excluded, as one
+/// could be taken before its member listens there.
 fn free_ports(count: u32) -> Result<Vec<SocketAddr>> {
-    // Another run begins elsewhere.
+    // Concurrent runs start at different ports.
     let first = std::process::id() as usize * 16;
     let ports = (0..PORTS.len()).map(|at| PORTS.start + ((first + at) % PORTS.len()) as u16);
-    // All at once, so that no port is found twice.
+    // All are bound at once, so that no port is returned twice.
     let free = ports.filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
     let free: Vec<TcpListener> = free.take(count as usize).collect();
     ensure!(free.len() == count as usize, "{count} ports below {} are not free", PORTS.end);
     free.iter().map(|socket| socket.local_addr().context("asking for a port")).collect()
 }
 
-/// One process of our own side.
+/// Runs one process of our own side.
 pub(crate) fn work(job: &str) -> Result<()> {
     let job: Job = serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
     println!("{}", serde_json::to_string(&member::work(&job)?)?);
     Ok(())
 }
 
-/// The median of times in ns, without the first tenth of them, in us.
+/// Returns the median of times in ns, without the first tenth of them, in us.
 fn median_us(times_ns: &[f64]) -> f64 {
     let mut times = times_ns[times_ns.len().div_ceil(10)..].to_vec();
     times.sort_by(f64::total_cmp);

@@ -10,24 +10,24 @@ use super::cleanup::{self, Resource};
 use super::nodes::{AGENT, Nodes};
 
 const PROGRAM: &str = include_str!("broadcast.c");
-/// The packages, and a file by which each is known to be there.
+/// The packages, each with a file whose presence shows that it is installed.
 const PACKAGES: [(&str, &str); 4] = [
     ("openmpi-bin", "/usr/bin/mpirun.openmpi"),
     ("libopenmpi-dev", "/usr/bin/mpicc.openmpi"),
     ("mpich", "/usr/bin/mpirun.mpich"),
     ("libmpich-dev", "/usr/bin/mpicc.mpich"),
 ];
-/// A broadcast takes no longer than this.
+/// Time limit of a run.
 const LIMIT_SECONDS: &str = "120";
 
-/// A library, and how its broadcast is chosen.
+/// A library with the choice of its broadcast algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rival {
-    /// As it chooses itself.
+    /// The library's own choice.
     OpenMpi,
-    /// A pipeline in segments, the best of its algorithms on links of equal speed.
+    /// A segmented pipeline, the best of its algorithms on links of equal speed.
     OpenMpiPipeline,
-    /// As it chooses itself, with a wait that yields.
+    /// The library's own choice, with waits that yield.
     Mpich,
 }
 
@@ -48,14 +48,14 @@ impl Rival {
     }
 }
 
-/// The program, compiled for both libraries.
+/// The benchmark program, compiled for both libraries.
 #[derive(Debug)]
 pub(super) struct Mpi {
     folder: PathBuf,
 }
 
 impl Mpi {
-    /// Installs what is missing, and says so, and compiles.
+    /// Installs missing packages, reporting them, and compiles the program.
     pub(super) fn prepare() -> Result<Self> {
         let missing: Vec<&str> = (PACKAGES.iter())
             .filter(|(_, file)| !Path::new(file).exists())
@@ -92,7 +92,7 @@ impl Mpi {
         self.folder.join(library)
     }
 
-    /// The median time of a broadcast, in us; the first tenth of the rounds is for warming up.
+    /// Returns the median time of a broadcast, in us; the first tenth of the rounds is warm-up.
     pub(super) fn broadcast_us(
         &self,
         (rival, carrier): (Rival, Carrier),
@@ -104,7 +104,7 @@ impl Mpi {
         if let Some(nodes) = nodes {
             command.args(nodes.enter(0));
         }
-        // As our own processes.
+        // The same priority as our own processes.
         command.args(["nice", "-n", if nodes.is_some() { "19" } else { "0" }]);
         command.arg(format!("mpirun.{}", rival.library()));
         let count = processes.to_string();
@@ -134,7 +134,8 @@ impl Mpi {
                     command.env("MPIR_CVAR_NOLOCAL", "1");
                 }
                 if let Some(nodes) = nodes {
-                    // Else it finds ways between namespaces of one machine that are no links.
+                    // Otherwise it finds paths between namespaces of one machine that bypass the
+                    // links.
                     command.env("UCX_TLS", "tcp").env("UCX_NET_DEVICES", Nodes::DEVICE);
                     command.args(["-launcher", "ssh", "-launcher-exec"]).arg(nodes.file(AGENT));
                     command.args(["-iface", Nodes::DEVICE, "-hosts", &nodes.hosts(processes)]);
@@ -160,7 +161,7 @@ impl Mpi {
         let said = String::from_utf8_lossy(&output.stdout);
         let times: Vec<f64> =
             said.lines().filter_map(|line| line.trim().parse::<f64>().ok()).collect();
-        // However it has ended: every round was compared before it was printed.
+        // The exit status does not matter: every round was compared before it was printed.
         ensure!(
             times.len() == rounds as usize,
             "{} printed {} of {rounds} rounds: {}",

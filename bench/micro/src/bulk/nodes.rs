@@ -8,14 +8,14 @@ use anyhow::{Context, Result, ensure};
 
 use super::cleanup::{self, Resource};
 
-/// The script by which an MPI starts something on another node: `agent HOST COMMAND…`.
+/// Script with which MPI starts a command on another node: `agent HOST COMMAND…`.
 pub(super) const AGENT: &str = "agent";
-/// Bytes that a link may send at once: with less the emulator is measured (design: platform.md).
+/// Burst of a link's token bucket: a smaller one would measure the emulator.
 const BURST: &str = "128kb";
-/// Bytes that wait before a link: 20 ms at 500 Mbit/s.
+/// Queue before a link: 20 ms at 500 Mbit/s.
 const QUEUE: &str = "1250kb";
 
-/// Namespaces that are gone with this.
+/// Network namespaces, removed on drop.
 #[derive(Debug)]
 pub(super) struct Nodes {
     count: u32,
@@ -25,11 +25,11 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// What a node's end of its link is called there.
+    /// Name of a node's interface in its namespace.
     pub(super) const DEVICE: &str = "e0";
 
-    /// So many, each with a link of so many Mbit/s. Between the two in the middle half of it may be
-    /// all that goes either way.
+    /// Creates `count` nodes with links of `mbit` Mbit/s. `has_slow_link` halves the rate between
+    /// the two nodes in the middle, in both directions.
     pub(super) fn new(count: u32, mbit: u32, has_slow_link: bool) -> Result<Self> {
         let pid = std::process::id();
         let prefix = format!("ob{}", pid % 10_000);
@@ -40,7 +40,7 @@ impl Nodes {
         nodes.build(mbit)?;
         if has_slow_link {
             let (one, other) = (count / 2 - 1, count / 2);
-            // The pipeline joins only those whose numbers differ in one bit.
+            // The pipeline joins only nodes whose numbers differ in one bit.
             let one = if one % 2 == 0 { one } else { other };
             let other = one ^ 1;
             nodes.slow(one, other, mbit)?;
@@ -83,13 +83,13 @@ impl Nodes {
         run("chmod", &["+x", &path.display().to_string()])
     }
 
-    /// All that there is of them.
+    /// Returns all external resources of the nodes.
     fn resources(&self) -> impl Iterator<Item = Resource> {
         let namespaces = (0..=self.count).map(|at| Resource::Namespace(self.namespace(at)));
         [Resource::Folder(self.folder.clone())].into_iter().chain(namespaces)
     }
 
-    /// What one sends another has half of the rate, within all of it for what it sends.
+    /// Halves the rate from one node to another, within the full rate of the sender.
     fn slow(&self, from: u32, to: u32, mbit: u32) -> Result<()> {
         let namespace = self.namespace(from);
         let tc = |arguments: &[&str]| run("tc", &[&["-n", &namespace][..], arguments].concat());
@@ -121,12 +121,12 @@ impl Nodes {
         Ipv4Addr::new(10, 77, self.subnet, at as u8 + 1)
     }
 
-    /// Where a member listens.
+    /// Returns the address on which a member listens.
     pub(super) fn member(&self, at: u32) -> SocketAddr {
         (self.ip(at), 4420).into()
     }
 
-    /// What a command that shall run on a node begins with.
+    /// Returns the command prefix that runs a command on a node.
     pub(super) fn enter(&self, at: u32) -> [String; 4] {
         ["ip", "netns", "exec", &self.namespace(at)].map(str::to_owned)
     }
@@ -135,7 +135,7 @@ impl Nodes {
         format!("10.77.{}.0/24", self.subnet)
     }
 
-    /// The first nodes, one process on each.
+    /// Returns the first nodes, with one process on each, in the syntax of `mpirun`.
     pub(super) fn hosts(&self, count: u32) -> String {
         (0..count).map(|at| format!("{}:1", self.ip(at))).collect::<Vec<_>>().join(",")
     }

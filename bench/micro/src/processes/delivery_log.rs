@@ -1,4 +1,4 @@
-//! What a process has seen of the others.
+//! Deliveries of one process.
 
 use std::time::{Duration, Instant};
 
@@ -6,38 +6,38 @@ use onepipe_base::ScatteringId;
 
 use super::{Job, Outcome};
 
-/// First words of messages that are no data.
+/// First words of control messages.
 pub(super) const HELLO: u64 = u64::MAX;
 pub(super) const END: u64 = u64::MAX - 1;
-/// The longest that anything but the measurement itself may take.
+/// Timeout of every phase but the measurement itself.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Deliveries between two checkpoints of the order.
 const CHECKPOINT: u64 = 10_000;
 
-/// What was seen of the others.
+/// Deliveries and control messages received.
 pub(super) struct DeliveryLog {
     pub outcome: Outcome,
     pub joined: Vec<bool>,
     pub ended: u32,
-    /// Whether deliveries are to come in ascending order.
+    /// Whether deliveries must be in ascending order.
     pub is_ordered: bool,
-    /// The next number expected from each sender.
+    /// Next number expected from each sender.
     expected: Vec<u64>,
     last: Option<(u64, u32, u16)>,
     hash: u64,
-    /// When the first message came, and the last end.
+    /// Times of the first message and of the last end message.
     first_at: Option<Instant>,
     last_at: Option<Instant>,
-    /// The newest ping or pong.
+    /// Number of the newest ping or pong.
     pub last_word: Option<u64>,
     pub error: Option<String>,
-    /// The scatterings that said the end, and who of theirs certainly did not hear it.
+    /// Scatterings of own end messages, and receivers that are known to have missed one.
     pub ends: Vec<ScatteringId>,
     pub undelivered_ends: Vec<u32>,
 }
 
 impl DeliveryLog {
-    /// Nothing yet, but this process itself.
+    /// Creates an empty log, in which only this process has joined.
     pub fn new(job: &Job) -> Self {
         Self {
             outcome: Outcome::default(),
@@ -56,7 +56,7 @@ impl DeliveryLog {
         }
     }
 
-    /// What came of it.
+    /// Returns the result.
     pub fn finish(self) -> Outcome {
         let mut outcome = self.outcome;
         if let (Some(first), Some(last)) = (self.first_at, self.last_at) {
@@ -65,8 +65,8 @@ impl DeliveryLog {
         outcome
     }
 
-    /// A message with this place in the order and this first word.
-    // Part of the loop that polls: as a call it would cost a tenth of what it measures.
+    /// Records the delivery of a message with this order key and first word.
+    // Part of the polling loop: as a call it would cost a tenth of what is measured.
     #[inline(always)]
     pub fn deliver(&mut self, key: (u64, u32, u16), word: u64) {
         if self.is_ordered && self.last.is_some_and(|last| key <= last) {
@@ -108,7 +108,7 @@ impl DeliveryLog {
 
     #[inline(always)]
     fn count(&mut self, timestamp: u64, from: u64, number: u64) {
-        // Every receiver sees the same stream, so the same hash at the same count.
+        // All receivers deliver the same stream, so they have the same hash at the same count.
         let item = timestamp ^ from.rotate_left(48) ^ number.rotate_left(24);
         self.hash = (self.hash.rotate_left(5) ^ item).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.outcome.delivered += 1;
@@ -124,7 +124,7 @@ impl DeliveryLog {
     }
 }
 
-/// Processor time of this process so far, in seconds.
+/// Returns the CPU time of this process so far, in s.
 pub(super) fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,56 +1,56 @@
-//! What one process of a benchmark is told to do, and what it answers.
+//! Input and output of one process of a benchmark.
 
 use serde::{Deserialize, Serialize};
 
-/// What carries the frames.
+/// The transport.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fabric {
-    /// Shared memory, by name.
+    /// Shared memory, by segment name.
     Shm(String),
     /// UDP through the software switch at this address, with frames of at most this length.
     Udp { switch: String, frame_len: usize },
 }
 
-/// One process's part.
+/// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
-    /// Sends to process 1 as fast as it can.
+    /// Sends to process 1 as fast as possible.
     Flood,
-    /// Takes what process 0 floods.
+    /// Receives what process 0 sends.
     Sink,
-    /// Everybody floods everybody, and takes what comes.
+    /// Sends to all processes as fast as possible, and receives.
     AllToAll,
-    /// Sends one message to process 1, waits for the answer, sends the next.
+    /// Sends one message to process 1, waits for the reply, and repeats.
     Ping,
-    /// Answers pings.
+    /// Replies to pings.
     Pong,
-    /// The software switch; ends when nothing has come for a second.
+    /// The software switch; exits when idle for a second.
     Switch,
-    /// A rival's sequencer; ends as the switch does.
+    /// A rival's sequencer; exits when idle for a second.
     Sequencer,
 }
 
-/// By which rule messages are put in order, if not by ours (`onepipe_bench_rivals`).
+/// Ordering method of a rival (crate `onepipe_bench_rivals`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rule {
-    /// None: as they come.
+    /// None: messages are delivered as they arrive.
     Unordered,
-    /// A token goes round.
+    /// A circulating token.
     Token,
     /// Logical clocks.
     Lamport,
-    /// A process of its own numbers everything.
+    /// A dedicated process numbers all messages.
     Sequencer,
-    /// The switch numbers everything. UDP only.
+    /// The switch numbers all messages. UDP only.
     SwitchSequencer,
 }
 
 impl Rule {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 5] =
         [Self::Unordered, Self::Token, Self::Lamport, Self::Sequencer, Self::SwitchSequencer];
 
-    /// Its name.
+    /// Returns the method's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unordered => "unordered",
@@ -62,28 +62,28 @@ impl Rule {
     }
 }
 
-/// One process of a benchmark.
+/// Parameters of one process of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub role: Role,
     pub fabric: Fabric,
-    /// The rival's rule; `None`: ours.
+    /// The rival's method; `None`: our own protocol.
     pub rule: Option<Rule>,
-    /// Whether everything is sent reliably.
+    /// Uses the reliable service.
     pub is_reliable: bool,
     pub process: u32,
     pub processes: u32,
-    /// Bytes of a message, 8 at least.
+    /// Message size in bytes, at least 8.
     pub bytes: usize,
-    /// How long to send.
+    /// Sending time, in s.
     pub seconds: f64,
-    /// Which core to stay on.
+    /// Core to pin the process to.
     pub core: Option<usize>,
-    /// Spin, yield, or back off to blocking.
+    /// Idle strategy: spin, yield, or back off to blocking.
     pub idle: String,
 }
 
-/// What came of it.
+/// Result of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Messages delivered, and the time from the first to the last.
@@ -91,10 +91,10 @@ pub(crate) struct Outcome {
     pub seconds: f64,
     /// One-way latency in ns: p50, p99, max.
     pub latency_ns: Option<[u64; 3]>,
-    /// A hash over the order of deliveries, taken at every 10,000th.
+    /// Hash of the delivery order, taken every 10,000 deliveries.
     pub checkpoints: Vec<u64>,
-    /// Messages of its own that were reported as not delivered.
+    /// Own messages that were reported as not delivered.
     pub failed: u64,
-    /// Processor time that the measurement took.
+    /// CPU time of the measurement, in s.
     pub cpu_seconds: f64,
 }

@@ -1,5 +1,5 @@
-//! Benchmarks that need several processes of the operating system: they start the program that
-//! they are part of again, with a [`Job`] each.
+//! Benchmarks with several processes of the operating system: they start the running program again,
+//! with a [`Job`] for each process.
 
 mod delivery_log;
 mod job;
@@ -16,15 +16,15 @@ pub use job::Rule;
 pub(crate) use job::{Fabric, Job, Outcome, Role};
 pub(crate) use yardstick::{datagram_rate, datagram_round_trip_ns, ring_rate, ring_round_trip_ns};
 
-/// The name of the hidden subcommand (or first argument) with which a program that uses this crate
-/// must call [`worker`].
+/// Name of the hidden subcommand (or first argument) with which a program that uses this crate must
+/// call [`worker`].
 pub const WORKER: &str = "bench-worker";
 
-/// What the program does when its first argument is [`WORKER`]: one process's part of a benchmark.
+/// Runs one process of a benchmark; for a program whose first argument is [`WORKER`].
 ///
 /// # Errors
-/// When `args` are not what the benchmark passed, or the part went wrong; the benchmark that
-/// started it reports that.
+/// Returns an error when `args` are not those of the benchmark, or the process fails; its parent
+/// reports that.
 pub fn worker(args: &[String]) -> Result<()> {
     if let [word, starter, job] = args
         && word == crate::bulk::BULK
@@ -41,19 +41,19 @@ pub fn worker(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Has the kernel end this process when `starter`, which started it, is gone, however it went.
+/// Has the kernel kill this process when its parent exits, however that happens.
 fn end_with(starter: u32) -> Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot set the parent death signal")?;
-    // It may have gone before the kernel was asked.
+    // The parent may have exited before the signal was set.
     let parent = getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
     ensure!(parent == starter, "the parent process has exited");
     Ok(())
 }
 
-/// Starts a process for each job, waits for all, answers their outcomes in the same order.
+/// Runs a process for each job and returns their outcomes in the same order.
 pub(crate) fn run(jobs: &[Job]) -> Result<Vec<Outcome>> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut children = Children::default();
@@ -64,20 +64,20 @@ pub(crate) fn run(jobs: &[Job]) -> Result<Vec<Outcome>> {
     children.outcomes()
 }
 
-/// An address on this machine that is free now.
+/// Returns a local UDP address that is free now.
 pub(crate) fn free_address() -> Result<String> {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").context("looking for a free port")?;
     Ok(socket.local_addr()?.to_string())
 }
 
-/// Processes that do not outlive the benchmark.
+/// Child processes, killed on drop.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
     children: Vec<Child>,
 }
 
 impl Children {
-    /// Starts one more.
+    /// Starts a child.
     pub(crate) fn start(&mut self, command: &mut Command) -> Result<()> {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
         let program = command.get_program().display();
@@ -85,7 +85,7 @@ impl Children {
         Ok(())
     }
 
-    /// Waits for all. Answers what they have said, in the order in which they were started.
+    /// Waits for all children and returns their outcomes, in the order of their start.
     pub(crate) fn outcomes<T: serde::de::DeserializeOwned>(mut self) -> Result<Vec<T>> {
         let mut outcomes = Vec::new();
         for (at, child) in self.children.iter_mut().enumerate() {
@@ -104,7 +104,7 @@ impl Children {
 impl Drop for Children {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // Gone already when all went well.
+            // Fails when the process has exited already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -122,7 +122,7 @@ mod tests {
 
     const ROLE: &str = "ONEPIPE_TEST_ROLE";
 
-    /// This test as another process, in `role`.
+    /// Returns a command that runs this test again in `role`.
     fn spawn_self(role: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         let test = "processes::tests::worker_dies_with_terminated_benchmark";
@@ -155,7 +155,7 @@ mod tests {
                 }
                 let benchmark_id = Pid::from_child(&benchmark);
                 kill_process(benchmark_id, Signal::TERM).expect("it is ours");
-                // The worker has the other end too: this ends when both have.
+                // The worker holds the other end too: the pipe closes when both have exited.
                 let mut rest = String::new();
                 said.read_to_string(&mut rest).expect("a pipe");
                 assert!(!rest.contains("survived"), "{rest}");

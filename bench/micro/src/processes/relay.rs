@@ -1,4 +1,4 @@
-//! A switch for rivals: it forwards and nothing else, perhaps with the sequencer in it.
+//! The switch for rivals: plain forwarding, with or without the sequencer in it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use onepipe_wire::parse_header;
 use super::delivery_log::{TIMEOUT, cpu_seconds};
 use super::{Job, Outcome, Rule, rival, worker};
 
-/// Forwards until nothing has come for a second.
+/// Forwards frames until idle for a second.
 pub(super) fn relay(job: &Job, bind: &str, frame_len: usize, rule: Rule) -> Result<Outcome> {
     let config =
         Config { bind: Some(bind.parse()?), frame_len_max: frame_len, ..Config::default() };
@@ -51,7 +51,7 @@ pub(super) fn relay(job: &Job, bind: &str, frame_len: usize, rule: Rule) -> Resu
 
 struct Relay {
     exchange: Exchange,
-    /// Where each process was last heard.
+    /// Address from which each process last sent.
     addresses: Vec<Option<SocketAddr>>,
     sequencer_id: ProcessId,
     sequencer: Option<Rival>,
@@ -71,7 +71,7 @@ impl Relay {
                 let Ok((header, opcode)) = parse_header(frame) else { continue };
                 let (src, dst) = (header.src(), header.dst());
                 if opcode.is_hop_only() {
-                    // It says where somebody is.
+                    // An announcement: only the sender's address matters.
                 } else if dst == self.sequencer_id
                     && let Some(sequencer) = &mut self.sequencer
                 {
@@ -83,7 +83,7 @@ impl Relay {
             }
         }
         self.send_from_sequencer(now);
-        // What finds no room is dropped, and sent again by who sent it.
+        // Frames without buffer space are dropped; their senders retransmit.
         self.exchange.flush();
     }
 
@@ -95,7 +95,7 @@ impl Relay {
         }
     }
 
-    /// Sends what the sequencer has to say.
+    /// Sends the frames of the built-in sequencer.
     fn send_from_sequencer(&mut self, now: Now) {
         let Some(sequencer) = &mut self.sequencer else { return };
         if sequencer.poll_timeout().is_some_and(|due| due <= now.mono) {

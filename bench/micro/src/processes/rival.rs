@@ -1,4 +1,4 @@
-//! One process of a rival at work: everybody floods everybody, in whatever order its rule makes.
+//! One process of a rival: all members send to all, ordered by the rival's method.
 
 use std::time::{Duration, Instant};
 
@@ -14,22 +14,23 @@ use onepipe_wire::{Header, Opcode, seal};
 use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
 use super::{Fabric, Job, Outcome, Role, Rule, worker};
 
-/// How often a Lamport member tells its clock that has said nothing, in ns: as often as our own
-/// processes send beacons over UDP.
+/// Interval of clock messages of an idle Lamport member, in ns: our own beacon interval over UDP.
 const LAMPORT_INTERVAL_NS: u64 = 20_000;
-/// A member goes when nothing has come for so long after the end, and all of its own has: the
-/// others may miss an acknowledgement, or what it sent last. After five times as long it goes
-/// anyway.
+/// A member exits when its messages are acknowledged and it has been idle for this long after the
+/// end: peers may still miss an acknowledgement, or its last messages. It exits after five times as
+/// long in any case.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// How often a member says where it is, until it hears something, in ns.
+/// Interval of address announcements until a frame is received, in ns.
 const ANNOUNCE_INTERVAL_NS: u64 = 1_000_000;
 
-/// A member over any transport. It knows nothing of promises, so the defaults suit it.
+/// A rival for the driver, over any transport. Rivals make no promises, so the defaults of the
+/// trait suit them.
 pub(super) struct Member {
     pub rival: Rival,
-    /// When it says again where it is: a switch finds it by its frames, and by some rules it has
-    /// nothing to say before it hears something. `None`: it is known, or there is no switch.
+    /// Time of the next announcement: a switch learns a member's address from its frames, and with
+    /// some methods a member sends nothing before it receives. `None`: the address is known, or
+    /// there is no switch.
     announce_at: Option<Mono>,
 }
 
@@ -87,7 +88,7 @@ impl Machine for Member {
 
 impl Pipe for Member {}
 
-/// What a rule is called among the machines.
+/// Returns the configuration of a method.
 fn method(rule: Rule) -> Method {
     match rule {
         Rule::Unordered => Method::Unordered,
@@ -97,13 +98,13 @@ fn method(rule: Rule) -> Method {
     }
 }
 
-/// The machine of a member, or of the sequencer.
+/// Creates the machine of a member, or of the sequencer.
 pub(super) fn new_rival(job: &Job, rule: Rule, links: Links, frame_len: usize) -> Result<Rival> {
     let config = Config::new(method(rule), ProcessId(job.process), job.processes);
     Ok(Rival::new(Config { links, frame_len_max: frame_len, ..config })?)
 }
 
-/// Does the job of a member or of a sequencer at a host.
+/// Runs a member, or a sequencer at a host.
 pub(super) fn work(job: &Job, rule: Rule) -> Result<Outcome> {
     match &job.fabric {
         Fabric::Shm(name) => {
@@ -133,11 +134,11 @@ pub(super) fn work(job: &Job, rule: Rule) -> Result<Outcome> {
 struct Worker<'j, T> {
     job: &'j Job,
     driver: Driver<Member, T, SystemClock>,
-    /// A clock of its own, to command the machine by.
+    /// Clock for commands to the machine.
     clock: SystemClock,
     delivery_log: DeliveryLog,
     payload: Vec<u8>,
-    /// When a frame came last.
+    /// Arrival of the last frame.
     last_frame_at: Instant,
 }
 
@@ -159,7 +160,7 @@ impl<'j, T: Transport> Worker<'j, T> {
             return self.run_sequencer();
         }
         self.delivery_log.is_ordered = rule != Rule::Unordered;
-        // One hello is enough: connections lose nothing.
+        // One hello is enough: connections are reliable.
         self.send_control(HELLO)?;
         self.turn_until("the hello of all members", |delivery_log| {
             delivery_log.joined.iter().all(|joined| *joined)
@@ -170,17 +171,17 @@ impl<'j, T: Transport> Worker<'j, T> {
         self.turn_until("the end of all members", |delivery_log| delivery_log.ended == processes)?;
         self.delivery_log.outcome.cpu_seconds = cpu_seconds() - cpu;
         let end = Instant::now();
-        // The others may have gone already, so what is on its way to them may stay unanswered.
+        // Peers may have exited already, so the last messages may stay unacknowledged.
         let is_done =
             |this: &Self| this.is_settled() && this.last_frame_at.max(end).elapsed() >= LINGER;
-        // A token goes round for ever, and clocks are told for ever.
+        // Tokens and clock messages never stop, hence the upper bound.
         while !is_done(&self) && end.elapsed() < 5 * LINGER {
             self.turn()?;
         }
         Ok(self.delivery_log.finish())
     }
 
-    /// Numbers what comes until nothing has come for a second.
+    /// Numbers messages until idle for a second.
     fn run_sequencer(mut self) -> Result<Outcome> {
         let start = Instant::now();
         let cpu = cpu_seconds();
@@ -191,7 +192,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         Ok(Outcome { cpu_seconds, ..Outcome::default() })
     }
 
-    /// How long nothing may come before a sequencer goes.
+    /// Returns the idle time after which a sequencer exits.
     fn idle_timeout(&self) -> Duration {
         let has_begun = self.driver.machine().rival.stats().frames_received > 0;
         if has_begun { Duration::from_secs(1) } else { TIMEOUT }
@@ -220,7 +221,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         let (start, mut number) = (Instant::now(), 0u64);
         let mut payload = std::mem::take(&mut self.payload);
         while start.elapsed() < stop {
-            // A turn's worth: what comes must have its turn, too.
+            // A batch per poll, so that receiving is not starved.
             for _ in 0..64 {
                 if !self.driver.machine().rival.has_room() {
                     break;
@@ -237,7 +238,7 @@ impl<'j, T: Transport> Worker<'j, T> {
     fn turn_until(&mut self, what: &str, is_done: impl Fn(&DeliveryLog) -> bool) -> Result<()> {
         let deadline = Instant::now() + TIMEOUT + Duration::from_secs_f64(self.job.seconds);
         while !is_done(&self.delivery_log) {
-            // The clock is read for idle turns only: it costs as much as one.
+            // The clock is read for idle polls only: it costs as much as one.
             let is_late = self.turn()? && Instant::now() >= deadline;
             ensure!(!is_late, "{what} did not arrive: {}", self.state());
         }
@@ -249,7 +250,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         format!("process {}, {stats:?}, {:?}", self.job.process, self.driver.duty())
     }
 
-    /// Answers whether there was nothing to do.
+    /// Polls the driver. Returns whether it was idle.
     #[inline]
     fn turn(&mut self) -> Result<bool> {
         let delivery_log = &mut self.delivery_log;
@@ -277,7 +278,8 @@ mod tests {
     use super::*;
     use crate::processes::free_address;
 
-    /// Three members flood each other for a moment, with whatever their rule needs beside them.
+    /// Runs three members that send to each other for a moment, with the processes that the method
+    /// needs.
     fn run(rule: Rule, fabric: &Fabric) -> Vec<Outcome> {
         let job = |process, role| Job {
             role,
@@ -310,7 +312,7 @@ mod tests {
         let first = &outcomes[0];
         assert!(first.delivered > 100, "{rule:?}: {first:?}");
         for outcome in outcomes {
-            // Nothing is lost: who has everybody's end has everybody's messages.
+            // Nothing is lost: a member that has all end messages has all messages.
             assert_eq!(outcome.delivered, first.delivered, "{rule:?}");
             if rule != Rule::Unordered {
                 assert_eq!(outcome.checkpoints, first.checkpoints, "{rule:?}");

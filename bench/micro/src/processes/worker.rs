@@ -1,4 +1,4 @@
-//! One process at work: meets the others, then floods, takes, pings or answers.
+//! One process of our own protocol: waits for its peers, then sends, receives, pings or replies.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ use onepipe_wire::Service;
 use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
 use super::{Fabric, Job, Outcome, Role, relay, rival};
 
-/// Bytes kept waiting in the send buffer: enough for full frames, little enough for the cache.
+/// Bytes kept in the send buffer: enough for full frames, few enough for the cache.
 const BACKLOG_BYTES: usize = 96 << 10;
 
-/// Does the job.
+/// Runs the job.
 pub(crate) fn work(job: &Job) -> Result<Outcome> {
     stay_on(job.core);
     match (job.rule, &job.fabric) {
@@ -72,7 +72,7 @@ pub(super) fn idle(job: &Job) -> Idle {
     }
 }
 
-/// Is the switch until nothing has come for a second.
+/// Runs the switch until idle for a second.
 fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
     let config = onepipe_daemon_switch::Config {
         frame_len_max: frame_len,
@@ -82,7 +82,7 @@ fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
     let mut switch = SoftwareSwitch::new(&config)?;
     let (mut last_word, mut frames) = (Instant::now(), 0u64);
     while last_word.elapsed() < Duration::from_secs(if frames == 0 { 20 } else { 1 }) {
-        // The clock is not read for every turn: it costs as much as an idle one.
+        // The clock is read every 64 polls only: it costs as much as an idle poll.
         for _ in 0..64 {
             let progress = switch.turn(|_| {});
             if progress.frames_received > 0 {
@@ -95,7 +95,7 @@ fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
     Ok(Outcome { delivered: frames, cpu_seconds: cpu_seconds(), ..Outcome::default() })
 }
 
-/// What a real machine needs whatever the transport.
+/// Returns the configuration for a real machine, whatever the transport.
 fn config(job: &Job, incarnation: Incarnation) -> Config {
     Config {
         processes_max: job.processes,
@@ -107,7 +107,7 @@ fn config(job: &Job, incarnation: Incarnation) -> Config {
     }
 }
 
-/// Stays on one core, if the machine has it.
+/// Pins the thread to a core, if the machine has it.
 pub(crate) fn stay_on(core: Option<usize>) {
     if let Some(core) = core {
         // A machine with fewer cores runs it anywhere.
@@ -159,7 +159,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         if self.job.is_reliable { Service::Reliable } else { Service::BestEffort }
     }
 
-    /// Says hello until everybody has.
+    /// Sends hello until all peers have sent theirs.
     fn rendezvous(&mut self) -> Result<()> {
         let start = Instant::now();
         let mut sent_at = None::<Instant>;
@@ -178,11 +178,11 @@ impl<'j, T: Transport> Worker<'j, T> {
         self.broadcast(HELLO)
     }
 
-    /// Waits until all is settled, then leaves.
+    /// Waits until everything is acknowledged.
     fn drain(&mut self) -> Result<()> {
         let start = Instant::now();
-        // The others may have left already, so what is on its way to them may stay unanswered.
-        while !self.driver.machine().is_settled() && start.elapsed() < Duration::from_millis(500) {
+        // Peers may have exited already, so the last messages may stay unacknowledged.
+        while !self.driver.machine().is_drained() && start.elapsed() < Duration::from_millis(500) {
             self.turn()?;
         }
         Ok(())
@@ -198,7 +198,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         Ok(())
     }
 
-    /// Tells `targets` that nothing more comes; [`Worker::turn`] sees to it that they hear it.
+    /// Sends the end message to `targets`; [`Worker::turn`] resends it when it is lost.
     fn send_end(&mut self, targets: &[u32]) -> Result<()> {
         let service = self.service();
         let end = scatter(self.driver.machine_mut(), service, targets, &END.to_le_bytes())?;
@@ -210,7 +210,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         let stop = Duration::from_secs_f64(self.job.seconds);
         let (start, mut number) = (Instant::now(), 0u64);
         let service = self.service();
-        // What was sent reliably stays in the buffer until it is acknowledged: a window of it.
+        // Reliable messages stay in the buffer until they are acknowledged: add a window.
         let backlog = match service {
             Service::BestEffort => BACKLOG_BYTES,
             Service::Reliable => {
@@ -244,8 +244,8 @@ impl<'j, T: Transport> Worker<'j, T> {
             let sent = Instant::now();
             self.payload[..8].copy_from_slice(&number.to_le_bytes());
             scatter(self.driver.machine_mut(), service, &[1], &self.payload)?;
-            // A process that was put off its core in the middle of sending is not waited for, and
-            // what it then sends comes too late (best effort): ping again.
+            // With best effort the receiver may drop a message that arrives after its barrier, when
+            // this process was descheduled while sending: ping again.
             let failed = self.delivery_log.outcome.failed;
             self.turn_until("a pong", |delivery_log| {
                 delivery_log.last_word == Some(number) || delivery_log.outcome.failed != failed
@@ -274,7 +274,7 @@ impl<'j, T: Transport> Worker<'j, T> {
             let is_late = is_looked_at && Instant::now() >= deadline;
             ensure!(!is_late, "the end of the pings did not arrive: {}", self.state());
             if self.delivery_log.outcome.failed != failed {
-                // The answer was lost: the same once more.
+                // The reply was lost: send it again.
                 (answered, failed) = (None, self.delivery_log.outcome.failed);
             }
             if self.delivery_log.last_word != answered
@@ -294,7 +294,8 @@ impl<'j, T: Transport> Worker<'j, T> {
         while !is_done(&self.delivery_log) {
             let is_idle = self.turn()?;
             turns += 1;
-            // The clock costs as much as an idle turn, and one that blocks may take long.
+            // Reading the clock costs as much as an idle poll, and a poll that blocks may take
+            // long.
             if is_idle || turns.is_multiple_of(65_536) {
                 let deadline = *deadline.get_or_insert_with(|| self.deadline());
                 ensure!(Instant::now() < deadline, "{what} did not arrive: {}", self.state());
@@ -303,18 +304,18 @@ impl<'j, T: Transport> Worker<'j, T> {
         Ok(())
     }
 
-    /// When to give up waiting for what comes when others are done sending.
+    /// Returns the deadline for waiting on processes that are still sending.
     fn deadline(&self) -> Instant {
         Instant::now() + TIMEOUT + Duration::from_secs_f64(self.job.seconds)
     }
 
-    /// What may explain that something did not come.
+    /// Returns counters that help to explain a timeout.
     fn state(&self) -> String {
         let machine = self.driver.machine();
         format!("process {}, {:?}, {:?}", self.job.process, machine.stats(), self.driver.duty())
     }
 
-    /// Answers whether there was nothing to do.
+    /// Polls the driver. Returns whether it was idle.
     #[inline]
     fn turn(&mut self) -> Result<bool> {
         let delivery_log = &mut self.delivery_log;
@@ -363,7 +364,7 @@ fn submit(
 }
 
 impl DeliveryLog {
-    // Where events are polled, so that they need not be copied.
+    // Inlined where events are polled, so that they need not be copied.
     #[inline(always)]
     fn handle_event(&mut self, machine: &mut Endpoint, event: Event) {
         match event {

@@ -1,4 +1,4 @@
-//! The least that moving 64 bytes from core to core can cost.
+//! Baselines: the least cost of moving 64 bytes between two cores.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ use super::worker::stay_on;
 
 type Message = [u64; 8];
 
-/// Messages of 64 bytes a second through a bare ring between two pinned threads, moved in chunks
-/// of 32.
+/// Returns the rate of 64-byte messages through a bare ring between two pinned threads, moved in
+/// chunks of 32.
 pub(crate) fn ring_rate(seconds: f64) -> Result<f64> {
     let (mut producer, mut consumer) = rtrb::RingBuffer::<Message>::new(4096);
     let stop = Duration::from_secs_f64(seconds);
@@ -49,8 +49,8 @@ pub(crate) fn ring_rate(seconds: f64) -> Result<f64> {
     Ok(received as f64 / elapsed)
 }
 
-/// The median time from core to core of one message of 64 bytes over two bare rings, in ns: half
-/// the round trip.
+/// Returns the median one-way time of a 64-byte message between two cores over two bare rings, in
+/// ns: half the round trip.
 pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
     let (mut ping, mut take_ping) = rtrb::RingBuffer::<Message>::new(64);
     let (mut pong, mut take_pong) = rtrb::RingBuffer::<Message>::new(64);
@@ -79,8 +79,8 @@ pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
     Ok(median)
 }
 
-/// Segments of 64 bytes a second over loopback, cut up and put together again by the kernel (GSO
-/// and GRO), from one pinned thread to another: datagrams and nothing else.
+/// Returns the rate of 64-byte segments over loopback with GSO and GRO, from one pinned thread to
+/// another: bare datagrams.
 pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
     let config = Config { bind: Some("127.0.0.1:0".parse()?), ..Config::default() };
     let mut inlet = Exchange::bind(&config, 1)?;
@@ -122,8 +122,8 @@ pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
     })
 }
 
-/// The median time of a 64-byte datagram from one thread to another over loopback, in ns: half the
-/// round trip. Spinning on the sockets, or blocking in them.
+/// Returns the median one-way time of a 64-byte datagram between two threads over loopback, in ns:
+/// half the round trip. `is_spinning` selects polling the sockets or blocking.
 pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result<f64> {
     let (pinger, ponger) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
     pinger.connect(ponger.local_addr()?)?;
@@ -153,7 +153,7 @@ pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result
             times.push(start.elapsed().as_nanos() as f64 / 2.0);
         }
         stop.store(true, Ordering::Relaxed);
-        // Wakes an answerer that blocks.
+        // Wakes a responder that blocks.
         pinger.send(&bytes)?;
         times.sort_by(f64::total_cmp);
         Ok(times[times.len() / 2])

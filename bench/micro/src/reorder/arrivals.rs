@@ -1,4 +1,4 @@
-//! What a receiver of many senders gets to reorder.
+//! Arrivals at a receiver of many senders.
 
 use onepipe_base::Timestamp;
 use onepipe_endpoint::reorder::Entry;
@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::ReorderOptions;
 
-/// As much as an endpoint keeps of a message that waits.
+/// The state that an endpoint keeps of a waiting message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Value {
     pub(super) segment: u32,
@@ -16,12 +16,12 @@ pub(super) struct Value {
     pub(super) charge: u32,
 }
 
-/// Messages in the order of arrival, and the barrier behind each batch.
+/// Messages in the order of arrival, and the barrier after each batch.
 ///
-/// Messages arrive at an even rate, each from a random sender. A message has been on its way for
-/// the path of its sender, fixed between nothing and half of the delivery delay, and for a jitter
-/// of its own of up to as much; a link is FIFO, so a sender's timestamps ascend. The barrier trails
-/// the arrivals by the delay.
+/// Messages arrive at an even rate, each from a random sender. The delay of a message is that of
+/// its sender's path, fixed between zero and half of the delivery delay, plus a random jitter of up
+/// to as much; links are FIFO, so a sender's timestamps ascend. The barrier trails the arrivals by
+/// the delivery delay.
 pub(super) struct Arrivals {
     entries: Vec<Entry<Value>>,
     barriers: Vec<Timestamp>,
@@ -53,7 +53,7 @@ impl Arrivals {
         arrivals
     }
 
-    /// The batches in the order of arrival, each with the barrier that holds behind it.
+    /// Returns the batches in the order of arrival, each with the barrier that holds after it.
     pub(super) fn batches(&self) -> impl Iterator<Item = (&[Entry<Value>], Timestamp)> {
         self.entries.chunks(self.batch).zip(self.barriers.iter().copied())
     }

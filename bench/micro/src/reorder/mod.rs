@@ -1,8 +1,8 @@
 //! `bench reorder`: the reorder stage against a binary heap (1Pipe, figure 11).
 //!
-//! A receiver hears many senders and may deliver a message only when the barrier has passed it; the
+//! A receiver of many senders may deliver a message only when the barrier has passed it; the
 //! delivery delay is how far the barrier trails the arrivals. The paper's receiver does 6.1 M
-//! messages/s at no delay and 4.3 M at 125 us.
+//! messages/s without delay and 4.3 M at 125 us.
 
 mod arrivals;
 
@@ -18,24 +18,24 @@ use onepipe_endpoint::reorder::{Entry, Reorder, ReorderConfig};
 use self::arrivals::{Arrivals, Value};
 use crate::{Better, Harness, Progress, Report};
 
-/// What to measure.
+/// Options of [`reorder`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReorderOptions {
-    /// Senders whose messages are put into one order. Default 512 (1Pipe section 7.1).
+    /// Number of senders. Default 512 (1Pipe section 7.1).
     pub senders: u32,
-    /// Messages that the receiver gets in a second of its own clock. Default 20,000,000: what one
-    /// process is to receive over shared memory. It sets how many wait at a delay, not how fast the
-    /// benchmark runs.
+    /// Messages that arrive per second of the receiver's clock. Default 20,000,000: the target of
+    /// one process over shared memory. It determines how many messages wait at a given delay, not
+    /// the speed of the benchmark.
     pub rate_per_s: u64,
-    /// Messages that arrive between two barriers, each of another sender. Default 16: what a
-    /// driver takes from its links at once.
+    /// Messages that arrive between two barriers, each of another sender. Default 16: the batch
+    /// that a driver receives at once.
     pub batch: usize,
     /// Delivery delays in ns. Default 0, 1, 5, 25 and 125 us (1Pipe figure 11).
     pub delays_ns: Vec<u64>,
-    /// Messages of a run. Default 524,288.
+    /// Messages per run. Default 524,288.
     pub messages: usize,
-    /// Runs of each side for each delay. A run takes some 10 ms, so that on a busy computer many
-    /// are disturbed. Default 11.
+    /// Runs of each side for each delay. A run takes some 10 ms, so many are disturbed on a busy
+    /// computer. Default 11.
     pub runs: usize,
 }
 
@@ -52,11 +52,11 @@ impl Default for ReorderOptions {
     }
 }
 
-/// What `bench reorder` measures.
+/// Description of the benchmark in its report.
 const ABOUT: &str = "messages through the reorder stage a second, insert and pop on one core; \
                      yardstick: std::collections::BinaryHeap on the same input";
 
-/// Messages a second through the reorder stage, for every delay.
+/// Measures the rate of messages through the reorder stage, for every delay.
 pub fn reorder(options: &ReorderOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     ensure!(options.senders > 0 && options.rate_per_s > 0, "no sender is configured");
     ensure!(options.batch > 0 && options.messages >= options.batch, "no batch of messages");
@@ -64,7 +64,7 @@ pub fn reorder(options: &ReorderOptions, progress: impl FnMut(Progress<'_>)) -> 
         Harness::new("reorder", ABOUT).with_runs(options.runs).with_progress(progress);
     for &delay_ns in &options.delays_ns {
         let arrivals = Arrivals::new(options, delay_ns);
-        // Warm both up, and see that they agree.
+        // Warms both up and checks that they agree.
         let (calendar, heap) = (through_reorder(&arrivals), through_heap(&arrivals));
         ensure!(calendar.order == heap.order, "the reorder stage and the heap disagree");
         ensure!(calendar.messages == heap.messages, "the reorder stage and the heap disagree");
@@ -85,21 +85,20 @@ pub fn reorder(options: &ReorderOptions, progress: impl FnMut(Progress<'_>)) -> 
     Ok(harness.finish())
 }
 
-/// What a delivery delay costs a receiver.
+/// Cost of a delivery delay at a receiver.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reordered {
-    /// Messages a second through the reorder stage on one core of this machine, the median of 11
-    /// runs.
+    /// Messages per second through the reorder stage on one core, the median of 11 runs.
     pub rate_per_s: f64,
-    /// Bytes that wait at most, messages of 1,024 bytes with what the stage keeps of each, when
-    /// they arrive at 100 Gbit/s.
+    /// Maximum bytes of waiting messages, for 1,024-byte messages that arrive at 100 Gbit/s,
+    /// including the state of the reorder stage.
     pub waiting_bytes_max: usize,
 }
 
-/// What `delay_ns` of delivery delay costs.
+/// Measures the cost of `delay_ns` of delivery delay.
 ///
 /// # Errors
-/// When a message is missing.
+/// Returns an error when a message is missing.
 pub fn reordered(delay_ns: u64) -> Result<Reordered> {
     let options = ReorderOptions::default();
     let arrivals = Arrivals::new(&options, delay_ns);
@@ -113,10 +112,10 @@ pub fn reordered(delay_ns: u64) -> Result<Reordered> {
     Ok(Reordered { rate_per_s: rates[rates.len() / 2], waiting_bytes_max })
 }
 
-/// Messages that fill a link.
+/// Bytes of a message that fills a link.
 const LARGE_BYTES: usize = 1_024;
 
-/// How many messages wait at most.
+/// Returns the maximum number of waiting messages.
 fn waiting_max(arrivals: &Arrivals) -> usize {
     let mut queue = Reorder::new(ReorderConfig::default());
     let (mut waiting, mut most) = (0, 0);
@@ -131,11 +130,11 @@ fn waiting_max(arrivals: &Arrivals) -> usize {
     most
 }
 
-/// What came out of one run.
+/// Result of one run.
 struct Outcome {
     messages: u64,
     seconds: f64,
-    /// Depends on every message and on their order.
+    /// Hash of all messages in order.
     order: u64,
 }
 
@@ -145,7 +144,7 @@ impl Outcome {
     }
 }
 
-/// Takes the messages that come out.
+/// Consumes the delivered messages.
 #[derive(Default)]
 struct Receiver {
     messages: u64,

@@ -1,4 +1,4 @@
-//! The kept minima against naive ones, and links that come, go and are held.
+//! The cached minima against a model, and links that join, fail and are held.
 
 use super::*;
 use proptest::prelude::*;
@@ -45,11 +45,11 @@ fn a_frozen_link_holds_commits_and_no_barrier_until_it_is_resolved() {
     assert_eq!(registers.except(Port(0)), None, "only a dead link is left");
     assert_eq!(registers.commit_floor_except(Port(0)), floor(20));
     assert_eq!((registers.commit_floor(), registers.is_held(Port(1))), (floor(20), true));
-    // A new life speaks: its barrier counts, its commits are set aside.
+    // A new instance joins: its barrier counts, its commits are deferred.
     registers.update(Mono::from_ns(2), Port(1), promise(300));
     assert_eq!(registers.all().map(|all| all.barrier.as_ns()), Some(200));
     assert_eq!(commit(&registers), Some(20));
-    // It dies, too, and the first is resolved: the second holds.
+    // It fails as well, and the first failure is resolved: the second one holds.
     assert_eq!(registers.freeze(Port(1)), Some(Timestamp::from_ns(150)));
     assert_eq!(commit(&registers), Some(20));
     registers.hold(Port(1), Some(Timestamp::from_ns(150)));
@@ -109,15 +109,15 @@ fn a_link_that_nothing_feeds_lives_and_counts_nowhere() {
     assert!(registers.holds_nothing(Port(1)) && registers.get(Port(1)).is_none());
     assert_eq!(registers.freeze(Port(1)), None, "there is nothing to hold");
     assert_eq!(registers.oldest_update(), Some(Mono::from_ns(0)));
-    // A promise from before the last mark shows that it lives, and no more.
+    // A promise older than the last mark only proves that the link is live.
     assert!(!registers.update(Mono::from_ns(12), Port(1), promise(10)));
     assert_eq!(bounds(&registers), Some((100, 50)));
     assert!(!registers.update(Mono::from_ns(13), Port(1), promise(12)));
     assert_eq!(bounds(&registers), Some((12, 6)), "something feeds it");
-    // So does a mark from before the promise.
+    // So does a mark older than the promise.
     assert!(!mark(&mut registers, 12, None));
     assert_eq!(bounds(&registers), Some((12, 6)));
-    // What fed it is dead, and holds a commit behind it.
+    // Its input fails, and holds a commit behind it.
     assert!(!mark(&mut registers, 13, Some(7)));
     assert_eq!(bounds(&registers), Some((100, 7)));
     assert!(registers.has_holds() && !registers.holds_nothing(Port(1)));
@@ -125,7 +125,7 @@ fn a_link_that_nothing_feeds_lives_and_counts_nowhere() {
     let mut frozen = registers.clone();
     assert_eq!(frozen.freeze(Port(1)).map(Timestamp::as_ns), Some(7));
     assert_eq!((frozen.live(), bounds(&frozen)), (1, Some((100, 7))));
-    // That is resolved.
+    // That failure is resolved.
     assert!(!mark(&mut registers, 13, None));
     assert_eq!((bounds(&registers), registers.has_holds()), (Some((100, 50)), false));
     assert_eq!(registers.idle_since(Mono::from_ns(12)), Some(Port(0)));
@@ -167,7 +167,7 @@ enum Step {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let port = 0..LINKS + 1;
-    // Few values, so that links are often equal.
+    // A small range, so that links are often equal.
     let update = (port.clone(), 1u64..40, 1u64..40)
         .prop_map(|(port, barrier, commit)| Step::Hear { port, barrier, commit });
     let unfed = (port.clone(), 1u64..40, prop::option::of(1u64..40))
@@ -180,7 +180,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A link of the model that lives.
+/// A live link of the model.
 #[derive(Clone, Copy)]
 struct Known {
     last_seen: Mono,
@@ -193,7 +193,7 @@ struct Known {
 const NEW: Known = Known { last_seen: Mono::from_ns(0), is_fed: false, said: 0, commit: None };
 
 proptest! {
-    /// Against a model that keeps nothing and looks at all links each time.
+    /// Compares with a model that caches nothing and searches all links each time.
     #[test]
     fn the_kept_minima_are_the_real_ones(steps in prop::collection::vec(any_step(), 1..300)) {
         let mut registers = Registers::new(LINKS);

@@ -12,14 +12,14 @@ use onepipe_wire::Failure;
 pub(super) struct Failures {
     /// Disjoint ranges, ascending.
     known: Vec<Failure>,
-    news: VecDeque<Failure>,
+    unreported: VecDeque<Failure>,
     /// Process ids lie below this.
     processes_max: u32,
 }
 
 impl Failures {
     pub fn new(processes_max: u32) -> Self {
-        Self { known: Vec::new(), news: VecDeque::new(), processes_max }
+        Self { known: Vec::new(), unreported: VecDeque::new(), processes_max }
     }
 
     /// When this life of `process` has failed, if it has.
@@ -28,72 +28,73 @@ impl Failures {
         if self.known.is_empty() {
             return None;
         }
-        let known = self.known.get(self.place(process.0))?;
+        let known = self.known.get(self.position(process.0))?;
         known.covers(process, incarnation).then_some(known.at)
     }
 
     /// The last life of `process` that has failed.
-    pub fn last_life(&self, process: ProcessId) -> Option<Incarnation> {
-        let known = self.known.get(self.place(process.0))?;
+    pub fn last_failed(&self, process: ProcessId) -> Option<Incarnation> {
+        let known = self.known.get(self.position(process.0))?;
         known.covers(process, known.incarnation).then_some(known.incarnation)
     }
 
     /// The first range that ends behind `process`.
-    fn place(&self, process: u32) -> usize {
+    fn position(&self, process: u32) -> usize {
         self.known.partition_point(|known| end(known) <= process)
     }
 
     /// Takes in what a notice says. Answers whether any of it is news: of a process of whom a later
     /// life has failed, or this one, nothing is.
-    pub fn learn(&mut self, failure: Failure) -> bool {
-        let news = self.news.len();
+    pub fn insert(&mut self, failure: Failure) -> bool {
+        let before = self.unreported.len();
         let last = end(&failure).min(self.processes_max);
         let mut first = failure.first.0;
         while first < last {
-            let known = self.known.get(self.place(first)).copied();
+            let known = self.known.get(self.position(first)).copied();
             let until = match known {
                 None => last,
                 Some(known) if known.first.0 > first => known.first.0,
                 Some(known) => end(&known),
             };
             let until = until.min(last);
-            let is_told =
+            let is_known =
                 known.is_some_and(|known| known.covers(ProcessId(first), failure.incarnation));
-            if !is_told {
+            if !is_known {
                 let (count, process) = (until - first, ProcessId(first));
-                self.note(Failure { first: process, count, ..failure });
+                self.record(Failure { first: process, count, ..failure });
             }
             first = until;
         }
-        self.news.len() > news
+        self.unreported.len() > before
     }
 
     /// Puts in a range that lies within one of the known, of an earlier life, or between two.
-    fn note(&mut self, failure: Failure) {
-        self.news.push_back(failure);
-        let mut at = self.place(failure.first.0);
-        let former = self.known.get(at).copied();
-        if let Some(former) = former.filter(|former| former.first.0 < end(&failure)) {
+    fn record(&mut self, failure: Failure) {
+        self.unreported.push_back(failure);
+        let mut at = self.position(failure.first.0);
+        let previous = self.known.get(at).copied();
+        if let Some(previous) = previous.filter(|previous| previous.first.0 < end(&failure)) {
             self.known.remove(at);
-            let (before, behind) = (failure.first.0 - former.first.0, end(&former) - end(&failure));
+            let (before, behind) =
+                (failure.first.0 - previous.first.0, end(&previous) - end(&failure));
             if behind > 0 {
                 let first = ProcessId(end(&failure));
-                self.known.insert(at, Failure { first, count: behind, ..former });
+                self.known.insert(at, Failure { first, count: behind, ..previous });
             }
             if before > 0 {
-                self.known.insert(at, Failure { count: before, ..former });
+                self.known.insert(at, Failure { count: before, ..previous });
                 at += 1;
             }
         }
         self.known.insert(at, failure);
-        self.join(at);
+        self.merge(at);
         if let Some(before) = at.checked_sub(1) {
-            self.join(before);
+            self.merge(before);
         }
     }
 
     /// Makes one of the ranges `at` and behind it, if they say the same.
-    fn join(&mut self, at: usize) {
+    fn merge(&mut self, at: usize) {
         let [one, next, ..] = self.known[at..] else { return };
         let is_same = (one.incarnation, one.at) == (next.incarnation, next.at);
         if is_same && end(&one) == next.first.0 {
@@ -104,11 +105,11 @@ impl Failures {
 
     /// The next failure that was not taken yet, in the order of hearing.
     pub fn poll(&mut self) -> Option<Failure> {
-        self.news.pop_front()
+        self.unreported.pop_front()
     }
 
-    pub fn has_news(&self) -> bool {
-        !self.news.is_empty()
+    pub fn has_unreported(&self) -> bool {
+        !self.unreported.is_empty()
     }
 }
 
@@ -124,9 +125,9 @@ mod tests {
 
     const PROCESSES: u32 = 24;
 
-    fn failure(first: u32, count: u32, life: u32) -> Failure {
-        let (first, incarnation) = (ProcessId(first), Incarnation(life));
-        Failure { first, count, incarnation, at: Timestamp::from_ns(u64::from(life) * 100) }
+    fn failure(first: u32, count: u32, number: u32) -> Failure {
+        let (first, incarnation) = (ProcessId(first), Incarnation(number));
+        Failure { first, count, incarnation, at: Timestamp::from_ns(u64::from(number) * 100) }
     }
 
     fn polled(failures: &mut Failures) -> Vec<(u32, u32, u32)> {
@@ -135,56 +136,56 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_not_told_before_is_news() {
+    fn reports_each_failure_once() {
         let mut failures = Failures::new(PROCESSES);
-        assert!(failures.learn(failure(4, 4, 2)));
-        assert!(!failures.learn(failure(4, 4, 2)) && !failures.learn(failure(5, 1, 1)));
-        assert!(failures.learn(failure(2, 8, 2)));
+        assert!(failures.insert(failure(4, 4, 2)));
+        assert!(!failures.insert(failure(4, 4, 2)) && !failures.insert(failure(5, 1, 1)));
+        assert!(failures.insert(failure(2, 8, 2)));
         assert_eq!(polled(&mut failures), [(4, 4, 2), (2, 2, 2), (8, 2, 2)]);
         assert_eq!(failures.known, [failure(2, 8, 2)], "they are one range");
-        assert!(failures.learn(failure(5, 1, 3)));
+        assert!(failures.insert(failure(5, 1, 3)));
         assert_eq!(polled(&mut failures), [(5, 1, 3)]);
-        let failed = |life| failures.has_failed(ProcessId(5), Incarnation(life));
+        let failed = |number| failures.has_failed(ProcessId(5), Incarnation(number));
         assert_eq!(failed(3).map(Timestamp::as_ns), Some(300));
         assert_eq!(failed(4), None);
         assert_eq!(failures.known.len(), 3);
     }
 
     #[test]
-    fn processes_beyond_the_fabric_are_nobody() {
+    fn ignores_processes_beyond_processes_max() {
         let mut failures = Failures::new(PROCESSES);
-        assert!(failures.learn(failure(PROCESSES - 1, u32::MAX, 1)));
+        assert!(failures.insert(failure(PROCESSES - 1, u32::MAX, 1)));
         assert_eq!(polled(&mut failures), [(PROCESSES - 1, 1, 1)]);
-        assert!(!failures.learn(failure(PROCESSES, 1, 1)));
-        assert!(!failures.learn(failure(u32::MAX, 1, 1)));
+        assert!(!failures.insert(failure(PROCESSES, 1, 1)));
+        assert!(!failures.insert(failure(u32::MAX, 1, 1)));
     }
 
     proptest! {
         /// Against a model with a slot for every process.
         #[test]
-        fn ranges_are_what_each_process_was_told(
-            told in prop::collection::vec((0..PROCESSES + 4, 1..9u32, 1..6u32), 1..40),
+        fn ranges_match_a_per_process_model(
+            reported in prop::collection::vec((0..PROCESSES + 4, 1..9u32, 1..6u32), 1..40),
         ) {
             let mut failures = Failures::new(PROCESSES);
             let mut model = [0; PROCESSES as usize];
-            for (first, count, life) in told {
+            for (first, count, number) in reported {
                 let mut fresh = Vec::new();
                 for process in first..(first + count).min(PROCESSES) {
                     let slot = &mut model[process as usize];
-                    if *slot < life {
-                        *slot = life;
+                    if *slot < number {
+                        *slot = number;
                         fresh.push(process);
                     }
                 }
-                prop_assert_eq!(failures.learn(failure(first, count, life)), !fresh.is_empty());
-                let news = polled(&mut failures);
-                let spread = news.iter().flat_map(|&(first, count, _)| first..first + count);
+                prop_assert_eq!(failures.insert(failure(first, count, number)), !fresh.is_empty());
+                let event = polled(&mut failures);
+                let spread = event.iter().flat_map(|&(first, count, _)| first..first + count);
                 prop_assert_eq!(spread.collect::<Vec<_>>(), fresh);
                 for (process, &last) in model.iter().enumerate() {
-                    for life in 1..7 {
+                    for number in 1..7 {
                         let failed =
-                            failures.has_failed(ProcessId(process as u32), Incarnation(life));
-                        let expected = (life <= last).then_some(u64::from(last) * 100);
+                            failures.has_failed(ProcessId(process as u32), Incarnation(number));
+                        let expected = (number <= last).then_some(u64::from(last) * 100);
                         prop_assert_eq!(failed.map(Timestamp::as_ns), expected);
                     }
                 }

@@ -3,8 +3,8 @@
 use onepipe_base::{Mono, Port, Registers, Timestamp};
 use onepipe_wire::{Failure, FloodId, FloodKind, FloodView, Frame, Opcode, RecoveryView};
 
-use super::wave::Way;
-use super::{Control, relay};
+use super::flood::FloodOrigin;
+use super::{ControlPlane, relay};
 
 /// What has become of a frame of the controllers' range.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ pub(crate) enum Handled<'a> {
     Relayed(Frame<'a>),
 }
 
-impl Control {
+impl ControlPlane {
     /// Takes in a frame whose opcode is of the controllers' range. `clock` is near the fabric's
     /// time.
     pub fn on_frame<'a>(
@@ -32,13 +32,13 @@ impl Control {
     ) -> Handled<'a> {
         let header = frame.header;
         if matches!(frame.opcode, Opcode::Flood | Opcode::Hello) {
-            if !self.links.may_bear_waves(header.sender()) {
-                return self.refuse_foreign();
+            if !self.links.accepts_floods(header.sender()) {
+                return self.reject_foreign();
             }
             if frame.opcode == Opcode::Hello {
                 return Handled::Yes;
             }
-            let handled = self.on_wave(registers, clock, Way::Link(port), frame.payload);
+            let handled = self.on_flood(registers, clock, FloodOrigin::Link(port), frame.payload);
             let from = header.src();
             let is_direct = self.controllers.is_some_and(|all| all.contains(from));
             if is_direct && !matches!(handled, Handled::No) {
@@ -48,45 +48,48 @@ impl Control {
         }
         let from = header.src();
         if !self.controllers.is_some_and(|all| all.contains(from)) {
-            return self.refuse_foreign();
+            return self.reject_foreign();
         }
         let handled = match frame.opcode {
-            Opcode::Notice => self.on_wave(registers, clock, Way::Controller(from), frame.payload),
+            Opcode::Notice => {
+                self.on_flood(registers, clock, FloodOrigin::Controller(from), frame.payload)
+            }
             Opcode::Ping => {
-                self.pong = Some(from);
+                self.pending_pong = Some(from);
                 Handled::Yes
             }
             // That of a former life says nothing to this one.
             Opcode::AnnounceAck if header.psn().0 == self.own.incarnation.0 => {
-                self.is_welcome = true;
+                self.is_registered = true;
                 Handled::Yes
             }
             Opcode::AnnounceAck => {
-                self.stats.welcomes_stale += 1;
+                self.stats.announce_acks_stale += 1;
                 Handled::No
             }
             Opcode::UndeliverableAck => {
-                self.undeliverable.on_recorded(header.psn());
-                self.answer_if_clear();
+                self.undeliverable.on_undeliverable_ack(header.psn());
+                self.ack_if_clear();
                 Handled::Yes
             }
-            Opcode::Relayed => match relay::unwrap(self.process, self.processes_max, frame.payload)
-            {
-                Some(inner) => {
-                    self.relay.on_unreachable(now, inner.header.src());
-                    Handled::Relayed(inner)
+            Opcode::Relayed => {
+                match relay::decapsulate(self.process, self.processes_max, frame.payload) {
+                    Some(inner) => {
+                        self.relay.on_unreachable(now, inner.header.src());
+                        Handled::Relayed(inner)
+                    }
+                    None => self.reject_malformed(),
                 }
-                None => self.refuse_malformed(),
-            },
+            }
             Opcode::Recovery => match RecoveryView::parse(frame.payload) {
                 Ok(view) => {
                     self.recover.on_part(now, clock, &view);
                     Handled::Yes
                 }
-                Err(_) => self.refuse_malformed(),
+                Err(_) => self.reject_malformed(),
             },
             // What processes and switches say to controllers, and echoes: a leaf awaits none.
-            _ => self.refuse_malformed(),
+            _ => self.reject_malformed(),
         };
         if !matches!(handled, Handled::No) {
             self.active = Some((from, now));
@@ -94,24 +97,24 @@ impl Control {
         handled
     }
 
-    fn on_wave<'a>(
+    fn on_flood<'a>(
         &mut self,
         registers: &mut Registers,
         clock: Timestamp,
-        way: Way,
+        origin: FloodOrigin,
         payload: &[u8],
     ) -> Handled<'a> {
         if self.controllers.is_none() {
-            return self.refuse_foreign();
+            return self.reject_foreign();
         }
-        let Ok(view) = FloodView::parse(payload) else { return self.refuse_malformed() };
-        if !self.waves.accepts(view.id) {
-            self.stats.waves_stale += 1;
+        let Ok(view) = FloodView::parse(payload) else { return self.reject_malformed() };
+        if !self.floods.accepts(view.id) {
+            self.stats.floods_stale += 1;
             return Handled::No;
         }
         match view.kind {
             FloodKind::Notice => {
-                self.on_notice(view.id, way, view.failures(clock));
+                self.on_notice(view.id, origin, view.failures(clock));
                 Handled::Yes
             }
             FloodKind::Resume => {
@@ -120,44 +123,49 @@ impl Control {
                     links += u64::from(self.links.resolve(registers, resolved));
                 }
                 self.stats.links_resolved += links;
-                self.waves.owe(way, view.id, FloodKind::Resume);
+                self.floods.queue_ack(origin, view.id, FloodKind::Resume);
                 if links > 0 { Handled::LinksChanged } else { Handled::Yes }
             }
             FloodKind::Freeze => {
                 let mut links = 0;
-                for life in view.dead() {
-                    links += u64::from(self.links.declare_dead(registers, life));
+                for instance in view.dead() {
+                    links += u64::from(self.links.declare_dead(registers, instance));
                 }
                 self.stats.links_declared_dead += links;
-                self.waves.owe(way, view.id, FloodKind::Freeze);
+                self.floods.queue_ack(origin, view.id, FloodKind::Freeze);
                 if links > 0 { Handled::LinksChanged } else { Handled::Yes }
             }
         }
     }
 
-    fn on_notice(&mut self, id: FloodId, way: Way, failures: impl Iterator<Item = Failure>) {
-        let mut is_news = false;
+    fn on_notice(
+        &mut self,
+        id: FloodId,
+        origin: FloodOrigin,
+        failures: impl Iterator<Item = Failure>,
+    ) {
+        let mut is_new = false;
         for failure in failures {
             if failure.covers(self.process, self.own.incarnation) {
                 self.excluded.get_or_insert(failure.at);
             }
-            if self.failures.learn(failure) {
-                is_news = true;
-                self.stats.failures_told += 1;
+            if self.failures.insert(failure) {
+                is_new = true;
+                self.stats.failures_reported += 1;
             }
         }
-        self.waves.on_notice(id, way, is_news);
-        self.answer_if_clear();
+        self.floods.on_notice(id, origin, is_new);
+        self.ack_if_clear();
     }
 
     #[cold]
-    fn refuse_foreign<'a>(&mut self) -> Handled<'a> {
+    fn reject_foreign<'a>(&mut self) -> Handled<'a> {
         self.stats.frames_foreign += 1;
         Handled::No
     }
 
     #[cold]
-    fn refuse_malformed<'a>(&mut self) -> Handled<'a> {
+    fn reject_malformed<'a>(&mut self) -> Handled<'a> {
         self.stats.frames_malformed += 1;
         Handled::No
     }

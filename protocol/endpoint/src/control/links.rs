@@ -16,17 +16,17 @@ const CONFIRMED_INTERVALS: u64 = 16;
 
 /// What a frame has shown about its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum LinkNews {
+pub(crate) enum LinkEvent {
     /// Nothing special: go on with the frame.
     Good,
     /// Go on with the frame, but its promises count nowhere: it is not known who is at the other
     /// end, or the link is lost.
-    Unheard,
+    NoPromise,
     /// Goodbye: hear the frame's promises, then report the link dead.
     Left,
     /// This life was there before and is dead, its register frozen (without controllers: dropped).
     /// Go on with the frame; the barrier may have risen.
-    Reborn(Instance),
+    Restarted(Instance),
     /// The frame is of a life that is dead, or from before the link was lost: drop it whole.
     Refused,
     /// The link is dead, its register frozen (without controllers: dropped), as after a silence.
@@ -36,7 +36,7 @@ pub(crate) enum LinkNews {
 
 /// Who is at the other ends, and what their dead lives hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct OwnLinks {
+pub(super) struct LinkMonitor {
     own: Instance,
     kind: Links,
     count: u16,
@@ -46,9 +46,9 @@ pub(super) struct OwnLinks {
     /// By port, the life that a controller has declared dead there, heard or not.
     dead: Vec<Option<Instance>>,
     /// On a mesh, when each controller was last heard on its link.
-    heard: Vec<Option<Mono>>,
+    controllers_seen: Vec<Option<Mono>>,
     /// After this silence a controller's link is down, in ns. 0: never.
-    silence_ns: u64,
+    controller_timeout_ns: u64,
     /// Something has changed that the registers alone do not show.
     has_changed: bool,
     /// When to say on an uplink whom this end hears, which nothing but a beacon says, and which the
@@ -57,18 +57,18 @@ pub(super) struct OwnLinks {
     /// In ns. 0: there are no beacons.
     beacon_interval_ns: u64,
     /// There is news of it.
-    owes_beacon: bool,
+    wants_beacon: bool,
 }
 
-impl OwnLinks {
+impl LinkMonitor {
     pub fn new(
         own: Instance,
         (kind, count): (Links, u16),
         controllers: Option<Controllers>,
-        silence_ns: u64,
+        controller_timeout_ns: u64,
         beacon_interval_ns: u64,
     ) -> Self {
-        let replicas = match kind {
+        let seen_len = match kind {
             Links::Uplink | Links::Overlay => 0,
             Links::Mesh => controllers.map_or(0, |controllers| controllers.count as usize),
         };
@@ -80,164 +80,175 @@ impl OwnLinks {
             neighbours: Neighbours::new(count),
             frozen: FrozenLinks::new(),
             dead: alloc::vec![None; usize::from(count)],
-            heard: alloc::vec![None; replicas],
-            silence_ns,
+            controllers_seen: alloc::vec![None; seen_len],
+            controller_timeout_ns,
             has_changed: false,
             beacon_at: None,
             beacon_interval_ns,
-            owes_beacon: false,
+            wants_beacon: false,
         }
     }
 
-    /// See [`super::Control::on_link_frame`].
+    /// See [`super::ControlPlane::on_link_frame`].
     #[inline]
     pub fn on_frame(
         &mut self,
         registers: &mut Registers,
         now: Mono,
         (port, header, opcode): (Port, &Header, Opcode),
-    ) -> LinkNews {
-        let speaks_of_link = opcode.is_hop_only();
-        if self.kind == Links::Uplink && !speaks_of_link {
-            return self.on_passed(port);
+    ) -> LinkEvent {
+        let is_hop_only = opcode.is_hop_only();
+        if self.kind == Links::Uplink && !is_hop_only {
+            return self.on_switched_frame(port);
         }
-        let Some(instance) = header.sender() else { return self.on_nobody(port, opcode) };
-        let is_plain = !speaks_of_link && !opcode.is_control();
-        if is_plain && self.neighbours.is_up_with(port, instance) && !self.is_dead(port, instance) {
+        let Some(instance) = header.sender() else { return self.on_anonymous_frame(port, opcode) };
+        let is_unfiltered = !is_hop_only && !opcode.is_control();
+        if is_unfiltered
+            && self.neighbours.is_up_with(port, instance)
+            && !self.is_dead(port, instance)
+        {
             // The frequent frame shows nothing new: of the life that is known and heard there.
-            return LinkNews::Good;
+            return LinkEvent::Good;
         }
-        self.on_telling_frame(registers, now, (port, header, opcode), instance)
+        self.on_hello(registers, now, (port, header, opcode), instance)
     }
 
     /// A frame that may show something new of its link, from `instance`.
     #[inline(never)]
-    fn on_telling_frame(
+    fn on_hello(
         &mut self,
         registers: &mut Registers,
         now: Mono,
         (port, header, opcode): (Port, &Header, Opcode),
         instance: Instance,
-    ) -> LinkNews {
+    ) -> LinkEvent {
         if self.is_refused(registers, port, instance) {
-            return LinkNews::Refused;
+            return LinkEvent::Refused;
         }
-        let speaks_of_link = opcode.is_hop_only();
-        let before = self.end(port);
-        let heard = if speaks_of_link {
+        let is_hop_only = opcode.is_hop_only();
+        let before = self.peer_state(port);
+        let update = if is_hop_only {
             self.neighbours.on_hello(port, instance, header.peer(), self.own)
         } else {
             // What may cross more than a link does not say whom its sender hears.
             self.neighbours.on_instance(port, instance)
         };
-        match self.on_heard(registers, now, (port, instance), (before, heard)) {
-            LinkNews::Good if opcode == Opcode::Leave => LinkNews::Left,
-            news => news,
+        match self.on_peer_update(registers, now, (port, instance), (before, update)) {
+            LinkEvent::Good if opcode == Opcode::Leave => LinkEvent::Left,
+            event => event,
         }
     }
 
     /// A frame has crossed the switch at the other end.
     #[inline]
-    fn on_passed(&self, port: Port) -> LinkNews {
+    fn on_switched_frame(&self, port: Port) -> LinkEvent {
         match self.neighbours.instance(port) {
             Some(instance) if self.neighbours.is_up(port) && !self.is_dead(port, instance) => {
-                LinkNews::Good
+                LinkEvent::Good
             }
-            None if self.controllers.is_none() => LinkNews::Good,
-            _ => LinkNews::Unheard,
+            None if self.controllers.is_none() => LinkEvent::Good,
+            _ => LinkEvent::NoPromise,
         }
     }
 
     /// The other end does not say who it is. Where nothing freezes it is believed, unless one has
     /// said so before.
     #[cold]
-    fn on_nobody(&self, port: Port, opcode: Opcode) -> LinkNews {
+    fn on_anonymous_frame(&self, port: Port, opcode: Opcode) -> LinkEvent {
         if self.controllers.is_some() || self.neighbours.instance(port).is_some() {
-            LinkNews::Refused
+            LinkEvent::Refused
         } else if opcode == Opcode::Leave {
-            LinkNews::Left
+            LinkEvent::Left
         } else {
-            LinkNews::Good
+            LinkEvent::Good
         }
     }
 
     /// Whoever is on `port` has said that it is `instance`, on a link where frames do not say it.
-    pub fn on_peer(
+    pub fn on_peer_instance(
         &mut self,
         registers: &mut Registers,
         now: Mono,
         port: Port,
         instance: Instance,
-    ) -> LinkNews {
+    ) -> LinkEvent {
         if self.is_refused(registers, port, instance) {
-            return LinkNews::Refused;
+            return LinkEvent::Refused;
         }
-        let before = self.end(port);
-        let heard = self.neighbours.on_instance(port, instance);
-        self.on_heard(registers, now, (port, instance), (before, heard))
+        let before = self.peer_state(port);
+        let update = self.neighbours.on_instance(port, instance);
+        self.on_peer_update(registers, now, (port, instance), (before, update))
     }
 
-    fn end(&self, port: Port) -> (Option<Instance>, bool) {
+    fn peer_state(&self, port: Port) -> (Option<Instance>, bool) {
         (self.neighbours.instance(port), self.neighbours.is_two_way(port))
     }
 
-    fn on_heard(
+    fn on_peer_update(
         &mut self,
         registers: &mut Registers,
         now: Mono,
         (port, instance): (Port, Instance),
-        (before, heard): ((Option<Instance>, bool), PeerUpdate),
-    ) -> LinkNews {
-        if before != self.end(port) {
+        (before, update): ((Option<Instance>, bool), PeerUpdate),
+    ) -> LinkEvent {
+        if before != self.peer_state(port) {
             self.has_changed = true;
             if self.beacon_interval_ns > 0 {
                 self.beacon_at = Some(now);
-                self.owes_beacon = true;
+                self.wants_beacon = true;
             }
         }
-        if heard == PeerUpdate::Stale {
-            return LinkNews::Refused;
+        if update == PeerUpdate::Stale {
+            return LinkEvent::Refused;
         }
-        self.on_controller(now, port);
-        match heard {
-            PeerUpdate::NewInstance(former) => {
-                self.bury(registers, port, Some(former));
-                LinkNews::Reborn(former)
+        self.on_controller_seen(now, port);
+        match update {
+            PeerUpdate::NewInstance(previous) => {
+                self.freeze_or_remove(registers, port, Some(previous));
+                LinkEvent::Restarted(previous)
             }
             PeerUpdate::OneWay => {
-                self.bury(registers, port, Some(instance));
-                LinkNews::Dead
+                self.freeze_or_remove(registers, port, Some(instance));
+                LinkEvent::Dead
             }
-            _ => LinkNews::Good,
+            _ => LinkEvent::Good,
         }
     }
 
     /// Any sign of a controller on its own link keeps that link up.
-    fn on_controller(&mut self, now: Mono, port: Port) {
-        if let Some(heard) = self.replica(port).and_then(|at| self.heard.get_mut(at)) {
-            self.has_changed |= heard.is_none();
-            *heard = Some(now);
+    fn on_controller_seen(&mut self, now: Mono, port: Port) {
+        if let Some(last_seen) =
+            self.controller_index(port).and_then(|at| self.controllers_seen.get_mut(at))
+        {
+            self.has_changed |= last_seen.is_none();
+            *last_seen = Some(now);
         }
     }
 
-    fn replica(&self, port: Port) -> Option<usize> {
+    fn controller_index(&self, port: Port) -> Option<usize> {
         let (process, controllers) = (ProcessId(u32::from(port.0)), self.controllers?);
-        let place = process.0.wrapping_sub(controllers.first.0);
-        controllers.contains(process).then_some(place as usize)
+        let index = process.0.wrapping_sub(controllers.first.0);
+        controllers.contains(process).then_some(index as usize)
     }
 
     /// Nothing more comes from `port`. Answers whether it was up.
-    pub fn on_silence(&mut self, registers: &mut Registers, port: Port) -> bool {
+    pub fn on_link_down(&mut self, registers: &mut Registers, port: Port) -> bool {
         let instance = self.neighbours.instance(port);
-        let controller = self.replica(port).and_then(|at| self.heard.get_mut(at));
-        let was_controller = controller.is_some_and(|heard| heard.take().is_some());
+        let controller =
+            self.controller_index(port).and_then(|at| self.controllers_seen.get_mut(at));
+        let was_controller = controller.is_some_and(|last_seen| last_seen.take().is_some());
         self.has_changed |= was_controller;
         self.neighbours.mark_lost(port);
-        self.bury(registers, port, instance) || was_controller
+        self.freeze_or_remove(registers, port, instance) || was_controller
     }
 
     /// `instance` on `port` is dead. Answers whether the link was live.
-    fn bury(&mut self, registers: &mut Registers, port: Port, instance: Option<Instance>) -> bool {
+    fn freeze_or_remove(
+        &mut self,
+        registers: &mut Registers,
+        port: Port,
+        instance: Option<Instance>,
+    ) -> bool {
         let was_live = match self.controllers {
             Some(_) => self.frozen.freeze(registers, port, instance),
             None => registers.remove(port),
@@ -255,8 +266,8 @@ impl OwnLinks {
 
     /// Whether promises may be heard on `port` that nothing but the world hands over. Those of
     /// controllers count nowhere.
-    pub fn may_hear(&self, port: Port) -> bool {
-        if self.replica(port).is_some() {
+    pub fn accepts_promises(&self, port: Port) -> bool {
+        if self.controller_index(port).is_some() {
             return false;
         }
         let dead = self.dead.get(port.index()).copied().flatten();
@@ -273,13 +284,13 @@ impl OwnLinks {
         for port in (0..self.count).map(Port) {
             let known = self.neighbours.instance(port);
             let is_there = known.is_some_and(|known| known.address == instance.address)
-                || (self.kind == Links::Mesh && instance.address == peer(port));
+                || (self.kind == Links::Mesh && instance.address == mesh_address(port));
             if !is_there || self.is_dead(port, instance) {
                 continue;
             }
             self.dead[port.index()] = Some(instance);
             if known.is_none_or(|known| known.incarnation <= instance.incarnation) {
-                was_up |= self.on_silence(registers, port);
+                was_up |= self.on_link_down(registers, port);
             }
         }
         was_up
@@ -298,11 +309,14 @@ impl OwnLinks {
 
     /// Looks for controllers that have fallen silent.
     pub fn on_timeout(&mut self, now: Mono) {
-        if self.silence_ns == 0 {
+        if self.controller_timeout_ns == 0 {
             return;
         }
-        for heard in &mut self.heard {
-            if heard.take_if(|heard| now.since_ns(*heard) > self.silence_ns).is_some() {
+        for last_seen in &mut self.controllers_seen {
+            if last_seen
+                .take_if(|last_seen| now.since_ns(*last_seen) > self.controller_timeout_ns)
+                .is_some()
+            {
                 self.has_changed = true;
             }
         }
@@ -310,11 +324,11 @@ impl OwnLinks {
 
     /// When a controller will have fallen silent.
     pub fn deadline(&self) -> Option<Mono> {
-        if self.silence_ns == 0 {
+        if self.controller_timeout_ns == 0 {
             return None;
         }
-        let oldest = self.heard.iter().flatten().min()?;
-        Some(oldest.after_ns(self.silence_ns + 1))
+        let oldest = self.controllers_seen.iter().flatten().min()?;
+        Some(oldest.after_ns(self.controller_timeout_ns + 1))
     }
 
     /// Takes what `resolved` names of this life's links out of the commit minimum. Answers whether
@@ -327,7 +341,7 @@ impl OwnLinks {
         self.has_changed |= found;
         if found && self.beacon_interval_ns > 0 {
             // The switch tells commits again once it knows.
-            (self.beacon_at, self.owes_beacon) = (Some(Mono::from_ns(0)), true);
+            (self.beacon_at, self.wants_beacon) = (Some(Mono::from_ns(0)), true);
         }
         found
     }
@@ -335,20 +349,22 @@ impl OwnLinks {
     /// Whether the switch at the other end of an uplink is known to hear this life. True of every
     /// other link, and where nothing freezes.
     #[inline]
-    pub fn is_echoed(&self, port: Port) -> bool {
+    pub fn is_two_way(&self, port: Port) -> bool {
         self.kind != Links::Uplink || self.controllers.is_none() || self.neighbours.is_two_way(port)
     }
 
     /// Who is heard on `port` now.
-    pub fn echo(&self, registers: &Registers, port: Port) -> Option<Instance> {
-        let is_controller = self.replica(port).and_then(|at| self.heard.get(at).copied().flatten());
+    pub fn peer(&self, registers: &Registers, port: Port) -> Option<Instance> {
+        let is_controller = self
+            .controller_index(port)
+            .and_then(|at| self.controllers_seen.get(at).copied().flatten());
         let is_up = registers.is_live(port) || is_controller.is_some();
         if is_up { self.neighbours.instance(port) } else { None }
     }
 
     /// Whether a frame that speaks of its link may bear a wave: from a switch, or on a mesh from a
     /// controller.
-    pub fn may_bear_waves(&self, speaker: Option<Instance>) -> bool {
+    pub fn accepts_floods(&self, speaker: Option<Instance>) -> bool {
         match speaker.map(|instance| instance.address) {
             Some(Address::Switch(_)) => self.kind == Links::Uplink,
             Some(Address::Process(process)) => {
@@ -360,7 +376,7 @@ impl OwnLinks {
 
     /// Whether a beacon is owed on the uplink now; puts the next one off.
     pub fn take_beacon(&mut self, now: Mono) -> bool {
-        self.owes_beacon = false;
+        self.wants_beacon = false;
         let is_due = self.beacon_at.is_some_and(|at| at <= now);
         if is_due {
             let intervals = match self.neighbours.is_two_way(Port(0)) {
@@ -372,8 +388,8 @@ impl OwnLinks {
         is_due
     }
 
-    pub fn owes_beacon(&self) -> bool {
-        self.owes_beacon
+    pub fn wants_beacon(&self) -> bool {
+        self.wants_beacon
     }
 
     /// When the next such beacon is owed.
@@ -401,7 +417,7 @@ impl OwnLinks {
         });
         let up = (0..self.count).filter_map(move |port| {
             let port = Port(port);
-            let instance = self.echo(registers, port)?;
+            let instance = self.peer(registers, port)?;
             // A mesh has no frames that would say so; it is up as long as it is heard.
             let is_two_way = self.kind == Links::Mesh || self.neighbours.is_two_way(port);
             is_two_way.then_some(Link {
@@ -416,7 +432,7 @@ impl OwnLinks {
 }
 
 /// Who is behind a port of a mesh.
-fn peer(port: Port) -> Address {
+fn mesh_address(port: Port) -> Address {
     Address::Process(ProcessId(u32::from(port.0)))
 }
 

@@ -1,33 +1,33 @@
 //! The process's side of failures: who is on its links, what the controllers tell it, what it tells
 //! them (design: docs/design/failure.md).
 //!
-//! [`Control`] owns no registers and no messages. The composer shows it frames and dead links, and
+//! [`ControlPlane`] owns no registers and no messages. The composer shows it frames and dead links, and
 //! does what it is told: it discards, recalls, calls the application back, and says when that is
 //! done. The steps, in the composer's words:
 //!
-//! 1. Every intact frame for this process goes through [`Control::on_link_frame`] first, which says
+//! 1. Every intact frame for this process goes through [`ControlPlane::on_link_frame`] first, which says
 //!    whether to go on with it, and whether its promises count. Silence, unlinking and goodbyes go
-//!    to [`Control::on_link_dead`].
-//! 2. A frame whose opcode `is_control` goes to [`Control::on_frame`], and its promises nowhere.
+//!    to [`ControlPlane::on_link_down`].
+//! 2. A frame whose opcode `is_control` goes to [`ControlPlane::on_frame`], and its promises nowhere.
 //!    After `LinksChanged`, `Reborn` or `Dead` the barriers are read anew from the registers.
-//! 3. Then [`Control::poll_failure`] until it is empty, and [`Control::excluded`].
-//! 4. While [`Control::owes_completion`] and everything polled is done:
-//!    [`Control::on_failures_handled`].
-//! 5. In `poll_transmit`, a beacon if [`Control::take_beacon`], then [`Control::write_next`] until
-//!    it is empty, each with the header of [`Control::header`].
+//! 3. Then [`ControlPlane::poll_failure`] until it is empty, and [`ControlPlane::excluded`].
+//! 4. While [`ControlPlane::is_completion_pending`] and everything polled is done:
+//!    [`ControlPlane::on_failures_handled`].
+//! 5. In `poll_transmit`, a beacon if [`ControlPlane::take_beacon`], then [`ControlPlane::write_next`] until
+//!    it is empty, each with the header of [`ControlPlane::header`].
 //!
 //! Without controllers it only watches the links: it writes nothing, nothing freezes.
 
-mod announce;
+mod announcer;
 mod failures;
+mod flood;
 mod handle;
 mod links;
-mod recover;
+mod recovery;
 mod relay;
-mod round;
+mod round_robin;
 mod stats;
 mod undeliverable;
-mod wave;
 
 #[cfg(test)]
 mod tests;
@@ -38,32 +38,32 @@ use onepipe_base::{
 };
 use onepipe_wire::{Failure, Header, Opcode, Undeliverable};
 
-use crate::stamp::SILENCE_NS;
+use crate::timestamp::NO_PROMISE_AGE_NS;
 use crate::{Config, Links};
 
-use announce::Announcer;
+use announcer::Announcer;
 use failures::Failures;
+use flood::Floods;
 pub(crate) use handle::Handled;
-pub(crate) use links::LinkNews;
-use links::OwnLinks;
-use recover::Recover;
-pub(crate) use recover::Recovered;
+pub(crate) use links::LinkEvent;
+use links::LinkMonitor;
+pub(crate) use recovery::Recovered;
+use recovery::RecoveryClient;
 pub(crate) use relay::RELAY_OVERHEAD_BYTES;
 use relay::Relay;
 pub use stats::ControlStats;
-use undeliverable::Undeliverables;
-use wave::Waves;
+use undeliverable::UndeliverableQueue;
 
 /// The first repetition follows after two beacon intervals, or, without beacons, after this, in ns
 /// (failure.md, "Where is the controller?").
-const STEP_NS: u64 = 20_000;
+const BACKOFF_MIN_NS: u64 = 20_000;
 /// A controller on a link of its own says hello every 20 us, while other links bear beacons every
 /// 3 us and die after ten of them. Ten of theirs may be missing here, too, and controllers are in
 /// no hurry: this many link timeouts.
 const CONTROLLER_TIMEOUTS: u64 = 10;
 /// A peer is written to by relay for this many slow announcements before it is tried directly
 /// again: by then the controllers know whatever has changed about its links.
-const RELAY_ANNOUNCEMENTS: u64 = 10;
+const RELAY_INTERVALS: u64 = 10;
 
 /// A frame to be sealed: its payload is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,42 +73,42 @@ pub(crate) struct ControlFrame {
     pub opcode: Opcode,
     pub psn: Psn,
     /// Bytes of payload.
-    pub bytes: usize,
+    pub payload_len: usize,
     /// The link that it speaks of, with a single hop. `None`: it is routed as any frame.
     pub hop_port: Option<Port>,
 }
 
 impl ControlFrame {
-    fn to(to: ProcessId, opcode: Opcode, psn: Psn, bytes: usize) -> Self {
-        Self { to, opcode, psn, bytes, hop_port: None }
+    fn to(to: ProcessId, opcode: Opcode, psn: Psn, payload_len: usize) -> Self {
+        Self { to, opcode, psn, payload_len, hop_port: None }
     }
 }
 
 /// See the module's first page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Control {
+pub(crate) struct ControlPlane {
     process: ProcessId,
     own: Instance,
     processes_max: u32,
     controllers: Option<Controllers>,
-    links: OwnLinks,
+    links: LinkMonitor,
     announcer: Announcer,
-    waves: Waves,
+    floods: Floods,
     failures: Failures,
     relay: Relay,
-    undeliverable: Undeliverables,
-    recover: Recover,
+    undeliverable: UndeliverableQueue,
+    recover: RecoveryClient,
     /// Who has asked for a sign of life.
-    pong: Option<ProcessId>,
+    pending_pong: Option<ProcessId>,
     /// Who speaks as the active controller, and when it last did.
     active: Option<(ProcessId, Mono)>,
     excluded: Option<Timestamp>,
     /// The store of the controllers knows of this life, and it was told who had failed before.
-    is_welcome: bool,
+    is_registered: bool,
     stats: ControlStats,
 }
 
-impl Control {
+impl ControlPlane {
     /// For a process that has heard nothing. `announce_interval_ns` is the slow pace at which
     /// everything is said again, in ns.
     pub fn new(
@@ -122,22 +122,23 @@ impl Control {
             Links::Uplink | Links::Overlay => 1,
             Links::Mesh => config.processes_max as u16,
         };
-        let silence_ns = CONTROLLER_TIMEOUTS.saturating_mul(config.link_timeout_ns);
+        let controller_timeout_ns = CONTROLLER_TIMEOUTS.saturating_mul(config.link_timeout_ns);
         let all = controllers.unwrap_or(Controllers { first: ProcessId(0), count: 0 });
-        let step_ns = match config.beacon_interval_ns {
-            0 => STEP_NS,
+        let backoff_min_ns = match config.beacon_interval_ns {
+            0 => BACKOFF_MIN_NS,
             beacon => 2 * beacon,
         };
-        let pace = Backoff::new(step_ns, announce_interval_ns);
+        let backoff = Backoff::new(backoff_min_ns, announce_interval_ns);
         // What leads past the aggregator is no link.
         let (kind, beacon_ns) = match config.links {
             Links::Uplink | Links::Overlay => (Links::Uplink, config.beacon_interval_ns),
             Links::Mesh => (Links::Mesh, 0),
         };
-        let links = OwnLinks::new(own, (kind, links), controllers, silence_ns, beacon_ns);
+        let links =
+            LinkMonitor::new(own, (kind, links), controllers, controller_timeout_ns, beacon_ns);
         // Batches of consecutive lives are numbered far apart.
         let first = Psn(config.incarnation.0 << 16);
-        let relay_ns = RELAY_ANNOUNCEMENTS.saturating_mul(announce_interval_ns);
+        let relay_ns = RELAY_INTERVALS.saturating_mul(announce_interval_ns);
         Self {
             process: config.process,
             own,
@@ -146,17 +147,17 @@ impl Control {
             links,
             announcer: Announcer::new(
                 all,
-                Backoff::with_jitter(step_ns, announce_interval_ns, own.address),
+                Backoff::with_jitter(backoff_min_ns, announce_interval_ns, own.address),
             ),
-            waves: Waves::new(),
+            floods: Floods::new(),
             failures: Failures::new(config.processes_max),
             relay: Relay::new(all, config.frame_len_max, relay_ns),
-            undeliverable: Undeliverables::new(all, pace.clone(), first),
-            recover: Recover::new(all, pace),
-            pong: None,
+            undeliverable: UndeliverableQueue::new(all, backoff.clone(), first),
+            recover: RecoveryClient::new(all, backoff),
+            pending_pong: None,
             active: None,
             excluded: None,
-            is_welcome: controllers.is_none(),
+            is_registered: controllers.is_none(),
             stats: ControlStats::default(),
         }
     }
@@ -170,33 +171,33 @@ impl Control {
         now: Mono,
         port: Port,
         (header, opcode): (&Header, Opcode),
-    ) -> LinkNews {
-        let news = self.links.on_frame(registers, now, (port, header, opcode));
-        self.stats.frames_refused += u64::from(news == LinkNews::Refused);
-        news
+    ) -> LinkEvent {
+        let event = self.links.on_frame(registers, now, (port, header, opcode));
+        self.stats.frames_refused += u64::from(event == LinkEvent::Refused);
+        event
     }
 
     /// The world knows which life is at the other end of `port`, where promises lie in memory and
     /// no frame need say it. To be told once, and again when it has changed.
-    pub fn on_peer(
+    pub fn on_peer_instance(
         &mut self,
         registers: &mut Registers,
         now: Mono,
         port: Port,
         instance: Instance,
-    ) -> LinkNews {
-        self.links.on_peer(registers, now, port, instance)
+    ) -> LinkEvent {
+        self.links.on_peer_instance(registers, now, port, instance)
     }
 
     /// Nothing more is heard on `port`: silence, or the world says so. Freezes its register
     /// (without controllers: drops it). Answers whether it was up.
-    pub fn on_link_dead(&mut self, registers: &mut Registers, port: Port) -> bool {
-        self.links.on_silence(registers, port)
+    pub fn on_link_down(&mut self, registers: &mut Registers, port: Port) -> bool {
+        self.links.on_link_down(registers, port)
     }
 
     /// Whom this end hears on `port`, for own frames that cross it only.
-    pub fn echo(&self, registers: &Registers, port: Port) -> Option<Instance> {
-        self.links.echo(registers, port)
+    pub fn peer(&self, registers: &Registers, port: Port) -> Option<Instance> {
+        self.links.peer(registers, port)
     }
 
     /// The next failure that this process was not told before. It may cover this process, too.
@@ -220,39 +221,39 @@ impl Control {
     }
 
     /// The last life of `process` that has failed, if one has.
-    pub fn failed_life(&self, process: ProcessId) -> Option<Incarnation> {
-        self.failures.last_life(process)
+    pub fn last_failed(&self, process: ProcessId) -> Option<Incarnation> {
+        self.failures.last_failed(process)
     }
 
     /// Whether the life that `port` was last heard of may be heard there, where the world hands
     /// promises over without a frame: not when it was declared dead.
-    pub fn may_hear(&self, port: Port) -> bool {
-        self.links.may_hear(port)
+    pub fn accepts_promises(&self, port: Port) -> bool {
+        self.links.accepts_promises(port)
     }
 
-    /// Whether a controller waits until everything polled by [`Control::poll_failure`] is done.
-    pub fn owes_completion(&self) -> bool {
-        self.waves.is_open() && !self.failures.has_news()
+    /// Whether a controller waits until everything polled by [`ControlPlane::poll_failure`] is done.
+    pub fn is_completion_pending(&self) -> bool {
+        self.floods.is_open() && !self.failures.has_unreported()
     }
 
     /// Everything that was polled is done: discarded, its recalls acknowledged or given to
-    /// [`Control::on_undeliverable`], the application back from its callback. The answer leaves as
+    /// [`ControlPlane::on_undeliverable`], the application back from its callback. The answer leaves as
     /// soon as all of the latter are recorded.
     pub fn on_failures_handled(&mut self) {
-        debug_assert!(!self.failures.has_news(), "nothing unpolled is done");
-        if !self.failures.has_news() {
-            self.waves.on_handled();
-            self.answer_if_clear();
+        debug_assert!(!self.failures.has_unreported(), "nothing unpolled is done");
+        if !self.failures.has_unreported() {
+            self.floods.on_handled();
+            self.ack_if_clear();
         }
     }
 
-    fn answer_if_clear(&mut self) {
+    fn ack_if_clear(&mut self) {
         if self.excluded.is_some() {
-            self.waves.on_handled();
+            self.floods.on_handled();
         } else if self.undeliverable.pending() > 0 {
             return;
         }
-        self.waves.on_clear();
+        self.floods.ack_handled();
     }
 
     /// A recall whose receiver has failed: to be recorded by the controllers. Answers false when
@@ -262,10 +263,10 @@ impl Control {
     }
 
     /// How many recalls have been recorded since this was last asked: the first ones that were
-    /// given to [`Control::on_undeliverable`].
+    /// given to [`ControlPlane::on_undeliverable`].
     #[inline]
-    pub fn take_recorded(&mut self) -> usize {
-        self.undeliverable.take_recorded()
+    pub fn take_acked_undeliverable(&mut self) -> usize {
+        self.undeliverable.take_acked_undeliverable()
     }
 
     /// How many recalls are not recorded yet.
@@ -275,11 +276,11 @@ impl Control {
     }
 
     /// Takes a sealed frame that shall be handed on by the controllers. Answers false when one
-    /// still waits for [`Control::write_next`], the frame is too long by
+    /// still waits for [`ControlPlane::write_next`], the frame is too long by
     /// [`RELAY_OVERHEAD_BYTES`], or there are no controllers.
-    pub fn wrap(&mut self, inner: &[u8]) -> bool {
+    pub fn encapsulate(&mut self, inner: &[u8]) -> bool {
         let active = self.active.map(|(process, _)| process);
-        self.controllers.is_some() && self.relay.wrap(inner, active)
+        self.controllers.is_some() && self.relay.encapsulate(inner, active)
     }
 
     /// `peer` does not answer: frames to it go by relay for a while.
@@ -309,37 +310,37 @@ impl Control {
         }
     }
 
-    /// The whole answer to [`Control::start_recover`], once.
+    /// The whole answer to [`ControlPlane::start_recover`], once.
     pub fn poll_recovered(&mut self) -> Option<Recovered> {
         self.recover.poll()
     }
 
-    /// See [`OwnLinks::is_echoed`].
+    /// See [`LinkMonitor::is_two_way`].
     #[inline]
-    pub fn is_echoed(&self, port: Port) -> bool {
-        self.links.is_echoed(port)
+    pub fn is_two_way(&self, port: Port) -> bool {
+        self.links.is_two_way(port)
     }
 
     /// Whether this life may scatter reliably: the controllers have taken note of it (failure.md,
     /// "How do controllers survive?"), or there are none. Its announcements ask them.
     #[inline]
-    pub fn is_welcome(&self) -> bool {
-        self.is_welcome
+    pub fn is_registered(&self) -> bool {
+        self.is_registered
     }
 
     /// When the active controller was last heard.
-    pub fn controller_heard(&self) -> Option<Mono> {
-        self.active.map(|(_, heard)| heard)
+    pub fn controller_last_seen(&self) -> Option<Mono> {
+        self.active.map(|(_, last_seen)| last_seen)
     }
 
     /// Who was last heard as the active controller.
-    pub fn active(&self) -> Option<ProcessId> {
+    pub fn active_controller(&self) -> Option<ProcessId> {
         self.active.map(|(process, _)| process)
     }
 
     /// The highest epoch of a controller heard; 0 before any.
     pub fn epoch(&self) -> u32 {
-        self.waves.epoch()
+        self.floods.epoch()
     }
 
     pub fn stats(&self) -> &ControlStats {
@@ -351,18 +352,19 @@ impl Control {
         self.links.take_beacon(now)
     }
 
-    /// Whether [`Control::take_beacon`] or [`Control::write_next`] has something before the next
+    /// Whether [`ControlPlane::take_beacon`] or [`ControlPlane::write_next`] has something before the next
     /// deadline.
     #[inline]
     pub fn wants_transmit(&self, registers: &Registers) -> bool {
         if self.controllers.is_none() {
-            return self.links.owes_beacon();
+            return self.links.wants_beacon();
         }
         let announces = self.excluded.is_none()
-            && (self.pong.is_some() || self.announcer.wants_transmit(registers, &self.links));
+            && (self.pending_pong.is_some()
+                || self.announcer.wants_transmit(registers, &self.links));
         announces
-            || self.links.owes_beacon()
-            || self.waves.wants_transmit()
+            || self.links.wants_beacon()
+            || self.floods.wants_transmit()
             || self.relay.wants_transmit()
             || self.undeliverable.wants_transmit()
             || self.recover.wants_transmit()
@@ -376,19 +378,19 @@ impl Control {
         payload: &mut [u8],
     ) -> Option<ControlFrame> {
         self.controllers?;
-        if let Some(frame) = self.waves.write(self.process, payload) {
+        if let Some(frame) = self.floods.write(self.process, payload) {
             return Some(frame);
         }
-        if let Some(to) = self.pong.take()
+        if let Some(to) = self.pending_pong.take()
             && self.excluded.is_none()
         {
             return Some(ControlFrame::to(to, Opcode::Pong, Psn::FIRST, 0));
         }
-        let asked = self.relay.write(payload);
-        let asked = asked.or_else(|| self.undeliverable.write(now, payload));
-        let asked = asked.or_else(|| self.recover.write(now));
-        if asked.is_some() || self.excluded.is_some() {
-            return asked;
+        let frame = self.relay.write(payload);
+        let frame = frame.or_else(|| self.undeliverable.write(now, payload));
+        let frame = frame.or_else(|| self.recover.write(now));
+        if frame.is_some() || self.excluded.is_some() {
+            return frame;
         }
         self.announcer.write(now, registers, &mut self.links, payload)
     }
@@ -403,11 +405,11 @@ impl Control {
     ) -> Header {
         let (opcode, to) = (frame.opcode, frame.to);
         if let Some(port) = frame.hop_port {
-            return Header::hop_only(opcode, self.own, self.echo(registers, port), promises);
+            return Header::hop_only(opcode, self.own, self.peer(registers, port), promises);
         }
         let message = match (opcode, decided) {
             (Opcode::Announce, Some(decided)) => decided,
-            (Opcode::Announce, None) => promises.barrier.saturating_sub_ns(SILENCE_NS),
+            (Opcode::Announce, None) => promises.barrier.saturating_sub_ns(NO_PROMISE_AGE_NS),
             _ => promises.barrier,
         };
         let header = Header::new(opcode, self.process, to, self.own.incarnation);
@@ -419,19 +421,19 @@ impl Control {
         self.links.on_timeout(now);
     }
 
-    /// When [`Control::on_timeout`], [`Control::take_beacon`] and [`Control::write_next`] are due.
+    /// When [`ControlPlane::on_timeout`], [`ControlPlane::take_beacon`] and [`ControlPlane::write_next`] are due.
     #[inline]
     pub fn deadline(&self) -> Option<Mono> {
         let beacon = self.links.beacon_due();
         if self.controllers.is_none() {
             return beacon;
         }
-        let asks = Mono::earlier(self.undeliverable.deadline(), self.recover.deadline());
-        let asks = Mono::earlier(beacon, asks);
+        let requests = Mono::earlier(self.undeliverable.deadline(), self.recover.deadline());
+        let requests = Mono::earlier(beacon, requests);
         if self.excluded.is_some() {
-            return asks;
+            return requests;
         }
         let links = Mono::earlier(self.links.deadline(), self.announcer.deadline());
-        Mono::earlier(asks, links)
+        Mono::earlier(requests, links)
     }
 }

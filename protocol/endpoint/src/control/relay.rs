@@ -6,18 +6,18 @@ use onepipe_base::{Controllers, Mono, ProcessId, Psn};
 use onepipe_wire::{Frame, HEADER_LEN, Opcode};
 
 use super::ControlFrame;
-use super::round::Round;
+use super::round_robin::RoundRobin;
 
 /// Bytes by which a reliable frame must be shorter than others, so that a relay frame holds it.
 pub(crate) const RELAY_OVERHEAD_BYTES: usize = HEADER_LEN;
 /// How many peers are written to by relay at most. More cannot be reached directly only when the
 /// fabric is falling apart; then the one that is to be tried first again makes room.
-const RELAYED_MAX: usize = 64;
+const RELAYED_PEERS_MAX: usize = 64;
 
 /// Which peers are written to by relay, and the frame that is on its way out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Relay {
-    round: Round,
+    round: RoundRobin,
     frame: Vec<u8>,
     /// By process, and until when.
     peers: Vec<(ProcessId, Mono)>,
@@ -29,7 +29,7 @@ impl Relay {
     /// For frames up to `frame_len_max`; a peer is tried directly again after `period_ns`.
     pub fn new(controllers: Controllers, frame_len_max: usize, period_ns: u64) -> Self {
         Self {
-            round: Round::new(controllers),
+            round: RoundRobin::new(controllers),
             frame: Vec::new(),
             peers: Vec::new(),
             bytes_max: frame_len_max.saturating_sub(RELAY_OVERHEAD_BYTES),
@@ -39,8 +39,8 @@ impl Relay {
 
     /// Takes a frame to be relayed by `active`, or by whichever controller is. Answers false when
     /// the one before has not left yet, or this one is too long.
-    pub fn wrap(&mut self, inner: &[u8], active: Option<ProcessId>) -> bool {
-        if self.round.turn().is_some() || inner.len() > self.bytes_max {
+    pub fn encapsulate(&mut self, inner: &[u8], active: Option<ProcessId>) -> bool {
+        if self.round.current().is_some() || inner.len() > self.bytes_max {
             return false;
         }
         self.frame.clear();
@@ -53,16 +53,16 @@ impl Relay {
     }
 
     pub fn wants_transmit(&self) -> bool {
-        self.round.turn().is_some()
+        self.round.current().is_some()
     }
 
     /// Writes the frame for the next controller.
     pub fn write(&mut self, payload: &mut [u8]) -> Option<ControlFrame> {
-        let to = self.round.turn()?;
-        let bytes = self.frame.len();
-        payload.get_mut(..bytes)?.copy_from_slice(&self.frame);
-        self.round.pass();
-        Some(ControlFrame::to(to, Opcode::Relay, Psn::FIRST, bytes))
+        let to = self.round.current()?;
+        let len = self.frame.len();
+        payload.get_mut(..len)?.copy_from_slice(&self.frame);
+        self.round.advance();
+        Some(ControlFrame::to(to, Opcode::Relay, Psn::FIRST, len))
     }
 
     /// From now on `peer` is written to by relay for a while. What is noted already stands: so
@@ -72,7 +72,7 @@ impl Relay {
         if let Err(at) = self.find(peer) {
             self.peers.insert(at, (peer, now.after_ns(self.period_ns)));
         }
-        if self.peers.len() > RELAYED_MAX {
+        if self.peers.len() > RELAYED_PEERS_MAX {
             let others = (0..self.peers.len()).filter(|at| self.peers[*at].0 != peer);
             let first = others.min_by_key(|at| self.peers[*at].1);
             self.peers.remove(first.expect("there are others"));
@@ -102,7 +102,7 @@ impl Relay {
 
 /// The frame that a controller has handed on to `own`. `None` when it is none, not for this
 /// process, or of a kind that no process has relayed: what speaks of links, or to controllers.
-pub(super) fn unwrap(own: ProcessId, processes_max: u32, payload: &[u8]) -> Option<Frame<'_>> {
+pub(super) fn decapsulate(own: ProcessId, processes_max: u32, payload: &[u8]) -> Option<Frame<'_>> {
     let frame = Frame::parse(payload).ok()?;
     let (src, dst) = (frame.header.src(), frame.header.dst());
     let is_for_us = dst == own && src != own && src.0 < processes_max;
@@ -127,25 +127,25 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_goes_to_every_controller_or_to_the_active_one() {
+    fn relays_to_every_controller_or_the_active_one() {
         let mut relay = relay();
         let mut payload = [0; 204];
         let mut sent = |relay: &mut Relay| {
-            let next = || relay.write(&mut payload).map(|frame| (frame.to.0, frame.bytes));
+            let next = || relay.write(&mut payload).map(|frame| (frame.to.0, frame.payload_len));
             core::iter::from_fn(next).collect::<Vec<_>>()
         };
-        assert!(relay.wrap(&[7; 204], None));
-        assert!(!relay.wrap(&[8; 9], None), "one after the other");
+        assert!(relay.encapsulate(&[7; 204], None));
+        assert!(!relay.encapsulate(&[8; 9], None), "one after the other");
         assert_eq!(sent(&mut relay), [(60, 204), (61, 204)]);
-        assert!(relay.wrap(&[8; 9], Some(ProcessId(61))));
+        assert!(relay.encapsulate(&[8; 9], Some(ProcessId(61))));
         assert_eq!(sent(&mut relay), [(61, 9)]);
-        assert!(!relay.wrap(&[7; 205], None), "does not fit");
+        assert!(!relay.encapsulate(&[7; 205], None), "does not fit");
         assert!(!relay.wants_transmit());
         assert_eq!(payload[..10], [8, 8, 8, 8, 8, 8, 8, 8, 8, 7]);
     }
 
     #[test]
-    fn a_peer_is_relayed_for_a_while_or_until_it_is_heard_directly() {
+    fn relay_ends_after_its_period_or_a_direct_frame() {
         let (mut relay, peer) = (relay(), ProcessId(3));
         relay.on_unreachable(at(0), peer);
         relay.on_unreachable(at(50), peer);
@@ -159,29 +159,29 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_peers_is_bounded() {
+    fn relayed_peers_are_bounded() {
         let mut relay = relay();
-        for peer in (0..=RELAYED_MAX as u32).rev() {
+        for peer in (0..=RELAYED_PEERS_MAX as u32).rev() {
             relay.on_unreachable(at(u64::from(1_000 - peer) / 900), ProcessId(peer));
         }
-        assert_eq!(relay.peers.len(), RELAYED_MAX);
+        assert_eq!(relay.peers.len(), RELAYED_PEERS_MAX);
         let relayed =
-            (0..=RELAYED_MAX as u32).filter(|peer| relay.is_relayed(at(1), ProcessId(*peer)));
-        assert_eq!(relayed.count(), RELAYED_MAX);
+            (0..=RELAYED_PEERS_MAX as u32).filter(|peer| relay.is_relayed(at(1), ProcessId(*peer)));
+        assert_eq!(relayed.count(), RELAYED_PEERS_MAX);
         assert!(relay.is_relayed(at(1), ProcessId(0)), "the latest has room");
     }
 
     #[test]
-    fn only_a_process_s_frame_for_this_process_is_taken_out() {
+    fn decapsulates_only_frames_for_this_process() {
         let taken = |opcode, src, dst, flip: Option<usize>| {
-            let mut bytes = [0; 80];
+            let mut len = [0; 80];
             let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
             let now = Timestamp::from_ns(1 << 50);
-            let length = seal(&mut bytes, header.stamped(now, Promises::both(now), Psn(9)), 8);
+            let length = seal(&mut len, header.stamped(now, Promises::both(now), Psn(9)), 8);
             if let Some(at) = flip {
-                bytes[at] ^= 1;
+                len[at] ^= 1;
             }
-            unwrap(ProcessId(2), 64, &bytes[..length]).map(|frame| frame.header.psn().0)
+            decapsulate(ProcessId(2), 64, &len[..length]).map(|frame| frame.header.psn().0)
         };
         assert_eq!(taken(Opcode::ReliableData, 1, 2, None), Some(9));
         assert_eq!(taken(Opcode::ReliableData, 1, 3, None), None, "for another");
@@ -190,6 +190,6 @@ mod tests {
         assert_eq!(taken(Opcode::Beacon, 1, 2, None), None);
         assert_eq!(taken(Opcode::Relayed, 1, 2, None), None);
         assert_eq!(taken(Opcode::ReliableData, 1, 2, Some(55)), None, "broken");
-        assert!(unwrap(ProcessId(2), 64, &[0; 20]).is_none());
+        assert!(decapsulate(ProcessId(2), 64, &[0; 20]).is_none());
     }
 }

@@ -5,9 +5,9 @@ use onepipe_base::{Incarnation, Instance, Mono, Now, Port, ProcessId, Timestamp,
 use onepipe_wire::{Flags, Frame, HEADER_LEN, Header, Opcode, Service, seal, seal_with_hops};
 
 use super::Endpoint;
-use crate::control::{Handled, LinkNews};
-use crate::lane::Draft;
-use crate::stamp::SILENCE_NS;
+use crate::channel::Draft;
+use crate::control::{Handled, LinkEvent};
+use crate::timestamp::NO_PROMISE_AGE_NS;
 use crate::{ControlStats, Event, Links, ProcessFailed};
 
 /// How far a process has got with having failed itself.
@@ -18,25 +18,25 @@ pub(super) enum Exclusion {
     /// that moment: what the others have decided since is not known here.
     Excluded(Timestamp, Option<Timestamp>),
     /// The application knows, and may ask what it needs to finish.
-    Told(Option<Timestamp>),
+    Notified(Option<Timestamp>),
     /// Everything below this may be delivered: the fates of all of it are known.
     Recovered(Timestamp),
     /// It has been delivered.
-    Over(Timestamp),
+    Finished(Timestamp),
 }
 
 impl Endpoint {
     /// The controller that was last heard as the active one, when, and its epoch; `None` while none
     /// was: then nobody resolves failures.
     pub fn controller(&self) -> Option<(ProcessId, Mono, u32)> {
-        let heard = self.control.controller_heard()?;
-        Some((self.control.active()?, heard, self.control.epoch()))
+        let last_seen = self.control.controller_last_seen()?;
+        Some((self.control.active_controller()?, last_seen, self.control.epoch()))
     }
 
     /// Whether reliable scatterings leave: the controllers have taken note of this life, or there
     /// are none. Before that [`Endpoint::scatter_reliably`] accepts, and what it accepts waits.
-    pub fn is_welcome(&self) -> bool {
-        self.control.is_welcome()
+    pub fn is_registered(&self) -> bool {
+        self.control.is_registered()
     }
 
     /// Counters of what the controllers and the links have told, since the start.
@@ -54,21 +54,22 @@ impl Endpoint {
     /// still in the receive buffer. They are delivered or dropped as everywhere else, and
     /// [`Event::Recovered`] follows. Then this life is over.
     pub fn recover(&mut self, now: Now) {
-        self.stamp.read(now);
-        if matches!(self.exclusion, Exclusion::Told(_)) {
+        self.timestamps.read(now);
+        if matches!(self.exclusion, Exclusion::Notified(_)) {
             self.control.start_recover(now.mono);
         }
     }
 
     /// The world knows which life is at the other end of `port`, where promises lie in memory and
     /// no frame need say it. To be told before its first promise, and again when it has changed.
-    pub fn meet(&mut self, now: Now, port: Port, incarnation: Incarnation) {
-        self.stamp.read(now);
+    pub fn handle_peer(&mut self, now: Now, port: Port, incarnation: Incarnation) {
+        self.timestamps.read(now);
         let address = onepipe_base::Address::Process(ProcessId(u32::from(port.0)));
         let instance = Instance { address, incarnation };
-        let news = self.control.on_peer(self.link.registers(), now.mono, port, instance);
-        if news != LinkNews::Good {
-            self.on_other_life(now, port, news);
+        let event =
+            self.control.on_peer_instance(self.link.registers_mut(), now.mono, port, instance);
+        if event != LinkEvent::Good {
+            self.on_peer_replaced(now, port, event);
         }
     }
 
@@ -79,51 +80,51 @@ impl Endpoint {
 
     /// Notes what a frame shows about its link, before anything else is made of it.
     #[inline]
-    pub(super) fn on_link_frame(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> LinkNews {
-        let registers = self.link.registers();
+    pub(super) fn on_link_frame(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> LinkEvent {
+        let registers = self.link.registers_mut();
         let shown = (frame.header, frame.opcode);
-        let news = self.control.on_link_frame(registers, now.mono, port, shown);
-        if let LinkNews::Reborn(_) | LinkNews::Dead = news {
-            self.on_other_life(now, port, news);
+        let event = self.control.on_link_frame(registers, now.mono, port, shown);
+        if let LinkEvent::Restarted(_) | LinkEvent::Dead = event {
+            self.on_peer_replaced(now, port, event);
         }
-        news
+        event
     }
 
     /// The life that was at the other end of `port` is dead.
     #[cold]
-    fn on_other_life(&mut self, now: Now, port: Port, news: LinkNews) {
-        let risen = self.link.reread();
-        self.on_barrier(risen);
-        if news == LinkNews::Dead {
+    fn on_peer_replaced(&mut self, now: Now, port: Port, event: LinkEvent) {
+        let new_barrier = self.link.refresh();
+        self.on_barrier(new_barrier);
+        if event == LinkEvent::Dead {
             self.lost_links.push_back(port);
             self.stats.links_lost += 1;
-            self.link.announce_at(&self.config, now.mono);
+            self.link.restart_join(&self.config, now.mono);
         }
     }
 
     /// Takes in the promises of a frame, unless its link is not to be heard.
     #[inline]
-    pub(super) fn hear_frame(
+    pub(super) fn on_frame_promises(
         &mut self,
         now: Now,
         clock: Timestamp,
         port: Port,
-        (frame, news): (&Frame<'_>, LinkNews),
+        (frame, event): (&Frame<'_>, LinkEvent),
     ) {
         // A switch that nothing feeds promises nothing: the mark that it bears counts nowhere.
-        let is_mark = frame.opcode == Opcode::Beacon && frame.header.has(Flags::UNFED);
-        if news == LinkNews::Unheard || is_mark {
+        let is_unfed = frame.opcode == Opcode::Beacon && frame.header.has(Flags::UNFED);
+        if event == LinkEvent::NoPromise || is_unfed {
             return;
         }
         let mut promises = frame.header.promises(clock);
-        if !self.control.is_echoed(port) {
+        if !self.control.is_two_way(port) {
             // What the switch tells is meant for whoever was here before.
-            promises.commit = clock.saturating_sub_ns(SILENCE_NS);
+            promises.commit = clock.saturating_sub_ns(NO_PROMISE_AGE_NS);
         }
-        let risen = self.link.hear(&self.config, now.mono, port, promises);
-        self.on_barrier(risen);
-        if news == LinkNews::Left {
-            self.on_unlinked(port);
+        let new_barrier = self.link.on_promises(&self.config, now.mono, port, promises);
+        self.on_barrier(new_barrier);
+        if event == LinkEvent::Left {
+            self.on_link_down(port);
         }
     }
 
@@ -137,12 +138,13 @@ impl Endpoint {
         frame: &Frame<'_>,
     ) -> bool {
         let times = (now.mono, clock);
-        let is_taken = match self.control.on_frame(self.link.registers(), times, port, frame) {
+        let is_accepted = match self.control.on_frame(self.link.registers_mut(), times, port, frame)
+        {
             Handled::No => false,
             Handled::Yes => true,
             Handled::LinksChanged => {
-                let risen = self.link.reread();
-                self.on_barrier(risen);
+                let new_barrier = self.link.refresh();
+                self.on_barrier(new_barrier);
                 true
             }
             Handled::Relayed(inner) => {
@@ -151,7 +153,7 @@ impl Endpoint {
             }
         };
         self.handle_failures(now);
-        is_taken
+        is_accepted
     }
 
     /// Whether the frame is of a life that has failed.
@@ -166,15 +168,15 @@ impl Endpoint {
     #[inline]
     pub(super) fn handle_failures(&mut self, now: Now) {
         // Nobody but controllers tells of failures.
-        if self.config.controllers.is_some() && self.reliable.sender.unfinished().is_none() {
-            self.handle_told_failures(now);
+        if self.config.controllers.is_some() && self.reliable.sender.unfinished_burst().is_none() {
+            self.process_failures(now);
         }
     }
 
-    fn handle_told_failures(&mut self, now: Now) {
-        let recorded = self.control.take_recorded();
+    fn process_failures(&mut self, now: Now) {
+        let recorded = self.control.take_acked_undeliverable();
         if recorded > 0 {
-            self.reliable.sender.on_recorded(recorded);
+            self.reliable.sender.on_undeliverable_ack(recorded);
         }
         while let Some(failure) = self.control.poll_failure() {
             let last = failure.first.0.saturating_add(failure.count).min(self.config.processes_max);
@@ -187,7 +189,7 @@ impl Endpoint {
         // A burst of best effort ends first, too: then all of it can be accounted for.
         if let Some(at) = self.control.excluded()
             && self.exclusion == Exclusion::Member
-            && self.best_effort.sender.unfinished().is_none()
+            && self.best_effort.sender.unfinished_burst().is_none()
         {
             self.exclusion = Exclusion::Excluded(at, self.commit_barrier());
             self.best_effort.sender.abandon(at);
@@ -196,8 +198,8 @@ impl Endpoint {
         if self.has_failure_step() {
             self.complete();
         }
-        if let Exclusion::Told(commit) = self.exclusion {
-            self.take_recovery(commit);
+        if let Exclusion::Notified(commit) = self.exclusion {
+            self.apply_recovery(commit);
         }
     }
 
@@ -216,26 +218,27 @@ impl Endpoint {
     pub(super) fn has_failure_step(&self) -> bool {
         self.config.controllers.is_some()
             && (self.reliable.sender.has_undeliverable()
-                || (self.control.owes_completion() && self.has_handled_all()))
+                || (self.control.is_completion_pending() && self.has_handled_all()))
     }
 
     /// Whether the application is back from its callbacks, and all recalls are acknowledged.
     fn has_handled_all(&self) -> bool {
-        let is_told = self.callbacks_open == 0 && self.failed.is_empty();
-        is_told && self.reliable.sender.has_recalled_all()
+        let is_reported = self.callbacks_open == 0 && self.failed.is_empty();
+        is_reported && self.reliable.sender.has_acked_recalls()
     }
 
     #[cold]
     fn complete(&mut self) {
         let (sender, control) = (&mut self.reliable.sender, &mut self.control);
-        sender.hand_over_undeliverable(|recall| control.on_undeliverable(recall));
-        if !sender.has_undeliverable() && control.owes_completion() && self.has_handled_all() {
+        sender.report_undeliverable(|recall| control.on_undeliverable(recall));
+        if !sender.has_undeliverable() && control.is_completion_pending() && self.has_handled_all()
+        {
             self.control.on_failures_handled();
         }
     }
 
     #[cold]
-    fn take_recovery(&mut self, commit: Option<Timestamp>) {
+    fn apply_recovery(&mut self, commit: Option<Timestamp>) {
         let Some(recovered) = self.control.poll_recovered() else { return };
         let receiver = &mut self.reliable.receiver;
         if let Some(at) = self.control.excluded() {
@@ -257,7 +260,7 @@ impl Endpoint {
     /// What there is to tell of failures.
     pub(super) fn poll_failure_event(&mut self) -> Option<Event> {
         if let Exclusion::Excluded(at, commit) = self.exclusion {
-            self.exclusion = Exclusion::Told(commit);
+            self.exclusion = Exclusion::Notified(commit);
             self.failed.clear();
             return Some(Event::Excluded(at));
         }
@@ -266,56 +269,59 @@ impl Endpoint {
 
     /// What there is to tell when nothing is left to deliver.
     #[inline]
-    pub(super) fn poll_last_event(&mut self) -> Option<Event> {
+    pub(super) fn poll_recovered_event(&mut self) -> Option<Event> {
         let Exclusion::Recovered(complete) = self.exclusion else { return None };
-        self.exclusion = Exclusion::Over(complete);
+        self.exclusion = Exclusion::Finished(complete);
         Some(Event::Recovered(complete))
     }
 
-    /// Whether [`Endpoint::poll_fabric`] may have a frame.
+    /// Whether [`Endpoint::poll_control`] may have a frame.
     #[inline]
-    pub(super) fn has_fabric_frame(&self, now: Mono) -> bool {
-        self.control.wants_transmit(self.link.seen())
+    pub(super) fn has_control_frame(&self, now: Mono) -> bool {
+        self.control.wants_transmit(self.link.registers())
             || self.control.deadline().is_some_and(|due| due <= now)
     }
 
     /// The next frame for the controllers, or about this process's links.
-    pub(super) fn poll_fabric(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn poll_control(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         if self.control.take_beacon(now.mono) {
             self.stats.beacons_sent += 1;
-            return Some(self.poll_hop(slot, Opcode::Beacon));
+            return Some(self.poll_link_frame(slot, Opcode::Beacon));
         }
         let payload = &mut slot[HEADER_LEN..self.config.frame_len_max];
-        let frame = self.control.write_next(now.mono, self.link.registers(), payload)?;
-        let said = (self.current(), self.commit_barrier());
-        let header = self.control.header(self.link.registers(), &frame, said);
+        let frame = self.control.write_next(now.mono, self.link.registers_mut(), payload)?;
+        let promises = (self.current_promises(), self.commit_barrier());
+        let header = self.control.header(self.link.registers_mut(), &frame, promises);
         self.stats.frames_sent += 1;
         Some(match frame.hop_port {
-            Some(port) => Transmit { port, bytes: seal_with_hops(slot, header, frame.bytes, 1) },
+            Some(port) => {
+                Transmit { port, bytes: seal_with_hops(slot, header, frame.payload_len, 1) }
+            }
             None => {
                 let port = self.control_port_to(frame.to);
-                Transmit { port, bytes: seal(slot, header, frame.bytes) }
+                Transmit { port, bytes: seal(slot, header, frame.payload_len) }
             }
         })
     }
 
     /// A frame that speaks of this process's uplink.
-    pub(super) fn poll_hop(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
+    pub(super) fn poll_link_frame(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
         let port = Port(0);
-        let echo = self.control.echo(self.link.registers(), port);
-        let former = if self.link.seen().is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
-        let header = Header::hop_only(opcode, self.config.instance(), echo, self.current());
-        let header = header.flagged(former);
-        let bytes = seal_with_hops(slot, header, 0, 1);
+        let peer = self.control.peer(self.link.registers_mut(), port);
+        let previous = if self.link.registers().is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
+        let header =
+            Header::hop_only(opcode, self.config.instance(), peer, self.current_promises());
+        let header = header.flagged(previous);
+        let frame_len = seal_with_hops(slot, header, 0, 1);
         self.stats.frames_sent += 1;
         self.link.on_sent();
-        Transmit { port, bytes }
+        Transmit { port, bytes: frame_len }
     }
 
     /// A reliable frame for a receiver that does not answer goes by a controller. Answers `None`
     /// when it goes directly.
     #[cold]
-    pub(super) fn poll_relayed(
+    pub(super) fn poll_relay(
         &mut self,
         now: Now,
         slot: &mut [u8],
@@ -324,33 +330,33 @@ impl Endpoint {
         if !self.control.is_relayed(now.mono, draft.to) {
             return None;
         }
-        let header = draft.header(&self.config, self.current());
-        let bytes = seal(slot, header, draft.bytes);
-        if !self.control.wrap(&slot[..bytes]) {
+        let header = draft.header(&self.config, self.current_promises());
+        let frame_len = seal(slot, header, draft.payload_len);
+        if !self.control.encapsulate(&slot[..frame_len]) {
             return None;
         }
         self.stats.frames_relayed += 1;
-        self.poll_fabric(now, slot)
+        self.poll_control(now, slot)
     }
 
     /// Takes note of receivers that do not answer.
     #[inline]
-    pub(super) fn note_unreachable(&mut self, now: Now) {
+    pub(super) fn relay_unreachable(&mut self, now: Now) {
         while let Some(process) = self.reliable.sender.unreachable.pop() {
             self.control.on_unreachable(now.mono, process);
         }
     }
 
     /// Nothing more is heard on `port`, as the world knows.
-    pub(super) fn on_unlinked(&mut self, port: Port) {
-        self.control.on_link_dead(self.link.registers(), port);
-        let risen = self.link.reread();
-        self.on_barrier(risen);
+    pub(super) fn on_link_down(&mut self, port: Port) {
+        self.control.on_link_down(self.link.registers_mut(), port);
+        let new_barrier = self.link.refresh();
+        self.on_barrier(new_barrier);
         if self.config.links == Links::Mesh {
             let process = ProcessId(u32::from(port.0));
-            let whoever = Incarnation(u32::MAX);
-            self.best_effort.sender.on_gone(process, whoever, &mut self.stats);
-            self.best_effort.receiver.on_gone(process, whoever);
+            let any_incarnation = Incarnation(u32::MAX);
+            self.best_effort.sender.on_gone(process, any_incarnation, &mut self.stats);
+            self.best_effort.receiver.on_gone(process, any_incarnation);
         }
     }
 }

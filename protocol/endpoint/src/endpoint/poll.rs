@@ -5,25 +5,25 @@ use onepipe_base::{Now, Timestamp, Transmit};
 use onepipe_wire::{HEADER_LEN, Service, seal};
 
 use super::{Endpoint, Exclusion};
-use crate::lane::Draft;
+use crate::channel::Draft;
 use crate::{Delivery, Event, Links, Outcome, ReceiveMode, SendFailed};
 
 impl Endpoint {
     /// The next answer, connect, probe or recall of either service.
     #[inline(never)]
-    pub(super) fn poll_control(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        for service in self.turns() {
+    pub(super) fn poll_signal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        for service in self.service_order() {
             let end = self.config.frame_len_max_of(service);
-            let lane = match service {
+            let channel = match service {
                 Service::BestEffort => &mut self.best_effort,
                 Service::Reliable => &mut self.reliable,
             };
-            if !lane.wants_control() {
+            if !channel.wants_signal() {
                 continue;
             }
             let payload = &mut slot[HEADER_LEN..end];
-            if let Some(draft) = lane.poll_control(payload, &mut self.stats) {
-                return Some(self.finish(now, service, slot, draft));
+            if let Some(draft) = channel.poll_signal(payload, &mut self.stats) {
+                return Some(self.seal_frame(now, service, slot, draft));
             }
         }
         None
@@ -41,7 +41,7 @@ impl Endpoint {
 
     #[inline(never)]
     fn poll_data_in_turn(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let [one, other] = self.turns();
+        let [one, other] = self.service_order();
         match self.poll_data_of(one, now, slot) {
             None => self.poll_data_of(other, now, slot),
             transmit => transmit,
@@ -51,21 +51,27 @@ impl Endpoint {
     #[inline]
     fn poll_data_of(&mut self, service: Service, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         // What has left before is sent again all the same: commits wait for it.
-        let may_begin = service == Service::BestEffort || self.may_commit();
+        let may_send_new = service == Service::BestEffort || self.may_commit();
         let (config, stats) = (&self.config, &mut self.stats);
-        let lane = match service {
+        let channel = match service {
             Service::BestEffort => &mut self.best_effort,
             Service::Reliable => &mut self.reliable,
         };
-        if !lane.wants_data(may_begin) {
+        if !channel.wants_data(may_send_new) {
             return None;
         }
-        let draft = lane.poll_data(config, (now.mono, may_begin), &mut self.stamp, slot, stats)?;
-        self.turn = match (service, lane.sender.unfinished()) {
+        let draft = channel.poll_data(
+            config,
+            (now.mono, may_send_new),
+            &mut self.timestamps,
+            slot,
+            stats,
+        )?;
+        self.next_service = match (service, channel.sender.unfinished_burst()) {
             (Service::BestEffort, Some(_)) | (Service::Reliable, None) => Service::BestEffort,
             _ => Service::Reliable,
         };
-        Some(self.finish(now, service, slot, draft))
+        Some(self.seal_frame(now, service, slot, draft))
     }
 
     /// Whether reliable messages may leave: where there are controllers, not before they have
@@ -79,15 +85,15 @@ impl Endpoint {
             Links::Overlay => true,
             Links::Mesh => false,
         };
-        self.control.is_welcome() && (!is_bound || self.link.is_told_commits())
+        self.control.is_registered() && (!is_bound || self.link.receives_commits())
     }
 
     /// Both services, in the order in which they are asked. A best-effort burst under way goes
     /// first, because everybody's barrier waits for its last packet.
     #[inline]
-    fn turns(&self) -> [Service; 2] {
-        let is_busy = self.best_effort.sender.unfinished().is_some();
-        match self.turn {
+    fn service_order(&self) -> [Service; 2] {
+        let is_busy = self.best_effort.sender.unfinished_burst().is_some();
+        match self.next_service {
             Service::Reliable if !is_busy => [Service::Reliable, Service::BestEffort],
             _ => [Service::BestEffort, Service::Reliable],
         }
@@ -97,7 +103,7 @@ impl Endpoint {
     /// promises what follows the burst, because a receiver takes in the messages of a frame before
     /// its promises.
     #[inline]
-    pub(super) fn finish(
+    pub(super) fn seal_frame(
         &mut self,
         now: Now,
         service: Service,
@@ -105,23 +111,23 @@ impl Endpoint {
         draft: Draft,
     ) -> Transmit {
         if service == Service::Reliable
-            && let Some(relayed) = self.poll_relayed(now, slot, &draft)
+            && let Some(relayed) = self.poll_relay(now, slot, &draft)
         {
             return relayed;
         }
-        let header = draft.header(&self.config, self.current());
-        let bytes = seal(slot, header, draft.bytes);
+        let header = draft.header(&self.config, self.current_promises());
+        let frame_len = seal(slot, header, draft.payload_len);
         self.stats.frames_sent += 1;
         let port = self.port_to(draft.to);
         if !self.is_direct(port) {
             self.link.on_sent();
         }
-        Transmit { port, bytes }
+        Transmit { port, bytes: frame_len }
     }
 
     /// Below what reliable messages may be delivered, in the order of their own.
     #[inline]
-    pub(super) fn deliverable(&self) -> Option<Timestamp> {
+    pub(super) fn delivery_barrier(&self) -> Option<Timestamp> {
         let commit = self.commit_barrier()?;
         if makes(Mistake::DeliverBeforeCommit) {
             return Some(self.link.barrier().map_or(commit, |barrier| commit.max(barrier)));
@@ -132,7 +138,7 @@ impl Endpoint {
     /// The next message of the reliable service, in the order of its own.
     #[inline(never)]
     pub(super) fn next_reliable(&mut self) -> Option<Delivery> {
-        let commit = self.deliverable()?;
+        let commit = self.delivery_barrier()?;
         self.reliable.next(&self.config, commit, &mut self.stats)
     }
 
@@ -142,7 +148,7 @@ impl Endpoint {
         let commit = self.commit_barrier()?;
         let barrier = match self.exclusion {
             // It is told the fate of more than it has heard barriers for, and takes nothing more.
-            Exclusion::Recovered(_) | Exclusion::Over(_) => commit,
+            Exclusion::Recovered(_) | Exclusion::Finished(_) => commit,
             _ => self.link.barrier()?.min(commit),
         };
         let (config, stats) = (&self.config, &mut self.stats);
@@ -150,20 +156,20 @@ impl Endpoint {
         let one = self.best_effort.stage(config, barrier, stats);
         let other = self.reliable.stage(config, barrier, stats);
         let is_first = other.is_none() || one.is_some_and(|one| Some(one) < other);
-        let lane = if is_first { &mut self.best_effort } else { &mut self.reliable };
-        lane.next(config, barrier, stats)
+        let channel = if is_first { &mut self.best_effort } else { &mut self.reliable };
+        channel.next(config, barrier, stats)
     }
 
     /// Whether there is anything to tell before the next message.
     #[inline]
-    pub(super) fn has_bad_news(&self) -> bool {
+    pub(super) fn has_notification(&self) -> bool {
         let unsent = self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
         let gone = self.lost_links.len() + self.failed.len();
         unsent + gone > 0 || self.exclusion != Exclusion::Member
     }
 
     #[cold]
-    pub(super) fn poll_bad_news(&mut self) -> Option<Event> {
+    pub(super) fn poll_notification(&mut self) -> Option<Event> {
         if matches!(self.exclusion, Exclusion::Excluded(..)) {
             // It says why so much fails.
             return self.poll_failure_event();
@@ -181,13 +187,13 @@ impl Endpoint {
 
     /// What there is to tell but messages that come straight out of a receiver.
     #[inline(never)]
-    pub(super) fn poll_rest(&mut self) -> Option<Event> {
+    pub(super) fn poll_filtered(&mut self) -> Option<Event> {
         let delivery = match self.config.receive_mode {
-            ReceiveMode::Separate if self.reliable.is_plain() => None,
+            ReceiveMode::Separate if self.reliable.is_unfiltered() => None,
             ReceiveMode::Separate => self.next_reliable(),
             ReceiveMode::Merged => self.next_merged(),
         };
-        let Some(delivery) = delivery else { return self.poll_last_event() };
+        let Some(delivery) = delivery else { return self.poll_recovered_event() };
         self.stats.messages_delivered += 1;
         Some(Event::Delivered(delivery))
     }

@@ -1,11 +1,11 @@
 //! From frames to messages in order: tracker → window → reassembly → reorder → delivery.
 
-mod acknowledge;
-mod deliver;
-mod doom;
-mod incoming;
-mod reassemble;
-mod room;
+mod ack;
+mod delivery;
+mod filter;
+mod flow_control;
+mod reassembly;
+mod remote_sender;
 mod tracker;
 
 use alloc::collections::VecDeque;
@@ -15,28 +15,28 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
 use onepipe_wire::{Flags, Fragment, Frame, Messages, Opcode, Service};
 
-use crate::peers::Peers;
+use crate::arena::{PayloadArena, PayloadRef};
+use crate::peers::PeerTable;
 use crate::reorder::{Entry, Reorder, ReorderConfig};
-use crate::segments::{Place, Segments};
 use crate::send::Local;
 use crate::stats::Stats;
 use crate::{Config, MESSAGE_CHARGE_BYTES};
-pub(crate) use deliver::Held;
-use deliver::{Cursor, Waiting};
-use doom::Doom;
-pub(crate) use doom::Doomed;
-use incoming::Incoming;
-use reassemble::{Partial, Reassembly};
-use room::LocalRoom;
-use tracker::Arrival;
+pub(crate) use delivery::BufferedMessage;
+use delivery::{Cursor, QueuedPayload};
+use filter::DeliveryFilter;
+pub(crate) use filter::Tombstone;
+use flow_control::LocalReservation;
+use reassembly::{Partial, Reassembly};
+use remote_sender::RemoteSender;
+use tracker::PsnState;
 
 /// The receiving half of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Receiver {
     service: Service,
-    peers: Peers<Incoming>,
-    segments: Segments,
-    reorder: Reorder<Waiting>,
+    peers: PeerTable<RemoteSender>,
+    arena: PayloadArena,
+    reorder: Reorder<QueuedPayload>,
     /// The packet that messages are being handed out from.
     cursor: Option<Cursor>,
     /// Messages that wait in the reorder stage and behind the cursor.
@@ -45,33 +45,33 @@ pub(crate) struct Receiver {
     /// The window of each sender, in bytes.
     window: u64,
     /// Bytes of room in all, and set aside or used.
-    room_max: u64,
-    room_used: u64,
+    reservation_bytes_max: u64,
+    reserved_bytes: u64,
     /// Senders that wait for room, first come first served.
-    room_queue: VecDeque<u32>,
-    local_room: LocalRoom,
+    reservation_queue: VecDeque<u32>,
+    local_reservation: LocalReservation,
     /// Charge of everything held, whoever sent it.
-    held: u64,
+    buffered: u64,
     /// Senders to answer now, and when the delay is over.
-    answers: VecDeque<u32>,
-    delayed: Vec<u32>,
-    answer_by: Option<Mono>,
+    ack_queue: VecDeque<u32>,
+    delayed_acks: Vec<u32>,
+    delayed_ack_deadline: Option<Mono>,
     /// Packets of connections that are not known, to be told so.
-    resets: VecDeque<(ProcessId, Psn)>,
+    reset_queue: VecDeque<(ProcessId, Psn)>,
     /// Of the reliable service: what must not be delivered, and recalls to acknowledge.
-    pub(crate) doom: Doom,
-    recall_acks: VecDeque<(ProcessId, Timestamp)>,
+    pub(crate) filter: DeliveryFilter,
+    recall_ack_queue: VecDeque<(ProcessId, Timestamp)>,
 }
 
 /// How many recalls wait to be acknowledged at most; the rest comes again.
-const RECALL_ACKS_MAX: usize = 4096;
+const RECALL_ACK_QUEUE_MAX: usize = 4096;
 
 /// What a data frame has led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    Yes,
+pub(crate) enum Disposition {
+    Accepted,
     /// Duplicate, late, stale, over the window: counted, answered where that helps.
-    No,
+    Dropped,
 }
 
 impl Receiver {
@@ -80,31 +80,31 @@ impl Receiver {
         let share = half / u64::from(config.processes_max);
         Self {
             service,
-            peers: Peers::new(config.processes_max),
-            segments: Segments::new(),
+            peers: PeerTable::new(config.processes_max),
+            arena: PayloadArena::new(),
             reorder: Reorder::new(ReorderConfig::default()),
             cursor: None,
             waiting: 0,
             reassembly: Reassembly::new(),
             window: share.min(u64::from(config.window_bytes_max)),
-            room_max: half,
-            room_used: 0,
-            room_queue: VecDeque::new(),
-            local_room: LocalRoom::None,
-            held: 0,
-            answers: VecDeque::new(),
-            delayed: Vec::new(),
-            answer_by: None,
-            resets: VecDeque::new(),
-            doom: Doom::new(),
-            recall_acks: VecDeque::new(),
+            reservation_bytes_max: half,
+            reserved_bytes: 0,
+            reservation_queue: VecDeque::new(),
+            local_reservation: LocalReservation::None,
+            buffered: 0,
+            ack_queue: VecDeque::new(),
+            delayed_acks: Vec::new(),
+            delayed_ack_deadline: None,
+            reset_queue: VecDeque::new(),
+            filter: DeliveryFilter::new(),
+            recall_ack_queue: VecDeque::new(),
         }
     }
 
     /// Fetches what a frame from `process` will change.
     #[inline]
-    pub fn fetch(&self, process: ProcessId) -> u64 {
-        self.peers.find(process).map_or(0, |at| self.peers.peek(at).fetch())
+    pub fn prefetch(&self, process: ProcessId) -> u64 {
+        self.peers.index_of(process).map_or(0, |at| self.peers.get(at).prefetch())
     }
 
     /// The window of each sender, in bytes.
@@ -113,8 +113,8 @@ impl Receiver {
     }
 
     /// Charge of everything held, in bytes.
-    pub fn held_bytes(&self) -> u64 {
-        self.held
+    pub fn buffered_bytes(&self) -> u64 {
+        self.buffered
     }
 
     /// Messages that wait, fragments of messages included.
@@ -132,85 +132,87 @@ impl Receiver {
         frame: &Frame<'_>,
         (clock, barrier): (Timestamp, Option<Timestamp>),
         stats: &mut Stats,
-    ) -> Taken {
+    ) -> Disposition {
         let header = frame.header;
-        let Some(at) = self.peers.find(header.src()) else {
-            self.on_unknown(header.src(), header.psn());
-            return Taken::No;
+        let Some(at) = self.peers.index_of(header.src()) else {
+            self.queue_reset(header.src(), header.psn());
+            return Disposition::Dropped;
         };
         let psn = header.psn();
-        let sender = self.peers.at(at);
+        let sender = self.peers.get_mut(at);
         if sender.incarnation != header.incarnation() {
             stats.frames_stale += 1;
             if sender.incarnation < header.incarnation() {
-                self.on_unknown(header.src(), psn);
+                self.queue_reset(header.src(), psn);
             }
-            return Taken::No;
+            return Disposition::Dropped;
         }
         if header.has(Flags::CONGESTION) {
             sender.marked = sender.marked.wrapping_add(1);
             stats.packets_marked += 1;
         }
         sender.received = sender.received.wrapping_add(1);
-        sender.hear(now);
-        match sender.tracker.arrival(psn) {
-            Arrival::New => {}
-            Arrival::Duplicate => {
+        sender.touch(now);
+        match sender.tracker.classify(psn) {
+            PsnState::New => {}
+            PsnState::Duplicate => {
                 stats.packets_duplicate += 1;
-                self.answer_now(at, Opcode::Ack);
-                return Taken::No;
+                self.queue_ack(at, Opcode::Ack);
+                return Disposition::Dropped;
             }
-            Arrival::Beyond => {
+            PsnState::Beyond => {
                 stats.window_violations += 1;
-                return Taken::No;
+                return Disposition::Dropped;
             }
         }
         let timestamp = header.message_ts(clock);
         let barrier = barrier.filter(|_| !makes(Mistake::LateAccepted));
         if barrier.is_some_and(|barrier| timestamp < barrier) {
             stats.packets_late += 1;
-            self.refuse(at, psn);
-            return Taken::No;
+            self.reject(at, psn);
+            return Disposition::Dropped;
         }
         let drops = makes(Mistake::AckBeforeBuffering) && psn.0.is_multiple_of(64);
         if drops && self.service == Service::Reliable {
-            self.peers.at(at).tracker.receive(psn);
-            self.answer_now(at, Opcode::Ack);
-            return Taken::Yes;
+            self.peers.get_mut(at).tracker.receive(psn);
+            self.queue_ack(at, Opcode::Ack);
+            return Disposition::Accepted;
         }
-        let in_room = header.has(Flags::RESERVED);
-        let taken = match frame.opcode.in_best_effort() {
-            Opcode::Fragment => self.take_fragment(config, at, timestamp, in_room, frame, stats),
-            _ => self.take_messages(at, timestamp, in_room, frame, stats),
+        let is_reserved = header.has(Flags::RESERVED);
+        let is_accepted = match frame.opcode.in_best_effort() {
+            Opcode::Fragment => {
+                self.accept_fragment(config, at, timestamp, is_reserved, frame, stats)
+            }
+            _ => self.accept_messages(at, timestamp, is_reserved, frame, stats),
         };
-        if !taken {
+        if !is_accepted {
             // What breaks the rules is refused for good in best effort. To refuse a reliable
             // message would take its scattering back; it is sent again.
             if self.service == Service::BestEffort {
-                self.refuse(at, psn);
+                self.reject(at, psn);
             }
-            return Taken::No;
+            return Disposition::Dropped;
         }
-        let sender = self.peers.at(at);
+        let sender = self.peers.get_mut(at);
         sender.tracker.receive(psn);
-        sender.unacknowledged = sender.unacknowledged.saturating_add(1);
+        sender.unacked = sender.unacked.saturating_add(1);
         // Commits wait for acknowledgements.
         let is_urgent = header.has(Flags::ACK_NOW) || self.service == Service::Reliable;
-        if is_urgent || u32::from(sender.unacknowledged) >= config.ack_packets {
-            self.answer_now(at, Opcode::Ack);
+        if is_urgent || u32::from(sender.unacked) >= config.ack_packets {
+            self.queue_ack(at, Opcode::Ack);
         } else {
-            self.answer_later(config, now, at);
+            self.delay_ack(config, now, at);
         }
-        Taken::Yes
+        Disposition::Accepted
     }
 
     /// Puts the whole messages of a packet into the reorder stage.
     #[inline]
-    fn take_messages(
+    fn accept_messages(
         &mut self,
         at: usize,
         timestamp: Timestamp,
-        in_room: bool,
+        is_reserved: bool,
         frame: &Frame<'_>,
         stats: &mut Stats,
     ) -> bool {
@@ -219,32 +221,32 @@ impl Receiver {
             stats.frames_malformed += 1;
             return false;
         };
-        let charge = measure.bytes + measure.count * u64::from(MESSAGE_CHARGE_BYTES);
-        if !self.admit(at, charge, in_room, stats) {
+        let charge = measure.len + measure.count * u64::from(MESSAGE_CHARGE_BYTES);
+        if !self.admit(at, charge, is_reserved, stats) {
             return false;
         }
         let count = measure.count as u32;
-        let place = self.segments.reserve(frame.payload.len(), count);
-        self.segments.get_mut(place, frame.payload.len()).copy_from_slice(frame.payload);
-        let (life, from) = (self.peers.peek(at).life, frame.header.src());
-        let bytes = frame.payload.len() as u32;
+        let payload_ref = self.arena.alloc(frame.payload.len(), count);
+        self.arena.get_mut(payload_ref, frame.payload.len()).copy_from_slice(frame.payload);
+        let (generation, from) = (self.peers.get(at).generation, frame.header.src());
+        let len = frame.payload.len() as u32;
         let (delta_ns, index) = measure.first;
         self.waiting += measure.count as usize;
         // One entry for the packet, by its first message: see `deliver.rs`.
         self.reorder.insert(Entry {
             timestamp: timestamp.wrapping_add_ns(u64::from(delta_ns)),
-            order: order(from, life, index),
-            value: Waiting { place, bytes, life, in_room, is_packet: true },
+            order: order(from, generation, index),
+            value: QueuedPayload { payload_ref, len, generation, is_reserved, is_packet: true },
         });
         true
     }
 
-    fn take_fragment(
+    fn accept_fragment(
         &mut self,
         config: &Config,
         at: usize,
         timestamp: Timestamp,
-        in_room: bool,
+        is_reserved: bool,
         frame: &Frame<'_>,
         stats: &mut Stats,
     ) -> bool {
@@ -252,48 +254,53 @@ impl Receiver {
             stats.frames_malformed += 1;
             return false;
         };
-        let bytes = fragment.header.message_len;
+        let len = fragment.header.message_len;
         let of_first = if fragment.header.offset == 0 { MESSAGE_CHARGE_BYTES } else { 0 };
         let charge = fragment.piece.len() as u64 + u64::from(of_first);
-        if bytes > config.message_len_max {
+        if len > config.message_len_max {
             stats.frames_malformed += 1;
             return false;
         }
-        let sender = self.peers.peek(at);
-        let (life, from, index) = (sender.life, sender.from, fragment.header.index);
+        let sender = self.peers.get(at);
+        let (generation, from, index) = (sender.generation, sender.from, fragment.header.index);
         let first = Partial {
             from: at as u32,
-            life,
+            generation,
             index,
             timestamp,
-            place: Place::NOWHERE,
-            bytes,
+            payload_ref: PayloadRef::NONE,
+            len,
             arrived: 0,
             charge: 0,
-            in_room,
+            is_reserved,
         };
         let known = self.reassembly.find(&first);
         let number = match known {
             Some(number) => number,
             // What is not whole is charged in full: it takes up its full length.
-            None if self.admit(at, first.full_charge(), in_room, stats) => {
-                self.reassembly.begin(&mut self.segments, first)
+            None if self.admit(at, first.full_charge(), is_reserved, stats) => {
+                self.reassembly.start(&mut self.arena, first)
             }
             None => return false,
         };
-        match self.reassembly.add(&mut self.segments, number, &fragment, charge) {
+        match self.reassembly.add(&mut self.arena, number, &fragment, charge) {
             Ok(Some(whole)) => {
-                let (place, in_room) = (whole.place, whole.in_room);
-                let value = Waiting { place, bytes, life, in_room, is_packet: false };
+                let (payload_ref, is_reserved) = (whole.payload_ref, whole.is_reserved);
+                let value =
+                    QueuedPayload { payload_ref, len, generation, is_reserved, is_packet: false };
                 self.waiting += 1;
-                self.reorder.insert(Entry { timestamp, order: order(from, life, index), value });
+                self.reorder.insert(Entry {
+                    timestamp,
+                    order: order(from, generation, index),
+                    value,
+                });
                 true
             }
             Ok(None) => true,
             Err(broken) => {
                 stats.frames_malformed += 1;
                 if let Some(partial) = broken {
-                    self.discard(partial);
+                    self.drop_partial(partial);
                 }
                 false
             }
@@ -306,14 +313,16 @@ impl Receiver {
         from: (ProcessId, Incarnation),
         timestamps: impl Iterator<Item = Timestamp>,
     ) -> bool {
-        let sender = self.peers.find(from.0).map(|at| self.peers.peek(at));
+        let sender = self.peers.index_of(from.0).map(|at| self.peers.get(at));
         let Some(sender) = sender.filter(|sender| sender.incarnation == from.1) else {
             return false;
         };
-        let whose = (from.0, sender.life);
+        let sender = (from.0, sender.generation);
         for timestamp in timestamps {
-            if self.recall_acks.len() < RECALL_ACKS_MAX && self.doom.recall(whose, timestamp) {
-                self.recall_acks.push_back((from.0, timestamp));
+            if self.recall_ack_queue.len() < RECALL_ACK_QUEUE_MAX
+                && self.filter.recall(sender, timestamp)
+            {
+                self.recall_ack_queue.push_back((from.0, timestamp));
             }
         }
         true
@@ -321,73 +330,79 @@ impl Receiver {
 
     /// The process takes a scattering to itself back.
     pub fn recall_local(&mut self, own: ProcessId, timestamp: Timestamp) {
-        self.doom.recall_for_sure((own, 0), timestamp);
+        self.filter.recall_unbounded((own, 0), timestamp);
     }
 
     /// A scattering of any life of `from` was taken back, as this process is told when it recovers.
     pub fn recall_recovered(&mut self, from: ProcessId, timestamp: Timestamp) {
-        let Some(at) = self.peers.find(from) else { return };
+        let Some(at) = self.peers.index_of(from) else { return };
         // The record does not say which life it was. All that are met here have failed but one.
-        for life in 0..=self.peers.peek(at).life {
-            self.doom.recall_for_sure((from, life), timestamp);
+        for generation in 0..=self.peers.get(at).generation {
+            self.filter.recall_unbounded((from, generation), timestamp);
         }
     }
 
     /// Recalls to acknowledge at once, at most `max`, all of one sender.
     pub fn take_recall_acks(&mut self, into: &mut Vec<Timestamp>, max: usize) -> Option<ProcessId> {
-        let (to, _) = *self.recall_acks.front()?;
+        let (to, _) = *self.recall_ack_queue.front()?;
         into.clear();
-        while let Some((from, timestamp)) = self.recall_acks.front().copied()
+        while let Some((from, timestamp)) = self.recall_ack_queue.front().copied()
             && from == to
             && into.len() < max
         {
             into.push(timestamp);
-            self.recall_acks.pop_front();
+            self.recall_ack_queue.pop_front();
         }
         Some(to)
     }
 
     /// The last life of `process` that has opened a connection.
-    pub fn life_of(&self, process: ProcessId) -> Option<Incarnation> {
-        self.peers.find(process).map(|at| self.peers.peek(at).incarnation)
+    pub fn incarnation_of(&self, process: ProcessId) -> Option<Incarnation> {
+        self.peers.index_of(process).map(|at| self.peers.get(at).incarnation)
     }
 
     /// Every life of `process` up to `incarnation` has failed at `at`, but those of which that was
     /// said before: what is here of it from then on is discarded.
     pub fn on_failed(&mut self, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
         let peers = &self.peers;
-        self.doom.forget_discards(|process| {
+        self.filter.prune_discards(|process| {
             // Of this process itself there is no sender: that is kept.
-            peers.find(process).is_some_and(|at| peers.peek(at).holds_nothing())
+            peers.index_of(process).is_some_and(|at| peers.get(at).has_nothing_buffered())
         });
-        let Some(index) = self.peers.find(process) else { return };
-        let sender = self.peers.peek(index);
+        let Some(index) = self.peers.index_of(process) else { return };
+        let sender = self.peers.get(index);
         if sender.incarnation <= incarnation {
-            self.doom.discard(process, sender.life, at);
-            self.close_room(index);
-        } else if sender.life > 0 {
-            self.doom.discard(process, sender.life - 1, at);
+            self.filter.discard(process, sender.generation, at);
+            self.close_reservation(index);
+        } else if sender.generation > 0 {
+            self.filter.discard(process, sender.generation - 1, at);
         }
     }
 
     /// This process itself was declared failed at `at`: what it has scattered to itself from then
     /// on nobody else delivers.
     pub fn on_excluded(&mut self, own: ProcessId, at: Timestamp) {
-        self.doom.discard(own, 0, at);
+        self.filter.discard(own, 0, at);
     }
 
     /// Takes in a message of the process to itself.
     pub fn on_local(&mut self, config: &Config, local: Local<'_>) {
-        let bytes = local.payload.len() as u32;
-        let charge = u64::from(bytes) + u64::from(MESSAGE_CHARGE_BYTES);
-        self.held += charge;
-        let place = self.segments.reserve(local.payload.len(), 1);
-        self.segments.get_mut(place, local.payload.len()).copy_from_slice(local.payload);
+        let len = local.payload.len() as u32;
+        let charge = u64::from(len) + u64::from(MESSAGE_CHARGE_BYTES);
+        self.buffered += charge;
+        let payload_ref = self.arena.alloc(local.payload.len(), 1);
+        self.arena.get_mut(payload_ref, local.payload.len()).copy_from_slice(local.payload);
         self.waiting += 1;
         self.reorder.insert(Entry {
             timestamp: local.timestamp,
             order: order(config.process, 0, local.index),
-            value: Waiting { place, bytes, life: 0, in_room: local.in_room, is_packet: false },
+            value: QueuedPayload {
+                payload_ref,
+                len,
+                generation: 0,
+                is_reserved: local.is_reserved,
+                is_packet: false,
+            },
         });
     }
 
@@ -395,57 +410,69 @@ impl Receiver {
     #[inline]
     pub fn on_barrier(&mut self, barrier: Timestamp) {
         if self.reassembly.len() > 0 {
-            self.discard_overdue(barrier);
+            self.drop_overdue(barrier);
         }
     }
 
     #[cold]
-    fn discard_overdue(&mut self, barrier: Timestamp) {
+    fn drop_overdue(&mut self, barrier: Timestamp) {
         while let Some(partial) = self.reassembly.take_overdue(barrier) {
-            self.discard(partial);
-            self.answer_now(partial.from as usize, Opcode::Ack);
+            self.drop_partial(partial);
+            self.queue_ack(partial.from as usize, Opcode::Ack);
         }
     }
 
-    fn discard(&mut self, partial: Partial) {
-        self.segments.release(partial.place);
+    fn drop_partial(&mut self, partial: Partial) {
+        self.arena.release(partial.payload_ref);
         let charges = (partial.full_charge(), partial.charge);
-        self.unhold(partial.from as usize, partial.life, charges, partial.in_room);
+        self.release_charge(
+            partial.from as usize,
+            partial.generation,
+            charges,
+            partial.is_reserved,
+        );
     }
 
     /// Takes `charge` out of the buffer's accounts, of which `consumed` has arrived.
     #[inline]
-    fn unhold(&mut self, at: usize, life: u16, (charge, consumed): (u64, u64), in_room: bool) {
-        self.held -= charge;
-        let sender = self.peers.at(at);
-        if in_room {
-            sender.rare_mut().held_in_room -= charge;
-            self.room_used -= charge;
-            self.give_room();
+    fn release_charge(
+        &mut self,
+        at: usize,
+        generation: u16,
+        (charge, consumed): (u64, u64),
+        is_reserved: bool,
+    ) {
+        self.buffered -= charge;
+        let sender = self.peers.get_mut(at);
+        if is_reserved {
+            sender.cold_mut().buffered_reserved -= charge;
+            self.reserved_bytes -= charge;
+            self.grant_reservations();
             return;
         }
-        sender.freed = sender.freed.saturating_add(u32::try_from(charge).unwrap_or(u32::MAX));
-        if sender.life == life {
-            sender.held -= charge as u32;
+        sender.freed_since_ack =
+            sender.freed_since_ack.saturating_add(u32::try_from(charge).unwrap_or(u32::MAX));
+        if sender.generation == generation {
+            sender.buffered -= charge as u32;
             sender.consumed += consumed;
         } else {
-            sender.rare_mut().held_before -= charge;
+            sender.cold_mut().buffered_before -= charge;
         }
     }
 }
 
-/// The part of the key behind the timestamp: `(sender, its life, index in scattering)`. The life is
+/// The part of the key behind the timestamp: `(sender, its generation, index in scattering)`. The life is
 /// in it because a process that restarts may take a timestamp that its former life had taken: both
 /// may have been lifted to the same barrier.
 #[inline]
-fn order(from: ProcessId, life: u16, index: u16) -> u64 {
-    u64::from(from.0) << 32 | u64::from(life) << 16 | u64::from(index)
+fn order(from: ProcessId, generation: u16, index: u16) -> u64 {
+    u64::from(from.0) << 32 | u64::from(generation) << 16 | u64::from(index)
 }
 
 /// What a packet of whole messages holds.
 struct Measure {
     count: u64,
-    bytes: u64,
+    len: u64,
     /// Delta and index of the first message.
     first: (u32, u16),
 }
@@ -456,7 +483,7 @@ fn measure(payload: &[u8]) -> Option<Measure> {
     let mut messages = Messages::new(payload);
     let first = messages.next()?.ok()?;
     let mut last = (first.delta_ns, first.index);
-    let mut measure = Measure { count: 1, bytes: first.payload.len() as u64, first: last };
+    let mut measure = Measure { count: 1, len: first.payload.len() as u64, first: last };
     for message in messages {
         let message = message.ok()?;
         let key = (message.delta_ns, message.index);
@@ -464,7 +491,7 @@ fn measure(payload: &[u8]) -> Option<Measure> {
             return None;
         }
         last = key;
-        measure.bytes += message.payload.len() as u64;
+        measure.len += message.payload.len() as u64;
         measure.count += 1;
     }
     Some(measure)

@@ -12,7 +12,7 @@ pub(crate) const WINDOW_PACKETS: u32 = 1 << 17;
 
 /// What a PSN means on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum PsnState {
     New,
     Duplicate,
     /// Further ahead than any sender goes.
@@ -22,25 +22,25 @@ pub(crate) enum Arrival {
 /// Packet states from `base` on. A packet is missing, received or *fenced*: refused for good, even
 /// if it arrives later.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Tracker {
+pub(crate) struct PacketTracker {
     /// Everything before is settled on both sides.
     base: Psn,
     /// Everything from here on is missing.
     end: Psn,
     /// What lies between the two. Nothing does while packets come in order: then there is no need
     /// of it, and of connections there are many.
-    rings: Option<Box<Rings>>,
+    bitmaps: Option<Box<Bitmaps>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Rings {
-    received: Bits,
-    fenced: Bits,
+struct Bitmaps {
+    received: BitRing,
+    rejected: BitRing,
 }
 
-impl Tracker {
+impl PacketTracker {
     pub fn new(base: Psn) -> Self {
-        Self { base, end: base, rings: None }
+        Self { base, end: base, bitmaps: None }
     }
 
     pub fn base(&self) -> Psn {
@@ -48,18 +48,18 @@ impl Tracker {
     }
 
     #[inline]
-    pub fn arrival(&self, psn: Psn) -> Arrival {
+    pub fn classify(&self, psn: Psn) -> PsnState {
         let ahead = psn.since(self.base);
         if ahead < 0 {
-            return Arrival::Duplicate;
+            return PsnState::Duplicate;
         }
         if ahead as u32 >= WINDOW_PACKETS {
-            return Arrival::Beyond;
+            return PsnState::Beyond;
         }
         let is_known = psn.is_before(self.end)
-            && self.rings.as_ref().is_some_and(|r| r.received.has(psn) || r.fenced.has(psn));
+            && self.bitmaps.as_ref().is_some_and(|r| r.received.has(psn) || r.rejected.has(psn));
         let is_known = is_known && !makes(Mistake::DuplicateAccepted);
-        if is_known { Arrival::Duplicate } else { Arrival::New }
+        if is_known { PsnState::Duplicate } else { PsnState::New }
     }
 
     /// Notes that the new packet `psn` is here.
@@ -70,23 +70,23 @@ impl Tracker {
             self.end = self.base;
             return;
         }
-        self.reach(psn).received.set(psn);
-        self.advance();
+        self.extend_to(psn).received.set(psn);
+        self.skip_received();
     }
 
     /// Refuses the missing packet `psn` for good.
-    pub fn fence(&mut self, psn: Psn) {
-        self.reach(psn).fenced.set(psn);
+    pub fn reject(&mut self, psn: Psn) {
+        self.extend_to(psn).rejected.set(psn);
     }
 
     /// Refuses every packet before `until` that is still missing. Answers how many there were.
-    pub fn fence_missing(&mut self, until: Psn) -> u32 {
+    pub fn reject_missing(&mut self, until: Psn) -> u32 {
         let mut count = 0;
         let mut psn = self.base;
         let limit = self.base.plus(WINDOW_PACKETS);
         while psn.is_before(until) && psn.is_before(limit) {
-            if self.arrival(psn) == Arrival::New {
-                self.fence(psn);
+            if self.classify(psn) == PsnState::New {
+                self.reject(psn);
                 count += 1;
             }
             psn = psn.plus(1);
@@ -95,51 +95,51 @@ impl Tracker {
     }
 
     /// The sender knows the fate of everything before `psn`; one that is behind says nothing new.
-    pub fn settle_forward(&mut self, psn: Psn) {
+    pub fn advance_to(&mut self, psn: Psn) {
         if self.base.is_before(psn) {
-            self.settle(psn);
+            self.move_base(psn);
         }
     }
 
-    fn settle(&mut self, psn: Psn) {
+    fn move_base(&mut self, psn: Psn) {
         if psn.since(self.base) as u32 >= WINDOW_PACKETS && self.base.is_before(psn) {
             *self = Self::new(psn);
             return;
         }
         while self.base.is_before(psn) {
-            self.step();
+            self.step_base();
         }
-        self.advance();
+        self.skip_received();
     }
 
     /// For each 64 packets from `base` on, at most `words_max` times: received, fenced.
     pub fn words(&self, words_max: usize) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
         let ahead = self.end.since(self.base).max(0) as usize;
-        let rings = self.rings.as_deref();
+        let bitmaps = self.bitmaps.as_deref();
         (0..ahead.div_ceil(64).min(words_max)).map(move |word| {
             let from = self.base.plus(word as u32 * 64);
-            let words = |rings: &Rings| {
-                (rings.received.word(from, self.end), rings.fenced.word(from, self.end))
+            let words = |bitmaps: &Bitmaps| {
+                (bitmaps.received.word(from, self.end), bitmaps.rejected.word(from, self.end))
             };
-            rings.map_or((0, 0), words)
+            bitmaps.map_or((0, 0), words)
         })
     }
 
-    fn advance(&mut self) {
+    fn skip_received(&mut self) {
         let has = |tracker: &Self| {
-            let rings = tracker.rings.as_ref();
-            rings.is_some_and(|rings| rings.received.has(tracker.base))
+            let bitmaps = tracker.bitmaps.as_ref();
+            bitmaps.is_some_and(|bitmaps| bitmaps.received.has(tracker.base))
         };
         while self.base.is_before(self.end) && has(self) {
-            self.step();
+            self.step_base();
         }
     }
 
-    fn step(&mut self) {
+    fn step_base(&mut self) {
         if self.base.is_before(self.end) {
-            if let Some(rings) = &mut self.rings {
-                rings.received.clear(self.base);
-                rings.fenced.clear(self.base);
+            if let Some(bitmaps) = &mut self.bitmaps {
+                bitmaps.received.clear(self.base);
+                bitmaps.rejected.clear(self.base);
             }
             self.base = self.base.plus(1);
         } else {
@@ -149,27 +149,27 @@ impl Tracker {
     }
 
     /// The rings, with room for `psn`.
-    fn reach(&mut self, psn: Psn) -> &mut Rings {
+    fn extend_to(&mut self, psn: Psn) -> &mut Bitmaps {
         let need = psn.since(self.base) as u32 + 1;
-        let rings = self.rings.get_or_insert_with(Box::default);
-        if rings.received.capacity() < need {
-            rings.received.grow(need, self.base, self.end);
-            rings.fenced.grow(need, self.base, self.end);
+        let bitmaps = self.bitmaps.get_or_insert_with(Box::default);
+        if bitmaps.received.capacity() < need {
+            bitmaps.received.grow(need, self.base, self.end);
+            bitmaps.rejected.grow(need, self.base, self.end);
         }
         if !psn.is_before(self.end) {
             self.end = psn.plus(1);
         }
-        rings
+        bitmaps
     }
 }
 
 /// A ring of bits indexed by PSN; bits outside `base..end` are clear.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Bits {
+struct BitRing {
     words: Vec<u64>,
 }
 
-impl Bits {
+impl BitRing {
     fn capacity(&self) -> u32 {
         self.words.len() as u32 * 64
     }
@@ -228,51 +228,51 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_fence_holds_the_base_until_the_sender_knows() {
-        let mut tracker = Tracker::new(Psn(u32::MAX - 1));
+    fn rejected_psn_holds_the_base_until_resolved() {
+        let mut tracker = PacketTracker::new(Psn(u32::MAX - 1));
         tracker.receive(Psn(u32::MAX));
         assert_eq!(tracker.base(), Psn(u32::MAX - 1));
-        assert_eq!(tracker.fence_missing(Psn(0)), 1);
+        assert_eq!(tracker.reject_missing(Psn(0)), 1);
         assert_eq!(tracker.words(16).collect::<Vec<_>>(), [(0b10, 0b01)]);
-        assert_eq!(tracker.arrival(Psn(u32::MAX - 1)), Arrival::Duplicate);
-        tracker.settle(Psn(u32::MAX));
+        assert_eq!(tracker.classify(Psn(u32::MAX - 1)), PsnState::Duplicate);
+        tracker.move_base(Psn(u32::MAX));
         assert_eq!(tracker.base(), Psn(0));
     }
 
     #[test]
-    fn a_settled_packet_never_seen_moves_the_base_over_it() {
-        let mut tracker = Tracker::new(Psn(0));
-        tracker.settle(Psn(5));
-        assert_eq!(tracker.arrival(Psn(4)), Arrival::Duplicate);
-        tracker.settle(Psn(5 + 2 * WINDOW_PACKETS));
-        assert_eq!(tracker.arrival(Psn(5 + 2 * WINDOW_PACKETS)), Arrival::New);
-        assert_eq!(tracker.arrival(Psn(5 + 3 * WINDOW_PACKETS)), Arrival::Beyond);
+    fn base_advances_over_resolved_missing_packets() {
+        let mut tracker = PacketTracker::new(Psn(0));
+        tracker.move_base(Psn(5));
+        assert_eq!(tracker.classify(Psn(4)), PsnState::Duplicate);
+        tracker.move_base(Psn(5 + 2 * WINDOW_PACKETS));
+        assert_eq!(tracker.classify(Psn(5 + 2 * WINDOW_PACKETS)), PsnState::New);
+        assert_eq!(tracker.classify(Psn(5 + 3 * WINDOW_PACKETS)), PsnState::Beyond);
     }
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_map(start in any::<u32>(), steps in prop::collection::vec((0u32..600, 0u8..4), 1..400)) {
-            let mut tracker = Tracker::new(Psn(start));
-            // Offset from start → received?; all below `settled` are known to the sender.
-            let (mut model, mut settled) = (BTreeMap::<u32, bool>::new(), 0u32);
+        fn matches_a_map_model(start in any::<u32>(), steps in prop::collection::vec((0u32..600, 0u8..4), 1..400)) {
+            let mut tracker = PacketTracker::new(Psn(start));
+            // Offset from start → received?; all below `acked` are known to the sender.
+            let (mut model, mut acked) = (BTreeMap::<u32, bool>::new(), 0u32);
             for (offset, action) in steps {
                 let psn = Psn(start).plus(offset);
-                let is_new = offset >= settled && !model.contains_key(&offset);
-                prop_assert_eq!(tracker.arrival(psn) == Arrival::New, is_new, "offset {}", offset);
+                let is_new = offset >= acked && !model.contains_key(&offset);
+                prop_assert_eq!(tracker.classify(psn) == PsnState::New, is_new, "offset {}", offset);
                 match action {
                     0 | 1 if is_new => { tracker.receive(psn); model.insert(offset, true); }
-                    2 if is_new => { tracker.fence(psn); model.insert(offset, false); }
-                    3 => { tracker.settle(psn); settled = settled.max(offset); }
+                    2 if is_new => { tracker.reject(psn); model.insert(offset, false); }
+                    3 => { tracker.move_base(psn); acked = acked.max(offset); }
                     _ => {}
                 }
-                while model.get(&settled) == Some(&true) { settled += 1; }
-                prop_assert_eq!(tracker.base(), Psn(start).plus(settled));
+                while model.get(&acked) == Some(&true) { acked += 1; }
+                prop_assert_eq!(tracker.base(), Psn(start).plus(acked));
                 let words: Vec<_> = tracker.words(16).collect();
-                for at in settled..700 {
-                    let (word, bit) = (((at - settled) / 64) as usize, (at - settled) % 64);
-                    let (received, fenced) = words.get(word).copied().unwrap_or((0, 0));
+                for at in acked..700 {
+                    let (word, bit) = (((at - acked) / 64) as usize, (at - acked) % 64);
+                    let (received, rejected) = words.get(word).copied().unwrap_or((0, 0));
                     prop_assert_eq!(received >> bit & 1 == 1, model.get(&at) == Some(&true));
-                    prop_assert_eq!(fenced >> bit & 1 == 1, model.get(&at) == Some(&false));
+                    prop_assert_eq!(rejected >> bit & 1 == 1, model.get(&at) == Some(&false));
                 }
             }
         }

@@ -31,10 +31,10 @@ const WIDTH_LOG2_MAX: u32 = 12;
 const WIDTH_LOG2_START: u32 = 10;
 /// The width is reviewed when this many entries have passed through slots since the last time, and
 /// at least as many as would have to move to other slots.
-const REVIEW_ENTRIES: usize = 512;
+const ADAPT_ENTRIES: usize = 512;
 /// An entry that comes into the run before more than this many others shows that the slot in
 /// progress is too wide.
-const PASSED_MAX: usize = 64;
+const SHIFT_MAX: usize = 64;
 /// The narrower slots are then narrower by this power of two.
 const NARROWING_LOG2: u32 = 4;
 
@@ -92,7 +92,7 @@ impl<T: Copy> Reorder<T> {
 
     /// Whether every entry surely lies behind `key`, a timestamp and an order. False when in doubt.
     #[inline]
-    pub fn is_behind(&self, key: (Timestamp, u64)) -> bool {
+    pub fn is_after(&self, key: (Timestamp, u64)) -> bool {
         let ts = key.0.as_ns();
         self.wheel.least() > ts && self.run.get(self.run_next).is_none_or(|next| next.key() > key)
     }
@@ -102,19 +102,19 @@ impl<T: Copy> Reorder<T> {
     pub fn insert(&mut self, entry: Entry<T>) {
         let is_above = entry.timestamp.as_ns() >= self.barrier;
         debug_assert!(is_above, "an entry below the barrier was not refused");
-        self.put_back(entry);
+        self.reinsert(entry);
     }
 
     /// Takes an entry that may lie below the last barrier popped to, but behind everything popped.
     #[inline]
-    pub fn put_back(&mut self, entry: Entry<T>) {
+    pub fn reinsert(&mut self, entry: Entry<T>) {
         let ts = entry.timestamp.as_ns();
         if ts < self.run_end {
             return self.insert_into_run(entry);
         }
         let node = self.free;
         if node == NONE {
-            return self.insert_into_new_room(entry);
+            return self.insert_growing(entry);
         }
         self.free = self.links[node as usize];
         self.entries[node as usize] = entry;
@@ -133,7 +133,7 @@ impl<T: Copy> Reorder<T> {
                     self.run_next += 1;
                     return Some(*entry);
                 }
-                None if self.wheel.least() < self.barrier => self.open(),
+                None if self.wheel.least() < self.barrier => self.open_slot(),
                 _ => return None,
             }
         }
@@ -154,13 +154,13 @@ impl<T: Copy> Reorder<T> {
             at -= 1;
         }
         self.run[at] = entry;
-        if end - at > PASSED_MAX {
-            self.give_run_back();
+        if end - at > SHIFT_MAX {
+            self.return_run();
         }
     }
 
     #[cold]
-    fn insert_into_new_room(&mut self, entry: Entry<T>) {
+    fn insert_growing(&mut self, entry: Entry<T>) {
         let node = u32::try_from(self.entries.len()).unwrap_or(NONE);
         assert!(node != NONE, "more than 2^32 - 2 entries: the caller bounds them");
         self.entries.push(entry);
@@ -171,7 +171,7 @@ impl<T: Copy> Reorder<T> {
 
     /// Opens the first slot: a narrow one into the run, a wide one into narrower ones.
     #[inline(never)]
-    fn open(&mut self) {
+    fn open_slot(&mut self) {
         let Some(slot) = self.wheel.take_first() else { return };
         self.entries_passed += self.run.len();
         self.slots_opened += 1;
@@ -179,18 +179,18 @@ impl<T: Copy> Reorder<T> {
         self.run_next = 0;
         if !slot.is_narrow {
             self.run_end = slot.start;
-            return self.scatter(slot.head);
+            return self.redistribute(slot.head);
         }
         self.run_end = slot.start.saturating_add(1 << self.wheel.width_log2());
         self.sort(slot.head, slot.start);
         self.in_wheel -= self.run.len();
-        if self.entries_passed >= REVIEW_ENTRIES.max(self.in_wheel) {
-            self.review_width();
+        if self.entries_passed >= ADAPT_ENTRIES.max(self.in_wheel) {
+            self.adapt_width();
         }
     }
 
     /// Puts a chain of nodes back into the wheel.
-    fn scatter(&mut self, mut node: u32) {
+    fn redistribute(&mut self, mut node: u32) {
         while node != NONE {
             let next = self.links[node as usize];
             self.wheel.push(node, self.entries[node as usize].timestamp.as_ns(), &mut self.links);
@@ -221,7 +221,7 @@ impl<T: Copy> Reorder<T> {
                 let mut sorted = [0; SORT_MAX];
                 let is_strict = keys.sort(count, &mut sorted);
                 run.extend(
-                    sorted[..count].iter().map(|&key| entries[nodes[sort::place(key)] as usize]),
+                    sorted[..count].iter().map(|&key| entries[nodes[sort::index(key)] as usize]),
                 );
                 if !is_strict {
                     run.sort_unstable_by_key(Entry::key);
@@ -244,7 +244,7 @@ impl<T: Copy> Reorder<T> {
 
     /// Fits the width of the slots to the rate of messages, so that a slot holds a handful.
     #[cold]
-    fn review_width(&mut self) {
+    fn adapt_width(&mut self) {
         let mean = self.entries_passed / self.slots_opened;
         let width_log2 = self.wheel.width_log2();
         let better = match mean {
@@ -261,13 +261,13 @@ impl<T: Copy> Reorder<T> {
 
     /// Puts the rest of the run back into the wheel, into narrower slots.
     #[cold]
-    fn give_run_back(&mut self) {
+    fn return_run(&mut self) {
         let rest = self.run_next..self.run.len();
         let first = self.run[self.run_next].timestamp.as_ns();
         self.run_end = first.min(self.barrier);
         self.change_width(self.wheel.width_log2().saturating_sub(NARROWING_LOG2));
         for n in rest {
-            self.put_back(self.run[n]);
+            self.reinsert(self.run[n]);
         }
         self.run.clear();
         self.run_next = 0;
@@ -285,6 +285,6 @@ impl<T: Copy> Reorder<T> {
             all = slot.head;
         }
         self.wheel.reset(self.run_end, width_log2);
-        self.scatter(all);
+        self.redistribute(all);
     }
 }

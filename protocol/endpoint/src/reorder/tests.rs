@@ -14,7 +14,7 @@ fn entry(ts: u64, order: u64) -> Entry<u64> {
 #[derive(Clone, Debug)]
 enum Step {
     /// Inserts this many entries this far behind the barrier, this far apart.
-    Insert { ahead: u64, apart: u64, count: u64 },
+    Insert { ahead: u64, spacing: u64, count: u64 },
     /// Moves the barrier on and pops at most this many.
     Pop { jump: u64, count: usize },
 }
@@ -26,14 +26,14 @@ fn distance() -> impl Strategy<Value = u64> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (distance(), 0u64..300, 1u64..200).prop_map(|(ahead, apart, count)| Step::Insert {
+        (distance(), 0u64..300, 1u64..200).prop_map(|(ahead, spacing, count)| Step::Insert {
             ahead,
-            apart,
+            spacing,
             count
         }),
-        (0u64..3_000, 0u64..100, 1u64..5).prop_map(|(ahead, apart, count)| Step::Insert {
+        (0u64..3_000, 0u64..100, 1u64..5).prop_map(|(ahead, spacing, count)| Step::Insert {
             ahead,
-            apart,
+            spacing,
             count
         }),
         (distance(), 0usize..300).prop_map(|(jump, count)| Step::Pop { jump, count }),
@@ -60,12 +60,12 @@ fn run(start: u64, steps: &[Step]) {
     };
     for step in steps {
         match *step {
-            Step::Insert { ahead, apart, count } => {
+            Step::Insert { ahead, spacing, count } => {
                 for n in 0..count {
                     // Orders come neither ascending nor descending.
                     order += 1;
                     let order = order ^ 5;
-                    let new = entry(barrier + ahead + n * apart, order);
+                    let new = entry(barrier + ahead + n * spacing, order);
                     reorder.insert(new);
                     model.insert((new.timestamp.as_ns(), order), new.value);
                 }
@@ -85,7 +85,7 @@ fn run(start: u64, steps: &[Step]) {
 
 proptest! {
     #[test]
-    fn entries_come_out_as_from_a_sorted_map(
+    fn pops_entries_like_a_sorted_map(
         start in prop_oneof![
             Just(0),
             Just((1u64 << 48) - 1_000),
@@ -99,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn a_slot_that_fills_up_from_behind_gives_way_to_narrower_ones() {
+fn slot_filling_in_reverse_order_is_narrowed() {
     let mut reorder = Reorder::new(ReorderConfig::default());
     let start = 1 << 40;
     // Open the slot, which is 1,024 ns wide.
@@ -108,7 +108,7 @@ fn a_slot_that_fills_up_from_behind_gives_way_to_narrower_ones() {
     let width_log2 = reorder.wheel.width_log2();
     for n in 0..1_000 {
         reorder.insert(entry(start + 1_001 - n, n));
-        assert!(reorder.run.len() <= PASSED_MAX + 2, "the run must not take them all");
+        assert!(reorder.run.len() <= SHIFT_MAX + 2, "the run must not take them all");
     }
     assert!(reorder.wheel.width_log2() < width_log2);
     for n in (0..1_000).rev() {
@@ -118,21 +118,21 @@ fn a_slot_that_fills_up_from_behind_gives_way_to_narrower_ones() {
 }
 
 #[test]
-fn the_width_follows_the_rate() {
-    for (apart_ns, least, most) in [(2, 3, 6), (100, 8, 12), (1_000_000, 12, 12)] {
+fn slot_width_follows_the_message_rate() {
+    for (spacing_ns, least, most) in [(2, 3, 6), (100, 8, 12), (1_000_000, 12, 12)] {
         let mut reorder = Reorder::new(ReorderConfig::default());
         for n in 0..20_000 {
-            let now = (1 << 40) + n * apart_ns;
-            reorder.insert(entry(now + 10 * apart_ns, n));
+            let now = (1 << 40) + n * spacing_ns;
+            reorder.insert(entry(now + 10 * spacing_ns, n));
             while reorder.pop(Timestamp::from_ns(now)).is_some() {}
         }
         let width_log2 = reorder.wheel.width_log2();
-        assert!((least..=most).contains(&width_log2), "{apart_ns} ns apart: 2^{width_log2}");
+        assert!((least..=most).contains(&width_log2), "{spacing_ns} ns apart: 2^{width_log2}");
     }
 }
 
 #[test]
-fn messages_of_one_timestamp_come_in_their_order_however_many() {
+fn equal_timestamps_pop_in_order_at_any_count() {
     for count in [2, 64, 65, 5_000] {
         let mut reorder = Reorder::new(ReorderConfig::default());
         for n in 0..count {
@@ -150,7 +150,7 @@ fn messages_of_one_timestamp_come_in_their_order_however_many() {
 }
 
 #[test]
-fn a_barrier_at_a_timestamp_leaves_it_waiting() {
+fn entry_at_the_barrier_is_not_popped() {
     let mut reorder = Reorder::new(ReorderConfig::default());
     reorder.insert(entry(1_000, 3));
     assert_eq!(reorder.pop(Timestamp::from_ns(1_000)), None);
@@ -163,7 +163,7 @@ fn a_barrier_at_a_timestamp_leaves_it_waiting() {
 }
 
 #[test]
-fn equal_histories_make_equal_values_and_a_clone_goes_its_own_way() {
+fn equal_histories_compare_equal_and_clones_diverge() {
     let mut one = Reorder::new(ReorderConfig::default());
     let mut other = Reorder::new(ReorderConfig::default());
     for n in 0..500 {

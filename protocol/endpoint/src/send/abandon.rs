@@ -18,8 +18,8 @@ impl Sender {
             Service::BestEffort => self.abandon_flights(),
             Service::Reliable => self.abandon_open(at),
         }
-        self.control.clear();
-        self.resends.clear();
+        self.signals.clear();
+        self.retransmit_queue.clear();
         self.unreachable.clear();
         self.deadline = None;
         self.credit.reconsider();
@@ -28,7 +28,7 @@ impl Sender {
     fn abandon_waiting(&mut self) {
         for position in (0..self.buffer.len()).rev() {
             let scattering = self.buffer.queued(position);
-            if scattering.has_left {
+            if scattering.is_sent {
                 continue;
             }
             for index in 0..scattering.messages {
@@ -36,17 +36,17 @@ impl Sender {
                 if message.has_failed() {
                     continue;
                 }
-                let (to, place, bytes) = (message.to, message.fail(), message.bytes);
-                self.buffer.release(place, bytes);
+                let (to, payload_ref, len) = (message.to, message.fail(), message.len);
+                self.buffer.release(payload_ref, len);
                 self.report(scattering.id, (index as u16, to), None, Outcome::Lost);
             }
-            self.buffer.leave(position);
+            self.buffer.mark_sent(position);
         }
     }
 
     fn abandon_flights(&mut self) {
         for at in 0..self.peers.len() {
-            let connection = self.peers.at(at);
+            let connection = self.peers.get_mut(at);
             let (failures, to) = (&mut self.failures, connection.to);
             connection.flight.give_up(|message: SentMessage| {
                 failures.push_back(SendFailed {
@@ -65,7 +65,7 @@ impl Sender {
         let mut targets = core::mem::take(&mut self.targets);
         for number in self.commit.numbers() {
             let Some(open) = self.commit.get(number).copied() else { continue };
-            if open.is_settled() || !self.commit.recall(number) {
+            if open.is_complete() || !self.commit.recall(number) {
                 continue;
             }
             let outcome = match open.timestamp >= at {
@@ -78,12 +78,12 @@ impl Sender {
             }
         }
         self.targets = targets;
-        let done = &mut self.done;
+        let acked = &mut self.acked;
         for at in 0..self.peers.len() {
-            self.peers.at(at).flight.abandon(|_, kept| done.push(kept));
+            self.peers.get_mut(at).flight.abandon(|_, unacked| acked.push(unacked));
         }
-        while let Some(kept) = self.done.pop() {
-            self.buffer.release(kept.place, kept.bytes);
+        while let Some(unacked) = self.acked.pop() {
+            self.buffer.release(unacked.payload_ref, unacked.len);
         }
     }
 
@@ -94,7 +94,7 @@ impl Sender {
         timestamp: Option<Timestamp>,
         outcome: Outcome,
     ) {
-        let (service, to) = (self.service, self.peers.peek(to as usize).to);
+        let (service, to) = (self.service, self.peers.get(to as usize).to);
         let failed = SendFailed { service, scattering, index, to, timestamp, outcome };
         self.failures.push_back(failed);
     }

@@ -2,8 +2,8 @@
 
 use onepipe_base::ScatteringId;
 
-use crate::numbered::Numbered;
-use crate::segments::{Place, Segments};
+use crate::arena::{PayloadArena, PayloadRef};
+use crate::seq_deque::SeqDeque;
 use crate::{MESSAGE_CHARGE_BYTES, SendError};
 
 /// A scattering that waits.
@@ -14,23 +14,23 @@ pub(crate) struct Queued {
     pub first: u64,
     pub messages: u32,
     /// Left already, overtaking the ones before it.
-    pub has_left: bool,
+    pub is_sent: bool,
 }
 
 /// The same as it lies in the queue, its id being its number there. Words without a gap, as for
-/// [`super::keep::Kept`]: one is written for each scattering.
+/// [`super::retransmit_buffer::UnackedMessage`]: one is written for each scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Waiting {
+struct QueueEntry {
     first: u64,
     messages: u32,
     /// 1: it has left.
-    left: u32,
+    sent: u32,
 }
 
-impl Waiting {
+impl QueueEntry {
     #[inline]
-    fn has_left(&self) -> bool {
-        self.left > 0
+    fn is_sent(&self) -> bool {
+        self.sent > 0
     }
 }
 
@@ -39,52 +39,52 @@ impl Waiting {
 pub(crate) struct QueuedMessage {
     /// Index of the destination among the connections.
     pub to: u32,
-    pub bytes: u32,
+    pub len: u32,
     /// Nowhere once it is reported as failed.
-    pub place: Place,
+    pub payload_ref: PayloadRef,
 }
 
 impl QueuedMessage {
     /// Reported as failed: its destination is out of reach.
     #[inline]
     pub fn has_failed(&self) -> bool {
-        self.place == Place::NOWHERE
+        self.payload_ref == PayloadRef::NONE
     }
 
     /// It is reported as failed. Answers where its payload lies, which is to be released.
-    pub fn fail(&mut self) -> Place {
-        core::mem::replace(&mut self.place, Place::NOWHERE)
+    pub fn fail(&mut self) -> PayloadRef {
+        core::mem::replace(&mut self.payload_ref, PayloadRef::NONE)
     }
 
     pub fn charge(&self) -> u64 {
-        u64::from(self.bytes) + u64::from(MESSAGE_CHARGE_BYTES)
+        u64::from(self.len) + u64::from(MESSAGE_CHARGE_BYTES)
     }
 }
 
 /// The bounded send buffer, first in, first out but for overtaking.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SendBuffer {
-    queue: Numbered<Waiting>,
-    messages: Numbered<QueuedMessage>,
-    segments: Segments,
-    bytes: usize,
+    queue: SeqDeque<QueueEntry>,
+    messages: SeqDeque<QueuedMessage>,
+    arena: PayloadArena,
+    used: usize,
     bytes_max: usize,
 }
 
 impl SendBuffer {
     pub fn new(bytes_max: usize) -> Self {
         Self {
-            queue: Numbered::new(),
-            messages: Numbered::new(),
-            segments: Segments::new(),
-            bytes: 0,
+            queue: SeqDeque::new(),
+            messages: SeqDeque::new(),
+            arena: PayloadArena::new(),
+            used: 0,
             bytes_max,
         }
     }
 
     /// Bytes held, charges included.
-    pub fn bytes(&self) -> usize {
-        self.bytes
+    pub fn bytes_used(&self) -> usize {
+        self.used
     }
 
     /// How many scatterings wait, those that have overtaken others included.
@@ -96,18 +96,18 @@ impl SendBuffer {
     /// Whether `need` more bytes fit now; that they would fit an empty buffer is known.
     #[inline]
     pub fn check(&self, need: usize) -> Result<(), SendError> {
-        let free = self.bytes_max - self.bytes;
+        let free = self.bytes_max - self.used;
         if need > free { Err(SendError::BufferFull { need, free }) } else { Ok(()) }
     }
 
     /// Adds a message to the scattering that [`SendBuffer::push`] completes. Room was checked.
     #[inline]
     pub fn push_message(&mut self, to: u32, payload: &[u8]) {
-        let place = self.segments.reserve(payload.len(), 1);
-        self.segments.get_mut(place, payload.len()).copy_from_slice(payload);
-        let bytes = payload.len() as u32;
-        let message = QueuedMessage { to, bytes, place };
-        self.bytes += message.charge() as usize;
+        let payload_ref = self.arena.alloc(payload.len(), 1);
+        self.arena.get_mut(payload_ref, payload.len()).copy_from_slice(payload);
+        let len = payload.len() as u32;
+        let message = QueuedMessage { to, len, payload_ref };
+        self.used += message.charge() as usize;
         self.messages.push(message);
     }
 
@@ -116,7 +116,7 @@ impl SendBuffer {
     pub fn push(&mut self, messages: u32) -> ScatteringId {
         let id = ScatteringId(self.queue.next());
         let first = self.messages.next() - u64::from(messages);
-        self.queue.push(Waiting { first, messages, left: 0 });
+        self.queue.push(QueueEntry { first, messages, sent: 0 });
         id
     }
 
@@ -124,12 +124,12 @@ impl SendBuffer {
     #[inline]
     pub fn queued(&self, position: usize) -> Queued {
         let number = self.queue.first() + position as u64;
-        let waiting = self.queue.get(number);
+        let entry = self.queue.get(number);
         Queued {
             id: ScatteringId(number),
-            first: waiting.first,
-            messages: waiting.messages,
-            has_left: waiting.has_left(),
+            first: entry.first,
+            messages: entry.messages,
+            is_sent: entry.is_sent(),
         }
     }
 
@@ -142,11 +142,11 @@ impl SendBuffer {
 
     /// The oldest scattering, which has a single message, leaves.
     #[inline]
-    pub fn leave_single(&mut self) {
-        self.messages.forget(1);
-        self.queue.forget(1);
-        if self.queue.front().is_some_and(Waiting::has_left) {
-            self.forget_left();
+    pub fn send_single(&mut self) {
+        self.messages.pop_front(1);
+        self.queue.pop_front(1);
+        if self.queue.front().is_some_and(QueueEntry::is_sent) {
+            self.pop_sent();
         }
     }
 
@@ -162,27 +162,27 @@ impl SendBuffer {
 
     /// The scattering at `position` leaves the queue; its payloads stay until released one by one.
     #[inline]
-    pub fn leave(&mut self, position: usize) {
-        self.queue.get_mut(self.queue.first() + position as u64).left = 1;
-        self.forget_left();
+    pub fn mark_sent(&mut self, position: usize) {
+        self.queue.get_mut(self.queue.first() + position as u64).sent = 1;
+        self.pop_sent();
     }
 
-    fn forget_left(&mut self) {
-        while let Some(front) = self.queue.front().filter(|front| front.has_left()) {
-            self.messages.forget(u64::from(front.messages));
-            self.queue.forget(1);
+    fn pop_sent(&mut self) {
+        while let Some(front) = self.queue.front().filter(|front| front.is_sent()) {
+            self.messages.pop_front(u64::from(front.messages));
+            self.queue.pop_front(1);
         }
     }
 
     #[inline]
-    pub fn payload(&self, place: Place, bytes: u32) -> &[u8] {
-        self.segments.get(place, bytes as usize)
+    pub fn payload(&self, payload_ref: PayloadRef, len: u32) -> &[u8] {
+        self.arena.get(payload_ref, len as usize)
     }
 
     /// The message's payload is no longer needed here.
     #[inline]
-    pub fn release(&mut self, place: Place, bytes: u32) {
-        self.segments.release(place);
-        self.bytes -= (bytes + MESSAGE_CHARGE_BYTES) as usize;
+    pub fn release(&mut self, payload_ref: PayloadRef, len: u32) {
+        self.arena.release(payload_ref);
+        self.used -= (len + MESSAGE_CHARGE_BYTES) as usize;
     }
 }

@@ -11,8 +11,8 @@ use onepipe_wire::{
 use super::Sender;
 use super::connection::END;
 use super::flight::SentMessage;
-use super::keep::Kept;
-use crate::segments::Place;
+use super::retransmit_buffer::UnackedMessage;
+use crate::arena::PayloadRef;
 use crate::{Config, MESSAGE_CHARGE_BYTES};
 
 /// A stamped message on its way into a frame.
@@ -20,8 +20,8 @@ use crate::{Config, MESSAGE_CHARGE_BYTES};
 struct Stamped {
     timestamp: Timestamp,
     scattering: ScatteringId,
-    place: Place,
-    bytes: u32,
+    payload_ref: PayloadRef,
+    len: u32,
     index: u16,
     /// The next one for the same destination.
     next: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Written {
     pub timestamp: Timestamp,
     pub psn: Psn,
     pub flags: u8,
-    pub bytes: usize,
+    pub payload_len: usize,
 }
 
 impl Burst {
@@ -79,16 +79,23 @@ impl Sender {
         timestamp: Timestamp,
         scattering: ScatteringId,
         index: u16,
-        (place, bytes): (Place, u32),
+        (payload_ref, len): (PayloadRef, u32),
     ) {
         let burst = &mut self.burst;
         let at = burst.messages.len() as u32;
         burst.first = burst.first.or(Some(timestamp));
         let departure = self.commit.next();
-        let stamped =
-            Stamped { timestamp, scattering, place, bytes, index, next: END, number: departure };
+        let stamped = Stamped {
+            timestamp,
+            scattering,
+            payload_ref,
+            len,
+            index,
+            next: END,
+            number: departure,
+        };
         burst.messages.push(stamped);
-        let connection = self.peers.at(to as usize);
+        let connection = self.peers.get_mut(to as usize);
         if connection.chain.0 == END {
             connection.chain = (at, at);
             burst.destinations.push(to);
@@ -104,27 +111,27 @@ impl Sender {
     pub fn write_data(&mut self, config: &Config, now: Mono, slot: &mut [u8]) -> Option<Written> {
         let to = *self.burst.destinations.get(self.burst.served)? as usize;
         let slot = &mut slot[HEADER_LEN..self.frame_len_max];
-        let head = &self.burst.messages[self.peers.peek(to).chain.0 as usize];
-        let is_whole = head.bytes as usize + MESSAGE_HEADER_LEN <= slot.len();
+        let head = &self.burst.messages[self.peers.get(to).chain.0 as usize];
+        let is_whole = head.len as usize + MESSAGE_HEADER_LEN <= slot.len();
         let mut written = match is_whole {
             true => self.write_whole(now, to, slot),
             false => self.write_piece(now, to, slot),
         };
-        let connection = self.peers.at(to);
-        if connection.is_roomed {
+        let connection = self.peers.get_mut(to);
+        if connection.uses_reservation {
             written.flags |= Flags::RESERVED;
         }
         if connection.chain.0 == END {
-            (connection.in_burst, connection.is_roomed) = (0, false);
+            (connection.in_burst, connection.uses_reservation) = (0, false);
             self.burst.served += 1;
             if self.burst.served == self.burst.destinations.len() {
                 self.burst.clear();
             }
         }
-        if self.should_demand_ack(to, written.bytes) {
+        if self.should_demand_ack(to, written.payload_len) {
             written.flags |= Flags::ACK_NOW;
         }
-        if self.peers.peek(to).deadline.is_none() {
+        if self.peers.get(to).deadline.is_none() {
             self.arm(config, now, to);
         }
         Some(written)
@@ -134,19 +141,19 @@ impl Sender {
     #[inline]
     fn write_whole(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> Written {
         let is_reliable = self.service == Service::Reliable;
-        let connection = self.peers.at(to);
+        let connection = self.peers.get_mut(to);
         let psn = connection.flight.next();
         let first = self.burst.messages[connection.chain.0 as usize].timestamp;
         let (mut used, mut count, mut charge) = (0, 0u16, 0u32);
         while connection.chain.0 != END && count < u16::MAX {
             let stamped = &self.burst.messages[connection.chain.0 as usize];
-            let payload = self.buffer.payload(stamped.place, stamped.bytes);
+            let payload = self.buffer.payload(stamped.payload_ref, stamped.len);
             let delta_ns = stamped.timestamp.since_ns(first) as u32;
             let message = Message { delta_ns, index: stamped.index, payload };
-            let Some(bytes) = write_message(&mut slot[used..], message) else { break };
-            used += bytes;
+            let Some(len) = write_message(&mut slot[used..], message) else { break };
+            used += len;
             count += 1;
-            charge += stamped.bytes + MESSAGE_CHARGE_BYTES;
+            charge += stamped.len + MESSAGE_CHARGE_BYTES;
             connection.flight.push_message(SentMessage {
                 scattering: stamped.scattering,
                 timestamp: stamped.timestamp,
@@ -154,19 +161,19 @@ impl Sender {
                 is_failed: false,
             });
             if is_reliable {
-                connection.flight.push_kept(Kept {
+                connection.flight.push_unacked(UnackedMessage {
                     scattering: stamped.number,
-                    place: stamped.place,
-                    bytes: stamped.bytes,
+                    payload_ref: stamped.payload_ref,
+                    len: stamped.len,
                     missing: 1,
                 });
             } else {
-                self.buffer.release(stamped.place, stamped.bytes);
+                self.buffer.release(stamped.payload_ref, stamped.len);
             }
             connection.chain.0 = stamped.next;
         }
         debug_assert!(count > 0, "the head was measured to fit");
-        connection.flight.push_packet(now, count, charge, connection.is_roomed);
+        connection.flight.push_packet(now, count, charge, connection.uses_reservation);
         let flags = Flags::END_OF_MESSAGE;
         Written {
             to: connection.to,
@@ -174,26 +181,26 @@ impl Sender {
             timestamp: first,
             psn,
             flags,
-            bytes: used,
+            payload_len: used,
         }
     }
 
     /// The next piece of a message that exceeds a frame.
     fn write_piece(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> Written {
         let is_reliable = self.service == Service::Reliable;
-        let connection = self.peers.at(to);
+        let connection = self.peers.get_mut(to);
         let psn = connection.flight.next();
         let stamped = self.burst.messages[connection.chain.0 as usize];
         let offset = self.burst.cut;
-        let room = slot.len() - FRAGMENT_HEADER_LEN;
-        let piece = (stamped.bytes - offset).min(room as u32);
-        let is_last = offset + piece == stamped.bytes;
+        let space = slot.len() - FRAGMENT_HEADER_LEN;
+        let piece = (stamped.len - offset).min(space as u32);
+        let is_last = offset + piece == stamped.len;
         let index = stamped.index;
-        let header = FragmentHeader { index, message_len: stamped.bytes, offset };
+        let header = FragmentHeader { index, message_len: stamped.len, offset };
         write_fragment_header(slot, header);
-        let bytes = FRAGMENT_HEADER_LEN + piece as usize;
-        let payload = self.buffer.payload(stamped.place.plus(offset as usize), piece);
-        slot[FRAGMENT_HEADER_LEN..bytes].copy_from_slice(payload);
+        let payload_len = FRAGMENT_HEADER_LEN + piece as usize;
+        let payload = self.buffer.payload(stamped.payload_ref.plus(offset as usize), piece);
+        slot[FRAGMENT_HEADER_LEN..payload_len].copy_from_slice(payload);
         let mut charge = piece;
         if offset == 0 {
             charge += MESSAGE_CHARGE_BYTES;
@@ -203,35 +210,35 @@ impl Sender {
                 index,
                 is_failed: false,
             });
-            connection.flight.push_kept(Kept {
+            connection.flight.push_unacked(UnackedMessage {
                 scattering: stamped.number,
-                place: stamped.place,
-                bytes: stamped.bytes,
+                payload_ref: stamped.payload_ref,
+                len: stamped.len,
                 missing: 1,
             });
         }
         let cut = (offset, piece, is_last);
-        connection.flight.push_fragment(now, charge, connection.is_roomed, cut);
+        connection.flight.push_fragment(now, charge, connection.uses_reservation, cut);
         self.burst.cut = if is_last { 0 } else { offset + piece };
         if is_last {
             if !is_reliable {
-                self.buffer.release(stamped.place, stamped.bytes);
+                self.buffer.release(stamped.payload_ref, stamped.len);
             }
             connection.chain.0 = stamped.next;
         }
         let flags = if is_last { Flags::END_OF_MESSAGE } else { 0 };
         let (to, timestamp) = (connection.to, stamped.timestamp);
-        Written { to, opcode: Opcode::Fragment, timestamp, psn, flags, bytes }
+        Written { to, opcode: Opcode::Fragment, timestamp, psn, flags, payload_len }
     }
 
     /// Demand an acknowledgement once a quarter of the congestion window has left without one.
     #[inline]
-    fn should_demand_ack(&mut self, to: usize, bytes: usize) -> bool {
-        let connection = self.peers.at(to);
-        connection.unasked += bytes as u32;
-        let demand = connection.unasked > connection.congestion.window_bytes() / 4;
+    fn should_demand_ack(&mut self, to: usize, payload_len: usize) -> bool {
+        let connection = self.peers.get_mut(to);
+        connection.bytes_since_ack_request += payload_len as u32;
+        let demand = connection.bytes_since_ack_request > connection.congestion.window_bytes() / 4;
         if demand {
-            connection.unasked = 0;
+            connection.bytes_since_ack_request = 0;
         }
         demand
     }

@@ -8,22 +8,22 @@ use alloc::vec::Vec;
 
 use onepipe_base::{ScatteringId, Timestamp};
 
-use crate::numbered::Numbered;
+use crate::seq_deque::SeqDeque;
 
 /// A scattering that has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Open {
+pub(crate) struct OpenScattering {
     pub id: ScatteringId,
     pub timestamp: Timestamp,
     /// Acknowledgements that are missing: of messages, and of recalls.
-    missing: u32,
+    acks_missing: u32,
     pub is_recalled: bool,
-    to: To,
+    to: Targets,
 }
 
 /// Where the messages of a scattering go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum To {
+enum Targets {
     /// Its only one.
     One(Target),
     /// Its messages among `targets`.
@@ -40,21 +40,21 @@ pub(crate) struct Target {
 
 /// The open scatterings, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Commit {
-    open: Numbered<Open>,
-    targets: Numbered<Target>,
+pub(crate) struct CommitTracker {
+    open: SeqDeque<OpenScattering>,
+    targets: SeqDeque<Target>,
 }
 
-impl Open {
+impl OpenScattering {
     /// Whether nothing is waited for any more.
-    pub fn is_settled(&self) -> bool {
-        self.missing == 0
+    pub fn is_complete(&self) -> bool {
+        self.acks_missing == 0
     }
 }
 
-impl Commit {
+impl CommitTracker {
     pub fn new() -> Self {
-        Self { open: Numbered::new(), targets: Numbered::new() }
+        Self { open: SeqDeque::new(), targets: SeqDeque::new() }
     }
 
     /// The timestamp of the oldest scattering that is not settled: nothing below it is open.
@@ -75,35 +75,41 @@ impl Commit {
         self.targets.push(target);
     }
 
-    /// The scattering of the last `messages` targets leaves, and `missing` acknowledgements are to
+    /// The scattering of the last `messages` targets leaves, and `acks_missing` acknowledgements are to
     /// be waited for.
     #[inline]
-    pub fn push(&mut self, id: ScatteringId, timestamp: Timestamp, messages: u32, missing: u32) {
-        let to = To::Several { first: self.targets.next() - u64::from(messages), messages };
-        self.open.push(Open { id, timestamp, missing, is_recalled: false, to });
-        if missing == 0 {
-            self.forget_settled();
+    pub fn push(
+        &mut self,
+        id: ScatteringId,
+        timestamp: Timestamp,
+        messages: u32,
+        acks_missing: u32,
+    ) {
+        let to = Targets::Several { first: self.targets.next() - u64::from(messages), messages };
+        self.open.push(OpenScattering { id, timestamp, acks_missing, is_recalled: false, to });
+        if acks_missing == 0 {
+            self.pop_complete();
         }
     }
 
-    /// A scattering of one message leaves; `missing` as in [`Commit::push`].
+    /// A scattering of one message leaves; `acks_missing` as in [`CommitTracker::push`].
     #[inline]
     pub fn push_single(
         &mut self,
         id: ScatteringId,
         timestamp: Timestamp,
         target: Target,
-        missing: u32,
+        acks_missing: u32,
     ) {
-        let to = To::One(target);
-        self.open.push(Open { id, timestamp, missing, is_recalled: false, to });
-        if missing == 0 {
-            self.forget_settled();
+        let to = Targets::One(target);
+        self.open.push(OpenScattering { id, timestamp, acks_missing, is_recalled: false, to });
+        if acks_missing == 0 {
+            self.pop_complete();
         }
     }
 
     /// The scattering with this number, if it is still open.
-    pub fn get(&self, number: u64) -> Option<&Open> {
+    pub fn get(&self, number: u64) -> Option<&OpenScattering> {
         (number >= self.open.first() && number < self.open.next()).then(|| self.open.get(number))
     }
 
@@ -116,8 +122,8 @@ impl Commit {
     pub fn targets(&self, number: u64, into: &mut Vec<Target>) {
         into.clear();
         match self.get(number).map(|open| open.to) {
-            Some(To::One(target)) => into.push(target),
-            Some(To::Several { first, messages }) => {
+            Some(Targets::One(target)) => into.push(target),
+            Some(Targets::Several { first, messages }) => {
                 let numbers = first..first + u64::from(messages);
                 into.extend(numbers.map(|number| *self.targets.get(number)));
             }
@@ -127,18 +133,18 @@ impl Commit {
 
     /// One acknowledgement has come.
     #[inline]
-    pub fn settle(&mut self, number: u64) {
+    pub fn ack(&mut self, number: u64) {
         let open = self.open.get_mut(number);
-        debug_assert!(open.missing > 0, "settled twice");
-        open.missing -= 1;
-        if open.missing == 0 && number == self.open.first() {
-            self.forget_settled();
+        debug_assert!(open.acks_missing > 0, "settled twice");
+        open.acks_missing -= 1;
+        if open.acks_missing == 0 && number == self.open.first() {
+            self.pop_complete();
         }
     }
 
     /// One more acknowledgement is to be waited for: that of a recall.
-    pub fn expect(&mut self, number: u64) {
-        self.open.get_mut(number).missing += 1;
+    pub fn expect_ack(&mut self, number: u64) {
+        self.open.get_mut(number).acks_missing += 1;
     }
 
     /// Marks the scattering as recalled. Answers false if it was, or is settled.
@@ -149,17 +155,17 @@ impl Commit {
 
     /// Whether all are settled.
     #[inline]
-    pub fn is_settled(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.open.is_empty()
     }
 
     #[inline]
-    fn forget_settled(&mut self) {
-        while let Some(open) = self.open.front().filter(|open| open.missing == 0) {
-            if let To::Several { messages, .. } = open.to {
-                self.targets.forget(u64::from(messages));
+    fn pop_complete(&mut self) {
+        while let Some(open) = self.open.front().filter(|open| open.acks_missing == 0) {
+            if let Targets::Several { messages, .. } = open.to {
+                self.targets.pop_front(u64::from(messages));
             }
-            self.open.forget(1);
+            self.open.pop_front(1);
         }
     }
 }
@@ -168,75 +174,75 @@ impl Commit {
 mod tests {
     use super::*;
 
-    fn commit(missing: &[u32]) -> Commit {
-        let mut commit = Commit::new();
-        for (number, &missing) in missing.iter().enumerate() {
-            for index in 0..missing {
+    fn commit(acks_missing: &[u32]) -> CommitTracker {
+        let mut commit = CommitTracker::new();
+        for (number, &acks_missing) in acks_missing.iter().enumerate() {
+            for index in 0..acks_missing {
                 commit.push_target(Target { to: index, index: index as u16 });
             }
             let id = ScatteringId(number as u64);
-            commit.push(id, Timestamp::from_ns(10 * number as u64), missing, missing);
+            commit.push(id, Timestamp::from_ns(10 * number as u64), acks_missing, acks_missing);
         }
         commit
     }
 
     #[test]
-    fn the_oldest_open_scattering_holds_the_promise() {
+    fn oldest_open_scattering_bounds_the_promise() {
         let mut commit = commit(&[2, 1, 0]);
-        commit.settle(1);
+        commit.ack(1);
         assert_eq!(commit.oldest(), Some(Timestamp::from_ns(0)));
-        commit.settle(0);
+        commit.ack(0);
         assert_eq!(commit.oldest(), Some(Timestamp::from_ns(0)));
-        commit.settle(0);
-        assert!(commit.is_settled() && commit.get(0).is_none());
+        commit.ack(0);
+        assert!(commit.is_complete() && commit.get(0).is_none());
     }
 
     #[test]
-    fn a_recalled_scattering_stays_open_until_its_recalls_are_acknowledged() {
+    fn recalled_scattering_stays_open_until_recalls_are_acked() {
         let mut commit = commit(&[2, 1]);
         let mut targets = Vec::new();
         commit.targets(0, &mut targets);
         assert_eq!(targets.len(), 2);
         assert!(commit.recall(0) && !commit.recall(0), "once");
-        commit.expect(0);
-        commit.settle(0);
-        commit.settle(0);
+        commit.expect_ack(0);
+        commit.ack(0);
+        commit.ack(0);
         assert_eq!(commit.oldest(), Some(Timestamp::from_ns(0)));
-        commit.settle(0);
+        commit.ack(0);
         assert_eq!(commit.oldest(), Some(Timestamp::from_ns(10)));
         assert!(!commit.recall(0), "it is settled");
     }
 
     #[test]
-    fn the_only_target_of_a_scattering_is_as_good_as_one_of_several() {
-        let mut commit = Commit::new();
+    fn single_and_multiple_targets_behave_alike() {
+        let mut commit = CommitTracker::new();
         let target = |to| Target { to, index: 0 };
-        let (mut targets, stamp) = (Vec::new(), Timestamp::from_ns);
+        let (mut targets, timestamps) = (Vec::new(), Timestamp::from_ns);
         commit.push_target(target(5));
         commit.push_target(target(6));
-        commit.push(ScatteringId(0), stamp(0), 2, 2);
-        commit.push_single(ScatteringId(1), stamp(10), target(7), 1);
+        commit.push(ScatteringId(0), timestamps(0), 2, 2);
+        commit.push_single(ScatteringId(1), timestamps(10), target(7), 1);
         commit.push_target(target(8));
-        commit.push(ScatteringId(2), stamp(20), 1, 1);
+        commit.push(ScatteringId(2), timestamps(20), 1, 1);
         for (number, expected) in [(0, &[5, 6][..]), (1, &[7]), (2, &[8])] {
             commit.targets(number, &mut targets);
             assert!(targets.iter().map(|target| target.to).eq(expected.iter().copied()));
         }
         for number in [1, 0, 0] {
-            commit.settle(number);
+            commit.ack(number);
         }
         assert_eq!(commit.numbers(), 2..3);
         commit.targets(2, &mut targets);
         assert_eq!(targets, [target(8)]);
-        commit.push_single(ScatteringId(3), stamp(30), target(9), 0);
-        commit.settle(2);
-        assert!(commit.is_settled());
+        commit.push_single(ScatteringId(3), timestamps(30), target(9), 0);
+        commit.ack(2);
+        assert!(commit.is_complete());
     }
 
     #[test]
-    fn a_scattering_that_waits_for_nobody_is_settled_at_once() {
+    fn scattering_without_remote_targets_is_complete() {
         let mut commit = commit(&[0]);
-        assert!(commit.is_settled());
+        assert!(commit.is_complete());
         assert_eq!(commit.next(), 1);
         commit.push_target(Target { to: 0, index: 0 });
         commit.push(ScatteringId(9), Timestamp::from_ns(99), 1, 1);

@@ -9,7 +9,7 @@ const GAIN_SHIFT: u32 = 4;
 
 /// How many bytes may be in flight to one destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Congestion {
+pub(crate) struct CongestionController {
     window: u32,
     window_min: u32,
     window_max: u32,
@@ -22,24 +22,24 @@ pub(crate) struct Congestion {
     received: u32,
     marked: u32,
     /// The receiver's counters at the last acknowledgement.
-    told: Option<(u32, u32)>,
+    last_counters: Option<(u32, u32)>,
     cut_in_window: bool,
 }
 
-impl Congestion {
-    pub fn new(window: u32, window_min: u32, window_max: u32, frame_len: usize) -> Self {
-        let window_min = window_min.max(2 * frame_len as u32).min(window_max);
+impl CongestionController {
+    pub fn new(window: u32, window_min: u32, window_max: u32, frame_bytes: usize) -> Self {
+        let window_min = window_min.max(2 * frame_bytes as u32).min(window_max);
         Self {
             window: window.clamp(window_min, window_max),
             window_min,
             window_max,
-            frame: frame_len as u32,
+            frame: frame_bytes as u32,
             threshold: window_max,
             alpha: 0,
             observed_until: Psn::FIRST,
             received: 0,
             marked: 0,
-            told: None,
+            last_counters: None,
             cut_in_window: false,
         }
     }
@@ -52,29 +52,29 @@ impl Congestion {
 
     /// Takes in an acknowledgement: the receiver's counters, the bytes newly settled, the first
     /// packet not yet settled and the next one to be sent.
-    pub fn on_ack(&mut self, counters: (u32, u32), bytes: u32, settled: Psn, next: Psn) {
+    pub fn on_ack(&mut self, counters: (u32, u32), bytes: u32, acked: Psn, next: Psn) {
         let (received, marked) = counters;
-        let (then_received, then_marked) = self.told.unwrap_or((0, 0));
+        let (then_received, then_marked) = self.last_counters.unwrap_or((0, 0));
         let newly_received = received.wrapping_sub(then_received);
         if newly_received > u32::MAX / 2 {
             // An older acknowledgement overtaken by a newer one.
             return;
         }
-        self.told = Some(counters);
+        self.last_counters = Some(counters);
         self.received = self.received.saturating_add(newly_received);
         let newly_marked = marked.wrapping_sub(then_marked).min(newly_received);
         self.marked = self.marked.saturating_add(newly_marked);
         if self.marked == 0 {
             self.grow(bytes);
         }
-        if !settled.is_before(self.observed_until) {
+        if !acked.is_before(self.observed_until) {
             self.end_observation(next);
         }
     }
 
     /// The receiver has restarted: it counts from 0 again.
-    pub fn forget_counters(&mut self) {
-        self.told = None;
+    pub fn reset_counters(&mut self) {
+        self.last_counters = None;
     }
 
     /// A packet was lost: halve, once a window.
@@ -120,12 +120,12 @@ impl Congestion {
 mod tests {
     use super::*;
 
-    fn fresh() -> Congestion {
-        Congestion::new(100_000, 0, 1_000_000, 1_000)
+    fn fresh() -> CongestionController {
+        CongestionController::new(100_000, 0, 1_000_000, 1_000)
     }
 
     /// Plays `rounds` windows of 100 packets, the first `marked` of each marked.
-    fn play(congestion: &mut Congestion, rounds: u32, marked: u32) {
+    fn play(congestion: &mut CongestionController, rounds: u32, marked: u32) {
         for round in 1..=rounds {
             let psn = Psn(round * 100);
             let counters = (round * 100, round * marked);
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn without_marks_it_grows_to_its_limit() {
+    fn window_grows_to_its_limit_without_marks() {
         let mut congestion = fresh();
         play(&mut congestion, 50, 0);
         assert_eq!(congestion.window_bytes(), 1_000_000);
     }
 
     #[test]
-    fn the_cut_follows_the_fraction_of_marks() {
+    fn cut_follows_the_marked_fraction() {
         let (mut few, mut all) = (fresh(), fresh());
         play(&mut few, 100, 5);
         play(&mut all, 100, 100);
@@ -151,24 +151,24 @@ mod tests {
     }
 
     #[test]
-    fn the_window_does_not_fall_below_its_floor() {
-        let mut congestion = Congestion::new(100_000, 16_000, 1_000_000, 1_000);
+    fn window_respects_its_minimum() {
+        let mut congestion = CongestionController::new(100_000, 16_000, 1_000_000, 1_000);
         play(&mut congestion, 100, 100);
         assert_eq!(congestion.window_bytes(), 16_000);
     }
 
     #[test]
-    fn a_receiver_that_counts_anew_is_heard_after_its_counters_are_forgotten() {
+    fn accepts_restarted_counters_after_reset() {
         let mut congestion = fresh();
         play(&mut congestion, 5, 0);
-        congestion.forget_counters();
+        congestion.reset_counters();
         let before = congestion.window_bytes();
         congestion.on_ack((10, 0), 10_000, Psn(510), Psn(520));
         assert!(congestion.window_bytes() > before);
     }
 
     #[test]
-    fn loss_halves_once_a_window() {
+    fn loss_halves_the_window_once_per_round() {
         let mut congestion = fresh();
         congestion.on_loss(Psn(100));
         congestion.on_loss(Psn(100));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overtaken_acknowledgement_is_ignored() {
+    fn ignores_reordered_acks() {
         let mut congestion = fresh();
         congestion.on_ack((50, 1), 1_000, Psn(10), Psn(60));
         let before = congestion.clone();

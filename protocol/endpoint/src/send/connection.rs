@@ -7,8 +7,9 @@ use alloc::collections::VecDeque;
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
 use onepipe_wire::{Ack, RECALL_LEN, Recall, Service};
 
-use super::congestion::Congestion;
+use super::congestion::CongestionController;
 use super::flight::{Flight, SentMessage};
+use super::rtt::RttEstimator;
 use crate::Config;
 
 /// Waiting for an answer doubles at most this often: a peer that is slow, not gone, is found again
@@ -32,9 +33,9 @@ pub(crate) enum State {
 
 /// Room asked for at the receiver, for messages that exceed the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Room {
+pub(crate) enum Reservation {
     None,
-    Asked(u64),
+    Requested(u64),
     Granted(u64),
     /// Messages in it are on the way, or the receiver has not confirmed that it is closed.
     InUse,
@@ -57,29 +58,29 @@ pub(crate) struct Reliable {
     /// Scatterings to be recalled there: number and timestamp, until acknowledged.
     pub recalls: VecDeque<(u64, Timestamp)>,
     /// How many of them, from the front, have been sent since it was last asked again.
-    pub told: usize,
+    pub recalls_sent: usize,
     /// The number of the last scattering that was taken back.
-    pub taken_back: Option<u64>,
+    pub last_recalled: Option<u64>,
     /// It waits among those with packets to send again.
-    pub is_resending: bool,
+    pub is_retransmit_queued: bool,
     /// Its life that has failed.
-    pub failed_life: Option<Incarnation>,
+    pub last_failed: Option<Incarnation>,
     /// Its last life that has opened a connection of its own.
-    pub heard_life: Option<Incarnation>,
+    pub last_connected: Option<Incarnation>,
     /// It does not answer, and this was said.
-    pub is_unreachable: bool,
+    pub is_reported: bool,
 }
 
 /// One destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Outgoing {
+pub(crate) struct Connection {
     pub to: ProcessId,
     /// The process itself: reached without a network.
     pub is_local: bool,
     pub state: State,
     pub peer: Option<Incarnation>,
     pub flight: Flight,
-    pub congestion: Congestion,
+    pub congestion: CongestionController,
     /// The receiver's window, in bytes.
     pub window: u64,
     /// Charges of window messages sent, failed, and consumed by the receiver, since the opening.
@@ -90,37 +91,36 @@ pub(crate) struct Outgoing {
     pub claimed: u64,
     /// What the scattering under consideration needs.
     pub need: u64,
-    pub room: Room,
+    pub reservation: Reservation,
     pub reservation_id: u32,
     /// The messages of the current burst for this destination, as a chain.
     pub chain: (u32, u32),
     /// Charge of the messages of the current burst.
     pub in_burst: u64,
     /// They go into room.
-    pub is_roomed: bool,
+    pub uses_reservation: bool,
     /// Bytes sent since an acknowledgement was last demanded.
-    pub unasked: u32,
+    pub bytes_since_ack_request: u32,
     /// A scattering waits for this destination.
-    pub is_waited_for: bool,
+    pub has_waiting: bool,
     pub wants_connect: bool,
     pub wants_probe: Option<Psn>,
     /// The gaps before this packet have been asked after already.
-    pub probed: Psn,
-    pub is_queued: bool,
+    pub probed_until: Psn,
+    pub is_signal_queued: bool,
     /// What only the reliable service knows of it; boxed, because best effort has many connections.
     pub reliable: Option<Box<Reliable>>,
     /// Questions asked without any answer.
     pub attempts: u32,
     pub deadline: Option<Mono>,
     /// When it was last asked.
-    pub asked: Option<Mono>,
-    rtt_ns: u64,
-    rtt_deviation_ns: u64,
+    pub last_request: Option<Mono>,
+    rtt: RttEstimator,
 }
 
-impl Outgoing {
+impl Connection {
     pub fn new(to: ProcessId, config: &Config, service: Service) -> Self {
-        let congestion = Congestion::new(
+        let congestion = CongestionController::new(
             config.congestion_window_bytes,
             config.congestion_window_min_bytes,
             config.window_bytes_max,
@@ -133,7 +133,7 @@ impl Outgoing {
             peer: None,
             flight: match service {
                 Service::BestEffort => Flight::new(),
-                Service::Reliable => Flight::keeping(),
+                Service::Reliable => Flight::reliable(),
             },
             congestion,
             window: 0,
@@ -142,44 +142,46 @@ impl Outgoing {
             consumed: 0,
             claimed: 0,
             need: 0,
-            room: Room::None,
+            reservation: Reservation::None,
             reservation_id: 0,
             chain: (END, END),
             in_burst: 0,
-            is_roomed: false,
-            unasked: 0,
-            is_waited_for: false,
+            uses_reservation: false,
+            bytes_since_ack_request: 0,
+            has_waiting: false,
             wants_connect: false,
             wants_probe: None,
-            probed: Psn::FIRST,
-            is_queued: false,
+            probed_until: Psn::FIRST,
+            is_signal_queued: false,
             reliable: (service == Service::Reliable).then(Box::default),
             attempts: 0,
             deadline: None,
-            asked: None,
-            rtt_ns: 0,
-            rtt_deviation_ns: 0,
+            last_request: None,
+            rtt: RttEstimator::new(),
         }
     }
 
     /// A destination that needs no network: the process itself.
-    pub fn to_itself(to: ProcessId, config: &Config, service: Service, window: u64) -> Self {
+    pub fn loopback(to: ProcessId, config: &Config, service: Service, window: u64) -> Self {
         Self { is_local: true, state: State::Open, window, ..Self::new(to, config, service) }
     }
 
-    /// That destination, of which every life up to `life` is known to have failed.
-    pub fn failed_in(mut self, life: Incarnation) -> Self {
+    /// That destination, of which every life up to `incarnation` is known to have failed.
+    pub fn with_failed(mut self, incarnation: Incarnation) -> Self {
         if let Some(known) = &mut self.reliable {
-            known.failed_life = Some(life);
+            known.last_failed = Some(incarnation);
         }
         self
     }
 
-    /// Fetches what an acknowledgement will change. See [`crate::Endpoint::fetch`].
+    /// Fetches what an acknowledgement will change. See [`crate::Endpoint::prefetch`].
     #[inline]
-    pub fn fetch(&self) -> u64 {
-        let own = self.window ^ self.rtt_ns ^ u64::from(self.attempts) ^ u64::from(self.is_queued);
-        own ^ self.flight.fetch() ^ u64::from(self.congestion.window_bytes())
+    pub fn prefetch(&self) -> u64 {
+        let own = self.window
+            ^ self.rtt.smoothed_ns()
+            ^ u64::from(self.attempts)
+            ^ u64::from(self.is_signal_queued);
+        own ^ self.flight.prefetch() ^ u64::from(self.congestion.window_bytes())
     }
 
     /// Charge of what was sent and is neither failed nor consumed.
@@ -197,7 +199,7 @@ impl Outgoing {
             State::Open => {}
         }
         if self.need > self.window {
-            return self.fit_room(is_oldest);
+            return self.fit_reservation(is_oldest);
         }
         let claimed = if is_oldest { 0 } else { self.claimed };
         let fits_window = self.outstanding() + claimed + self.need <= self.window;
@@ -207,16 +209,19 @@ impl Outgoing {
         if fits_window && fits_network { Fit::Now } else { Fit::Later }
     }
 
-    fn fit_room(&self, is_oldest: bool) -> Fit {
-        match self.room {
+    fn fit_reservation(&self, is_oldest: bool) -> Fit {
+        match self.reservation {
             // Only the oldest collects: what it gets, it keeps until it leaves.
             _ if !is_oldest => Fit::Later,
-            Room::Granted(bytes) if bytes >= self.need => match self.flight.charge() {
+            Reservation::Granted(size) if size >= self.need => match self.flight.charge() {
                 0 => Fit::Now,
                 _ => Fit::Later,
             },
-            Room::None | Room::Granted(_) | Room::Asked(_) | Room::InUse => Fit::Later,
-            Room::Refused => Fit::Never,
+            Reservation::None
+            | Reservation::Granted(_)
+            | Reservation::Requested(_)
+            | Reservation::InUse => Fit::Later,
+            Reservation::Refused => Fit::Never,
         }
     }
 
@@ -228,7 +233,7 @@ impl Outgoing {
         if self.peer != Some(peer) {
             self.peer = Some(peer);
             self.flight.clear(fail);
-            self.congestion.forget_counters();
+            self.congestion.reset_counters();
             (self.sent, self.failed, self.consumed) = (0, 0, 0);
         }
         if !self.flight.is_empty() {
@@ -238,20 +243,20 @@ impl Outgoing {
     }
 
     /// Whether it has room, or waits for it.
-    pub fn is_asking_for_room(&self) -> bool {
-        matches!(self.room, Room::Asked(_) | Room::Granted(_))
+    pub fn has_requested_reservation(&self) -> bool {
+        matches!(self.reservation, Reservation::Requested(_) | Reservation::Granted(_))
     }
 
     /// Whether this life of it is known to have failed.
-    pub fn has_failed(&self, life: Incarnation) -> bool {
-        let failed = self.reliable.as_ref().and_then(|known| known.failed_life);
-        failed.is_some_and(|failed| life <= failed)
+    pub fn has_failed(&self, incarnation: Incarnation) -> bool {
+        let failed = self.reliable.as_ref().and_then(|known| known.last_failed);
+        failed.is_some_and(|failed| incarnation <= failed)
     }
 
     /// Whether its last life that is known has failed: nobody may be there.
-    pub fn is_doubted(&self) -> bool {
+    pub fn is_presumed_failed(&self) -> bool {
         self.reliable.as_ref().is_some_and(|known| {
-            known.failed_life.is_some() && known.heard_life <= known.failed_life
+            known.last_failed.is_some() && known.last_connected <= known.last_failed
         })
     }
 
@@ -262,33 +267,34 @@ impl Outgoing {
 
     /// Whether a recall is to be sent.
     pub fn wants_recall(&self) -> bool {
-        self.reliable.as_ref().is_some_and(|known| known.told < known.recalls.len())
+        self.reliable.as_ref().is_some_and(|known| known.recalls_sent < known.recalls.len())
     }
 
     /// Writes those recalls that are to be sent, as many as fit, if there are any.
     pub fn write_recalls(&mut self, payload: &mut [u8]) -> Option<usize> {
-        let known = self.reliable.as_mut().filter(|known| known.told < known.recalls.len())?;
-        let rest = known.recalls.range(known.told..);
-        let bytes = Recall::write(payload, rest.map(|(_, timestamp)| *timestamp));
-        known.told += bytes / RECALL_LEN;
-        Some(bytes)
+        let known =
+            self.reliable.as_mut().filter(|known| known.recalls_sent < known.recalls.len())?;
+        let rest = known.recalls.range(known.recalls_sent..);
+        let len = Recall::write(payload, rest.map(|(_, timestamp)| *timestamp));
+        known.recalls_sent += len / RECALL_LEN;
+        Some(len)
     }
 
     /// Whether nothing is awaited from it.
     pub fn is_idle(&self) -> bool {
-        let is_quiet = self.flight.is_empty() && !self.is_waited_for && !self.has_recalls();
-        is_quiet && !matches!(self.room, Room::InUse | Room::Granted(_))
+        let is_quiet = self.flight.is_empty() && !self.has_waiting && !self.has_recalls();
+        is_quiet && !matches!(self.reservation, Reservation::InUse | Reservation::Granted(_))
     }
 
     /// It has answered.
-    pub fn on_direct_answer(&mut self) {
+    pub fn on_response(&mut self) {
         if let Some(known) = &mut self.reliable {
-            known.is_unreachable = false;
+            known.is_reported = false;
         }
     }
 
     /// Whether what `peer` says is news: a former life of it is over.
-    pub fn is_past(&self, peer: Incarnation) -> bool {
+    pub fn is_stale(&self, peer: Incarnation) -> bool {
         self.peer.is_some_and(|known| peer < known)
     }
 
@@ -305,26 +311,28 @@ impl Outgoing {
     }
 
     /// Takes in the receiver's answer about room. Answers whether it changed anything.
-    pub fn on_room(&mut self, ack: &Ack) -> bool {
+    pub fn on_reservation(&mut self, ack: &Ack) -> bool {
         if ack.reservation_id != self.reservation_id {
             return false;
         }
-        self.room = match (self.room, ack.reservation) {
-            (Room::Asked(bytes), Ack::RESERVATION_GRANTED) => Room::Granted(bytes),
-            (Room::Asked(_), Ack::RESERVATION_REFUSED) => Room::Refused,
+        self.reservation = match (self.reservation, ack.reservation) {
+            (Reservation::Requested(size), Ack::RESERVATION_GRANTED) => Reservation::Granted(size),
+            (Reservation::Requested(_), Ack::RESERVATION_REFUSED) => Reservation::Refused,
             // It was not used for long, and another one needed it.
-            (Room::Granted(_), Ack::RESERVATION_PENDING) => Room::None,
-            (Room::InUse, Ack::RESERVATION_PENDING) if self.is_room_over() => Room::None,
+            (Reservation::Granted(_), Ack::RESERVATION_PENDING) => Reservation::None,
+            (Reservation::InUse, Ack::RESERVATION_PENDING) if self.is_reservation_drained() => {
+                Reservation::None
+            }
             // Given after it was given back, which the receiver has not heard: say so again.
-            (Room::None, Ack::RESERVATION_GRANTED) => Room::InUse,
+            (Reservation::None, Ack::RESERVATION_GRANTED) => Reservation::InUse,
             _ => return false,
         };
         true
     }
 
     /// Whether the fate of everything that was sent into the room is known.
-    pub fn is_room_over(&self) -> bool {
-        self.room == Room::InUse && self.flight.is_empty() && self.in_burst == 0
+    pub fn is_reservation_drained(&self) -> bool {
+        self.reservation == Reservation::InUse && self.flight.is_empty() && self.in_burst == 0
     }
 
     /// A packet sent at `sent` was acknowledged now (RFC 6298's estimator). Not after a probe: then
@@ -333,27 +341,19 @@ impl Outgoing {
         if self.attempts > 0 {
             return;
         }
-        let sample = now.since_ns(sent);
-        if self.rtt_ns == 0 {
-            self.rtt_ns = sample;
-            self.rtt_deviation_ns = sample / 2;
-            return;
-        }
-        let deviation = self.rtt_ns.abs_diff(sample);
-        self.rtt_deviation_ns = self.rtt_deviation_ns - self.rtt_deviation_ns / 4 + deviation / 4;
-        self.rtt_ns = self.rtt_ns - self.rtt_ns / 8 + sample / 8;
+        self.rtt.on_sample(now.since_ns(sent));
     }
 
     /// How long a peer that did not answer is left alone.
-    pub fn pause_ns(&self, config: &Config) -> u64 {
-        self.patience_ns(config) << BACKOFF_MAX
+    pub fn retry_interval_ns(&self, config: &Config) -> u64 {
+        self.rto_ns(config) << BACKOFF_MAX
     }
 
     /// How long to wait for an answer before asking (again).
-    pub fn patience_ns(&self, config: &Config) -> u64 {
-        let estimate = match self.rtt_ns {
+    pub fn rto_ns(&self, config: &Config) -> u64 {
+        let estimate = match self.rtt.smoothed_ns() {
             0 => 4 * config.probe_timeout_min_ns,
-            rtt => rtt + 4 * self.rtt_deviation_ns + config.ack_delay_ns,
+            _ => self.rtt.rto_ns() + config.ack_delay_ns,
         };
         estimate.max(config.probe_timeout_min_ns) << self.attempts.min(BACKOFF_MAX)
     }

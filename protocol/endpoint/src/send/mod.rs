@@ -1,19 +1,22 @@
 //! From `scatter` to frames: buffer → credit → burst (stamp, coalesce, cut) → flight.
 
 mod abandon;
-#[cfg(test)]
-mod alone;
+mod ack;
 pub(crate) mod buffer;
 mod burst;
 mod commit;
 mod congestion;
 mod connection;
-mod control;
 mod credit;
 mod flight;
-mod keep;
+#[cfg(test)]
+mod harness;
 mod recall;
-mod resend;
+mod retransmit;
+mod retransmit_buffer;
+mod rtt;
+mod signal;
+mod timer;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -21,17 +24,17 @@ use alloc::vec::Vec;
 use onepipe_base::{Incarnation, Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_wire::{Service, Undeliverable};
 
-use crate::peers::Peers;
-use crate::segments::Place;
-use crate::stamp::Stamp;
+use crate::arena::PayloadRef;
+use crate::peers::PeerTable;
+use crate::timestamp::TimestampSource;
 use crate::{Config, Message, SendError, SendFailed};
 use buffer::{Queued, SendBuffer};
 use burst::Burst;
 pub(crate) use burst::Written;
-use commit::{Commit, Target};
-use connection::{Outgoing, Room};
-use credit::{Credit, Single};
-use keep::Kept;
+use commit::{CommitTracker, Target};
+use connection::{Connection, Reservation};
+use credit::{Credit, SingleMessage};
+use retransmit_buffer::UnackedMessage;
 
 /// A message to the process itself: it never sees the network.
 pub(crate) struct Local<'a> {
@@ -39,7 +42,7 @@ pub(crate) struct Local<'a> {
     pub index: u16,
     pub payload: &'a [u8],
     /// It exceeds the window and goes into room.
-    pub in_room: bool,
+    pub is_reserved: bool,
 }
 
 /// The sending half of an endpoint.
@@ -49,11 +52,11 @@ pub(crate) struct Sender {
     /// The longest frame, in bytes.
     frame_len_max: usize,
     buffer: SendBuffer,
-    peers: Peers<Outgoing>,
+    peers: PeerTable<Connection>,
     credit: Credit,
     burst: Burst,
     /// Connections with a connect or a probe to send.
-    control: VecDeque<u32>,
+    signals: VecDeque<u32>,
     pub(crate) failures: VecDeque<SendFailed>,
     /// The earliest deadline of any connection, or earlier.
     deadline: Option<Mono>,
@@ -61,25 +64,25 @@ pub(crate) struct Sender {
     local_window: u64,
     /// Room that is asked for at the process itself, and room there that is not needed any more:
     /// how much of it was given.
-    local_room_wanted: Option<u64>,
-    local_room_back: Option<u64>,
+    local_request: Option<u64>,
+    local_release: Option<u64>,
     /// Of the reliable service: scatterings whose fate is open.
-    commit: Commit,
+    commit: CommitTracker,
     /// Connections with packets to send again.
-    resends: VecDeque<u32>,
+    retransmit_queue: VecDeque<u32>,
     /// Scatterings of the process to itself that are taken back.
     pub(crate) local_recalls: Vec<Timestamp>,
     /// Recalls whose receiver has failed, to be recorded, and the numbers of their scatterings;
     /// behind it, the numbers of those that are being recorded. Until then the scattering is open.
     undeliverable: VecDeque<(Undeliverable, u64)>,
-    recording: VecDeque<u64>,
+    recording_undeliverable: VecDeque<u64>,
     /// Receivers that do not answer: frames to them shall go by a controller.
     pub(crate) unreachable: Vec<ProcessId>,
     /// Recalls that are not acknowledged.
     recalls_open: u32,
     /// Messages that one acknowledgement has settled, and scatterings that it has broken.
-    done: Vec<Kept>,
-    broken: Vec<u64>,
+    acked: Vec<UnackedMessage>,
+    to_recall: Vec<u64>,
     targets: Vec<Target>,
 }
 
@@ -89,50 +92,53 @@ impl Sender {
             service,
             frame_len_max: config.frame_len_max_of(service),
             buffer: SendBuffer::new(config.send_buffer_bytes_max),
-            peers: Peers::new(config.processes_max),
+            peers: PeerTable::new(config.processes_max),
             credit: Credit::new(),
             burst: Burst::new(),
-            control: VecDeque::new(),
+            signals: VecDeque::new(),
             failures: VecDeque::new(),
             deadline: None,
             local_window,
-            local_room_wanted: None,
-            local_room_back: None,
-            commit: Commit::new(),
-            resends: VecDeque::new(),
+            local_request: None,
+            local_release: None,
+            commit: CommitTracker::new(),
+            retransmit_queue: VecDeque::new(),
             local_recalls: Vec::new(),
             undeliverable: VecDeque::new(),
-            recording: VecDeque::new(),
+            recording_undeliverable: VecDeque::new(),
             unreachable: Vec::new(),
             recalls_open: 0,
-            done: Vec::new(),
-            broken: Vec::new(),
+            acked: Vec::new(),
+            to_recall: Vec::new(),
             targets: Vec::new(),
         }
     }
 
-    /// Accepts a scattering whole, or refuses it whole. `failed_life` says of a destination that is
+    /// Accepts a scattering whole, or refuses it whole. `last_failed` says of a destination that is
     /// used for the first time which life of it was the last that has failed.
     #[inline]
     pub fn submit(
         &mut self,
         config: &Config,
         messages: &[Message<'_>],
-        failed_life: impl Fn(ProcessId) -> Option<Incarnation>,
+        last_failed: impl Fn(ProcessId) -> Option<Incarnation>,
     ) -> Result<ScatteringId, SendError> {
         let need = config.check_scattering(messages)?;
         self.buffer.check(need)?;
         for message in messages {
-            let to = self.peers.meet(message.to, || match message.to == config.process {
-                true => Outgoing::to_itself(message.to, config, self.service, self.local_window),
-                false => {
-                    let outgoing = Outgoing::new(message.to, config, self.service);
-                    match failed_life(message.to) {
-                        Some(life) => outgoing.failed_in(life),
-                        None => outgoing,
+            let to =
+                self.peers.index_or_insert(message.to, || match message.to == config.process {
+                    true => {
+                        Connection::loopback(message.to, config, self.service, self.local_window)
                     }
-                }
-            });
+                    false => {
+                        let connection = Connection::new(message.to, config, self.service);
+                        match last_failed(message.to) {
+                            Some(incarnation) => connection.with_failed(incarnation),
+                            None => connection,
+                        }
+                    }
+                });
             self.buffer.push_message(to as u32, message.payload);
         }
         Ok(self.buffer.push(messages.len() as u32))
@@ -140,41 +146,41 @@ impl Sender {
 
     /// Fetches what an acknowledgement from `process` will change.
     #[inline]
-    pub fn fetch(&self, process: ProcessId) -> u64 {
-        self.peers.find(process).map_or(0, |at| self.peers.peek(at).fetch())
+    pub fn prefetch(&self, process: ProcessId) -> u64 {
+        self.peers.index_of(process).map_or(0, |at| self.peers.get(at).prefetch())
     }
 
     /// Whether there are messages to send now, or something to settle with the receiving half. What
     /// waits in the buffer counts only if it may leave.
     #[inline]
-    pub fn has_data(&self, may_leave: bool) -> bool {
+    pub fn has_data(&self, may_send: bool) -> bool {
         self.burst.first().is_some()
-            || (may_leave && !self.credit.is_stuck(self.buffer.len()))
-            || !self.resends.is_empty()
-            || self.local_room_wanted.is_some()
-            || self.local_room_back.is_some()
+            || (may_send && !self.credit.is_blocked(self.buffer.len()))
+            || !self.retransmit_queue.is_empty()
+            || self.local_request.is_some()
+            || self.local_release.is_some()
     }
 
     /// Whether there are connects, probes or recalls to send now.
     #[inline]
-    pub fn has_control(&self) -> bool {
-        !self.control.is_empty()
+    pub fn has_signal(&self) -> bool {
+        !self.signals.is_empty()
     }
 
     /// Bytes in the send buffer.
     pub fn buffered_bytes(&self) -> usize {
-        self.buffer.bytes()
+        self.buffer.bytes_used()
     }
 
     /// Whether everything submitted has left.
-    pub fn is_drained(&self) -> bool {
+    pub fn has_sent_all(&self) -> bool {
         self.buffer.len() == 0 && self.burst.first().is_none()
     }
 
     /// Whether the fate of everything submitted is known.
-    pub fn is_settled(&self) -> bool {
-        self.is_drained()
-            && self.commit.is_settled()
+    pub fn is_drained(&self) -> bool {
+        self.has_sent_all()
+            && self.commit.is_complete()
             && self.peers.iter().all(|connection| connection.flight.is_accounted_for())
     }
 
@@ -186,7 +192,7 @@ impl Sender {
 
     /// The first timestamp of a burst that is still being sent.
     #[inline]
-    pub fn unfinished(&self) -> Option<Timestamp> {
+    pub fn unfinished_burst(&self) -> Option<Timestamp> {
         self.burst.first()
     }
 
@@ -196,16 +202,16 @@ impl Sender {
         &mut self,
         config: &Config,
         now: Mono,
-        stamp: &mut Stamp,
+        timestamps: &mut TimestampSource,
         mut deliver: impl FnMut(Local<'_>),
     ) -> u64 {
         debug_assert!(self.burst.first().is_none(), "one burst at a time");
-        let (mut bytes, mut count) = (0, 0);
-        while bytes < config.burst_bytes_max {
+        let (mut len, mut count) = (0, 0);
+        while len < config.burst_bytes_max {
             if let Some(single) = self.admit_single() {
-                bytes += single.message.charge() as usize;
+                len += single.message.charge() as usize;
                 count += 1;
-                self.leave_single(single, stamp.next(), &mut deliver);
+                self.send_single(single, timestamps.next(), &mut deliver);
                 continue;
             }
             let Some(admitted) = self.admit(config, now, count == 0) else { break };
@@ -213,28 +219,28 @@ impl Sender {
             if self.has_failed(scattering) {
                 // No timestamp, and no place among the open ones: behind a scattering that stays
                 // open they would pile up as fast as an application can submit.
-                self.buffer.leave(admitted.position);
+                self.buffer.mark_sent(admitted.position);
                 continue;
             }
-            let timestamp = stamp.next();
+            let timestamp = timestamps.next();
             let mut targets = (0, 0);
             for at in 0..scattering.messages {
                 let message = *self.buffer.message(scattering.first + u64::from(at));
                 if message.has_failed() {
                     continue;
                 }
-                let (index, piece) = (at as u16, (message.place, message.bytes));
-                bytes += message.charge() as usize;
+                let (index, piece) = (at as u16, (message.payload_ref, message.len));
+                len += message.charge() as usize;
                 count += 1;
-                let connection = self.peers.peek(message.to as usize);
+                let connection = self.peers.get(message.to as usize);
                 if self.service == Service::Reliable {
                     self.commit.push_target(Target { to: message.to, index });
                     targets.0 += 1;
                     targets.1 += u32::from(!connection.is_local);
                 }
                 if connection.is_local {
-                    let in_room = connection.is_roomed;
-                    self.deliver_local(piece, in_room, timestamp, index, &mut deliver);
+                    let is_reserved = connection.uses_reservation;
+                    self.deliver_local(piece, is_reserved, timestamp, index, &mut deliver);
                 } else {
                     self.chain(message.to, timestamp, scattering.id, index, piece);
                 }
@@ -242,11 +248,11 @@ impl Sender {
             if self.service == Service::Reliable {
                 self.commit.push(scattering.id, timestamp, targets.0, targets.1);
             }
-            self.buffer.leave(admitted.position);
-            if admitted.needs_room {
+            self.buffer.mark_sent(admitted.position);
+            if admitted.needs_reservation {
                 // Alone in its burst, so that no packet mixes window and room.
-                if let Some(at) = self.peers.find(config.process) {
-                    self.peers.at(at).is_roomed = false;
+                if let Some(at) = self.peers.index_of(config.process) {
+                    self.peers.get_mut(at).uses_reservation = false;
                 }
                 break;
             }
@@ -261,13 +267,13 @@ impl Sender {
     }
 
     #[inline]
-    fn leave_single(
+    fn send_single(
         &mut self,
-        single: Single,
+        single: SingleMessage,
         timestamp: Timestamp,
         deliver: &mut impl FnMut(Local<'_>),
     ) {
-        let piece = (single.message.place, single.message.bytes);
+        let piece = (single.message.payload_ref, single.message.len);
         if single.is_local {
             self.deliver_local(piece, false, timestamp, 0, deliver);
         } else {
@@ -278,54 +284,54 @@ impl Sender {
             let missing = u32::from(!single.is_local);
             self.commit.push_single(single.id, timestamp, target, missing);
         }
-        self.buffer.leave_single();
+        self.buffer.send_single();
     }
 
     fn deliver_local(
         &mut self,
-        (place, bytes): (Place, u32),
-        in_room: bool,
+        (payload_ref, len): (PayloadRef, u32),
+        is_reserved: bool,
         timestamp: Timestamp,
         index: u16,
         deliver: &mut impl FnMut(Local<'_>),
     ) {
-        let payload = self.buffer.payload(place, bytes);
-        deliver(Local { timestamp, index, payload, in_room });
-        self.buffer.release(place, bytes);
+        let payload = self.buffer.payload(payload_ref, len);
+        deliver(Local { timestamp, index, payload, is_reserved });
+        self.buffer.release(payload_ref, len);
     }
 
     /// Room that is to be asked for at the process itself.
-    pub fn take_local_room_wanted(&mut self) -> Option<u64> {
-        self.local_room_wanted.take()
+    pub fn take_local_request(&mut self) -> Option<u64> {
+        self.local_request.take()
     }
 
     /// Room at the process itself that is not needed any more, whether it was given or not: how
     /// much of it was.
-    pub fn take_local_room_back(&mut self) -> Option<u64> {
-        self.local_room_back.take()
+    pub fn take_local_release(&mut self) -> Option<u64> {
+        self.local_release.take()
     }
 
     /// There is no such room at the process itself.
-    pub fn on_local_room_refused(&mut self, config: &Config) {
-        if let Some(at) = self.peers.find(config.process) {
-            self.peers.at(at).room = Room::Refused;
+    pub fn on_local_request_refused(&mut self, config: &Config) {
+        if let Some(at) = self.peers.index_of(config.process) {
+            self.peers.get_mut(at).reservation = Reservation::Refused;
             self.credit.reconsider();
         }
     }
 
     /// The room asked for at the process itself is given.
-    pub fn on_local_room(&mut self, config: &Config, bytes: u64) {
-        if let Some(at) = self.peers.find(config.process) {
-            self.peers.at(at).room = Room::Granted(bytes);
+    pub fn on_local_grant(&mut self, config: &Config, len: u64) {
+        if let Some(at) = self.peers.index_of(config.process) {
+            self.peers.get_mut(at).reservation = Reservation::Granted(len);
             self.credit.reconsider();
         }
     }
 
     /// The application has consumed a message of the process to itself.
-    pub fn on_local_consumed(&mut self, config: &Config, charge: u64, was_in_room: bool) {
-        if let Some(at) = self.peers.find(config.process) {
-            if !was_in_room {
-                self.peers.at(at).consumed += charge;
+    pub fn on_local_consumed(&mut self, config: &Config, charge: u64, was_reserved: bool) {
+        if let Some(at) = self.peers.index_of(config.process) {
+            if !was_reserved {
+                self.peers.get_mut(at).consumed += charge;
             }
             self.credit.reconsider();
         }

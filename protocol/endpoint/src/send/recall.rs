@@ -5,18 +5,18 @@ use onepipe_base::{Incarnation, Mono, ProcessId, Timestamp};
 use onepipe_wire::Undeliverable;
 
 use super::Sender;
-use super::connection::{Room, State};
+use super::connection::{Reservation, State};
 use crate::{Config, Outcome, SendFailed};
 
 impl Sender {
     /// Frees what an acknowledgement has settled, and takes back what it has broken.
-    pub(super) fn settle_kept(&mut self, config: &Config, now: Mono) {
-        while let Some(number) = self.broken.pop() {
-            self.take_back(config, now, number);
+    pub(super) fn complete_acked(&mut self, config: &Config, now: Mono) {
+        while let Some(number) = self.to_recall.pop() {
+            self.recall_scattering(config, now, number);
         }
-        while let Some(kept) = self.done.pop() {
-            self.buffer.release(kept.place, kept.bytes);
-            self.commit.settle(kept.scattering);
+        while let Some(unacked) = self.acked.pop() {
+            self.buffer.release(unacked.payload_ref, unacked.len);
+            self.commit.ack(unacked.scattering);
         }
     }
 
@@ -31,39 +31,39 @@ impl Sender {
         incarnation: Incarnation,
     ) {
         debug_assert!(self.burst.first().is_none(), "a burst ends before failures are handled");
-        let Some(at) = self.peers.find(process) else { return };
-        let connection = self.peers.at(at);
+        let Some(at) = self.peers.index_of(process) else { return };
+        let connection = self.peers.get_mut(at);
         if connection.is_local || connection.peer.is_some_and(|peer| peer > incarnation) {
             return;
         }
         // Whoever scatters to it next asks whether it is back, and waits a little for the answer.
         connection.state = State::Closed;
-        connection.room = Room::None;
+        connection.reservation = Reservation::None;
         (connection.wants_connect, connection.wants_probe) = (false, None);
         (connection.attempts, connection.deadline) = (0, None);
-        (connection.claimed, connection.is_waited_for) = (0, false);
-        let (broken, done) = (&mut self.broken, &mut self.done);
-        connection.flight.abandon(|_, kept| {
-            broken.push(kept.scattering);
-            done.push(kept);
+        (connection.claimed, connection.has_waiting) = (0, false);
+        let (to_recall, acked) = (&mut self.to_recall, &mut self.acked);
+        connection.flight.abandon(|_, unacked| {
+            to_recall.push(unacked.scattering);
+            acked.push(unacked);
         });
         let peer = connection.peer.unwrap_or(Incarnation(0));
         if let Some(known) = &mut connection.reliable {
-            known.failed_life = Some(incarnation);
-            known.told = 0;
+            known.last_failed = Some(incarnation);
+            known.recalls_sent = 0;
             for (number, timestamp) in known.recalls.drain(..) {
                 self.recalls_open -= 1;
                 let recall = Undeliverable { to: process, incarnation: peer, timestamp };
                 self.undeliverable.push_back((recall, number));
             }
         }
-        self.settle_kept(config, now);
+        self.complete_acked(config, now);
         self.credit.reconsider();
     }
 
     /// Takes the scattering with this number back, once: reports each of its messages, and asks
     /// each of its receivers not to deliver it.
-    fn take_back(&mut self, config: &Config, now: Mono, number: u64) {
+    fn recall_scattering(&mut self, config: &Config, now: Mono, number: u64) {
         if !self.commit.recall(number) {
             return;
         }
@@ -71,7 +71,7 @@ impl Sender {
         let mut targets = core::mem::take(&mut self.targets);
         self.commit.targets(number, &mut targets);
         for target in &targets {
-            let connection = self.peers.at(target.to as usize);
+            let connection = self.peers.get_mut(target.to as usize);
             self.failures.push_back(SendFailed {
                 service: self.service,
                 scattering: open.id,
@@ -90,11 +90,11 @@ impl Sender {
             }
             let Some(known) = &mut connection.reliable else { continue };
             // Several messages to one receiver are taken back together.
-            if known.taken_back.replace(number) == Some(number) {
+            if known.last_recalled.replace(number) == Some(number) {
                 continue;
             }
-            self.commit.expect(number);
-            if known.failed_life.is_some_and(|failed| peer <= failed) {
+            self.commit.expect_ack(number);
+            if known.last_failed.is_some_and(|failed| peer <= failed) {
                 let timestamp = open.timestamp;
                 let recall = Undeliverable { to, incarnation: peer, timestamp };
                 self.undeliverable.push_back((recall, number));
@@ -103,10 +103,10 @@ impl Sender {
             known.recalls.push_back((number, open.timestamp));
             self.recalls_open += 1;
             if connection.deadline.is_none() {
-                connection.asked = Some(now);
+                connection.last_request = Some(now);
                 self.arm(config, now, target.to as usize);
             }
-            self.queue_control(target.to as usize);
+            self.queue_signal(target.to as usize);
         }
         self.targets = targets;
     }
@@ -117,21 +117,21 @@ impl Sender {
         from: (ProcessId, Incarnation),
         timestamps: impl Iterator<Item = Timestamp>,
     ) -> bool {
-        let Some(at) = self.peers.find(from.0) else { return false };
-        let connection = self.peers.at(at);
+        let Some(at) = self.peers.index_of(from.0) else { return false };
+        let connection = self.peers.get_mut(at);
         if connection.peer != Some(from.1) {
             return false;
         }
         connection.attempts = 0;
         let Some(known) = &mut connection.reliable else { return false };
-        known.is_unreachable = false;
+        known.is_reported = false;
         for timestamp in timestamps {
-            let place = known.recalls.iter().position(|(_, recalled)| *recalled == timestamp);
-            let Some(place) = place else { continue };
-            if let Some((number, _)) = known.recalls.remove(place) {
-                known.told -= usize::from(place < known.told);
+            let position = known.recalls.iter().position(|(_, recalled)| *recalled == timestamp);
+            let Some(position) = position else { continue };
+            if let Some((number, _)) = known.recalls.remove(position) {
+                known.recalls_sent -= usize::from(position < known.recalls_sent);
                 self.recalls_open -= 1;
-                self.commit.settle(number);
+                self.commit.ack(number);
             }
         }
         if connection.is_idle() {
@@ -141,19 +141,21 @@ impl Sender {
     }
 
     /// Hands over the recalls that nobody can be told of, for as long as `record` takes them.
-    pub fn hand_over_undeliverable(&mut self, mut record: impl FnMut(Undeliverable) -> bool) {
+    pub fn report_undeliverable(&mut self, mut record: impl FnMut(Undeliverable) -> bool) {
         while let Some((recall, number)) = self.undeliverable.front().copied()
             && record(recall)
         {
             self.undeliverable.pop_front();
-            self.recording.push_back(number);
+            self.recording_undeliverable.push_back(number);
         }
     }
 
     /// The first `count` of those that were handed over are recorded: whoever recovers will know.
-    pub fn on_recorded(&mut self, count: usize) {
-        for number in self.recording.drain(..count.min(self.recording.len())) {
-            self.commit.settle(number);
+    pub fn on_undeliverable_ack(&mut self, count: usize) {
+        for number in
+            self.recording_undeliverable.drain(..count.min(self.recording_undeliverable.len()))
+        {
+            self.commit.ack(number);
         }
     }
 
@@ -164,7 +166,7 @@ impl Sender {
     }
 
     /// Whether every recall is acknowledged.
-    pub fn has_recalled_all(&self) -> bool {
+    pub fn has_acked_recalls(&self) -> bool {
         self.recalls_open == 0
     }
 }

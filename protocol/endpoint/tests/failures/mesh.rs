@@ -12,20 +12,20 @@ use onepipe_endpoint::{
 };
 use onepipe_wire::{Header, Opcode, parse_header, seal_with_hops};
 
-use crate::script::Script;
+use crate::controller::ScriptedController;
 
 /// What a link does with a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum LinkAction {
     Pass,
-    Lose,
-    Twice,
+    Drop,
+    Duplicate,
     /// Arrives this many ns late, behind others.
-    Late(u64),
+    Delay(u64),
 }
 
 /// Decides what becomes of a frame: from whom, to whom, of which kind. Beacons always pass.
-pub type Fates = dyn FnMut(usize, usize, Opcode) -> Fate;
+pub type LinkPolicy = dyn FnMut(usize, usize, Opcode) -> LinkAction;
 
 /// A delivered message as a receiver saw it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,17 +50,17 @@ pub struct Node {
     pub end: Endpoint,
     pub instance: u32,
     pub is_dead: bool,
-    pub born_ns: u64,
+    pub started_ns: u64,
     pub log: Vec<Seen>,
     pub failed: Vec<SendFailed>,
-    pub told: Vec<ProcessFailed>,
+    pub reported: Vec<ProcessFailed>,
     pub excluded: Option<Timestamp>,
     pub recovered: Option<Timestamp>,
     /// The application takes nothing, or does not return from its callbacks.
-    pub is_lazy: bool,
-    pub is_stuck: bool,
+    pub is_stalled: bool,
+    pub is_callback_stalled: bool,
     /// It dies when it has sent so many more frames that are no beacons.
-    pub dies_after: Option<u32>,
+    pub crashes_after: Option<u32>,
     callbacks: u32,
     promised: Option<Promises>,
     barrier: Option<Timestamp>,
@@ -69,14 +69,14 @@ pub struct Node {
 pub struct Mesh {
     pub ns: u64,
     pub nodes: Vec<Node>,
-    pub script: Script,
+    pub controller: ScriptedController,
     pub sent: Vec<Sent>,
     /// What earlier lives have seen: process, life, log.
     pub past: Vec<(usize, u32, Vec<Seen>)>,
-    pub fate: Box<Fates>,
+    pub policy: Box<LinkPolicy>,
     pub delay_ns: u64,
     tune: fn(&mut Config),
-    wires: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
+    in_flight: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
     free_at: BTreeMap<(usize, usize), u64>,
     sequence: u64,
 }
@@ -95,15 +95,15 @@ fn node(process: u32, processes: u32, instance: u32, ns: u64, tune: fn(&mut Conf
         end: Endpoint::new(config).expect("a valid configuration"),
         instance,
         is_dead: false,
-        born_ns: ns,
+        started_ns: ns,
         log: Vec::new(),
         failed: Vec::new(),
-        told: Vec::new(),
+        reported: Vec::new(),
         excluded: None,
         recovered: None,
-        is_lazy: false,
-        is_stuck: false,
-        dies_after: None,
+        is_stalled: false,
+        is_callback_stalled: false,
+        crashes_after: None,
         callbacks: 0,
         promised: None,
         barrier: None,
@@ -116,13 +116,13 @@ impl Mesh {
         let mut mesh = Self {
             ns: 1_000,
             nodes: (0..processes).map(|process| node(process, processes, 1, 0, tune)).collect(),
-            script: Script::new(processes),
+            controller: ScriptedController::new(processes),
             sent: Vec::new(),
             past: Vec::new(),
-            fate: Box::new(|_, _, _| Fate::Pass),
+            policy: Box::new(|_, _, _| LinkAction::Pass),
             delay_ns: 1_000,
             tune,
-            wires: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             free_at: BTreeMap::new(),
             sequence: 0,
         };
@@ -149,7 +149,7 @@ impl Mesh {
 
     pub fn kill(&mut self, process: usize) {
         self.nodes[process].is_dead = true;
-        self.script.on_death(process, self.nodes[process].instance, self.ns);
+        self.controller.on_death(process, self.nodes[process].instance, self.ns);
     }
 
     /// The process comes back as a new incarnation.
@@ -168,12 +168,12 @@ impl Mesh {
         let until = self.ns + ns;
         while self.ns < until {
             self.ns += 500;
-            self.turn();
+            self.step();
         }
     }
 
     /// Until everything submitted is settled and nothing is dead and unresolved, or `ns` are over.
-    pub fn settle(&mut self, ns: u64) {
+    pub fn run_until_idle(&mut self, ns: u64) {
         let until = self.ns + ns;
         while self.ns < until {
             self.run(20_000);
@@ -181,25 +181,27 @@ impl Mesh {
             let is_idle = live().all(|node| {
                 let promises = node.end.promises().expect("driven with a clock");
                 let commit = node.end.commit_barrier();
-                node.end.is_settled()
-                    && (node.end.pending() == 0 || node.is_lazy)
+                node.end.is_drained()
+                    && (node.end.pending() == 0 || node.is_stalled)
                     && promises.commit == promises.barrier
                     && commit.is_some_and(|commit| commit.as_ns() + 20_000 > ORIGIN_NS + self.ns)
             });
-            if is_idle && self.script.is_idle() {
+            if is_idle && self.controller.is_idle() {
                 return;
             }
         }
         let promises: Vec<_> = self.nodes.iter().map(|node| node.end.commit_barrier()).collect();
-        panic!("not settled: {promises:?} {}", self.script.describe());
+        panic!("not settled: {promises:?} {}", self.controller.describe());
     }
 
-    fn turn(&mut self) {
+    fn step(&mut self) {
         let controller = self.nodes.len();
-        while let Some(entry) = self.wires.first_entry().filter(|entry| entry.key().0 <= self.ns) {
+        while let Some(entry) =
+            self.in_flight.first_entry().filter(|entry| entry.key().0 <= self.ns)
+        {
             let (from, to, mut bytes) = entry.remove();
             if to == controller {
-                self.script.take(from, &bytes, Timestamp::from_ns(ORIGIN_NS + self.ns));
+                self.controller.take(from, &bytes, Timestamp::from_ns(ORIGIN_NS + self.ns));
             } else if !self.nodes[to].is_dead {
                 let now = self.now();
                 self.nodes[to].end.handle_frame(now, Port(from as u16), &mut bytes);
@@ -213,11 +215,11 @@ impl Mesh {
         }
         let live: Vec<_> = (0..controller)
             .filter(|at| !self.nodes[*at].is_dead && self.nodes[*at].excluded.is_none())
-            .map(|at| (at, self.nodes[at].instance, self.nodes[at].born_ns))
+            .map(|at| (at, self.nodes[at].instance, self.nodes[at].started_ns))
             .collect();
         let commits = live.iter().filter_map(|(at, ..)| self.nodes[*at].end.commit_barrier());
         let complete = commits.min().unwrap_or(Timestamp::from_ns(0));
-        for (to, bytes) in self.script.turn(self.ns, &live, complete) {
+        for (to, bytes) in self.controller.step(self.ns, &live, complete) {
             self.send(controller, to, bytes);
         }
     }
@@ -234,7 +236,7 @@ impl Mesh {
             let is_hinted = end.wants_transmit() || is_due;
             let Some(transmit) = end.poll_transmit(now, &mut slot) else { break };
             assert!(is_hinted, "{:?} without a hint", parse_header(&slot));
-            if let Some(left) = &mut self.nodes[at].dies_after {
+            if let Some(left) = &mut self.nodes[at].crashes_after {
                 if *left == 0 {
                     return self.kill(at);
                 }
@@ -262,7 +264,7 @@ impl Mesh {
             bytes.truncate(length);
             let key = (self.arrival(at, to), self.sequence);
             self.sequence += 1;
-            self.wires.insert(key, (at, to, bytes));
+            self.in_flight.insert(key, (at, to, bytes));
         }
     }
 
@@ -275,16 +277,16 @@ impl Mesh {
     fn send(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
         let opcode = parse_header(&bytes).expect("sealed").1;
         let mut at = self.arrival(from, to);
-        match (self.fate)(from, to, opcode) {
-            Fate::Lose => return,
-            Fate::Late(ns) => at += ns,
-            Fate::Twice => {
-                self.wires.insert((at, self.sequence), (from, to, bytes.clone()));
+        match (self.policy)(from, to, opcode) {
+            LinkAction::Drop => return,
+            LinkAction::Delay(ns) => at += ns,
+            LinkAction::Duplicate => {
+                self.in_flight.insert((at, self.sequence), (from, to, bytes.clone()));
                 self.sequence += 1;
             }
-            Fate::Pass => {}
+            LinkAction::Pass => {}
         }
-        self.wires.insert((at, self.sequence), (from, to, bytes));
+        self.in_flight.insert((at, self.sequence), (from, to, bytes));
         self.sequence += 1;
     }
 
@@ -307,7 +309,7 @@ impl Mesh {
     fn collect(&mut self, at: usize) {
         let now = self.now();
         let node = &mut self.nodes[at];
-        while !node.is_lazy {
+        while !node.is_stalled {
             match node.end.poll_event() {
                 Some(Event::Delivered(delivery)) => {
                     let payload = node.end.payload(&delivery);
@@ -322,7 +324,7 @@ impl Mesh {
                 }
                 Some(Event::SendFailed(failed)) => node.failed.push(failed),
                 Some(Event::ProcessFailed(failed)) => {
-                    node.told.push(failed);
+                    node.reported.push(failed);
                     node.callbacks += 1;
                 }
                 Some(Event::Excluded(at)) => {
@@ -334,7 +336,7 @@ impl Mesh {
                 None => break,
             }
         }
-        if !node.is_stuck {
+        if !node.is_callback_stalled {
             for _ in 0..std::mem::take(&mut node.callbacks) {
                 node.end.on_failure_handled();
             }
@@ -382,7 +384,7 @@ impl Mesh {
                 }
             }
             let seen = logs.iter().flat_map(|(_, _, log)| log.iter()).find(|s| s.tag == sent.tag);
-            if let Some(at) = self.script.failed_at(sent.from, sent.instance)
+            if let Some(at) = self.controller.failed_at(sent.from, sent.instance)
                 && let Some(seen) = seen
             {
                 assert!(seen.timestamp < at.as_ns(), "{} is above its sender's failure", what());

@@ -61,7 +61,7 @@ impl Script<'_> {
     }
 }
 
-struct Play<'a> {
+struct Run<'a> {
     script: Script<'a>,
     end: Endpoint,
     ns: u64,
@@ -105,7 +105,7 @@ pub fn endpoint(bytes: &[u8]) {
     };
     let slot = vec![0; config.frame_len_max];
     let end = Endpoint::new(config).expect("a valid configuration");
-    let mut play = Play {
+    let mut run = Run {
         script,
         end,
         ns: 1_000,
@@ -119,19 +119,19 @@ pub fn endpoint(bytes: &[u8]) {
         psn: [0; PROCESSES as usize],
     };
     if kinds & 16 == 0 {
-        play.be_welcome();
+        run.register();
     }
-    while !play.script.rest.is_empty() {
-        play.step();
-        play.drain();
-        play.check();
+    while !run.script.rest.is_empty() {
+        run.step();
+        run.drain();
+        run.check();
     }
-    play.finish();
+    run.finish();
 }
 
-impl Play<'_> {
+impl Run<'_> {
     /// The controller has taken note, if there is one.
-    fn be_welcome(&mut self) {
+    fn register(&mut self) {
         let (from, at) = (ProcessId(PROCESSES - 1), Timestamp::from_ns(self.sync_ns));
         let header = Header::new(Opcode::AnnounceAck, from, ProcessId(0), Incarnation(1));
         let header = header.stamped(at, Promises::both(at), Psn(1));
@@ -153,34 +153,36 @@ impl Play<'_> {
             0..=149 => self.frame(),
             150..=179 => {
                 let byte = u64::from(self.script.byte());
-                self.pass(byte * byte * 50);
+                self.advance(byte * byte * 50);
             }
             180..=199 => self.scatter(Service::BestEffort),
             200..=219 => self.scatter(Service::Reliable),
             220..=239 => {
                 for _ in 0..self.script.below(8) {
                     if let Some(delivery) = self.held.pop_front() {
-                        assert_eq!(self.end.payload(&delivery).len(), delivery.bytes as usize);
+                        assert_eq!(self.end.payload(&delivery).len(), delivery.len as usize);
                         self.end.release(delivery);
                     }
                 }
             }
-            240..=244 => self.end.unlink(Port(self.script.below(u64::from(PROCESSES)) as u16)),
+            240..=244 => {
+                self.end.handle_link_down(Port(self.script.below(u64::from(PROCESSES)) as u16))
+            }
             245..=249 => {
                 let promise = Timestamp::from_ns(self.script.time(self.sync_ns).min(1 << 61));
                 let port = Port(self.script.below(8) as u16);
                 let commit = Timestamp::from_ns(self.script.time(self.sync_ns).min(1 << 61));
-                self.end.hear(self.now(), port, Promises { barrier: promise, commit });
+                self.end.handle_promises(self.now(), port, Promises { barrier: promise, commit });
             }
             250 => self.sync_ns = self.script.time(self.sync_ns).min(1 << 60),
             251 if self.script.byte() == 7 => self.end.leave(),
             252 => self.end.on_failure_handled(),
             253 => self.end.recover(self.now()),
-            _ => self.pass(1_000),
+            _ => self.advance(1_000),
         }
     }
 
-    fn pass(&mut self, ns: u64) {
+    fn advance(&mut self, ns: u64) {
         self.ns += ns;
         self.sync_ns += ns;
     }
@@ -232,9 +234,9 @@ impl Play<'_> {
                 0..=99 => Address::Switch(SwitchId(2)),
                 _ => Address::Process(ProcessId(from)),
             };
-            let echo = (self.script.byte() < 200).then_some(OWN);
+            let peer = (self.script.byte() < 200).then_some(OWN);
             let speaker = Instance { address, incarnation: Incarnation(instance) };
-            Header::hop_only(opcode, speaker, echo, promises)
+            Header::hop_only(opcode, speaker, peer, promises)
         } else {
             Header::new(opcode, ProcessId(from), ProcessId(0), Incarnation(instance))
                 .stamped(timestamp, promises, Psn(psn as u32))
@@ -252,7 +254,7 @@ impl Play<'_> {
     /// A body that fits the opcode, with anything in its fields.
     fn body(&mut self, instance: u32, opcode: Opcode, psn: u64, body: &mut [u8]) -> usize {
         match opcode {
-            Opcode::Flood | Opcode::Notice => return self.wave(body),
+            Opcode::Flood | Opcode::Notice => return self.flood(body),
             Opcode::Relayed => return self.relayed(instance, psn, body),
             Opcode::Recall | Opcode::RecallAck => return self.recall(body),
             Opcode::Recovery => return self.recovery(body),
@@ -294,9 +296,9 @@ impl Play<'_> {
                 ack.write(body, words.iter().copied()).unwrap_or(0)
             }
             Opcode::Probe => {
-                let (settled, until) = (script.number(psn) as u32, script.number(psn) as u32);
+                let (resolved, until) = (script.number(psn) as u32, script.number(psn) as u32);
                 let reservation_done = script.number(4) as u32;
-                let probe = Probe { resolved: Psn(settled), until: Psn(until), reservation_done };
+                let probe = Probe { resolved: Psn(resolved), until: Psn(until), reservation_done };
                 probe.write(body).unwrap_or(0)
             }
             Opcode::Connect => {
@@ -337,18 +339,18 @@ impl Play<'_> {
         failures.collect()
     }
 
-    fn wave(&mut self, body: &mut [u8]) -> usize {
+    fn flood(&mut self, body: &mut [u8]) -> usize {
         let (epoch, sequence) = (self.script.below(3) as u32, self.script.below(20) as u32);
-        let wave = Flood { id: FloodId { epoch, sequence } };
+        let flood = Flood { id: FloodId { epoch, sequence } };
         let written = match self.script.below(3) {
             0 => {
                 let failures = self.failures();
-                wave.write_notice(body, failures.into_iter())
+                flood.write_notice(body, failures.into_iter())
             }
             1 => {
                 let owner = OWN;
                 let numbers = 0..self.script.below(6) as u32;
-                wave.write_resume(body, numbers.map(|number| Resolved { owner, number }))
+                flood.write_resume(body, numbers.map(|number| Resolved { owner, number }))
             }
             _ => {
                 let address = match self.script.byte() {
@@ -356,7 +358,7 @@ impl Play<'_> {
                     byte => Address::Process(ProcessId(u32::from(byte) % (PROCESSES + 1))),
                 };
                 let incarnation = Incarnation(self.script.below(4) as u32);
-                wave.write_freeze(body, [Instance { address, incarnation }].into_iter())
+                flood.write_freeze(body, [Instance { address, incarnation }].into_iter())
             }
         };
         written.map_or(0, |(_, bytes)| bytes)
@@ -448,23 +450,23 @@ impl Play<'_> {
     /// Everything is consumed, nobody answers any more: what is held is freed, what is on the way
     /// is reported.
     fn finish(&mut self) {
-        self.fail_everybody();
+        self.fail_all_others();
         self.end.leave();
         for _ in 0..40 {
             while let Some(delivery) = self.held.pop_front() {
                 self.end.release(delivery);
             }
-            self.pass(5_000_000);
+            self.advance(5_000_000);
             let later = Timestamp::from_ns((1 << 62) + self.ns);
             for port in 0..PROCESSES as u16 {
-                self.end.hear(self.now(), Port(port), Promises::both(later));
+                self.end.handle_promises(self.now(), Port(port), Promises::both(later));
             }
             self.drain();
             self.check();
         }
         self.held.drain(..).for_each(|delivery| self.end.release(delivery));
         let is_held = self.end.commit_barrier() < Some(Timestamp::from_ns(1 << 62));
-        if !self.end.is_member() || !self.end.is_settled() || is_held {
+        if !self.end.is_member() || !self.end.is_drained() || is_held {
             // Reliable messages wait for controllers, or for who is not dead.
             return;
         }
@@ -474,7 +476,7 @@ impl Play<'_> {
     }
 
     /// The controller tells that all others have failed, and resolves everything.
-    fn fail_everybody(&mut self) {
+    fn fail_all_others(&mut self) {
         let controller = PROCESSES - 1;
         if self.end.config().controllers.is_none() || self.end.config().links != Links::Mesh {
             return;
@@ -484,23 +486,23 @@ impl Play<'_> {
         let (first, count) = (ProcessId(1), PROCESSES - 2);
         let all = Failure { first, count, incarnation: Incarnation(u32::MAX), at };
         for sequence in 0..2 {
-            let wave = Flood { id: FloodId { epoch: u32::MAX, sequence } };
-            let mut room = [0; 8_000];
-            let body = &mut room[HEADER_LEN..];
+            let flood = Flood { id: FloodId { epoch: u32::MAX, sequence } };
+            let mut buf = [0; 8_000];
+            let body = &mut buf[HEADER_LEN..];
             let written = match sequence {
-                0 => wave.write_notice(body, [all].into_iter()),
+                0 => flood.write_notice(body, [all].into_iter()),
                 _ => {
                     let numbers = (0..500).map(|number| Resolved { owner, number });
-                    wave.write_resume(body, numbers)
+                    flood.write_resume(body, numbers)
                 }
             };
             let length = written.expect("fits").1;
             let (from, instance) = (ProcessId(controller), Incarnation(u32::MAX));
             let header = Header::new(Opcode::Notice, from, ProcessId(0), instance);
             let header = header.stamped(at, Promises::both(at), Psn(0));
-            let length = seal(&mut room, header, length);
-            (1..controller).for_each(|port| self.end.unlink(Port(port as u16)));
-            self.end.handle_frame(self.now(), Port(controller as u16), &mut room[..length]);
+            let length = seal(&mut buf, header, length);
+            (1..controller).for_each(|port| self.end.handle_link_down(Port(port as u16)));
+            self.end.handle_frame(self.now(), Port(controller as u16), &mut buf[..length]);
             self.drain();
         }
     }

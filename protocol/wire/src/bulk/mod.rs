@@ -1,7 +1,7 @@
-//! Frames of bulk multicast: pieces of blocks, and what members tell each other about them.
+//! Frames of bulk multicast: pieces of blocks, and reports between members about them.
 //!
-//! Each payload begins with the same [`BulkHeader`]. Every frame says what is so and not what has
-//! changed, so it does no harm to hear one twice, late, or behind a newer one.
+//! Each payload begins with the same [`BulkHeader`]. Every frame reports state, not changes of it,
+//! so a duplicated, late or reordered frame does no harm.
 
 mod piece;
 mod repair;
@@ -31,7 +31,7 @@ macro_rules! layout {
 }
 use layout;
 
-/// Bytes at the front of every payload of bulk multicast.
+/// Length of the header of every payload of bulk multicast.
 pub const BULK_HEADER_LEN: usize = 24;
 
 layout!(Layout, 24 {
@@ -43,23 +43,23 @@ layout!(Layout, 24 {
     reserved: U32,
 });
 
-/// Which group a frame belongs to, and who speaks.
+/// The header of every payload of bulk multicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BulkHeader {
     /// The group.
     pub group: u64,
-    /// A digest of what all its members must have been told alike: members, schedule, piece size.
+    /// Digest of the configuration that all members must share: members, schedule, piece size.
     pub plan: u32,
     /// The sender's rank.
     pub from: u16,
-    /// How many members the sender knows to have failed.
+    /// Number of members that the sender knows to have failed.
     pub failed: u16,
-    /// Every object before this one is known to be whole at every surviving member.
+    /// Every object before this one is known to be complete at every surviving member.
     pub stable: u32,
 }
 
 impl BulkHeader {
-    /// Writes it to the front of `buf`. Answers what is left, or `None` when `buf` is too small.
+    /// Writes the header to the front of `buf`. Returns the rest, or `None` if `buf` is too small.
     pub fn write<'a>(&self, buf: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let layout = Layout {
             group: U64::new(self.group),
@@ -74,12 +74,12 @@ impl BulkHeader {
         Some(rest)
     }
 
-    /// Reads it. Answers what stands behind it, too.
+    /// Parses the header. Returns what follows it as well.
     ///
     /// # Errors
-    /// When the payload is too short.
+    /// If the payload is too short.
     pub fn parse(payload: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
-        let (layout, rest) = read::<Layout>(payload, "front of a bulk frame")?;
+        let (layout, rest) = read::<Layout>(payload, "bulk header")?;
         let front = Self {
             group: layout.group.get(),
             plan: layout.plan.get(),
@@ -91,7 +91,7 @@ impl BulkHeader {
     }
 }
 
-/// Reads `T` from the front of `bytes`.
+/// Parses a `T` at the front of `bytes`.
 fn read<'a, T: FromBytes + KnownLayout + Immutable + Unaligned>(
     bytes: &'a [u8],
     part: &'static str,
@@ -102,7 +102,7 @@ fn read<'a, T: FromBytes + KnownLayout + Immutable + Unaligned>(
     })
 }
 
-/// Reads `count` numbers from the front of `bytes`.
+/// Parses `count` numbers at the front of `bytes`.
 fn read_words<'a, T: FromBytes + Immutable + Unaligned>(
     bytes: &'a [u8],
     count: usize,
@@ -115,12 +115,12 @@ fn read_words<'a, T: FromBytes + Immutable + Unaligned>(
     })
 }
 
-/// Refuses `value` of `field` unless it `is_right`.
+/// Refuses `value` of `field` unless `is_right`.
 fn check(is_right: bool, field: &'static str, value: u64) -> Result<(), DecodeError> {
     if is_right { Ok(()) } else { Err(DecodeError::Field { field, value }) }
 }
 
-/// Writes a fixed part and what follows it, or answers `None` when `buf` is too small.
+/// Writes a fixed part and the words that follow it; `None` if `buf` is too small.
 fn write_all<const N: usize>(
     buf: &mut [u8],
     fixed: &[u8],

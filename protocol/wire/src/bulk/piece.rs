@@ -6,16 +6,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{check, layout, read};
 use crate::DecodeError;
 
-/// Bytes of a piece's header, behind the front.
+/// Length of a piece's header, after the bulk header.
 pub const BULK_PIECE_HEADER_LEN: usize = 40;
 
-/// What there is to know of an object before its first byte has come. It travels with everything
-/// that speaks of the object, so that whatever comes first announces it.
+/// Size and digest mode of an object. Every frame about the object carries them, so that any of
+/// them can announce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Bytes of the object, possibly none.
+    /// Length of the object, possibly 0.
     pub bytes: u64,
-    /// Bytes of each of its blocks but the last, at least 1.
+    /// Length of each block but the last, at least 1.
     pub block_len: u32,
     /// Whether each block has a digest: XXH3-64, with the block's number as seed.
     pub has_digests: bool,
@@ -30,7 +30,7 @@ impl Extent {
 
     pub(super) fn read(bytes: U64, block_len: U32, kind: u8) -> Result<Self, DecodeError> {
         check(kind <= Self::DIGESTS, "digest plan", kind.into())?;
-        check(block_len.get() > 0, "bytes of a block", 0)?;
+        check(block_len.get() > 0, "block length", 0)?;
         let has_digests = kind == Self::DIGESTS;
         Ok(Self { bytes: bytes.get(), block_len: block_len.get(), has_digests })
     }
@@ -49,31 +49,31 @@ layout!(Layout, 40 {
     reserved: [u8; 2],
 });
 
-/// What stands before the bytes of a piece.
+/// The header of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BulkPieceHeader {
     /// The object, numbered from 0 in the order in which the root sends.
     pub object: u32,
-    /// How large it is.
+    /// Its size.
     pub extent: Extent,
-    /// Digest of the whole block, as the root has made it; 0 without digests.
+    /// Digest of the whole block, computed by the root; 0 without digests.
     pub digest: u64,
-    /// Which block.
+    /// Index of the block.
     pub block: u32,
-    /// Where in the block this piece begins.
+    /// Offset of the piece in its block.
     pub offset: u32,
-    /// The block's place among those that the sender has for the receiver by the schedule;
-    /// [`BulkPieceHeader::REQUESTED`] if the receiver has asked for it.
+    /// Index of the block among those that the schedule assigns from the sender to the receiver;
+    /// [`BulkPieceHeader::REQUESTED`] if the receiver has requested it.
     pub ordinal: u32,
-    /// Nothing but an announcement: the sender has a block, and no token to send it.
+    /// An offer without bytes: the sender has the block, but no token to send it.
     pub offers: bool,
 }
 
 impl BulkPieceHeader {
-    /// Stands for no place in the schedule.
+    /// Ordinal of a requested block.
     pub const REQUESTED: u32 = u32::MAX;
 
-    /// Writes it to the front of `buf`. Answers what is left, or `None` when `buf` is too small.
+    /// Writes the header to the front of `buf`. Returns the rest, or `None` if `buf` is too small.
     pub fn write<'a>(&self, buf: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let layout = Layout {
             bytes: U64::new(self.extent.bytes),
@@ -93,20 +93,20 @@ impl BulkPieceHeader {
     }
 }
 
-/// A piece, still where it was read from.
+/// A piece, borrowed from the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkPiece<'a> {
-    /// What it is.
+    /// The header.
     pub header: BulkPieceHeader,
-    /// Its bytes; none of an offer, or of an object without any.
+    /// The bytes; empty in an offer, or for an empty object.
     pub bytes: &'a [u8],
 }
 
 impl<'a> BulkPiece<'a> {
-    /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkPiece`].
+    /// Parses what follows the bulk header in a frame with opcode [`crate::Opcode::BulkPiece`].
     ///
     /// # Errors
-    /// When it is too short, or does not lie within its block and its object.
+    /// If it is too short, or does not lie within its block and object.
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
         let (layout, bytes) = read::<Layout>(rest, "piece of a block")?;
         let extent = Extent::read(layout.bytes, layout.block_len, layout.kind)?;

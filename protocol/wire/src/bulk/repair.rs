@@ -1,4 +1,4 @@
-//! What members tell each other once some have failed.
+//! Reports between members after a failure.
 
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,7 +7,7 @@ use super::piece::Extent;
 use super::{check, layout, read, read_words, write_all};
 use crate::DecodeError;
 
-/// Bytes of one entry of a [`BulkFailures`].
+/// Length of a [`BulkFailures`] entry.
 pub const BULK_FAILURE_LEN: usize = 8;
 
 layout!(FailureLayout, 8 {
@@ -17,25 +17,25 @@ layout!(FailureLayout, 8 {
     reserved: [u8; 3],
 });
 
-/// A member that has failed. What the reasons mean is the members' affair.
+/// A failed member. The meaning of the reasons is defined by the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BulkFailure {
-    /// Its rank.
+    /// Rank of the failed member.
     pub rank: u16,
-    /// The rank of who has noticed.
+    /// Rank of the member that detected the failure.
     pub by: u16,
-    /// Why.
+    /// Reason of the failure.
     pub reason: u8,
 }
 
-/// Members that have failed, still where they were read from.
+/// Failed members, borrowed from the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkFailures<'a> {
     entries: &'a [FailureLayout],
 }
 
 impl<'a> BulkFailures<'a> {
-    /// Writes as many entries as fit; answers the bytes used.
+    /// Writes as many entries as fit. Returns their length.
     pub fn write(buf: &mut [u8], entries: impl Iterator<Item = BulkFailure>) -> usize {
         let mut bytes = 0;
         for (place, failure) in buf.chunks_exact_mut(BULK_FAILURE_LEN).zip(entries) {
@@ -51,17 +51,17 @@ impl<'a> BulkFailures<'a> {
         bytes
     }
 
-    /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkFailures`].
+    /// Parses what follows the bulk header in a frame with opcode [`crate::Opcode::BulkFailures`].
     ///
     /// # Errors
-    /// When it does not consist of whole entries.
+    /// If it does not consist of whole entries.
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
         let refused =
-            DecodeError::Field { field: "bytes of bulk failures", value: rest.len() as u64 };
+            DecodeError::Field { field: "length of bulk failures", value: rest.len() as u64 };
         Ok(Self { entries: <[FailureLayout]>::ref_from_bytes(rest).map_err(|_| refused)? })
     }
 
-    /// The entries.
+    /// Returns the entries.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = BulkFailure> + 'a {
         self.entries.iter().map(|layout| BulkFailure {
             rank: layout.rank.get(),
@@ -82,22 +82,22 @@ layout!(HaveLayout, 32 {
     reserved: u8,
 });
 
-/// Which blocks of an object a member holds: said once members have failed.
+/// The blocks of an object that a member holds: sent once members have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BulkHave {
-    /// Which object.
+    /// The object.
     pub object: u32,
-    /// How large it is; `None` when the sender knows nothing of it.
+    /// Its size; `None` if the sender does not know the object.
     pub extent: Option<Extent>,
-    /// Which members have failed, as in [`crate::BulkState::view`].
+    /// Digest of the failed members, as in [`crate::BulkState::view`].
     pub view: u64,
-    /// Which word of the list of blocks the first of these is.
+    /// Index of the first word in the whole bitmap of blocks.
     pub first: u32,
 }
 
 impl BulkHave {
-    /// Writes it, and words of which bit `i` of word `w` says whether block `64 w + i` is held.
-    /// Answers the bytes used, or `None` when `buf` is too small.
+    /// Writes the report with words of the bitmap: bit `i` of word `w` is block
+    /// `64 (first + w) + i`. Returns its length, or `None` if `buf` is too small.
     pub fn write(
         &self,
         buf: &mut [u8],
@@ -117,7 +117,7 @@ impl BulkHave {
     }
 }
 
-/// A [`BulkHave`] and its words, still where they were read from.
+/// A parsed [`BulkHave`], with its words borrowed from the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkHaveView<'a> {
     /// The fixed part.
@@ -126,12 +126,12 @@ pub struct BulkHaveView<'a> {
 }
 
 impl<'a> BulkHaveView<'a> {
-    /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkHave`].
+    /// Parses what follows the bulk header in a frame with opcode [`crate::Opcode::BulkHave`].
     ///
     /// # Errors
-    /// When it is too short, or speaks of blocks of an object without blocks.
+    /// If it is too short, or lists blocks of an unknown object.
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
-        let (layout, rest) = read::<HaveLayout>(rest, "blocks that are held")?;
+        let (layout, rest) = read::<HaveLayout>(rest, "bulk have")?;
         let is_known = layout.block_len.get() > 0;
         let told = layout.bytes.get() | u64::from(layout.words.get()) | u64::from(layout.kind);
         check(is_known || told == 0, "words of an unknown object", told)?;
@@ -148,7 +148,7 @@ impl<'a> BulkHaveView<'a> {
         Ok(Self { have, words: read_words(rest, layout.words.get().into(), "words")? })
     }
 
-    /// See [`BulkHave::write`].
+    /// Returns the words: see [`BulkHave::write`].
     pub fn words(&self) -> impl ExactSizeIterator<Item = u64> + 'a {
         self.words.iter().map(|word| word.get())
     }
@@ -159,54 +159,54 @@ layout!(WantLayout, 8 {
     block: U32,
 });
 
-/// A member asks for a block that the schedule does not bring it.
+/// Requests a block that the schedule does not assign to the sender of this frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BulkWant {
-    /// Of which object.
+    /// The object.
     pub object: u32,
-    /// Which one.
+    /// Index of the block.
     pub block: u32,
 }
 
 impl BulkWant {
-    /// Writes it. Answers the bytes used, or `None` when `buf` is too small.
+    /// Writes it. Returns their length, or `None` when `buf` is too small.
     pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let fixed = WantLayout { object: U32::new(self.object), block: U32::new(self.block) };
         write_all(buf, fixed.as_bytes(), core::iter::empty::<[u8; 0]>())
     }
 
-    /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkWant`].
+    /// Parses what follows the bulk header in a frame with opcode [`crate::Opcode::BulkWant`].
     ///
     /// # Errors
-    /// When it is too short.
+    /// If it is too short.
     pub fn parse(rest: &[u8]) -> Result<Self, DecodeError> {
         let (layout, _) = read::<WantLayout>(rest, "bulk want")?;
         Ok(Self { object: layout.object.get(), block: layout.block.get() })
     }
 }
 
-/// Why whoever asked is not, or no longer, a member.
+/// Why the requester is not, or no longer, a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum BulkRefused {
-    /// The group has another list of members, another schedule or other pieces.
+    /// The group has other members, another schedule or another piece size.
     OtherPlan = 1,
-    /// The group goes on without this member: it was taken for failed, or comes too late.
+    /// The group continues without this member: it was considered failed, or joins too late.
     Excluded = 2,
-    /// The member has begun a new life, which the group does not know.
+    /// The member has restarted; the group knows its previous incarnation.
     OtherIncarnation = 3,
 }
 
 impl BulkRefused {
-    /// Writes it. Answers the bytes used, or `None` when `buf` is too small.
+    /// Writes it. Returns their length, or `None` when `buf` is too small.
     pub fn write(self, buf: &mut [u8]) -> Option<usize> {
         write_all(buf, &[self as u8, 0, 0, 0], core::iter::empty::<[u8; 0]>())
     }
 
-    /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkRefused`].
+    /// Parses what follows the bulk header in a frame with opcode [`crate::Opcode::BulkRefused`].
     ///
     /// # Errors
-    /// When it is too short, or no such reason.
+    /// If it is too short, or the reason is unknown.
     pub fn parse(rest: &[u8]) -> Result<Self, DecodeError> {
         match read::<[u8; 4]>(rest, "bulk refusal")?.0[0] {
             1 => Ok(Self::OtherPlan),

@@ -1,4 +1,4 @@
-//! How far members are, and what has come over a link.
+//! Progress of members, and acknowledgements per link.
 
 use onepipe_base::{Incarnation, Psn};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{check, layout, read, read_words, write_all};
 use crate::DecodeError;
 
-/// Words of 64 bits in one acknowledgement at most.
+/// Maximum number of 64-bit words in an acknowledgement.
 pub const BULK_WORDS_MAX: usize = 16;
 
 layout!(StateLayout, 36 {
@@ -22,24 +22,24 @@ layout!(StateLayout, 36 {
     reserved: [u8; 2],
 });
 
-/// How far a member is, and how many blocks it is ready to take.
+/// Progress of a member, with the tokens that it grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BulkState {
-    /// Every object before this one is whole here.
+    /// Every object before this one is complete at the sender.
     pub complete: u32,
-    /// No object at or behind this one is known here.
+    /// No object from this one on is known to the sender.
     pub known: u32,
-    /// Every object before this one is whole here, or known to be lost.
+    /// Every object before this one is complete at the sender, or known to be lost.
     pub resolved: u32,
-    /// How many objects there will be; `None` as long as the root may send more.
+    /// Number of objects of the group; `None` while the root may send more.
     pub total: Option<u32>,
-    /// A digest of every object before `complete`, in order.
+    /// Digest of every object before `complete`, in order.
     pub digest: u64,
-    /// A digest of which members have failed; 0 while none has.
+    /// Digest of the failed members; 0 while there is none.
     pub view: u64,
-    /// The group is over.
+    /// The group is closed.
     pub is_closed: bool,
-    /// It is over, and everything has reached every member.
+    /// The group is closed, and every member has received everything.
     pub is_clean: bool,
 }
 
@@ -48,8 +48,8 @@ impl BulkState {
     const CLEAN: u8 = 2;
     const OPEN: u32 = u32::MAX;
 
-    /// Writes it, and a token count for each object from the frame's `stable` on. Answers the
-    /// bytes used, or `None` when `buf` is too small.
+    /// Writes the state with a token count for each object from the header's `stable` on. Returns
+    /// its length, or `None` if `buf` is too small.
     pub fn write(
         &self,
         buf: &mut [u8],
@@ -70,7 +70,7 @@ impl BulkState {
     }
 }
 
-/// A [`BulkState`] and its tokens, still where they were read from.
+/// A parsed [`BulkState`], with its tokens borrowed from the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkStateView<'a> {
     /// The fixed part.
@@ -79,10 +79,10 @@ pub struct BulkStateView<'a> {
 }
 
 impl<'a> BulkStateView<'a> {
-    /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkState`].
+    /// Parses what follows the bulk header in a frame with opcode [`crate::Opcode::BulkState`].
     ///
     /// # Errors
-    /// When it is too short, or is clean and not closed.
+    /// If it is too short, or clean without being closed.
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
         let (layout, rest) = read::<StateLayout>(rest, "bulk state")?;
         let flags = layout.flags;
@@ -101,8 +101,8 @@ impl<'a> BulkStateView<'a> {
         Ok(Self { state, tokens: read_words(rest, layout.tokens.into(), "tokens")? })
     }
 
-    /// How many blocks of each object, from the frame's `stable` on, the sender of this is ready to
-    /// take from its receiver, in all.
+    /// Returns, for each object from the header's `stable` on, how many blocks in total the sender
+    /// of this frame is ready to take from its receiver.
     pub fn tokens(&self) -> impl ExactSizeIterator<Item = u32> + 'a {
         self.tokens.iter().map(|count| count.get())
     }
@@ -116,20 +116,20 @@ layout!(AckLayout, 16 {
     reserved: U16,
 });
 
-/// Which frames have come over a link.
+/// Acknowledges the frames of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BulkAck {
-    /// Which life of the frames' sender this speaks of.
+    /// The incarnation of the frames' sender that is acknowledged.
     pub incarnation: Incarnation,
-    /// The highest PSN that has come.
+    /// The highest PSN received.
     pub largest: Psn,
-    /// How many frames bore the congestion flag, modulo 2^32.
+    /// Number of received frames with the congestion flag, modulo 2^32.
     pub marked: u32,
 }
 
 impl BulkAck {
-    /// Writes it, and words of which bit `i` of word `w` says whether frame `largest - 64 w - i`
-    /// has come. Answers the bytes used, or `None` when `buf` is too small or there are more than
+    /// Writes the acknowledgement with words: bit `i` of word `w` is frame `largest - 64 w - i`.
+    /// Returns its length, or `None` if `buf` is too small or there are more than
     /// [`BULK_WORDS_MAX`] words.
     pub fn write(
         &self,
@@ -150,7 +150,7 @@ impl BulkAck {
     }
 }
 
-/// A [`BulkAck`] and its words, still where they were read from.
+/// A parsed [`BulkAck`], with its words borrowed from the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkAckView<'a> {
     /// The fixed part.
@@ -159,10 +159,10 @@ pub struct BulkAckView<'a> {
 }
 
 impl<'a> BulkAckView<'a> {
-    /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkAck`].
+    /// Parses what follows the bulk header in a frame with opcode [`crate::Opcode::BulkAck`].
     ///
     /// # Errors
-    /// When it is too short, or has more than [`BULK_WORDS_MAX`] words.
+    /// If it is too short, or has more than [`BULK_WORDS_MAX`] words.
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
         let (layout, rest) = read::<AckLayout>(rest, "bulk acknowledgement")?;
         let words = usize::from(layout.words.get());
@@ -175,7 +175,7 @@ impl<'a> BulkAckView<'a> {
         Ok(Self { ack, words: read_words(rest, words, "words")? })
     }
 
-    /// See [`BulkAck::write`].
+    /// Returns the words: see [`BulkAck::write`].
     pub fn words(&self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {
         self.words.iter().map(|word| word.get())
     }

@@ -1,12 +1,12 @@
-//! Granted timeslots of an endpoint: a bit for each that there might be, and of those that there
-//! are, to whom and by which path, in as few bits as tell them apart.
+//! Grants of an endpoint: a bitmap of timeslots, and for each granted one its destination and path
+//! in as few bits as distinguish them.
 
 use zerocopy::byteorder::big_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::GRANT;
 
-/// Most bits that tell a destination, and a path.
+/// Maximum number of bits of a destination, and of a path.
 const DST_BITS_MAX: u8 = 16;
 const PATH_BITS_MAX: u8 = 8;
 
@@ -24,18 +24,18 @@ pub(super) struct GrantLayout {
 
 const _: () = assert!(size_of::<GrantLayout>() == 20);
 
-/// A timeslot.
+/// A granted timeslot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FcpGrant {
-    /// Which: below 64, counted from [`FcpGrants::base`].
+    /// The timeslot, below 64, relative to [`FcpGrants::base`].
     pub slot: u8,
-    /// To whom.
+    /// The destination.
     pub dst: u16,
-    /// By which path, or [`crate::NO_PATH`].
+    /// The path, or [`crate::NO_PATH`].
     pub path: u8,
 }
 
-/// The timeslots of a part.
+/// The granted timeslots of a part.
 #[derive(Clone, Copy, Debug)]
 pub struct FcpGrants<'a> {
     layout: &'a GrantLayout,
@@ -57,8 +57,8 @@ impl<'a> FcpGrants<'a> {
         (is_padded && all.is_least()).then_some((all, rest))
     }
 
-    /// Whether it could not be said in fewer bits, and all destinations and paths have such a
-    /// number: so there is one way to say it.
+    /// Returns whether the encoding is minimal and all destinations and paths are in range. Each
+    /// set of grants has exactly one valid encoding.
     fn is_least(&self) -> bool {
         let (mut dsts, mut paths) = (Range::NONE, Range::NONE);
         for (_, dst, path) in self.codes() {
@@ -72,17 +72,17 @@ impl<'a> FcpGrants<'a> {
             && is_least(paths, self.layout.path_bits, self.layout.path.into(), u8::MAX.into())
     }
 
-    /// The number of the timeslot that the others are counted from, modulo 2^48.
+    /// Returns the number of the first timeslot of the bitmap, modulo 2^48.
     pub fn base(&self) -> u64 {
         self.layout.base.iter().fold(0, |base, byte| base << 8 | u64::from(*byte))
     }
 
-    /// All of them: bit `i` is `i` after [`base`](Self::base).
+    /// Returns the bitmap: bit `i` is timeslot [`base`](Self::base) + `i`.
     pub fn slots(&self) -> u64 {
         self.layout.slots.get()
     }
 
-    /// Each of them, in order.
+    /// Returns the grants in ascending order of timeslots.
     pub fn grants(self) -> impl Iterator<Item = FcpGrant> + 'a {
         let (dst_least, path_least) = (self.layout.dst.get(), self.layout.path);
         self.codes().map(move |(slot, dst, path)| FcpGrant {
@@ -92,7 +92,7 @@ impl<'a> FcpGrants<'a> {
         })
     }
 
-    /// Which timeslot, and by how much the numbers of its destination and path are above the least.
+    /// Returns timeslot, and destination and path relative to the lowest ones, of each grant.
     fn codes(self) -> impl Iterator<Item = (u8, u16, u16)> + 'a {
         let (width, path_bits) = (self.layout.width(), self.layout.path_bits);
         let (mut slots, mut bytes) = (self.layout.slots.get(), self.codes.iter());
@@ -117,7 +117,7 @@ impl GrantLayout {
     }
 }
 
-/// From the least to the most.
+/// Range of the values of a field.
 #[derive(Clone, Copy)]
 struct Range {
     least: u16,
@@ -132,13 +132,13 @@ impl Range {
         self.most = if value > self.most { value } else { self.most };
     }
 
-    /// Bits that tell them apart.
+    /// Returns the number of bits that distinguish the values.
     const fn bits(self) -> u8 {
         (u16::BITS - (self.most - self.least).leading_zeros()) as u8
     }
 }
 
-/// Writes a part into `buf`. Answers its bytes, and none if it does not fit.
+/// Writes a part into `buf`. Returns its length, or `None` if it does not fit.
 pub(super) fn write(
     buf: &mut [u8],
     (base, slots): (u64, u64),

@@ -1,8 +1,9 @@
-//! Control packets of scheduled transfer: what an endpoint asks an arbiter for, and what it gets.
+//! Control packets of scheduled transfer (Fastpass Control Protocol): requests of an endpoint, and
+//! grants of the arbiter.
 //!
-//! Both ways the same: a front that says what has been heard, and parts. The check is over all of
-//! it and seeded by what both ends have known since their last reset, so that who is out of step
-//! is told from who is not (design: arbiter.md section 4).
+//! Both directions use the same layout: a header that acknowledges packets, and parts. The checksum
+//! covers all of it, seeded with the last reset, so that it fails if the two ends are out of step
+//! (docs/design/arbiter.md, "Who notices that both ends are out of step?").
 
 mod grants;
 mod totals;
@@ -19,9 +20,9 @@ pub use grants::{FcpGrant, FcpGrants};
 pub use totals::{FcpForm, FcpTotal, FcpTotals};
 pub use writer::FcpWriter;
 
-/// Bytes of the front of a control packet.
+/// Length of the header of a control packet.
 pub const FCP_HEADER_LEN: usize = 8;
-/// Bytes of the check, which stands first and does not cover itself.
+/// Length of the checksum, which comes first and does not cover itself.
 const CHECK_LEN: usize = 4;
 /// The kinds of parts.
 const RESET: u8 = 1;
@@ -31,9 +32,9 @@ const MAP: u8 = 4;
 const SHORT_MAP: u8 = 5;
 const HOLES: u8 = 6;
 const EARLY: u8 = 7;
-/// In which [`FcpEarly::ns`] is written, ns.
+/// Unit of [`FcpEarly::ns`] on the wire, in ns.
 const EARLY_NS: u64 = 64;
-/// Bytes of the last part, which says what has not been heard.
+/// Length of the last part, which lists missing packets.
 const HOLES_LEN: usize = 9;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -64,68 +65,69 @@ struct EarlyLayout {
 
 const _: () = assert!(size_of::<Layout>() == FCP_HEADER_LEN);
 
-/// What an endpoint and its arbiter must have been set up with alike.
+/// Parameters on which an endpoint and its arbiter must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FcpParams {
     /// Length of a timeslot, ns.
     pub slot_ns: u32,
-    /// Endpoints: the processes below this number.
+    /// Number of endpoints: the processes below it.
     pub nodes: u16,
 }
 
-/// All counts begin anew.
+/// Resets all totals and sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FcpReset {
-    /// When, in full nanoseconds: of two resets the later one counts.
+    /// Time of the reset, all 64 bits in ns: the later one of two resets counts.
     pub time: Timestamp,
-    /// The epoch of the arbiter: see [`crate::Watchdog`]; of an endpoint, the highest that it
-    /// knows.
+    /// The epoch of the arbiter: see [`crate::Watchdog`]; from an endpoint, the highest epoch that
+    /// it knows.
     pub epoch: u32,
-    /// What its sender is set up with.
+    /// The parameters of the sender.
     pub terms: FcpParams,
 }
 
-/// How long before a batch was closed the last packet of an endpoint came: with that batch it is
-/// that what it asked for can be given first.
+/// How long before the end of an allocation batch the last packet of an endpoint arrived: its
+/// requests are considered in that batch at the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FcpEarly {
-    /// In ns; written in multiples of 64, up to 4 ms.
+    /// The time in ns; sent in multiples of 64, up to 4 ms.
     pub ns: u64,
-    /// From the end of a batch to the end of the next, in timeslots.
+    /// Interval of batches, in timeslots.
     pub batch_slots: u8,
 }
 
 /// A part of a control packet.
 #[derive(Clone, Copy, Debug)]
 pub enum FcpPart<'a> {
-    /// All counts begin anew. Stands first.
+    /// Resets all totals. Comes first.
     Reset(FcpReset),
-    /// What an endpoint has asked for in all; or what it was given in all, if an arbiter says so.
+    /// From an endpoint, all timeslots requested since the reset; from an arbiter, all granted.
     Totals(FcpTotals<'a>),
-    /// What it gets.
+    /// Granted timeslots.
     Grants(FcpGrants<'a>),
-    /// When the packet came whose number is the highest that was heard.
+    /// Arrival time of the packet with the highest acknowledged number.
     Early(FcpEarly),
 }
 
-/// A control packet, borrowed from its bytes. Its parts are whole; whether it comes from who is in
-/// step, [`Fcp::is_in_step`] says.
+/// A control packet, borrowed from its bytes. Its parts are well formed; use [`Fcp::is_in_step`] to
+/// check that the sender is in step.
 #[derive(Clone, Copy, Debug)]
 pub struct Fcp<'a> {
-    /// The packet's number, from 1 after a reset, modulo 2^32.
+    /// Sequence number, from 1 after a reset, modulo 2^32.
     pub sequence: u32,
-    /// The highest number that its sender has received, 0 if none.
+    /// The highest sequence number that its sender has received, 0 if none.
     pub received: u32,
-    /// Bit `i`: number `received - i` has been received, or there was none.
+    /// Selective acknowledgement: bit `i` is number `received - i`, set if it was received or never
+    /// existed.
     pub received_bits: u64,
     bytes: &'a [u8],
 }
 
 impl<'a> Fcp<'a> {
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Fcp`] and this PSN.
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Fcp`] and this PSN.
     ///
     /// # Errors
-    /// When it does not consist of a front and whole parts as a sender writes them.
+    /// If it does not consist of a header and well-formed parts.
     pub fn parse(psn: u32, payload: &'a [u8]) -> Result<Self, DecodeError> {
         let Ok((layout, mut rest)) = Layout::ref_from_prefix(payload) else {
             let (need, got) = (FCP_HEADER_LEN, payload.len());
@@ -148,13 +150,13 @@ impl<'a> Fcp<'a> {
         Ok(Self { sequence: psn, received: layout.received.get(), received_bits, bytes: payload })
     }
 
-    /// Whether whoever wrote it did so with this seed.
+    /// Returns whether the checksum matches this seed.
     pub fn is_in_step(&self, seed: u64) -> bool {
         let (check, covered) = self.bytes.split_at(CHECK_LEN);
         check == checksum(covered, seed)
     }
 
-    /// The reset, if it begins with one.
+    /// Returns the reset, if the packet begins with one.
     pub fn reset(&self) -> Option<FcpReset> {
         match self.parts().next() {
             Some(FcpPart::Reset(reset)) => Some(reset),
@@ -162,14 +164,14 @@ impl<'a> Fcp<'a> {
         }
     }
 
-    /// Whether some of what it says adds to what its receiver knows: totals modulo 2^8. A receiver
-    /// that has heard a later packet may know too much.
+    /// Returns whether the packet is relative to the receiver's state: it has totals modulo 2^8. A
+    /// receiver that has processed a later packet must not use it.
     pub fn is_relative(&self) -> bool {
         let is_short = |totals: &FcpTotals<'_>| totals.form() == FcpForm::ShortMap;
         self.parts().any(|part| matches!(part, FcpPart::Totals(totals) if is_short(&totals)))
     }
 
-    /// Its parts, in order.
+    /// Returns the parts in order.
     pub fn parts(&self) -> impl Iterator<Item = FcpPart<'a>> + 'a {
         let mut rest = &self.bytes[FCP_HEADER_LEN..];
         core::iter::from_fn(move || {
@@ -184,16 +186,16 @@ fn checksum(covered: &[u8], seed: u64) -> [u8; CHECK_LEN] {
     (xxh3_64_with_seed(covered, seed) as u32).to_be_bytes()
 }
 
-/// What has not been heard, if `bytes` are a whole part that says so, and nothing else.
+/// Returns the missing packets if `bytes` are exactly a holes part.
 fn split_holes(bytes: &[u8]) -> Option<u64> {
     let (&[HOLES, ref holes @ ..], []) = bytes.split_first_chunk::<HOLES_LEN>()? else {
         return None;
     };
-    // The highest has been heard; and if all have, nothing is said.
+    // Bit 0 is the highest received packet itself; a part without holes must not be sent.
     Some(u64::from_be_bytes(*holes)).filter(|holes| *holes != 0 && holes & 1 == 0)
 }
 
-/// The first part of `bytes` and what is behind it; `None` if there is no whole part.
+/// Splits the first part from `bytes`; `None` if it is malformed.
 fn split_part(bytes: &[u8]) -> Option<(FcpPart<'_>, &[u8])> {
     match *bytes.first()? {
         RESET => {

@@ -1,35 +1,35 @@
-//! Totals of timeslots by destination: a list, or a map where there are many.
+//! Totals of timeslots by destination: a list, or a bitmap if there are many.
 
 use super::{MAP, SHORT_MAP, TOTALS};
 
-/// Bytes before the entries of a list, and before the map of a map.
+/// Length of the header of a list, and of a map.
 pub(super) const LIST_LEN: usize = 2;
 pub(super) const MAP_LEN: usize = 4;
-/// Bytes of an entry of a list.
+/// Length of a list entry.
 pub(super) const ENTRY_LEN: usize = 4;
 
-/// "So many timeslots to `dst` I have ever asked for", or "given to you", since the last reset.
+/// Number of timeslots to `dst` requested, or granted, since the last reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FcpTotal {
-    /// To whom.
+    /// The destination.
     pub dst: u16,
-    /// How many, modulo 2^16; of a [`FcpForm::ShortMap`] modulo 2^8.
+    /// The number modulo 2^16; in a [`FcpForm::ShortMap`] modulo 2^8.
     pub total: u16,
 }
 
-/// How totals are written.
+/// Encoding of totals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FcpForm {
-    /// Each with its destination: four bytes.
+    /// Each total with its destination: four bytes.
     List,
-    /// A bit for each destination that there might be, and two bytes for each that there is.
+    /// A bitmap of destinations, and two bytes for each total.
     Map,
-    /// The same with one byte for each that there is: who reads it knows the rest.
+    /// As a map, with one byte for each total: the receiver infers the rest.
     ShortMap,
 }
 
 impl FcpForm {
-    /// Bytes of a total, without its destination.
+    /// Length of a total without its destination.
     pub(super) const fn total_len(self) -> usize {
         match self {
             Self::List | Self::Map => 2,
@@ -37,12 +37,12 @@ impl FcpForm {
         }
     }
 
-    /// Bytes of the map from `first` to `last`.
+    /// Length of the bitmap from `first` to `last`.
     pub(super) const fn map_len(first: u16, last: u16) -> usize {
         (last - first) as usize / 8 + 1
     }
 
-    /// The shortest, of the two that tell all of a total or of all three.
+    /// Returns the shortest encoding: of the two complete ones, or of all three.
     pub fn shortest(totals: &[FcpTotal], may_be_short: bool) -> Self {
         let all = || totals.iter().map(|total| total.dst);
         let (Some(first), Some(last)) = (all().min(), all().max()) else { return Self::List };
@@ -59,7 +59,7 @@ impl FcpForm {
 pub struct FcpTotals<'a> {
     form: FcpForm,
     first: u16,
-    /// A bit for each destination from `first` on, the lowest of a byte first; none of a list.
+    /// Bitmap of destinations from `first` on, lowest bit of a byte first; empty for a list.
     map: &'a [u8],
     bytes: &'a [u8],
 }
@@ -80,7 +80,7 @@ impl<'a> FcpTotals<'a> {
         };
         let (&[_, marks, high, low], rest) = bytes.split_first_chunk::<MAP_LEN>()?;
         let (map, rest) = rest.split_at_checked(usize::from(marks))?;
-        // So that there is one way to say it.
+        // Each set of totals has exactly one valid encoding.
         if map.first()? & 1 == 0 || *map.last()? == 0 {
             return None;
         }
@@ -94,12 +94,12 @@ impl<'a> FcpTotals<'a> {
         Some((Self { form, first, map, bytes }, rest))
     }
 
-    /// How they are written.
+    /// Returns the encoding.
     pub fn form(&self) -> FcpForm {
         self.form
     }
 
-    /// Each of them.
+    /// Returns each total.
     pub fn totals(self) -> impl Iterator<Item = FcpTotal> + 'a {
         let mut rest = self.bytes;
         let (mut place, mut marks) = (0, self.map.first().copied().unwrap_or_default());

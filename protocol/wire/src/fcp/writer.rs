@@ -1,4 +1,4 @@
-//! How a control packet is written.
+//! Writing control packets.
 
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -9,17 +9,17 @@ use super::{
     HOLES, HOLES_LEN, Layout, MAP, RESET, ResetLayout, SHORT_MAP, TOTALS, checksum, grants,
 };
 
-/// Writes a control packet, part by part. What does not fit is not written, and said so.
+/// Writes a control packet, part by part. Reports parts that do not fit, and leaves them out.
 #[derive(Debug)]
 pub struct FcpWriter<'a> {
     buf: &'a mut [u8],
     bytes: usize,
-    /// What has not been heard, for which there is room left.
+    /// Missing packets, for which space is reserved.
     holes: u64,
 }
 
 impl<'a> FcpWriter<'a> {
-    /// Begins a packet in `buf`; `None` when not even what has been heard fits.
+    /// Begins a packet in `buf`; `None` if not even the acknowledgement fits.
     pub fn new(buf: &'a mut [u8], (received, received_bits): (u32, u64)) -> Option<Self> {
         let layout = Layout { check: U32::ZERO, received: U32::new(received) };
         let last = if received_bits == u64::MAX { 0 } else { HOLES_LEN };
@@ -28,12 +28,12 @@ impl<'a> FcpWriter<'a> {
         Some(Self { buf, bytes: FCP_HEADER_LEN, holes: !received_bits })
     }
 
-    /// Whether nothing but what was heard is written.
+    /// Returns whether the packet contains no parts yet.
     pub fn is_empty(&self) -> bool {
         self.bytes == FCP_HEADER_LEN
     }
 
-    /// A reset, before all other parts. Answers false when it does not fit.
+    /// Adds a reset, before all other parts. Returns false if it does not fit.
     pub fn reset(&mut self, reset: FcpReset) -> bool {
         debug_assert!(self.is_empty(), "a reset stands first");
         let (time, epoch) = (U64::new(reset.time.as_ns()), U32::new(reset.epoch));
@@ -42,15 +42,15 @@ impl<'a> FcpWriter<'a> {
         self.put(&[layout.as_bytes()])
     }
 
-    /// Adds how early a packet came. Answers false when it does not fit, or cannot be said.
+    /// Adds the arrival time of a packet. Returns false if it does not fit or is out of range.
     pub fn early(&mut self, FcpEarly { ns, batch_slots }: FcpEarly) -> bool {
         let Ok(early) = u16::try_from(ns / EARLY_NS) else { return false };
         let layout = EarlyLayout { kind: EARLY, batch_slots, early: U16::new(early) };
         batch_slots > 0 && self.put(&[layout.as_bytes()])
     }
 
-    /// Adds totals, of a map in ascending order, each destination once. Answers how many are
-    /// written: of a list as many as fit, else all or none.
+    /// Adds totals, for a map in ascending order, each destination once. Returns the number
+    /// written: of a list as many as fit, otherwise all or none.
     pub fn totals(&mut self, form: FcpForm, totals: &[FcpTotal]) -> usize {
         let (Some(first), Some(last)) = (totals.first(), totals.last()) else { return 0 };
         if form == FcpForm::List {
@@ -86,8 +86,8 @@ impl<'a> FcpWriter<'a> {
         totals.len()
     }
 
-    /// Adds timeslots, at least one: bit `i` of `slots` is `i` after `base`, and `of` says to whom
-    /// it is and by which path. Answers false when they do not fit.
+    /// Adds grants, at least one: bit `i` of `slots` is timeslot `base` + `i`, and `of` returns its
+    /// destination and path. Returns false if they do not fit.
     pub fn grants(&mut self, base: u64, slots: u64, of: impl Fn(usize) -> (u16, u8)) -> bool {
         let end = self.bytes + self.free();
         let bytes = grants::write(&mut self.buf[self.bytes..end], (base, slots), of);
@@ -95,7 +95,7 @@ impl<'a> FcpWriter<'a> {
         bytes.is_some()
     }
 
-    /// Completes the packet. Answers the bytes that it has.
+    /// Completes the packet. Returns its length.
     pub fn finish(mut self, seed: u64) -> usize {
         if self.holes != 0 {
             let holes = core::mem::take(&mut self.holes);
@@ -106,7 +106,7 @@ impl<'a> FcpWriter<'a> {
         self.bytes
     }
 
-    /// Bytes that are left for parts.
+    /// Returns the free space for parts.
     fn free(&self) -> usize {
         self.buf.len() - self.bytes - if self.holes == 0 { 0 } else { HOLES_LEN }
     }

@@ -325,7 +325,7 @@ fn the_description_lists_every_opcode_and_flag() {
         ("END_OF_MESSAGE", Flags::END_OF_MESSAGE),
         ("CONGESTION", Flags::CONGESTION),
         ("ACK_NOW", Flags::ACK_NOW),
-        ("ROOM", Flags::RESERVED),
+        ("RESERVED", Flags::RESERVED),
     ];
     for (name, flag) in flags {
         let row = format!("\n| {} | {name} |", flag.trailing_zeros());

@@ -62,7 +62,7 @@ fn what_no_sender_writes_is_refused_by_name() {
         other => panic!("{name}: {other:?}"),
     };
     let mut piece = [0u8; 40];
-    refuses(BulkPiece::parse(&piece).err(), "bytes of a block");
+    refuses(BulkPiece::parse(&piece).err(), "block length");
     piece[23] = 1;
     assert!(BulkPiece::parse(&piece).is_ok());
     piece[36] = 2;

@@ -176,7 +176,7 @@ proptest! {
         let part = Announce { generation: 0, first, total };
         part.write(&mut buf, links.into_iter()).expect("it fits");
         let refused = AnnounceView::parse(&buf).map(|read| read.announce);
-        let error = DecodeError::Field { field: "links in all", value: total.into() };
+        let error = DecodeError::Field { field: "total number of links", value: total.into() };
         prop_assert_eq!(refused, Err(error));
     }
 
@@ -352,6 +352,6 @@ fn what_waves_say_of_nobody_is_refused() {
     let freeze = &mut buf[..FLOOD_HEADER_LEN + INSTANCE_LEN];
     flood.write_freeze(freeze, [owner].into_iter()).expect("it fits");
     freeze[FLOOD_HEADER_LEN..FLOOD_HEADER_LEN + 4].fill(0xff);
-    let error = DecodeError::Field { field: "address of a life", value: u32::MAX.into() };
+    let error = DecodeError::Field { field: "address of a dead instance", value: u32::MAX.into() };
     assert_eq!(FloodView::parse(freeze).map(|read| read.id), Err(error));
 }

@@ -351,10 +351,10 @@ fn acknowledgements_that_no_receiver_writes_are_refused() {
     assert_eq!(ack.write(&mut buf, words(ACK_WORDS_MAX + 1)), None);
     ack.write(&mut buf, words(ACK_WORDS_MAX)).expect("as many as there may be");
     buf[33] += 1;
-    let words = DecodeError::Field { field: "acknowledged words", value: 17 };
+    let words = DecodeError::Field { field: "acknowledgement words", value: 17 };
     assert_eq!(AckView::parse(&buf).map(|read| read.ack), Err(words));
     buf[32..35].copy_from_slice(&[0, 0, 3]);
-    let answer = DecodeError::Field { field: "answer about room", value: 3 };
+    let answer = DecodeError::Field { field: "reservation state", value: 3 };
     assert_eq!(AckView::parse(&buf).map(|read| read.ack), Err(answer));
 }
 

@@ -34,7 +34,7 @@ fn order(story: &Story) -> Option<String> {
 
 /// All correct receivers of a scattering deliver it, or none does and its sender is told.
 fn fates(setup: &Setup, story: &Story) -> Option<String> {
-    let lives = |process: u32| story.is_settled[process as usize].is_some();
+    let lives = |process: u32| story.is_drained[process as usize].is_some();
     for (number, scattering) in setup.scatterings.iter().enumerate() {
         let receivers: Vec<u32> =
             scattering.to.iter().chain(&scattering.small_to).copied().collect();
@@ -84,7 +84,7 @@ fn memory(setup: &Setup, story: &Story) -> Option<String> {
         if story.bytes_held[process].is_some_and(|held| held > 0) {
             return Some(format!("{process} still holds {:?} bytes", story.bytes_held[process]));
         }
-        if story.is_settled[process] == Some(false) {
+        if story.is_drained[process] == Some(false) {
             return Some(format!("{process} has messages without a fate"));
         }
     }

@@ -1,44 +1,45 @@
-//! An endpoint that asks for timeslots and lets them pass.
+//! An endpoint that requests timeslots and lets them pass.
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
     Fcp, FcpForm, FcpPart, FcpReset, FcpTotal, FcpWriter, HEADER_LEN, Header, Opcode, seal,
 };
 
-/// Others that an endpoint sends to.
+/// Destinations of an endpoint.
 pub(super) const DESTINATIONS: usize = 4;
-/// Timeslots that it wants of each of them beyond those it knows to be given: several batches in
-/// all, and few enough to be said in one byte where that is shorter.
+/// Timeslots that it requests for each destination beyond those granted: several batches in all,
+/// and few enough to be encoded in one byte where that form is shorter.
 const WANTED: u16 = 120;
-/// Timeslots from a control packet to the next, as of [`onepipe_arbiter::ClientConfig::pace_ns`].
+/// Timeslots between two control packets, as in [`onepipe_arbiter::ClientConfig`].
 const SEND_INTERVAL_SLOTS: u64 = 64;
-/// Of a batch, so manieth part is left between when a packet should come and when the batch is
+/// Fraction (1/n) of a batch by which a packet aims to arrive before the batch is closed, as a
+/// client does.
 /// closed, as a client does it.
 const MARGIN: u64 = 8;
 
-/// What an arbiter sees of an [`onepipe_arbiter::Client`] that always wants more of a few others,
-/// at a fraction of what that costs: nothing waits in it, and nothing is sent in the timeslots. It
-/// says what a client would say as often as that, one packet in 64 timeslots, when the arbiter
-/// would have it come; it says all in each, so it needs no timers for what is lost.
+/// Load generator: to an arbiter it looks like an [`onepipe_arbiter::Client`] with a permanent
+/// backlog to a few destinations, at a fraction of the cost, as it queues nothing and sends nothing
+/// in the timeslots. It sends a control packet every 64 timeslots, at the time that the arbiter
+/// asks for. Each packet carries the complete state, so no retransmission timers are needed.
 pub(super) struct Endpoint {
     own: ProcessId,
     arbiter: ProcessId,
     slot_ns: u64,
     destinations: [u16; DESTINATIONS],
-    /// Timeslots given by each, as far as it knows.
+    /// Timeslots granted for each destination, as far as known.
     granted: [u16; DESTINATIONS],
-    /// The arbiter's last reset, and what its checks are seeded by.
+    /// The arbiter's last reset, and the checksum seed derived from it.
     reset: Option<FcpReset>,
     seed: u64,
-    /// The next packet says that it has begun anew.
+    /// Whether the next packet acknowledges the reset.
     acks_reset: bool,
-    /// Of the next packet, and the one before with when it left.
+    /// Sequence number of the next packet, and the time at which the previous one left.
     sequence: u32,
     sent_at: Mono,
     last_received: u32,
     received_bits: u64,
-    /// When the next packet would leave if all left evenly, and the last time that was good to come
-    /// in time for a batch, of so many ns.
+    /// Time at which the next packet leaves at even spacing; and the last arrival time that suited
+    /// a batch, with the length of a batch in ns.
     next_at: Mono,
     slot_phase: Option<(Mono, u64)>,
 }
@@ -67,7 +68,7 @@ impl Endpoint {
         }
     }
 
-    /// A control packet of the arbiter has come.
+    /// Handles a control packet of the arbiter.
     pub fn handle_packet(&mut self, now: Now, sequence: u32, payload: &[u8]) {
         let Ok(fcp) = Fcp::parse(sequence, payload) else { return };
         if let Some(reset) = fcp.reset()
@@ -106,7 +107,7 @@ impl Endpoint {
         (self.reset, self.seed, self.acks_reset) = (Some(reset), seed(reset.time), true);
         (self.sequence, self.last_received, self.received_bits) = (1, 0, u64::MAX);
         (self.granted, self.slot_phase) = ([0; DESTINATIONS], None);
-        // Not all at once.
+        // Spreads the endpoints over the interval.
         let pace_ns = SEND_INTERVAL_SLOTS * self.slot_ns;
         self.next_at = now.mono.after_ns(u64::from(self.own.0) * pace_ns / 256);
     }
@@ -116,7 +117,7 @@ impl Endpoint {
         Some(&mut self.granted[at])
     }
 
-    /// Takes note of a packet. Answers whether it is the first time that it comes.
+    /// Marks a packet as received. Returns whether it is not a duplicate.
     fn mark_received(&mut self, sequence: u32) -> bool {
         let ahead = sequence.wrapping_sub(self.last_received) as i32;
         if ahead > 0 {
@@ -130,19 +131,19 @@ impl Endpoint {
         is_first && bit != 0
     }
 
-    /// Whether it says something now.
+    /// Returns whether a control packet is due.
     pub fn is_due(&self, now: Mono) -> bool {
         let Some((slot_phase, batch_ns)) = self.slot_phase else {
             return self.reset.is_some() && self.next_at <= now;
         };
-        // The time that is good for a batch and nearest to when it would be its turn.
+        // The arrival time that suits a batch and is nearest to the even spacing.
         let first_ns = self.next_at.as_ns().saturating_sub(batch_ns / 2);
         let after_ns =
             (first_ns as i64 - slot_phase.as_ns() as i64).rem_euclid(batch_ns as i64) as u64;
         first_ns + (batch_ns - after_ns) % batch_ns <= now.as_ns()
     }
 
-    /// Writes its next packet, a frame. Answers its bytes.
+    /// Writes the next control packet as a frame. Returns its length in bytes.
     pub fn write_packet(&mut self, now: Now, slot: &mut [u8]) -> usize {
         let buffer = &mut slot[HEADER_LEN..];
         let writer = FcpWriter::new(buffer, (self.last_received, self.received_bits));
@@ -171,7 +172,7 @@ impl Endpoint {
     }
 }
 
-/// What the checks are seeded by after a reset (docs/wire-format.md, Fcp).
+/// Returns the checksum seed that follows from a reset (docs/wire-format.md, Fcp).
 const fn seed(time: Timestamp) -> u64 {
     let bits = time.as_ns().wrapping_add(0x9e37_79b9_7f4a_7c15);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -192,10 +193,10 @@ mod tests {
     const NODES: u32 = 8;
     const ARBITER: ProcessId = ProcessId(NODES);
     const SLOT_NS: u64 = 5_000;
-    /// A frame's way, ns.
+    /// One-way delay of a frame, in ns.
     const LINK_DELAY_NS: u64 = 10_000;
 
-    /// Whoever asks for timeslots, in a world where time passes in steps.
+    /// A source of requests in a simulation with discrete time steps.
     trait Requester {
         fn handle_packet(&mut self, now: Now, frame: &mut [u8]);
         fn write_packet(&mut self, now: Now, buffer: &mut [u8]) -> Option<usize>;
@@ -236,8 +237,8 @@ mod tests {
         }
     }
 
-    /// What an arbiter does for them in 40 ms: packets and bytes to it, packets from it, and
-    /// timeslots granted.
+    /// Runs the arbiter for 40 ms. Returns packets and bytes received by it, packets sent by it,
+    /// and timeslots granted.
     fn serve<A: Requester>(request: impl Fn(u32, [u32; DESTINATIONS]) -> A) -> [u64; 4] {
         let mut config = ArbiterConfig::new(ARBITER, NODES, (NODES, 1), SLOT_NS);
         config.lead_ns = 200_000;
@@ -276,7 +277,7 @@ mod tests {
         [comm.received, bytes_in, comm.sent, arbiter.stats().given]
     }
 
-    /// What it is there for: an arbiter has as much to do with it as with a client.
+    /// The load on the arbiter must match that of real clients, or the benchmark measures nothing.
     #[test]
     fn loads_arbiter_like_real_client() {
         let own = serve(|src, others| Endpoint::new((ProcessId(src), ARBITER), others, SLOT_NS));

@@ -1,4 +1,4 @@
-//! All endpoints of an arbiter in one thread, behind one socket, which is a switch to the arbiter.
+//! All endpoints of an arbiter in one thread, behind one socket that acts as the arbiter's switch.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,23 +15,23 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::endpoint::Endpoint;
 use crate::arbiter::workers::thread_cpu_time;
 
-/// The socket's only destination.
+/// Index of the socket's only destination.
 const TO_ARBITER: usize = 0;
 
-/// How long the thread sleeps when there is nothing to do.
+/// Sleep of the thread when it is idle.
 const PAUSE: Duration = Duration::from_micros(5);
 
-/// What the thread has done in a while.
+/// Usage of the endpoints' thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EndpointUsage {
-    /// Its processor time.
+    /// Its CPU time.
     pub spent: Duration,
-    /// Datagrams to the endpoints that the kernel has dropped.
+    /// Datagrams to the endpoints that the kernel dropped.
     pub lost: u32,
 }
 
-/// All endpoints. Datagrams come and go as they do at a switch: many a system call, and trains of
-/// them.
+/// All endpoints. Datagrams are received and sent in batches (one system call, GSO and GRO), as at
+/// a switch.
 pub(super) struct Endpoints {
     exchange: Exchange,
     knows_arbiter: bool,
@@ -40,15 +40,15 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
-    /// So many, each of which always wants more of a few of the others.
+    /// Creates `nodes` endpoints, each with a permanent backlog to a few of the others.
     ///
     /// # Panics
-    /// When there are not that many others.
+    /// When there are too few other endpoints.
     pub fn new(nodes: u32, arbiter: ProcessId, slot_ns: u64) -> Result<Self> {
         let bind = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         let exchange = Exchange::bind(&Config { bind, ..Config::default() }, 1 + TO_ARBITER);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
-        // The others that each sends to, by how far they are behind it: so all are sent as much.
+        // Destinations of each endpoint, by distance from it: every endpoint receives as much.
         let mut steps: Vec<u32> = (1..nodes).collect();
         steps.shuffle(&mut random);
         let endpoints = (0..nodes).map(|src| {
@@ -63,12 +63,12 @@ impl Endpoints {
         })
     }
 
-    /// Where the arbiter finds its switch.
+    /// Returns the address at which the arbiter finds its switch.
     pub fn addr(&self) -> Result<SocketAddr> {
         Ok(self.exchange.local_addr()?)
     }
 
-    /// Gives the endpoints their turns for so long.
+    /// Polls the endpoints for `time`.
     pub fn run_for(&mut self, time: Duration) -> EndpointUsage {
         sharpen_timers();
         let (begin, lost) = (thread_cpu_time(), self.exchange.kernel_drops());
@@ -77,8 +77,8 @@ impl Endpoints {
             let now = self.clock.read();
             let has_received = self.receive(now);
             if !self.send_due(now) && !has_received {
-                // The daemon's other threads may want the core. Nobody is told to wake this one, as
-                // that would be in what the daemon spends.
+                // The daemon's other threads may need the core. Waking this thread by a doorbell
+                // would add to the daemon's CPU time.
                 std::thread::sleep(PAUSE);
             }
         }
@@ -86,7 +86,7 @@ impl Endpoints {
         EndpointUsage { spent: thread_cpu_time() - begin, lost }
     }
 
-    /// Hands what has arrived to whom it is for. Answers whether anything has.
+    /// Hands received frames to their endpoints. Returns whether anything was received.
     fn receive(&mut self, now: Now) -> bool {
         let batches = self.exchange.receive();
         for batch in 0..batches {
@@ -105,7 +105,7 @@ impl Endpoints {
         batches > 0
     }
 
-    /// Sends what is due. Answers whether anything was.
+    /// Sends the packets that are due. Returns whether there were any.
     fn send_due(&mut self, now: Now) -> bool {
         let mut has_sent = false;
         for endpoint in &mut self.endpoints {
@@ -118,7 +118,7 @@ impl Endpoints {
             self.exchange.send(TO_ARBITER, frame);
             has_sent = true;
         }
-        // What finds no room now leaves next time.
+        // Packets without buffer space leave at the next poll.
         self.exchange.flush();
         has_sent
     }

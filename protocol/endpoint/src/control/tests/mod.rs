@@ -1,6 +1,6 @@
 //! The process's side as a whole: frames in, frames out.
 
-mod rig;
+mod harness;
 
 use alloc::vec::Vec;
 
@@ -8,21 +8,22 @@ use onepipe_wire::{AnnounceView, Flood, Frame, HEADER_LEN, LinkState, Recovery};
 use proptest::prelude::*;
 
 use super::*;
-use rig::*;
+use harness::*;
 
 #[test]
-fn links_are_announced_in_parts_to_every_controller_and_again_ever_more_rarely() {
-    let mut rig = Rig::new(Links::Mesh, ALL);
-    assert_eq!((rig.drain(), rig.control.deadline()), (Vec::new(), None));
+fn announces_links_in_parts_with_backoff() {
+    let mut harness = Harness::new(Links::Mesh, ALL);
+    assert_eq!((harness.drain(), harness.control.deadline()), (Vec::new(), None));
     for port in (0..12).filter(|port| *port != 1) {
         let peer = ProcessId(u32::from(port));
         let instance = Instance { address: Address::Process(peer), incarnation: Incarnation(3) };
-        let (control, registers, now) = (&mut rig.control, &mut rig.registers, Mono::from_ns(9));
-        assert_eq!(control.on_peer(registers, now, Port(port), instance), LinkNews::Good);
+        let (control, registers, now) =
+            (&mut harness.control, &mut harness.registers, Mono::from_ns(9));
+        assert_eq!(control.on_peer_instance(registers, now, Port(port), instance), LinkEvent::Good);
         registers.update(now, Port(port), Promises::both(CLOCK));
     }
-    let said = rig.drain();
-    let parts: Vec<_> = said
+    let sent = harness.drain();
+    let parts: Vec<_> = sent
         .iter()
         .map(|(header, opcode, payload)| {
             assert_eq!(
@@ -42,238 +43,264 @@ fn links_are_announced_in_parts_to_every_controller_and_again_ever_more_rarely()
 
     let mut pause_ns = ANNOUNCE_NS / 1_000;
     for _ in 0..15 {
-        let due = rig.control.deadline().expect("for ever").as_ns();
-        let pause = due - rig.ns;
+        let due = harness.control.deadline().expect("for ever").as_ns();
+        let pause = due - harness.ns;
         assert!((pause_ns / 2..=pause_ns).contains(&pause), "{pause}, not up to {pause_ns}");
-        rig.ns = due - 1;
-        assert_eq!(rig.drain(), []);
-        rig.ns = due;
-        assert_eq!(rig.drain(), said, "the same, again and again");
+        harness.ns = due - 1;
+        assert_eq!(harness.drain(), []);
+        harness.ns = due;
+        assert_eq!(harness.drain(), sent, "the same, again and again");
         pause_ns = (2 * pause_ns).min(ANNOUNCE_NS);
     }
 
-    assert!(rig.control.on_link_dead(&mut rig.registers, Port(3)));
-    let news = rig.drain();
-    let part = AnnounceView::parse(&news[0].2).expect("just written");
+    assert!(harness.control.on_link_down(&mut harness.registers, Port(3)));
+    let event = harness.drain();
+    let part = AnnounceView::parse(&event[0].2).expect("just written");
     let dead = part.links(CLOCK).next().expect("first of all");
     assert_eq!((dead.port, dead.state), (Port(3), LinkState::Frozen { number: 1, commit: CLOCK }));
-    let before = AnnounceView::parse(&said[0].2).expect("just written");
+    let before = AnnounceView::parse(&sent[0].2).expect("just written");
     assert_ne!(part.announce.generation, before.announce.generation);
 }
 
 #[test]
-fn the_last_link_is_announced_wherever_the_parts_end() {
+fn announces_every_link_at_any_part_boundary() {
     for links in 1..=17 {
-        let mut rig = Rig::new(Links::Mesh, ALL);
+        let mut harness = Harness::new(Links::Mesh, ALL);
         for port in 2..2 + links {
             let peer = ProcessId(u32::from(port));
             let instance =
                 Instance { address: Address::Process(peer), incarnation: Incarnation(3) };
-            rig.control.on_peer(&mut rig.registers, Mono::from_ns(9), Port(port), instance);
-            rig.registers.update(Mono::from_ns(9), Port(port), Promises::both(CLOCK));
+            harness.control.on_peer_instance(
+                &mut harness.registers,
+                Mono::from_ns(9),
+                Port(port),
+                instance,
+            );
+            harness.registers.update(Mono::from_ns(9), Port(port), Promises::both(CLOCK));
         }
-        let said = rig.drain();
-        let parts = said.iter().map(|(_, _, payload)| AnnounceView::parse(payload));
+        let sent = harness.drain();
+        let parts = sent.iter().map(|(_, _, payload)| AnnounceView::parse(payload));
         let count = parts.map(|part| part.expect("just written").links(CLOCK).len()).sum::<usize>();
         assert_eq!(count, 2 * usize::from(links), "each to two controllers");
     }
 }
 
 #[test]
-fn without_controllers_it_says_nothing_and_believes_nobody() {
-    let mut rig = Rig::on_switch(None);
-    assert_eq!(rig.wave(&notice(id(1, 1), &[failure(3, 1, 1)])), Verdict::No);
-    assert_eq!(rig.tell(0, Opcode::Ping, 0, &[]), Verdict::No);
-    assert!(!rig.control.wrap(&[0; 60]));
-    rig.control.on_unreachable(rig.now(), ProcessId(3));
-    rig.control.start_recover(rig.now());
-    assert!(!rig.control.is_relayed(rig.now(), ProcessId(3)));
-    assert_eq!((rig.drain(), rig.failures()), (Vec::new(), Vec::new()));
-    assert_eq!(rig.control.stats().frames_foreign, 2);
+fn is_inert_without_controllers() {
+    let mut harness = Harness::on_switch(None);
+    assert_eq!(harness.flood_from_switch(&notice(id(1, 1), &[failure(3, 1, 1)])), Verdict::No);
+    assert_eq!(harness.from_controller(0, Opcode::Ping, 0, &[]), Verdict::No);
+    assert!(!harness.control.encapsulate(&[0; 60]));
+    harness.control.on_unreachable(harness.now(), ProcessId(3));
+    harness.control.start_recover(harness.now());
+    assert!(!harness.control.is_relayed(harness.now(), ProcessId(3)));
+    assert_eq!((harness.drain(), harness.failures()), (Vec::new(), Vec::new()));
+    assert_eq!(harness.control.stats().frames_foreign, 2);
 }
 
 #[test]
-fn a_wave_is_answered_when_all_it_tells_is_done_and_recorded() {
-    let mut rig = Rig::on_switch(ALL);
-    let told = notice(id(3, 7), &[failure(4, 2, 1), failure(9, 1, 2)]);
-    assert_eq!(rig.wave(&told), Verdict::Yes);
-    assert!(!rig.control.owes_completion(), "nothing was polled");
+fn flood_is_acked_once_handled_and_recorded() {
+    let mut harness = Harness::on_switch(ALL);
+    let flood = notice(id(3, 7), &[failure(4, 2, 1), failure(9, 1, 2)]);
+    assert_eq!(harness.flood_from_switch(&flood), Verdict::Yes);
+    assert!(!harness.control.is_completion_pending(), "nothing was polled");
     let at = CLOCK.as_ns() + 1_500;
-    assert_eq!(rig.failures(), [(4, 2, at), (9, 1, at)]);
-    assert!(rig.control.owes_completion());
+    assert_eq!(harness.failures(), [(4, 2, at), (9, 1, at)]);
+    assert!(harness.control.is_completion_pending());
     assert_eq!(
-        (rig.wave(&told), rig.failures(), rig.answers()),
+        (harness.flood_from_switch(&flood), harness.failures(), harness.acks()),
         (Verdict::Yes, Vec::new(), Vec::new())
     );
     let (to, incarnation) = (ProcessId(4), Incarnation(1));
     let recall = Undeliverable { to, incarnation, timestamp: CLOCK };
-    assert!(rig.control.on_undeliverable(recall));
-    let sent = rig.opcodes();
+    assert!(harness.control.on_undeliverable(recall));
+    let sent = harness.opcodes();
     assert_eq!(sent, [(Opcode::Undeliverable, 30), (Opcode::Undeliverable, 31)]);
-    rig.control.on_failures_handled();
-    assert_eq!((rig.answers(), rig.control.undeliverable_pending()), (Vec::new(), 1));
-    assert_eq!(rig.tell(1, Opcode::UndeliverableAck, 77, &[]), Verdict::Yes);
-    assert_eq!(rig.answers(), [], "the record of something else");
-    assert_eq!(rig.tell(1, Opcode::UndeliverableAck, 4 << 16, &[]), Verdict::Yes);
-    let all = rig.drain();
+    harness.control.on_failures_handled();
+    assert_eq!((harness.acks(), harness.control.undeliverable_pending()), (Vec::new(), 1));
+    assert_eq!(harness.from_controller(1, Opcode::UndeliverableAck, 77, &[]), Verdict::Yes);
+    assert_eq!(harness.acks(), [], "the record of something else");
+    assert_eq!(harness.from_controller(1, Opcode::UndeliverableAck, 4 << 16, &[]), Verdict::Yes);
+    let all = harness.drain();
     let (header, opcode, _) = &all[0];
     assert_eq!((all.len(), *opcode), (1, Opcode::FloodAck));
-    assert_eq!((header.sender(), header.peer()), (Some(rig.control.own), Some(switch())));
-    assert!(!rig.control.owes_completion());
+    assert_eq!((header.sender(), header.peer()), (Some(harness.control.own), Some(switch())));
+    assert!(!harness.control.is_completion_pending());
     assert_eq!(
-        (rig.wave(&told), rig.answers()),
+        (harness.flood_from_switch(&flood), harness.acks()),
         (Verdict::Yes, [(Opcode::FloodAck, id(3, 7))].into())
     );
-    let flat = rig.tell(0, Opcode::Notice, 0, &told);
-    assert_eq!((flat, rig.drain()[0].0.dst()), (Verdict::Yes, ProcessId(30)));
+    let flat = harness.from_controller(0, Opcode::Notice, 0, &flood);
+    assert_eq!((flat, harness.drain()[0].0.dst()), (Verdict::Yes, ProcessId(30)));
     let failed =
-        |process, instance| rig.control.has_failed(ProcessId(process), Incarnation(instance));
+        |process, instance| harness.control.has_failed(ProcessId(process), Incarnation(instance));
     assert_eq!(
         (failed(5, 1).map(Timestamp::as_ns), failed(5, 2), failed(6, 1)),
         (Some(at), None, None)
     );
-    assert_eq!((rig.control.epoch(), rig.control.stats().failures_told), (3, 2));
+    assert_eq!((harness.control.epoch(), harness.control.stats().failures_reported), (3, 2));
 }
 
 #[test]
-fn a_new_active_controller_that_repeats_the_last_notice_is_answered_at_its_epoch() {
-    let mut rig = Rig::on_switch(ALL);
-    rig.wave(&notice(id(3, 7), &[failure(4, 2, 1)]));
-    rig.failures();
-    rig.control.on_failures_handled();
-    assert_eq!(rig.answers(), [(Opcode::FloodAck, id(3, 7))]);
-    rig.wave(&notice(id(4, 1), &[failure(4, 2, 1)]));
-    assert!(rig.control.owes_completion() && rig.failures().is_empty());
-    rig.control.on_failures_handled();
-    assert_eq!(rig.answers(), [(Opcode::FloodAck, id(4, 1))]);
-    for stale in [notice(id(3, 9), &[failure(8, 1, 1)]), resume(id(3, 9), rig.control.own, 1)] {
-        assert_eq!(rig.wave(&stale), Verdict::No);
-        assert_eq!(rig.tell(0, Opcode::Notice, 0, &stale), Verdict::No);
+fn repeated_notice_is_acked_at_the_new_epoch() {
+    let mut harness = Harness::on_switch(ALL);
+    harness.flood_from_switch(&notice(id(3, 7), &[failure(4, 2, 1)]));
+    harness.failures();
+    harness.control.on_failures_handled();
+    assert_eq!(harness.acks(), [(Opcode::FloodAck, id(3, 7))]);
+    harness.flood_from_switch(&notice(id(4, 1), &[failure(4, 2, 1)]));
+    assert!(harness.control.is_completion_pending() && harness.failures().is_empty());
+    harness.control.on_failures_handled();
+    assert_eq!(harness.acks(), [(Opcode::FloodAck, id(4, 1))]);
+    for stale in [notice(id(3, 9), &[failure(8, 1, 1)]), resume(id(3, 9), harness.control.own, 1)] {
+        assert_eq!(harness.flood_from_switch(&stale), Verdict::No);
+        assert_eq!(harness.from_controller(0, Opcode::Notice, 0, &stale), Verdict::No);
     }
-    assert_eq!((rig.failures(), rig.answers()), (Vec::new(), Vec::new()));
-    assert_eq!((rig.control.stats().waves_stale, rig.control.active()), (4, None));
+    assert_eq!((harness.failures(), harness.acks()), (Vec::new(), Vec::new()));
+    assert_eq!(
+        (harness.control.stats().floods_stale, harness.control.active_controller()),
+        (4, None)
+    );
 }
 
 #[test]
-fn who_is_told_of_its_own_failure_stops_and_keeps_nobody_waiting() {
-    let mut rig = Rig::on_switch(ALL);
-    assert_eq!(rig.wave(&notice(id(3, 7), &[failure(0, 9, 3)])), Verdict::Yes);
-    assert_eq!(rig.control.excluded(), None, "it was a former life");
-    rig.failures();
-    rig.control.on_failures_handled();
-    rig.answers();
-    assert_eq!(rig.wave(&notice(id(3, 8), &[failure(1, 1, 4)])), Verdict::Yes);
-    assert_eq!(rig.control.excluded(), Some(CLOCK.wrapping_add_ns(1_500)));
-    assert_eq!(rig.answers(), [(Opcode::FloodAck, id(3, 8))]);
-    rig.tell(0, Opcode::Ping, 0, &[]);
-    assert!(rig.control.on_link_dead(&mut rig.registers, Port(0)));
-    rig.ns += 2 * ANNOUNCE_NS;
-    assert_eq!(rig.drain(), [], "no sign of life, no announcement");
+fn excluded_process_stops_and_blocks_nothing() {
+    let mut harness = Harness::on_switch(ALL);
+    assert_eq!(harness.flood_from_switch(&notice(id(3, 7), &[failure(0, 9, 3)])), Verdict::Yes);
+    assert_eq!(harness.control.excluded(), None, "it was a former life");
+    harness.failures();
+    harness.control.on_failures_handled();
+    harness.acks();
+    assert_eq!(harness.flood_from_switch(&notice(id(3, 8), &[failure(1, 1, 4)])), Verdict::Yes);
+    assert_eq!(harness.control.excluded(), Some(CLOCK.wrapping_add_ns(1_500)));
+    assert_eq!(harness.acks(), [(Opcode::FloodAck, id(3, 8))]);
+    harness.from_controller(0, Opcode::Ping, 0, &[]);
+    assert!(harness.control.on_link_down(&mut harness.registers, Port(0)));
+    harness.ns += 2 * ANNOUNCE_NS;
+    assert_eq!(harness.drain(), [], "no sign of life, no announcement");
 
-    rig.control.start_recover(rig.now());
-    assert_eq!(rig.opcodes(), [(Opcode::Recover, 30), (Opcode::Recover, 31)]);
-    let mut room = [0; 128];
+    harness.control.start_recover(harness.now());
+    assert_eq!(harness.opcodes(), [(Opcode::Recover, 30), (Opcode::Recover, 31)]);
+    let mut buf = [0; 128];
     let whole = Recovery { complete: CLOCK, part: 0, parts: 1 };
     let recalls = [(ProcessId(2), CLOCK)];
-    let told = [failure(1, 1, 4)];
-    let bytes = whole.write(&mut room, told.into_iter(), recalls.into_iter()).expect("fits");
-    assert_eq!(rig.tell(0, Opcode::Recovery, 0, &room[..bytes]), Verdict::Yes);
-    let recovered = rig.control.poll_recovered().expect("all parts");
-    let expected = Recovered { complete: CLOCK, failures: told.into(), recalls: recalls.into() };
-    assert_eq!((recovered, rig.control.poll_recovered()), (expected, None));
-    assert_eq!((rig.drain(), rig.control.controller_heard()), (Vec::new(), Some(rig.now())));
+    let flood = [failure(1, 1, 4)];
+    let bytes = whole.write(&mut buf, flood.into_iter(), recalls.into_iter()).expect("fits");
+    assert_eq!(harness.from_controller(0, Opcode::Recovery, 0, &buf[..bytes]), Verdict::Yes);
+    let recovered = harness.control.poll_recovered().expect("all parts");
+    let expected = Recovered { complete: CLOCK, failures: flood.into(), recalls: recalls.into() };
+    assert_eq!((recovered, harness.control.poll_recovered()), (expected, None));
+    assert_eq!(
+        (harness.drain(), harness.control.controller_last_seen()),
+        (Vec::new(), Some(harness.now()))
+    );
 }
 
 #[test]
-fn a_resume_takes_this_life_s_holds_away_and_is_answered_whatever_it_names() {
-    let mut rig = Rig::on_switch(ALL);
-    let own = rig.control.own;
-    assert!(rig.control.on_link_dead(&mut rig.registers, Port(0)));
-    assert!(rig.registers.is_held(Port(0)));
-    let way = |rig: &mut Rig, payload: &[u8]| rig.tell(0, Opcode::Notice, 0, payload);
-    let former = Instance { incarnation: Incarnation(3), ..own };
-    for (sequence, owner, number) in [(1, own, 9), (2, switch(), 1), (3, former, 1)] {
-        let told = resume(id(1, sequence), owner, number);
-        assert_eq!(way(&mut rig, &told), Verdict::Yes, "{owner:?} {number}");
-        assert_eq!(rig.answers(), [(Opcode::Completed, id(1, sequence))]);
+fn resume_resolves_own_links_and_is_always_acked() {
+    let mut harness = Harness::on_switch(ALL);
+    let own = harness.control.own;
+    assert!(harness.control.on_link_down(&mut harness.registers, Port(0)));
+    assert!(harness.registers.is_held(Port(0)));
+    let notify = |harness: &mut Harness, payload: &[u8]| {
+        harness.from_controller(0, Opcode::Notice, 0, payload)
+    };
+    let previous = Instance { incarnation: Incarnation(3), ..own };
+    for (sequence, owner, number) in [(1, own, 9), (2, switch(), 1), (3, previous, 1)] {
+        let flood = resume(id(1, sequence), owner, number);
+        assert_eq!(notify(&mut harness, &flood), Verdict::Yes, "{owner:?} {number}");
+        assert_eq!(harness.acks(), [(Opcode::Completed, id(1, sequence))]);
     }
-    assert!(rig.registers.is_held(Port(0)));
-    let told = resume(id(1, 4), own, 1);
-    assert_eq!(way(&mut rig, &told), Verdict::LinksChanged);
-    assert_eq!(way(&mut rig, &told), Verdict::Yes, "a repeat finds nothing");
-    assert!(!rig.registers.is_held(Port(0)));
-    assert_eq!(rig.answers(), [(Opcode::Completed, id(1, 4))]);
-    assert_eq!(rig.control.stats().links_resolved, 1);
+    assert!(harness.registers.is_held(Port(0)));
+    let flood = resume(id(1, 4), own, 1);
+    assert_eq!(notify(&mut harness, &flood), Verdict::LinksChanged);
+    assert_eq!(notify(&mut harness, &flood), Verdict::Yes, "a repeat finds nothing");
+    assert!(!harness.registers.is_held(Port(0)));
+    assert_eq!(harness.acks(), [(Opcode::Completed, id(1, 4))]);
+    assert_eq!(harness.control.stats().links_resolved, 1);
 }
 
 #[test]
-fn a_freeze_that_names_the_switch_makes_its_link_dead_though_it_is_heard() {
-    let mut rig = Rig::on_switch(ALL);
-    let mut room = [0; 64];
-    let written = Flood { id: id(2, 1) }.write_freeze(&mut room, [switch()].into_iter());
-    let told = &room[..written.expect("fits").1];
-    assert_eq!(rig.wave(told), Verdict::LinksChanged);
-    assert!(!rig.registers.is_live(Port(0)) && rig.registers.is_held(Port(0)));
-    assert_eq!(rig.answers(), [(Opcode::FloodAck, id(2, 1))]);
-    assert_eq!((rig.beacon(), rig.wave(told)), (LinkNews::Refused, Verdict::No));
-    assert_eq!(rig.control.echo(&rig.registers, Port(0)), None, "and says so");
-    let stats = rig.control.stats();
+fn freeze_kills_the_link_of_a_live_switch() {
+    let mut harness = Harness::on_switch(ALL);
+    let mut buf = [0; 64];
+    let written = Flood { id: id(2, 1) }.write_freeze(&mut buf, [switch()].into_iter());
+    let flood = &buf[..written.expect("fits").1];
+    assert_eq!(harness.flood_from_switch(flood), Verdict::LinksChanged);
+    assert!(!harness.registers.is_live(Port(0)) && harness.registers.is_held(Port(0)));
+    assert_eq!(harness.acks(), [(Opcode::FloodAck, id(2, 1))]);
+    assert_eq!(
+        (harness.beacon(), harness.flood_from_switch(flood)),
+        (LinkEvent::Refused, Verdict::No)
+    );
+    assert_eq!(harness.control.peer(&harness.registers, Port(0)), None, "and says so");
+    let stats = harness.control.stats();
     assert_eq!((stats.links_declared_dead, stats.frames_refused), (1, 2));
 }
 
 #[test]
-fn a_controller_is_heard_and_answered() {
-    let mut rig = Rig::on_switch(ALL);
-    assert_eq!((rig.control.controller_heard(), rig.control.active()), (None, None));
-    assert!(!rig.control.is_welcome());
-    assert_eq!(rig.tell(1, Opcode::AnnounceAck, 3, &[]), Verdict::No, "to a former life");
-    assert!(!rig.control.is_welcome() && rig.control.stats().welcomes_stale == 1);
-    assert_eq!(rig.tell(1, Opcode::AnnounceAck, 4, &[]), Verdict::Yes);
-    assert!(rig.control.is_welcome());
+fn tracks_and_answers_the_active_controller() {
+    let mut harness = Harness::on_switch(ALL);
     assert_eq!(
-        (rig.control.controller_heard(), rig.control.active()),
-        (Some(rig.now()), Some(ProcessId(31)))
+        (harness.control.controller_last_seen(), harness.control.active_controller()),
+        (None, None)
     );
-    assert_eq!(rig.drain(), []);
-    rig.ns += 1;
-    assert_eq!(rig.tell(0, Opcode::Ping, 0, &[]), Verdict::Yes);
-    assert_eq!(rig.opcodes(), [(Opcode::Pong, 30)]);
-    assert_eq!(rig.control.active(), Some(ProcessId(30)));
+    assert!(!harness.control.is_registered());
+    assert_eq!(
+        harness.from_controller(1, Opcode::AnnounceAck, 3, &[]),
+        Verdict::No,
+        "to a former life"
+    );
+    assert!(!harness.control.is_registered() && harness.control.stats().announce_acks_stale == 1);
+    assert_eq!(harness.from_controller(1, Opcode::AnnounceAck, 4, &[]), Verdict::Yes);
+    assert!(harness.control.is_registered());
+    assert_eq!(
+        (harness.control.controller_last_seen(), harness.control.active_controller()),
+        (Some(harness.now()), Some(ProcessId(31)))
+    );
+    assert_eq!(harness.drain(), []);
+    harness.ns += 1;
+    assert_eq!(harness.from_controller(0, Opcode::Ping, 0, &[]), Verdict::Yes);
+    assert_eq!(harness.opcodes(), [(Opcode::Pong, 30)]);
+    assert_eq!(harness.control.active_controller(), Some(ProcessId(30)));
 }
 
 #[test]
-fn what_is_relayed_is_taken_out_and_answered_by_relay() {
-    let mut rig = Rig::on_switch(ALL);
-    let inner = framed((3, Opcode::ReliableAck, 42), &[1, 2, 3]);
-    assert!(!rig.control.is_relayed(rig.now(), ProcessId(3)));
-    assert_eq!(rig.tell(1, Opcode::Relayed, 0, &inner), Verdict::Relayed(42));
-    assert!(rig.control.is_relayed(rig.now(), ProcessId(3)));
+fn relayed_frames_are_answered_by_relay() {
+    let mut harness = Harness::on_switch(ALL);
+    let inner = frame_from((3, Opcode::ReliableAck, 42), &[1, 2, 3]);
+    assert!(!harness.control.is_relayed(harness.now(), ProcessId(3)));
+    assert_eq!(harness.from_controller(1, Opcode::Relayed, 0, &inner), Verdict::Relayed(42));
+    assert!(harness.control.is_relayed(harness.now(), ProcessId(3)));
     let answer = [7; 256 - HEADER_LEN];
-    assert!(rig.control.wrap(&answer) && !rig.control.wrap(&answer));
-    let sent = rig.drain();
+    assert!(harness.control.encapsulate(&answer) && !harness.control.encapsulate(&answer));
+    let sent = harness.drain();
     let (header, opcode, payload) = &sent[0];
     assert_eq!((sent.len(), *opcode, header.dst().0), (1, Opcode::Relay, 31), "to the active one");
     assert_eq!(payload[..], answer);
-    assert!(!rig.control.wrap(&[7; 257 - HEADER_LEN]), "too long");
+    assert!(!harness.control.encapsulate(&[7; 257 - HEADER_LEN]), "too long");
     assert_eq!(RELAY_OVERHEAD_BYTES, HEADER_LEN);
-    rig.control.on_direct(ProcessId(3));
-    assert!(!rig.control.is_relayed(rig.now(), ProcessId(3)));
-    rig.control.on_unreachable(rig.now(), ProcessId(4));
-    assert!(rig.control.is_relayed(rig.now(), ProcessId(4)));
-    rig.ns += 10 * ANNOUNCE_NS;
-    assert!(!rig.control.is_relayed(rig.now(), ProcessId(4)), "the direct way is tried again");
+    harness.control.on_direct(ProcessId(3));
+    assert!(!harness.control.is_relayed(harness.now(), ProcessId(3)));
+    harness.control.on_unreachable(harness.now(), ProcessId(4));
+    assert!(harness.control.is_relayed(harness.now(), ProcessId(4)));
+    harness.ns += 10 * ANNOUNCE_NS;
+    assert!(
+        !harness.control.is_relayed(harness.now(), ProcessId(4)),
+        "the direct way is tried again"
+    );
 }
 
 #[test]
-fn what_makes_no_sense_or_comes_from_no_controller_is_refused_and_counted() {
-    let mut rig = Rig::on_switch(ALL);
+fn malformed_and_foreign_frames_are_counted() {
+    let mut harness = Harness::on_switch(ALL);
     let good = notice(id(1, 1), &[failure(4, 1, 1)]);
     let mut malformed = 0;
     for opcode in [Opcode::Notice, Opcode::Relayed, Opcode::Recovery] {
-        assert_eq!(rig.tell(0, opcode, 0, &[0; 5]), Verdict::No, "{opcode:?}");
+        assert_eq!(harness.from_controller(0, opcode, 0, &[0; 5]), Verdict::No, "{opcode:?}");
         malformed += 1;
     }
-    assert_eq!(rig.wave(&good[..good.len() - 1]), Verdict::No);
+    assert_eq!(harness.flood_from_switch(&good[..good.len() - 1]), Verdict::No);
     // What processes say to controllers.
     for opcode in [
         Opcode::Announce,
@@ -283,34 +310,42 @@ fn what_makes_no_sense_or_comes_from_no_controller_is_refused_and_counted() {
         Opcode::Undeliverable,
         Opcode::Recover,
     ] {
-        assert_eq!(rig.tell(0, opcode, 0, &good), Verdict::No, "{opcode:?}");
+        assert_eq!(harness.from_controller(0, opcode, 0, &good), Verdict::No, "{opcode:?}");
         malformed += 1;
     }
-    assert_eq!(rig.control.stats().frames_malformed, malformed + 1);
+    assert_eq!(harness.control.stats().frames_malformed, malformed + 1);
     for opcode in [Opcode::Notice, Opcode::Ping, Opcode::AnnounceAck, Opcode::UndeliverableAck] {
         for src in [0, 29, 32] {
-            assert_eq!(rig.take(&framed((src, opcode, 0), &good)), Verdict::No);
+            assert_eq!(harness.receive(&frame_from((src, opcode, 0), &good)), Verdict::No);
         }
     }
-    assert_eq!(rig.control.stats().frames_foreign, 12);
-    assert_eq!((rig.control.active(), rig.failures(), rig.drain()), (None, Vec::new(), Vec::new()));
+    assert_eq!(harness.control.stats().frames_foreign, 12);
+    assert_eq!(
+        (harness.control.active_controller(), harness.failures(), harness.drain()),
+        (None, Vec::new(), Vec::new())
+    );
 }
 
 #[test]
-fn on_a_mesh_only_a_controller_s_waves_count() {
-    let mut rig = Rig::new(Links::Mesh, ALL);
+fn mesh_accepts_floods_only_from_controllers() {
+    let mut harness = Harness::new(Links::Mesh, ALL);
     let payload = notice(id(1, 1), &[failure(4, 1, 1)]);
     for (src, expected) in [(3, 0), (31, 1)] {
-        let bytes = framed((src, Opcode::Flood, 0), &payload);
+        let bytes = frame_from((src, Opcode::Flood, 0), &payload);
         let frame = Frame::parse(&bytes).expect("intact");
-        let (now, port) = (rig.now(), Port(src as u16));
-        rig.control.on_link_frame(&mut rig.registers, now, port, (frame.header, frame.opcode));
-        rig.control.on_frame(&mut rig.registers, (now, CLOCK), port, &frame);
-        assert_eq!(rig.failures().len(), expected);
+        let (now, port) = (harness.now(), Port(src as u16));
+        harness.control.on_link_frame(
+            &mut harness.registers,
+            now,
+            port,
+            (frame.header, frame.opcode),
+        );
+        harness.control.on_frame(&mut harness.registers, (now, CLOCK), port, &frame);
+        assert_eq!(harness.failures().len(), expected);
     }
-    assert_eq!(rig.control.active(), Some(ProcessId(31)));
-    rig.control.on_failures_handled();
-    let sent = rig.drain();
+    assert_eq!(harness.control.active_controller(), Some(ProcessId(31)));
+    harness.control.on_failures_handled();
+    let sent = harness.drain();
     let (header, opcode, _) = &sent[0];
     let peer = Instance { address: Address::Process(ProcessId(31)), incarnation: Incarnation(1) };
     assert_eq!((*opcode, header.peer()), (Opcode::FloodAck, Some(peer)));
@@ -321,18 +356,18 @@ proptest! {
     /// Whatever controllers and switches say, in whatever order: no panic, no frame without end,
     /// nothing overdue, and never a word about a failure twice.
     #[test]
-    fn nothing_that_is_said_does_harm(
-        said in prop::collection::vec(
+    fn survives_arbitrary_controller_frames(
+        sent in prop::collection::vec(
             (0..Opcode::ALL.len(), 28..33u32, prop::collection::vec(any::<u8>(), 0..90), 0..4u32),
             1..120,
         ),
         handles in any::<bool>(),
     ) {
-        let mut rig = Rig::on_switch(ALL);
-        let mut told = [0u32; 32];
-        for (step, (opcode, src, noise, epoch)) in said.into_iter().enumerate() {
+        let mut harness = Harness::on_switch(ALL);
+        let mut last_reported = [0u32; 32];
+        for (step, (opcode, src, noise, epoch)) in sent.into_iter().enumerate() {
             let (opcode, step) = (Opcode::ALL[opcode], step as u32);
-            rig.ns += 1_000;
+            harness.ns += 1_000;
             // Noise, or a notice made of it.
             let instance = u32::from(noise.len() as u8 % 5);
             let entries: Vec<_> = noise
@@ -342,23 +377,23 @@ proptest! {
                 .collect();
             let payload = notice(id(epoch, step), &entries);
             match step % 3 {
-                0 => rig.wave(&payload),
-                1 => rig.tell(src % 2, Opcode::Notice, step, &payload),
-                _ => rig.take(&framed((src, opcode, step), &noise)),
+                0 => harness.flood_from_switch(&payload),
+                1 => harness.from_controller(src % 2, Opcode::Notice, step, &payload),
+                _ => harness.receive(&frame_from((src, opcode, step), &noise)),
             };
-            while let Some(failure) = rig.control.poll_failure() {
+            while let Some(failure) = harness.control.poll_failure() {
                 for process in failure.first.0..failure.first.0 + failure.count {
-                    let slot = &mut told[process as usize];
+                    let slot = &mut last_reported[process as usize];
                     prop_assert!(*slot <= failure.incarnation.0);
                     *slot = failure.incarnation.0 + 1;
                 }
             }
-            if handles && rig.control.owes_completion() {
-                rig.control.on_failures_handled();
+            if handles && harness.control.is_completion_pending() {
+                harness.control.on_failures_handled();
             }
-            rig.control.on_timeout(rig.now());
-            rig.drain();
+            harness.control.on_timeout(harness.now());
+            harness.drain();
         }
-        prop_assert!(!handles || !rig.control.owes_completion());
+        prop_assert!(!handles || !harness.control.is_completion_pending());
     }
 }

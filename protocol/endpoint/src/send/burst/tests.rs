@@ -1,32 +1,32 @@
 //! Scatterings that leave together: the rules of the module's first page, one by one.
 
-use super::super::alone::Alone;
+use super::super::harness::SenderHarness;
 use super::*;
 
 #[test]
-fn the_promise_is_held_at_the_first_timestamp_until_the_last_packet_is_written() {
-    let mut alone = Alone::new(Service::BestEffort, |_| {});
-    alone.open(&[(1, 1 << 16), (2, 1 << 16), (3, 1 << 16)]);
+fn promise_holds_until_the_last_packet_of_a_burst() {
+    let mut harness = SenderHarness::new(Service::BestEffort, |_| {});
+    harness.open(&[(1, 1 << 16), (2, 1 << 16), (3, 1 << 16)]);
     for to in [1, 2, 3] {
-        alone.scatter(&[(to, 10)]);
+        harness.scatter(&[(to, 10)]);
     }
-    assert_eq!(alone.burst(), 3);
-    let first = alone.sender.unfinished();
-    let frames = alone.frames();
+    assert_eq!(harness.burst(), 3);
+    let first = harness.sender.unfinished_burst();
+    let frames = harness.frames();
     assert_eq!(first, Some(frames[0].timestamp));
-    let held: Vec<_> = frames.iter().map(|sent| sent.held_at).collect();
+    let held: Vec<_> = frames.iter().map(|sent| sent.unfinished).collect();
     assert_eq!(held, [first, first, None]);
 }
 
 #[test]
-fn messages_for_one_destination_share_a_packet_in_the_order_of_their_timestamps() {
-    let mut alone = Alone::new(Service::BestEffort, |_| {});
-    alone.open(&[(1, 1 << 16), (2, 1 << 16)]);
-    alone.scatter(&[(2, 20)]);
-    alone.scatter(&[(1, 11), (2, 21), (1, 12)]);
-    alone.scatter(&[(1, 13)]);
-    assert_eq!(alone.burst(), 5);
-    let frames = alone.frames();
+fn coalesces_messages_per_destination_in_order() {
+    let mut harness = SenderHarness::new(Service::BestEffort, |_| {});
+    harness.open(&[(1, 1 << 16), (2, 1 << 16)]);
+    harness.scatter(&[(2, 20)]);
+    harness.scatter(&[(1, 11), (2, 21), (1, 12)]);
+    harness.scatter(&[(1, 13)]);
+    assert_eq!(harness.burst(), 5);
+    let frames = harness.frames();
     let [two, one] = &frames[..] else { panic!("one packet each: {frames:?}") };
     let t = two.timestamp;
     let at = |ns| t.wrapping_add_ns(ns);
@@ -37,14 +37,14 @@ fn messages_for_one_destination_share_a_packet_in_the_order_of_their_timestamps(
 }
 
 #[test]
-fn a_packet_takes_what_fits_and_the_next_one_the_rest() {
-    let mut alone = Alone::new(Service::BestEffort, |_| {});
-    alone.open(&[(1, 1 << 16)]);
+fn fills_packets_in_order() {
+    let mut harness = SenderHarness::new(Service::BestEffort, |_| {});
+    harness.open(&[(1, 1 << 16)]);
     for _ in 0..5 {
-        alone.scatter(&[(1, 600)]);
+        harness.scatter(&[(1, 600)]);
     }
-    alone.burst();
-    let frames = alone.frames();
+    harness.burst();
+    let frames = harness.frames();
     let counts: Vec<_> = frames.iter().map(|sent| sent.messages.len()).collect();
     let psns: Vec<_> = frames.iter().map(|sent| sent.psn).collect();
     assert_eq!((counts, psns), ([2, 2, 1].to_vec(), [1, 2, 3].to_vec()));
@@ -52,14 +52,14 @@ fn a_packet_takes_what_fits_and_the_next_one_the_rest() {
 }
 
 #[test]
-fn what_exceeds_a_frame_is_cut_and_only_its_last_piece_ends_it() {
-    let mut alone = Alone::new(Service::BestEffort, |_| {});
-    alone.open(&[(1, 1 << 16)]);
-    alone.scatter(&[(1, 5)]);
-    alone.scatter(&[(1, 3_000)]);
-    alone.scatter(&[(1, 6)]);
-    alone.burst();
-    let frames = alone.frames();
+fn fragments_messages_larger_than_a_frame() {
+    let mut harness = SenderHarness::new(Service::BestEffort, |_| {});
+    harness.open(&[(1, 1 << 16)]);
+    harness.scatter(&[(1, 5)]);
+    harness.scatter(&[(1, 3_000)]);
+    harness.scatter(&[(1, 6)]);
+    harness.burst();
+    let frames = harness.frames();
     let opcodes: Vec<_> = frames.iter().map(|sent| sent.opcode).collect();
     let fragment = Opcode::Fragment;
     assert_eq!(opcodes, [Opcode::Data, fragment, fragment, fragment, Opcode::Data]);
@@ -71,40 +71,40 @@ fn what_exceeds_a_frame_is_cut_and_only_its_last_piece_ends_it() {
         assert_eq!(sent.timestamp, frames[1].timestamp);
     }
     assert_eq!(from, 3_000);
-    assert!(frames[..4].iter().all(|sent| sent.held_at == Some(frames[0].timestamp)));
-    assert_eq!(frames[4].held_at, None);
+    assert!(frames[..4].iter().all(|sent| sent.unfinished == Some(frames[0].timestamp)));
+    assert_eq!(frames[4].unfinished, None);
 }
 
 #[test]
-fn a_quarter_of_the_congestion_window_without_an_answer_demands_one() {
-    let mut alone = Alone::new(Service::BestEffort, |config| {
+fn requests_an_ack_every_quarter_congestion_window() {
+    let mut harness = SenderHarness::new(Service::BestEffort, |config| {
         config.congestion_window_bytes = 16_000;
         config.frame_len_max = 2_000;
     });
-    alone.open(&[(1, 1 << 20)]);
+    harness.open(&[(1, 1 << 20)]);
     let mut demands = Vec::new();
     for _ in 0..10 {
-        alone.scatter(&[(1, 1_492)]);
-        alone.burst();
+        harness.scatter(&[(1, 1_492)]);
+        harness.burst();
         // Each payload has 1,500 bytes: the third exceeds 4,000, counted from the last demand.
-        demands.extend(alone.frames().iter().map(|sent| sent.has(Flags::ACK_NOW)));
+        demands.extend(harness.frames().iter().map(|sent| sent.has(Flags::ACK_NOW)));
     }
     assert_eq!(demands, [false, false, true, false, false, true, false, false, true, false]);
 }
 
 #[test]
-fn best_effort_keeps_nothing_of_what_has_left_and_the_reliable_service_all() {
-    for (service, kept) in [(Service::BestEffort, 0), (Service::Reliable, 164 + 3_064)] {
-        let mut alone = Alone::new(service, |_| {});
-        alone.open(&[(1, 1 << 16)]);
-        alone.scatter(&[(1, 100)]);
-        alone.scatter(&[(1, 3_000)]);
-        alone.burst();
-        let packets = alone.frames().len() as u32;
-        assert_eq!(alone.sender.buffered_bytes(), kept, "{service:?}");
-        alone.hear(1, Opcode::Ack, |ack| {
+fn only_the_reliable_service_buffers_sent_messages() {
+    for (service, unacked) in [(Service::BestEffort, 0), (Service::Reliable, 164 + 3_064)] {
+        let mut harness = SenderHarness::new(service, |_| {});
+        harness.open(&[(1, 1 << 16)]);
+        harness.scatter(&[(1, 100)]);
+        harness.scatter(&[(1, 3_000)]);
+        harness.burst();
+        let packets = harness.frames().len() as u32;
+        assert_eq!(harness.sender.buffered_bytes(), unacked, "{service:?}");
+        harness.respond(1, Opcode::Ack, |ack| {
             (ack.cumulative, ack.window_bytes) = (Psn::FIRST.plus(1 + packets), 1 << 16);
         });
-        assert_eq!(alone.sender.buffered_bytes(), 0, "{service:?}");
+        assert_eq!(harness.sender.buffered_bytes(), 0, "{service:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! What is on its way, in every state.
 
 use super::*;
-use crate::segments::Place;
+use crate::arena::PayloadRef;
 use alloc::vec::Vec;
 use onepipe_wire::Ack;
 
@@ -19,21 +19,25 @@ fn message(number: u64) -> SentMessage {
     SentMessage { scattering: ScatteringId(number), timestamp, index: 0, is_failed: false }
 }
 
-fn ack(flight: &mut Flight, cumulative: u32, words: &[(u64, u64)]) -> (Vec<u64>, Option<Settled>) {
+fn ack(
+    flight: &mut Flight,
+    cumulative: u32,
+    words: &[(u64, u64)],
+) -> (Vec<u64>, Option<AckSummary>) {
     let mut failed = Vec::new();
-    let fail = |message: SentMessage, _| failed.push(message.scattering.0);
+    let on_fail = |message: SentMessage, _| failed.push(message.scattering.0);
     let nothing = |_| unreachable!("nothing is kept");
-    let settled = hear(flight, (cumulative, words), fail, nothing, nothing);
-    (failed, settled)
+    let summary = respond(flight, (cumulative, words), on_fail, nothing, nothing);
+    (failed, summary)
 }
 
-fn hear(
+fn respond(
     flight: &mut Flight,
     (cumulative, words): (u32, &[(u64, u64)]),
-    fail: impl FnMut(SentMessage, Option<Kept>),
-    lost: impl FnMut(Kept),
-    done: impl FnMut(Kept),
-) -> Option<Settled> {
+    on_fail: impl FnMut(SentMessage, Option<UnackedMessage>),
+    on_lost: impl FnMut(UnackedMessage),
+    acked: impl FnMut(UnackedMessage),
+) -> Option<AckSummary> {
     let ack = Ack {
         cumulative: Psn(cumulative),
         received: 0,
@@ -47,17 +51,17 @@ fn hear(
     let mut bytes = [0; 400];
     let length = ack.write(&mut bytes, words.iter().copied()).expect("fits");
     let view = AckView::parse(&bytes[..length]).expect("just written");
-    flight.on_ack(&view, fail, lost, done)
+    flight.on_ack(&view, on_fail, on_lost, acked)
 }
 
 #[test]
-fn received_and_fenced_packets_settle_once() {
+fn packets_are_resolved_once() {
     let mut flight = flight(6);
-    let (failed, settled) = ack(&mut flight, 1, &[(0b10010, 0b01000)]);
+    let (failed, summary) = ack(&mut flight, 1, &[(0b10010, 0b01000)]);
     assert_eq!(failed, [4]);
-    let settled = settled.expect("all of them have left");
-    assert_eq!((settled.received_charge, settled.fenced_charge), (300, 100));
-    assert_eq!(settled.highest_received, Some(Psn(5)));
+    let summary = summary.expect("all of them have left");
+    assert_eq!((summary.received_charge, summary.rejected_charge), (300, 100));
+    assert_eq!(summary.highest_received, Some(Psn(5)));
     assert_eq!((flight.base(), flight.charge()), (Psn(1), 200));
     let (failed, _) = ack(&mut flight, 1, &[(0b10010, 0b01001)]);
     assert_eq!(failed, [1]);
@@ -67,14 +71,14 @@ fn received_and_fenced_packets_settle_once() {
 }
 
 #[test]
-fn an_acknowledgement_of_packets_that_never_left_is_refused() {
+fn rejects_acks_of_unsent_packets() {
     let mut flight = flight(2);
     assert_eq!(ack(&mut flight, 3, &[]).1, None);
     assert_eq!(flight.charge(), 200);
 }
 
 #[test]
-fn numbers_wrap_while_packets_are_on_the_way() {
+fn psns_wrap_with_packets_in_flight() {
     let mut flight = Flight::new();
     flight.base = Psn(u32::MAX - 1);
     flight.given_up = flight.base;
@@ -85,16 +89,16 @@ fn numbers_wrap_while_packets_are_on_the_way() {
     assert_eq!(flight.next(), Psn(3));
     assert_eq!(flight.first_sent_after(Mono::from_ns(2)), Psn(1));
     // Received: the last before the wrap and the second behind it; fenced: the first behind it.
-    let (failed, settled) = ack(&mut flight, u32::MAX - 1, &[(0b1010, 0b0100)]);
+    let (failed, summary) = ack(&mut flight, u32::MAX - 1, &[(0b1010, 0b0100)]);
     assert_eq!(failed, [2]);
-    assert_eq!(settled.expect("they have left").highest_received, Some(Psn(1)));
+    assert_eq!(summary.expect("they have left").highest_received, Some(Psn(1)));
     assert_eq!(ack(&mut flight, 4, &[]).1, None, "from the future");
     ack(&mut flight, 3, &[]);
     assert!(flight.is_empty() && flight.base() == Psn(3));
 }
 
 #[test]
-fn what_was_given_up_is_reported_once_and_still_settled() {
+fn abandoned_packets_are_reported_once_and_resolved() {
     let mut flight = flight(3);
     let mut reported = 0;
     flight.give_up(|_| reported += 1);
@@ -104,15 +108,15 @@ fn what_was_given_up_is_reported_once_and_still_settled() {
     flight.push_packet(Mono::from_ns(3), 1, 100, true);
     assert!(!flight.is_accounted_for());
     // The peer is back: one has arrived, one has not, the new one is in room and lost.
-    let (failed, settled) = ack(&mut flight, 1, &[(0b010, 0b101)]);
+    let (failed, summary) = ack(&mut flight, 1, &[(0b010, 0b101)]);
     assert_eq!(failed, [3], "the others were reported before");
-    let settled = settled.expect("they have left");
-    assert_eq!((settled.fenced_charge, settled.fenced_in_window), (200, 100));
-    assert_eq!(settled.newest_sent, None, "no round trip is taken from what was given up");
+    let summary = summary.expect("they have left");
+    assert_eq!((summary.rejected_charge, summary.rejected_in_window), (200, 100));
+    assert_eq!(summary.newest_sent, None, "no round trip is taken from what was given up");
 }
 
 #[test]
-fn a_fragmented_message_fails_once_and_is_remembered_while_it_is_cut() {
+fn fragmented_message_fails_once() {
     let mut flight = flight(0);
     flight.push_message(message(9));
     flight.push_fragment(Mono::from_ns(0), 10, false, (0, 10, false));
@@ -124,26 +128,33 @@ fn a_fragmented_message_fails_once_and_is_remembered_while_it_is_cut() {
 }
 
 #[test]
-fn what_is_lost_in_part_is_not_done_when_the_rest_has_arrived() {
-    let kept = |scattering| Kept { scattering, place: Place::NOWHERE, bytes: 10, missing: 1 };
-    let mut flight = Flight::keeping();
+fn partly_rejected_message_is_lost_not_acked() {
+    let unacked = |scattering| UnackedMessage {
+        scattering,
+        payload_ref: PayloadRef::NONE,
+        len: 10,
+        missing: 1,
+    };
+    let mut flight = Flight::reliable();
     flight.push_message(message(0));
-    flight.push_kept(kept(0));
+    flight.push_unacked(unacked(0));
     flight.push_packet(Mono::from_ns(0), 1, 10, false);
     flight.push_message(message(1));
-    flight.push_kept(kept(1));
+    flight.push_unacked(unacked(1));
     for piece in 0..70 {
         flight.push_fragment(Mono::from_ns(0), 10, false, (piece * 10, 10, piece == 69));
     }
-    let (mut broken, mut lost, mut done) = (Vec::new(), Vec::new(), Vec::new());
-    let mut hear = |cumulative, words: &[(u64, u64)]| {
-        let fail = |_, kept: Option<Kept>| broken.extend(kept.map(|kept| kept.scattering));
-        let lose = |kept: Kept| lost.push(kept.scattering);
-        let finish = |kept: Kept| done.push(kept.scattering);
-        hear(&mut flight, (cumulative, words), fail, lose, finish);
+    let (mut to_recall, mut on_lost, mut acked) = (Vec::new(), Vec::new(), Vec::new());
+    let mut respond = |cumulative, words: &[(u64, u64)]| {
+        let on_fail = |_, unacked: Option<UnackedMessage>| {
+            to_recall.extend(unacked.map(|unacked| unacked.scattering))
+        };
+        let on_lost = |unacked: UnackedMessage| on_lost.push(unacked.scattering);
+        let on_acked = |unacked: UnackedMessage| acked.push(unacked.scattering);
+        respond(&mut flight, (cumulative, words), on_fail, on_lost, on_acked);
     };
     // The first piece is lost; the second word names the last to arrive.
-    hear(1, &[(u64::MAX - 1, 1), (u64::MAX, 0)]);
-    assert_eq!((broken, lost, done), (Vec::from([1]), Vec::from([1]), Vec::from([0])));
+    respond(1, &[(u64::MAX - 1, 1), (u64::MAX, 0)]);
+    assert_eq!((to_recall, on_lost, acked), (Vec::from([1]), Vec::from([1]), Vec::from([0])));
     assert!(flight.is_empty());
 }

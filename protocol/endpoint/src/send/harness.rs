@@ -6,22 +6,22 @@ use onepipe_base::{Incarnation, Mono, Now, ProcessId, Psn, ScatteringId, Timesta
 use onepipe_wire::{Ack, AckView, Connect, Fragment, HEADER_LEN, Messages, Opcode, Service};
 
 use super::Sender;
-use crate::stamp::Stamp;
 use crate::stats::Stats;
+use crate::timestamp::TimestampSource;
 use crate::{Config, Message};
 
 /// Process 0, and what it has scattered.
-pub(super) struct Alone {
+pub(super) struct SenderHarness {
     pub config: Config,
     pub sender: Sender,
     pub stats: Stats,
-    stamp: Stamp,
+    timestamps: TimestampSource,
     now: Mono,
 }
 
 /// A data frame as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(super) struct SentFrame {
     pub to: u32,
     pub psn: u32,
     pub timestamp: Timestamp,
@@ -32,25 +32,25 @@ pub(super) struct Sent {
     /// Where a fragment begins.
     pub offset: Option<u32>,
     /// What the sender holds its promise at once this frame has been written.
-    pub held_at: Option<Timestamp>,
+    pub unfinished: Option<Timestamp>,
 }
 
-impl Sent {
+impl SentFrame {
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
-impl Alone {
+impl SenderHarness {
     pub fn new(service: Service, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(ProcessId(0), Incarnation(1));
         change(&mut config);
-        let mut stamp = Stamp::new();
+        let mut timestamps = TimestampSource::new();
         let now = Now { mono: Mono::from_ns(1_000), sync: Timestamp::from_ns(1 << 40) };
-        stamp.read(now);
-        stamp.lift(now.sync);
+        timestamps.read(now);
+        timestamps.raise_to(now.sync);
         let sender = Sender::new(&config, service, 1 << 20);
-        Self { config, sender, stats: Stats::default(), stamp, now: now.mono }
+        Self { config, sender, stats: Stats::default(), timestamps, now: now.mono }
     }
 
     /// Scatters a message of so many bytes to each of these processes.
@@ -58,22 +58,22 @@ impl Alone {
         let bytes = [7; 1 << 16];
         let messages: Vec<_> = messages
             .iter()
-            .map(|&(to, length)| Message { to: ProcessId(to), payload: &bytes[..length] })
+            .map(|&(to, len)| Message { to: ProcessId(to), payload: &bytes[..len] })
             .collect();
         self.sender.submit(&self.config, &messages, |_| None).expect("there is room for it")
     }
 
     /// Stamps what may leave. Answers how many messages that were.
     pub fn burst(&mut self) -> u64 {
-        self.sender.start_burst(&self.config, self.now, &mut self.stamp, |_| {})
+        self.sender.start_burst(&self.config, self.now, &mut self.timestamps, |_| {})
     }
 
     /// The next data frame of the burst.
-    pub fn frame(&mut self) -> Option<Sent> {
+    pub fn frame(&mut self) -> Option<SentFrame> {
         let mut slot = [0; 1 << 16];
         let slot = &mut slot[..self.config.frame_len_max];
         let written = self.sender.write_data(&self.config, self.now, slot)?;
-        let payload = &slot[HEADER_LEN..HEADER_LEN + written.bytes];
+        let payload = &slot[HEADER_LEN..HEADER_LEN + written.payload_len];
         let (mut messages, mut offset) = (Vec::new(), None);
         if written.opcode == Opcode::Fragment {
             let fragment = Fragment::parse(payload).expect("just written");
@@ -86,7 +86,7 @@ impl Alone {
                 messages.push((timestamp, message.index, message.payload.len()));
             }
         }
-        Some(Sent {
+        Some(SentFrame {
             to: written.to.0,
             psn: written.psn.0,
             timestamp: written.timestamp,
@@ -94,29 +94,29 @@ impl Alone {
             flags: written.flags,
             messages,
             offset,
-            held_at: self.sender.unfinished(),
+            unfinished: self.sender.unfinished_burst(),
         })
     }
 
     /// All data frames of the burst.
-    pub fn frames(&mut self) -> Vec<Sent> {
+    pub fn frames(&mut self) -> Vec<SentFrame> {
         let frames: Vec<_> = core::iter::from_fn(|| self.frame()).take(1_000).collect();
         assert!(frames.len() < 1_000, "a burst ends");
         frames
     }
 
     /// Stamps what may leave. Answers to whom the messages go, and how long they are.
-    pub fn leaving(&mut self) -> Vec<(u32, usize)> {
+    pub fn send_lens(&mut self) -> Vec<(u32, usize)> {
         self.burst();
         let frames = self.frames();
-        let each = |sent: &Sent| -> Vec<_> {
+        let each = |sent: &SentFrame| -> Vec<_> {
             sent.messages.iter().map(|message| (sent.to, message.2)).collect()
         };
         frames.iter().flat_map(each).collect()
     }
 
     /// Process `to` answers, whatever was asked, as `change` says.
-    pub fn hear(&mut self, to: u32, opcode: Opcode, change: impl FnOnce(&mut Ack)) {
+    pub fn respond(&mut self, to: u32, opcode: Opcode, change: impl FnOnce(&mut Ack)) {
         let mut ack = Ack {
             cumulative: Psn::FIRST,
             received: 0,
@@ -129,8 +129,8 @@ impl Alone {
         };
         change(&mut ack);
         let mut bytes = [0; 64];
-        let length = ack.write(&mut bytes, core::iter::empty()).expect("fits");
-        let view = AckView::parse(&bytes[..length]).expect("just written");
+        let len = ack.write(&mut bytes, core::iter::empty()).expect("fits");
+        let view = AckView::parse(&bytes[..len]).expect("just written");
         let from = (ProcessId(to), Incarnation(1));
         assert!(self.sender.on_ack(&self.config, self.now, from, opcode, &view));
     }
@@ -142,30 +142,30 @@ impl Alone {
         }
         self.burst();
         for &(to, window) in windows {
-            self.hear(to, Opcode::Grant, |ack| ack.window_bytes = window);
+            self.respond(to, Opcode::Grant, |ack| ack.window_bytes = window);
         }
         self.burst();
         self.frames();
         for &(to, window) in windows {
-            self.hear(to, Opcode::Ack, |ack| {
+            self.respond(to, Opcode::Ack, |ack| {
                 (ack.window_bytes, ack.consumed_bytes) = (window, 64);
                 ack.cumulative = Psn::FIRST.plus(1);
             });
         }
-        self.controls();
+        self.signals();
     }
 
     /// Who is sent connects and probes now, and how much room each connect asks for.
-    pub fn controls(&mut self) -> Vec<(u32, Opcode, u64)> {
+    pub fn signals(&mut self) -> Vec<(u32, Opcode, u64)> {
         let mut payload = [0; 256];
         let mut all = Vec::new();
-        while let Some(control) = self.sender.write_control(&mut payload) {
-            let connect = Connect::parse(&payload[..control.bytes]);
-            let room = match control.opcode {
+        while let Some(signal) = self.sender.write_signal(&mut payload) {
+            let connect = Connect::parse(&payload[..signal.payload_len]);
+            let reservation = match signal.opcode {
                 Opcode::Connect => connect.expect("just written").reservation_bytes,
                 _ => 0,
             };
-            all.push((control.to.0, control.opcode, room));
+            all.push((signal.to.0, signal.opcode, reservation));
         }
         all
     }

@@ -15,7 +15,7 @@ use onepipe_wire::{
 pub const ORIGIN_NS: u64 = 1 << 50;
 
 /// One endpoint, process 0, at a mesh whose other processes are played by the test.
-pub struct Rig {
+pub struct Harness {
     pub end: Endpoint,
     pub ns: u64,
     pub failed: Vec<SendFailed>,
@@ -29,14 +29,14 @@ pub fn config(processes: u32) -> Config {
     Config { processes_max: processes, links, ..Config::new(ProcessId(0), Incarnation(1)) }
 }
 
-impl Rig {
+impl Harness {
     pub fn new(tune: impl FnOnce(&mut Config)) -> Self {
         let mut config = config(4);
         tune(&mut config);
         let end = Endpoint::new(config).expect("a valid configuration");
-        let mut rig = Self { end, ns: 1_000, failed: vec![], delivered: 0, sent: vec![] };
-        rig.drain();
-        rig
+        let mut harness = Self { end, ns: 1_000, failed: vec![], delivered: 0, sent: vec![] };
+        harness.drain();
+        harness
     }
 
     pub fn now(&self) -> Now {
@@ -68,7 +68,7 @@ impl Rig {
         assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
     }
 
-    pub fn take(&mut self) {
+    pub fn take_events(&mut self) {
         while let Some(event) = self.end.poll_event() {
             match event {
                 Event::Delivered(delivery) => {
@@ -89,27 +89,28 @@ impl Rig {
         self.drain();
     }
 
-    /// Hands the endpoint a frame of the peer `from` in its life `life`, stamped now.
-    pub fn hear(&mut self, from: u32, life: u32, what: &What) -> Verdict {
+    /// Hands the endpoint a frame of the peer `from` in its life `incarnation`, stamped now.
+    pub fn receive(&mut self, from: u32, incarnation: u32, frame: &TestFrame) -> Verdict {
         let now = self.now();
-        self.hear_at(from, life, what, now.sync, now.sync)
+        self.receive_at(from, incarnation, frame, now.sync, now.sync)
     }
 
-    pub fn hear_at(
+    pub fn receive_at(
         &mut self,
         from: u32,
-        life: u32,
-        what: &What,
+        incarnation: u32,
+        frame: &TestFrame,
         timestamp: Timestamp,
         promise: Timestamp,
     ) -> Verdict {
         let mut bytes = vec![0; 70_000];
         let body = &mut bytes[HEADER_LEN..];
-        let length = what.body.len();
-        body[..length].copy_from_slice(&what.body);
-        let header = Header::new(what.opcode, ProcessId(from), ProcessId(0), Incarnation(life))
-            .stamped(timestamp, Promises::both(promise), Psn(what.psn))
-            .flagged(what.flags);
+        let length = frame.body.len();
+        body[..length].copy_from_slice(&frame.body);
+        let header =
+            Header::new(frame.opcode, ProcessId(from), ProcessId(0), Incarnation(incarnation))
+                .stamped(timestamp, Promises::both(promise), Psn(frame.psn))
+                .flagged(frame.flags);
         let length = seal(&mut bytes, header, length);
         let now = self.now();
         // An uplink has one port, whoever speaks.
@@ -149,50 +150,50 @@ impl Rig {
     }
 
     /// Opens the connection of the peer `from` to the endpoint.
-    pub fn connect(&mut self, from: u32, life: u32) {
-        self.hear(from, life, &connect(0, 0, 0));
+    pub fn connect(&mut self, from: u32, incarnation: u32) {
+        self.receive(from, incarnation, &connect(0, 0, 0));
     }
 }
 
 /// A frame to be.
-pub struct What {
+pub struct TestFrame {
     pub opcode: Opcode,
     pub psn: u32,
     pub flags: u8,
     pub body: Vec<u8>,
 }
 
-pub fn data(psn: u32, payload: &[u8]) -> What {
+pub fn data(psn: u32, payload: &[u8]) -> TestFrame {
     let mut body = vec![0; payload.len() + 8];
     let message = onepipe_wire::Message { delta_ns: 0, index: 0, payload };
     let bytes = write_message(&mut body, message).expect("fits");
     body.truncate(bytes);
-    What { opcode: Opcode::Data, psn, flags: Flags::ACK_NOW, body }
+    TestFrame { opcode: Opcode::Data, psn, flags: Flags::ACK_NOW, body }
 }
 
-pub fn fragment(psn: u32, header: FragmentHeader, piece: &[u8]) -> What {
+pub fn fragment(psn: u32, header: FragmentHeader, piece: &[u8]) -> TestFrame {
     let mut body = vec![0; 12 + piece.len()];
     write_fragment_header(&mut body, header);
     body[12..].copy_from_slice(piece);
     Fragment::parse(&body).expect("a legal fragment");
-    What { opcode: Opcode::Fragment, psn, flags: 0, body }
+    TestFrame { opcode: Opcode::Fragment, psn, flags: 0, body }
 }
 
-pub fn connect(psn: u32, reservation_id: u32, reservation_bytes: u64) -> What {
+pub fn connect(psn: u32, reservation_id: u32, reservation_bytes: u64) -> TestFrame {
     let mut body = vec![0; 16];
     Connect { reservation_id, reservation_bytes }.write(&mut body).expect("fits");
-    What { opcode: Opcode::Connect, psn, flags: 0, body }
+    TestFrame { opcode: Opcode::Connect, psn, flags: 0, body }
 }
 
-pub fn probe(settled: u32, until: u32, reservation_done: u32) -> What {
+pub fn probe(resolved: u32, until: u32, reservation_done: u32) -> TestFrame {
     let mut body = vec![0; 16];
-    let probe = Probe { resolved: Psn(settled), until: Psn(until), reservation_done };
+    let probe = Probe { resolved: Psn(resolved), until: Psn(until), reservation_done };
     probe.write(&mut body).expect("fits");
-    What { opcode: Opcode::Probe, psn: settled, flags: 0, body }
+    TestFrame { opcode: Opcode::Probe, psn: resolved, flags: 0, body }
 }
 
-pub fn reset(psn: u32) -> What {
-    What { opcode: Opcode::Reset, psn, flags: 0, body: vec![] }
+pub fn reset(psn: u32) -> TestFrame {
+    TestFrame { opcode: Opcode::Reset, psn, flags: 0, body: vec![] }
 }
 
 /// An answer to the endpoint's life 1 with a window of 64 KiB.
@@ -201,7 +202,7 @@ pub fn ack(
     cumulative: u32,
     words: &[(u64, u64)],
     tune: impl FnOnce(&mut Ack),
-) -> What {
+) -> TestFrame {
     let mut ack = Ack {
         cumulative: Psn(cumulative),
         received: cumulative,
@@ -216,5 +217,5 @@ pub fn ack(
     let mut body = vec![0; 600];
     let bytes = ack.write(&mut body, words.iter().copied()).expect("fits");
     body.truncate(bytes);
-    What { opcode, psn: 0, flags: 0, body }
+    TestFrame { opcode, psn: 0, flags: 0, body }
 }

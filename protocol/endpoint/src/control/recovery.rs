@@ -6,7 +6,7 @@ use onepipe_base::{Backoff, Controllers, Mono, ProcessId, Psn, Timestamp};
 use onepipe_wire::{Failure, Opcode, RecoveryView};
 
 use super::ControlFrame;
-use super::round::Round;
+use super::round_robin::RoundRobin;
 
 /// What has happened since this process has failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,16 +21,16 @@ pub(crate) struct Recovered {
 
 /// Asks for one part after the other, and for each until it comes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Recover {
+pub(super) struct RecoveryClient {
     state: State,
-    pace: Backoff,
-    round: Round,
+    backoff: Backoff,
+    round: RoundRobin,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
     Idle,
-    Asking {
+    Requesting {
         /// The part asked for.
         next: u16,
         /// How many parts there are, and what came in those before `next`.
@@ -39,55 +39,55 @@ enum State {
     Done(Recovered),
 }
 
-impl Recover {
-    pub fn new(controllers: Controllers, pace: Backoff) -> Self {
-        Self { state: State::Idle, pace, round: Round::new(controllers) }
+impl RecoveryClient {
+    pub fn new(controllers: Controllers, backoff: Backoff) -> Self {
+        Self { state: State::Idle, backoff, round: RoundRobin::new(controllers) }
     }
 
     /// Begins to ask, unless it has.
     pub fn start(&mut self, now: Mono) {
         if self.state == State::Idle {
-            self.ask(now, 0, None);
+            self.request(now, 0, None);
         }
     }
 
-    fn ask(&mut self, now: Mono, next: u16, gathered: Option<(u16, Recovered)>) {
-        self.state = State::Asking { next, gathered };
-        self.pace.on_change(now);
+    fn request(&mut self, now: Mono, next: u16, gathered: Option<(u16, Recovered)>) {
+        self.state = State::Requesting { next, gathered };
+        self.backoff.on_change(now);
         self.round.start();
     }
 
-    fn asked(&self) -> Option<u16> {
+    fn requested_part(&self) -> Option<u16> {
         match &self.state {
-            State::Asking { next, .. } => Some(*next),
+            State::Requesting { next, .. } => Some(*next),
             _ => None,
         }
     }
 
     pub fn wants_transmit(&self) -> bool {
-        self.asked().is_some() && self.round.turn().is_some()
+        self.requested_part().is_some() && self.round.current().is_some()
     }
 
     /// When to ask again.
     pub fn deadline(&self) -> Option<Mono> {
-        self.asked().and(self.pace.due())
+        self.requested_part().and(self.backoff.due())
     }
 
     /// Asks the next controller.
     pub fn write(&mut self, now: Mono) -> Option<ControlFrame> {
-        let part = self.asked()?;
-        if self.pace.take(now) {
+        let part = self.requested_part()?;
+        if self.backoff.take(now) {
             self.round.start();
         }
-        let to = self.round.turn()?;
-        self.round.pass();
+        let to = self.round.current()?;
+        self.round.advance();
         Some(ControlFrame::to(to, Opcode::Recover, Psn(part.into()), 0))
     }
 
     /// A part has come. Answers whether it was asked for. Parts belong together while they say
     /// the same of the whole; when it has grown meanwhile, it is asked for from the front again.
     pub fn on_part(&mut self, now: Mono, near: Timestamp, view: &RecoveryView<'_>) -> bool {
-        let State::Asking { next, gathered } = &mut self.state else { return false };
+        let State::Requesting { next, gathered } = &mut self.state else { return false };
         let (front, part) = (view.recovery(near), *next);
         if front.part != part {
             return false;
@@ -97,7 +97,7 @@ impl Recover {
             (front.parts, Recovered { complete: front.complete, failures, recalls })
         });
         if (parts, recovered.complete) != (front.parts, front.complete) {
-            self.ask(now, 0, None);
+            self.request(now, 0, None);
             return true;
         }
         recovered.failures.extend(view.failures(near));
@@ -106,7 +106,7 @@ impl Recover {
             self.state = State::Done(recovered);
             self.round.stop();
         } else {
-            self.ask(now, part + 1, Some((parts, recovered)));
+            self.request(now, part + 1, Some((parts, recovered)));
         }
         true
     }
@@ -129,47 +129,55 @@ mod tests {
     use onepipe_base::Incarnation;
     use onepipe_wire::Recovery;
 
-    fn recover() -> Recover {
-        Recover::new(Controllers { first: ProcessId(60), count: 2 }, Backoff::new(10, 40))
+    fn recover() -> RecoveryClient {
+        RecoveryClient::new(Controllers { first: ProcessId(60), count: 2 }, Backoff::new(10, 40))
     }
 
     fn at(ns: u64) -> Mono {
         Mono::from_ns(ns)
     }
 
-    fn asked(recover: &mut Recover, ns: u64) -> Vec<(u32, u32)> {
+    fn requested_part(recover: &mut RecoveryClient, ns: u64) -> Vec<(u32, u32)> {
         let next = || recover.write(at(ns)).map(|frame| (frame.to.0, frame.psn.0));
         core::iter::from_fn(next).collect()
     }
 
     /// Part `part` of `parts`: the failure of process `part`, and two recalls.
-    fn answer(recover: &mut Recover, ns: u64, complete: u64, (part, parts): (u16, u16)) -> bool {
+    fn answer(
+        recover: &mut RecoveryClient,
+        ns: u64,
+        complete: u64,
+        (part, parts): (u16, u16),
+    ) -> bool {
         let near = Timestamp::from_ns(1_000);
         let (first, incarnation) = (ProcessId(part.into()), Incarnation(1));
         let failure = Failure { first, count: 1, incarnation, at: near };
         let recalls = [near, near.wrapping_add_ns(1)].map(|timestamp| (first, timestamp));
         let complete = Timestamp::from_ns(complete);
         let mut payload = [0; 128];
-        let bytes = Recovery { complete, part, parts }
+        let payload_len = Recovery { complete, part, parts }
             .write(&mut payload, [failure].into_iter(), recalls.into_iter())
             .expect("fits");
-        let view = RecoveryView::parse(&payload[..bytes]).expect("just written");
+        let view = RecoveryView::parse(&payload[..payload_len]).expect("just written");
         recover.on_part(at(ns), near, &view)
     }
 
     #[test]
-    fn every_part_is_asked_for_until_it_comes() {
+    fn each_part_is_requested_until_received() {
         let mut recover = recover();
         assert!(!answer(&mut recover, 0, 900, (0, 1)), "nobody has asked");
         recover.start(at(100));
         recover.start(at(101));
-        assert_eq!(asked(&mut recover, 100), [(60, 0), (61, 0)]);
-        assert_eq!((asked(&mut recover, 109), recover.deadline()), (Vec::new(), Some(at(110))));
-        assert_eq!(asked(&mut recover, 110), [(60, 0), (61, 0)]);
+        assert_eq!(requested_part(&mut recover, 100), [(60, 0), (61, 0)]);
+        assert_eq!(
+            (requested_part(&mut recover, 109), recover.deadline()),
+            (Vec::new(), Some(at(110)))
+        );
+        assert_eq!(requested_part(&mut recover, 110), [(60, 0), (61, 0)]);
         assert!(!answer(&mut recover, 111, 900, (1, 2)), "not this one");
         assert!(answer(&mut recover, 112, 900, (0, 2)));
         assert!(!answer(&mut recover, 112, 900, (0, 2)), "it has come");
-        assert_eq!(asked(&mut recover, 112), [(60, 1), (61, 1)]);
+        assert_eq!(requested_part(&mut recover, 112), [(60, 1), (61, 1)]);
         assert!(recover.poll().is_none());
         assert!(answer(&mut recover, 113, 900, (1, 2)));
         assert!(!recover.wants_transmit() && recover.deadline().is_none());
@@ -181,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn when_the_whole_has_grown_it_is_asked_for_again() {
+    fn restarts_when_the_recovery_record_changes() {
         for (complete, parts) in [(950, 2), (900, 3)] {
             let mut recover = recover();
             recover.start(at(100));
             assert!(answer(&mut recover, 100, 900, (0, 2)));
-            asked(&mut recover, 100);
+            requested_part(&mut recover, 100);
             assert!(answer(&mut recover, 101, complete, (1, parts)));
-            assert_eq!(asked(&mut recover, 101), [(60, 0), (61, 0)]);
+            assert_eq!(requested_part(&mut recover, 101), [(60, 0), (61, 0)]);
             for part in 0..parts {
                 assert!(answer(&mut recover, 102, complete, (part, parts)));
             }

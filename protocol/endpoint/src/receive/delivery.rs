@@ -11,29 +11,29 @@ use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::{MESSAGE_HEADER_LEN, Message, Messages};
 
 use super::{Receiver, order};
+use crate::arena::{PayloadArena, PayloadRef};
 use crate::reorder::Entry;
-use crate::segments::{Place, Segments};
 use crate::{Config, Delivery, MESSAGE_CHARGE_BYTES};
 use onepipe_wire::{Opcode, Service};
 
 /// A message in the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Held {
-    pub place: Place,
+pub(crate) struct BufferedMessage {
+    pub payload_ref: PayloadRef,
     /// The life of its sender, so that a former life's messages are not counted in this one's
     /// window.
-    pub life: u16,
-    pub in_room: bool,
+    pub generation: u16,
+    pub is_reserved: bool,
 }
 
 /// What waits in the reorder stage: a whole message, or the rest of a packet from a message on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Waiting {
-    pub place: Place,
+pub(crate) struct QueuedPayload {
+    pub payload_ref: PayloadRef,
     /// Of the message, or of all that is left of the packet.
-    pub bytes: u32,
-    pub life: u16,
-    pub in_room: bool,
+    pub len: u32,
+    pub generation: u16,
+    pub is_reserved: bool,
     pub is_packet: bool,
 }
 
@@ -43,20 +43,20 @@ pub(crate) struct Cursor {
     /// What the deltas of its messages are added to.
     base: Timestamp,
     from: ProcessId,
-    rest: Waiting,
+    rest: QueuedPayload,
     timestamp: Timestamp,
     index: u16,
-    bytes: u32,
+    len: u32,
 }
 
 impl Cursor {
     /// Its message's place in the total order.
     #[inline]
     fn key(&self) -> (Timestamp, u64) {
-        (self.timestamp, order(self.from, self.rest.life, self.index))
+        (self.timestamp, order(self.from, self.rest.generation, self.index))
     }
 
-    fn entry(&self) -> Entry<Waiting> {
+    fn entry(&self) -> Entry<QueuedPayload> {
         let (timestamp, order) = self.key();
         Entry { timestamp, order, value: self.rest }
     }
@@ -69,39 +69,39 @@ impl Cursor {
             timestamp: self.timestamp,
             from: self.from,
             index: self.index,
-            bytes: self.bytes,
-            held: Held {
-                place: match self.rest.is_packet {
-                    true => self.rest.place.plus(MESSAGE_HEADER_LEN),
-                    false => self.rest.place,
+            len: self.len,
+            buffered: BufferedMessage {
+                payload_ref: match self.rest.is_packet {
+                    true => self.rest.payload_ref.plus(MESSAGE_HEADER_LEN),
+                    false => self.rest.payload_ref,
                 },
-                life: self.rest.life,
-                in_room: self.rest.in_room,
+                generation: self.rest.generation,
+                is_reserved: self.rest.is_reserved,
             },
         }
     }
 
     /// Goes on to the message behind this one. Answers whether there is one.
     #[inline]
-    fn advance(&mut self, segments: &Segments) -> bool {
+    fn advance(&mut self, arena: &PayloadArena) -> bool {
         if !self.rest.is_packet {
             return false;
         }
-        let passed = MESSAGE_HEADER_LEN as u32 + self.bytes;
-        self.rest.place = self.rest.place.plus(passed as usize);
-        self.rest.bytes -= passed;
-        let Some(head) = head(segments, &self.rest) else { return false };
+        let passed = MESSAGE_HEADER_LEN as u32 + self.len;
+        self.rest.payload_ref = self.rest.payload_ref.plus(passed as usize);
+        self.rest.len -= passed;
+        let Some(head) = first_message(arena, &self.rest) else { return false };
         self.timestamp = self.base.wrapping_add_ns(u64::from(head.delta_ns));
         self.index = head.index;
-        self.bytes = head.payload.len() as u32;
+        self.len = head.payload.len() as u32;
         true
     }
 }
 
 /// The first message of what is left of a packet. It was measured when it arrived.
 #[inline]
-fn head<'a>(segments: &'a Segments, rest: &Waiting) -> Option<Message<'a>> {
-    Messages::new(segments.get(rest.place, rest.bytes as usize)).next()?.ok()
+fn first_message<'a>(arena: &'a PayloadArena, rest: &QueuedPayload) -> Option<Message<'a>> {
+    Messages::new(arena.get(rest.payload_ref, rest.len as usize)).next()?.ok()
 }
 
 impl Receiver {
@@ -114,17 +114,17 @@ impl Receiver {
             true => barrier.wrapping_add_ns(1),
             false => barrier,
         };
-        let is_at_hand = match &self.cursor {
-            Some(cursor) => cursor.timestamp < barrier && self.reorder.is_behind(cursor.key()),
+        let is_next = match &self.cursor {
+            Some(cursor) => cursor.timestamp < barrier && self.reorder.is_after(cursor.key()),
             None => false,
         };
-        if !is_at_hand && !self.open_next(barrier) {
+        if !is_next && !self.open_next(barrier) {
             return None;
         }
         // One place for all, and the cursor moves on where it lies, for the same reason.
         let cursor = self.cursor.as_mut()?;
         let delivery = cursor.delivery(self.service);
-        if !cursor.advance(&self.segments) {
+        if !cursor.advance(&self.arena) {
             self.cursor = None;
         }
         self.waiting -= 1;
@@ -136,43 +136,43 @@ impl Receiver {
     #[inline(never)]
     fn open_next(&mut self, barrier: Timestamp) -> bool {
         if let Some(cursor) = self.cursor.take() {
-            self.reorder.put_back(cursor.entry());
+            self.reorder.reinsert(cursor.entry());
         }
         let Some(entry) = self.reorder.pop(barrier) else { return false };
         let (rest, timestamp) = (entry.value, entry.timestamp);
         let from = ProcessId((entry.order >> 32) as u32);
-        let head = rest.is_packet.then(|| head(&self.segments, &rest)).flatten();
-        let (delta_ns, bytes) =
-            head.map_or((0, rest.bytes), |head| (head.delta_ns, head.payload.len() as u32));
+        let head = rest.is_packet.then(|| first_message(&self.arena, &rest)).flatten();
+        let (delta_ns, len) =
+            head.map_or((0, rest.len), |head| (head.delta_ns, head.payload.len() as u32));
         let base = timestamp.saturating_sub_ns(u64::from(delta_ns));
         let index = entry.order as u16;
-        self.cursor = Some(Cursor { base, from, rest, timestamp, index, bytes });
+        self.cursor = Some(Cursor { base, from, rest, timestamp, index, len });
         true
     }
 
     #[inline]
     pub fn payload(&self, delivery: &Delivery) -> &[u8] {
-        self.segments.get(delivery.held.place, delivery.bytes as usize)
+        self.arena.get(delivery.buffered.payload_ref, delivery.len as usize)
     }
 
     /// The application is through with a message. Answers its charge and whether it was in room.
     #[inline]
     pub fn release(&mut self, config: &Config, delivery: &Delivery) -> (u64, bool) {
-        let held = delivery.held;
-        let charge = u64::from(delivery.bytes) + u64::from(MESSAGE_CHARGE_BYTES);
-        self.segments.release(held.place);
+        let buffered = delivery.buffered;
+        let charge = u64::from(delivery.len) + u64::from(MESSAGE_CHARGE_BYTES);
+        self.arena.release(buffered.payload_ref);
         if delivery.from == config.process {
-            self.held -= charge;
-            if held.in_room {
-                self.room_used -= charge;
-                self.give_room();
+            self.buffered -= charge;
+            if buffered.is_reserved {
+                self.reserved_bytes -= charge;
+                self.grant_reservations();
             }
-        } else if let Some(at) = self.peers.find(delivery.from) {
-            self.unhold(at, held.life, (charge, charge), held.in_room);
-            if u64::from(self.peers.peek(at).freed) >= self.window / 4 {
-                self.answer_now(at, Opcode::Ack);
+        } else if let Some(at) = self.peers.index_of(delivery.from) {
+            self.release_charge(at, buffered.generation, (charge, charge), buffered.is_reserved);
+            if u64::from(self.peers.get(at).freed_since_ack) >= self.window / 4 {
+                self.queue_ack(at, Opcode::Ack);
             }
         }
-        (charge, held.in_room)
+        (charge, buffered.is_reserved)
     }
 }

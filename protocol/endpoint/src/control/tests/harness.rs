@@ -13,8 +13,8 @@ pub const ANNOUNCE_NS: u64 = 10_000_000;
 /// Near the wrap of 48 bits: failures are told just behind it.
 pub const CLOCK: Timestamp = Timestamp::from_ns((5 << 48) - 1_000);
 
-pub struct Rig {
-    pub control: Control,
+pub struct Harness {
+    pub control: ControlPlane,
     pub registers: Registers,
     pub ns: u64,
 }
@@ -22,48 +22,48 @@ pub struct Rig {
 /// A frame that has left: its header, and its payload.
 pub type Sent = (Header, Opcode, Vec<u8>);
 
-impl Rig {
+impl Harness {
     pub fn new(links: Links, controllers: Option<Controllers>) -> Self {
         let config = Config::new(ProcessId(1), Incarnation(4));
         let config = Config { links, processes_max: 32, frame_len_max: 256, ..config };
-        let control = Control::new(&config, controllers, ANNOUNCE_NS);
+        let control = ControlPlane::new(&config, controllers, ANNOUNCE_NS);
         let registers = Registers::new(if links == Links::Mesh { 32 } else { 1 });
         Self { control, registers, ns: 1_000_000 }
     }
 
     /// With its switch heard, and hearing it; what that makes it say has been said.
     pub fn on_switch(controllers: Option<Controllers>) -> Self {
-        let mut rig = Self::new(Links::Uplink, controllers);
-        rig.beacon();
-        rig.drain();
-        rig
+        let mut harness = Self::new(Links::Uplink, controllers);
+        harness.beacon();
+        harness.drain();
+        harness
     }
 
     pub fn now(&self) -> Mono {
         Mono::from_ns(self.ns)
     }
 
-    pub fn beacon(&mut self) -> LinkNews {
+    pub fn beacon(&mut self) -> LinkEvent {
         let promises = Promises::both(Timestamp::from_ns(self.ns));
         let own = Some(self.control.own);
         let header = Header::hop_only(Opcode::Beacon, switch(), own, promises);
         let (now, port) = (self.now(), Port(0));
         let beacon = (&header, Opcode::Beacon);
-        let news = self.control.on_link_frame(&mut self.registers, now, port, beacon);
-        if matches!(news, LinkNews::Good | LinkNews::Reborn(_)) {
+        let event = self.control.on_link_frame(&mut self.registers, now, port, beacon);
+        if matches!(event, LinkEvent::Good | LinkEvent::Restarted(_)) {
             self.registers.update(now, port, promises);
         }
-        news
+        event
     }
 
     /// Hands over a frame as it comes from the wire, and tells what became of it.
-    pub fn take(&mut self, bytes: &[u8]) -> Verdict {
+    pub fn receive(&mut self, bytes: &[u8]) -> Verdict {
         let frame = Frame::parse(bytes).expect("intact");
         let port = Port(0);
         let head = (frame.header, frame.opcode);
         let now = self.now();
-        let news = self.control.on_link_frame(&mut self.registers, now, port, head);
-        if matches!(news, LinkNews::Refused | LinkNews::Dead | LinkNews::Left) {
+        let event = self.control.on_link_frame(&mut self.registers, now, port, head);
+        if matches!(event, LinkEvent::Refused | LinkEvent::Dead | LinkEvent::Left) {
             return Verdict::No;
         }
         match self.control.on_frame(&mut self.registers, (now, CLOCK), port, &frame) {
@@ -74,20 +74,26 @@ impl Rig {
         }
     }
 
-    /// From the controller `FIRST + replica`.
-    pub fn tell(&mut self, replica: u32, opcode: Opcode, psn: u32, payload: &[u8]) -> Verdict {
-        self.take(&framed((FIRST + replica, opcode, psn), payload))
+    /// From the controller `FIRST + controller_index`.
+    pub fn from_controller(
+        &mut self,
+        controller_index: u32,
+        opcode: Opcode,
+        psn: u32,
+        payload: &[u8],
+    ) -> Verdict {
+        self.receive(&frame_from((FIRST + controller_index, opcode, psn), payload))
     }
 
     /// From the switch, over the link.
-    pub fn wave(&mut self, payload: &[u8]) -> Verdict {
+    pub fn flood_from_switch(&mut self, payload: &[u8]) -> Verdict {
         let promises = Promises::both(Timestamp::from_ns(self.ns));
         let own = Some(self.control.own);
         let header = Header::hop_only(Opcode::Flood, switch(), own, promises);
         let mut bytes = [0; 256];
         bytes[HEADER_LEN..HEADER_LEN + payload.len()].copy_from_slice(payload);
         let length = seal_with_hops(&mut bytes, header, payload.len(), 1);
-        self.take(&bytes[..length])
+        self.receive(&bytes[..length])
     }
 
     /// Everything that leaves now.
@@ -95,16 +101,16 @@ impl Rig {
         let now = self.now();
         let is_due = self.control.deadline().is_some_and(|due| due <= now);
         let is_wanted = is_due || self.control.wants_transmit(&self.registers);
-        let is_owed = self.control.take_beacon(now);
+        let is_beacon_due = self.control.take_beacon(now);
         let mut all = Vec::new();
         let mut payload = [0; 256 - HEADER_LEN];
         while let Some(frame) = self.control.write_next(now, &self.registers, &mut payload) {
             let promises = Promises::both(CLOCK);
             let header = self.control.header(&self.registers, &frame, (promises, None));
-            all.push((header, frame.opcode, payload[..frame.bytes].to_vec()));
+            all.push((header, frame.opcode, payload[..frame.payload_len].to_vec()));
             assert!(all.len() < 1_000, "no end");
         }
-        assert!(is_wanted || (all.is_empty() && !is_owed), "it said that it had nothing");
+        assert!(is_wanted || (all.is_empty() && !is_beacon_due), "it said that it had nothing");
         assert!(!self.control.wants_transmit(&self.registers), "everything has left");
         assert!(self.control.deadline().is_none_or(|due| due > now), "nothing is overdue");
         all
@@ -114,7 +120,7 @@ impl Rig {
         self.drain().iter().map(|(header, opcode, _)| (*opcode, header.dst().0)).collect()
     }
 
-    pub fn answers(&mut self) -> Vec<(Opcode, FloodId)> {
+    pub fn acks(&mut self) -> Vec<(Opcode, FloodId)> {
         let mut all = self.drain();
         all.retain(|(_, opcode, _)| matches!(opcode, Opcode::FloodAck | Opcode::Completed));
         let id = |payload: &[u8]| FloodAck::parse(payload).expect("an answer").id;
@@ -123,8 +129,8 @@ impl Rig {
 
     pub fn failures(&mut self) -> Vec<(u32, u32, u64)> {
         let next = || self.control.poll_failure();
-        let told = core::iter::from_fn(next);
-        told.map(|failure| (failure.first.0, failure.count, failure.at.as_ns())).collect()
+        let flood = core::iter::from_fn(next);
+        flood.map(|failure| (failure.first.0, failure.count, failure.at.as_ns())).collect()
     }
 }
 
@@ -141,7 +147,7 @@ pub fn switch() -> Instance {
 }
 
 /// From process `src` to the process of the rig.
-pub fn framed((src, opcode, psn): (u32, Opcode, u32), payload: &[u8]) -> Vec<u8> {
+pub fn frame_from((src, opcode, psn): (u32, Opcode, u32), payload: &[u8]) -> Vec<u8> {
     let header = Header::new(opcode, ProcessId(src), ProcessId(1), Incarnation(1));
     let header = header.stamped(CLOCK, Promises::both(CLOCK), Psn(psn));
     let mut bytes = alloc::vec![0; HEADER_LEN + payload.len()];
@@ -160,15 +166,15 @@ pub fn failure(first: u32, count: u32, instance: u32) -> Failure {
 }
 
 pub fn notice(id: FloodId, failures: &[Failure]) -> Vec<u8> {
-    let mut room = alloc::vec![0; 204];
-    let written = Flood { id }.write_notice(&mut room, failures.iter().copied());
-    room.truncate(written.expect("fits").1);
-    room
+    let mut buf = alloc::vec![0; 204];
+    let written = Flood { id }.write_notice(&mut buf, failures.iter().copied());
+    buf.truncate(written.expect("fits").1);
+    buf
 }
 
 pub fn resume(id: FloodId, owner: Instance, number: u32) -> Vec<u8> {
-    let mut room = alloc::vec![0; 204];
-    let written = Flood { id }.write_resume(&mut room, [Resolved { owner, number }].into_iter());
-    room.truncate(written.expect("fits").1);
-    room
+    let mut buf = alloc::vec![0; 204];
+    let written = Flood { id }.write_resume(&mut buf, [Resolved { owner, number }].into_iter());
+    buf.truncate(written.expect("fits").1);
+    buf
 }

@@ -6,29 +6,29 @@ use onepipe_base::Timestamp;
 use onepipe_wire::Fragment;
 
 use crate::MESSAGE_CHARGE_BYTES;
-use crate::segments::{Place, Segments};
+use crate::arena::{PayloadArena, PayloadRef};
 
 /// A message that is being put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Partial {
     /// Index of the sender among the peers, and which of its lives.
     pub from: u32,
-    pub life: u16,
+    pub generation: u16,
     pub index: u16,
     pub timestamp: Timestamp,
-    pub place: Place,
-    pub bytes: u32,
+    pub payload_ref: PayloadRef,
+    pub len: u32,
     /// Bytes that are here, and what the sender has charged for them. Duplicates are kept out by
     /// PSN, so pieces never overlap unless the sender misbehaves.
     pub arrived: u32,
     pub charge: u64,
-    pub in_room: bool,
+    pub is_reserved: bool,
 }
 
 impl Partial {
     /// What the whole message is charged.
     pub fn full_charge(&self) -> u64 {
-        u64::from(self.bytes) + u64::from(MESSAGE_CHARGE_BYTES)
+        u64::from(self.len) + u64::from(MESSAGE_CHARGE_BYTES)
     }
 }
 
@@ -47,14 +47,15 @@ impl Reassembly {
     pub fn find(&self, wanted: &Partial) -> Option<usize> {
         self.partials.iter().position(|partial| {
             let (a, b) = (partial, wanted);
-            (a.from, a.life, a.timestamp, a.index) == (b.from, b.life, b.timestamp, b.index)
+            (a.from, a.generation, a.timestamp, a.index)
+                == (b.from, b.generation, b.timestamp, b.index)
         })
     }
 
     /// Sets a place aside for a message of which no piece is here yet. Answers where it is.
-    pub fn begin(&mut self, segments: &mut Segments, first: Partial) -> usize {
-        let place = segments.reserve(first.bytes as usize, 1);
-        self.partials.push(Partial { place, ..first });
+    pub fn start(&mut self, arena: &mut PayloadArena, first: Partial) -> usize {
+        let payload_ref = arena.alloc(first.len as usize, 1);
+        self.partials.push(Partial { payload_ref, ..first });
         self.partials.len() - 1
     }
 
@@ -62,22 +63,22 @@ impl Reassembly {
     /// when the piece contradicts what is here: with the message if that can no longer be right.
     pub fn add(
         &mut self,
-        segments: &mut Segments,
+        arena: &mut PayloadArena,
         at: usize,
         fragment: &Fragment<'_>,
         charge: u64,
     ) -> Result<Option<Partial>, Option<Partial>> {
         let partial = &mut self.partials[at];
         let piece = fragment.piece;
-        let overflows = partial.bytes - partial.arrived < piece.len() as u32;
-        if partial.bytes != fragment.header.message_len || overflows {
+        let overflows = partial.len - partial.arrived < piece.len() as u32;
+        if partial.len != fragment.header.message_len || overflows {
             return Err(None);
         }
-        let place = partial.place.plus(fragment.header.offset as usize);
-        segments.get_mut(place, piece.len()).copy_from_slice(piece);
+        let payload_ref = partial.payload_ref.plus(fragment.header.offset as usize);
+        arena.get_mut(payload_ref, piece.len()).copy_from_slice(piece);
         partial.arrived += piece.len() as u32;
         partial.charge += charge;
-        if partial.arrived < partial.bytes {
+        if partial.arrived < partial.len {
             return Ok(None);
         }
         let partial = self.partials.swap_remove(at);
@@ -102,18 +103,18 @@ mod tests {
     use super::*;
     use onepipe_wire::FragmentHeader;
 
-    fn first(bytes: u32) -> Partial {
+    fn first(len: u32) -> Partial {
         let timestamp = Timestamp::from_ns(50);
         Partial {
             from: 0,
-            life: 0,
+            generation: 0,
             index: 0,
             timestamp,
-            place: Place::NOWHERE,
-            bytes,
+            payload_ref: PayloadRef::NONE,
+            len,
             arrived: 0,
             charge: 0,
-            in_room: false,
+            is_reserved: false,
         }
     }
 
@@ -122,35 +123,35 @@ mod tests {
     }
 
     #[test]
-    fn pieces_in_any_order_make_the_message() {
-        let (mut segments, mut reassembly) = (Segments::new(), Reassembly::new());
+    fn reassembles_pieces_in_any_order() {
+        let (mut arena, mut reassembly) = (PayloadArena::new(), Reassembly::new());
         assert_eq!(reassembly.find(&first(6)), None);
-        let at = reassembly.begin(&mut segments, first(6));
+        let at = reassembly.start(&mut arena, first(6));
         assert_eq!(reassembly.find(&first(6)), Some(at));
-        assert_eq!(reassembly.add(&mut segments, at, &piece(4, b"ef"), 2), Ok(None));
-        assert_eq!(reassembly.add(&mut segments, at, &piece(0, b"ab"), 66), Ok(None));
-        let whole = reassembly.add(&mut segments, at, &piece(2, b"cd"), 2);
+        assert_eq!(reassembly.add(&mut arena, at, &piece(4, b"ef"), 2), Ok(None));
+        assert_eq!(reassembly.add(&mut arena, at, &piece(0, b"ab"), 66), Ok(None));
+        let whole = reassembly.add(&mut arena, at, &piece(2, b"cd"), 2);
         let whole = whole.expect("consistent").expect("complete");
-        assert_eq!((segments.get(whole.place, 6), whole.charge), (&b"abcdef"[..], 70));
+        assert_eq!((arena.get(whole.payload_ref, 6), whole.charge), (&b"abcdef"[..], 70));
         assert_eq!(reassembly.len(), 0);
     }
 
     #[test]
-    fn contradicting_pieces_are_refused() {
-        let (mut segments, mut reassembly) = (Segments::new(), Reassembly::new());
-        let at = reassembly.begin(&mut segments, first(6));
-        assert_eq!(reassembly.add(&mut segments, at, &piece(0, b"abcd"), 68), Ok(None));
-        assert_eq!(reassembly.add(&mut segments, at, &piece(3, b"def"), 3), Err(None));
-        let broken = reassembly.add(&mut segments, at, &piece(0, b"ab"), 66);
+    fn rejects_contradicting_pieces() {
+        let (mut arena, mut reassembly) = (PayloadArena::new(), Reassembly::new());
+        let at = reassembly.start(&mut arena, first(6));
+        assert_eq!(reassembly.add(&mut arena, at, &piece(0, b"abcd"), 68), Ok(None));
+        assert_eq!(reassembly.add(&mut arena, at, &piece(3, b"def"), 3), Err(None));
+        let broken = reassembly.add(&mut arena, at, &piece(0, b"ab"), 66);
         assert!(matches!(broken, Err(Some(_))), "two beginnings");
         assert_eq!(reassembly.len(), 0);
     }
 
     #[test]
-    fn the_barrier_overtakes_what_is_not_whole() {
-        let (mut segments, mut reassembly) = (Segments::new(), Reassembly::new());
-        let at = reassembly.begin(&mut segments, first(6));
-        assert_eq!(reassembly.add(&mut segments, at, &piece(0, b"abcd"), 68), Ok(None));
+    fn barrier_drops_incomplete_messages() {
+        let (mut arena, mut reassembly) = (PayloadArena::new(), Reassembly::new());
+        let at = reassembly.start(&mut arena, first(6));
+        assert_eq!(reassembly.add(&mut arena, at, &piece(0, b"abcd"), 68), Ok(None));
         assert_eq!(reassembly.take_overdue(Timestamp::from_ns(50)), None);
         let overdue = reassembly.take_overdue(Timestamp::from_ns(51)).expect("below the barrier");
         assert_eq!((overdue.charge, overdue.full_charge()), (68, 70));

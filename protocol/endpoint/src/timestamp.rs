@@ -5,7 +5,7 @@ use onepipe_base::{Now, Slew, Timestamp};
 
 /// What is promised before anything was heard lies this far back, in ns (19.5 h): it raises
 /// nobody's barrier, and 48 bits still tell it from the future.
-pub(crate) const SILENCE_NS: u64 = 1 << 46;
+pub(crate) const NO_PROMISE_AGE_NS: u64 = 1 << 46;
 /// A clock that is further from the fabric's time than this, in ns, is not synchronised at all: the
 /// fabric's time is taken in its place. 1 s, a hundred times the worst skew (testing.md row 17).
 const SKEW_NS_MAX: u64 = 1_000_000_000;
@@ -16,7 +16,7 @@ const SKEW_NS_MAX: u64 = 1_000_000_000;
 /// promises next to nothing. If its clock is then found to be wrong by more than any skew, because
 /// it stepped before this life began, it goes on from the barrier instead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stamp {
+pub(crate) struct TimestampSource {
     slew: Slew,
     /// The last reading of the guarded clock, and when it was taken.
     clock: Option<(Now, Timestamp)>,
@@ -24,7 +24,7 @@ pub(crate) struct Stamp {
     floor: Option<Timestamp>,
 }
 
-impl Stamp {
+impl TimestampSource {
     pub fn new() -> Self {
         Self { slew: Slew::new(), clock: None, floor: None }
     }
@@ -40,7 +40,7 @@ impl Stamp {
 
     /// Whether timestamps can be given out.
     #[inline]
-    pub fn is_placed(&self) -> bool {
+    pub fn is_started(&self) -> bool {
         self.floor.is_some()
     }
 
@@ -48,7 +48,7 @@ impl Stamp {
     /// first reading.
     #[inline]
     pub fn promise(&self) -> Option<Timestamp> {
-        self.floor.or_else(|| Some(self.clock?.1.saturating_sub_ns(SILENCE_NS)))
+        self.floor.or_else(|| Some(self.clock?.1.saturating_sub_ns(NO_PROMISE_AGE_NS)))
     }
 
     /// `ts = max(last + 1, now)` (ordering.md section 2), `now` being the last reading.
@@ -62,21 +62,21 @@ impl Stamp {
     /// Everything given out from now on lies at or above `barrier`: causality, and the way in which
     /// a newcomer or a slow clock catches up with the others.
     #[inline]
-    pub fn lift(&mut self, barrier: Timestamp) {
+    pub fn raise_to(&mut self, barrier: Timestamp) {
         match self.floor {
             Some(_) if makes(Mistake::NoClockClamp) => {}
             Some(floor) => self.floor = Some(floor.max(barrier)),
-            None => self.place(barrier),
+            None => self.start(barrier),
         }
     }
 
     #[cold]
-    fn place(&mut self, barrier: Timestamp) {
+    fn start(&mut self, barrier: Timestamp) {
         let Some((now, clock)) = self.clock else { return };
-        let apart_ns = clock.as_ns().abs_diff(barrier.as_ns());
+        let skew_ns = clock.as_ns().abs_diff(barrier.as_ns());
         // A barrier of silence says that nobody has a time yet: then one's own is as good as any.
-        let is_silence = barrier.wrapping_add_ns(SILENCE_NS / 2) < clock;
-        let start = if apart_ns > SKEW_NS_MAX && !is_silence {
+        let is_unknown = barrier.wrapping_add_ns(NO_PROMISE_AGE_NS / 2) < clock;
+        let start = if skew_ns > SKEW_NS_MAX && !is_unknown {
             self.slew.restart(now, barrier);
             barrier
         } else {
@@ -97,46 +97,46 @@ mod tests {
     }
 
     #[test]
-    fn stamps_increase_while_the_clock_stands_or_steps_back() {
-        let mut stamp = Stamp::new();
-        stamp.read(at(0, 1_000));
-        stamp.lift(Timestamp::from_ns(900));
-        assert_eq!(stamp.next().as_ns(), 1_000);
-        assert_eq!(stamp.next().as_ns(), 1_001);
-        stamp.read(at(1, 10));
-        assert_eq!(stamp.next().as_ns(), 1_002);
+    fn timestamps_increase_if_the_clock_stops_or_steps_back() {
+        let mut source = TimestampSource::new();
+        source.read(at(0, 1_000));
+        source.raise_to(Timestamp::from_ns(900));
+        assert_eq!(source.next().as_ns(), 1_000);
+        assert_eq!(source.next().as_ns(), 1_001);
+        source.read(at(1, 10));
+        assert_eq!(source.next().as_ns(), 1_002);
     }
 
     #[test]
-    fn a_delivered_timestamp_lifts_the_next_one_above_it() {
-        let mut stamp = Stamp::new();
-        stamp.read(at(0, 1_000));
-        stamp.lift(Timestamp::from_ns(9_001));
-        assert_eq!(stamp.promise(), Some(Timestamp::from_ns(9_001)));
-        assert_eq!(stamp.next().as_ns(), 9_001);
+    fn next_timestamp_exceeds_every_delivered_one() {
+        let mut source = TimestampSource::new();
+        source.read(at(0, 1_000));
+        source.raise_to(Timestamp::from_ns(9_001));
+        assert_eq!(source.promise(), Some(Timestamp::from_ns(9_001)));
+        assert_eq!(source.next().as_ns(), 9_001);
     }
 
     #[test]
-    fn a_newcomer_promises_nothing_before_it_has_heard_a_barrier() {
+    fn joiner_promises_nothing_before_its_first_barrier() {
         let day = 86_400_000_000_000;
-        let mut stamp = Stamp::new();
-        assert_eq!(stamp.promise(), None);
-        stamp.read(at(0, 2 * day));
-        assert!(!stamp.is_placed());
-        assert_eq!(stamp.promise(), Some(Timestamp::from_ns(2 * day - SILENCE_NS)));
-        stamp.lift(Timestamp::from_ns(2 * day - SILENCE_NS));
-        assert_eq!(stamp.promise(), Some(Timestamp::from_ns(2 * day)), "nobody has a time yet");
+        let mut source = TimestampSource::new();
+        assert_eq!(source.promise(), None);
+        source.read(at(0, 2 * day));
+        assert!(!source.is_started());
+        assert_eq!(source.promise(), Some(Timestamp::from_ns(2 * day - NO_PROMISE_AGE_NS)));
+        source.raise_to(Timestamp::from_ns(2 * day - NO_PROMISE_AGE_NS));
+        assert_eq!(source.promise(), Some(Timestamp::from_ns(2 * day)), "nobody has a time yet");
     }
 
     #[test]
-    fn a_newcomer_whose_clock_is_an_hour_off_takes_the_fabric_s_time() {
+    fn joiner_with_a_wrong_clock_adopts_fabric_time() {
         let hour = 3_600_000_000_000;
         for wrong in [hour, 3 * hour] {
-            let mut stamp = Stamp::new();
-            stamp.read(at(0, wrong));
-            stamp.lift(Timestamp::from_ns(2 * hour));
-            assert_eq!(stamp.next().as_ns(), 2 * hour);
-            let later = stamp.read(at(512_000, wrong + 512_000)).as_ns();
+            let mut source = TimestampSource::new();
+            source.read(at(0, wrong));
+            source.raise_to(Timestamp::from_ns(2 * hour));
+            assert_eq!(source.next().as_ns(), 2 * hour);
+            let later = source.read(at(512_000, wrong + 512_000)).as_ns();
             assert!(later.abs_diff(2 * hour + 512_000) <= 1_000, "{later}");
         }
     }

@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 use onepipe_base::{Incarnation, Mono, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{AckView, Connect, Frame, Header, Opcode, Probe, RECALL_LEN, Recall, Service};
 
-use crate::receive::{Doomed, Receiver, Taken};
+use crate::receive::{Disposition, Receiver, Tombstone};
 use crate::send::{Sender, Written};
-use crate::stamp::Stamp;
+use crate::timestamp::TimestampSource;
 use crate::{Config, Delivery, Stats};
 
 /// The stages of one service, beside those of the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lane {
+pub(crate) struct Channel {
     service: Service,
     /// Something was submitted to it, or has arrived for it. Before, it is asked for nothing: most
     /// processes use one service only, and the other shall cost them a look at this.
@@ -32,7 +32,7 @@ pub(crate) struct Draft {
     /// Its first message's; `None`: it bears none.
     pub timestamp: Option<Timestamp>,
     pub psn: Psn,
-    pub bytes: usize,
+    pub payload_len: usize,
 }
 
 impl Draft {
@@ -46,7 +46,7 @@ impl Draft {
     }
 }
 
-impl Lane {
+impl Channel {
     pub fn new(config: &Config, service: Service) -> Self {
         let receiver = Receiver::new(config, service);
         let sender = Sender::new(config, service, receiver.window_bytes());
@@ -61,37 +61,37 @@ impl Lane {
 
     /// Something is submitted to it.
     #[inline]
-    pub fn note_use(&mut self) {
+    pub fn mark_used(&mut self) {
         self.is_used = true;
     }
 
     /// Whether a transmit poll may yield something. What was submitted counts only if it may leave.
     #[inline]
-    pub fn wants_transmit(&self, may_leave: bool) -> bool {
-        self.is_used && (self.has_control() || self.has_data(may_leave))
+    pub fn wants_transmit(&self, may_send: bool) -> bool {
+        self.is_used && (self.has_signal() || self.has_data(may_send))
     }
 
-    /// Whether [`Lane::poll_control`] may have a frame.
+    /// Whether [`Channel::poll_signal`] may have a frame.
     #[inline]
-    pub fn wants_control(&self) -> bool {
-        self.is_used && self.has_control()
+    pub fn wants_signal(&self) -> bool {
+        self.is_used && self.has_signal()
     }
 
-    /// Whether [`Lane::poll_data`] may have a frame, or room for messages of the process to itself
+    /// Whether [`Channel::poll_data`] may have a frame, or room for messages of the process to itself
     /// to pass on.
     #[inline]
-    pub fn wants_data(&self, may_leave: bool) -> bool {
-        self.is_used && self.has_data(may_leave)
+    pub fn wants_data(&self, may_send: bool) -> bool {
+        self.is_used && self.has_data(may_send)
     }
 
     #[inline]
-    fn has_control(&self) -> bool {
-        self.receiver.wants_transmit() || self.sender.has_control()
+    fn has_signal(&self) -> bool {
+        self.receiver.wants_transmit() || self.sender.has_signal()
     }
 
     #[inline]
-    fn has_data(&self, may_leave: bool) -> bool {
-        self.sender.has_data(may_leave) || self.receiver.has_local_room()
+    fn has_data(&self, may_send: bool) -> bool {
+        self.sender.has_data(may_send) || self.receiver.has_local_grant()
     }
 
     /// When it is to be woken.
@@ -119,7 +119,8 @@ impl Lane {
         let is_well_formed = match frame.opcode.in_best_effort() {
             Opcode::Data | Opcode::Fragment => {
                 let times = (clock, barrier);
-                return self.receiver.on_data(config, now, frame, times, stats) == Taken::Yes;
+                return self.receiver.on_data(config, now, frame, times, stats)
+                    == Disposition::Accepted;
             }
             Opcode::Ack | Opcode::Nak | Opcode::Grant => match AckView::parse(frame.payload) {
                 Ok(view) => {
@@ -136,7 +137,7 @@ impl Lane {
             },
             Opcode::Connect => match Connect::parse(frame.payload) {
                 Ok(connect) => {
-                    self.sender.on_back(from.0, from.1);
+                    self.sender.on_reconnect(from.0, from.1);
                     return self.receiver.on_connect(config, now, from, psn, connect);
                 }
                 Err(_) => false,
@@ -179,63 +180,63 @@ impl Lane {
     }
 
     /// The next answer, connect, probe or recall, its payload written into `payload`.
-    pub fn poll_control(&mut self, payload: &mut [u8], stats: &mut Stats) -> Option<Draft> {
+    pub fn poll_signal(&mut self, payload: &mut [u8], stats: &mut Stats) -> Option<Draft> {
         let recalls_max = payload.len() / RECALL_LEN;
         let recalled = self.receiver.take_recall_acks(&mut self.recalled, recalls_max);
-        let (to, opcode, psn, bytes) = if let Some(to) = recalled {
-            let bytes = Recall::write(payload, self.recalled.iter().copied());
-            (to, Opcode::RecallAck, Psn::FIRST, bytes)
-        } else if let Some(answer) = self.receiver.write_answer(payload) {
+        let (to, opcode, psn, payload_len) = if let Some(to) = recalled {
+            let payload_len = Recall::write(payload, self.recalled.iter().copied());
+            (to, Opcode::RecallAck, Psn::FIRST, payload_len)
+        } else if let Some(response) = self.receiver.write_response(payload) {
             stats.acks_sent += 1;
-            (answer.to, answer.opcode, answer.psn, answer.bytes)
+            (response.to, response.opcode, response.psn, response.payload_len)
         } else {
-            let control = self.sender.write_control(payload)?;
-            stats.probes_sent += u64::from(control.opcode == Opcode::Probe);
-            (control.to, control.opcode, control.psn, control.bytes)
+            let signal = self.sender.write_signal(payload)?;
+            stats.probes_sent += u64::from(signal.opcode == Opcode::Probe);
+            (signal.to, signal.opcode, signal.psn, signal.payload_len)
         };
         let opcode = opcode.in_service(self.service);
-        Some(Draft { to, opcode, flags: 0, timestamp: None, psn, bytes })
+        Some(Draft { to, opcode, flags: 0, timestamp: None, psn, payload_len })
     }
 
-    /// The next data frame: one to be sent again, of the burst, or, if it `may_begin`, of a new
+    /// The next data frame: one to be sent again, of the burst, or, if it `may_send_new`, of a new
     /// one, its payload written behind the header's place in `slot`.
     #[inline]
     pub fn poll_data(
         &mut self,
         config: &Config,
-        (now, may_begin): (Mono, bool),
-        stamp: &mut Stamp,
+        (now, may_send_new): (Mono, bool),
+        timestamps: &mut TimestampSource,
         slot: &mut [u8],
         stats: &mut Stats,
     ) -> Option<Draft> {
-        if self.sender.unfinished().is_none() {
-            if !stamp.is_placed() {
+        if self.sender.unfinished_burst().is_none() {
+            if !timestamps.is_started() {
                 return None;
             }
-            if let Some(written) = self.sender.write_again(now, slot, stats) {
+            if let Some(written) = self.sender.write_retransmit(now, slot, stats) {
                 return Some(self.draft(&written));
             }
-            if !may_begin {
+            if !may_send_new {
                 return None;
             }
             let receiver = &mut self.receiver;
-            if let Some(given) = self.sender.take_local_room_back() {
-                receiver.take_back_local_room(given);
+            if let Some(granted) = self.sender.take_local_release() {
+                receiver.release_local_reservation(granted);
             }
-            if let Some(bytes) = receiver.take_local_room() {
-                self.sender.on_local_room(config, bytes);
+            if let Some(granted) = receiver.take_local_grant() {
+                self.sender.on_local_grant(config, granted);
             }
-            let stamped = self.sender.start_burst(config, now, stamp, |local| {
+            let stamped = self.sender.start_burst(config, now, timestamps, |local| {
                 receiver.on_local(config, local);
             });
             stats.messages_sent += stamped;
-            if let Some(given) = self.sender.take_local_room_back() {
-                self.receiver.take_back_local_room(given);
+            if let Some(granted) = self.sender.take_local_release() {
+                self.receiver.release_local_reservation(granted);
             }
-            if let Some(bytes) = self.sender.take_local_room_wanted()
-                && !self.receiver.ask_local_room(bytes)
+            if let Some(size) = self.sender.take_local_request()
+                && !self.receiver.request_local_reservation(size)
             {
-                self.sender.on_local_room_refused(config);
+                self.sender.on_local_request_refused(config);
             }
         }
         let written = self.sender.write_data(config, now, slot)?;
@@ -250,7 +251,7 @@ impl Lane {
             flags: written.flags,
             timestamp: Some(written.timestamp),
             psn: written.psn,
-            bytes: written.bytes,
+            payload_len: written.payload_len,
         }
     }
 
@@ -276,49 +277,49 @@ impl Lane {
         barrier: Timestamp,
         stats: &mut Stats,
     ) -> Option<Delivery> {
-        if self.is_plain() {
+        if self.is_unfiltered() {
             self.receiver.next(barrier)
         } else {
-            self.next_spared(config, barrier, stats)
+            self.next_filtered(config, barrier, stats)
         }
     }
 
     /// Whether the next message that comes out of the receiver is the next to be delivered: nothing
     /// was taken out before, and nothing is taken back.
     #[inline]
-    pub fn is_plain(&self) -> bool {
+    pub fn is_unfiltered(&self) -> bool {
         self.staged.is_none()
-            && self.receiver.doom.is_empty()
+            && self.receiver.filter.is_empty()
             && self.sender.local_recalls.is_empty()
     }
 
     /// The next message that is not doomed.
     #[cold]
-    fn next_spared(
+    fn next_filtered(
         &mut self,
         config: &Config,
         barrier: Timestamp,
         stats: &mut Stats,
     ) -> Option<Delivery> {
-        self.recall_locally(config);
+        self.apply_local_recalls(config);
         if self.staged.is_some() {
             return self.staged.take();
         }
         while let Some(delivery) = self.receiver.next(barrier) {
-            match self.receiver.doom.of(&delivery) {
+            match self.receiver.filter.check(&delivery) {
                 None => return Some(delivery),
-                Some(Doomed::Recalled) => stats.messages_recalled += 1,
-                Some(Doomed::Discarded) => stats.messages_discarded += 1,
+                Some(Tombstone::Recalled) => stats.messages_recalled += 1,
+                Some(Tombstone::Discarded) => stats.messages_discarded += 1,
             }
             self.release(config, &delivery);
         }
-        self.receiver.doom.on_barrier(barrier);
+        self.receiver.filter.on_barrier(barrier);
         None
     }
 
     /// Takes back what the process has scattered to itself.
     #[inline]
-    fn recall_locally(&mut self, config: &Config) {
+    fn apply_local_recalls(&mut self, config: &Config) {
         while let Some(timestamp) = self.sender.local_recalls.pop() {
             self.receiver.recall_local(config.process, timestamp);
         }
@@ -327,9 +328,9 @@ impl Lane {
     /// The application is through with a message, or it will not be delivered.
     #[inline]
     pub fn release(&mut self, config: &Config, delivery: &Delivery) {
-        let (charge, was_in_room) = self.receiver.release(config, delivery);
+        let (charge, was_reserved) = self.receiver.release(config, delivery);
         if delivery.from == config.process {
-            self.sender.on_local_consumed(config, charge, was_in_room);
+            self.sender.on_local_consumed(config, charge, was_reserved);
         }
     }
 }

@@ -9,17 +9,17 @@ use core::hash::{Hash, Hasher};
 /// A lone item lies in here and not in the ring: most connections never have more on the way, and
 /// there are so many of them that a place elsewhere would have to be fetched from far away.
 #[derive(Clone, Debug)]
-pub(crate) struct Numbered<T> {
+pub(crate) struct SeqDeque<T> {
     first: u64,
     next: u64,
     /// The only item, when it was pushed while there was no other.
-    lone: Option<T>,
+    single: Option<T>,
     ring: Box<[T]>,
 }
 
-impl<T: Copy> Numbered<T> {
+impl<T: Copy> SeqDeque<T> {
     pub fn new() -> Self {
-        Self { first: 0, next: 0, lone: None, ring: Box::default() }
+        Self { first: 0, next: 0, single: None, ring: Box::default() }
     }
 
     /// The number of the oldest item, or of the next one if there is none.
@@ -45,29 +45,29 @@ impl<T: Copy> Numbered<T> {
     }
 
     #[inline]
-    fn at(&self, number: u64) -> usize {
+    fn slot(&self, seq: u64) -> usize {
         // The length is a power of two, or zero and never indexed.
-        number as usize & self.ring.len().wrapping_sub(1)
+        seq as usize & self.ring.len().wrapping_sub(1)
     }
 
     /// The item with this number, which must be in the queue.
     #[inline]
-    pub fn get(&self, number: u64) -> &T {
-        debug_assert!((self.first..self.next).contains(&number));
-        match &self.lone {
-            Some(lone) => lone,
-            None => &self.ring[self.at(number)],
+    pub fn get(&self, seq: u64) -> &T {
+        debug_assert!((self.first..self.next).contains(&seq));
+        match &self.single {
+            Some(single) => single,
+            None => &self.ring[self.slot(seq)],
         }
     }
 
     /// The item with this number, which must be in the queue.
     #[inline]
-    pub fn get_mut(&mut self, number: u64) -> &mut T {
-        debug_assert!((self.first..self.next).contains(&number));
-        let at = self.at(number);
-        match &mut self.lone {
-            Some(lone) => lone,
-            None => &mut self.ring[at],
+    pub fn get_mut(&mut self, seq: u64) -> &mut T {
+        debug_assert!((self.first..self.next).contains(&seq));
+        let slot = self.slot(seq);
+        match &mut self.single {
+            Some(single) => single,
+            None => &mut self.ring[slot],
         }
     }
 
@@ -80,34 +80,34 @@ impl<T: Copy> Numbered<T> {
     #[inline]
     pub fn push(&mut self, item: T) {
         if self.is_empty() {
-            self.lone = Some(item);
+            self.single = Some(item);
         } else {
-            self.push_behind(item);
+            self.push_to_ring(item);
         }
         self.next += 1;
     }
 
-    /// As [`Numbered::push`] where there is an item already.
+    /// As [`SeqDeque::push`] where there is an item already.
     #[inline]
-    fn push_behind(&mut self, item: T) {
+    fn push_to_ring(&mut self, item: T) {
         if self.len() >= self.ring.len() {
             self.grow();
         }
-        if let Some(lone) = self.lone.take() {
-            let at = self.at(self.first);
-            self.ring[at] = lone;
+        if let Some(single) = self.single.take() {
+            let slot = self.slot(self.first);
+            self.ring[slot] = single;
         }
-        let at = self.at(self.next);
-        self.ring[at] = item;
+        let slot = self.slot(self.next);
+        self.ring[slot] = item;
     }
 
     /// Forgets the `count` oldest items, which must be there.
     #[inline]
-    pub fn forget(&mut self, count: u64) {
+    pub fn pop_front(&mut self, count: u64) {
         debug_assert!(count <= self.next - self.first);
         self.first += count;
         if self.is_empty() {
-            self.lone = None;
+            self.single = None;
         }
     }
 
@@ -116,30 +116,30 @@ impl<T: Copy> Numbered<T> {
     /// parts have got there: a fifth of what a sender takes for a message.
     #[cold]
     fn grow(&mut self) {
-        let length = (2 * self.ring.len()).max(2);
+        let capacity = (2 * self.ring.len()).max(2);
         let filler = *self.get(self.first);
-        let mut ring = alloc::vec![filler; length].into_boxed_slice();
-        for number in self.first..self.next {
-            ring[number as usize & (length - 1)] = *self.get(number);
+        let mut ring = alloc::vec![filler; capacity].into_boxed_slice();
+        for seq in self.first..self.next {
+            ring[seq as usize & (capacity - 1)] = *self.get(seq);
         }
         self.ring = ring;
     }
 
     fn iter(&self) -> impl Iterator<Item = &T> {
-        (self.first..self.next).map(|number| self.get(number))
+        (self.first..self.next).map(|seq| self.get(seq))
     }
 }
 
 // What was popped still lies in the ring, and is no part of the value.
-impl<T: Copy + PartialEq> PartialEq for Numbered<T> {
+impl<T: Copy + PartialEq> PartialEq for SeqDeque<T> {
     fn eq(&self, other: &Self) -> bool {
         (self.first, self.next) == (other.first, other.next) && self.iter().eq(other.iter())
     }
 }
 
-impl<T: Copy + Eq> Eq for Numbered<T> {}
+impl<T: Copy + Eq> Eq for SeqDeque<T> {}
 
-impl<T: Copy + Hash> Hash for Numbered<T> {
+impl<T: Copy + Hash> Hash for SeqDeque<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.first, self.next).hash(state);
         self.iter().for_each(|item| item.hash(state));
@@ -151,30 +151,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_keep_their_numbers_while_the_ring_grows_and_turns() {
-        let mut queue = Numbered::new();
+    fn items_keep_their_numbers_as_the_ring_grows_and_wraps() {
+        let mut queue = SeqDeque::new();
         for round in 0..100u64 {
             for item in 0..round {
                 assert_eq!(queue.next() - queue.first(), queue.len() as u64);
                 queue.push(queue.next() * 10 + item % 10);
             }
             let half = queue.len() as u64 / 2;
-            queue.forget(half);
-            for number in queue.first()..queue.next() {
-                assert_eq!(queue.get(number) / 10, number);
+            queue.pop_front(half);
+            for seq in queue.first()..queue.next() {
+                assert_eq!(queue.get(seq) / 10, seq);
             }
         }
         assert_eq!(queue.front().map(|item| item / 10), Some(queue.first()));
     }
 
     #[test]
-    fn what_was_popped_makes_no_difference() {
-        let (mut one, mut other) = (Numbered::new(), Numbered::new());
+    fn popped_items_do_not_affect_equality() {
+        let (mut one, mut other) = (SeqDeque::new(), SeqDeque::new());
         one.push(1);
         other.push(2);
         assert_ne!(one, other);
-        one.forget(1);
-        other.forget(1);
+        one.pop_front(1);
+        other.pop_front(1);
         assert_eq!(one, other);
     }
 }

@@ -35,7 +35,7 @@ struct Open {
 }
 
 #[derive(Debug)]
-pub struct Script {
+pub struct ScriptedController {
     process: u32,
     pub epoch: u32,
     sequence: u32,
@@ -44,11 +44,11 @@ pub struct Script {
     frozen: BTreeMap<(usize, u32), Vec<Frozen>>,
     open: Option<Open>,
     /// Notices go to each process, not in waves.
-    pub is_flat: bool,
+    pub is_unicast_only: bool,
     /// No wave is given.
-    pub is_silent: bool,
+    pub is_muted: bool,
     /// Nobody is welcome.
-    pub is_unwelcoming: bool,
+    pub withholds_announce_acks: bool,
     pub undeliverable: Vec<(ProcessId, Timestamp)>,
     pub relayed: u32,
     /// Frames that answer what came.
@@ -60,7 +60,7 @@ pub struct Script {
     pub history: Vec<(usize, Vec<u8>)>,
 }
 
-impl Script {
+impl ScriptedController {
     pub fn new(process: u32) -> Self {
         Self {
             process,
@@ -69,9 +69,9 @@ impl Script {
             deaths: Vec::new(),
             frozen: BTreeMap::new(),
             open: None,
-            is_flat: false,
-            is_silent: false,
-            is_unwelcoming: false,
+            is_unicast_only: false,
+            is_muted: false,
+            withholds_announce_acks: false,
             undeliverable: Vec::new(),
             relayed: 0,
             answers: Vec::new(),
@@ -111,15 +111,15 @@ impl Script {
                     LinkState::Up => None,
                 });
                 self.frozen.insert(owner, frozen.collect());
-                if !self.is_unwelcoming {
+                if !self.withholds_announce_acks {
                     let welcome = self.frame(Opcode::AnnounceAck, from, Psn(owner.1), &[]);
                     self.answers.push((from, welcome));
                 }
             }
             Opcode::FloodAck | Opcode::Completed => {
-                let echo = FloodAck::parse(frame.payload).expect("well formed");
+                let ack = FloodAck::parse(frame.payload).expect("well formed");
                 if let Some(open) = &mut self.open
-                    && (open.id, open.kind) == (echo.id, echo.kind)
+                    && (open.id, open.kind) == (ack.id, ack.kind)
                 {
                     open.waiting.remove(&from);
                 }
@@ -145,14 +145,14 @@ impl Script {
 
     /// What leaves now. `live` are the processes that take part, their lives and births; everything
     /// below `complete` is decided.
-    pub fn turn(
+    pub fn step(
         &mut self,
         ns: u64,
         live: &[(usize, u32, u64)],
         complete: Timestamp,
     ) -> Vec<(usize, Vec<u8>)> {
         self.decide(live);
-        self.go_on(live);
+        self.advance(live);
         let mut frames = std::mem::take(&mut self.answers);
         frames.append(&mut self.extra);
         if self.is_idle() {
@@ -161,11 +161,11 @@ impl Script {
             }
         }
         if let Some(mut open) = self.open.take() {
-            if open.sent_ns.is_none_or(|sent| ns >= sent + REPEAT_NS) && !self.is_silent {
+            if open.sent_ns.is_none_or(|sent| ns >= sent + REPEAT_NS) && !self.is_muted {
                 open.sent_ns = Some(ns);
-                let payload = self.wave(&open);
+                let payload = self.flood(&open);
                 for &to in &open.waiting {
-                    let is_unicast = self.is_flat && open.kind == FloodKind::Notice;
+                    let is_unicast = self.is_unicast_only && open.kind == FloodKind::Notice;
                     let opcode = if is_unicast { Opcode::Notice } else { Opcode::Flood };
                     frames.push((to, self.frame(opcode, to, Psn::FIRST, &payload)));
                 }
@@ -179,10 +179,11 @@ impl Script {
     /// Who has died, and is frozen by everybody who knew it, has failed at the highest of the
     /// frozen commits.
     fn decide(&mut self, live: &[(usize, u32, u64)]) {
-        let mut has_news = false;
+        let mut has_new_failure = false;
         for death in self.deaths.iter_mut().filter(|death| death.at.is_none()) {
-            let known =
-                live.iter().filter(|(owner, _, born)| *born < death.ns && *owner != death.process);
+            let known = live
+                .iter()
+                .filter(|(owner, _, started)| *started < death.ns && *owner != death.process);
             let at = known.map(|(owner, instance, _)| {
                 let frozen = self.frozen.get(&(*owner, *instance))?;
                 let is_it = |known: Instance| {
@@ -194,12 +195,12 @@ impl Script {
             let at: Option<Vec<_>> = at.collect();
             let Some(at) = at else { continue };
             death.at = Some(at.into_iter().max().unwrap_or(Timestamp::from_ns(0)));
-            has_news = true;
+            has_new_failure = true;
         }
-        if has_news {
-            self.begin(FloodKind::Notice, live);
+        if has_new_failure {
+            self.start_flood(FloodKind::Notice, live);
         } else if self.open.is_none() && self.holds(live) {
-            self.begin(FloodKind::Resume, live);
+            self.start_flood(FloodKind::Resume, live);
         }
     }
 
@@ -220,7 +221,7 @@ impl Script {
     }
 
     /// Gives a later wave.
-    fn begin(&mut self, kind: FloodKind, live: &[(usize, u32, u64)]) {
+    fn start_flood(&mut self, kind: FloodKind, live: &[(usize, u32, u64)]) {
         let is_open = |at: &usize| self.deaths[*at].at.is_some() && !self.deaths[*at].is_resolved;
         let is_decided = |at: &usize| self.deaths[*at].at.is_some();
         let all = 0..self.deaths.len();
@@ -241,10 +242,10 @@ impl Script {
         let id = FloodId { epoch: self.epoch, sequence: self.sequence };
         let address = Address::Process(ProcessId(process as u32));
         let dead = Instance { address, incarnation: Incarnation(instance) };
-        let mut room = vec![0; 100];
-        let written = Flood { id }.write_freeze(&mut room, [dead].into_iter()).expect("fits");
+        let mut buf = vec![0; 100];
+        let written = Flood { id }.write_freeze(&mut buf, [dead].into_iter()).expect("fits");
         for to in (0..self.process as usize).filter(|to| *to != process) {
-            let frame = self.frame(Opcode::Flood, to, Psn::FIRST, &room[..written.1]);
+            let frame = self.frame(Opcode::Flood, to, Psn::FIRST, &buf[..written.1]);
             self.extra.push((to, frame));
         }
     }
@@ -254,18 +255,18 @@ impl Script {
         self.epoch += 1;
         self.sequence = 0;
         if self.deaths.iter().any(|death| death.at.is_some() && !death.is_resolved) {
-            self.begin(FloodKind::Notice, live);
+            self.start_flood(FloodKind::Notice, live);
         }
     }
 
-    fn go_on(&mut self, live: &[(usize, u32, u64)]) {
+    fn advance(&mut self, live: &[(usize, u32, u64)]) {
         let Some(open) = &self.open else { return };
         let is_waiting = live.iter().any(|(at, ..)| open.waiting.contains(at));
         if is_waiting {
             return;
         }
         match open.kind {
-            FloodKind::Notice => self.begin(FloodKind::Resume, live),
+            FloodKind::Notice => self.start_flood(FloodKind::Resume, live),
             _ => {
                 let done = open.deaths.clone();
                 done.into_iter().for_each(|at| self.deaths[at].is_resolved = true);
@@ -274,9 +275,9 @@ impl Script {
         }
     }
 
-    fn wave(&self, open: &Open) -> Vec<u8> {
-        let mut room = vec![0; 1_400];
-        let wave = Flood { id: open.id };
+    fn flood(&self, open: &Open) -> Vec<u8> {
+        let mut buf = vec![0; 1_400];
+        let flood = Flood { id: open.id };
         let deaths = || open.deaths.iter().map(|at| &self.deaths[*at]);
         let written = match open.kind {
             FloodKind::Notice => {
@@ -285,7 +286,7 @@ impl Script {
                         (ProcessId(death.process as u32), Incarnation(death.instance));
                     Some(Failure { first, count: 1, incarnation, at: death.at? })
                 });
-                wave.write_notice(&mut room, failures)
+                flood.write_notice(&mut buf, failures)
             }
             _ => {
                 let resolved = self.frozen.iter().flat_map(|((owner, instance), frozen)| {
@@ -294,11 +295,11 @@ impl Script {
                     let of_it = frozen.iter().filter(|(known, ..)| self.is_decided(known));
                     of_it.map(move |(_, number, _)| Resolved { owner, number: *number })
                 });
-                wave.write_resume(&mut room, resolved)
+                flood.write_resume(&mut buf, resolved)
             }
         };
-        room.truncate(written.expect("fits").1);
-        room
+        buf.truncate(written.expect("fits").1);
+        buf
     }
 
     fn recovery(&self, to: usize, part: u16, complete: Timestamp) -> Vec<u8> {
@@ -307,15 +308,15 @@ impl Script {
                 (ProcessId(death.process as u32), Incarnation(death.instance));
             Some(Failure { first, count: 1, incarnation, at: death.at? })
         });
-        let mut room = vec![0; 1_400];
+        let mut buf = vec![0; 1_400];
         let bytes = Recovery { complete, part, parts: 1 }
             .write(
-                &mut room,
+                &mut buf,
                 failures.collect::<Vec<_>>().into_iter(),
                 self.undeliverable.iter().copied(),
             )
             .expect("fits");
-        self.frame(Opcode::Recovery, to, Psn(part.into()), &room[..bytes])
+        self.frame(Opcode::Recovery, to, Psn(part.into()), &buf[..bytes])
     }
 
     /// A frame of the controller.

@@ -18,7 +18,7 @@ impl Endpoint {
 
     /// Whether a frame of `src` may come by `port`: past the aggregators nobody speaks of links.
     #[inline]
-    pub(super) fn may_come_by(&self, port: Port, src: ProcessId, opcode: Opcode) -> bool {
+    pub(super) fn accepts_from(&self, port: Port, src: ProcessId, opcode: Opcode) -> bool {
         match self.config.links {
             Links::Uplink => port == Port(0),
             Links::Overlay => port == Port(0) || (port == DIRECT && opcode.service().is_some()),

@@ -11,18 +11,18 @@ use onepipe_endpoint::{Config, Endpoint, Event, Links, Message, Outcome, SendFai
 
 /// What a link does with a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum LinkAction {
     Pass,
-    Lose,
-    Twice,
+    Drop,
+    Duplicate,
     /// Arrives this many ns late, behind others.
-    Late(u64),
+    Delay(u64),
     Corrupt,
-    Mark,
+    MarkCongestion,
 }
 
 /// Decides what becomes of a frame: from whom, to whom, its bytes.
-pub type Fates = dyn FnMut(usize, usize, &[u8]) -> Fate;
+pub type LinkPolicy = dyn FnMut(usize, usize, &[u8]) -> LinkAction;
 
 /// A delivered message as a receiver saw it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ pub struct Seen {
     pub payload: Vec<u8>,
 }
 
-pub struct World {
+pub struct TestNet {
     pub ns: u64,
     /// What each process's clock shows beyond the true time, in ns.
     pub skew: Vec<i64>,
@@ -45,14 +45,14 @@ pub struct World {
     pub failed: Vec<Vec<SendFailed>>,
     pub links_lost: Vec<Vec<Port>>,
     /// Applications that do not consume what is delivered.
-    pub is_lazy: Vec<bool>,
+    pub is_stalled: Vec<bool>,
     pub is_dead: Vec<bool>,
     pub delay_ns: u64,
-    wires: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
+    in_flight: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
     /// FIFO per pair: the next frame of a pair arrives no earlier than this.
     free_at: BTreeMap<(usize, usize), u64>,
     sequence: u64,
-    pub fate: Box<Fates>,
+    pub policy: Box<LinkPolicy>,
     pub frames: u64,
     scratch: Vec<u8>,
 }
@@ -67,7 +67,7 @@ pub fn config(process: u32, processes: u32) -> Config {
     }
 }
 
-impl World {
+impl TestNet {
     pub fn new(processes: u32, tune: impl Fn(&mut Config)) -> Self {
         let ends = (0..processes)
             .map(|process| {
@@ -86,13 +86,13 @@ impl World {
             merged_logs: vec![Vec::new(); n],
             failed: vec![Vec::new(); n],
             links_lost: vec![Vec::new(); n],
-            is_lazy: vec![false; n],
+            is_stalled: vec![false; n],
             is_dead: vec![false; n],
             delay_ns: 1_000,
-            wires: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             free_at: BTreeMap::new(),
             sequence: 0,
-            fate: Box::new(|_, _, _| Fate::Pass),
+            policy: Box::new(|_, _, _| LinkAction::Pass),
             frames: 0,
             scratch: vec![0; 65_536],
         }
@@ -121,12 +121,12 @@ impl World {
         let step = (ns / 20_000).clamp(500, 15_000);
         while self.ns < until {
             self.ns = (self.ns + step).min(until);
-            self.turn();
+            self.step();
         }
     }
 
-    fn turn(&mut self) {
-        while let Some(entry) = self.wires.first_entry() {
+    fn step(&mut self) {
+        while let Some(entry) = self.in_flight.first_entry() {
             if entry.key().0 > self.ns {
                 break;
             }
@@ -170,7 +170,7 @@ impl World {
             beacon.truncate(bytes);
             let key = (self.arrival(at, to), self.sequence);
             self.sequence += 1;
-            self.wires.insert(key, (at, to, beacon));
+            self.in_flight.insert(key, (at, to, beacon));
         }
         self.collect(at);
     }
@@ -183,28 +183,28 @@ impl World {
 
     fn send(&mut self, from: usize, to: usize, mut bytes: Vec<u8>) {
         self.frames += 1;
-        let fate = (self.fate)(from, to, &bytes);
+        let policy = (self.policy)(from, to, &bytes);
         let mut at = self.arrival(from, to);
-        match fate {
-            Fate::Lose => return,
-            Fate::Corrupt => {
+        match policy {
+            LinkAction::Drop => return,
+            LinkAction::Corrupt => {
                 let last = bytes.len() - 1;
                 bytes[last] ^= 1;
             }
-            Fate::Mark => onepipe_wire::mark_congestion(&mut bytes),
-            Fate::Late(ns) => at += ns,
-            Fate::Twice => {
-                self.wires.insert((at, self.sequence), (from, to, bytes.clone()));
+            LinkAction::MarkCongestion => onepipe_wire::mark_congestion(&mut bytes),
+            LinkAction::Delay(ns) => at += ns,
+            LinkAction::Duplicate => {
+                self.in_flight.insert((at, self.sequence), (from, to, bytes.clone()));
                 self.sequence += 1;
             }
-            Fate::Pass => {}
+            LinkAction::Pass => {}
         }
-        self.wires.insert((at, self.sequence), (from, to, bytes));
+        self.in_flight.insert((at, self.sequence), (from, to, bytes));
         self.sequence += 1;
     }
 
     fn collect(&mut self, at: usize) {
-        while !self.is_lazy[at] {
+        while !self.is_stalled[at] {
             match self.ends[at].poll_event() {
                 Some(Event::Delivered(delivery)) => {
                     let payload = self.ends[at].payload(&delivery).to_vec();

@@ -1,0 +1,208 @@
+//! Where payloads lie while they wait: pieces of recycled segments.
+//!
+//! Payloads are laid one behind the other into a segment; a segment is used again once everything
+//! in it has been released. The segment used last is the one used next, so that a shallow buffer
+//! stays in the cache however large its limit is. What may be held at all is the owner's affair
+//! (windows, send buffer); this only places it.
+
+use alloc::vec::Vec;
+
+/// Bytes of an ordinary segment.
+const CHUNK_BYTES: usize = 64 << 10;
+/// A payload above this gets a segment of its own, given back to the allocator afterwards.
+const SHARED_BYTES_MAX: usize = CHUNK_BYTES / 4;
+
+/// Where a payload lies: the number of its segment, and in the lower half its offset there. One
+/// word, because it is moved on and copied for each message: two halves written one by one would
+/// have to leave the store buffer before they can be copied as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PayloadRef(u64);
+
+impl PayloadRef {
+    /// Before a place has been set aside.
+    pub const NONE: Self = Self((u32::MAX as u64) << 32);
+
+    #[inline]
+    fn new(chunk: u32, offset: u32) -> Self {
+        Self(u64::from(chunk) << 32 | u64::from(offset))
+    }
+
+    #[inline]
+    fn chunk(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    #[inline]
+    fn offset(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    /// The place `len` further on in the same payload.
+    #[inline]
+    pub fn plus(self, len: usize) -> Self {
+        Self(self.0 + len as u64)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Chunk {
+    len: Vec<u8>,
+    used: usize,
+    /// Payloads that have not been released.
+    refs: u32,
+}
+
+/// Recycled segments with payloads in them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PayloadArena {
+    chunks: Vec<Chunk>,
+    /// Ordinary segments with nothing in them.
+    free: Vec<u32>,
+    /// Numbers whose segment of its own has been given back.
+    vacant: Vec<u32>,
+    /// The ordinary segment that is being filled.
+    current: u32,
+}
+
+impl PayloadArena {
+    /// Nothing is allocated before the first payload: an endpoint has two of these for each of its
+    /// services, and many use one service only.
+    pub fn new() -> Self {
+        // Too full for any payload, even an empty one.
+        let none = Chunk { len: Vec::new(), used: CHUNK_BYTES + 1, refs: 0 };
+        Self { chunks: alloc::vec![none], free: Vec::new(), vacant: Vec::new(), current: 0 }
+    }
+
+    /// Makes room for `len` that will be released in `refs` parts (at least one).
+    #[inline]
+    pub fn alloc(&mut self, len: usize, refs: u32) -> PayloadRef {
+        debug_assert!(refs > 0, "a payload that nobody releases stays for ever");
+        if len > SHARED_BYTES_MAX {
+            return self.alloc_dedicated(len, refs);
+        }
+        if self.chunks[self.current as usize].used + len > CHUNK_BYTES {
+            self.next_chunk();
+        }
+        let chunk = &mut self.chunks[self.current as usize];
+        let offset = chunk.used as u32;
+        chunk.used += len;
+        chunk.refs += refs;
+        PayloadRef::new(self.current, offset)
+    }
+
+    #[inline]
+    pub fn get(&self, payload_ref: PayloadRef, len: usize) -> &[u8] {
+        let offset = payload_ref.offset();
+        &self.chunks[payload_ref.chunk()].len[offset..offset + len]
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, payload_ref: PayloadRef, len: usize) -> &mut [u8] {
+        let offset = payload_ref.offset();
+        &mut self.chunks[payload_ref.chunk()].len[offset..offset + len]
+    }
+
+    /// Gives back one share of the payload at `payload_ref`.
+    #[inline]
+    pub fn release(&mut self, payload_ref: PayloadRef) {
+        let chunk = &mut self.chunks[payload_ref.chunk()];
+        debug_assert!(chunk.refs > 0, "released twice");
+        chunk.refs = chunk.refs.saturating_sub(1);
+        if chunk.refs > 0 {
+            return;
+        }
+        chunk.used = 0;
+        if chunk.len.len() != CHUNK_BYTES {
+            chunk.len = Vec::new();
+            self.vacant.push(payload_ref.chunk() as u32);
+        } else if payload_ref.chunk() as u32 != self.current {
+            self.free.push(payload_ref.chunk() as u32);
+        }
+    }
+
+    fn next_chunk(&mut self) {
+        // What was current keeps its payloads and comes back through `release`.
+        self.current = match self.free.pop() {
+            Some(free) => free,
+            None => self.add_chunk(CHUNK_BYTES),
+        };
+    }
+
+    #[cold]
+    fn alloc_dedicated(&mut self, len: usize, refs: u32) -> PayloadRef {
+        // Never the length of an ordinary segment: that is how the two are told apart.
+        let chunk_len = if len == CHUNK_BYTES { len + 1 } else { len };
+        let index = match self.vacant.pop() {
+            Some(vacant) => {
+                self.chunks[vacant as usize].len = alloc::vec![0; chunk_len];
+                vacant
+            }
+            None => self.add_chunk(chunk_len),
+        };
+        let chunk = &mut self.chunks[index as usize];
+        chunk.used = len;
+        chunk.refs = refs;
+        PayloadRef::new(index, 0)
+    }
+
+    fn add_chunk(&mut self, len: usize) -> u32 {
+        let chunk = Chunk { len: alloc::vec![0; len], used: 0, refs: 0 };
+        self.chunks.push(chunk);
+        // Room to give every segment back without allocating then.
+        self.free.reserve(self.chunks.len() - self.free.len());
+        self.vacant.reserve(self.chunks.len() - self.vacant.len());
+        (self.chunks.len() - 1) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_chunk_is_reused_first() {
+        let mut arena = PayloadArena::new();
+        let first: Vec<_> = (0..4).map(|_| arena.alloc(16 << 10, 1)).collect();
+        let second = arena.alloc(1, 1);
+        assert_ne!(first[0].chunk(), second.chunk());
+        for payload_ref in first.iter() {
+            arena.release(*payload_ref);
+        }
+        let filled: Vec<_> = (0..5).map(|_| arena.alloc(16 << 10, 1)).collect();
+        assert_eq!(filled[4].chunk(), first[0].chunk());
+        assert_eq!(arena.chunks.len(), 1 + 2);
+    }
+
+    #[test]
+    fn allocates_nothing_before_the_first_payload() {
+        let mut arena = PayloadArena::new();
+        assert!(arena.chunks.iter().all(|chunk| chunk.len.capacity() == 0));
+        let payload_ref = arena.alloc(0, 1);
+        assert_eq!(arena.get(payload_ref, 0), []);
+        arena.release(payload_ref);
+        assert_eq!(arena.alloc(1, 1), payload_ref);
+    }
+
+    #[test]
+    fn payload_is_freed_with_its_last_reference() {
+        let mut arena = PayloadArena::new();
+        let payload_ref = arena.alloc(100, 2);
+        arena.get_mut(payload_ref, 100).fill(7);
+        arena.release(payload_ref);
+        assert_eq!(arena.get(payload_ref.plus(60), 40), [7; 40]);
+        arena.release(payload_ref.plus(50));
+        assert_eq!(arena.alloc(10, 1), payload_ref);
+    }
+
+    #[test]
+    fn large_payload_gets_its_own_chunk_and_frees_it() {
+        let mut arena = PayloadArena::new();
+        for len in [CHUNK_BYTES, 16 << 20] {
+            let payload_ref = arena.alloc(len, 1);
+            assert_eq!(arena.get(payload_ref, len).len(), len);
+            arena.release(payload_ref);
+            assert!(arena.chunks[payload_ref.chunk()].len.is_empty());
+        }
+        assert_eq!(arena.chunks.len(), 2);
+    }
+}

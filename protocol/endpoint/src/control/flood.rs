@@ -1,0 +1,218 @@
+//! What waves ask of this process, and when they are answered.
+
+use onepipe_base::{Port, ProcessId, Psn};
+use onepipe_wire::{FloodAck, FloodId, FloodKind, Opcode};
+
+use super::ControlFrame;
+
+/// The way by which a wave came, and its answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum FloodOrigin {
+    /// A wave over this link: answered by an echo.
+    Link(Port),
+    /// A notice of this controller: answered by a completion.
+    Controller(ProcessId),
+}
+
+/// A notice that is not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct OpenNotice {
+    id: FloodId,
+    link: Option<Port>,
+    controller: Option<ProcessId>,
+    /// The composer has done what it asks.
+    is_handled: bool,
+}
+
+/// Which waves were heard, which are answered, and which answers are to be sent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Floods {
+    /// The highest epoch heard.
+    epoch: u32,
+    /// The last notice that was answered.
+    answered: Option<FloodId>,
+    open: Option<OpenNotice>,
+    /// Answers to be sent, by kind and way: a later one takes an earlier one's place, as the wave
+    /// does.
+    pending_acks: [Option<(FloodOrigin, FloodAck)>; 6],
+}
+
+impl Floods {
+    pub const fn new() -> Self {
+        Self { epoch: 0, answered: None, open: None, pending_acks: [None; 6] }
+    }
+
+    /// The highest epoch heard.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// A wave was heard. Answers false when its controller is not active any more.
+    pub fn accepts(&mut self, id: FloodId) -> bool {
+        let is_current = id.epoch >= self.epoch;
+        self.epoch = self.epoch.max(id.epoch);
+        is_current
+    }
+
+    /// A notice was heard, and something of it was news or nothing.
+    pub fn on_notice(&mut self, id: FloodId, origin: FloodOrigin, is_new: bool) {
+        if !is_new && self.answered >= Some(id) {
+            return self.queue_ack(origin, id, FloodKind::Notice);
+        }
+        match &mut self.open {
+            Some(open) if id <= open.id => {
+                open.is_handled &= !is_new;
+                if id == open.id {
+                    open.add(origin);
+                }
+            }
+            open => {
+                let new = OpenNotice { id, link: None, controller: None, is_handled: false };
+                open.insert(new).add(origin);
+            }
+        }
+    }
+
+    /// A wave was heard whose wish is done.
+    pub fn queue_ack(&mut self, origin: FloodOrigin, id: FloodId, kind: FloodKind) {
+        let index = match kind {
+            FloodKind::Notice => 0,
+            FloodKind::Resume => 2,
+            FloodKind::Freeze => 4,
+        };
+        let is_second = usize::from(matches!(origin, FloodOrigin::Controller(_)));
+        self.pending_acks[index + is_second] = Some((origin, FloodAck { id, kind }));
+    }
+
+    /// Whether a notice waits for the composer.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some_and(|open| !open.is_handled)
+    }
+
+    /// Everything that was told is done.
+    pub fn on_handled(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.is_handled = true;
+        }
+    }
+
+    /// Nothing stands in the way of an answer.
+    pub fn ack_handled(&mut self) {
+        let Some(open) = self.open.take_if(|open| open.is_handled) else { return };
+        self.answered = self.answered.max(Some(open.id));
+        if let Some(port) = open.link {
+            self.queue_ack(FloodOrigin::Link(port), open.id, FloodKind::Notice);
+        }
+        if let Some(process) = open.controller {
+            self.queue_ack(FloodOrigin::Controller(process), open.id, FloodKind::Notice);
+        }
+    }
+
+    pub fn wants_transmit(&self) -> bool {
+        self.pending_acks.iter().any(Option::is_some)
+    }
+
+    /// Writes the next answer.
+    pub fn write(&mut self, own: ProcessId, payload: &mut [u8]) -> Option<ControlFrame> {
+        let (origin, ack) = self.pending_acks.iter_mut().find_map(Option::take)?;
+        let payload_len = ack.write(payload)?;
+        Some(match origin {
+            FloodOrigin::Link(port) => ControlFrame {
+                hop_port: Some(port),
+                ..ControlFrame::to(own, Opcode::FloodAck, Psn::FIRST, payload_len)
+            },
+            FloodOrigin::Controller(to) => {
+                ControlFrame::to(to, Opcode::Completed, Psn::FIRST, payload_len)
+            }
+        })
+    }
+}
+
+impl OpenNotice {
+    fn add(&mut self, origin: FloodOrigin) {
+        match origin {
+            FloodOrigin::Link(port) => self.link = Some(port),
+            FloodOrigin::Controller(process) => self.controller = Some(process),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const LINK: FloodOrigin = FloodOrigin::Link(Port(0));
+
+    fn id(epoch: u32, sequence: u32) -> FloodId {
+        FloodId { epoch, sequence }
+    }
+
+    fn acks(floods: &mut Floods) -> Vec<(Opcode, u32)> {
+        let mut payload = [0; 64];
+        let mut all = Vec::new();
+        while let Some(frame) = floods.write(ProcessId(1), &mut payload) {
+            let ack = FloodAck::parse(&payload[..frame.payload_len]).expect("just written");
+            all.push((frame.opcode, ack.id.sequence));
+        }
+        all
+    }
+
+    #[test]
+    fn ack_waits_for_completion_and_repeats_at_once() {
+        let mut floods = Floods::new();
+        floods.on_notice(id(1, 3), LINK, true);
+        floods.on_notice(id(1, 3), LINK, false);
+        assert!(floods.is_open() && acks(&mut floods).is_empty());
+        floods.ack_handled();
+        assert!(acks(&mut floods).is_empty(), "nobody has done anything");
+        floods.on_handled();
+        assert!(!floods.is_open() && acks(&mut floods).is_empty(), "not clear yet");
+        floods.ack_handled();
+        assert_eq!(acks(&mut floods), [(Opcode::FloodAck, 3)]);
+        floods.on_notice(id(1, 3), FloodOrigin::Controller(ProcessId(9)), false);
+        assert_eq!(acks(&mut floods), [(Opcode::Completed, 3)]);
+        floods.on_notice(id(1, 2), LINK, false);
+        assert_eq!(acks(&mut floods), [(Opcode::FloodAck, 2)], "an earlier one is done too");
+    }
+
+    #[test]
+    fn later_notice_replaces_an_earlier_one() {
+        let mut floods = Floods::new();
+        floods.on_notice(id(1, 3), LINK, true);
+        floods.on_notice(id(2, 1), FloodOrigin::Controller(ProcessId(9)), true);
+        floods.on_notice(id(1, 3), LINK, false);
+        floods.on_handled();
+        floods.ack_handled();
+        assert_eq!(acks(&mut floods), [(Opcode::Completed, 1)]);
+        assert!(floods.accepts(id(2, 0)) && !floods.accepts(id(1, 9)) && floods.accepts(id(3, 0)));
+        assert_eq!(floods.epoch(), 3);
+    }
+
+    #[test]
+    fn new_failure_in_an_old_notice_reopens_it() {
+        let mut floods = Floods::new();
+        floods.on_notice(id(1, 3), LINK, true);
+        floods.on_handled();
+        floods.on_notice(id(1, 2), LINK, true);
+        assert!(floods.is_open());
+        floods.on_handled();
+        floods.ack_handled();
+        assert_eq!(acks(&mut floods), [(Opcode::FloodAck, 3)]);
+        floods.on_notice(id(1, 2), LINK, true);
+        assert!(floods.is_open() && acks(&mut floods).is_empty());
+    }
+
+    #[test]
+    fn acks_are_kept_per_kind_and_origin() {
+        let mut floods = Floods::new();
+        let controller = FloodOrigin::Controller(ProcessId(9));
+        floods.queue_ack(LINK, id(1, 1), FloodKind::Resume);
+        floods.queue_ack(LINK, id(1, 2), FloodKind::Resume);
+        floods.queue_ack(controller, id(1, 3), FloodKind::Resume);
+        floods.queue_ack(LINK, id(1, 4), FloodKind::Notice);
+        let (ack, completed) = (Opcode::FloodAck, Opcode::Completed);
+        assert_eq!(acks(&mut floods), [(ack, 4), (ack, 2), (completed, 3)]);
+        assert!(!floods.wants_transmit());
+    }
+}

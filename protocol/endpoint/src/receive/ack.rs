@@ -1,0 +1,141 @@
+//! Telling senders what is here, what never will be, and how much more may come.
+
+use core::hint::black_box;
+
+use onepipe_base::{Mono, ProcessId, Psn};
+use onepipe_wire::{ACK_WORDS_MAX, Ack, Opcode};
+
+use super::Receiver;
+use super::remote_sender::Reservation;
+use crate::Config;
+
+/// How many unknown connections are answered at a time; the rest ask again.
+const RESETS_MAX: usize = 64;
+
+/// Answers are written one after the other, of senders that may not have been heard of for long:
+/// the state of the one this far behind is fetched while one is written.
+const PREFETCH_DISTANCE: usize = 1;
+
+/// An answer as written.
+pub(crate) struct Response {
+    pub to: ProcessId,
+    pub opcode: Opcode,
+    pub psn: Psn,
+    pub payload_len: usize,
+}
+
+impl Receiver {
+    /// Refuses a packet for good and says so at once.
+    pub(super) fn reject(&mut self, at: usize, psn: Psn) {
+        self.peers.get_mut(at).tracker.reject(psn);
+        self.queue_ack(at, Opcode::Nak);
+    }
+
+    pub(super) fn queue_reset(&mut self, from: ProcessId, psn: Psn) {
+        if self.reset_queue.len() < RESETS_MAX
+            && self.reset_queue.iter().all(|(known, _)| *known != from)
+        {
+            self.reset_queue.push_back((from, psn));
+        }
+    }
+
+    #[inline]
+    pub(super) fn queue_ack(&mut self, at: usize, opcode: Opcode) {
+        let sender = self.peers.get_mut(at);
+        match sender.pending_ack {
+            None => {
+                sender.pending_ack = Some(opcode);
+                self.ack_queue.push_back(at as u32);
+            }
+            // A grant says all that a NAK says, a NAK all that an ACK says.
+            Some(Opcode::Grant) => {}
+            Some(_) if opcode != Opcode::Ack => sender.pending_ack = Some(opcode),
+            Some(_) => {}
+        }
+    }
+
+    #[inline]
+    pub(super) fn delay_ack(&mut self, config: &Config, now: Mono, at: usize) {
+        let sender = self.peers.get_mut(at);
+        if sender.pending_ack.is_none() && !core::mem::replace(&mut sender.is_ack_delayed, true) {
+            self.delayed_acks.push(at as u32);
+            self.delayed_ack_deadline =
+                self.delayed_ack_deadline.or(Some(now.after_ns(config.ack_delay_ns)));
+        }
+    }
+
+    /// When the delayed acknowledgements are due.
+    pub fn deadline(&self) -> Option<Mono> {
+        self.delayed_ack_deadline
+    }
+
+    /// Whether acknowledgements are delayed.
+    pub fn has_delayed_acks(&self) -> bool {
+        self.delayed_ack_deadline.is_some()
+    }
+
+    /// Makes delayed acknowledgements due.
+    pub fn on_timeout(&mut self, config: &Config, now: Mono) {
+        self.reclaim_reservations(config, now);
+        if self.delayed_ack_deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        self.flush_delayed_acks();
+    }
+
+    /// Makes delayed acknowledgements due at once.
+    pub fn flush_delayed_acks(&mut self) {
+        self.delayed_ack_deadline = None;
+        // All at once: one after the other the misses would add up.
+        let senders = self.delayed_acks.iter().map(|at| self.peers.get(*at as usize));
+        black_box(senders.fold(0, |all, sender| all ^ sender.prefetch()));
+        while let Some(at) = self.delayed_acks.pop() {
+            let sender = self.peers.get_mut(at as usize);
+            if core::mem::take(&mut sender.is_ack_delayed) && sender.unacked > 0 {
+                self.queue_ack(at as usize, Opcode::Ack);
+            }
+        }
+    }
+
+    /// Whether an answer is due.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        !self.ack_queue.is_empty()
+            || !self.reset_queue.is_empty()
+            || !self.recall_ack_queue.is_empty()
+    }
+
+    /// Writes the next answer into `payload`.
+    pub fn write_response(&mut self, payload: &mut [u8]) -> Option<Response> {
+        if let Some((to, psn)) = self.reset_queue.pop_front() {
+            return Some(Response { to, opcode: Opcode::Reset, psn, payload_len: 0 });
+        }
+        let at = self.ack_queue.pop_front()? as usize;
+        if let Some(&next) = self.ack_queue.get(PREFETCH_DISTANCE) {
+            black_box(self.peers.get(next as usize).prefetch());
+        }
+        let window = self.window;
+        let sender = self.peers.get_mut(at);
+        let opcode = sender.pending_ack.take().unwrap_or(Opcode::Ack);
+        sender.unacked = 0;
+        sender.freed_since_ack = 0;
+        let ack = Ack {
+            cumulative: sender.tracker.base(),
+            received: sender.received,
+            marked: sender.marked,
+            window_bytes: sender.window_bytes(window) as u32,
+            consumed_bytes: sender.consumed,
+            connection: sender.incarnation.0,
+            reservation_id: sender.reservation_id(),
+            reservation: match sender.reservation() {
+                Reservation::None | Reservation::Waiting(_) => Ack::RESERVATION_PENDING,
+                Reservation::Granted { .. } => Ack::RESERVATION_GRANTED,
+                Reservation::Refused => Ack::RESERVATION_REFUSED,
+            },
+        };
+        // The smallest legal frame holds eight words; more are told when the base has moved.
+        let words_max = (payload.len().saturating_sub(64) / 16).min(ACK_WORDS_MAX);
+        let payload_len = ack.write(payload, sender.tracker.words(words_max))?;
+        Some(Response { to: sender.from, opcode, psn: Psn::FIRST, payload_len })
+    }
+}

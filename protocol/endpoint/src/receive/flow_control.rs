@@ -1,0 +1,220 @@
+//! What may be put into the receive buffer: windows, and room for messages that exceed them.
+
+use super::Receiver;
+use super::remote_sender::{RemoteSender, Reservation};
+use crate::Config;
+use crate::stats::Stats;
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
+use onepipe_wire::{Connect, Opcode, Probe, Service};
+
+/// Stands for the process itself among those who wait for room.
+const LOCAL: u32 = u32::MAX;
+
+/// Room for a message of the process to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum LocalReservation {
+    None,
+    Waiting(u64),
+    Granted(u64),
+}
+
+impl Receiver {
+    /// The process asks for room at itself, in line with all others. Answers false when there is no
+    /// such room.
+    pub fn request_local_reservation(&mut self, size: u64) -> bool {
+        if size > self.reservation_bytes_max {
+            return false;
+        }
+        self.local_reservation = LocalReservation::Waiting(size);
+        self.reservation_queue.push_back(LOCAL);
+        self.grant_reservations();
+        true
+    }
+
+    /// The process does not need the room that it has asked for, of which it was told that `granted`
+    /// bytes are its own.
+    pub fn release_local_reservation(&mut self, granted: u64) {
+        let unclaimed =
+            match core::mem::replace(&mut self.local_reservation, LocalReservation::None) {
+                LocalReservation::Granted(size) => size,
+                LocalReservation::None | LocalReservation::Waiting(_) => 0,
+            };
+        self.reserved_bytes -= granted + unclaimed;
+        self.reservation_queue.retain(|waiting| *waiting != LOCAL);
+        self.grant_reservations();
+    }
+
+    /// Whether room was given to the process itself that it has not been told of.
+    pub fn has_local_grant(&self) -> bool {
+        matches!(self.local_reservation, LocalReservation::Granted(_))
+    }
+
+    /// The room that was given to the process itself, told once.
+    pub fn take_local_grant(&mut self) -> Option<u64> {
+        let LocalReservation::Granted(size) = self.local_reservation else { return None };
+        self.local_reservation = LocalReservation::None;
+        Some(size)
+    }
+
+    /// Whether `charge` more bytes of this sender may be held, and if so counts them.
+    #[inline]
+    pub(super) fn admit(
+        &mut self,
+        at: usize,
+        charge: u64,
+        is_reserved: bool,
+        stats: &mut Stats,
+    ) -> bool {
+        let window = self.window;
+        let sender = self.peers.get_mut(at);
+        let fits = if is_reserved {
+            sender.use_reservation(charge)
+        } else if u64::from(sender.buffered) + charge <= sender.window_bytes(window) {
+            sender.buffered += charge as u32;
+            true
+        } else {
+            false
+        };
+        if !fits {
+            stats.window_violations += 1;
+            return false;
+        }
+        self.buffered += charge;
+        true
+    }
+
+    /// A sender opens a connection or asks for room.
+    pub fn on_connect(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        from: (ProcessId, Incarnation),
+        base: Psn,
+        connect: Connect,
+    ) -> bool {
+        let (process, incarnation) = from;
+        let first = || RemoteSender::new(process, incarnation, base);
+        let at = self.peers.index_or_insert(process, first);
+        let sender = self.peers.get_mut(at);
+        if incarnation < sender.incarnation {
+            return false;
+        }
+        if incarnation > sender.incarnation {
+            self.close_reservation(at);
+            if !self.peers.get_mut(at).restart(now, incarnation, base) {
+                return false;
+            }
+        } else {
+            sender.tracker.advance_to(base);
+        }
+        let sender = self.peers.get_mut(at);
+        sender.touch(now);
+        let is_newer = (connect.reservation_id.wrapping_sub(sender.reservation_id()) as i32) > 0;
+        if is_newer {
+            self.close_reservation(at);
+            let reservation_bytes_max = self.reservation_bytes_max;
+            let sender = self.peers.get_mut(at).cold_mut();
+            sender.last_seen = now;
+            sender.reservation_id = connect.reservation_id;
+            sender.reservation = match connect.reservation_bytes {
+                size if size > reservation_bytes_max => Reservation::Refused,
+                size => Reservation::Waiting(size),
+            };
+            if sender.reservation != Reservation::Refused {
+                self.reservation_queue.push_back(at as u32);
+                self.grant_reservations();
+            }
+        }
+        self.reclaim_reservations(config, now);
+        self.queue_ack(at, Opcode::Grant);
+        true
+    }
+
+    /// A sender asks what became of its packets.
+    pub fn on_probe(&mut self, now: Mono, from: (ProcessId, Incarnation), probe: Probe) -> bool {
+        let Some(at) = self.peers.index_of(from.0) else {
+            self.queue_reset(from.0, probe.resolved);
+            return false;
+        };
+        let sender = self.peers.get_mut(at);
+        if from.1 != sender.incarnation {
+            if from.1 > sender.incarnation {
+                self.queue_reset(from.0, probe.resolved);
+            }
+            return false;
+        }
+        sender.touch(now);
+        sender.tracker.advance_to(probe.resolved);
+        let rejected = sender.tracker.reject_missing(probe.until);
+        let is_done = (probe.reservation_done.wrapping_sub(sender.reservation_id()) as i32) >= 0;
+        if is_done && sender.reservation() != Reservation::None {
+            self.close_reservation(at);
+        }
+        self.queue_ack(at, if rejected > 0 { Opcode::Nak } else { Opcode::Ack });
+        true
+    }
+
+    /// A process is known to be gone in lives up to `incarnation`: nobody waits for what it has
+    /// asked for.
+    pub fn on_gone(&mut self, process: ProcessId, incarnation: Incarnation) {
+        if let Some(at) = self.peers.index_of(process)
+            && self.peers.get(at).incarnation <= incarnation
+        {
+            self.close_reservation(at);
+        }
+    }
+
+    /// Takes room back that is kept by a process not heard of for long, if others wait for room.
+    /// Not in the reliable service: what is on the way into it would never be taken, and its sender
+    /// would never give it up. There, controllers say who is gone.
+    pub(super) fn reclaim_reservations(&mut self, config: &Config, now: Mono) {
+        if self.reservation_queue.is_empty() || self.service == Service::Reliable {
+            return;
+        }
+        for at in 0..self.peers.len() {
+            let Some(sender) = self.peers.get(at).cold() else { continue };
+            let is_idle = now.since_ns(sender.last_seen) >= config.reservation_timeout_ns;
+            if is_idle && sender.reservation != Reservation::None {
+                self.close_reservation(at);
+            }
+        }
+    }
+
+    pub(super) fn close_reservation(&mut self, at: usize) {
+        let unused = self.peers.get_mut(at).close_reservation();
+        self.reserved_bytes -= unused;
+        self.reservation_queue.retain(|waiting| *waiting as usize != at);
+        self.grant_reservations();
+    }
+
+    /// Gives free room to those who wait, first come first served.
+    pub(super) fn grant_reservations(&mut self) {
+        while let Some(&at) = self.reservation_queue.front() {
+            let free = self.reservation_bytes_max - self.reserved_bytes;
+            if at == LOCAL {
+                if let LocalReservation::Waiting(size) = self.local_reservation {
+                    if size > free {
+                        return;
+                    }
+                    self.local_reservation = LocalReservation::Granted(size);
+                    self.reserved_bytes += size;
+                }
+                self.reservation_queue.pop_front();
+                continue;
+            }
+            let sender = self.peers.get_mut(at as usize);
+            if let Reservation::Waiting(size) = sender.reservation() {
+                if size > free {
+                    return;
+                }
+                sender.cold_mut().reservation = Reservation::Granted { size, used: 0 };
+                self.reserved_bytes += size;
+                self.queue_ack(at as usize, Opcode::Grant);
+            }
+            self.reservation_queue.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Acknowledgements: releases what they resolve and updates windows, RTT and congestion control.
+
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
+use onepipe_wire::{AckView, Opcode, Service};
+
+use super::Sender;
+use super::connection::State;
+use super::flight::SentMessage;
+use super::retransmit::RETRANSMIT_BURST;
+use super::retransmit_buffer::UnackedMessage;
+use crate::stats::Stats;
+use crate::{Config, Outcome, SendFailed};
+
+impl Sender {
+    /// Takes in an ACK, NAK or grant from `from`. Answers false when it is not about this life.
+    pub fn on_ack(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        from: (ProcessId, Incarnation),
+        opcode: Opcode,
+        view: &AckView<'_>,
+    ) -> bool {
+        let Some(at) = self.peers.index_of(from.0) else { return false };
+        let connection = self.peers.get_mut(at);
+        if view.ack.connection != config.incarnation.0 {
+            return false;
+        }
+        let (failures, to) = (&mut self.failures, connection.to);
+        match connection.state {
+            State::Opening | State::Unreachable(_)
+                if opcode == Opcode::Grant
+                    && !connection.is_stale(from.1)
+                    && !connection.has_failed(from.1) =>
+            {
+                connection.open(from.1, |message| {
+                    failures.push_back(failed(to, message, Outcome::Unknown));
+                });
+            }
+            State::Open if connection.peer == Some(from.1) => {}
+            _ => return false,
+        }
+        let (to_recall, lost) = (&mut self.to_recall, &mut self.acked);
+        let fail = |message: SentMessage, unacked: Option<UnackedMessage>| match unacked {
+            Some(unacked) => to_recall.push(unacked.scattering),
+            None => failures.push_back(failed(to, message, Outcome::Lost)),
+        };
+        // A scattering that is broken is taken back before it is settled by that.
+        let lost = |unacked| lost.push(unacked);
+        let (buffer, commit) = (&mut self.buffer, &mut self.commit);
+        let acked = |unacked: UnackedMessage| {
+            buffer.release(unacked.payload_ref, unacked.len);
+            commit.ack(unacked.scattering);
+        };
+        let summary = connection.flight.on_ack(view, fail, lost, acked);
+        let Some(summary) = summary else { return false };
+        connection.on_response();
+        connection.failed += summary.rejected_in_window;
+        let has_window = connection.on_window(&view.ack);
+        let has_reservation = connection.on_reservation(&view.ack);
+        if let Some(sent) = summary.newest_sent {
+            connection.on_round_trip(now, sent);
+        }
+        connection.attempts = 0;
+        let counters = (view.ack.received, view.ack.marked);
+        let (base, next) = (connection.flight.base(), connection.flight.next());
+        connection.congestion.on_ack(counters, summary.received_charge, base, next);
+        if summary.rejected_charge > 0 {
+            connection.congestion.on_loss(next);
+        }
+        if summary.has_stale_rejection {
+            connection.wants_probe = connection.wants_probe.or(Some(base));
+        }
+        // A packet is lost when enough later ones have arrived (links are FIFO unless declared
+        // otherwise): ask at once, the receiver fences what it does not have.
+        if let Some(highest) = summary.highest_received
+            && config.reorder_packets > 0
+        {
+            let until = highest.plus(1u32.wrapping_sub(config.reorder_packets));
+            if base.is_before(until) && connection.probed_until.is_before(until) {
+                connection.probed_until = until;
+                match self.service {
+                    Service::BestEffort => connection.wants_probe = Some(until),
+                    Service::Reliable => {
+                        connection.flight.schedule_retransmit(None, Some(until), RETRANSMIT_BURST);
+                        connection.congestion.on_loss(next);
+                        self.queue_retransmit(at);
+                    }
+                }
+            }
+        }
+        let connection = self.peers.get_mut(at);
+        if connection.probed_until.is_before(base) {
+            connection.probed_until = base;
+        }
+        if connection.is_reservation_drained() {
+            connection.wants_probe = connection.wants_probe.or(Some(base));
+        }
+        let wants_probe = connection.wants_probe.is_some();
+        let is_idle = connection.is_idle();
+        let progressed = summary.received_charge > 0 || summary.rejected_charge > 0;
+        // Without progress the deadline stands: answers alone must not put the question off.
+        if is_idle || progressed {
+            connection.deadline = None;
+        }
+        let is_unarmed = connection.deadline.is_none();
+        if wants_probe {
+            self.queue_signal(at);
+        }
+        if !is_idle && is_unarmed {
+            self.arm(config, now, at);
+        }
+        if self.service == Service::Reliable {
+            if self.peers.get_mut(at).flight.resume_retransmit(RETRANSMIT_BURST) {
+                self.queue_retransmit(at);
+            }
+            self.complete_acked(config, now);
+        }
+        if has_window || has_reservation || progressed || opcode == Opcode::Grant {
+            self.credit.reconsider();
+        }
+        true
+    }
+
+    /// The receiver says that it knows no such connection: it has restarted.
+    pub fn on_reset(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        from: (ProcessId, Incarnation),
+        psn: Psn,
+        stats: &mut Stats,
+    ) {
+        // Who has restarted is declared failed first: until then nothing is given up.
+        if self.service == Service::Reliable {
+            return;
+        }
+        let Some(at) = self.peers.index_of(from.0) else { return };
+        let connection = self.peers.get_mut(at);
+        // The life that granted the window does not forget, and a former life is over.
+        if connection.is_stale(from.1) || connection.peer == Some(from.1) {
+            return;
+        }
+        let is_in_flight =
+            psn.since(connection.flight.base()) >= 0 && !connection.flight.next().is_before(psn);
+        if connection.state == State::Open && is_in_flight && !connection.is_local {
+            stats.peers_unreachable += 1;
+            self.give_up(at);
+            self.peers.get_mut(at).state = State::Closed;
+            if self.peers.get(at).has_waiting {
+                self.start_opening(config, now, at);
+            }
+        }
+    }
+}
+
+pub(super) fn failed(to: ProcessId, message: SentMessage, outcome: Outcome) -> SendFailed {
+    SendFailed {
+        service: Service::BestEffort,
+        scattering: message.scattering,
+        index: message.index,
+        to,
+        timestamp: Some(message.timestamp),
+        outcome,
+    }
+}

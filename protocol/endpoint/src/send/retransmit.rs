@@ -1,0 +1,162 @@
+//! Sending packets of the reliable service again: after the retransmission time, or when later
+//! packets were acknowledged.
+
+use onepipe_base::Mono;
+use onepipe_wire::{
+    FRAGMENT_HEADER_LEN, Flags, FragmentHeader, HEADER_LEN, Message, Opcode, write_fragment_header,
+    write_message,
+};
+
+use super::connection::State;
+use super::flight::Retransmission;
+use super::{Sender, Written};
+use crate::Config;
+use crate::stats::Stats;
+
+/// How many packets are sent again to a receiver before its next acknowledgement: about what a link
+/// carries while the answer to the first of them comes back.
+pub(crate) const RETRANSMIT_BURST: u32 = 64;
+
+/// Who has failed is asked so often again whether it is back, before what is scattered to it fails:
+/// one answer may be lost, and nobody else shall wait long for the dead.
+const RECONNECT_ATTEMPTS_MAX: u32 = 1;
+
+impl Sender {
+    /// Asks a silent receiver again: with the connect, the recalls and the packets that it has not
+    /// answered. It is never given up here: controllers decide who has failed.
+    pub(super) fn on_reliable_timeout(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        at: usize,
+        stats: &mut Stats,
+    ) {
+        let connection = self.peers.get_mut(at);
+        let is_presumed_gone =
+            connection.attempts >= RECONNECT_ATTEMPTS_MAX && connection.is_presumed_failed();
+        if connection.state == State::Opening && is_presumed_gone {
+            // It has failed and is not back: what waits for it will not leave.
+            connection.state =
+                State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
+            (connection.attempts, connection.wants_connect) = (0, false);
+            (connection.claimed, connection.has_waiting) = (0, false);
+            self.credit.reconsider();
+            return;
+        }
+        connection.attempts += 1;
+        connection.last_request = Some(now);
+        let has_requested = connection.has_requested_reservation();
+        connection.wants_connect |= connection.state == State::Opening || has_requested;
+        if connection.attempts > config.probes_max
+            && let Some(known) = &mut connection.reliable
+        {
+            stats.peers_unreachable += u64::from(!known.is_reported);
+            known.is_reported = true;
+            self.unreachable.push(connection.to);
+        }
+        if connection.state == State::Open {
+            let rtt_ns = connection.rto_ns(config) >> connection.attempts.min(3);
+            let overdue = Mono::from_ns(now.as_ns().saturating_sub(rtt_ns));
+            let next = connection.flight.next();
+            match connection.flight.is_empty() {
+                true => connection.wants_probe = Some(next),
+                false => {
+                    connection.flight.schedule_retransmit(Some(overdue), None, RETRANSMIT_BURST);
+                    connection.congestion.on_loss(next);
+                }
+            }
+        }
+        if let Some(known) = &mut connection.reliable {
+            known.recalls_sent = 0;
+        }
+        self.queue_retransmit(at);
+        self.queue_signal(at);
+        self.arm(config, now, at);
+    }
+
+    pub(super) fn queue_retransmit(&mut self, at: usize) {
+        if let Some(known) = &mut self.peers.get_mut(at).reliable
+            && !core::mem::replace(&mut known.is_retransmit_queued, true)
+        {
+            self.retransmit_queue.push_back(at as u32);
+        }
+    }
+
+    /// Writes the next packet that is to be sent again behind the header's place in `slot`.
+    #[inline]
+    pub fn write_retransmit(
+        &mut self,
+        now: Mono,
+        slot: &mut [u8],
+        stats: &mut Stats,
+    ) -> Option<Written> {
+        if self.retransmit_queue.is_empty() {
+            None
+        } else {
+            self.write_next_retransmit(now, slot, stats)
+        }
+    }
+
+    #[inline(never)]
+    fn write_next_retransmit(
+        &mut self,
+        now: Mono,
+        slot: &mut [u8],
+        stats: &mut Stats,
+    ) -> Option<Written> {
+        loop {
+            let at = *self.retransmit_queue.front()? as usize;
+            let connection = self.peers.get_mut(at);
+            if let Some(retransmission) = connection.flight.next_retransmit(now)
+                && let Some(written) =
+                    self.rebuild_packet(at, retransmission, &mut slot[HEADER_LEN..])
+            {
+                stats.packets_retransmitted += 1;
+                return Some(written);
+            }
+            self.retransmit_queue.pop_front();
+            if let Some(known) = &mut self.peers.get_mut(at).reliable {
+                known.is_retransmit_queued = false;
+            }
+        }
+    }
+
+    fn rebuild_packet(
+        &self,
+        at: usize,
+        retransmission: Retransmission,
+        slot: &mut [u8],
+    ) -> Option<Written> {
+        let connection = self.peers.get(at);
+        let (head, unacked) = connection.flight.message(retransmission.first)?;
+        let mut flags =
+            Flags::ACK_NOW | if retransmission.is_reserved { Flags::RESERVED } else { 0 };
+        let mut payload_len = 0;
+        let opcode = if let Some(offset) = retransmission.packet.offset {
+            let (piece, message_len) = (retransmission.packet.piece, unacked.len);
+            write_fragment_header(slot, FragmentHeader { index: head.index, message_len, offset });
+            let payload = self.buffer.payload(unacked.payload_ref.plus(offset as usize), piece);
+            payload_len += FRAGMENT_HEADER_LEN;
+            slot[payload_len..payload_len + piece as usize].copy_from_slice(payload);
+            payload_len += piece as usize;
+            if offset + piece == message_len {
+                flags |= Flags::END_OF_MESSAGE;
+            }
+            Opcode::Fragment
+        } else {
+            for number in
+                retransmission.first..retransmission.first + u64::from(retransmission.messages)
+            {
+                let (message, unacked) = connection.flight.message(number)?;
+                let payload = self.buffer.payload(unacked.payload_ref, unacked.len);
+                let delta_ns = message.timestamp.since_ns(head.timestamp) as u32;
+                let message = Message { delta_ns, index: message.index, payload };
+                payload_len += write_message(&mut slot[payload_len..], message)?;
+            }
+            flags |= Flags::END_OF_MESSAGE;
+            Opcode::Data
+        };
+        let (to, timestamp, psn) = (connection.to, head.timestamp, retransmission.psn);
+        Some(Written { to, opcode, timestamp, psn, flags, payload_len })
+    }
+}

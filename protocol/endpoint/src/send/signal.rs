@@ -1,0 +1,125 @@
+//! Frames of a sender that carry no messages: connects, probes and recalls.
+
+use core::hint::black_box;
+
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
+use onepipe_wire::{Connect, Opcode, Probe, Service};
+
+use super::Sender;
+use super::connection::{Reservation, State};
+use crate::Config;
+use crate::stats::Stats;
+
+/// While a frame is written the state of the connection this far behind is fetched.
+const PREFETCH_DISTANCE: usize = 1;
+
+/// A frame without messages that a connection wants to send.
+pub(crate) struct SignalFrame {
+    pub to: ProcessId,
+    pub opcode: Opcode,
+    pub psn: Psn,
+    pub payload_len: usize,
+}
+
+impl Sender {
+    /// Writes the next connect or probe into `payload`.
+    pub fn write_signal(&mut self, payload: &mut [u8]) -> Option<SignalFrame> {
+        while let Some(at) = self.signals.pop_front() {
+            if let Some(&next) = self.signals.get(PREFETCH_DISTANCE) {
+                black_box(self.peers.get(next as usize).prefetch());
+            }
+            let connection = self.peers.get_mut(at as usize);
+            connection.is_signal_queued = false;
+            let (to, psn) = (connection.to, connection.flight.base());
+            let written = if core::mem::take(&mut connection.wants_connect) {
+                let (reservation_id, reservation_bytes) = match connection.reservation {
+                    Reservation::Requested(payload_len) | Reservation::Granted(payload_len) => {
+                        (connection.reservation_id, payload_len)
+                    }
+                    _ => (0, 0),
+                };
+                let connect = Connect { reservation_id, reservation_bytes };
+                connect.write(payload).map(|payload_len| (Opcode::Connect, payload_len))
+            } else if let Some(until) = connection.wants_probe.take() {
+                let until = if until.is_before(psn) { psn } else { until };
+                // While messages in room are on the way the room is not done with.
+                let is_done = match connection.reservation {
+                    Reservation::None | Reservation::Refused => true,
+                    Reservation::InUse => connection.is_reservation_drained(),
+                    Reservation::Requested(_) | Reservation::Granted(_) => false,
+                };
+                let reservation_done = connection.reservation_id.wrapping_sub(u32::from(!is_done));
+                let probe = Probe { resolved: psn, until, reservation_done };
+                probe.write(payload).map(|payload_len| (Opcode::Probe, payload_len))
+            } else {
+                connection.write_recalls(payload).map(|payload_len| (Opcode::Recall, payload_len))
+            };
+            if connection.wants_probe.is_some() || connection.wants_recall() {
+                self.queue_signal(at as usize);
+            }
+            if let Some((opcode, payload_len)) = written {
+                return Some(SignalFrame { to, opcode, psn, payload_len });
+            }
+        }
+        None
+    }
+
+    pub(super) fn start_opening(&mut self, config: &Config, now: Mono, at: usize) {
+        if !self.peers.get(at).flight.is_accounted_for() {
+            self.give_up(at);
+        }
+        let connection = self.peers.get_mut(at);
+        connection.state = State::Opening;
+        connection.attempts = 0;
+        connection.last_request = Some(now);
+        connection.wants_connect = true;
+        self.queue_signal(at);
+        self.arm(config, now, at);
+    }
+
+    /// A peer that did not answer is asked whether it is back, while messages to it fail.
+    pub(super) fn probe_unreachable(&mut self, config: &Config, now: Mono, at: usize) {
+        let connection = self.peers.get_mut(at);
+        connection.state = State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
+        connection.wants_connect = true;
+        self.queue_signal(at);
+    }
+
+    /// The world knows that this peer is gone, in lives up to `incarnation`: nobody waits for it.
+    pub fn on_gone(&mut self, process: ProcessId, incarnation: Incarnation, stats: &mut Stats) {
+        if self.service == Service::Reliable {
+            return;
+        }
+        let Some(at) = self.peers.index_of(process) else { return };
+        let connection = self.peers.get(at);
+        let is_over = connection.peer.is_none_or(|peer| peer <= incarnation);
+        let is_used = matches!(connection.state, State::Opening | State::Open);
+        if !connection.is_local && is_over && is_used {
+            stats.peers_unreachable += 1;
+            self.give_up(at);
+            let connection = self.peers.get_mut(at);
+            connection.deadline = None;
+            connection.state = State::Unreachable(Mono::from_ns(0));
+        }
+    }
+
+    /// A peer has opened its own connection to this process: it is back.
+    pub fn on_reconnect(&mut self, process: ProcessId, incarnation: Incarnation) {
+        let Some(at) = self.peers.index_of(process) else { return };
+        let connection = self.peers.get_mut(at);
+        if let Some(known) = &mut connection.reliable {
+            known.last_connected = known.last_connected.max(Some(incarnation));
+        }
+        if matches!(connection.state, State::Unreachable(_)) && !connection.has_failed(incarnation)
+        {
+            connection.state = State::Closed;
+        }
+    }
+
+    pub(super) fn queue_signal(&mut self, at: usize) {
+        let connection = self.peers.get_mut(at);
+        if !core::mem::replace(&mut connection.is_signal_queued, true) {
+            self.signals.push_back(at as u32);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Deadlines of connections: probes, retransmission time-outs, giving up.
+
+use onepipe_base::Mono;
+use onepipe_wire::Service;
+
+use super::Sender;
+use super::ack::failed;
+use super::connection::{Connection, Reservation, State};
+use crate::stats::Stats;
+use crate::{Config, Outcome};
+
+impl Sender {
+    /// The earliest time at which something must be asked again, or earlier.
+    pub fn deadline(&self) -> Option<Mono> {
+        self.deadline
+    }
+
+    /// Asks, asks again, or gives up, wherever a deadline has passed.
+    pub fn on_timeout(&mut self, config: &Config, now: Mono, stats: &mut Stats) {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        self.deadline = None;
+        for at in 0..self.peers.len() {
+            match self.peers.get(at).deadline {
+                Some(deadline) if deadline <= now => self.on_deadline(config, now, at, stats),
+                Some(deadline) => self.note_deadline(deadline),
+                None => {}
+            }
+        }
+    }
+
+    fn on_deadline(&mut self, config: &Config, now: Mono, at: usize, stats: &mut Stats) {
+        let connection = self.peers.get_mut(at);
+        connection.deadline = None;
+        if let State::Closed | State::Unreachable(_) = connection.state {
+            // The rest of a burst that was under way when the connection was given up.
+            self.give_up(at);
+            return;
+        }
+        let rto_ns = connection.rto_ns(config);
+        let oldest = connection.flight.oldest_sent();
+        if connection.attempts == 0
+            && let Some(oldest) = oldest
+            && oldest.after_ns(rto_ns) > now
+        {
+            connection.deadline = Some(oldest.after_ns(rto_ns));
+            self.note_deadline(oldest.after_ns(rto_ns));
+            return;
+        }
+        if self.service == Service::Reliable {
+            return self.on_reliable_timeout(config, now, at, stats);
+        }
+        if connection.attempts >= config.probes_max {
+            stats.peers_unreachable += 1;
+            self.give_up(at);
+            let connection = self.peers.get_mut(at);
+            connection.state =
+                State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
+            return;
+        }
+        connection.attempts += 1;
+        connection.last_request = Some(now);
+        // Room that was granted is kept alive.
+        let has_requested = connection.has_requested_reservation();
+        if connection.state == State::Opening || has_requested {
+            connection.wants_connect = true;
+        }
+        if connection.state == State::Open {
+            let overdue = Mono::from_ns(now.as_ns().saturating_sub(config.probe_timeout_min_ns));
+            connection.wants_probe = Some(connection.flight.first_sent_after(overdue));
+        }
+        self.queue_signal(at);
+        self.arm(config, now, at);
+    }
+
+    /// Everything on the way to `at` may or may not arrive; what waits for it will not leave.
+    pub(super) fn give_up(&mut self, at: usize) {
+        let connection = self.peers.get_mut(at);
+        let (failures, to) = (&mut self.failures, connection.to);
+        connection.flight.give_up(|message| {
+            failures.push_back(failed(to, message, Outcome::Unknown));
+        });
+        connection.reservation = Reservation::None;
+        connection.attempts = 0;
+        (connection.wants_connect, connection.wants_probe) = (false, None);
+        self.credit.reconsider();
+    }
+
+    /// Sets the connection's deadline one patience ahead.
+    pub(super) fn arm(&mut self, config: &Config, now: Mono, at: usize) {
+        let connection: &mut Connection = self.peers.get_mut(at);
+        if connection.is_local {
+            return;
+        }
+        // Counted from the oldest packet, so that a loss is found out while others arrive.
+        let since = connection.flight.oldest_sent().max(connection.last_request).unwrap_or(now);
+        let deadline = since.after_ns(connection.rto_ns(config)).max(now.after_ns(1));
+        connection.deadline = Some(deadline);
+        self.note_deadline(deadline);
+    }
+
+    pub(super) fn note_deadline(&mut self, deadline: Mono) {
+        self.deadline = Some(self.deadline.map_or(deadline, |earliest| earliest.min(deadline)));
+    }
+}
