@@ -1,5 +1,5 @@
-//! `onepipe aggregator`: a switch that sits anywhere and carries no messages, until it is
-//! interrupted.
+//! `onepipe aggregator`: a switch of an overlay network, which orders messages without carrying
+//! them.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -24,42 +24,42 @@ Then, on each machine, with the nearest aggregator:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Where to listen; port 0: any
+    /// Address to listen on; port 0 picks a free port
     #[arg(
         long, value_name = "ADDRESS", default_value = "0.0.0.0:4410",
         value_parser = switch::address
     )]
     listen: SocketAddr,
-    /// The aggregator above this one [default: it is the root]
+    /// Parent aggregator [default: none, this is the root]
     #[arg(long, value_name = "ADDRESS", value_parser = switch::address)]
     parent: Option<SocketAddr>,
-    /// The process ids of the controllers, like 1020 or 1020:3: first and how many
+    /// Process ids of the controllers, like 1020 or 1020:3: the first and their number
     #[arg(long, value_name = "FIRST[:COUNT]", value_parser = switch::controllers)]
     controllers: Option<Controllers>,
-    /// Its own number, with controllers different for every aggregator
+    /// Id of this aggregator; with controllers it must be unique
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     id: u32,
-    /// Process ids lie below this
+    /// Upper bound of the process ids
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: u32,
-    /// Processes and aggregators that may hang on this one
+    /// Maximum number of processes and aggregators attached to this one
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     ports: u16,
-    /// How often an idle link carries a beacon, like 20us
+    /// Beacon interval of an idle link, like 20us
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     beacon_interval: Option<u64>,
-    /// A link that is silent for this long is no longer waited for, like 30ms [default: 100ms, with
-    /// controllers 1s; who is killed is missed at once]
+    /// Drop a link from which nothing was received for this time, like 30ms [default: 100ms, with
+    /// controllers 1s; killed processes are detected at once]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     link_timeout: Option<u64>,
-    /// Never sleep: lowest latency, one core for itself
+    /// Busy-poll: lowest latency, takes a whole core
     #[arg(long)]
     spin: bool,
     #[command(flatten)]
     serve_args: ServeArgs,
 }
 
-/// Runs the aggregator.
+/// Runs the aggregator until it is interrupted.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut config = Config::new(arguments.listen);
     config.up = arguments.parent;

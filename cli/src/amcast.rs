@@ -1,4 +1,4 @@
-//! Agreed multicast: who takes part, `onepipe member` and `onepipe coordinator`.
+//! Agreed multicast: group membership, `onepipe member` and `onepipe coordinator`.
 
 use std::io::{Write, stdout};
 use std::net::SocketAddr;
@@ -41,40 +41,40 @@ Examples:
 
 Of several coordinators that share a store, one is active.";
 
-/// Who takes part in agreed multicast.
+/// The participants of agreed multicast.
 #[derive(Debug, Args)]
 pub struct GroupArgs {
-    /// The file that says who takes part, and where
+    /// TOML file that lists the participants and their addresses
     #[arg(long, value_name = "FILE", env = "ONEPIPE_GROUPS", conflicts_with = "group")]
     groups: Option<PathBuf>,
-    /// Instead of a file: the members of a group, an odd number; the first leads at first
+    /// Members of a group, an odd number, instead of a file; the first one leads initially
     #[arg(long, value_name = "GROUP=ADDRESS,...", value_parser = group_addresses, required_unless_present = "groups")]
     group: Vec<GroupAddresses>,
-    /// Who delivers the messages of a group
+    /// Replicas of a group, which deliver its messages
     #[arg(long, value_name = "GROUP=ADDRESS,...", value_parser = group_addresses, requires = "group")]
     replicas: Vec<GroupAddresses>,
-    /// Who sends
+    /// Addresses of the clients
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',', value_parser = address, requires = "group")]
     clients: Vec<SocketAddr>,
-    /// Who says who leads next
+    /// Addresses of the coordinators, which elect leaders
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',', value_parser = address, requires = "group")]
     coordinators: Vec<SocketAddr>,
-    /// Messages that a client may have open at a time [default: 256]
+    /// Maximum number of messages that a client has in flight [default: 256]
     #[arg(long, requires = "group")]
     window: Option<u32>,
-    /// The longest message, in bytes [default: 1336, which fits an Ethernet frame]
+    /// Maximum message size in bytes [default: 1336, which fits an Ethernet frame]
     #[arg(long, value_name = "BYTES", requires = "group")]
     message_len: Option<usize>,
 }
 
-/// A group and some of its processes.
+/// Addresses of one role of a group.
 #[derive(Clone, Debug)]
 struct GroupAddresses {
     group: u16,
     at: Vec<SocketAddr>,
 }
 
-/// Reads `0=127.0.0.1:4500,127.0.0.1:4501`.
+/// Parses `0=127.0.0.1:4500,127.0.0.1:4501`.
 fn group_addresses(text: &str) -> Result<GroupAddresses> {
     let Some((group, at)) = text.split_once('=') else {
         bail!("{text:?}: expected GROUP=ADDRESS,..., for example 0=127.0.0.1:4500,127.0.0.1:4501");
@@ -108,7 +108,7 @@ impl GroupArgs {
     }
 }
 
-/// Reads the file of groups.
+/// Reads the TOML file of the participants.
 fn read(path: &Path) -> Result<Directory> {
     let text = std::fs::read_to_string(path);
     let text = text.with_context(|| format!("cannot read {}", path.display()))?;
@@ -121,24 +121,24 @@ fn read(path: &Path) -> Result<Directory> {
 pub struct MemberArguments {
     #[command(flatten)]
     groups: GroupArgs,
-    /// Which of the members it is: its own address
+    /// Own address, which selects the member
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: SocketAddr,
-    /// Open messages at which clients are told that it is busy [default: as many as there can be]
+    /// Messages in flight from which clients are told to back off [default: no limit]
     #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..))]
     busy_threshold: Option<u64>,
-    /// Never sleep: one core for itself
+    /// Busy-poll: takes a whole core
     #[arg(long)]
     spin: bool,
     #[command(flatten)]
     serve_args: ServeArgs,
 }
 
-/// Runs a member.
+/// Runs a member until it is interrupted or falls behind.
 pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
     let directory = arguments.groups.directory()?;
     let idle = if arguments.spin { Idle::Spin } else { Idle::CIVIL };
-    let options = Options { idle, busy_from: arguments.busy_threshold, ..Options::default() };
+    let options = Options { idle, busy_threshold: arguments.busy_threshold, ..Options::default() };
     let mut daemon = or_usage_error(MemberDaemon::new(&directory, arguments.listen, &options))?;
     let stop =
         crate::interrupt::stop_flag(daemon.doorbell(), arguments.serve_args.exit_on_stdin_eof)?;
@@ -177,19 +177,19 @@ fn print_identity(report: &Report, at: SocketAddr) -> Result<()> {
         .context("cannot print")
 }
 
-/// A member that lives in a switch.
+/// A group member hosted by a switch.
 #[derive(Debug, Args)]
 pub struct HostedMember {
-    /// Be a member of agreed multicast, too: the one that has this address in the file of groups
+    /// Host the member of agreed multicast that has this address in the group file
     #[arg(long, value_name = "ADDRESS", value_parser = address, requires = "groups")]
     member: Option<SocketAddr>,
-    /// The file that says who takes part in agreed multicast, and where
+    /// TOML file that lists the participants of agreed multicast
     #[arg(long, value_name = "FILE", env = "ONEPIPE_GROUPS")]
     groups: Option<PathBuf>,
 }
 
 impl HostedMember {
-    /// The member that is to live here, if one is.
+    /// Opens the hosted member, if one is configured.
     pub fn open(&self, idle: Idle) -> Result<Option<MemberDaemon>> {
         let (Some(at), Some(groups)) = (self.member, &self.groups) else { return Ok(None) };
         let directory = read(groups)?;
@@ -200,8 +200,8 @@ impl HostedMember {
     }
 }
 
-/// Does `work` while `member` has a thread of its own, and tells what the member has done. A member
-/// that can follow no more says so and ends; the work goes on.
+/// Runs `work` while `member` runs in its own thread. Returns the result with the member's report.
+/// A member that falls behind ends with an error message; `work` continues.
 pub fn run_alongside<T>(
     mut member: MemberDaemon,
     work: impl FnOnce() -> Result<T>,
@@ -212,7 +212,7 @@ pub fn run_alongside<T>(
         let thread = scope.spawn(|| {
             let ended = member.run(&stop, |event| {
                 if let MemberEvent::Leads(epoch) = event {
-                    // A member orders on when nobody reads what it prints.
+                    // The member continues when standard output is closed.
                     let _ = writeln!(stdout(), "leads in epoch {epoch}");
                 }
             });
@@ -229,7 +229,7 @@ pub fn run_alongside<T>(
     })
 }
 
-/// A directory that makes no sense is a fault of the arguments.
+/// Reports an invalid directory or configuration as a usage error (exit status 2).
 fn or_usage_error<T>(opened: Result<T, OpenError>) -> Result<T> {
     match opened {
         Err(error @ (OpenError::Directory(_) | OpenError::Config(_))) => {
@@ -273,40 +273,40 @@ fn print_summary(report: &Report, began: Instant, is_json: bool) -> Result<()> {
         report.busy,
         report.frames_received,
         report.frames_sent,
-        report.repeated,
+        report.retransmitted,
         report.epoch,
     )?;
     Ok(())
 }
 
-/// Run a coordinator, which names another leader of a group of agreed multicast when one dies
+/// Run a coordinator, which elects another leader of a group of agreed multicast when one fails
 #[derive(Debug, Args)]
 #[command(after_help = COORDINATOR_EXAMPLES)]
 pub struct CoordinatorArguments {
     #[command(flatten)]
     groups: GroupArgs,
-    /// Which of the coordinators it is: its own address
+    /// Own address, which selects the coordinator
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: SocketAddr,
-    /// The file to keep decisions in; coordinators of one machine may share it
+    /// File to store decisions in; coordinators of one machine may share it
     #[arg(long, value_name = "FILE", default_value = "onepipe-coordinator.redb")]
     store: PathBuf,
-    /// The etcd to keep decisions in instead, for coordinators on several machines
+    /// Store decisions in this etcd instead, for coordinators on several machines
     #[cfg(feature = "etcd")]
     #[arg(long, value_name = "URL,...", value_delimiter = ',', conflicts_with = "store")]
     etcd: Vec<String>,
-    /// A leader that has not answered for so long is replaced
+    /// Replace a leader that has not replied for this time
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::time_ns)]
     leader_timeout: u64,
-    /// End when standard input does: for a starter that may die
+    /// Exit when standard input ends, for a parent that may be killed
     #[arg(long, hide = true)]
     exit_on_stdin_eof: bool,
-    /// Remove the file of decisions in the end: for a starter that may die
+    /// Remove the store on exit, for a parent that may be killed
     #[arg(long, hide = true)]
     remove_store: bool,
 }
 
-/// Runs a coordinator.
+/// Runs a coordinator until it is interrupted.
 pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
     let directory = arguments.groups.directory()?;
     let mut config = CoordinatorConfig::new(directory, arguments.listen);
@@ -324,7 +324,7 @@ pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
     });
     drop(daemon);
     if arguments.remove_store {
-        // It may not have come so far as to decide anything.
+        // The file does not exist if nothing was decided.
         let _ = std::fs::remove_file(&arguments.store);
     }
     printed.context("cannot print")?;

@@ -1,4 +1,4 @@
-//! `onepipe arbiter`: the arbiter of scheduled transfer, until it is interrupted.
+//! `onepipe arbiter`: the arbiter of scheduled transfer.
 
 use std::io::{Write, stdout};
 use std::net::SocketAddr;
@@ -26,54 +26,54 @@ Examples:
 
 Two arbiters take over from each other: --peers names the other one.";
 
-/// Run an arbiter, which gives endpoints the timeslots that they send bulk data in
+/// Run an arbiter, which grants endpoints the timeslots in which they send bulk data
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The switch that it sits behind
+    /// Address of the switch
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_SWITCH", value_parser = address)]
     udp: SocketAddr,
-    /// Its process id: none of the endpoints'
+    /// Process id of the arbiter; not that of an endpoint
     #[arg(long, value_name = "ID", default_value_t = 1000)]
     process: u32,
-    /// How many endpoints it serves: the processes below this number
+    /// Number of endpoints: the processes with ids below it
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: u32,
-    /// Endpoints of a rack, numbered rack by rack [default: all behind one switch]
+    /// Endpoints per rack, numbered rack by rack [default: all behind one switch]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     rack_nodes: Option<u32>,
-    /// Ways from a rack to any other
+    /// Number of paths between any two racks
     #[arg(long, requires = "rack_nodes", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     paths: u32,
-    /// Length of a timeslot: what a full frame takes on an endpoint's link
+    /// Length of a timeslot: the time of a full frame on an endpoint's link
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = units::timeslot_ns)]
     slot: u64,
-    /// How long before it begins a batch is given out
+    /// Time between granting a batch and its first timeslot
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = units::time_ns)]
     lead: u64,
-    /// How many timeslots are given out together
+    /// Number of timeslots in a batch
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: u32,
-    /// Whose packets go first
+    /// Allocation policy
     #[arg(long, value_enum, default_value_t = PolicyArg::Fair)]
     policy: PolicyArg,
-    /// The process ids of the other arbiters
+    /// Process ids of the other arbiters
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     peers: Vec<u32>,
-    /// Begin as one that waits for another to be the primary
+    /// Start as a secondary, which waits for the primary to fail
     #[arg(long, requires = "peers")]
     secondary: bool,
-    /// How long nothing is heard of a primary before another arbiter takes over
+    /// Take over from a primary that has not been heard for this time
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = units::time_ns)]
     takeover: u64,
-    /// Never sleep: cores for itself
+    /// Busy-poll: takes whole cores
     #[arg(long)]
     spin: bool,
-    /// How many cores it stays on, or which, like 0,2-3: the first for communication, the others
-    /// for timeslots [default: one, whichever]
+    /// Number of cores, or a list like 0,2-3: the first for I/O, the others for allocation
+    /// [default: one, not pinned]
     #[arg(long, value_name = "N|LIST", value_parser = cores)]
     cores: Option<Cores>,
-    /// Where to say over HTTP how it is, for `onepipe status --from` [default: nowhere]
+    /// Address of the HTTP status page, for `onepipe status --from` [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     status_listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -83,18 +83,18 @@ pub struct Arguments {
 /// The cores of an arbiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cores {
-    /// So many of those there are.
+    /// A number of cores.
     Count(usize),
-    /// These.
+    /// A list of cores.
     List(Vec<usize>),
 }
 
-/// A number of cores, or a list of them.
+/// Parses a number of cores, or a list of them.
 fn cores(text: &str) -> Result<Cores, String> {
     let number = |text: &str| match text.parse::<usize>() {
         Ok(core) if core < 1024 => Ok(core),
         _ => Err(format!(
-            "{text:?}is not a core: write a number of cores like 2, or a list like 0,2-3"
+            "{text:?} is not a core: write a number of cores like 2, or a list like 0,2-3"
         )),
     };
     if let Ok(count) = text.parse::<usize>() {
@@ -110,19 +110,19 @@ fn cores(text: &str) -> Result<Cores, String> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (number(first)?, number(last)?);
         if last < first || (first..=last).any(|core| all.contains(&core)) {
-            return Err(format!("{part:?}is descending or a duplicate"));
+            return Err(format!("{part:?} is descending or a duplicate"));
         }
         all.extend(first..=last);
     }
     Ok(Cores::List(all))
 }
 
-/// Whose packets go first.
+/// Allocation policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PolicyArg {
-    /// Who was served least recently
+    /// Least recently served pair first
     Fair,
-    /// Who has the least left
+    /// Pair with the smallest backlog first
     Shortest,
 }
 
@@ -135,7 +135,7 @@ impl PolicyArg {
     }
 }
 
-/// Ends with a complaint about numbers that make no sense together.
+/// Exits with a usage error if the arguments contradict each other.
 fn check(arguments: &Arguments) {
     let Arguments { process, nodes, lead, ref peers, .. } = *arguments;
     let endpoints = || format!("endpoints are 0 to {} with --nodes {nodes}", nodes - 1);
@@ -168,7 +168,7 @@ fn check(arguments: &Arguments) {
     }
 }
 
-/// Runs an arbiter.
+/// Runs an arbiter until it is interrupted or replaced.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     check(arguments);
     let mut daemon = ArbiterDaemon::new(&config(arguments)?).context("cannot start an arbiter")?;
@@ -238,7 +238,7 @@ fn config(arguments: &Arguments) -> Result<Config> {
         Some(Cores::List(list)) => list.clone(),
         Some(Cores::Count(count)) => {
             let available = onepipe_transport_clock::cores().context("cannot list the cores")?;
-            // Where there are fewer, several threads share one.
+            // With fewer cores, several threads share one.
             available.into_iter().cycle().take(*count).collect()
         }
     };
@@ -246,7 +246,7 @@ fn config(arguments: &Arguments) -> Result<Config> {
     Ok(config)
 }
 
-/// Why an arbiter ends by itself.
+/// Explains why an arbiter was replaced by another one with its id.
 fn replaced_error(report: &Report, by: Incarnation) -> anyhow::Error {
     let Report { process, incarnation, attachment, .. } = report;
     let later_s = f64::from(by.0.wrapping_sub(*incarnation)) / 8.0;
@@ -258,7 +258,7 @@ fn replaced_error(report: &Report, by: Incarnation) -> anyhow::Error {
     )
 }
 
-/// One line for what has happened.
+/// Prints an event as one line.
 fn print(event: ArbiterEvent) -> std::io::Result<()> {
     let mut out = stdout().lock();
     match event {
@@ -272,7 +272,7 @@ fn print(event: ArbiterEvent) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Prints what has happened since `before`.
+/// Prints the changes since `before`. Returns the present report.
 fn print_interval(now: &Report, before: &Report, began: Instant, interval: Duration) -> Report {
     let rate = |now: u64, before: u64| readable((now - before) as f64 / interval.as_secs_f64());
     eprintln!(

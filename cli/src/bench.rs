@@ -1,4 +1,4 @@
-//! `onepipe bench`: each part against a yardstick that is measured in the same run.
+//! `onepipe bench`: benchmarks of each part against a yardstick measured in the same run.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -39,108 +39,109 @@ Examples:
 
 A ratio above 1 is better than the yardstick, whatever is measured.";
 
-/// Measure a part against a yardstick: messages/s, latency
+/// Measure a part against a yardstick: throughput, latency, CPU time
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// What to measure
+    /// Benchmark to run
     #[arg(required_unless_present = "list")]
     name: Option<Name>,
-    /// Which part of it (arbiter)
+    /// Part of the benchmark (arbiter)
     #[arg(value_enum)]
     part: Option<ArbiterPart>,
-    /// Say what can be measured
+    /// List the benchmarks
     #[arg(long)]
     list: bool,
-    /// How often each side runs, 3 at least
+    /// Number of runs of each side, at least 3
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=1000))]
     runs: Option<u64>,
-    /// How long each run takes (pair, order, arbiter comm, pace)
+    /// Length of each run in seconds (pair, order, arbiter comm, pace)
     #[arg(long, value_parser = crate::units::seconds)]
     seconds: Option<f64>,
-    /// The reliable service, with best effort as the yardstick (pair, order)
+    /// Measure the reliable service, with best effort as the yardstick (pair, order)
     #[arg(long)]
     reliable: bool,
-    /// Another way to an order, with ours as the yardstick (order)
+    /// Measure another ordering method, with ours as the yardstick (order)
     #[arg(long, value_enum)]
     rival: Option<Rival>,
-    /// How many processes are killed (recovery)
+    /// Number of processes to kill (recovery)
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     kills: u32,
-    /// For how many minutes nobody is killed then, and nobody may be taken for dead (recovery)
+    /// Minutes to run afterwards without a kill, where any failure report is a false alarm
+    /// (recovery)
     #[arg(long, value_name = "MINUTES", default_value_t = 0.0)]
     soak: f64,
-    /// Keep all cores busy with something else while processes are killed (recovery)
+    /// Keep all cores busy with other work while processes are killed (recovery)
     #[arg(long)]
     busy: bool,
-    /// What carries the messages (pair, order, recovery; bulk) [default: shm; of bulk tcp]
+    /// Transport of the messages (pair, order, recovery; bulk) [default: shm; bulk: tcp]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
-    /// How many processes (order, bulk: 2 to 16, default 3, and 2, 4 and 8 in turn; sim: 1 to
+    /// Number of processes (order, bulk: 2 to 16, default 3, and 2, 4 and 8 in turn; sim: 1 to
     /// 65536, default 512)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     processes: Option<u32>,
-    /// The largest fabric (recovery-sim: 32 and fat trees of 1024, 8192, 35152)
+    /// Maximum number of hosts (recovery-sim: 32 and fat trees of 1024, 8192, 35152)
     #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(32..))]
     hosts: u32,
-    /// How many cores: one keeps the counts, the others give out timeslots (arbiter) [default: 1,
-    /// for pace 2]
+    /// Number of cores: one control core, the others allocate timeslots (arbiter) [default: 1, for
+    /// pace 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     cores: Option<u32>,
-    /// How many endpoints (arbiter) [default: 32,256,1024,4096, for path 512,1024, for pace 256]
+    /// Numbers of endpoints (arbiter) [default: 32,256,1024,4096, for path 512,1024, for pace 256]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: Vec<u32>,
-    /// What part of what they could send they ask for (arbiter) [default: 0.1,0.5,0.9,0.99; pace:
-    /// 0.8]
+    /// Loads, as fractions of what the endpoints can send (arbiter) [default: 0.1,0.5,0.9,0.99;
+    /// pace: 0.8]
     #[arg(long, value_delimiter = ',', value_parser = crate::units::load)]
     load: Vec<f64>,
-    /// How many timeslots are given out together (arbiter alloc, pace)
+    /// Timeslots per batch (arbiter alloc, pace)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: u32,
-    /// Length of a timeslot, ns (arbiter pace)
+    /// Length of a timeslot in ns (arbiter pace)
     #[arg(long, default_value_t = 312, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     slot_ns: u64,
-    /// How long before it begins a batch is asked for (arbiter pace)
+    /// Time between the request of a batch and its first timeslot (arbiter pace)
     #[arg(long, value_name = "TIME", default_value = "65us", value_parser = crate::units::time_ns)]
     lead: u64,
-    /// Whose packets go first (arbiter alloc, pace)
+    /// Allocation policy (arbiter alloc, pace)
     #[arg(long, value_enum, default_value_t = PolicyArg::Fair)]
     policy: PolicyArg,
-    /// How large objects are (bulk) [default: 1,64KiB,16MiB,256MiB], or messages (order) [default:
+    /// Sizes of objects (bulk) [default: 1,64KiB,16MiB,256MiB] or messages (order) [default:
     /// 64,1KiB] (amcast) [default: 150,512,1024,1500]
     #[arg(long, value_delimiter = ',', value_parser = crate::units::bytes)]
     size: Vec<usize>,
-    /// Between emulated nodes, which takes root, instead of over loopback (bulk)
+    /// Run between emulated nodes instead of over loopback; needs root (bulk)
     #[arg(long)]
     between_nodes: bool,
-    /// Rate of a node's link, in Mbit/s (bulk)
+    /// Rate of a node's link in Mbit/s (bulk)
     #[arg(long, requires = "between_nodes", default_value_t = 500)]
     #[arg(value_parser = clap::value_parser!(u32).range(10..=10_000))]
     link_mbit: u32,
-    /// Who copies, over shared memory (bulk)
+    /// Use of shared memory: which copies are made (bulk)
     #[arg(long, value_enum, default_value_t = Memory::Sheet)]
     memory: Memory,
-    /// Bytes of a block (bulk) [default: 1MiB; between nodes 32KiB]
+    /// Size of a block (bulk) [default: 1MiB; between nodes 32KiB]
     #[arg(long, value_parser = crate::units::bytes)]
     block: Option<usize>,
-    /// Two of the nodes have half of the rate between them (bulk)
+    /// Halve the rate between two of the nodes (bulk)
     #[arg(long, requires = "between_nodes")]
     slow_link: bool,
-    /// Groups of three that every message is for (amcast) [default: 1,2]
+    /// Numbers of groups of three members; each message goes to all (amcast) [default: 1,2]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=8))]
     groups: Vec<u16>,
-    /// Replicas of each group (amcast)
+    /// Replicas per group (amcast)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
     replicas: u64,
-    /// Messages that the client has open (amcast)
+    /// Maximum number of messages that the client has in flight (amcast)
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4096))]
     window: u32,
-    /// Print one JSON object as the last line of standard output
+    /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// What can be measured.
+/// Benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
     /// The reorder stage alone, against a binary heap
@@ -149,50 +150,50 @@ enum Name {
     Endpoint,
     /// Two processes, submission to ordered delivery, against a bare ring or bare datagrams
     Pair,
-    /// Everybody scatters to everybody, one order for all
+    /// All processes scatter to all, in one total order
     PolicyArg,
-    /// One of three processes is killed: how long the others deliver nothing reliable
+    /// One of three processes is killed: the longest gap in the others' reliable deliveries
     Recovery,
-    /// The same simulated, by what fails: the paper's figure 10, and up to 32 K hosts
+    /// The same simulated, by failed component: figure 10 of the paper, and up to 32 K hosts
     RecoverySim,
-    /// The simulator: events a second on the paper's testbed
+    /// The simulator: events per second on the paper's testbed
     Sim,
-    /// The switch machine: cores for the beacons of 32 ports, frames that pass
+    /// The switch machine: cores for the beacons of 32 ports, rate of forwarded frames
     Switch,
     /// Bulk multicast over TCP, UDP or shared memory, against MPI_Bcast of OpenMPI and MPICH
     Bulk,
     /// Agreed multicast over UDP, against PrimCast: groups of three, every message to all of them
     Amcast,
-    /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), timeslots by the
-    /// clock (pace)
+    /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), timeslots in real
+    /// time (pace)
     Arbiter,
 }
 
-/// Parts of the arbiter.
+/// Parts of the arbiter benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ArbiterPart {
-    /// Who sends to whom in each timeslot
+    /// Allocation of timeslots to pairs
     Alloc,
-    /// Which way each packet takes
+    /// Choice of the path of each packet
     Path,
-    /// What a timeslot costs the daemon, over UDP
+    /// CPU time of the daemon per timeslot, over UDP
     Comm,
-    /// Timeslots by the clock: whether all are given out before they begin
+    /// Timeslots in real time: whether all are granted before they begin
     Pace,
 }
 
-/// Other ways to an order.
+/// Ordering methods to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Rival {
-    /// None: messages as they come
+    /// No order: messages are delivered as they arrive
     Unordered,
-    /// A token goes round; who has it sends
+    /// A circulating token; its holder sends
     Token,
-    /// Logical clocks, told every 20 us
+    /// Logical clocks, exchanged every 20 us
     Lamport,
-    /// A process of its own numbers everything
+    /// A dedicated process numbers all messages
     Sequencer,
-    /// The switch numbers everything (udp)
+    /// The switch numbers all messages (udp)
     SwitchSequencer,
 }
 
@@ -208,12 +209,12 @@ impl Rival {
     }
 }
 
-/// What carries the messages.
+/// Transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Transport {
     /// Shared memory
     Shm,
-    /// UDP on this machine, through a software switch; bulk: from process to process
+    /// UDP on this machine, through a software switch; bulk: directly between processes
     Udp,
     /// TCP (bulk)
     Tcp,
@@ -221,11 +222,11 @@ enum Transport {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Memory {
-    /// The root, to where others read it, and they to memory of their own
+    /// The root copies into shared memory, the receivers copy out of it
     Private,
-    /// The receivers: the root has written it where they read it
+    /// The root writes into shared memory, the receivers copy out of it
     Sheet,
-    /// Nobody: all use it where it lies
+    /// No copies: all use the object in shared memory
     Mapped,
 }
 
@@ -468,7 +469,7 @@ fn pace_options(arguments: &Arguments) -> PaceOptions {
     }
 }
 
-/// The hidden command that a benchmark's processes run.
+/// Runs one process of a benchmark (hidden command).
 pub fn run_worker(arguments: &[String]) -> Result<ExitCode> {
     onepipe_bench_micro::worker(arguments)?;
     Ok(ExitCode::SUCCESS)

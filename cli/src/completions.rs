@@ -1,4 +1,4 @@
-//! `onepipe completions`: what a shell needs to know to complete the command line.
+//! `onepipe completions`: shell completion scripts.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -13,15 +13,15 @@ Examples:
   onepipe completions zsh > \"${fpath[1]}/_onepipe\"
   onepipe completions fish > ~/.config/fish/completions/onepipe.fish";
 
-/// Print what a shell needs to complete this command
+/// Print a completion script for a shell
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Which shell
+    /// Shell
     shell: Shell,
 }
 
-/// Prints it.
+/// Prints the script.
 pub fn run(arguments: &Arguments, mut command: clap::Command) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "onepipe", &mut script);

@@ -1,4 +1,4 @@
-//! `onepipe controller`: a replica of the controller, until it is interrupted.
+//! `onepipe controller`: a replica of the controller.
 
 mod settings;
 
@@ -25,24 +25,24 @@ Examples:
 All nodes of the fabric must use the same `--controllers`. Then query it:
   onepipe status";
 
-/// Run a controller, which finds out who has failed and lets the others go on
+/// Run a controller, which decides process failures and recovers the fabric
 ///
-/// Each option may also stand in a file, and most as an environment variable: an option beats the
-/// environment, which beats the file.
+/// Each option may also be given in a file, and most as an environment variable: an option
+/// overrides the environment, which overrides the file.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     options: ControllerOptions,
-    /// End when standard input does: for a starter that may die
+    /// Exit when standard input ends, for a parent that may be killed
     #[arg(long, hide = true)]
     exit_on_stdin_eof: bool,
-    /// Remove the file of decisions in the end: for a starter that may die
+    /// Remove the store on exit, for a parent that may be killed
     #[arg(long, hide = true)]
     remove_store: bool,
 }
 
-/// Runs a controller.
+/// Runs a controller until it is interrupted.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let settings = match Settings::resolve(&arguments.options) {
         Ok(settings) => settings,
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     });
     if let (StoreChoice::File(path), true) = (&settings.store, arguments.remove_store) {
-        // It may not have come so far as to decide anything.
+        // The file does not exist if nothing was decided.
         let _ = std::fs::remove_file(path);
     }
     printed.context("cannot print")?;
@@ -86,7 +86,7 @@ fn start(settings: &Settings) -> Result<ControllerDaemon> {
     daemon.context("cannot start a controller")
 }
 
-/// One line for what has happened.
+/// Prints an event as one line.
 fn print(event: &Event) -> std::io::Result<()> {
     let mut out = stdout().lock();
     let ms = |ns: u64| ns as f64 / 1e6;
@@ -112,7 +112,7 @@ fn print(event: &Event) -> std::io::Result<()> {
         Event::Resumed { links, begun, completed } => {
             writeln!(out, "{links} links resumed in {:.3} ms", ms(completed.since_ns(*begun)),)?
         }
-        Event::Silent(instance) => writeln!(out, "{}is unresponsive", name(*instance))?,
+        Event::Silent(instance) => writeln!(out, "{} is unresponsive", name(*instance))?,
         Event::StoreFailed => writeln!(out, "the store is unavailable: recovery is paused")?,
         other => writeln!(out, "{other:?}")?,
     }

@@ -1,4 +1,4 @@
-//! `onepipe figures`: the evaluation of the papers, run again.
+//! `onepipe figures`: the evaluation of the papers, repeated in the simulator.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,28 +26,27 @@ of claims) and runs.jsonl (every run, so that nothing is run twice by the same p
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Which figures, or `all`
+    /// Ids of figures, or `all`
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
-    /// Where everything is written
+    /// Output directory
     #[arg(long, default_value = "figures", value_name = "DIR")]
     out: PathBuf,
-    /// Fewer points, none that takes long
+    /// Fewer points, without those that take long
     #[arg(long)]
     quick: bool,
-    /// How many runs at a time [default: as many as there are cores]
+    /// Number of concurrent runs [default: number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Take what other builds of this program have measured, too: for a build in which only claims
-    /// or remarks are new
+    /// Reuse runs of other builds of this program, for a build that changed only claims or remarks
     #[arg(long)]
     any_build: bool,
-    /// Print one JSON object as the last line of standard output
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// What a program reads.
+/// JSON output.
 #[derive(Serialize)]
 struct Json<'a> {
     figures: Vec<&'static str>,
@@ -60,7 +59,7 @@ struct Json<'a> {
     errors: Vec<&'a String>,
 }
 
-/// Runs what was asked for.
+/// Runs the figures.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let chosen = choose(&arguments.ids);
     let is_cancelled = Arc::new(AtomicBool::new(false));
@@ -96,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     report(arguments, &figures, began.elapsed().as_secs_f64())
 }
 
-/// The figures that were asked for; ends the command when there is no such figure.
+/// Returns the requested figures; exits with a usage error for an unknown id.
 fn choose(ids: &[String]) -> Vec<Experiment> {
     let mut known = all();
     let names: Vec<&str> = known.iter().map(|figure| figure.id).collect();
@@ -110,7 +109,8 @@ fn choose(ids: &[String]) -> Vec<Experiment> {
     known
 }
 
-/// Exit status 1 only if a run failed: a claim that does not hold is a result.
+/// Prints the result. The exit status is 1 only if a run failed: a claim that does not hold is a
+/// result.
 fn report(arguments: &Arguments, figures: &[Figure], wall_seconds: f64) -> Result<ExitCode> {
     let claims = lines(figures);
     let errors: Vec<&String> = figures.iter().flat_map(|figure| &figure.errors).collect();

@@ -1,8 +1,8 @@
-//! The one command of onepipe.
+//! The `onepipe` command.
 //!
-//! Each subcommand has a file of its own. A command that measures takes `--json` and prints one
-//! JSON object as its last line; the exit status is 0 when every invariant held, 1 when one broke
-//! or something failed, 2 when the arguments make no sense, 130 after Ctrl-C.
+//! Each subcommand has its own module. A command that measures takes `--json` and prints one JSON
+//! object as its last line; the exit status is 0 when every invariant held, 1 when one was violated
+//! or the command failed, 2 for invalid arguments, 130 after Ctrl-C.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ Start with:
 Exit status: 0 when every invariant held, 1 when one was violated or the command failed, 2 for
 invalid arguments, 130 after Ctrl-C.";
 
-/// Messages to many processes, in one order for all
+/// Messages to many processes, in one total order
 #[derive(Debug, Parser)]
 #[command(name = "onepipe", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Arguments {
@@ -108,17 +108,17 @@ fn main() -> ExitCode {
     result.unwrap_or_else(report_error)
 }
 
-/// Says what went wrong, and where.
+/// Prints an error with its causes. Returns the exit status.
 fn report_error(error: anyhow::Error) -> ExitCode {
     let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
-    // Whoever reads has had enough, as in `onepipe ... | head`.
+    // Ignore a closed pipe, as in `onepipe ... | head`.
     if !error.chain().any(|cause| cause.downcast_ref().is_some_and(is_pipe)) {
         eprintln!("onepipe: {error:#}");
     }
     ExitCode::FAILURE
 }
 
-/// Ends with the usage of the command and exit status 2: arguments that make no sense together.
+/// Exits with the usage of the command and exit status 2, for contradictory arguments.
 fn usage_error(what: &str) -> ! {
     Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, what).exit()
 }

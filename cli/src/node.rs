@@ -1,4 +1,4 @@
-//! `onepipe node`: a process of a fabric, at the keyboard or in a pipe.
+//! `onepipe node`: a process of a fabric that scatters its standard input.
 
 use std::io::{BufRead, Write, stdout};
 use std::net::SocketAddr;
@@ -23,47 +23,47 @@ Examples:
   onepipe node --udp 127.0.0.1:4410 --process 2 --stay < /dev/null
   onepipe node --overlay 10.0.0.1:4410 --process 0 --reliable";
 
-/// Join a fabric: scatter lines of text, print what is delivered
+/// Join a fabric: scatter lines of text, print deliveries
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The fabric's name, in shared memory
+    /// Name of the fabric in shared memory
     #[arg(long, value_name = "NAME", default_value = "default", conflicts_with = "udp")]
     fabric: String,
-    /// Through the switch at this address instead
+    /// Connect to the switch at this address instead
     #[arg(long, value_name = "ADDRESS", requires = "process")]
     udp: Option<String>,
-    /// Over any network, with the aggregator at this address
+    /// Join over any network, through the aggregator at this address
     #[arg(
         long, value_name = "ADDRESS", requires = "process", conflicts_with_all = ["udp", "fabric"]
     )]
     overlay: Option<String>,
-    /// Where its own socket is, for firewalls [default: any port]
+    /// Local address of the socket, for firewalls [default: any port]
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<SocketAddr>,
-    /// Send reliably: all who live get a line, or none does
+    /// Send reliably: all correct receivers deliver a line, or none does
     #[arg(long)]
     reliable: bool,
-    /// The process ids of the fabric's controllers, like 1020 or 1020:3: first and how many
+    /// Process ids of the fabric's controllers, like 1020 or 1020:3: the first and their number
     #[arg(long, value_name = "FIRST[:COUNT]", value_parser = crate::switch::controllers)]
     controllers: Option<Controllers>,
-    /// Which process to be [default: the lowest that is free, in shared memory]
+    /// Process id [default: the lowest free one, in shared memory]
     #[arg(long)]
     process: Option<u32>,
-    /// How many processes the fabric may have [default: 64; through a switch 1024, as it has]
+    /// Maximum number of processes [default: 64; through a switch 1024, as configured there]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: Option<u32>,
-    /// Go on receiving when the input has ended, until Ctrl-C
+    /// Keep receiving after the end of the input, until Ctrl-C
     #[arg(long)]
     stay: bool,
 }
 
-/// Whether the node takes part.
+/// Membership of this process.
 enum Membership {
     Member,
-    /// It was declared failed, and is told this long what it had received and may still deliver.
+    /// Declared failed; its pending reliable messages are resolved until the given time.
     Excluded(Timestamp, Instant),
-    /// It was declared failed, and knows everything.
+    /// Declared failed; all its messages are resolved.
     Recovered(Timestamp),
 }
 
@@ -77,18 +77,18 @@ impl Membership {
     }
 }
 
-/// What the node waits for.
+/// Input events of the node.
 enum Input {
     Line(String),
     InputEnded,
     Interrupted,
 }
 
-/// How long a line waits for room to be sent.
+/// Timeout for a full send buffer.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often messages are looked for while no line comes: what a person does not notice.
+/// Polling interval for messages while no line arrives; below what a person notices.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long a process that was declared failed is told the fate of what it had received, at most.
+/// Maximum time for resolving pending messages after being declared failed.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs a node.
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (sender, inputs) = channel();
     let interrupts = sender.clone();
     crate::interrupt::on_interrupt(move || {
-        // When nobody listens any more the node is ending anyway.
+        // The receiver is gone only when the node is ending.
         let _ = interrupts.send(Input::Interrupted);
     })?;
     std::thread::spawn(move || read_stdin(&sender));
@@ -144,7 +144,7 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
     builder.join().context("cannot join")
 }
 
-/// Reads lines in a thread of its own, because that blocks.
+/// Reads lines in a separate thread, because reading blocks.
 fn read_stdin(inputs: &Sender<Input>) {
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
@@ -152,7 +152,7 @@ fn read_stdin(inputs: &Sender<Input>) {
             return;
         }
     }
-    // When nobody listens any more the node is ending anyway.
+    // The receiver is gone only when the node is ending.
     let _ = inputs.send(Input::InputEnded);
 }
 
@@ -164,7 +164,7 @@ fn run_loop(
 ) -> Result<()> {
     while !membership.is_over() {
         match inputs.recv_timeout(POLL_INTERVAL) {
-            // One bad line is no reason to go.
+            // An invalid line does not end the node.
             Ok(Input::Line(line)) => {
                 if let Err(error) = scatter(pipe, &line, arguments.reliable) {
                     eprintln!("onepipe: {error:#}");
@@ -212,10 +212,10 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
     }
     let read = |word: &str| word.parse().map(ProcessId);
     let destinations = to.split(',').map(read).collect::<Result<_, _>>();
-    destinations.with_context(|| format!("{to:?}is not a list of processes: write `0,2 text`"))
+    destinations.with_context(|| format!("{to:?} is not a list of processes: write `0,2 text`"))
 }
 
-/// Prints everything that has arrived.
+/// Prints all pending events.
 fn print(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     let mut out = stdout().lock();
     let mut result = Ok(());

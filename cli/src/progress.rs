@@ -1,27 +1,27 @@
-//! How far a command has come: on a terminal, and only if it takes longer than two seconds.
+//! Progress bar on a terminal, for commands that take longer than two seconds.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Who waits for less than this wants no progress bar.
+/// Time after which a progress bar is shown.
 const SHOW_AFTER: Duration = Duration::from_secs(2);
-/// Parts of the whole that a bar can show.
+/// Resolution of the bar.
 const STEPS: u64 = 1000;
 
-/// A progress bar on standard error, or nothing where that is no terminal.
+/// A progress bar on standard error; hidden where that is not a terminal.
 pub struct Progress {
     began: Instant,
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// Shows nothing yet.
+    /// Creates a hidden bar.
     pub fn new() -> Self {
         Self { began: Instant::now(), bar: None }
     }
 
-    /// The part that is done, 0 to 1, and what is being done.
+    /// Shows the fraction that is done, 0 to 1, and the current step.
     pub fn show(&mut self, part: f64, what: &str) {
         if self.began.elapsed() < SHOW_AFTER {
             return;
@@ -38,7 +38,7 @@ impl Progress {
         bar.set_position((part * STEPS as f64) as u64);
     }
 
-    /// What has been done, where nobody knows how much there is.
+    /// Shows what has been done, where the total is unknown.
     pub fn show_count(&mut self, what: impl FnOnce() -> String) {
         if self.began.elapsed() < SHOW_AFTER {
             return;

@@ -1,4 +1,4 @@
-//! `onepipe sim`: a whole fabric in virtual time, every invariant checked.
+//! `onepipe sim`: simulates a whole fabric in virtual time and checks every invariant.
 
 mod amcast;
 mod failover;
@@ -31,55 +31,55 @@ Examples:
 
 One seed is one history: the same arguments print the same trace hash, on every machine.";
 
-/// Simulate a fabric: real machines, virtual time; exit status 1 if an invariant broke
+/// Simulate a fabric in virtual time; exit status 1 if an invariant was violated
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// testbed, star:HOSTS, leaf-spine:LEAVESxSPINESxHOSTS or fat-tree:PORTS
+    /// Topology: testbed, star:HOSTS, leaf-spine:LEAVESxSPINESxHOSTS or fat-tree:PORTS
     #[arg(long, default_value = "testbed", value_parser = shape)]
     topology: Shape,
-    /// How many processes; rounded up to a multiple of the hosts
+    /// Number of processes; rounded up to a multiple of the hosts
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: u32,
-    /// Where switches aggregate
+    /// Where switches aggregate barriers
     #[arg(long, value_enum, default_value_t = Form::Chip)]
     form: Form,
-    /// Whatever is left to chance
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Frames lost on every link: a probability like 0.01 or 1%
+    /// Frame loss on every link: a probability like 0.01 or 1%
     #[arg(long, default_value = "0", value_parser = units::probability)]
     loss: f64,
-    /// How long the processes send, in virtual time
+    /// Time for which the processes send, in virtual time
     #[arg(long, default_value = "2ms", value_parser = units::time_ns)]
     duration: u64,
-    /// What they send
+    /// Traffic pattern
     #[arg(long, value_enum, default_value_t = WorkloadArg::AllToAll)]
     workload: WorkloadArg,
-    /// Messages of a scattering (with random: at most)
+    /// Messages per scattering (random: at most)
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     fan_out: u32,
-    /// Bytes of a message (with random: at most)
+    /// Bytes per message (random: at most)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
     size: u32,
-    /// Each process sends a scattering this often, like 10us [default: as its messages arrive]
+    /// Send a scattering at this interval, like 10us [default: when earlier messages are delivered]
     #[arg(long, value_parser = units::time_ns, conflicts_with = "outstanding")]
     interval: Option<u64>,
-    /// Messages that each process keeps under way
+    /// Messages that each process keeps in flight
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     outstanding: u32,
-    /// How far clocks are off at most
+    /// Maximum offset of the clocks
     #[arg(long, default_value = "500ns", value_parser = units::time_ns)]
     clock_offset: u64,
     /// Write the last events to this file, as text
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// How many events to write
+    /// Number of events to write
     #[arg(long, default_value_t = 10_000, requires = "trace")]
     trace_events: usize,
-    /// Print one JSON object as the last line of standard output
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -90,25 +90,25 @@ enum Command {
     FailOver(failover::Arguments),
 }
 
-/// What processes send.
+/// Traffic patterns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum WorkloadArg {
-    /// Everybody to everybody in turn
+    /// All processes to all, in turn
     AllToAll,
     /// Scatterings of random width to random processes, of random sizes
     Random,
-    /// One message to the process half-way round
+    /// One message to the opposite process
     Ping,
 }
 
-/// Where switches aggregate.
+/// Where switches aggregate barriers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// In the chip, which rewrites every packet
+    /// In the switching chip, which rewrites every packet
     Chip,
-    /// On the switch's processor, which handles beacons only (every 10us)
+    /// On the switch's CPU, which handles beacons only (every 10us)
     SwitchCpu,
-    /// On a host that stands for the switch: beacons take 2us more a switch
+    /// On a host that represents the switch: beacons take 2us more per switch
     Delegate,
 }
 
@@ -122,7 +122,7 @@ impl Form {
     }
 }
 
-/// What a program reads.
+/// JSON output.
 #[derive(Serialize)]
 struct Json {
     topology: String,

@@ -1,4 +1,4 @@
-//! `onepipe status`: how the controllers see their fabric, and how arbiters are.
+//! `onepipe status`: queries controllers and arbiters.
 
 mod arbiter;
 
@@ -25,11 +25,11 @@ Examples:
 
 The same as JSON: curl http://127.0.0.1:4480/status; for monitors: /metrics.";
 
-/// Show members, epochs, barriers and failures, as the controllers see them; or how arbiters are
+/// Show members, epochs, barriers and failures as seen by controllers, or the state of arbiters
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Which controllers or arbiters to ask: their `--status-listen`
+    /// Addresses of controllers or arbiters: their `--status-listen`
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_STATUS_FROM", value_delimiter = ',',
           default_value = STATUS_LISTEN)]
     from: Vec<String>,
@@ -38,25 +38,25 @@ pub struct Arguments {
     json: bool,
 }
 
-/// How long one may take to answer.
+/// Timeout of a query.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest answer that is read: a report of 2^20 processes is shorter.
+/// Maximum length of a response: a report of 2^20 processes is shorter.
 const ANSWER_LEN_MAX: u64 = 1 << 28;
 /// Failures listed in the table; the JSON has all.
 const FAILURES_SHOWN: usize = 10;
 
-/// What one of them has said.
+/// Response of one controller or arbiter.
 #[derive(Debug, Serialize)]
 struct Answer {
     from: String,
     #[serde(flatten)]
     report: Option<StatusReport>,
-    /// Why it has not.
+    /// Error message, if there is no report.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreachable: Option<String>,
 }
 
-/// Whatever it is. A report of one is none of the other.
+/// A report; those of controllers and arbiters have different fields.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum StatusReport {
@@ -80,7 +80,7 @@ struct Answers {
     arbiters: Vec<Answer>,
 }
 
-/// Asks, and prints.
+/// Queries all addresses and prints the reports.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let answers: Vec<Answer> = arguments.from.iter().map(|from| query(from)).collect();
     let any_reached = answers.iter().any(|answer| answer.report.is_some());
@@ -115,7 +115,7 @@ fn fetch(from: SocketAddr) -> Result<StatusReport> {
     let mut stream = TcpStream::connect_timeout(&from, TIMEOUT).context("cannot connect")?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    // With this version the answer ends where the connection does.
+    // With HTTP/1.0 the response ends with the connection.
     write!(stream, "GET /status HTTP/1.0\r\nHost: {from}\r\n\r\n").context("connection lost")?;
     let mut text = String::new();
     stream.take(ANSWER_LEN_MAX).read_to_string(&mut text).context("no response")?;
@@ -126,11 +126,11 @@ fn fetch(from: SocketAddr) -> Result<StatusReport> {
         .context("neither a controller nor an arbiter, or one of another version")
 }
 
-/// A report for people.
+/// Formats the report of a controller as a table.
 fn table(report: &Report) -> String {
     let mut lines = vec![
         ("replica", replica(report)),
-        ("place", report.attachment.clone()),
+        ("attached", report.attachment.clone()),
         ("store", store(report)),
         ("neighbours", list(&report.attachments)),
         ("members", members(report)),
@@ -144,7 +144,7 @@ fn table(report: &Report) -> String {
         let (name, incarnation, state) = (&member.name, member.incarnation, &member.state);
         (
             "member",
-            format!("{name}incarnation {incarnation}: {state}, {} links up", member.links_up),
+            format!("{name} incarnation {incarnation}: {state}, {} links up", member.links_up),
         )
     }));
     lines.extend(report.open.iter().map(|failure| ("recovering", failed(failure))));
@@ -164,7 +164,7 @@ fn replica(report: &Report) -> String {
         None => "standby".to_owned(),
     };
     format!(
-        "process {}incarnation {}, {role}, up for {:.0} s",
+        "process {} incarnation {}, {role}, up for {:.0} s",
         report.replica, report.incarnation, report.uptime_s
     )
 }
@@ -195,7 +195,7 @@ fn members(report: &Report) -> String {
 fn failed(failure: &FailureReport) -> String {
     let (name, incarnation, at) = (&failure.name, failure.incarnation, failure.failed_at_ns);
     let doubt = if failure.is_exact { "" } else { " (approximately)" };
-    format!("{name}incarnation {incarnation} at {at} ns{doubt}")
+    format!("{name} incarnation {incarnation} at {at} ns{doubt}")
 }
 
 fn list(items: &[String]) -> String {

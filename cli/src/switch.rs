@@ -1,4 +1,4 @@
-//! `onepipe switch`: the software switch, until it is interrupted.
+//! `onepipe switch`: the software switch.
 
 mod racks;
 
@@ -40,59 +40,59 @@ Then, in other terminals:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Where to listen; port 0: any
+    /// Address to listen on; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4410", value_parser = address)]
     listen: SocketAddr,
-    /// The switch above this one
+    /// Parent switch [default: none, this is the root]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     parent: Option<SocketAddr>,
-    /// Process ids lie below this
+    /// Upper bound of the process ids
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: u32,
-    /// The process ids of the fabric's controllers, like 1020 or 1020:3: first and how many
+    /// Process ids of the fabric's controllers, like 1020 or 1020:3: the first and their number
     #[arg(long, value_name = "FIRST[:COUNT]", value_parser = controllers)]
     controllers: Option<Controllers>,
-    /// This switch's own number, with controllers different for every switch
+    /// Id of this switch; with controllers it must be unique
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     id: u32,
-    /// Processes and switches that may hang on this one
+    /// Maximum number of processes and switches attached to this one
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     ports: u16,
-    /// How often an idle link carries a beacon, like 20us
+    /// Beacon interval of an idle link, like 20us
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     beacon_interval: Option<u64>,
-    /// A link that is silent for this long is no longer waited for, like 30ms [default: 100ms, with
-    /// controllers 1s; who is killed is missed at once]
+    /// Drop a link from which nothing was received for this time, like 30ms [default: 100ms, with
+    /// controllers 1s; killed processes are detected at once]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     link_timeout: Option<u64>,
-    /// Never sleep: lowest latency, one core for itself
+    /// Busy-poll: lowest latency, takes a whole core
     #[arg(long)]
     spin: bool,
-    /// Lose frames, each time they come in or go out: a probability like 0.01 or 1%
+    /// Lose frames, on arrival and on departure: a probability like 0.01 or 1%
     #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     loss: f64,
-    /// Send frames twice
+    /// Duplicate frames
     #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     duplicate: f64,
     /// Flip a bit of a frame
     #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     corrupt: f64,
-    /// Let a frame be overtaken by the next one
+    /// Swap a frame with the next one
     #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     reorder: f64,
-    /// Which repetition of all these faults
+    /// Seed of these faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Make each link this fast and put a queue before it, in bits a second like 100M or 1G
+    /// Limit the rate of each link and queue frames before it, in bit/s like 100M or 1G
     #[arg(long, value_name = "BITS", value_parser = units::bits_per_s)]
     link_rate: Option<u64>,
-    /// Bytes that may wait for a link, like 256KiB; what finds no room is lost
+    /// Size of the queue of a link, like 256KiB; frames that do not fit are lost
     #[arg(
         long, value_name = "BYTES", default_value = "1MiB", value_parser = units::bytes,
         requires = "link_rate"
     )]
     queue: usize,
-    /// Mark frames that find more bytes than this before them
+    /// Mark frames that find more bytes than this in the queue, like ECN
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, requires = "link_rate")]
     mark_threshold: Option<usize>,
     #[command(flatten)]
@@ -103,21 +103,21 @@ pub struct Arguments {
     serve_args: ServeArgs,
 }
 
-/// How it says what it does, and when it ends.
+/// Options of running a switch or an aggregator.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// How often to print counters to standard error, like 1s [default: only at the end]
+    /// Interval of printing counters to standard error, like 1s [default: at the end only]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     pub stats_interval: Option<u64>,
-    /// At the end, print one JSON object as the last line of standard output
+    /// Print the counters at the end as one JSON object
     #[arg(long)]
     pub json: bool,
-    /// End when standard input does: for a starter that may die
+    /// Exit when standard input ends, for a parent that may be killed
     #[arg(long, hide = true)]
     pub exit_on_stdin_eof: bool,
 }
 
-/// Counters that are printed.
+/// Printed counters.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Counters {
     seconds: f64,
@@ -136,18 +136,18 @@ struct Counters {
     faults_duplicated: u64,
     faults_corrupted: u64,
     faults_reordered: u64,
-    /// With `--link-rate`: the queues before the links.
+    /// With `--link-rate`: the queues of the links.
     #[serde(skip_serializing_if = "Option::is_none")]
     queues: Option<Queues>,
-    /// With `--rack-nodes`: what the links between racks and paths have borne.
+    /// With `--rack-nodes`: the load of the links between racks and paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     racks: Option<LinkLoads>,
-    /// With `--member`: what the member has done.
+    /// With `--member`: the report of the member.
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<Report>,
 }
 
-/// The queues before the links, as each frame found the one that it came to.
+/// The queues of the links, as found by arriving frames.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Queues {
     frames: u64,
@@ -161,19 +161,19 @@ struct Queues {
     bytes_present: u64,
 }
 
-/// The first address of a name.
+/// Resolves a name to its first address.
 pub fn address(text: &str) -> Result<SocketAddr> {
     let mut addresses = text
         .to_socket_addrs()
-        .with_context(|| format!("{text:?}is not an address: write for example 127.0.0.1:4410"))?;
-    addresses.next().with_context(|| format!("{text:?}resolves to no address"))
+        .with_context(|| format!("{text:?} is not an address: write for example 127.0.0.1:4410"))?;
+    addresses.next().with_context(|| format!("{text:?} resolves to no address"))
 }
 
-/// `FIRST` or `FIRST:COUNT`.
+/// Parses `FIRST` or `FIRST:COUNT`.
 pub fn controllers(text: &str) -> Result<Controllers> {
     let (first, count) = text.split_once(':').unwrap_or((text, "1"));
     let number = |text: &str| {
-        text.parse().with_context(|| format!("{text:?}is not a number: write for example 1020:3"))
+        text.parse().with_context(|| format!("{text:?} is not a number: write for example 1020:3"))
     };
     Ok(Controllers { first: ProcessId(number(first)?), count: number(count)? })
 }
@@ -198,13 +198,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Gives `switch` its turns until it is interrupted, and says what it has done.
+/// Runs `switch` until it is interrupted, and prints its counters.
 pub fn serve(switch: SoftwareSwitch, serve_args: &ServeArgs) -> Result<ExitCode> {
     print_summary(&run_switch(switch, serve_args, LinkFaultSchedule::default())?, serve_args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Gives `switch` its turns until it is interrupted.
+/// Runs `switch` until it is interrupted. Returns its counters.
 fn run_switch(
     mut switch: SoftwareSwitch,
     serve_args: &ServeArgs,
@@ -266,8 +266,8 @@ fn config(arguments: &Arguments) -> Config {
 
 fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
     let (stats, machine, socket) = (switch.stats(), switch.machine_stats(), switch.socket_stats());
-    // Nobody has lost what an arbiter tells itself, so that it is found here, or says to endpoints
-    // that are not there.
+    // Frames from an arbiter to its own id (to be learned by the switch) or to endpoints that are
+    // not up are not losses.
     let frames_unroutable = machine.dropped_unknown + stats.frames_to_self;
     Counters {
         seconds: began.elapsed().as_secs_f64(),
@@ -306,7 +306,7 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
     }
 }
 
-/// What it has said of neighbours that it cannot serve.
+/// Warnings about neighbours that cannot be served, printed once per cause.
 #[derive(Debug, Default)]
 struct Warnings {
     warned_no_port: bool,
@@ -314,7 +314,7 @@ struct Warnings {
 }
 
 impl Warnings {
-    /// Says it, once for each cause: whoever it is about cannot tell why nobody answers.
+    /// Prints new warnings: the neighbour itself cannot find out why it gets no answer.
     fn update(&mut self, switch: &SoftwareSwitch) {
         let stats = switch.stats();
         if let (Some(neighbour), false) = (stats.turned_away, self.warned_no_port) {
@@ -336,7 +336,7 @@ impl Warnings {
     }
 }
 
-/// Prints what has happened since `before`.
+/// Prints the changes since `before`. Returns the present counters.
 fn print_interval(switch: &SoftwareSwitch, began: Instant, before: Counters) -> Counters {
     let now = counters(switch, began);
     let seconds = now.seconds - before.seconds;
@@ -351,7 +351,7 @@ fn print_interval(switch: &SoftwareSwitch, began: Instant, before: Counters) -> 
         now.ports_given - now.ports_taken,
     );
     if let Some(queues) = now.queues {
-        eprintln!("          {}bytes in the longest queue", readable(queues.bytes_present as f64));
+        eprintln!("          {} bytes in the longest queue", readable(queues.bytes_present as f64));
     }
     now
 }

@@ -1,8 +1,8 @@
-//! Numbers as people write them: times with a unit, probabilities, rates with k or M.
+//! Parsing and formatting of quantities: times, probabilities, rates and sizes with units.
 
 use anyhow::{Result, bail};
 
-/// Reads a time like `10ms`, `100us`, `1.5s` or `250ns`. Answers ns.
+/// Parses a time like `10ms`, `100us`, `1.5s` or `250ns`. Returns ns.
 pub fn time_ns(text: &str) -> Result<u64> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -12,11 +12,11 @@ pub fn time_ns(text: &str) -> Result<u64> {
         "ms" => 1e6,
         "s" => 1e9,
         "" => bail!("{text:?} has no unit: write for example 100us, 10ms or 1.5s"),
-        _ => bail!("{unit:?}is not a unit of time: use ns, us, ms or s"),
+        _ => bail!("{unit:?} is not a unit of time: use ns, us, ms or s"),
     };
     let number: f64 = match number.trim().parse() {
         Ok(number) => number,
-        Err(_) => bail!("{number:?}is not a number"),
+        Err(_) => bail!("{number:?} is not a number"),
     };
     let ns = number * scale;
     if !(ns.is_finite() && (1.0..=1e15).contains(&ns)) {
@@ -25,19 +25,19 @@ pub fn time_ns(text: &str) -> Result<u64> {
     Ok(ns.round() as u64)
 }
 
-/// Reads the length of a timeslot: what a full frame takes on an endpoint's link. Answers ns.
+/// Parses the length of a timeslot: the time of a full frame on an endpoint's link. Returns ns.
 pub fn timeslot_ns(text: &str) -> Result<u64> {
     match time_ns(text)? {
-        // From more than 1 Tbit/s to 12 kbit/s.
+        // More than 1 Tbit/s to 12 kbit/s.
         ns @ 10..=1_000_000_000 => Ok(ns),
         _ => bail!(
-            "{text:?}is not a timeslot: a full frame takes 10ns to 1s on an endpoint's link, 118us at \
+            "{text:?} is not a timeslot: a full frame takes 10ns to 1s on an endpoint's link, 118us at \
              100 Mbit/s and 1.2us at 10 Gbit/s"
         ),
     }
 }
 
-/// Reads a probability like `0.01` or `1%`.
+/// Parses a probability like `0.01` or `1%`.
 pub fn probability(text: &str) -> Result<f64> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(number) => (number, 0.01),
@@ -45,24 +45,24 @@ pub fn probability(text: &str) -> Result<f64> {
     };
     let number: f64 = match number.trim().parse() {
         Ok(number) => number,
-        Err(_) => bail!("{text:?}is not a probability: write for example 0.01 or 1%"),
+        Err(_) => bail!("{text:?} is not a probability: write for example 0.01 or 1%"),
     };
     let probability = number * scale;
     if !(0.0..=1.0).contains(&probability) {
-        bail!("{text:?}is not a probability: it must lie between 0 and 1 (or 0% and 100%)");
+        bail!("{text:?} is not a probability: it must lie between 0 and 1 (or 0% and 100%)");
     }
     Ok(probability)
 }
 
-/// Reads a part of a capacity like `0.5` or `50%`: some, and not more than all.
+/// Parses a load like `0.5` or `50%`, at least 1 %.
 pub fn load(text: &str) -> Result<f64> {
     match probability(text)? {
         load if load >= 0.01 => Ok(load),
-        _ => bail!("{text:?}is too low: a load lies between 0.01 and 1"),
+        _ => bail!("{text:?} is too low: a load lies between 0.01 and 1"),
     }
 }
 
-/// Reads a positive rate like `2000`, `50k` or `1.5M`.
+/// Parses a positive rate like `2000`, `50k` or `1.5M`.
 pub fn rate(text: &str) -> Result<f64> {
     let (number, scale) = match text.as_bytes().last() {
         Some(b'k') => (&text[..text.len() - 1], 1e3),
@@ -71,11 +71,11 @@ pub fn rate(text: &str) -> Result<f64> {
     };
     match number.parse::<f64>() {
         Ok(number) if number > 0.0 && number.is_finite() => Ok(number * scale),
-        _ => bail!("{text:?}is not a rate: write for example 2000, 50k or 1.5M"),
+        _ => bail!("{text:?} is not a rate: write for example 2000, 50k or 1.5M"),
     }
 }
 
-/// Reads a rate of bits like `500k`, `100M` or `1G`. Answers bits a second.
+/// Parses a bit rate like `500k`, `100M` or `1G`. Returns bit/s.
 pub fn bits_per_s(text: &str) -> Result<u64> {
     let read = match text.strip_suffix('G') {
         Some(number) => number.parse::<f64>().ok().map(|number| number * 1e9),
@@ -83,30 +83,30 @@ pub fn bits_per_s(text: &str) -> Result<u64> {
     };
     match read {
         Some(bits) if (1e3..=1e12).contains(&bits) => Ok(bits as u64),
-        _ => bail!("{text:?}is not a bit rate from 1k to 1000G: write for example 100M or 1G"),
+        _ => bail!("{text:?} is not a bit rate from 1k to 1000G: write for example 100M or 1G"),
     }
 }
 
-/// Reads a number of bytes like `4096`, `256KiB` or `16MiB`.
+/// Parses a size like `4096`, `256KiB` or `16MiB`. Returns bytes.
 pub fn bytes(text: &str) -> Result<usize> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
     let unit = units.into_iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)));
     let (number, scale) = unit.unwrap_or((text, 1));
     match number.parse::<usize>().ok().and_then(|number| number.checked_mul(scale)) {
         Some(bytes) => Ok(bytes),
-        None => bail!("{text:?}is not a size: write for example 4096, 256KiB or 16MiB"),
+        None => bail!("{text:?} is not a size: write for example 4096, 256KiB or 16MiB"),
     }
 }
 
-/// Reads a positive number of seconds, whole or not.
+/// Parses a positive number of seconds, whole or fractional.
 pub fn seconds(text: &str) -> Result<f64> {
     match text.strip_suffix('s').unwrap_or(text).parse::<f64>() {
         Ok(seconds) if (0.1..=1e6).contains(&seconds) => Ok(seconds),
-        _ => bail!("{text:?}is not a number of seconds from 0.1 to 1000000"),
+        _ => bail!("{text:?} is not a number of seconds from 0.1 to 1000000"),
     }
 }
 
-/// A time for people: three digits and a unit.
+/// Formats a time with three digits and a unit.
 pub fn readable_ns(ns: u64) -> String {
     let ns = ns as f64;
     match ns {
@@ -117,7 +117,7 @@ pub fn readable_ns(ns: u64) -> String {
     }
 }
 
-/// A count or a rate for people: three digits, and k, M or G.
+/// Formats a count or a rate with three digits and k, M or G.
 pub fn readable(number: f64) -> String {
     match number {
         number if number < 1e4 => format!("{number:.0}"),

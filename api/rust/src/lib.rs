@@ -171,8 +171,8 @@ pub use group::{
 };
 pub use idle::Idle;
 pub use onepipe_amcast::{
-    AmcastError, ClientStats as AmcastStats, DeliveryPoint, GroupId, LogicalTime, MessageId, Over,
-    ReplicaStats,
+    AmcastError, ClientStats as AmcastStats, Completed, DeliveryPoint, GroupId, LogicalTime,
+    MessageId, ReplicaStats,
 };
 pub use onepipe_arbiter::{
     ClientStats, FcpParams, OBJECT_LEN_MIN, ObjectId, TransferError, TransferEvent, TransferStats,

@@ -118,7 +118,7 @@ fn who_is_not_in_the_directory_is_told_so() {
 
 #[test]
 fn a_busy_group_takes_everything_in_the_end() {
-    let options = AmcastOptions { busy_from: Some(1), ..AmcastOptions::default() };
+    let options = AmcastOptions { busy_threshold: Some(1), ..AmcastOptions::default() };
     with_members(world(2, 1), options, |directory| {
         let mut client = client(directory);
         let mut all: Vec<AmcastReplica> =
@@ -133,12 +133,12 @@ fn a_busy_group_takes_everything_in_the_end() {
 #[test]
 fn a_replica_that_lags_holds_up_nobody_and_misses_nothing() {
     // It has room for so many, and the members keep that many for it.
-    let kept = 256;
-    let options = AmcastOptions { kept, ..AmcastOptions::default() };
+    let history = 256;
+    let options = AmcastOptions { history, ..AmcastOptions::default() };
     with_members(world(1, 2), options, |directory| {
         let mut client = client(directory);
         let mut all = replicas(directory, 0);
-        let count = (kept + WINDOW as usize) as u32;
+        let count = (history + WINDOW as usize) as u32;
         send_all(&mut client, &[0], count);
         let quick = read(&mut all[0], count as usize);
         assert_eq!(all[1].stats().delivered, 0, "nobody has driven it");

@@ -197,7 +197,7 @@ fn run_ours(case: Case) -> Result<Outcome> {
                 scope.spawn(move || {
                     threads.register(ThreadKind::of_member(index));
                     member.run(stop, |_| {});
-                    traffic::lock(traffic).add(member.mesh(), member.report().repeated);
+                    traffic::lock(traffic).add(member.mesh(), member.report().retransmitted);
                 });
             }
             for at in directory.of(Role::Replica(group)) {
@@ -217,10 +217,10 @@ fn run_ours(case: Case) -> Result<Outcome> {
         let to = case.all_groups();
         let submit =
             move |client: &mut Client, now, message: &[u8]| client.amcast(now, to, message).is_ok();
-        let counts = |client: &Client| (client.on_their_way(), client.stats().repeated);
+        let counts = |client: &Client| (client.in_flight(), client.stats().retransmitted);
         // Members retain this many messages for a replica that lags; PrimCast's client waits for
         // its slowest member as well.
-        workers.spawn_sender(scope, client, (case.bytes, options.kept as u64), submit, counts);
+        workers.spawn_sender(scope, client, (case.bytes, options.history as u64), submit, counts);
         Ok(receivers)
     })
 }

@@ -94,7 +94,7 @@ impl Config {
 
     /// The longest message that fits a frame, in bytes.
     pub const fn payload_len_max(&self) -> usize {
-        let front = HEADER_LEN + crate::channel::ACK_LEN + ENTRY_HEADER_LEN;
+        let front = HEADER_LEN + crate::connection::ACK_LEN + ENTRY_HEADER_LEN;
         self.frame_len_max.saturating_sub(front)
     }
 
@@ -134,12 +134,12 @@ impl Config {
         match self.method {
             Method::Lamport { interval_ns } => zero("interval_ns", interval_ns == 0),
             Method::Primcast { groups, group_members } => {
-                let is_right = (1..=u32::from(GROUPS_MAX)).contains(&groups)
+                let is_valid = (1..=u32::from(GROUPS_MAX)).contains(&groups)
                     && (1..64).contains(&group_members)
                     && group_members % 2 == 1
                     && groups * group_members <= self.members;
                 let wrong = ConfigError::Groups { groups, group_members, members: self.members };
-                if is_right { Ok(()) } else { Err(wrong) }
+                if is_valid { Ok(()) } else { Err(wrong) }
             }
             _ => Ok(()),
         }

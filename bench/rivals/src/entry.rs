@@ -4,13 +4,13 @@ use bytes::Bytes;
 use onepipe_base::ProcessId;
 use onepipe_wire::HEADER_LEN;
 
-use crate::channel::ACK_LEN;
+use crate::connection::ACK_LEN;
 
 /// Bytes in front of an entry's payload: kind, reserved, length, origin, place, number.
 pub(crate) const ENTRY_HEADER_LEN: usize = 20;
 /// What stands in the number of a message to the sequencer that is for everybody; else it is whom
 /// the message is for.
-pub(crate) const EVERYBODY: u64 = u64::MAX;
+pub(crate) const ALL: u64 = u64::MAX;
 
 /// How many things a frame of a rival says: what its processor has to do with it.
 pub fn entries(frame: &[u8]) -> u64 {
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     /// The sender has taken the number as its group's timestamp of a message.
     Ack,
     /// The sender's group delivers a message.
-    Over,
+    Delivered,
 }
 
 /// One thing said.
@@ -46,7 +46,7 @@ pub(crate) struct Entry {
     /// Whose message it is.
     pub origin: ProcessId,
     /// Which of the messages to its receiver, or of its origin, it is, where that must be known.
-    pub place: u32,
+    pub sequence: u32,
     /// Its place in the order: a sequence number, or a logical time. Of a message to groups that
     /// has none yet, which groups, as bits.
     pub number: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// A message that has no place yet.
     pub(crate) fn message(origin: ProcessId, number: u64, payload: Bytes) -> Self {
-        Self { kind: Kind::Message, origin, place: 0, number, payload }
+        Self { kind: Kind::Message, origin, sequence: 0, number, payload }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -64,30 +64,30 @@ impl Entry {
     }
 
     /// Writes it to the front of `room`, if it fits. Answers how long it is.
-    pub(crate) fn write(&self, room: &mut [u8]) -> Option<usize> {
+    pub(crate) fn write(&self, buffer: &mut [u8]) -> Option<usize> {
         let bytes = self.bytes();
-        let room = room.get_mut(..bytes)?;
-        let (front, payload) = room.split_at_mut(ENTRY_HEADER_LEN);
-        front[0] = self.kind as u8;
-        front[1] = 0;
-        front[2..4].copy_from_slice(&(self.payload.len() as u16).to_be_bytes());
-        front[4..8].copy_from_slice(&self.origin.0.to_be_bytes());
-        front[8..12].copy_from_slice(&self.place.to_be_bytes());
-        front[12..20].copy_from_slice(&self.number.to_be_bytes());
+        let buffer = buffer.get_mut(..bytes)?;
+        let (header, payload) = buffer.split_at_mut(ENTRY_HEADER_LEN);
+        header[0] = self.kind as u8;
+        header[1] = 0;
+        header[2..4].copy_from_slice(&(self.payload.len() as u16).to_be_bytes());
+        header[4..8].copy_from_slice(&self.origin.0.to_be_bytes());
+        header[8..12].copy_from_slice(&self.sequence.to_be_bytes());
+        header[12..20].copy_from_slice(&self.number.to_be_bytes());
         payload.copy_from_slice(&self.payload);
         Some(bytes)
     }
 
     /// Takes one from the front of `bytes`, which is `None` if there is none that makes sense.
     pub(crate) fn read(bytes: &mut Bytes) -> Option<Self> {
-        let front: [u8; ENTRY_HEADER_LEN] = bytes.get(..ENTRY_HEADER_LEN)?.try_into().ok()?;
-        let [kind, _, l0, l1, o0, o1, o2, o3, p0, p1, p2, p3, number @ ..] = front;
+        let header: [u8; ENTRY_HEADER_LEN] = bytes.get(..ENTRY_HEADER_LEN)?.try_into().ok()?;
+        let [kind, _, l0, l1, o0, o1, o2, o3, p0, p1, p2, p3, number @ ..] = header;
         let kind = match kind {
             0 => Kind::Message,
             1 => Kind::Token,
             2 => Kind::Clock,
             3 => Kind::Ack,
-            4 => Kind::Over,
+            4 => Kind::Delivered,
             _ => return None,
         };
         let length = usize::from(u16::from_be_bytes([l0, l1]));
@@ -96,7 +96,7 @@ impl Entry {
         }
         let payload = bytes.split_to(ENTRY_HEADER_LEN + length).slice(ENTRY_HEADER_LEN..);
         let origin = ProcessId(u32::from_be_bytes([o0, o1, o2, o3]));
-        let place = u32::from_be_bytes([p0, p1, p2, p3]);
-        Some(Self { kind, origin, place, number: u64::from_be_bytes(number), payload })
+        let sequence = u32::from_be_bytes([p0, p1, p2, p3]);
+        Some(Self { kind, origin, sequence, number: u64::from_be_bytes(number), payload })
     }
 }

@@ -46,9 +46,9 @@
 
 extern crate alloc;
 
-mod channel;
 mod config;
-mod desk;
+mod connection;
+mod context;
 mod entry;
 mod lamport;
 mod order;

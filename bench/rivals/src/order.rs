@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use onepipe_base::{Mono, ProcessId};
 
-use crate::desk::Desk;
+use crate::context::OrderContext;
 use crate::entry::{Entry, Kind};
 use crate::lamport::Lamport;
 use crate::primcast::Primcast;
-use crate::sequencer::{Numbered, Sequencer};
+use crate::sequencer::{Sequencer, SequencerClient};
 use crate::token::Token;
 use crate::{Config, Method, To};
 
@@ -18,7 +18,7 @@ pub(crate) enum Order {
     Token(Token),
     Lamport(Lamport),
     /// A member where there is a sequencer.
-    Numbered(Numbered),
+    SequencerClient(SequencerClient),
     /// The sequencer itself.
     Sequencer(Sequencer),
     Primcast(Primcast),
@@ -35,7 +35,9 @@ impl Order {
             Method::Sequencer if config.process.0 == config.members => {
                 Self::Sequencer(Sequencer::new())
             }
-            Method::Sequencer => Self::Numbered(Numbered::new(ProcessId(config.members))),
+            Method::Sequencer => {
+                Self::SequencerClient(SequencerClient::new(ProcessId(config.members)))
+            }
             Method::Primcast { groups, group_members } => {
                 Self::Primcast(Primcast::new(config.process, groups, group_members))
             }
@@ -43,19 +45,19 @@ impl Order {
     }
 
     /// This member has something to say.
-    pub(crate) fn send(&mut self, desk: &mut Desk, to: To, payload: Bytes) {
+    pub(crate) fn send(&mut self, context: &mut OrderContext, to: To, payload: Bytes) {
         match self {
             Self::Unordered => {
-                let entry = Entry::message(desk.own, 0, payload);
-                desk.for_each(to, |desk, to| match to == desk.own {
-                    true => desk.deliver(entry.clone()),
-                    false => desk.send(to, entry.clone()),
+                let entry = Entry::message(context.own, 0, payload);
+                context.for_each(to, |context, to| match to == context.own {
+                    true => context.deliver(entry.clone()),
+                    false => context.send(to, entry.clone()),
                 });
             }
-            Self::Token(token) => token.send(desk, to, payload),
-            Self::Lamport(lamport) => lamport.send(desk, to, payload),
-            Self::Numbered(numbered) => numbered.send(desk, to, payload),
-            Self::Primcast(primcast) => primcast.send(desk, to, payload),
+            Self::Token(token) => token.send(context, to, payload),
+            Self::Lamport(lamport) => lamport.send(context, to, payload),
+            Self::SequencerClient(client) => client.send(context, to, payload),
+            Self::Primcast(primcast) => primcast.send(context, to, payload),
             // Refused by `Rival::send`.
             Self::Sequencer(_) => {}
         }
@@ -63,34 +65,39 @@ impl Order {
 
     /// Something has come from `from`, in its order. Answers whether it made sense; the sequencer
     /// says itself when it is done with what does.
-    pub(crate) fn take(&mut self, desk: &mut Desk, from: ProcessId, entry: Entry) -> bool {
-        let makes_sense = match (&mut *self, entry.kind) {
+    pub(crate) fn receive(
+        &mut self,
+        context: &mut OrderContext,
+        from: ProcessId,
+        entry: Entry,
+    ) -> bool {
+        let is_valid = match (&mut *self, entry.kind) {
             (Self::Sequencer(sequencer), Kind::Message) if entry.origin == from => {
-                sequencer.take(desk, entry);
+                sequencer.receive(context, entry);
                 return true;
             }
             (Self::Unordered, Kind::Message) if entry.origin == from => {
-                desk.deliver(entry);
+                context.deliver(entry);
                 true
             }
-            (Self::Token(token), Kind::Message | Kind::Token) => token.take(desk, entry),
+            (Self::Token(token), Kind::Message | Kind::Token) => token.receive(context, entry),
             (Self::Lamport(lamport), Kind::Message | Kind::Clock) => {
-                lamport.take(desk, from, entry)
+                lamport.receive(context, from, entry)
             }
-            (Self::Primcast(primcast), _) => primcast.take(desk, from, entry),
-            (Self::Numbered(numbered), Kind::Message) => numbered.take(desk, from, entry),
+            (Self::Primcast(primcast), _) => primcast.receive(context, from, entry),
+            (Self::SequencerClient(client), Kind::Message) => client.receive(context, from, entry),
             _ => false,
         };
-        desk.finish_one(from);
-        makes_sense
+        context.complete_one(from);
+        is_valid
     }
 
     /// Time has gone on, or something has happened.
-    pub(crate) fn on_time(&mut self, desk: &mut Desk, now: Mono) {
+    pub(crate) fn handle_time(&mut self, context: &mut OrderContext, now: Mono) {
         match self {
-            Self::Lamport(lamport) => lamport.on_time(desk, now),
-            Self::Token(token) if token.is_newborn(desk) => token.use_it(desk),
-            Self::Sequencer(sequencer) => sequencer.number(desk),
+            Self::Lamport(lamport) => lamport.handle_time(context, now),
+            Self::Token(token) if token.is_initial(context) => token.use_token(context),
+            Self::Sequencer(sequencer) => sequencer.assign_numbers(context),
             _ => {}
         }
     }

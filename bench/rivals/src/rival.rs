@@ -6,7 +6,7 @@ use bytes::Bytes;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Transmit, Verdict};
 use onepipe_wire::{Frame, GroupSet, HEADER_LEN, Header, Opcode, seal};
 
-use crate::desk::Desk;
+use crate::context::OrderContext;
 use crate::entry::Entry;
 use crate::order::Order;
 use crate::{Config, ConfigError, Links};
@@ -16,7 +16,7 @@ use crate::{Config, ConfigError, Links};
 pub struct Rival {
     config: Config,
     order: Order,
-    desk: Desk,
+    context: OrderContext,
     /// When to look at the connections, if anything waits there.
     tick_at: Option<Mono>,
     /// Nothing was called yet.
@@ -58,7 +58,7 @@ pub enum To {
     /// One member.
     One(ProcessId),
     /// All members; where there are groups, all of these.
-    Everybody,
+    All,
     /// All members of some groups, where there are groups.
     Groups(GroupSet),
 }
@@ -67,7 +67,7 @@ impl To {
     pub(crate) fn is_within(self, members: u32) -> bool {
         match self {
             Self::One(to) => to.0 < members,
-            Self::Everybody => true,
+            Self::All => true,
             Self::Groups(_) => false,
         }
     }
@@ -89,7 +89,7 @@ pub enum SendError {
     },
     /// No such member.
     #[error("there are {0} members, and it is for none of them")]
-    Nobody(u32),
+    UnknownMember(u32),
     /// The sequencer has nothing to say of its own.
     #[error("the sequencer says nothing of its own")]
     Sequencer,
@@ -104,7 +104,7 @@ impl Rival {
         config.check()?;
         Ok(Self {
             order: Order::new(&config),
-            desk: Desk::new(&config),
+            context: OrderContext::new(&config),
             tick_at: None,
             is_new: true,
             entries: Vec::new(),
@@ -123,16 +123,16 @@ impl Rival {
             return Err(SendError::TooLong { bytes, max });
         }
         if !self.config.has(to) {
-            return Err(SendError::Nobody(self.config.members));
+            return Err(SendError::UnknownMember(self.config.members));
         }
         if self.config.process.0 >= self.config.members {
             return Err(SendError::Sequencer);
         }
-        if !self.has_room() {
+        if !self.has_space() {
             return Err(SendError::Full);
         }
-        self.order.send(&mut self.desk, to, Bytes::copy_from_slice(payload));
-        self.go_on(now.mono);
+        self.order.send(&mut self.context, to, Bytes::copy_from_slice(payload));
+        self.advance(now.mono);
         Ok(())
     }
 
@@ -142,18 +142,18 @@ impl Rival {
     }
 
     /// What has left for the node to which most has, and is not acknowledged.
-    pub fn on_their_way(&self) -> usize {
-        self.desk.on_their_way()
+    pub fn in_flight(&self) -> usize {
+        self.context.in_flight()
     }
 
     /// Whether a message would be taken.
-    pub fn has_room(&self) -> bool {
-        self.order.waiting() < self.config.pending_max && !self.desk.is_full()
+    pub fn has_space(&self) -> bool {
+        self.order.waiting() < self.config.pending_max && !self.context.is_full()
     }
 
     /// Whether everything that was sent here has come where it was for, as far as is known.
-    pub fn is_settled(&self) -> bool {
-        self.order.waiting() == 0 && self.desk.is_settled()
+    pub fn is_drained(&self) -> bool {
+        self.order.waiting() == 0 && self.context.is_drained()
     }
 
     /// What it was set up with.
@@ -173,20 +173,20 @@ impl Rival {
             && frame.header.src() != self.config.process;
         let from = frame.header.src();
         let bytes = Bytes::copy_from_slice(is_ours.then_some(frame.payload)?);
-        let came = (frame.header.psn(), bytes);
-        let taken = self.desk.read(now.mono, from, came, &mut self.entries)?;
+        let received = (frame.header.psn(), bytes);
+        let result = self.context.read(now.mono, from, received, &mut self.entries)?;
         self.stats.frames_received += 1;
-        self.stats.entries_refused += taken.refused;
+        self.stats.entries_refused += result.refused;
         for entry in self.entries.drain(..) {
-            let makes_sense = self.order.take(&mut self.desk, from, entry);
-            self.stats.entries_refused += u64::from(!makes_sense);
+            let is_valid = self.order.receive(&mut self.context, from, entry);
+            self.stats.entries_refused += u64::from(!is_valid);
         }
         Some(())
     }
 
-    fn go_on(&mut self, now: Mono) {
+    fn advance(&mut self, now: Mono) {
         self.is_new = false;
-        self.order.on_time(&mut self.desk, now);
+        self.order.handle_time(&mut self.context, now);
         self.tick_at.get_or_insert(now.after_ns(self.config.tick_ns));
     }
 }
@@ -195,9 +195,9 @@ impl Machine for Rival {
     type Event = Delivery;
 
     fn handle_frame(&mut self, now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
-        let taken = self.on_frame(now, frame);
-        self.go_on(now.mono);
-        match taken {
+        let result = self.on_frame(now, frame);
+        self.advance(now.mono);
+        match result {
             Some(()) => Verdict::Consumed,
             None => {
                 self.stats.frames_dropped += 1;
@@ -208,17 +208,17 @@ impl Machine for Rival {
 
     fn handle_timeout(&mut self, now: Now) {
         self.is_new = false;
-        self.order.on_time(&mut self.desk, now.mono);
+        self.order.handle_time(&mut self.context, now.mono);
         if self.tick_at.is_some_and(|at| at <= now.mono) {
-            let (resent, is_waiting) = self.desk.tick(now.mono, self.config.resend_ns);
+            let (resent, is_waiting) = self.context.tick(now.mono, self.config.resend_ns);
             self.stats.resent += resent;
             self.tick_at = is_waiting.then(|| now.mono.after_ns(self.config.tick_ns));
         }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let room = self.config.frame_len_max.min(slot.len());
-        let (to, psn, bytes) = self.desk.write(now.mono, &mut slot[HEADER_LEN..room])?;
+        let len = self.config.frame_len_max.min(slot.len());
+        let (to, psn, bytes) = self.context.write(now.mono, &mut slot[HEADER_LEN..len])?;
         self.stats.frames_sent += 1;
         // It may be lost, and the last look have come before it.
         self.tick_at.get_or_insert(now.mono.after_ns(self.config.tick_ns));
@@ -233,7 +233,7 @@ impl Machine for Rival {
     }
 
     fn poll_event(&mut self) -> Option<Delivery> {
-        self.desk.deliveries.pop_front()
+        self.context.deliveries.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Mono> {

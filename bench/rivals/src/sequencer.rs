@@ -6,35 +6,40 @@ use bytes::Bytes;
 use onepipe_base::ProcessId;
 
 use crate::To;
-use crate::desk::Desk;
-use crate::entry::{EVERYBODY, Entry};
+use crate::context::OrderContext;
+use crate::entry::{ALL, Entry};
 
 /// A member: what it says goes to the sequencer, and comes back with a number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Numbered {
+pub(crate) struct SequencerClient {
     sequencer: ProcessId,
 }
 
-impl Numbered {
+impl SequencerClient {
     pub(crate) fn new(sequencer: ProcessId) -> Self {
         Self { sequencer }
     }
 
-    pub(crate) fn send(&mut self, desk: &mut Desk, to: To, payload: Bytes) {
+    pub(crate) fn send(&mut self, context: &mut OrderContext, to: To, payload: Bytes) {
         let number = match to {
             To::One(to) => to.0.into(),
-            To::Everybody | To::Groups(_) => EVERYBODY,
+            To::All | To::Groups(_) => ALL,
         };
-        desk.send(self.sequencer, Entry::message(desk.own, number, payload));
+        context.send(self.sequencer, Entry::message(context.own, number, payload));
     }
 
-    pub(crate) fn take(&mut self, desk: &mut Desk, from: ProcessId, entry: Entry) -> bool {
-        let is_numbered = from == self.sequencer;
-        if is_numbered {
+    pub(crate) fn receive(
+        &mut self,
+        context: &mut OrderContext,
+        from: ProcessId,
+        entry: Entry,
+    ) -> bool {
+        let is_valid = from == self.sequencer;
+        if is_valid {
             // The connection keeps the order of the numbers.
-            desk.deliver(entry);
+            context.deliver(entry);
         }
-        is_numbered
+        is_valid
     }
 }
 
@@ -51,29 +56,29 @@ impl Sequencer {
         Self { next: 0, held: VecDeque::new() }
     }
 
-    pub(crate) fn take(&mut self, desk: &mut Desk, entry: Entry) {
+    pub(crate) fn receive(&mut self, context: &mut OrderContext, entry: Entry) {
         self.held.push_back(entry);
-        self.number(desk);
+        self.assign_numbers(context);
     }
 
     /// Numbers what it has, as long as everybody keeps up.
-    pub(crate) fn number(&mut self, desk: &mut Desk) {
+    pub(crate) fn assign_numbers(&mut self, context: &mut OrderContext) {
         while !self.held.is_empty()
-            && !desk.is_full()
+            && !context.is_full()
             && let Some(held) = self.held.pop_front()
         {
             let from = held.origin;
             let to = match u32::try_from(held.number) {
                 Ok(to) => To::One(ProcessId(to)),
-                Err(_) => To::Everybody,
+                Err(_) => To::All,
             };
             // Whom nobody knows is sent nothing.
-            if to.is_within(desk.members) {
+            if to.is_within(context.members) {
                 let entry = Entry { number: self.next, ..held };
                 self.next += 1;
-                desk.for_each(to, |desk, to| desk.send(to, entry.clone()));
+                context.for_each(to, |context, to| context.send(to, entry.clone()));
             }
-            desk.finish_one(from);
+            context.complete_one(from);
         }
     }
 }

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use onepipe_base::ProcessId;
 
 use crate::To;
-use crate::desk::Desk;
+use crate::context::OrderContext;
 use crate::entry::{Entry, Kind};
 
 /// How many members one part of the token speaks of.
-const PART: usize = 250;
+const PART_MEMBERS_MAX: usize = 250;
 
 /// A member of the ring.
 ///
@@ -28,7 +28,7 @@ pub(crate) struct Token {
     waiting: VecDeque<(To, Bytes)>,
     /// Which of the messages to this member is delivered next, and what has come before its turn.
     next: u32,
-    early: BTreeMap<u32, Entry>,
+    out_of_order: BTreeMap<u32, Entry>,
 }
 
 impl Token {
@@ -40,13 +40,13 @@ impl Token {
             sent: alloc::vec![0; members as usize],
             waiting: VecDeque::new(),
             next: 0,
-            early: BTreeMap::new(),
+            out_of_order: BTreeMap::new(),
         }
     }
 
-    pub(crate) fn send(&mut self, desk: &mut Desk, to: To, payload: Bytes) {
+    pub(crate) fn send(&mut self, context: &mut OrderContext, to: To, payload: Bytes) {
         self.waiting.push_back((to, payload));
-        self.use_it(desk);
+        self.use_token(context);
     }
 
     /// Messages that wait for the token.
@@ -55,19 +55,19 @@ impl Token {
     }
 
     /// A message, or a part of the token. Answers whether it made sense.
-    pub(crate) fn take(&mut self, desk: &mut Desk, entry: Entry) -> bool {
+    pub(crate) fn receive(&mut self, context: &mut OrderContext, entry: Entry) -> bool {
         if entry.kind == Kind::Token {
-            return self.take_part(desk, &entry);
+            return self.on_token_part(context, &entry);
         }
-        if entry.place >= self.next {
-            self.early.insert(entry.place, entry);
-            self.deliver(desk);
+        if entry.sequence >= self.next {
+            self.out_of_order.insert(entry.sequence, entry);
+            self.deliver(context);
         }
         true
     }
 
-    fn take_part(&mut self, desk: &mut Desk, entry: &Entry) -> bool {
-        let first = entry.place as usize;
+    fn on_token_part(&mut self, context: &mut OrderContext, entry: &Entry) -> bool {
+        let first = entry.sequence as usize;
         let counts = entry.payload.chunks_exact(4);
         let behind = first + counts.len();
         let Some(known) = self.sent.get_mut(first..behind) else { return false };
@@ -76,48 +76,49 @@ impl Token {
         }
         if behind == self.sent.len() {
             self.held = Some(entry.number);
-            self.use_it(desk);
+            self.use_token(context);
         }
         true
     }
 
     /// Whether the token is still where it was born.
-    pub(crate) fn is_newborn(&self, desk: &Desk) -> bool {
-        self.held.is_some() && desk.members > 1
+    pub(crate) fn is_initial(&self, context: &OrderContext) -> bool {
+        self.held.is_some() && context.members > 1
     }
 
     /// Numbers what waits, sends it, and passes the token on.
-    pub(crate) fn use_it(&mut self, desk: &mut Desk) {
+    pub(crate) fn use_token(&mut self, context: &mut OrderContext) {
         let Some(mut number) = self.held else { return };
         for (to, payload) in self.waiting.drain(..) {
-            let entry = Entry::message(desk.own, number, payload);
-            desk.for_each(to, |desk, to| {
+            let entry = Entry::message(context.own, number, payload);
+            context.for_each(to, |context, to| {
                 let sent = &mut self.sent[to.index()];
-                let entry = Entry { place: *sent, ..entry.clone() };
+                let entry = Entry { sequence: *sent, ..entry.clone() };
                 *sent += 1;
-                match to == desk.own {
-                    true => drop(self.early.insert(entry.place, entry)),
-                    false => desk.send(to, entry),
+                match to == context.own {
+                    true => drop(self.out_of_order.insert(entry.sequence, entry)),
+                    false => context.send(to, entry),
                 }
             });
             number += 1;
         }
         self.held = Some(number);
-        self.deliver(desk);
-        if desk.members > 1 {
+        self.deliver(context);
+        if context.members > 1 {
             self.held = None;
-            for (part, counts) in self.sent.chunks(PART).enumerate() {
+            for (part, counts) in self.sent.chunks(PART_MEMBERS_MAX).enumerate() {
                 let payload = counts.iter().flat_map(|count| count.to_be_bytes()).collect();
-                let (kind, origin, place) = (Kind::Token, desk.own, (part * PART) as u32);
-                desk.send(self.successor, Entry { kind, origin, place, number, payload });
+                let (kind, origin, sequence) =
+                    (Kind::Token, context.own, (part * PART_MEMBERS_MAX) as u32);
+                context.send(self.successor, Entry { kind, origin, sequence, number, payload });
             }
         }
     }
 
-    fn deliver(&mut self, desk: &mut Desk) {
-        while let Some(entry) = self.early.remove(&self.next) {
+    fn deliver(&mut self, context: &mut OrderContext) {
+        while let Some(entry) = self.out_of_order.remove(&self.next) {
             self.next += 1;
-            desk.deliver(entry);
+            context.deliver(entry);
         }
     }
 }

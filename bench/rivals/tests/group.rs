@@ -42,12 +42,12 @@ proptest! {
         let mut sent = vec![vec![Vec::new(); members as usize]; members as usize];
         for (number, (member, to, bytes)) in messages.iter().enumerate() {
             let member = member % members as usize;
-            let to = if *to < members { To::One(ProcessId(*to)) } else { To::Everybody };
+            let to = if *to < members { To::One(ProcessId(*to)) } else { To::All };
             let mut payload = (number as u64).to_be_bytes().to_vec();
             payload.resize(8 + bytes, member as u8);
             group.send(member, to, &payload).expect("little waits");
             for (receiver, sent) in sent.iter_mut().enumerate() {
-                if to == To::Everybody || to == To::One(ProcessId(receiver as u32)) {
+                if to == To::All || to == To::One(ProcessId(receiver as u32)) {
                     sent[member].push(payload.clone());
                 }
             }
@@ -110,17 +110,17 @@ fn a_member_that_is_cut_off_holds_the_others_up_and_memory_stays_bounded() {
         let mut taken = 0;
         for _ in 0..400 {
             for member in 0..2 {
-                taken += usize::from(group.send(member, To::Everybody, b"x").is_ok());
+                taken += usize::from(group.send(member, To::All, b"x").is_ok());
             }
             group.flying.retain(|(to, _)| *to != 2);
             group.step(Faults::default());
             group.flying.retain(|(to, _)| *to != 2);
         }
         assert!(taken < 400, "{method:?}: {taken} messages were taken while one member was away");
-        assert_eq!(group.send(0, To::Everybody, b"x"), Err(SendError::Full), "{method:?}");
+        assert_eq!(group.send(0, To::All, b"x"), Err(SendError::Full), "{method:?}");
         group.settle(&[taken; 3]);
         assert_eq!(group.delivered[0], group.delivered[2]);
-        assert!(group.send(0, To::Everybody, b"x").is_ok(), "there is room again");
+        assert!(group.send(0, To::All, b"x").is_ok(), "there is room again");
     }
 }
 
@@ -129,7 +129,7 @@ fn what_waits_for_the_same_member_travels_in_one_frame() {
     let mut group = Group::new(Method::Unordered, 2, |_| {});
     let now = group.now();
     for _ in 0..10 {
-        group.nodes[0].send(now, To::Everybody, &[0; 64]).expect("there is room");
+        group.nodes[0].send(now, To::All, &[0; 64]).expect("there is room");
     }
     group.drain(0);
     assert_eq!(group.flying.len(), 1, "ten messages of 64 bytes fit one frame");
@@ -141,11 +141,11 @@ fn bad_messages_and_bad_numbers_are_refused_with_a_reason() {
     let mut sequencer =
         Rival::new(config.clone()).expect("the sequencer is behind the last member");
     let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
-    assert_eq!(sequencer.send(now, To::Everybody, b"x"), Err(SendError::Sequencer));
+    assert_eq!(sequencer.send(now, To::All, b"x"), Err(SendError::Sequencer));
     let mut member =
         Rival::new(Config { process: ProcessId(0), ..config.clone() }).expect("a member");
     let long = vec![0; 2_000];
-    let refused = member.send(now, To::Everybody, &long).expect_err("too long").to_string();
+    let refused = member.send(now, To::All, &long).expect_err("too long").to_string();
     assert!(refused.contains("2000") && refused.contains("1396"), "{refused}");
     let nobody = member.send(now, To::One(ProcessId(2)), b"x").expect_err("the sequencer's id");
     assert!(nobody.to_string().contains("2 members"), "{nobody}");
@@ -186,7 +186,7 @@ fn what_leaves_right_after_the_last_look_is_looked_after_too() {
     one.handle_frame(now(53_000), Port(0), &mut ack);
     one.handle_timeout(now(53_000));
     assert!(poll(&mut one, 53_000).is_some_and(|frame| frame.len() > 60), "lost on its way");
-    assert!(!one.is_settled());
+    assert!(!one.is_drained());
     for _ in 0..200 {
         let due = one.poll_timeout().expect("something is on its way").as_ns();
         one.handle_timeout(now(due));

@@ -75,7 +75,7 @@ proptest! {
             }
         }
         for node in &group.nodes {
-            prop_assert!(node.open() == 0 && node.is_settled());
+            prop_assert!(node.open() == 0 && node.is_drained());
         }
     }
 
@@ -105,7 +105,7 @@ proptest! {
             group.nodes[to as usize].handle_frame(now, Port(0), &mut frame);
             group.drain(to as usize);
         }
-        let _ = group.send(0, To::Everybody, b"x");
+        let _ = group.send(0, To::All, b"x");
         group.step(Faults::default());
     }
 }
@@ -118,7 +118,7 @@ fn two_groups() -> Group {
 #[test]
 fn a_message_is_delivered_three_steps_after_it_was_sent() {
     let mut group = two_groups();
-    group.send(6, To::Everybody, b"x").expect("there is room");
+    group.send(6, To::All, b"x").expect("there is room");
     (0..2).for_each(|_| group.step(Faults::default()));
     assert!(group.delivered.iter().all(Vec::is_empty), "nobody has heard of a quorum");
     group.step(Faults::default());
@@ -163,7 +163,7 @@ fn a_clock_is_told_though_another_member_s_has_raised_it() {
         group.send(6, To::Groups(GroupSet::from_bits(0b10)), b"x").expect("there is room");
     }
     (0..10).for_each(|_| group.step(Faults::default()));
-    group.send(6, To::Everybody, b"both").expect("there is room");
+    group.send(6, To::All, b"both").expect("there is room");
     // What group 1 says reaches member 1 first, and what that says of it the other two.
     let mut held = Vec::new();
     for step in 0..12 {
@@ -188,17 +188,20 @@ fn open_messages_are_bounded_and_groups_that_there_are_not_are_refused() {
     let method = Method::Primcast { groups: 2, group_members: 3 };
     let mut group = Group::new(method, 7, |config| config.pending_max = 4);
     for _ in 0..4 {
-        group.send(6, To::Everybody, b"x").expect("there is room");
+        group.send(6, To::All, b"x").expect("there is room");
     }
-    assert_eq!(group.send(6, To::Everybody, b"x"), Err(SendError::Full));
+    assert_eq!(group.send(6, To::All, b"x"), Err(SendError::Full));
     group.settle(&[4, 4, 4, 4, 4, 4, 0]);
     // The connections have to say so, too.
     (0..10).for_each(|_| group.step(Faults::default()));
-    assert_eq!(group.send(6, To::Everybody, b"x"), Ok(()));
+    assert_eq!(group.send(6, To::All, b"x"), Ok(()));
     for to in [To::One(ProcessId(1)), To::Groups(GroupSet::EMPTY)] {
-        assert_eq!(group.send(6, to, b"x"), Err(SendError::Nobody(7)));
+        assert_eq!(group.send(6, to, b"x"), Err(SendError::UnknownMember(7)));
     }
-    assert_eq!(group.send(6, To::Groups(GroupSet::from_bits(4)), b"x"), Err(SendError::Nobody(7)));
+    assert_eq!(
+        group.send(6, To::Groups(GroupSet::from_bits(4)), b"x"),
+        Err(SendError::UnknownMember(7))
+    );
     for (groups, group_members) in [(0, 3), (2, 2), (3, 3), (65, 1), (1, 65)] {
         let method = Method::Primcast { groups, group_members };
         assert!(Rival::new(Config::new(method, ProcessId(0), 7)).is_err(), "{method:?}");

@@ -1,4 +1,4 @@
-//! What a sender and a receiver say to each other besides the file: a line of JSON at a time.
+//! Control protocol between sender and receiver: one JSON message per line over TCP.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,86 +10,86 @@ use serde::{Deserialize, Serialize};
 
 use super::Schedule;
 
-/// What is spoken here; both ends must speak the same.
+/// Protocol version; both ends must use the same.
 pub const VERSION: u32 = 3;
-/// A line is never longer.
+/// Maximum length of a line.
 const LINE_LEN_MAX: u64 = 1 << 16;
 
-/// What a sender says.
+/// Messages of a sender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// A file is coming.
+    /// Offers a file.
     Offer(Offer),
-    /// It begins now.
+    /// Starts a round.
     Begin(Round),
 }
 
-/// Which file is coming.
+/// The file that is offered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// What is spoken.
+    /// Protocol version.
     pub version: u32,
-    /// Its name, without folders.
+    /// File name without directories.
     pub name: String,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it was changed last, in ns since 1970: another time, another file.
+    /// Modification time in ns since 1970; with another time it is another file.
     pub changed_ns: u64,
-    /// Bytes that come at a time.
+    /// Size of a chunk in bytes.
     pub chunk_len: u64,
 }
 
-/// Who takes part in a round, and how.
+/// Parameters of a round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Round {
-    /// The group's name.
+    /// Group id.
     pub group: u64,
-    /// Its members, the sender first.
+    /// Members, the sender first.
     pub members: Vec<SocketAddr>,
-    /// The receiver's own rank.
+    /// Rank of this receiver.
     pub own: u32,
-    /// How blocks travel.
+    /// Block schedule.
     pub schedule: Schedule,
-    /// The name of what carries them.
+    /// Name of the transport.
     pub transport: String,
 }
 
-/// What a receiver says.
+/// Messages of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It wants the file, and has so many bytes of it.
+    /// Accepts the file from this offset on.
     Resume(u64),
-    /// It has all of it, and this is its digest.
+    /// The file is complete and has this digest.
     Done(String),
-    /// It cannot have it.
+    /// The file was not received.
     Failed {
-        /// Why.
+        /// Error message.
         reason: String,
-        /// Whether it is of no use to try again.
+        /// Whether a retry is of no use.
         is_final: bool,
     },
 }
 
-/// One end of the conversation.
+/// One end of a control connection.
 #[derive(Debug)]
 pub struct ControlConnection {
     stream: BufReader<TcpStream>,
 }
 
 impl ControlConnection {
-    /// Over a fresh connection.
+    /// Wraps a new connection.
     pub fn new(stream: TcpStream) -> Self {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Says something.
+    /// Sends a message.
     pub fn send(&self, what: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
         self.stream.get_ref().write_all(&line).context("connection lost")
     }
 
-    /// Hears what is said next, within `timeout`.
+    /// Receives the next message, within `timeout`.
     pub fn recv<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
         self.stream.get_ref().set_read_timeout(Some(timeout))?;
         let mut line = Vec::new();

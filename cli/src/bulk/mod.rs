@@ -1,4 +1,4 @@
-//! `onepipe bulk`: a file to many machines at the speed of one link.
+//! `onepipe bulk`: sends a file to many machines at the speed of one link.
 
 mod control;
 mod receive;
@@ -15,7 +15,7 @@ use onepipe::{Carrier, Plain};
 use crate::switch::address;
 use crate::units;
 
-/// Where receivers listen by default.
+/// Default address of a receiver.
 const ADDRESS: &str = "0.0.0.0:4420";
 
 const EXAMPLES: &str = "\
@@ -45,28 +45,28 @@ enum Side {
 /// Send a file to receivers that run `onepipe bulk recv`
 #[derive(Debug, Args)]
 pub struct SendArguments {
-    /// The file
+    /// File to send
     file: PathBuf,
-    /// The receivers
+    /// Addresses of the receivers
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
     #[arg(value_parser = address)]
     to: Vec<SocketAddr>,
-    /// What carries the file
+    /// Transport of the blocks: tcp, udp or shm
     #[arg(long, value_name = "TRANSPORT", default_value = "tcp", value_parser = carrier)]
     transport: Carrier,
-    /// How blocks travel
+    /// Schedule of the blocks
     #[arg(long, value_enum, default_value_t = Schedule::Pipeline)]
     schedule: Schedule,
-    /// Bytes of a block
+    /// Size of a block
     #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = units::bytes)]
     block: usize,
-    /// Bytes that a receiver that is started again may have to receive again, at most
+    /// Size of a chunk: what a restarted receiver may receive twice, at most
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = units::bytes)]
     chunk: usize,
-    /// How long receivers that are not there are looked for
+    /// Retry receivers that cannot be reached for this time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::time_ns)]
     connect_timeout: u64,
-    /// Print one JSON object as the last line of standard output
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -74,33 +74,33 @@ pub struct SendArguments {
 /// Receive a file from `onepipe bulk send`
 #[derive(Debug, Args)]
 pub struct RecvArguments {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = ADDRESS, value_parser = address)]
     listen: SocketAddr,
-    /// The file to write, or a folder for it
+    /// File to write, or directory for it
     #[arg(long, value_name = "PATH", default_value = ".")]
     out: PathBuf,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
     /// Receive file after file, until interrupted
     #[arg(long)]
     forever: bool,
-    /// Print one JSON object for each file as a line of standard output
+    /// Print the result of each file as one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
-/// How blocks travel.
+/// Block schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
 pub enum Schedule {
-    /// Everybody relays from the first block on: the quickest as a rule
+    /// Binomial pipeline: all relay from the first block on; usually the fastest
     Pipeline,
-    /// From one to the next: for links of uneven speed and many blocks
+    /// Chain: for links of uneven speed and many blocks
     Chain,
-    /// Whole files from half of all to the other half
+    /// Binomial tree of whole files
     Tree,
-    /// The sender sends to one after the other
+    /// The sender sends to one receiver after the other
     Sequential,
 }
 
@@ -115,13 +115,13 @@ impl Schedule {
     }
 }
 
-/// What carries a group, by its name.
+/// Parses the name of a transport.
 fn carrier(name: &str) -> Result<Carrier, String> {
     let names = || Carrier::ALL.iter().map(|it| it.name()).collect::<Vec<_>>().join(", ");
     Carrier::by_name(name).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-/// Sends or receives.
+/// Sends or receives a file.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.side {
         Side::Send(arguments) => send::run(arguments),
@@ -129,8 +129,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Ends the process when the user interrupts it. Whatever has come of a file stays: it is gone on
-/// with. The others hear of it as their connections break.
+/// Exits the process when the user interrupts it. A partial file is kept, as it can be resumed; the
+/// peers notice the closed connections.
 fn end_on_interrupt() -> Result<()> {
     crate::interrupt::on_interrupt(|| {
         eprintln!("onepipe: interrupted");

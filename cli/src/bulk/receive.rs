@@ -14,9 +14,9 @@ use super::RecvArguments;
 use super::control::{ControlConnection, Offer, Reply, Request, Round, VERSION};
 use crate::progress::Progress;
 
-/// A sender that says nothing for so long is none.
+/// Timeout of a sender's requests.
 const SENDER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pieces of a file that may wait to be written.
+/// Maximum number of chunks that wait to be written.
 const CHUNKS_MAX: u64 = 4;
 
 /// Receives a file, or file after file.
@@ -47,22 +47,22 @@ pub fn run(arguments: &RecvArguments) -> Result<ExitCode> {
     }
 }
 
-/// Why a file has not come.
+/// Why a file was not received.
 enum ReceiveError {
-    /// It may come yet.
+    /// The sender may retry.
     Retry(anyhow::Error),
-    /// It never will.
+    /// A retry is of no use.
     Final(anyhow::Error),
 }
 
-/// A file that has come.
+/// A received file.
 struct Received {
     path: PathBuf,
     report: FileReport,
     took: Duration,
 }
 
-/// Talks to a sender, and receives its file in one round.
+/// Handles the connection of a sender, and receives its file in one round.
 fn receive(
     arguments: &RecvArguments,
     door: &Door,
@@ -89,7 +89,7 @@ fn receive(
             Reply::Failed { reason: format!("{reason:#}"), is_final: true }
         }
     };
-    // A sender that does not hear it asks again, and is told then.
+    // A sender that does not get the reply offers the file again, and gets it then.
     let _ = control.send(&reply);
     outcome
 }
@@ -116,7 +116,7 @@ fn receive_round(
     let report = match received {
         Ok(report) => report,
         Err(error @ FileError::Digest { .. }) => {
-            // It is not known which part is wrong.
+            // The digest covers the whole file, so no part of it can be kept.
             target.discard();
             return Err(ReceiveError::Retry(error.into()));
         }
@@ -126,7 +126,7 @@ fn receive_round(
                 true => ReceiveError::Retry(error.into()),
                 false => ReceiveError::Final(
                     anyhow::Error::from(error)
-                        .context(format!("{written_path}is not a regular file: cannot resume")),
+                        .context(format!("{written_path} is not a regular file: cannot resume")),
                 ),
             });
         }
@@ -135,7 +135,7 @@ fn receive_round(
             return Err(ReceiveError::Final(anyhow::Error::from(error).context(what)));
         }
     };
-    // All bytes are here; that others may lack some is for the sender to find out.
+    // This receiver has all bytes; the sender finds out about the others.
     let _ = group.close();
     let path = target.finish().map_err(ReceiveError::Final)?;
     Ok(Received { path, report, took: began.elapsed() })
@@ -167,19 +167,19 @@ fn print_report(arguments: &RecvArguments, received: &Received, sender: &str) ->
     }
     let rest = match report.from {
         0 => String::new(),
-        from => format!(", {from}of them received earlier"),
+        from => format!(", {from} of them received earlier"),
     };
     writeln!(out, "{digest}  {}", path.display())?;
-    writeln!(out, "{}bytes in {seconds:.2} s{rest}", report.bytes).context("cannot print")
+    writeln!(out, "{} bytes in {seconds:.2} s{rest}", report.bytes).context("cannot print")
 }
 
-/// Where a file goes: into a part of it first, which gets its name when it is whole.
+/// Destination of a file: bytes go to a partial file, which is renamed when it is complete.
 struct Target {
     file: File,
-    /// What is written, and what it is called in the end; the same of what is no regular file.
+    /// Path that is written, and final path; equal for anything but a regular file.
     written_path: PathBuf,
     path: PathBuf,
-    /// Bytes that are here.
+    /// Bytes already received.
     has: u64,
 }
 
@@ -191,7 +191,7 @@ impl Target {
         }
         let is_plain = Path::new(name).file_name().is_some_and(|plain| plain == name.as_str());
         if !is_plain {
-            bail!("{name:?}is not a valid file name");
+            bail!("{name:?} is not a valid file name");
         }
         let out = &arguments.out;
         let path = if out.is_dir() { out.join(name) } else { out.clone() };
@@ -224,29 +224,29 @@ impl Target {
         self.written_path != self.path
     }
 
-    /// What there is of it is of no use.
+    /// Discards what was received.
     fn discard(&self) {
         if self.is_partial() {
-            // If it cannot be cut now it is found wrong again.
+            // If truncating fails, the next digest check fails too.
             let _ = self.file.set_len(0);
         }
     }
 
-    /// It is whole.
+    /// Syncs the complete file and renames it.
     fn finish(self) -> Result<PathBuf> {
         if self.is_partial() {
             let to_disk = self.file.sync_all();
             to_disk.with_context(|| format!("cannot write {}", self.written_path.display()))?;
             fs::rename(&self.written_path, &self.path)
                 .with_context(|| format!("cannot rename to {}", self.path.display()))?;
-            // Nobody reads it without a part beside it.
+            // The note is ignored without its partial file.
             let _ = fs::remove_file(sibling_path(&self.path, "note"));
         }
         Ok(self.path)
     }
 }
 
-/// A file beside another one.
+/// Returns a path beside `path` with the suffix `.onepipe-…`.
 fn sibling_path(path: &Path, what: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".onepipe-{what}"));
@@ -272,7 +272,7 @@ impl Write for Target {
 impl Seek for Target {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match to {
-            // A pipe begins where it is, once.
+            // A pipe cannot seek; it starts at its beginning once.
             SeekFrom::Start(0) if !self.is_partial() => Ok(0),
             to => self.file.seek(to),
         }

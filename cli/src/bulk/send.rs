@@ -14,19 +14,19 @@ use super::SendArguments;
 use super::control::{ControlConnection, Offer, Reply, Request, Round, VERSION};
 use crate::progress::Progress;
 
-/// Whoever does not open the door within this is looked for again later.
+/// Timeout of connecting to a receiver in one attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Whoever is asked answers within this: it may be writing what it got in the round before.
+/// Timeout of a reply: a receiver may still be writing the previous round.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// A receiver may take so long to bring what it has to its disk.
+/// Timeout for a receiver to sync its file to disk.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
-/// Between two looks for receivers that are not there.
+/// Interval between attempts to reach missing receivers.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// After so many rounds that bring nobody further there is something wrong that stays.
+/// Maximum number of consecutive rounds without progress: the cause is permanent.
 const ROUNDS_WITHOUT_PROGRESS_MAX: u32 = 5;
 
-/// A receiver, and what has become of it.
+/// A receiver with its state.
 struct Receiver {
     address: SocketAddr,
     state: State,
@@ -34,11 +34,11 @@ struct Receiver {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// It does not have the file yet; what went wrong last.
+    /// It does not have the file yet; with the last error.
     Missing(Option<String>),
     /// It has the file.
     Complete,
-    /// It will never have it.
+    /// It rejected the file.
     Failed(String),
 }
 
@@ -48,13 +48,13 @@ impl Receiver {
     }
 }
 
-/// Sends a file, in as many rounds as it takes: whoever fails is left out of the next one.
+/// Sends a file in as many rounds as needed: a receiver that fails is left out of the next round.
 pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     super::end_on_interrupt()?;
     let what = || format!("cannot read {}", arguments.file.display());
     let found = std::fs::metadata(&arguments.file).with_context(what)?;
     if !found.is_file() {
-        bail!("{}is not a regular file", arguments.file.display());
+        bail!("{} is not a regular file", arguments.file.display());
     }
     let name = arguments.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let changed = found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
@@ -76,7 +76,7 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     let mut bar = Progress::new();
     let mut rounds = Vec::new();
     let mut unreachable_since = None;
-    // How far the last round has brought those who took part, and how many brought nothing.
+    // Progress of the last round: complete receivers and common offset; and rounds without any.
     let (mut reached, mut stalled_rounds) = ((0, 0), 0);
     while all.iter().any(Receiver::is_missing) && stalled_rounds < ROUNDS_WITHOUT_PROGRESS_MAX {
         let mut peers = send_offers(&mut all, &offer);
@@ -100,15 +100,15 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     print_summary(arguments, &offer, &all, &rounds, began)
 }
 
-/// A receiver that is there.
+/// A receiver that is connected.
 struct Peer {
-    /// Its place among all.
+    /// Index among all receivers.
     at: usize,
     control: ControlConnection,
     has: u64,
 }
 
-/// Asks everybody who lacks the file, all at once. Answers who is there.
+/// Offers the file to all receivers that lack it, concurrently. Returns the connected ones.
 fn send_offers(all: &mut [Receiver], offer: &Offer) -> Vec<Peer> {
     let ask = |address| -> Result<(ControlConnection, Reply)> {
         let stream = onepipe::Door::visit(address, CONNECT_TIMEOUT).context("cannot be reached")?;
@@ -137,7 +137,7 @@ fn send_offers(all: &mut [Receiver], offer: &Offer) -> Vec<Peer> {
     peers
 }
 
-/// What an answer makes of a receiver.
+/// Returns the state of a receiver that follows from its reply.
 fn state_after(reply: Reply) -> State {
     match reply {
         Reply::Failed { reason, is_final: true } => State::Failed(reason),
@@ -146,8 +146,8 @@ fn state_after(reply: Reply) -> State {
     }
 }
 
-/// Sends the file to those who are there, from where all of them have it. Answers what was sent, if
-/// it was sent to the end.
+/// Sends the file to the connected receivers, from the offset that all of them have. Returns the
+/// report if the file was sent to its end.
 fn round(
     arguments: &SendArguments,
     offer: &Offer,
@@ -163,7 +163,7 @@ fn round(
         let (members, schedule) = (members.clone(), arguments.schedule);
         let transport = arguments.transport.name().to_owned();
         let round = Round { group, members, own, schedule, transport };
-        // Whoever does not hear it is missed when the members meet.
+        // The rendezvous of the members detects a receiver that does not get this.
         let _ = peer.control.send(&Request::Begin(round));
     }
     let from = peers.iter().map(|peer| peer.has).min().unwrap_or(0);
@@ -178,7 +178,7 @@ fn round(
             (Ok(Reply::Done(digest)), Ok(report)) if digest == report.digest_hex() => {
                 State::Complete
             }
-            // It has all, whatever has become of others. It has compared the digest.
+            // The receiver has verified the digest, whatever happened to the others.
             (Ok(Reply::Done(_)), Err(_)) => State::Complete,
             (Ok(Reply::Done(digest)), Ok(_)) => {
                 State::Failed(format!("digest mismatch: it received {digest}"))
@@ -251,7 +251,7 @@ fn print_summary(
         let rate = offer.bytes as f64 * 8.0 / seconds / 1e6;
         writeln!(
             out,
-            "{}bytes to {has} of {} receivers in {seconds:.2} s: {rate:.0} Mbit/s to each",
+            "{} bytes to {has} of {} receivers in {seconds:.2} s: {rate:.0} Mbit/s to each",
             offer.bytes,
             all.len(),
         )?;

@@ -1,4 +1,4 @@
-//! What a controller is told: by options, the environment and a file, in this order.
+//! Settings of a controller: options, the environment and a file, in this order of precedence.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,67 +16,67 @@ use serde::Deserialize;
 
 use crate::units;
 
-/// Where it answers unless told otherwise.
+/// Default address of the status page.
 pub const STATUS_LISTEN: &str = "127.0.0.1:4480";
 const FABRIC: &str = "default";
 const STORE: &str = "onepipe-controller.redb";
-/// The last process id of a fabric of the usual size: 64 in shared memory, 1,024 behind a switch.
+/// Last process id of a fabric of default size: 64 in shared memory, 1,024 behind a switch.
 const LAST_OF_SEGMENT: u32 = 63;
 const LAST_BEHIND_SWITCH: u32 = 1023;
-/// Processes of a fabric behind a switch lie below this.
+/// Upper bound of process ids behind a switch.
 const PROCESSES_MAX: u32 = 1 << 20;
 
-/// What was given, wherever.
+/// Options of a controller, from whatever source.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ControllerOptions {
-    /// A file with a table `[controller]` of these options
+    /// File with these options in a table `[controller]`
     #[arg(long, value_name = "FILE", env = "ONEPIPE_CONFIG")]
     #[serde(skip)]
     config: Option<PathBuf>,
-    /// The fabric's name, in shared memory [default: default]
+    /// Name of the fabric in shared memory [default: default]
     #[arg(long, value_name = "NAME", env = "ONEPIPE_FABRIC", conflicts_with = "udp")]
     fabric: Option<String>,
-    /// Behind the switch at this address instead
+    /// Connect to the switch at this address instead
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_SWITCH", value_parser = valid(address))]
     udp: Option<String>,
-    /// The process ids of all replicas, like 1000 or 1000:3 [default: 63, behind a switch 1023]
+    /// Process ids of all replicas, like 1000 or 1000:3 [default: 63, behind a switch 1023]
     #[arg(long, value_name = "FIRST[:COUNT]", env = "ONEPIPE_CONTROLLERS",
           value_parser = valid(controllers))]
     controllers: Option<String>,
-    /// Which of them to be [default: the first]
+    /// Process id of this replica [default: the first]
     #[arg(long, value_name = "ID", env = "ONEPIPE_PROCESS")]
     process: Option<u32>,
-    /// The file to keep decisions in; replicas of one machine may share it. In /dev/shm it is
-    /// fast, and lost when the machine starts anew [default: onepipe-controller.redb]
+    /// File to store decisions in; replicas of one machine may share it. In /dev/shm it is fast,
+    /// and lost when the machine reboots [default: onepipe-controller.redb]
     #[arg(long, value_name = "FILE", env = "ONEPIPE_STORE", conflicts_with = "etcd")]
     store: Option<PathBuf>,
-    /// The etcd to keep decisions in, for replicas on several machines: all its members
+    /// Store decisions in this etcd, for replicas on several machines: the URLs of its members
     #[arg(long, value_name = "URL,...", env = "ONEPIPE_ETCD", value_delimiter = ',')]
     #[serde(default)]
     etcd: Vec<String>,
-    /// What the keys of this fabric begin with in the etcd [default: /onepipe/default/]
+    /// Prefix of this fabric's keys in the etcd [default: /onepipe/default/]
     #[arg(long, value_name = "TEXT", env = "ONEPIPE_ETCD_PREFIX", requires = "etcd")]
     etcd_prefix: Option<String>,
-    /// How long an active replica that says nothing stays active in the etcd, like 5s
+    /// Lease of the active replica in the etcd, like 5s
     #[arg(long, value_name = "TIME", env = "ONEPIPE_LEASE", requires = "etcd",
           value_parser = valid(units::time_ns))]
     lease: Option<String>,
-    /// Where to answer `onepipe status` [default: 127.0.0.1:4480]; port 0: any
+    /// Address of the HTTP status page [default: 127.0.0.1:4480]; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_STATUS_LISTEN",
           value_parser = valid(address))]
     status_listen: Option<String>,
-    /// Tell processes of failures one by one, as the paper does, not in a wave
+    /// Notify processes of failures one by one, as in the paper, instead of flooding
     #[arg(long)]
     #[serde(default)]
     flat: bool,
-    /// Never sleep: fastest decisions, one core for itself
+    /// Busy-poll: fastest decisions, takes a whole core
     #[arg(long)]
     #[serde(default)]
     spin: bool,
 }
 
-/// The file: a table for each command.
+/// The configuration file: a table for each command.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -84,12 +84,12 @@ struct File {
     controller: ControllerOptions,
 }
 
-/// Where decisions are kept.
+/// Where decisions are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreChoice {
-    /// In a file.
+    /// A local file.
     File(PathBuf),
-    /// In an etcd.
+    /// An etcd cluster.
     #[cfg(feature = "etcd")]
     Etcd(EtcdConfig),
 }
@@ -104,7 +104,7 @@ impl fmt::Display for StoreChoice {
     }
 }
 
-/// What is meant.
+/// Validated settings.
 #[derive(Debug)]
 pub struct Settings {
     pub config: Config,
@@ -112,7 +112,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the file, if one is given, and checks everything.
+    /// Reads the file, if one is given, and validates everything.
     pub fn resolve(options: &ControllerOptions) -> Result<Self> {
         let options = match &options.config {
             Some(path) => options.clone().or(read(path)?),
@@ -133,7 +133,7 @@ impl Settings {
         let process = options.process.map_or(controllers.first, ProcessId);
         if !controllers.contains(process) {
             let (first, count) = (controllers.first.0, controllers.count);
-            bail!("process {}is not one of the controllers {first}:{count}", process.0);
+            bail!("process {} is not one of the controllers {first}:{count}", process.0);
         }
         let mut config = Config::new(attachment, process, controllers);
         let listen = options.status_listen.as_deref().unwrap_or(STATUS_LISTEN);
@@ -150,9 +150,9 @@ impl Settings {
 }
 
 impl ControllerOptions {
-    /// These options, and those of `file` where there are none.
+    /// Returns these options, with those of `file` where none is set.
     fn or(self, file: Self) -> Self {
-        // What excludes each other comes from one source.
+        // Options that exclude each other are taken from one source.
         let has_attachment = self.fabric.is_some() || self.udp.is_some();
         let attachment =
             if has_attachment { (self.fabric, self.udp) } else { (file.fabric, file.udp) };
@@ -190,7 +190,7 @@ impl ControllerOptions {
             config.prefix.clone_from(prefix);
         }
         if let Some(lease) = &self.lease {
-            // etcd counts whole seconds.
+            // etcd leases have whole seconds.
             let seconds = units::time_ns(lease)?.div_ceil(1_000_000_000);
             config.lease_ttl_s = u32::try_from(seconds).context("--lease is too long")?;
         }
@@ -213,31 +213,31 @@ fn read(path: &Path) -> Result<ControllerOptions> {
     Ok(file.controller)
 }
 
-/// Takes what `read` can read, as it stands: the file has it as text, too.
+/// Returns a clap parser that validates with `read` and keeps the text, as in the file.
 fn valid<T>(
     read: impl Fn(&str) -> Result<T> + Clone + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Result<String> + Clone + Send + Sync + 'static {
     move |text| read(text).map(|_| text.to_owned())
 }
 
-/// Reads `1000` or `1000:3`.
+/// Parses `1000` or `1000:3`.
 pub fn controllers(text: &str) -> Result<Controllers> {
     let (first, count) = text.split_once(':').unwrap_or((text, "1"));
     let read = |word: &str| word.trim().parse::<u32>();
     let (Ok(first), Ok(count)) = (read(first), read(count)) else {
-        bail!("{text:?}is not FIRST or FIRST:COUNT: write for example 1000:3");
+        bail!("{text:?} is not FIRST or FIRST:COUNT: write for example 1000:3");
     };
     let is_in_range = first.checked_add(count).is_some_and(|end| end <= PROCESSES_MAX);
     ensure!(count > 0 && is_in_range, "{text:?}: process ids must be below {PROCESSES_MAX}");
     Ok(Controllers { first: ProcessId(first), count })
 }
 
-/// The first address of `text`.
+/// Resolves `text` to its first address.
 pub fn address(text: &str) -> Result<SocketAddr> {
-    let mut addresses = text
-        .to_socket_addrs()
-        .with_context(|| format!("{text:?}is not an address: write for example {STATUS_LISTEN}"))?;
-    addresses.next().with_context(|| format!("{text:?}resolves to no address"))
+    let mut addresses = text.to_socket_addrs().with_context(|| {
+        format!("{text:?} is not an address: write for example {STATUS_LISTEN}")
+    })?;
+    addresses.next().with_context(|| format!("{text:?} resolves to no address"))
 }
 
 #[cfg(test)]
@@ -284,7 +284,7 @@ mod tests {
             format!("{:#}", Settings::resolve(&options).expect_err("nonsense"))
         };
         let options = ControllerOptions { process: Some(7), ..ControllerOptions::default() };
-        assert_eq!(error(options), "process 7is not one of the controllers 63:1");
+        assert_eq!(error(options), "process 7 is not one of the controllers 63:1");
         for text in ["many", "", "1:", "1:0", "1048576", "4294967295:2"] {
             let options = ControllerOptions {
                 controllers: Some(text.to_owned()),

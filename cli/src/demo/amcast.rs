@@ -16,9 +16,9 @@ use super::amcast_worker::{Delivered, Sent, WorkerReport, unix_ns};
 use super::children::{ChildProcess, end_all};
 use crate::units::{self, readable};
 
-/// How long a step may take that takes milliseconds.
+/// Timeout of a step that normally takes milliseconds.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often is told how it goes.
+/// Interval of progress lines.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 const MEMBERS: usize = 3;
 const REPLICAS: usize = 3;
@@ -31,34 +31,34 @@ Examples:
   onepipe demo amcast --leader-timeout 20ms --window 16
   onepipe demo amcast --json | tail -n 1         for programs";
 
-/// Start a group of three members, three replicas and two clients, kill the leader: order holds
+/// Start a group of three members, three replicas and two clients, and kill the leader
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// How long the clients send
+    /// Time for which the clients send, in seconds
     #[arg(long, default_value = "4", value_parser = units::seconds)]
     seconds: f64,
-    /// Bytes of a message
+    /// Bytes per message
     #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(8..=1336))]
     size: u32,
-    /// Messages that each client has open
+    /// Maximum number of messages that each client has in flight
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     window: u32,
-    /// Messages a second of each client: the machine is shared by ten processes
+    /// Messages per second of each client
     #[arg(long, default_value = "1000", value_parser = units::rate)]
     rate: f64,
-    /// A leader that has not answered the coordinator for so long is replaced
+    /// Replace a leader that has not replied to the coordinator for this time
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::time_ns)]
     leader_timeout: u64,
-    /// Kill nobody
+    /// Do not kill the leader
     #[arg(long)]
     no_kill: bool,
-    /// Print one JSON object as the last line of standard output
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// What has come of it.
+/// Result of the demo, as printed.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Summary {
     members: usize,
@@ -69,25 +69,25 @@ struct Summary {
     completed: u64,
     delivered: Vec<u64>,
     messages_per_s: f64,
-    /// The process id of the system of the leader that was killed.
+    /// Pid of the killed leader.
     killed_pid: Option<u32>,
-    /// What the coordinator said of it.
+    /// The coordinator's report of the election.
     election: Option<String>,
-    /// From the kill to the next delivery of the slowest replica, ms.
+    /// Time from the kill to the next delivery of the slowest replica, in ms.
     next_delivery_ms: Option<f64>,
-    /// What went wrong.
+    /// Violated invariants.
     violations: Vec<String>,
     invariants_held: bool,
 }
 
-/// What the starter hears.
+/// Events of the demo.
 enum Event {
     Report(usize, WorkerReport),
     Elected(String),
     Interrupted,
 }
 
-/// All processes, and what each has said. Dropping it ends them.
+/// All processes with their reports; killed on drop.
 struct DemoGroup {
     members: Vec<ChildProcess>,
     coordinator: Vec<ChildProcess>,
@@ -100,16 +100,16 @@ struct DemoGroup {
     checkpoints: Vec<Vec<u64>>,
     clients: Vec<Option<Sent>>,
     election: Option<String>,
-    /// The longest time without a delivery of each replica since the kill, and when it ended, ns.
+    /// For each replica, the longest gap between deliveries since the kill and its end, in ns.
     gaps: Vec<(u64, u64)>,
 }
 
-/// Runs it.
+/// Runs the demo.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut group = DemoGroup::start(arguments)?;
     let events_tx = group.events_tx.clone();
     crate::interrupt::on_interrupt(move || {
-        // Nobody listens any more: fine.
+        // Fails when the demo has ended.
         let _ = events_tx.send(Event::Interrupted);
     })?;
     let Some(summary) = run_scenario(&mut group, arguments)? else {
@@ -120,7 +120,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if summary.invariants_held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The whole course. `None` if it was interrupted.
+/// Runs the whole scenario. Returns `None` if it was interrupted.
 fn run_scenario(group: &mut DemoGroup, arguments: &Arguments) -> Result<Option<Summary>> {
     let began = Instant::now();
     let half = Duration::from_secs_f64(arguments.seconds / 2.0);
@@ -134,7 +134,7 @@ fn run_scenario(group: &mut DemoGroup, arguments: &Arguments) -> Result<Option<S
         killed_ns = Some(unix_ns());
         group.gaps = vec![(0, 0); REPLICAS];
         let leader = group.leader();
-        // Who was named before, where the machine was too busy for its first leader, is no answer.
+        // An earlier election, on an overloaded machine, does not count.
         group.election = None;
         summary.killed_pid = Some(group.members[leader].kill()?);
         eprintln!("member {leader}, the leader, was killed");
@@ -143,7 +143,7 @@ fn run_scenario(group: &mut DemoGroup, arguments: &Arguments) -> Result<Option<S
         return Ok(None);
     }
     summary.seconds = began.elapsed().as_secs_f64();
-    // The clients end when all that they have sent is over.
+    // The clients exit when all their messages are complete.
     let deadline = Instant::now() + 2 * STEP_TIMEOUT;
     for client in &mut group.workers[REPLICAS..] {
         if !client.wait_exit(deadline) {
@@ -152,7 +152,7 @@ fn run_scenario(group: &mut DemoGroup, arguments: &Arguments) -> Result<Option<S
     }
     let sent =
         |group: &DemoGroup| group.clients.iter().flatten().map(|sent| sent.sent).sum::<u64>();
-    // What the last lines of the clients say has been said by now, and is on its way.
+    // Their last reports are written by now, but not all read.
     let until = Instant::now() + STEP_TIMEOUT;
     let mut is_through = false;
     while !is_through && Instant::now() < until {
@@ -197,7 +197,7 @@ impl DemoGroup {
                 [command, "--listen", &at].into_iter().chain(map).chain(more.iter().copied());
             ChildProcess::start(name, &words.collect::<Vec<_>>())
         };
-        // Memory that has a name, where there is such: no decision outlives the demo.
+        // In memory if possible; no decision outlives the demo.
         let memory = Path::new("/dev/shm");
         let directory = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let store = directory.join(format!("onepipe-amcast-{}.redb", std::process::id()));
@@ -239,7 +239,7 @@ impl DemoGroup {
         let lines = wait_for_line(&mut group.coordinator[0], "active")?;
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // Nobody listens any more: fine.
+                // Fails when the demo has ended.
                 let _ = events_tx.send(Event::Elected(line));
             }
         });
@@ -260,7 +260,7 @@ impl DemoGroup {
         self.workers.push(worker);
         std::thread::spawn(move || {
             for line in output.lines() {
-                // A line cut short by a kill is no line.
+                // A line that was cut short by a kill is ignored.
                 let word = line.ok().and_then(|line| serde_json::from_str(&line).ok());
                 let Some(word) = word else { break };
                 if events_tx.send(Event::Report(number, word)).is_err() {
@@ -271,7 +271,7 @@ impl DemoGroup {
         Ok(())
     }
 
-    /// Listens for `time` at most, until something is said. Answers false when interrupted.
+    /// Handles events for `time` at most, until one arrives. Returns false when interrupted.
     fn poll_events(&mut self, time: Duration) -> Result<bool> {
         let mut next = self.events.recv_timeout(time).ok();
         while let Some(events) = next {
@@ -295,7 +295,7 @@ impl DemoGroup {
         Ok(true)
     }
 
-    /// Lets them work for `time`. Answers false when interrupted.
+    /// Runs for `time` and prints progress. Returns false when interrupted.
     fn run_for(&mut self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
         let (mut next_report, mut before) = (Instant::now() + REPORT_INTERVAL, self.slowest());
@@ -317,7 +317,7 @@ impl DemoGroup {
         }
     }
 
-    /// Which of the members leads, as the coordinator has said last; at first the first.
+    /// Returns the index of the leader: the last one elected, initially the first.
     fn leader(&self) -> usize {
         // "process 1 leads …": members have the first ids.
         let word = self.election.as_deref().and_then(|line| line.split(' ').nth(1));
@@ -329,13 +329,13 @@ impl DemoGroup {
         self.replicas.iter().map(|replica| replica.count).min().unwrap_or_default()
     }
 
-    /// Whether everything held.
+    /// Verifies all invariants.
     fn verify(&mut self, summary: &mut Summary, killed_ns: Option<u64>) {
         let Self { replicas, checkpoints, .. } = self;
         let mut violations = |what: String| summary.violations.push(what);
         for (at, replica) in replicas.iter().enumerate() {
             if replica.is_behind {
-                violations(format!("replica {at}fell behind"));
+                violations(format!("replica {at} fell behind"));
             }
             if replica.count != summary.sent {
                 violations(format!(
@@ -348,7 +348,7 @@ impl DemoGroup {
             }
         }
         if summary.completed != summary.sent {
-            violations(format!("{} of {}messages completed", summary.completed, summary.sent));
+            violations(format!("{} of {} messages completed", summary.completed, summary.sent));
         }
         if summary.sent == 0 {
             violations("nothing was sent".into());
@@ -359,7 +359,7 @@ impl DemoGroup {
         summary.delivered = replicas.iter().map(|replica| replica.count).collect();
         summary.messages_per_s = summary.sent as f64 / summary.seconds.max(1e-3);
         summary.next_delivery_ms = killed_ns.and_then(|killed| {
-            // The longest silence of each since then began with the kill.
+            // The longest gap of each replica since the kill began with it.
             let after = self.gaps.iter().map(|(_, until)| until.checked_sub(killed));
             let slowest = after.collect::<Option<Vec<_>>>()?.into_iter().max();
             slowest.map(|ns| ns as f64 / 1e6)
@@ -368,7 +368,7 @@ impl DemoGroup {
     }
 }
 
-/// Waits until `member` has said a line that begins with `word`.
+/// Waits until `member` has printed a line that begins with `word`.
 fn wait_for_line(
     member: &mut ChildProcess,
     word: &str,
@@ -387,7 +387,7 @@ impl Drop for DemoGroup {
     fn drop(&mut self) {
         let all = self.members.iter_mut().chain(&mut self.coordinator).chain(&mut self.workers);
         end_all(all);
-        // It was not created if the coordinator did not come that far.
+        // The file does not exist if the coordinator decided nothing.
         let _ = std::fs::remove_file(&self.store);
     }
 }

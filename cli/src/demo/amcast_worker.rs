@@ -1,5 +1,5 @@
-//! A replica or a client of `onepipe demo amcast`: it works until its input ends, and says what it
-//! has done in lines of JSON.
+//! A replica or a client of `onepipe demo amcast`: runs until its standard input ends, and reports
+//! in lines of JSON.
 
 use std::io::{Read, Write, stdin, stdout};
 use std::net::SocketAddr;
@@ -16,15 +16,15 @@ use serde::{Deserialize, Serialize};
 use crate::amcast::GroupArgs;
 use crate::switch::address;
 
-/// How often it says what it has done.
+/// Interval of reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 /// Deliveries between two checkpoints of the order.
 const CHECKPOINT: u64 = 256;
-/// How long a client that is to end waits for what it has begun.
+/// Time for a client to complete its messages before it exits.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a replica waits before it looks whether it is to end.
+/// Interval at which a replica checks whether it is to exit.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a client sleeps that has nothing to do.
+/// Sleep of an idle client.
 const IDLE_SLEEP: Duration = Duration::from_micros(200);
 
 /// One replica or client of a demo
@@ -32,62 +32,62 @@ const IDLE_SLEEP: Duration = Duration::from_micros(200);
 pub struct Arguments {
     #[command(flatten)]
     groups: GroupArgs,
-    /// Its own address
+    /// Own address
     #[arg(long, value_parser = address)]
     listen: SocketAddr,
-    /// Sends instead of delivering
+    /// Run a client instead of a replica
     #[arg(long)]
     sends: bool,
-    /// Bytes of a message
+    /// Bytes per message
     #[arg(long, default_value_t = 150)]
     size: usize,
-    /// Messages a second
+    /// Messages per second
     #[arg(long, default_value_t = 1000.0)]
     rate: f64,
 }
 
-/// What a worker says.
+/// Report of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WorkerReport {
     Replica(Delivered),
     Client(Sent),
 }
 
-/// What a replica has delivered.
+/// Deliveries of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivered {
     pub count: u64,
-    /// Of everything in order.
+    /// Hash of all deliveries in order.
     pub hash: u64,
-    /// The same after every so many.
+    /// The hash after every [`CHECKPOINT`] deliveries.
     pub checkpoints: Vec<u64>,
-    /// The longest time between two deliveries since the word before, in ns, and when it ended, in
-    /// ns since 1970.
+    /// Longest gap between deliveries since the previous report, in ns, and its end, in ns since
+    /// 1970.
     pub gap_ns: u64,
     pub gap_until_ns: u64,
-    /// It has missed more than members keep.
+    /// Whether it missed more messages than members retain.
     pub is_behind: bool,
 }
 
-/// What a client has sent, and what of it is over.
+/// Messages sent by a client, and those that are complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     pub sent: u64,
     pub completed: u64,
 }
 
-/// Nanoseconds since 1970, which all processes of a machine count alike.
+/// Returns the time in ns since 1970, the common clock of the demo's processes.
 pub fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
-/// Works until standard input ends.
+/// Runs until standard input ends.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let directory = arguments.groups.directory()?;
     let stop = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&stop);
     std::thread::spawn(move || {
-        // However it ends, it has ended.
+        // An error ends the input as well.
         let _ = stdin().lock().read_to_end(&mut Vec::new());
         ends.store(true, Ordering::Release);
     });
@@ -108,7 +108,7 @@ fn print_report(report: &WorkerReport) -> Result<()> {
     out.flush().context("cannot write to the parent process")
 }
 
-/// Sends as much as may be open, and no faster than it shall; then waits until all is over.
+/// Sends at the given rate as the window permits; on exit waits until all messages are complete.
 fn send(mut client: Amcast, arguments: &Arguments, stop: &AtomicBool) -> Result<()> {
     let mut sent = Sent::default();
     let mut message = vec![0; arguments.size.max(8)];
@@ -139,7 +139,7 @@ fn send(mut client: Amcast, arguments: &Arguments, stop: &AtomicBool) -> Result<
     print_report(&WorkerReport::Client(sent))
 }
 
-/// Delivers until it is told to end.
+/// Delivers until told to exit.
 fn deliver(mut replica: AmcastReplica, stop: &AtomicBool) -> Result<()> {
     let mut delivered = Delivered::default();
     print_report(&WorkerReport::Replica(delivered.clone()))?;
@@ -176,7 +176,7 @@ impl Delivered {
         }
     }
 
-    /// Something has been delivered now; `before_ns` says when before.
+    /// Records the gap since the previous delivery.
     fn note_gap(&mut self, before_ns: &mut Option<u64>) {
         let now_ns = unix_ns();
         if let Some(before) = before_ns.replace(now_ns) {

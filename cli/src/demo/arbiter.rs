@@ -1,4 +1,4 @@
-//! `onepipe demo arbiter`: the same incast without an arbiter and with one.
+//! `onepipe demo arbiter`: the same incast without and with an arbiter.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::incast::{Incast, Phase, Snapshot, Timeslots};
 use crate::units::{self, readable, readable_ns};
 
-/// How often is told how it goes.
+/// Interval of progress lines.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
@@ -22,28 +22,29 @@ Examples:
   onepipe demo arbiter --senders 16 --link-rate 50M --queue 4MiB
   onepipe demo arbiter --json | tail -n 1        for programs";
 
-/// Send from many to one, first as TCP does, then in timeslots of an arbiter: queue and answers
+/// Send from many to one, with TCP alone and then in timeslots of an arbiter; compare queues and
+/// RTT
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// How many send at once
+    /// Number of concurrent senders
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=48))]
     senders: u32,
-    /// How fast the links of the switch are, in bits a second
+    /// Rate of the switch's links in bit/s
     #[arg(long, value_name = "BITS", default_value = "100M", value_parser = units::bits_per_s)]
     link_rate: u64,
-    /// Bytes that may wait for a link in the switch
+    /// Size of the queue before each link of the switch
     #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = units::bytes)]
     queue: usize,
-    /// How long each of the two takes
+    /// Length of each phase in seconds
     #[arg(long, default_value = "4", value_parser = units::seconds)]
     seconds: f64,
-    /// Print one JSON object as the last line of standard output
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// What came of one of the two.
+/// Result of one phase.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     goodput_bits_per_s: f64,
@@ -52,7 +53,7 @@ struct Outcome {
     pings: u64,
     frames_lost: u64,
     segments_sent: u64,
-    /// Bytes of the flows that have come.
+    /// Bytes of the flows that were received.
     received_bytes: u64,
     timeslots: Timeslots,
 }
@@ -71,14 +72,14 @@ struct Summary {
     seconds: f64,
     unscheduled: Outcome,
     scheduled: Outcome,
-    /// Unscheduled over scheduled, at the median.
+    /// Median RTT, unscheduled over scheduled.
     ping_ratio: f64,
-    /// Scheduled over unscheduled.
+    /// Goodput, scheduled over unscheduled.
     goodput_ratio: f64,
     timeslots_granted_twice: u64,
 }
 
-/// Runs both, one after the other.
+/// Runs both phases, one after the other.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     let is_stopped = Arc::clone(&stop);
@@ -112,7 +113,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if granted_twice == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One phase, told of while it lasts. `None` if it was interrupted.
+/// Runs one phase and prints its progress. Returns `None` if it was interrupted.
 fn show(
     incast: Incast,
     is_scheduled: bool,

@@ -1,9 +1,9 @@
-//! Restricted atomicity: every reliable scattering is in the logs of all who survive, or of none.
+//! Checks restricted atomicity: all survivors deliver a reliable scattering, or none does.
 //!
-//! Every scattering of a demo goes to everybody. So the logs of the reliable stream must be the
-//! same at all survivors, window by window, in what they hold and in the order. What a victim had
-//! delivered before it was killed must be in them too: it was below the barrier of commits, which
-//! nothing passes that is not in everybody's buffer.
+//! Every scattering of a demo goes to all processes, so the logs of the reliable stream must be the
+//! same at all survivors, window by window, in contents and in order. What a victim delivered
+//! before it was killed must be in them too: it was below the commit barrier, which passes nothing
+//! that is not in every receiver's buffer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,21 +11,21 @@ use std::fmt;
 use super::log::Window;
 use super::reliable::{Failure, ReliableSample};
 
-/// How many violations are kept as text.
+/// Number of violations that are kept as text.
 const TEXTS_MAX: usize = 10;
 
-/// How the reliable streams contradict each other, or what was promised.
+/// A contradiction between reliable streams, or with a guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AtomicityViolation {
-    /// A scattering is in one log and not in the other, or they are not in the same order.
+    /// A scattering is in one log and not in the other, or the orders differ.
     Differ { window: u64, one: usize, other: usize },
-    /// A process did not come to the end of a window that others have closed.
+    /// A process did not complete a window that others have closed.
     Unfinished { window: u64, at: usize },
-    /// Two processes were told different timestamps of one failure, or one was not told.
+    /// Two processes got different timestamps of a failure, or one was not notified.
     Failure { process: usize, one: usize, other: usize },
-    /// Messages of a process that failed were delivered though they lie at or above its failure.
+    /// Messages of a failed process were delivered at or above its failure timestamp.
     AfterFailure { at: usize, messages: u64 },
-    /// Scatterings of a process had neither been delivered nor reported at the end, or both.
+    /// Scatterings of a process were neither delivered nor recalled at the end, or both.
     Unaccounted { at: usize, submitted: u64, delivered: u64, recalled: u64 },
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for AtomicityViolation {
                  different orders (window {window})"
             ),
             Self::Unfinished { window, at } => {
-                write!(f, "process {at}did not complete reliable window {window}")
+                write!(f, "process {at} did not complete reliable window {window}")
             }
             Self::Failure { process, one, other } => write!(
                 f,
@@ -59,20 +59,20 @@ impl fmt::Display for AtomicityViolation {
     }
 }
 
-/// What the comparison found.
+/// Result of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AtomicityReport {
-    /// Reliable messages that the comparison covered, counted at each receiver.
+    /// Reliable messages compared, counted at each receiver.
     pub messages: u64,
     /// Windows compared.
     pub windows: u64,
-    /// Reliable scatterings of survivors that were delivered to nobody, as their senders were told.
+    /// Reliable scatterings of survivors that were reported as recalled.
     pub recalled: u64,
-    /// Failures that survivors were told of, counted at each.
+    /// Failures reported to survivors, counted at each.
     pub failures: u64,
-    /// Contradictions.
+    /// Number of violations.
     pub violations: u64,
-    /// The first of them.
+    /// The first violations.
     pub first: Vec<AtomicityViolation>,
 }
 
@@ -94,7 +94,7 @@ pub struct AtomicityChecker {
 }
 
 impl AtomicityChecker {
-    /// Of so many processes.
+    /// Creates a checker for `processes` processes.
     pub fn new(processes: usize) -> Self {
         Self {
             process_logs: vec![ProcessLog::default(); processes],
@@ -102,7 +102,7 @@ impl AtomicityChecker {
         }
     }
 
-    /// Takes a further part of a process's log.
+    /// Adds a part of a process's log.
     pub fn add(&mut self, process: usize, sample: ReliableSample) {
         let process_log = &mut self.process_logs[process];
         process_log
@@ -114,19 +114,19 @@ impl AtomicityChecker {
         process_log.own = sample.own;
     }
 
-    /// A process was killed.
+    /// Records that a process was killed.
     pub fn on_killed(&mut self, process: usize) {
         self.process_logs[process].is_dead = true;
     }
 
-    /// Compares and forgets the windows that all who live have closed.
+    /// Compares and drops the windows that all live processes have closed.
     pub fn advance(&mut self) {
         let living = self.process_logs.iter().filter(|process_log| !process_log.is_dead);
         let closed_below = living.map(|process_log| process_log.closed_below).min().unwrap_or(0);
         self.compare_below(closed_below);
     }
 
-    /// Compares all that is left.
+    /// Compares the remaining windows and returns the result.
     pub fn finish(mut self) -> AtomicityReport {
         self.compare_below(u64::MAX);
         self.compare_failures();
@@ -150,7 +150,8 @@ impl AtomicityChecker {
         self.atomicity_report
     }
 
-    /// The failures of `process`, as each survivor was told: when, in ns of the starter's clock.
+    /// Returns the times at which the survivors were notified of the failure of `process`, in ns of
+    /// the parent's clock.
     pub fn notified_ns(&self, process: usize) -> impl Iterator<Item = u64> + '_ {
         let living = self.process_logs.iter().filter(|process_log| !process_log.is_dead);
         let failures = living.flat_map(|process_log| &process_log.failures);
@@ -179,7 +180,7 @@ impl AtomicityChecker {
         for at in 0..self.process_logs.len() {
             let process_log = &self.process_logs[at];
             if process_log.closed_below <= window {
-                // Somebody who was killed did not come to the end of everything.
+                // A killed process did not close all windows.
                 if !process_log.is_dead {
                     self.record(AtomicityViolation::Unfinished { window, at });
                 }

@@ -1,38 +1,38 @@
-//! Compares what the processes logged: did all of them see one history?
+//! Compares the logs of the processes: did all of them see one history?
 //!
-//! For every window, sender *s* and receiver *r*: what *r* delivered of *s*, and what *s* was told
-//! that *r* lost, together are what *s* delivered to itself of its own (a process hands its own
-//! messages to itself, so its own log is what it sent). The sums of fingerprints must agree, not
-//! only the counts: so a message in a wrong place in the order does not pass for another. Where two
-//! receivers lost nothing, the hashes that depend on the order must agree as well; where one did,
-//! each stream by itself ascends, which the process checks at every delivery.
+//! For every window, sender *s* and receiver *r*: the deliveries of *r* from *s* plus the losses of
+//! *r* reported to *s* equal what *s* delivered to itself (a process sends every message to itself
+//! as well, so its own log is what it sent). The sums of fingerprints must agree, not only the
+//! counts, so that a message at a wrong position does not pass for another. Where two receivers
+//! lost nothing, their order-dependent hashes must agree as well; where one did, its stream must
+//! still ascend, which the process checks at every delivery.
 //!
-//! A process that is killed takes to its grave what it had not yet been told. So its messages of
-//! its last second may be missing at some receivers: best effort. They are counted apart.
+//! A killed process cannot report losses of its last second, so its messages may be missing at some
+//! receivers: best effort. They are counted separately.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::log::{SendFailures, SenderSum, Window};
 
-/// A sender is told about a loss within its probes, and tells us ten times a second; a process that
-/// was killed may not have come to that. In ns.
+/// Time in which a loss is reported to its sender and by it to us, in ns: probes, and reports ten
+/// times a second. A process that was killed may not get to it.
 const REPORT_LAG_NS: u64 = 1_000_000_000;
-/// How many violations are kept as text.
+/// Number of violations that are kept as text.
 const TEXTS_MAX: usize = 10;
 
-/// How two logs contradict each other.
+/// A contradiction between two logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// Two receivers delivered the same messages in different orders.
     Order { window: u64, one: u32, other: u32 },
-    /// A receiver delivered as many messages of a sender as it sent, but not those.
+    /// A receiver delivered as many messages of a sender as it sent, but different ones.
     Mismatch { window: u64, from: u32, at: u32 },
-    /// A receiver misses messages of a sender that was not told.
+    /// A receiver lacks messages whose loss was not reported to the sender.
     Unreported { window: u64, from: u32, at: u32, messages: u64 },
     /// More messages were delivered and reported lost than were sent.
     Excess { window: u64, from: u32, at: u32, messages: u64 },
-    /// A living process never came to the end of a window that others have closed.
+    /// A live process did not complete a window that others have closed.
     Unfinished { window: u64, at: u32 },
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Violation {
             ),
             Self::Mismatch { window, from, at } => write!(
                 f,
-                "process {at}delivered other messages of process {from} than it sent, or at \
+                "process {at} delivered other messages of process {from} than it sent, or at \
                  other positions in the order (window {window})"
             ),
             Self::Unreported { window, from, at, messages } => write!(
@@ -60,41 +60,41 @@ impl fmt::Display for Violation {
                  reported lost, or twice, or never sent (window {window})"
             ),
             Self::Unfinished { window, at } => {
-                write!(f, "process {at}did not complete window {window}")
+                write!(f, "process {at} did not complete window {window}")
             }
         }
     }
 }
 
-/// What the comparison found.
+/// Result of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Windows compared.
     pub windows: u64,
-    /// Of those, windows in which all had exactly the same, so that the order-dependent hashes of
-    /// all were compared.
+    /// Windows in which all receivers delivered exactly the same, so that their order-dependent
+    /// hashes were compared.
     pub windows_full: u64,
-    /// Messages that the comparison covered, counted at each receiver.
+    /// Messages compared, counted at each receiver.
     pub messages: u64,
-    /// Messages that are missing at a receiver, and whose sender was told so.
+    /// Messages missing at a receiver whose loss was reported to the sender.
     pub lost: u64,
-    /// Messages of which their sender was told that nobody knows.
+    /// Messages reported to their sender with unknown outcome.
     pub unknown: u64,
     /// Messages of a killed process that are missing at a receiver.
     pub died_with_sender: u64,
-    /// Contradictions.
+    /// Number of violations.
     pub violations: u64,
-    /// The first of them.
+    /// The first violations.
     pub first: Vec<Violation>,
 }
 
-/// One process's words.
+/// Log of one process.
 #[derive(Clone, Debug, Default)]
 struct ProcessLog {
     windows: BTreeMap<u64, Window>,
     /// All windows below this are complete.
     closed_below: u64,
-    /// What it was told about its own messages: by window and receiver.
+    /// Reports about its own messages, by window and receiver.
     failures: BTreeMap<(u64, u32), (SenderSum, SenderSum)>,
     /// When it was killed, in ns of the timestamps' clock.
     died_ns: Option<u64>,
@@ -119,13 +119,13 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// A checker of so many processes, whose windows have this length.
+    /// Creates a checker for `processes` processes with windows of this length.
     pub fn new(window_ns: u64, processes: usize) -> Self {
         let process_logs = vec![ProcessLog::default(); processes];
         Self { window_ns, process_logs, verdict: Verdict::default() }
     }
 
-    /// Takes a further part of a process's log.
+    /// Adds a part of a process's log.
     pub fn add(
         &mut self,
         process: usize,
@@ -146,13 +146,13 @@ impl Checker {
         process_log.closed_below = process_log.closed_below.max(closed_below);
     }
 
-    /// A process was killed at this time.
+    /// Records that a process was killed at this time.
     pub fn on_killed(&mut self, process: usize, timestamp_ns: u64) {
         self.process_logs[process].died_ns = Some(timestamp_ns);
     }
 
-    /// Counts and forgets the windows in which everybody agrees; a window that is open somewhere,
-    /// or in which something is missing of which its sender may yet be told, stays.
+    /// Counts and drops the windows without differences. A window that is open somewhere, or lacks
+    /// messages whose loss may yet be reported, stays.
     pub fn advance(&mut self) -> &Verdict {
         let living = self.process_logs.iter().filter(|process_log| process_log.died_ns.is_none());
         let closed_below = living.map(|process_log| process_log.closed_below).min().unwrap_or(0);
@@ -166,7 +166,7 @@ impl Checker {
         &self.verdict
     }
 
-    /// Compares all that is left.
+    /// Compares the remaining windows and returns the result.
     pub fn finish(mut self) -> Verdict {
         for window in self.windows_below(u64::MAX) {
             let comparison = self.compare(window);
@@ -176,7 +176,7 @@ impl Checker {
         self.verdict
     }
 
-    /// Windows that anybody has something to say about.
+    /// Returns the windows that appear in any log.
     fn windows_below(&self, limit: u64) -> Vec<u64> {
         let mut windows: Vec<u64> = Vec::new();
         for process_log in &self.process_logs {
@@ -202,7 +202,7 @@ impl Checker {
 
     fn count(&mut self, comparison: Comparison) {
         let verdict = &mut self.verdict;
-        // A window that is known from late reports alone has been counted.
+        // A window that has only late loss reports was counted before.
         verdict.windows += u64::from(comparison.messages > 0);
         verdict.windows_full += u64::from(comparison.messages > 0 && comparison.is_full);
         verdict.messages += comparison.messages;
@@ -231,7 +231,7 @@ impl Checker {
         found
     }
 
-    /// Does every receiver have what this sender sent, less what it was told is lost?
+    /// Checks that every receiver has what this sender sent, except reported losses.
     fn compare_sender(
         &self,
         window: u64,
@@ -244,8 +244,8 @@ impl Checker {
         let died_then = sender.died_ns.is_some_and(|died| ends_ns + REPORT_LAG_NS > died);
         let sent = (sender.closed_below > window).then(|| sender.sender_sum(window, from));
         let Some(sent) = sent else {
-            // It was killed before it closed this window (a living one has been reported above):
-            // the receiver that has most is all we know.
+            // It was killed before it closed this window (a live one is reported above): the
+            // receiver with the most messages is the best reference.
             let counts =
                 receivers.iter().map(|at| self.process_logs[*at].sender_sum(window, from).count);
             let most = counts.clone().max().unwrap_or(0);
@@ -271,7 +271,7 @@ impl Checker {
             } else if accounted.count == sent.count {
                 found.violations.push(Violation::Mismatch { window, from, at });
             } else if may_be.count > sent.count {
-                // Some of the unknown ones were delivered; which, the sums cannot say.
+                // Some of those with unknown outcome were delivered; the sums cannot tell which.
             } else if died_then {
                 found.died_with_sender += sent.count - may_be.count;
             } else if may_be.count < sent.count {
@@ -283,7 +283,7 @@ impl Checker {
         }
     }
 
-    /// Do receivers that have the same messages have them in the same order?
+    /// Checks that receivers with the same messages have them in the same order.
     fn compare_order(&self, window: u64, receivers: &[usize], found: &mut Comparison) {
         let mut kinds: Vec<(usize, &Window)> = Vec::new();
         for &at in receivers {

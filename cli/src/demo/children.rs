@@ -1,4 +1,4 @@
-//! The demo's processes, as their starter holds them. Dropping the crew ends them all.
+//! Child processes of a demo, killed on drop.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -12,23 +12,23 @@ use anyhow::{Context, Result, bail};
 
 use super::messages::{FabricAddress, WorkerCommand, WorkerReport, WorkerSpec};
 
-/// How long a process that was told to leave may take, until it is killed.
+/// Time for a process to exit before it is killed.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// What is kept of a process's complaints, in bytes.
+/// Maximum bytes kept of a process's standard error.
 const STDERR_LEN_MAX: u64 = 4096;
 
-/// What the starter hears.
+/// Events of the child processes.
 #[derive(Debug)]
 pub enum ChildEvent {
-    /// A worker said something.
+    /// A worker sent a report.
     Report(usize, Box<WorkerReport>),
-    /// A worker has closed its mouth: it ended, whatever the reason.
+    /// A worker closed its standard output: it has exited.
     Exited(usize),
-    /// The user wants to end.
+    /// The user interrupted the demo.
     Interrupted,
 }
 
-/// A process of ours.
+/// A child process.
 pub(super) struct ChildProcess {
     name: String,
     child: Child,
@@ -42,17 +42,17 @@ pub struct Children {
     workers: Vec<ChildProcess>,
     switch: Option<ChildProcess>,
     controller: Option<ChildProcess>,
-    /// Where the controller keeps its decisions, removed in the end.
+    /// The controller's store, removed in the end.
     store: Option<PathBuf>,
 }
 
 impl Children {
-    /// Nobody yet.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self { workers: Vec::new(), switch: None, controller: None, store: None }
     }
 
-    /// Starts the software switch, as a process, and waits until it listens.
+    /// Starts the software switch as a process and waits until it listens.
     pub fn start_switch(&mut self, listen: &str, controllers: Option<&str>) -> Result<SocketAddr> {
         let mut words = vec!["switch", "--listen", listen, "--exit-on-stdin-eof"];
         if let Some(controllers) = controllers {
@@ -67,14 +67,14 @@ impl Children {
         let Some(address) = address else {
             bail!("the switch did not start: {}", switch.failure_reason());
         };
-        // It must not block because nobody reads on.
+        // Drains the output, so that the process never blocks on it.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         Ok(address)
     }
 
-    /// Starts the controller, as a process, and waits until it is active.
+    /// Starts the controller as a process and waits until it is active.
     pub fn start_controller(&mut self, fabric: &FabricAddress, process: u32) -> Result<()> {
-        // Memory that has a name, where there is such: no decision outlives the demo.
+        // In memory if possible; no decision outlives the demo.
         let memory = Path::new("/dev/shm");
         let directory = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let store = directory.join(format!("onepipe-demo-{}.redb", std::process::id()));
@@ -100,12 +100,12 @@ impl Children {
                 _ => bail!("the controller did not start: {}", controller.failure_reason()),
             }
         }
-        // It must not block because nobody reads on.
+        // Drains the output, so that the process never blocks on it.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Ok(())
     }
 
-    /// Starts a worker, which will tell `events` what it has to say.
+    /// Starts a worker, whose reports go to `events`.
     pub fn start_worker(&mut self, spec: &WorkerSpec, events: &Sender<ChildEvent>) -> Result<()> {
         let process = self.workers.len();
         let mut member = ChildProcess::start(format!("process {process}"), &["demo-worker"])?;
@@ -113,14 +113,14 @@ impl Children {
         let events = events.clone();
         std::thread::spawn(move || {
             for line in output.lines() {
-                // A line cut short by a kill is no line.
+                // A line that was cut short by a kill is ignored.
                 let word = line.ok().and_then(|line| serde_json::from_str(&line).ok());
                 let Some(word) = word else { break };
                 if events.send(ChildEvent::Report(process, Box::new(word))).is_err() {
                     return;
                 }
             }
-            // Nobody listens any more: fine.
+            // Fails when the demo has ended.
             let _ = events.send(ChildEvent::Exited(process));
         });
         member.write_line(spec);
@@ -128,22 +128,22 @@ impl Children {
         Ok(())
     }
 
-    /// Tells a worker; one that has ended does not hear it, and that it has ended is told anyway.
+    /// Sends a command to a worker; one that has exited is reported as an event anyway.
     pub fn send_command(&mut self, process: usize, command: WorkerCommand) {
         self.workers[process].write_line(&command);
     }
 
-    /// Kills a worker on the spot (SIGKILL).
+    /// Kills a worker with SIGKILL. Returns its pid.
     pub fn kill(&mut self, process: usize) -> Result<u32> {
         self.workers[process].kill()
     }
 
-    /// What a worker that has ended said last, and how it ended.
+    /// Returns the error output and the exit status of a worker that has ended.
     pub fn failure_reason(&mut self, process: usize) -> String {
         self.workers[process].failure_reason()
     }
 
-    /// Waits until everybody who was told to has left; kills the others. Answers whom.
+    /// Waits until all processes have exited, and kills the others. Returns the names of these.
     pub fn shut_down(&mut self) -> Vec<String> {
         let deadline = Instant::now() + LEAVE_TIMEOUT;
         let mut killed = Vec::new();
@@ -164,7 +164,7 @@ impl ChildProcess {
         let mut command = Command::new(&program);
         command.args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Ctrl-C on the terminal is for the starter alone, which then ends the others in order.
+        // Ctrl-C on the terminal goes to the parent only, which ends the others in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command
             .spawn()
@@ -174,7 +174,7 @@ impl ChildProcess {
             std::thread::spawn(move || {
                 let mut text = String::new();
                 let mut stderr = stderr.take(STDERR_LEN_MAX);
-                // What cannot be read is no complaint.
+                // An unreadable error output is empty.
                 let _ = stderr.read_to_string(&mut text);
                 let _ = std::io::copy(stderr.get_mut(), &mut std::io::sink());
                 text
@@ -183,7 +183,7 @@ impl ChildProcess {
         Ok(Self { name, child, stdin, failure_reason, has_ended: false })
     }
 
-    /// Tells it something; one that has ended does not hear it.
+    /// Writes a line of JSON to its standard input; ignored if the process has exited.
     pub(super) fn write_line(&mut self, what: &impl serde::Serialize) {
         let Some(stdin) = &mut self.stdin else { return };
         let written = serde_json::to_vec(what).map_err(std::io::Error::other);
@@ -197,7 +197,7 @@ impl ChildProcess {
         }
     }
 
-    /// What it said last, and how it ended.
+    /// Returns its error output and exit status.
     pub(super) fn failure_reason(&mut self) -> String {
         let status = self.end();
         let text =
@@ -208,11 +208,11 @@ impl ChildProcess {
         }
     }
 
-    /// Makes sure that it has ended, and says how.
+    /// Ends the process if it still runs. Returns its exit status.
     fn end(&mut self) -> String {
         self.has_ended = true;
         self.stdin = None;
-        // One that ends by itself does so within this time, and then can say why.
+        // A process that fails by itself exits within this time.
         let deadline = Instant::now() + Duration::from_millis(500);
         while Instant::now() < deadline {
             match self.child.try_wait() {
@@ -221,18 +221,18 @@ impl ChildProcess {
                 Err(error) => return error.to_string(),
             }
         }
-        // Already dead is as good.
+        // Fails when the process has exited already.
         let _ = self.child.kill();
         self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
     }
 
-    /// What it says, from now on; once.
+    /// Returns its standard output; can be called once.
     pub(super) fn output(&mut self) -> Result<BufReader<ChildStdout>> {
         let output = self.child.stdout.take();
         output.map(BufReader::new).with_context(|| format!("{} has no output", self.name))
     }
 
-    /// Kills it on the spot (SIGKILL).
+    /// Kills the process with SIGKILL. Returns its pid.
     pub(super) fn kill(&mut self) -> Result<u32> {
         let pid = self.child.id();
         self.child.kill().with_context(|| format!("cannot kill {}", self.name))?;
@@ -240,7 +240,7 @@ impl ChildProcess {
         Ok(pid)
     }
 
-    /// Closes its input and waits. Answers whether it left by itself.
+    /// Closes its standard input and waits. Returns whether it exited by itself.
     pub(super) fn wait_exit(&mut self, deadline: Instant) -> bool {
         self.stdin = None;
         while !self.has_ended {
@@ -258,7 +258,7 @@ impl ChildProcess {
     }
 }
 
-/// Ends all that have not ended: first all, then waits for each: none goes on alone.
+/// Kills all remaining processes, then waits for each, so that none outlives the others.
 pub(super) fn end_all<'a>(members: impl Iterator<Item = &'a mut ChildProcess>) {
     let mut members: Vec<_> = members.filter(|member| !member.has_ended).collect();
     for member in &mut members {
@@ -274,7 +274,7 @@ impl Drop for Children {
         let others = self.controller.iter_mut().chain(&mut self.switch);
         end_all(self.workers.iter_mut().chain(others));
         if let Some(store) = &self.store {
-            // It was not created if the controller did not come that far.
+            // The file does not exist if the controller decided nothing.
             let _ = std::fs::remove_file(store);
         }
     }

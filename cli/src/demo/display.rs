@@ -1,4 +1,4 @@
-//! How a demo looks while it runs: a table that is renewed in place on a terminal, else a line a
+//! Display of a running demo: a table that is redrawn in place on a terminal, otherwise a line per
 //! second.
 
 use std::io::{IsTerminal, Write};
@@ -9,29 +9,29 @@ use super::check::Verdict;
 use super::scenario::ProcessState;
 use crate::units::{readable, readable_ns};
 
-/// More processes than these are not listed one by one.
+/// Maximum number of processes that are listed individually.
 const ROWS_MAX: usize = 16;
-/// Characters of the progress bar.
+/// Width of the progress bar.
 const BAR: usize = 60;
 const HEADING: &str =
     "  process  delivered/s  latency p50        p99        max  barrier lag    failed";
 
-/// Where a demo is shown. With `--json` that is standard error.
+/// Display of a demo. With `--json` it uses standard error.
 pub struct ProgressDisplay {
     is_quiet: bool,
     is_on_stderr: bool,
     is_table: bool,
     title: String,
     notes: Vec<String>,
-    /// The table as it was drawn last, without the notes.
+    /// The table as last drawn, without the notes.
     table: Vec<String>,
-    /// Lines of the table that stand on the terminal.
+    /// Number of lines drawn on the terminal.
     drawn: usize,
     second: u64,
 }
 
 impl ProgressDisplay {
-    /// A display for such a demo.
+    /// Creates a display for a demo.
     pub fn new(arguments: &Arguments) -> Self {
         let is_terminal = match arguments.json {
             true => std::io::stderr().is_terminal(),
@@ -58,12 +58,12 @@ impl ProgressDisplay {
         }
     }
 
-    /// No display.
+    /// Creates a display that prints nothing.
     pub fn quiet(arguments: &Arguments) -> Self {
         Self { is_quiet: true, ..Self::new(arguments) }
     }
 
-    /// Everybody has joined.
+    /// Prints the title, when all processes have joined.
     pub fn begin(&mut self) {
         let title = self.title.clone();
         self.write(&[title]);
@@ -72,7 +72,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Something has happened that people may want to know.
+    /// Prints an event for the user.
     pub fn note(&mut self, text: &str) {
         if self.is_table {
             self.notes.push(text.to_string());
@@ -82,7 +82,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// How it goes.
+    /// Refreshes the display.
     pub fn tick(
         &mut self,
         state: &[ProcessState],
@@ -100,7 +100,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// The table stays as it is; what follows stands below.
+    /// Leaves the table as it is; further output goes below it.
     pub fn end(&mut self) {
         if self.is_table {
             self.write(&[String::new()]);
@@ -145,7 +145,7 @@ impl ProgressDisplay {
     fn redraw(&mut self) {
         let notes = self.notes.iter().map(|note| format!("  {note}"));
         let lines: Vec<String> = self.table.iter().cloned().chain(notes).collect();
-        // A line that is too wide is cut off; if it were wrapped, the table would wander.
+        // Disables line wrapping, which would shift the table.
         let mut text = "\x1b[?7l".to_string();
         if self.drawn > 0 {
             text += &format!("\x1b[{}A", self.drawn);
@@ -168,7 +168,7 @@ impl ProgressDisplay {
         if self.is_quiet {
             return;
         }
-        // A demo goes on when nobody looks.
+        // The demo continues when the output is closed.
         let _ = match self.is_on_stderr {
             true => std::io::stderr().lock().write_all(text.as_bytes()),
             false => std::io::stdout().lock().write_all(text.as_bytes()),

@@ -1,5 +1,5 @@
-//! Several senders and one receiver, whose link is slow: over real sockets, with and without an
-//! arbiter.
+//! Incast over real sockets, without and with an arbiter: several senders, and one receiver with a
+//! slow link.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,24 +19,24 @@ use onepipe_transport_clock::{Clock, SystemClock, begin_life};
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Pipe};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
-/// Who receives.
+/// The receiver.
 const RECEIVER: ProcessId = ProcessId(0);
-/// Who gives out timeslots, if anybody does.
+/// The arbiter.
 const ARBITER: ProcessId = ProcessId(63);
-/// Who is never there.
+/// A process id that is never used.
 const ABSENT: ProcessId = ProcessId(62);
-/// What a frame takes on the link beside its bytes: as the switch counts.
+/// Overhead of a frame on the link, as counted by the switch.
 const FRAME_OVERHEAD_BYTES: u64 = 66;
-/// So much of a link in a thousand is left to control packets.
+/// Fraction of a link (in thousandths) that is reserved for control packets.
 const RESERVE_PERMILLE: u64 = 20;
-/// How often the receiver is asked.
+/// Interval of pings to the receiver.
 const PING_NS: u64 = 5_000_000;
-/// Answers that take longer count as this, in ns.
+/// Longer RTTs are recorded as this value, in ns.
 const PING_NS_MAX: u64 = 60_000_000_000;
-/// How often a host says something to nobody, so that the switch knows where it sits, in ns.
+/// Interval at which a host pings an unused id, so that the switch learns its address, in ns.
 const KEEPALIVE_NS: u64 = 100_000_000;
 
-/// What is to be shown.
+/// Parameters of an incast.
 #[derive(Clone, Copy, Debug)]
 pub struct Incast {
     pub senders: u32,
@@ -44,28 +44,28 @@ pub struct Incast {
     pub queue_bytes: usize,
 }
 
-/// How it is at present, and what has come of it.
+/// Progress or result of a phase.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Since it began.
+    /// Elapsed time.
     pub seconds: f64,
     /// Bytes of the flows that the receiver has.
     pub received_bytes: u64,
-    /// Segments that the senders have sent, again or not.
+    /// Segments sent by the senders, including retransmissions.
     pub segments_sent: u64,
     pub queues: QueueReport,
-    /// From a question to its answer, ns.
+    /// RTT of the pings, in ns.
     pub pings: Histogram<u64>,
-    /// What the senders have done with timeslots.
+    /// Timeslots of the senders.
     pub timeslots: Timeslots,
 }
 
 /// Timeslots of the senders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Timeslots {
-    /// Sent in.
+    /// Used for a packet.
     pub used: u64,
-    /// Granted, and nothing waited.
+    /// Granted while nothing was queued.
     pub idle: u64,
     /// Granted, and noticed too late.
     pub late: u64,
@@ -73,7 +73,7 @@ pub struct Timeslots {
     pub granted_twice: u64,
 }
 
-/// A phase under way: two threads, which end with it.
+/// A running phase: two threads, which end with it.
 #[derive(Debug)]
 pub struct Phase {
     stop: Arc<AtomicBool>,
@@ -82,7 +82,7 @@ pub struct Phase {
     snapshot: Arc<Mutex<Snapshot>>,
 }
 
-/// A host: its flows go as they like, or wait for timeslots.
+/// A host whose flows are sent freely, or wait for timeslots.
 #[derive(Debug)]
 enum Host {
     Unscheduled(Box<Tenants>),
@@ -90,7 +90,7 @@ enum Host {
 }
 
 impl Phase {
-    /// Begins with a switch of its own, and an arbiter if `is_scheduled`.
+    /// Starts a phase with its own switch, and an arbiter if `is_scheduled`.
     pub fn begin(incast: Incast, is_scheduled: bool) -> Result<Self> {
         let mut config = SwitchConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         config.processes_max = ARBITER.0 + 1;
@@ -102,10 +102,10 @@ impl Phase {
         let mut switch = SoftwareSwitch::new(&config).context("cannot start a switch")?;
         let at = switch.local_addr();
         let slot_ns = slot_ns(incast.bits_per_s, UdpConfig::default().frame_len_max as u64);
-        // The receiver, the senders, and who asks.
+        // The receiver, the senders, and the pinging host.
         let nodes = incast.senders + 2;
         let mut config = ArbiterConfig::new(at, ARBITER, nodes, slot_ns);
-        // Timeslots are long here, and a question waits for the end of a batch.
+        // Timeslots are long here, and a ping waits for the end of a batch.
         config.machine.allocator.batch_slots = 8;
         config.machine.allocator.share_slots = 1;
         let mut arbiter = match is_scheduled {
@@ -128,7 +128,7 @@ impl Phase {
         let (is_over, shared) = (Arc::clone(&stop), Arc::clone(&snapshot));
         let switch_thread = std::thread::spawn(move || {
             while !is_over.load(Ordering::Acquire) {
-                // Both share a core with others, so neither sleeps.
+                // Both share a core with other threads, so neither sleeps.
                 for _ in 0..64 {
                     switch.turn(|_| {});
                     if let Some(arbiter) = &mut arbiter {
@@ -151,12 +151,12 @@ impl Phase {
         })
     }
 
-    /// How it is at present.
+    /// Returns the progress.
     pub fn snapshot(&self) -> Snapshot {
         lock(&self.snapshot).clone()
     }
 
-    /// Ends it, and says what has come of it.
+    /// Ends the phase and returns its result.
     pub fn end(mut self) -> Result<Snapshot> {
         self.halt()?;
         Ok(self.snapshot())
@@ -173,14 +173,14 @@ impl Phase {
 
 impl Drop for Phase {
     fn drop(&mut self) {
-        // Whoever wants to know asks before.
+        // Errors are reported by `end`.
         let _ = self.halt();
     }
 }
 
 type HostDriver = Driver<Host, UdpLink, SystemClock>;
 
-/// How long a full frame takes on a link of this rate, with something in reserve.
+/// Returns the time of a full frame on a link of this rate, including the reserve.
 fn slot_ns(bits_per_s: u64, frame_len: u64) -> u64 {
     let bits = (frame_len + FRAME_OVERHEAD_BYTES) * 8;
     (bits * 1_000_000_000 / bits_per_s) * 1_000 / (1_000 - RESERVE_PERMILLE)
@@ -198,10 +198,10 @@ fn host_driver(
     client.incarnation = begin_life();
     client.frame_len_max = udp.frame_len_max;
     client.take_long_leads();
-    // A few packets to each: what waits here waits in no queue, but makes answers late, too.
+    // Short queues per destination, as packets that wait here delay pings, too.
     (client.queue_slots_max, client.slots_max) = (32, 64);
     let mut tcp = TcpConfig::new(host, port);
-    // Both kinds of flows have segments of one length: what a timeslot holds.
+    // Segments of both kinds of flows have the size that fits a timeslot.
     let most = client.reservation_bytes() - 2;
     tcp.segment_len -= tcp.frame_len_max().saturating_sub(most) as u32;
     // Timers of a busy machine are late by milliseconds.
@@ -219,7 +219,7 @@ fn host_driver(
     Ok(Driver::new(machine, link, SystemClock::calibrated(), config))
 }
 
-/// All senders send to the receiver without an end, the last host asks it, until it is over.
+/// Runs the hosts: all senders send to the receiver without end, and the last host pings it.
 fn drive(hosts: &mut [HostDriver], is_over: &AtomicBool, snapshot: &Mutex<Snapshot>) -> Result<()> {
     let began = Instant::now();
     let mut clock = SystemClock::calibrated();
@@ -277,13 +277,13 @@ impl Host {
         }
     }
 
-    /// Of its only flow, if it has one.
+    /// Returns the bytes delivered by its only flow, if it has one.
     fn delivered_bytes(&self) -> u64 {
         let flow = onepipe_sim_traffic::FlowId(0);
         self.tenants().stack.delivered_bytes(flow).unwrap_or(0)
     }
 
-    /// Of one that sends: others use theirs for answers.
+    /// Returns the timeslots of a sender; other hosts use theirs for replies.
     fn timeslots(&self) -> Timeslots {
         let Self::Scheduled(gated) = self else { return Timeslots::default() };
         let stats = gated.client.stats();

@@ -1,7 +1,7 @@
-//! What a process logs of the stream that it is given, small enough to be compared by others.
+//! Log of the stream of one process, compact enough to be compared by the parent.
 //!
-//! Time is cut into windows by the *timestamps* of messages, so that all processes cut at the same
-//! places. Of each window a log keeps, for every sender, how many messages came and the sum of
+//! Time is divided into windows by the *timestamps* of messages, so that all processes divide it at
+//! the same points. For each window a log keeps, per sender, the number of messages and the sum of
 //! their fingerprints (losses can be added to such a sum), and for the whole window a hash that
 //! depends on the order.
 
@@ -9,86 +9,86 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How many messages, and the sum of their fingerprints modulo 2^64.
+/// Number of messages, and the sum of their fingerprints modulo 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SenderSum {
-    /// How many.
+    /// Number of messages.
     pub count: u64,
-    /// The sum of their fingerprints.
+    /// Sum of their fingerprints.
     pub sum: u64,
 }
 
 impl SenderSum {
-    /// Counts one more.
+    /// Adds a message.
     pub fn add(&mut self, fingerprint: u64) {
         self.count += 1;
         self.sum = self.sum.wrapping_add(fingerprint);
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self { count: self.count + other.count, sum: self.sum.wrapping_add(other.sum) }
     }
 }
 
-/// All that a process was given with timestamps of one window.
+/// All deliveries with timestamps of one window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// Timestamp divided by the length of a window.
     pub number: u64,
-    /// Depends on what was delivered and in which order.
+    /// Hash of the deliveries in order.
     pub order_hash: u64,
-    /// One for each sender.
+    /// One entry per sender.
     pub senders: Vec<SenderSum>,
 }
 
-/// Messages of one window to one process, as their sender was told about them.
+/// Failed messages of one window to one process, as reported to their sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendFailures {
-    /// The window of their timestamps.
+    /// Window of their timestamps.
     pub window: u64,
-    /// Whom they were for.
+    /// Destination.
     pub to: u32,
-    /// Will never be delivered.
+    /// Reported lost: will never be delivered.
     pub lost: SenderSum,
-    /// Nobody can tell.
+    /// Reported with unknown outcome.
     pub unknown: SenderSum,
 }
 
-/// What is wrong with the stream of one process by itself.
+/// Faults of the stream of one process, found without comparing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamFaults {
-    /// Deliveries that were not above the one before, or below the barrier: out of order, or twice.
+    /// Deliveries not above the previous one, or below the barrier: out of order, or duplicates.
     pub order: u64,
-    /// Deliveries at or below something that their sender had been given before it sent them.
+    /// Deliveries at or below a timestamp that their sender had delivered before sending.
     pub causality: u64,
-    /// Payloads that are not what their sender wrote.
+    /// Payloads that differ from what their sender wrote.
     pub payload: u64,
 }
 
 impl StreamFaults {
-    /// All of them.
+    /// Returns the number of all faults.
     pub fn count(&self) -> u64 {
         self.order + self.causality + self.payload
     }
 }
 
-/// A message as the log sees it.
+/// A message in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its timestamp, in ns.
+    /// Timestamp, in ns.
     pub timestamp_ns: u64,
-    /// Who sent it.
+    /// Sender.
     pub from: u32,
-    /// Its place in its scattering.
+    /// Index in its scattering.
     pub index: u16,
-    /// The number of its scattering, as its sender counts and as the payload says.
+    /// Number of its scattering, as counted by its sender and written in the payload.
     pub sequence: u64,
-    /// The highest timestamp that its sender had been given when it submitted this, in ns.
+    /// Highest timestamp delivered at the sender when it submitted the message, in ns.
     pub seen_ns: u64,
 }
 
-/// The log of one process.
+/// Log of one process.
 #[derive(Clone, Debug)]
 pub struct Log {
     window_ns: u64,
@@ -96,12 +96,12 @@ pub struct Log {
     last: Option<(u64, u32, u16)>,
     closed: Vec<Window>,
     failures: BTreeMap<(u64, u32), (SenderSum, SenderSum)>,
-    /// What was wrong so far.
+    /// Faults so far.
     pub faults: StreamFaults,
 }
 
 impl Log {
-    /// An empty log of a fabric of so many processes.
+    /// Creates an empty log for `processes` senders.
     pub fn new(window_ns: u64, processes: usize) -> Self {
         let open =
             Window { number: 0, order_hash: 0, senders: vec![SenderSum::default(); processes] };
@@ -115,7 +115,7 @@ impl Log {
         }
     }
 
-    /// Takes the next message of the stream.
+    /// Adds the next message of the stream.
     #[inline]
     pub fn on_delivered(&mut self, entry: Entry) {
         let key = (entry.timestamp_ns, entry.from, entry.index);
@@ -136,7 +136,7 @@ impl Log {
         }
     }
 
-    /// A message of this process will not, or may not, be delivered.
+    /// Records that a message of this process was reported lost, or with unknown outcome.
     pub fn on_failed(
         &mut self,
         from: u32,
@@ -150,8 +150,8 @@ impl Log {
         sender_sum.add(fingerprint(timestamp_ns, from, sequence));
     }
 
-    /// Everything below this timestamp has been delivered: closes the window below it even if
-    /// nothing follows.
+    /// Records that everything below this timestamp has been delivered: closes the windows below
+    /// it.
     pub fn on_barrier(&mut self, barrier_ns: u64) {
         let number = barrier_ns / self.window_ns;
         if number > self.open.number {
@@ -159,7 +159,7 @@ impl Log {
         }
     }
 
-    /// The windows that are complete, in order, and the failures reported, since the last call.
+    /// Takes the complete windows, in order, and the failures reported since the last call.
     pub fn take(&mut self) -> (Vec<Window>, Vec<SendFailures>) {
         let failures = std::mem::take(&mut self.failures).into_iter();
         let failures = failures.map(|((window, to), (lost, unknown))| SendFailures {
@@ -171,7 +171,7 @@ impl Log {
         (std::mem::take(&mut self.closed), failures.collect())
     }
 
-    /// Every window below this is complete.
+    /// Returns the bound below which every window is complete.
     pub fn closed_below(&self) -> u64 {
         self.open.number
     }
@@ -186,7 +186,7 @@ impl Log {
     }
 }
 
-/// A number for a message that all who were given the same message agree on.
+/// Returns a hash on which all receivers of a message agree.
 #[inline]
 pub fn fingerprint(timestamp_ns: u64, from: u32, sequence: u64) -> u64 {
     let mixed = sequence.rotate_left(24) ^ u64::from(from);

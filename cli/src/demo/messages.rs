@@ -1,4 +1,4 @@
-//! What the demo's processes say to each other beside the pipe: lines of JSON on stdin and stdout.
+//! Control messages between a demo and its workers: lines of JSON on stdin and stdout.
 
 use std::net::SocketAddr;
 
@@ -7,83 +7,83 @@ use serde::{Deserialize, Serialize};
 use super::log::{SendFailures, StreamFaults, Window};
 use super::reliable::ReliableSample;
 
-/// The first line that a worker reads: what it is to do.
+/// First line read by a worker: its parameters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerSpec {
-    /// Who it is.
+    /// Process id.
     pub process: u32,
-    /// How many there are.
+    /// Number of processes.
     pub processes: u32,
-    /// Where to join.
+    /// Fabric to join.
     pub fabric: FabricAddress,
-    /// Bytes a message.
+    /// Bytes per message.
     pub payload_len: usize,
-    /// Scatterings a second; as many as possible if `None`.
+    /// Scatterings per second; unlimited if `None`.
     pub rate_per_s: Option<f64>,
-    /// Scatterings that may be under way: sent, and not yet delivered to the sender itself.
+    /// Maximum number of scatterings in flight: sent, and not yet delivered to the sender itself.
     pub outstanding_max: u64,
-    /// Whether every other scattering is a reliable one; the controller is the process behind the
-    /// last.
+    /// Whether every other scattering is reliable; the controller's process id follows that of the
+    /// last worker.
     pub is_reliable: bool,
     /// Length of a window of the log, in ns.
     pub window_ns: u64,
-    /// The starter's clock, so that all measure latency with the same one.
+    /// Calibration of the parent's clock, so that all measure latency with the same clock.
     pub calibration: [u64; 4],
-    /// What this worker does wrong on purpose.
+    /// Fault that this worker injects.
     pub inject_fault: Option<InjectedFault>,
 }
 
-/// Where workers meet.
+/// Where workers join.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FabricAddress {
-    /// A segment of shared memory, by name.
+    /// Name of a shared-memory segment.
     SharedMemory(String),
-    /// A software switch.
+    /// Address of a software switch.
     Switch(SocketAddr),
 }
 
-/// What a worker does wrong on purpose, so that the checks can be seen to fail.
+/// A fault that a worker injects into its log, which the checks must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum InjectedFault {
-    /// It takes two messages in the wrong order.
+    /// Logs two messages in the wrong order.
     Order,
-    /// It takes two messages for each other, and believes that all is well.
+    /// Swaps the numbers of two messages, so that its own checks pass.
     Swap,
-    /// It forgets a message.
+    /// Omits a message.
     Loss,
 }
 
-/// What a worker is told after that, a word a line.
+/// Commands to a worker, one per line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerCommand {
-    /// Send.
+    /// Start sending.
     Start,
-    /// Nobody needs to send to this one any more.
+    /// Stop sending to this process, which is gone.
     Gone(u32),
-    /// Send no more; say when everything has arrived.
+    /// Stop sending; report when all messages have an outcome.
     Stop,
-    /// Leave and end.
+    /// Leave and exit.
     Quit,
 }
 
-/// What a worker says, a line each.
+/// Reports of a worker, one per line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WorkerReport {
     /// It has joined.
     Ready,
-    /// How it goes, ten times a second.
+    /// Sample, ten times a second.
     Sample(Sample),
-    /// Everything that it sent has its fate, and nothing arrives any more.
+    /// All its messages have an outcome, and nothing arrives any more.
     Drained,
     /// It has left.
     FinalReport(FinalReport),
 }
 
-/// How it goes since the sample before, unless it says otherwise.
+/// Counters since the previous sample, unless stated otherwise.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// When, in ns of the starter's clock.
+    /// Time of the sample, in ns of the parent's clock.
     pub at_ns: u64,
     /// Messages delivered since the start.
     pub delivered: u64,
@@ -91,24 +91,24 @@ pub struct Sample {
     pub submitted: u64,
     /// Own messages reported lost, since the start.
     pub lost: u64,
-    /// Own messages reported with unknown fate, since the start.
+    /// Own messages reported with unknown outcome, since the start.
     pub unknown: u64,
-    /// How far what has been delivered lags behind the clock, in ns.
+    /// How far the barrier lags behind the clock, in ns.
     pub barrier_lag_ns: u64,
     /// Latencies from submission to delivery.
     pub latency: Latency,
-    /// The timestamp of the message delivered last, in ns.
+    /// Timestamp of the last delivery, in ns.
     pub timestamp_ns: u64,
-    /// Pauses between deliveries: the longest that began in each millisecond. Begin and length, in
-    /// ns of the starter's clock.
+    /// Pauses between deliveries: the longest that began in each millisecond. Start and length, in
+    /// ns of the parent's clock.
     pub pauses: Vec<(u64, u64)>,
-    /// The same of the process's own messages to itself.
+    /// Pauses between deliveries of the process's own messages to itself.
     pub own_pauses: Vec<(u64, u64)>,
-    /// What is wrong with its stream, since the start.
+    /// Faults of its stream, since the start.
     pub faults: StreamFaults,
     /// Complete windows of its log.
     pub windows: Vec<Window>,
-    /// What it was told about its messages.
+    /// Failures reported for its messages.
     pub failures: Vec<SendFailures>,
     /// All windows below this are complete.
     pub closed_below: u64,
@@ -116,22 +116,22 @@ pub struct Sample {
     pub reliable: Option<ReliableSample>,
 }
 
-/// A distribution in short, in ns.
+/// Summary of a distribution, in ns.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// Half are below this.
+    /// Median.
     pub p50_ns: u64,
-    /// 99 % are below this.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// The longest.
+    /// Maximum.
     pub max_ns: u64,
 }
 
-/// A worker's last word.
+/// Last report of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FinalReport {
     /// The rest of the log.
     pub sample: Sample,
-    /// All latencies: value in ns, and how often.
+    /// All latencies: value in ns, and count.
     pub latencies: Vec<(u64, u64)>,
 }

@@ -1,4 +1,4 @@
-//! `onepipe demo`: the main job in one command.
+//! `onepipe demo`: shows the main guarantees with real processes.
 
 mod amcast;
 mod amcast_worker;
@@ -36,7 +36,7 @@ use messages::{FabricAddress, InjectedFault, WorkerSpec};
 use scenario::Scenario;
 use summary::Summary;
 
-/// Processes of a demo at most: they share one machine.
+/// Maximum number of processes of a demo: they share one machine.
 const PROCESSES_MAX: usize = 64;
 
 const EXAMPLES: &str = "\
@@ -50,46 +50,46 @@ Examples:
   onepipe demo arbiter                          many to one, without timeslots and with
   onepipe demo amcast                           groups that survive the kill of their leader";
 
-/// Start processes that scatter to each other, check that all agree on the order, kill one
+/// Start processes that scatter to each other, kill one, and check that all agree on the order
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<DemoCommand>,
-    /// How many processes, each a real one of the operating system
+    /// Number of processes, each an operating-system process
     #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(2..=64))]
     processes: u32,
-    /// Send every other scattering reliably: all who survive deliver it, or none does
+    /// Send every other scattering reliably: all survivors deliver it, or none does
     #[arg(long)]
     reliable: bool,
-    /// What carries the messages
+    /// Transport of the messages
     #[arg(long, value_enum, default_value_t = Transport::Shm)]
     transport: Transport,
-    /// With --transport udp: IPv6 instead of IPv4
+    /// Use IPv6 instead of IPv4 (with --transport udp)
     #[arg(long)]
     ipv6: bool,
-    /// Bytes a message, 24 to 1000000
+    /// Bytes per message, 24 to 1000000
     #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(24..=1_000_000))]
     size: u32,
-    /// How long the processes send
+    /// Time for which the processes send, in seconds
     #[arg(long, default_value = "5", value_parser = units::seconds)]
     seconds: f64,
-    /// Scatterings a second of each process, like 2000, 50k or 1.5M [default: as many as possible]
+    /// Scatterings per second of each process, like 2000, 50k or 1.5M [default: unlimited]
     #[arg(long, value_parser = units::rate)]
     rate: Option<f64>,
-    /// Scatterings that each process may have under way
+    /// Maximum number of scatterings that each process has in flight
     #[arg(long, default_value_t = 256, value_parser = value_parser!(u64).range(1..=1_000_000))]
     outstanding: u64,
     /// Kill one process half-way (default)
     #[arg(long, overrides_with = "no_kill")]
     kill: bool,
-    /// Kill nobody
+    /// Do not kill a process
     #[arg(long, overrides_with = "kill")]
     no_kill: bool,
-    /// Print one JSON object as the last line of standard output
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
-    /// Make process 0 do wrong, to see the check fail
+    /// Inject a fault into process 0, which the check must detect
     #[arg(long, value_enum, hide = true)]
     inject_fault: Option<InjectedFault>,
 }
@@ -101,7 +101,7 @@ enum DemoCommand {
     Amcast(amcast::Arguments),
 }
 
-/// What carries the messages.
+/// Transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
     /// Shared memory, no daemon
@@ -119,13 +119,13 @@ impl Transport {
     }
 }
 
-/// The hidden command that a demo's processes run.
+/// Runs a worker process of a demo (hidden command).
 pub fn run_worker() -> Result<ExitCode> {
     worker::run()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The hidden command that the replicas and clients of `demo amcast` run.
+/// Runs a replica or client of `demo amcast` (hidden command).
 pub fn run_amcast_worker(arguments: &AmcastWorker) -> Result<ExitCode> {
     amcast_worker::run(arguments)
 }
@@ -149,7 +149,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if summary.has_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One demo from beginning to end. `None` if it was interrupted.
+/// Runs one demo from start to end. Returns `None` if it was interrupted.
 fn run_demo(
     arguments: &Arguments,
     display: ProgressDisplay,
@@ -158,7 +158,7 @@ fn run_demo(
     let clock = SystemClock::calibrated();
     let (events_tx, events) = channel();
     interrupts.forward_to(&events_tx);
-    // In this order: whatever happens, first all processes end, then their memory is removed.
+    // Drop order matters: first all processes end, then stale segments are removed.
     let cleanup = SegmentCleanup;
     let mut children = Children::new();
     let fabric = match arguments.transport {
@@ -189,7 +189,7 @@ fn run_demo(
     summary
 }
 
-/// The user's wish to end, told to whatever demo is under way.
+/// Forwards Ctrl-C to the running demo.
 struct Interrupts {
     listener: Arc<Mutex<Option<Sender<ChildEvent>>>>,
     is_interrupted: Arc<AtomicBool>,
@@ -203,7 +203,7 @@ impl Interrupts {
         crate::interrupt::on_interrupt(move || {
             note.store(true, Ordering::Release);
             if let Some(listener) = &*tell.lock().unwrap_or_else(PoisonError::into_inner) {
-                // When nobody listens any more the demo is over.
+                // Fails when the demo has ended.
                 let _ = listener.send(ChildEvent::Interrupted);
             }
         })?;
@@ -214,25 +214,25 @@ impl Interrupts {
         let mut events = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         *events = Some(listener.clone());
         if self.is_interrupted.load(Ordering::Acquire) {
-            // It came before anybody listened; it is told to who listens now, who holds the ear.
+            // It came before a demo was registered: forward it now, under the lock.
             let _ = listener.send(ChildEvent::Interrupted);
         }
     }
 }
 
-/// Length of a window of the logs, in ns: what a worker logs grows with the square of their number,
-/// so windows do too.
+/// Returns the length of a log window in ns: it grows with the number of processes, as the size of
+/// each window does.
 fn window_ns(processes: u32) -> u64 {
     1_000_000 * u64::from(processes)
 }
 
-/// Removes segments of shared memory that nobody is in. The last process to leave removes its own;
-/// when all were killed, nobody did.
+/// Removes stale shared-memory segments on drop. The last process to leave removes its own segment;
+/// killed processes do not.
 struct SegmentCleanup;
 
 impl Drop for SegmentCleanup {
     fn drop(&mut self) {
-        // What cannot be removed now stays for the next demo.
+        // A segment that cannot be removed now is left to the next demo.
         let _ = onepipe_transport_shm::remove_stale_segments();
     }
 }

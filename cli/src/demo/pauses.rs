@@ -1,17 +1,17 @@
-//! Pauses between deliveries: noted by a worker, judged by the starter.
+//! Pauses between deliveries: recorded by workers, evaluated by the parent.
 
-/// Of pauses that begin within one such slice of time the longest is told, in ns.
+/// Only the longest of the pauses that begin within such a slice is reported, in ns.
 const SLICE_NS: u64 = 1_000_000;
-/// A pause that begins at most this long after a death is due to it: the barrier stands still from
-/// the moment of death, but what was below it is still delivered. In ns.
+/// A pause that begins at most this long after a kill is caused by it: the barrier stops at the
+/// kill, but deliveries below it continue. In ns.
 const KILL_EFFECT_NS: u64 = 10_000_000;
-/// Pauses are kept this long, in case that a death turns out to fall into one, in ns.
+/// Pauses are retained for this long, as a kill may turn out to fall into one, in ns.
 const RETENTION_NS: u64 = 1_000_000_000;
 
-/// Begin and length of a pause, in ns of the starter's clock.
+/// Start and length of a pause, in ns of the parent's clock.
 type Pause = (u64, u64);
 
-/// Notes pauses at a worker.
+/// Records pauses at a worker.
 #[derive(Clone, Debug)]
 pub struct PauseRecorder {
     last_ns: u64,
@@ -19,17 +19,17 @@ pub struct PauseRecorder {
 }
 
 impl PauseRecorder {
-    /// The first pause begins now.
+    /// Starts the first pause now.
     pub fn new(now_ns: u64) -> Self {
         Self { last_ns: now_ns, pauses: Vec::new() }
     }
 
-    /// The time of the last delivery, in ns.
+    /// Returns the time of the last delivery, in ns.
     pub fn last_ns(&self) -> u64 {
         self.last_ns
     }
 
-    /// Something was delivered: a pause ends, another begins.
+    /// Records a delivery: ends a pause and starts the next one.
     #[inline]
     pub fn on_delivered(&mut self, now_ns: u64) {
         let (began_ns, length_ns) = (self.last_ns, now_ns.saturating_sub(self.last_ns));
@@ -44,16 +44,16 @@ impl PauseRecorder {
         }
     }
 
-    /// The pauses since the last call.
+    /// Takes the pauses since the last call.
     pub fn take(&mut self) -> Vec<Pause> {
         std::mem::take(&mut self.pauses)
     }
 }
 
-/// The pauses of one process, as the starter knows them.
+/// Pauses of one process at the parent.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses {
-    /// Those that a death may yet, or did, fall into.
+    /// Pauses into which the kill falls, or may fall.
     near: Vec<Pause>,
     other_max_ns: u64,
 }
@@ -61,15 +61,15 @@ pub struct Pauses {
 /// The longest pauses, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Longest {
-    /// Of those into which a death fell, or which began right after it.
+    /// Pauses around the kill.
     pub kill_pause_ns: u64,
-    /// Of the others.
+    /// Other pauses.
     pub other_ns: u64,
 }
 
 impl Pauses {
-    /// Takes further pauses. A pause counts up to the time when sending stopped: after that nothing
-    /// needs to be delivered.
+    /// Adds pauses. A pause counts up to the end of sending: after it there may be nothing to
+    /// deliver.
     pub fn take(
         &mut self,
         pauses: &mut Vec<Pause>,
@@ -93,7 +93,7 @@ impl Pauses {
         });
     }
 
-    /// The longest of each kind.
+    /// Returns the longest pause of each kind.
     pub fn longest(&self) -> Longest {
         let kill_pause_ns = self.near.iter().map(|pause| pause.1).max().unwrap_or(0);
         Longest { kill_pause_ns, other_ns: self.other_max_ns }

@@ -1,16 +1,16 @@
-//! What a message of the demo says.
+//! Payload of the demo's messages.
 
-/// Bytes of the shortest message: the header.
+/// Minimum length of a message: its header.
 pub const LEN_MIN: usize = 24;
 
-/// The header of a message; the rest is filled with what the header determines.
+/// Header of a message; the rest is filled with a byte that the header determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload {
-    /// The number of the scattering, as its sender counts.
+    /// Number of the scattering, as counted by its sender.
     pub sequence: u64,
-    /// When it was submitted, in ns of the starter's clock.
+    /// Time of submission, in ns of the parent's clock.
     pub submitted_ns: u64,
-    /// The highest timestamp that its sender had been given by then, in ns.
+    /// Highest timestamp delivered at the sender by then, in ns.
     pub seen_ns: u64,
 }
 
@@ -23,7 +23,7 @@ pub fn write(from: u32, payload: Payload, bytes: &mut [u8]) {
     rest.fill(fill_byte(from, payload.sequence));
 }
 
-/// Reads a message of `from`; `None` if it is not as it was written.
+/// Reads a message of `from`. Returns `None` if it is corrupted.
 pub fn read(from: u32, bytes: &[u8]) -> Option<Payload> {
     let (sequence, rest) = read_u64(bytes)?;
     let (submitted_ns, rest) = read_u64(rest)?;

@@ -1,5 +1,5 @@
-//! `onepipe bench recovery`: many small demos, in each of which one of three processes is killed;
-//! and a long one in which nobody is, and nobody may be taken for dead.
+//! `onepipe bench recovery`: many short demos, in each of which one of three processes is killed,
+//! and a long one without a kill, which must not report a failure.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -15,23 +15,23 @@ use super::{Arguments, Interrupts, Transport, run_demo};
 use crate::progress::Progress;
 use crate::units::readable_ns;
 
-/// What to do.
+/// Options of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub transport: Transport,
-    /// How many processes are killed, one a demo.
+    /// Number of kills, one per demo.
     pub kills: u32,
-    /// How long nobody is killed afterwards, in minutes.
+    /// Length of the demo without a kill, in minutes.
     pub soak_minutes: f64,
-    /// Whether all cores are kept busy by something else while processes are killed; while nobody
-    /// is, they always are.
+    /// Keeps all cores busy with other work while processes are killed; without kills they always
+    /// are.
     pub is_busy: bool,
     pub is_json: bool,
 }
 
-/// Reliable scatterings a second of each process.
+/// Reliable scatterings per second of each process.
 const RATE_PER_S: f64 = 1_000.0;
-/// The length of a demo with a kill, in seconds: half of it before, half after.
+/// Length of a demo with a kill, in s: half of it before, half after.
 const SECONDS: f64 = 0.8;
 
 #[derive(Debug, Default, Serialize)]
@@ -41,18 +41,18 @@ struct Report {
     kills: usize,
     rate_per_s: f64,
     is_busy: bool,
-    /// The longest pause in reliable deliveries at a survivor.
+    /// Longest pause in reliable deliveries at a survivor.
     gap_us: Distribution,
-    /// From the kill to the first survivor that is told of the failure.
+    /// Time from the kill to the first survivor that is notified.
     detected_us: Distribution,
-    /// Every single gap, as it came.
+    /// All gaps, in the order of measurement.
     gaps_us: Vec<f64>,
     soak_minutes: f64,
     false_alarms: u64,
-    /// The longest pause in reliable deliveries while nobody was killed.
+    /// Longest pause in reliable deliveries without a kill.
     longest_soak_gap_us: f64,
     violations: u64,
-    /// What is told is what there was by then.
+    /// Whether the report is partial.
     was_interrupted: bool,
 }
 
@@ -81,7 +81,7 @@ impl std::fmt::Display for Distribution {
     }
 }
 
-/// Measures, and prints what came of it.
+/// Runs the benchmark and prints its report.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let interrupts = Interrupts::install()?;
     let mut report = Report {
@@ -151,7 +151,7 @@ fn arguments(transport: Transport, seconds: f64, kill: bool) -> Arguments {
         ipv6: false,
         size: 64,
         seconds,
-        // Every other one is reliable.
+        // Every other scattering is reliable.
         rate: Some(2.0 * RATE_PER_S),
         outstanding: 100_000,
         kill,
@@ -199,7 +199,7 @@ fn print(report: &Report, texts: &[String], is_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// A thread on every core that computes and does nothing else, until it is dropped.
+/// Keeps every core busy with a spinning thread, until dropped.
 struct CpuLoad {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -226,7 +226,7 @@ impl Drop for CpuLoad {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // It cannot panic.
+            // The thread cannot panic.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What a worker notes of the reliable stream: its log, and what it was told of failures.
+//! Reliable stream of a worker: its log, and the failures that were reported to it.
 
 use onepipe::{ProcessFailed, Received, SendFailed};
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use super::log::{Entry, Log, StreamFaults, Window};
 use super::pauses::PauseRecorder;
 
-/// A failure as a process was told of it.
+/// A failure as reported to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Who has failed.
+    /// The failed process.
     pub process: u32,
     /// Its failure timestamp, in ns.
     pub failed_ns: u64,
-    /// When this was told, in ns of the starter's clock.
+    /// Time of the report, in ns of the parent's clock.
     pub notified_ns: u64,
 }
 
-/// The reliable stream since the sample before, unless it says otherwise.
+/// The reliable stream since the previous sample, unless stated otherwise.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ReliableSample {
     /// Complete windows of its log.
@@ -26,14 +26,13 @@ pub struct ReliableSample {
     pub closed_below: u64,
     /// Pauses between deliveries, as in [`super::messages::Sample`].
     pub pauses: Vec<(u64, u64)>,
-    /// What is wrong with its stream, since the start.
+    /// Faults of its stream, since the start.
     pub faults: StreamFaults,
-    /// Deliveries of somebody who has failed, at or above its failure timestamp, since the start.
+    /// Deliveries from failed processes at or above their failure timestamps, since the start.
     pub after_failure: u64,
-    /// Failures that it was told of, since the start.
+    /// Failures reported to it, since the start.
     pub failures: Vec<Failure>,
-    /// Its own scatterings since the start: submitted, delivered to itself, reported as delivered
-    /// to nobody.
+    /// Its own scatterings since the start: submitted, delivered to itself, recalled.
     pub own: [u64; 3],
 }
 
@@ -43,7 +42,7 @@ pub struct Reliable {
     process: u32,
     pub log: Log,
     pub recorder: PauseRecorder,
-    /// By sender, the highest timestamp delivered, in ns.
+    /// Highest timestamp delivered from each sender, in ns.
     highest_ns: Vec<u64>,
     failures: Vec<Failure>,
     after_failure: u64,
@@ -53,7 +52,7 @@ pub struct Reliable {
 }
 
 impl Reliable {
-    /// Of worker `process` among so many.
+    /// Creates the state of worker `process`.
     pub fn new(process: u32, processes: usize, window_ns: u64, now_ns: u64) -> Self {
         Self {
             process,
@@ -68,7 +67,7 @@ impl Reliable {
         }
     }
 
-    /// Takes the next message of the stream.
+    /// Records the next message of the stream.
     #[inline]
     pub fn on_delivered(&mut self, now_ns: u64, entry: Entry) {
         self.recorder.on_delivered(now_ns);
@@ -83,15 +82,15 @@ impl Reliable {
         self.log.on_delivered(entry);
     }
 
-    /// A message of this worker is delivered to nobody, with its whole scattering. Answers whether
-    /// it is the one to itself: each scattering has one.
+    /// Records that a message of this worker was recalled with its whole scattering. Returns
+    /// whether it is the message to itself, which each scattering has once.
     pub fn on_recalled(&mut self, failed: &SendFailed) -> bool {
         let is_own = failed.to.0 == self.process;
         self.recalled += u64::from(is_own);
         is_own
     }
 
-    /// A process has failed.
+    /// Records that a process has failed.
     pub fn on_process_failed(&mut self, now_ns: u64, failed: &ProcessFailed) {
         let (process, failed_ns) = (failed.process.0, failed.at.as_ns());
         self.failures.push(Failure { process, failed_ns, notified_ns: now_ns });
@@ -100,7 +99,7 @@ impl Reliable {
             u64::from(highest_ns.is_some_and(|highest_ns| *highest_ns >= failed_ns));
     }
 
-    /// How it goes; all below the barrier has been handed out.
+    /// Returns a sample; everything below the barrier has been delivered.
     pub fn sample(&mut self, barrier_ns: Option<u64>) -> ReliableSample {
         if let Some(barrier_ns) = barrier_ns {
             self.log.on_barrier(barrier_ns);
@@ -117,7 +116,7 @@ impl Reliable {
     }
 }
 
-/// Whether a message is of this stream.
+/// Returns whether a message belongs to this stream.
 pub fn is_reliable<P>(message: &Received<P>) -> bool {
     message.service == onepipe::Service::Reliable
 }

@@ -1,4 +1,4 @@
-//! The course of a demo: everybody joins, all send, one is killed, all settle, all leave.
+//! Scenario of a demo: all processes join, send, one is killed, all drain and exit.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -17,23 +17,23 @@ use super::pauses::Pauses;
 use super::summary::{Kill, Line, Summary};
 use super::{Arguments, window_ns};
 
-/// How long everybody may take to join: a busy machine starts processes slowly.
+/// Timeout of joining: a busy machine starts processes slowly.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long everybody may take to learn the fate of what it sent.
+/// Timeout for all messages to have an outcome.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// After this people are told what is waited for.
+/// Time after which the user is told what the demo waits for.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
-/// How often the display is renewed and what all agree on is forgotten.
+/// Interval of refreshing the display and comparing logs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What is known of one process.
+/// State of one process.
 #[derive(Debug, Default)]
 pub struct ProcessState {
-    /// What it said last.
+    /// Its last sample.
     pub last: Sample,
-    /// What it said last at the tick before, to compute rates.
+    /// Time and deliveries at the previous tick, for computing rates.
     pub before: Option<(u64, u64)>,
-    /// Messages delivered a second, lately.
+    /// Recent deliveries per second.
     pub rate_per_s: f64,
     /// The longest latency so far.
     pub latency_max_ns: u64,
@@ -45,16 +45,16 @@ pub struct ProcessState {
     own: Pauses,
     /// Pauses in its reliable deliveries.
     reliable: Pauses,
-    /// What is wrong with its reliable stream.
+    /// Faults of its reliable stream.
     reliable_faults: StreamFaults,
-    /// Whether it is dead.
+    /// Whether it was killed.
     pub is_dead: bool,
     has_joined: bool,
     has_drained: bool,
     has_left: bool,
 }
 
-/// A demo under way.
+/// A running demo.
 pub struct Scenario<'a> {
     arguments: &'a Arguments,
     fabric: FabricAddress,
@@ -66,9 +66,9 @@ pub struct Scenario<'a> {
     checker: Checker,
     atomicity: Option<AtomicityChecker>,
     kill: Option<Kill>,
-    /// When sending stopped, in ns of this program's clock; never yet, if the highest number.
+    /// When sending stopped, in ns of this program's clock; `u64::MAX` before.
     stopped_ns: u64,
-    /// What did not hold, beside the logs.
+    /// Violations found outside of the logs.
     problems: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ enum Wait {
 }
 
 impl<'a> Scenario<'a> {
-    /// A demo whose processes have been started.
+    /// Creates the scenario for processes that have been started.
     pub fn new(
         arguments: &'a Arguments,
         fabric: FabricAddress,
@@ -106,7 +106,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// Runs it to its end. `None` if the user interrupted it.
+    /// Runs the scenario to its end. Returns `None` if the user interrupted it.
     pub fn run(mut self) -> Result<Option<Summary>> {
         match self.wait(JOIN_TIMEOUT, |state| state.has_joined)? {
             Wait::Done => {}
@@ -117,7 +117,7 @@ impl<'a> Scenario<'a> {
             }
         }
         if self.arguments.reliable {
-            // The segment has the size that the workers need: they were first.
+            // The workers come first, so that the segment has the size that they need.
             self.children.start_controller(&self.fabric, self.arguments.processes)?;
         }
         self.display.begin();
@@ -171,7 +171,7 @@ impl<'a> Scenario<'a> {
             detected_in_ns: None,
         });
         match &mut self.atomicity {
-            // The survivors are told by the controller.
+            // With reliable scatterings the controller notifies the survivors.
             Some(atomicity) => atomicity.on_killed(process),
             None => self.send_all(WorkerCommand::Gone(process as u32)),
         }
@@ -187,13 +187,13 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// The processes of which `is_it` is true, as text.
+    /// Formats the ids of the processes that satisfy `is_it`.
     fn list_processes(&self, is_it: impl Fn(&ProcessState) -> bool) -> String {
         let list_processes = self.states.iter().enumerate().filter(|(_, state)| is_it(state));
         list_processes.map(|(process, _)| process.to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Listens until `is_done` is true of everybody.
+    /// Handles events until all processes satisfy `is_done`.
     fn wait(&mut self, timeout: Duration, is_done: impl Fn(&ProcessState) -> bool) -> Result<Wait> {
         let deadline = Instant::now() + timeout;
         while !self.states.iter().all(&is_done) {
@@ -207,8 +207,7 @@ impl<'a> Scenario<'a> {
         Ok(Wait::Done)
     }
 
-    /// Listens until everybody knows the fate of everything that it sent, and says so if that takes
-    /// long.
+    /// Handles events until all messages have an outcome, and notifies the user if that takes long.
     fn wait_for_outcomes(&mut self) -> Result<Wait> {
         let has_drained = |state: &ProcessState| state.has_drained || state.is_dead;
         match self.wait(NOTICE_AFTER, has_drained)? {
@@ -231,7 +230,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// Listens until `until`, and shows how it goes.
+    /// Handles events until `until`, and refreshes the display.
     fn wait_until(&mut self, began: Instant, until: Instant, length: Duration) -> Result<Wait> {
         let mut tick_at = Instant::now() + TICK;
         loop {
@@ -263,8 +262,7 @@ impl<'a> Scenario<'a> {
         self.display.tick(&self.states, verdict, elapsed, length);
     }
 
-    /// Takes one thing that is told, if anything is within `timeout`. Answers whether it is the
-    /// user's wish to end.
+    /// Handles one event, if one arrives within `timeout`. Returns whether the user interrupted.
     fn listen(&mut self, timeout: Duration) -> Result<bool> {
         match self.events.recv_timeout(timeout) {
             Ok(ChildEvent::Report(process, word)) => self.add(process, *word),
@@ -358,7 +356,7 @@ impl<'a> Scenario<'a> {
             lines.push(Line::new(state, &own));
         }
         for (process, state) in self.states.iter().enumerate() {
-            // One that was killed may not have come to say anything.
+            // A killed process may not have reported anything.
             if state.last.delivered == 0 && !state.is_dead {
                 self.problems.push(format!("process {process} delivered nothing"));
             } else if let Some(kill) = self.kill.as_ref().filter(|_| !state.is_dead)

@@ -1,4 +1,4 @@
-//! What is said at the end of a demo.
+//! Summary of a demo.
 
 use std::io::{Result, Write, stdout};
 
@@ -11,25 +11,25 @@ use super::log::StreamFaults;
 use super::scenario::ProcessState;
 use crate::units::{readable, readable_ns};
 
-/// The death of a process, and how the others took it.
+/// The kill of a process, and its effect on the others.
 #[derive(Clone, Debug)]
 pub struct Kill {
-    /// Who.
+    /// The killed process.
     pub process: usize,
-    /// When, in ns of the starter's clock.
+    /// Time of the kill, in ns of the parent's clock.
     pub at_ns: u64,
-    /// When, in ns of the timestamps' clock.
+    /// Time of the kill, in ns of the timestamps' clock.
     pub timestamp_ns: u64,
-    /// The longest pause in deliveries at a survivor that ended after it, and began no more than
+    /// Longest pause in deliveries at a survivor that ended after the kill and began no more than
     /// 10 ms after it, in ns.
     pub recovered_in_ns: u64,
-    /// The same for a survivor's own messages: how long a survivor could send nothing, in ns.
+    /// The same for a survivor's own messages: how long a survivor could not send, in ns.
     pub senders_recovered_in_ns: u64,
-    /// When the first survivor was told of it by the controller, in ns from the kill.
+    /// Time from the kill to the first survivor that is notified by the controller, in ns.
     pub detected_in_ns: Option<u64>,
 }
 
-/// One process.
+/// Counters of one process.
 #[derive(Clone, Debug)]
 pub struct Line {
     is_dead: bool,
@@ -41,7 +41,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// What became of a process.
+    /// Returns the counters of a process.
     pub fn new(state: &ProcessState, latencies: &Histogram<u64>) -> Self {
         let last = &state.last;
         Self {
@@ -73,30 +73,30 @@ impl Quantiles {
     }
 }
 
-/// Everything that is said at the end.
+/// Result of a demo.
 #[derive(Clone, Debug)]
 pub struct Summary {
     pub processes: u32,
     pub transport: &'static str,
     pub payload_len: u32,
-    /// How long the processes sent.
+    /// Time for which the processes sent.
     pub seconds: f64,
-    /// How long it then took until all knew the fate of all messages.
+    /// Time after that until all messages had an outcome.
     pub drain_seconds: f64,
     pub lines: Vec<Line>,
     pub latencies: Histogram<u64>,
     pub verdict: Verdict,
-    /// Of the reliable stream, if there was one.
+    /// Result for the reliable stream, if there was one.
     pub atomicity_report: Option<AtomicityReport>,
-    /// The longest pause in reliable deliveries that the death caused at a survivor, in ns.
+    /// Longest pause in reliable deliveries that the kill caused at a survivor, in ns.
     pub reliable_recovered_in_ns: u64,
     pub faults: StreamFaults,
-    /// What did not hold beside order.
+    /// Violations found outside of the order.
     pub problems: Vec<String>,
     pub kill: Option<Kill>,
-    /// The longest pause in deliveries that had nothing to do with a death.
+    /// Longest pause in deliveries that is unrelated to a kill.
     pub pause_max_ns: u64,
-    /// The same of reliable ones.
+    /// The same for reliable deliveries.
     pub reliable_pause_max_ns: u64,
 }
 
@@ -148,7 +148,7 @@ fn us(ns: u64) -> f64 {
 }
 
 impl Summary {
-    /// Contradictions of all kinds.
+    /// Returns the number of violations of all kinds.
     pub fn violations(&self) -> u64 {
         let violations = self
             .atomicity_report
@@ -157,12 +157,12 @@ impl Summary {
         self.verdict.violations + self.faults.count() + self.problems.len() as u64 + violations
     }
 
-    /// Whether every invariant held.
+    /// Returns whether every invariant held.
     pub fn has_held(&self) -> bool {
         self.violations() == 0
     }
 
-    /// The longest pause at a survivor: of the reliable stream, if there is one.
+    /// Returns the longest pause at a survivor: of the reliable stream, if there is one.
     fn recovered_in_ns(&self, kill: &Kill) -> u64 {
         if self.atomicity_report.is_some() {
             self.reliable_recovered_in_ns
@@ -175,24 +175,24 @@ impl Summary {
         self.lines.iter().map(|line| line.delivered).sum()
     }
 
-    /// Messages a second that a process which lived to the end delivered, on average.
+    /// Returns the mean deliveries per second of a process that was not killed.
     fn per_process_rate(&self) -> f64 {
         let living = || self.lines.iter().filter(|line| !line.is_dead);
         let delivered: u64 = living().map(|line| line.delivered).sum();
         delivered as f64 / self.seconds / (living().count().max(1)) as f64
     }
 
-    /// Messages that their senders were told are lost, those to a killed process included.
+    /// Returns the messages reported lost, including those to a killed process.
     fn lost(&self) -> u64 {
         self.lines.iter().map(|line| line.lost).sum()
     }
 
-    /// Messages that their senders were told nobody knows about, likewise.
+    /// Returns the messages reported with unknown outcome, likewise.
     fn unknown(&self) -> u64 {
         self.lines.iter().map(|line| line.unknown).sum()
     }
 
-    /// Contradictions in words.
+    /// Formats the violations.
     pub fn texts(&self) -> Vec<String> {
         let mut texts: Vec<String> = self.verdict.first.iter().map(ToString::to_string).collect();
         let violations =
@@ -209,7 +209,7 @@ impl Summary {
         texts
     }
 
-    /// Prints it, for people or for programs.
+    /// Prints the result as JSON or as a table.
     pub fn print(&self, is_json: bool) -> Result<()> {
         if is_json { self.print_json() } else { self.print_table() }
     }

@@ -1,32 +1,32 @@
-//! Best-effort messages that were refused before they left.
+//! Best-effort messages that fail before they are sent.
 //!
-//! A message to somebody who does not answer fails at once, without a timestamp; the rest of its
-//! scattering leaves without it. Others then see a place in the order that this receiver does not,
-//! and the sender was told: so it is logged, as soon as the scattering's own message comes back
-//! with the timestamp. (Failures are told before deliveries.)
+//! A message to a process that does not answer fails at once, without a timestamp, and the rest of
+//! its scattering is sent without it. Other receivers then deliver at a position that this receiver
+//! lacks, and the sender was notified: the loss is logged when the scattering's own message comes
+//! back with the timestamp. (Failures are reported before deliveries.)
 
 use std::collections::BTreeMap;
 
 use super::log::Log;
 
-/// By the number of their scattering: whom they were for.
+/// Destinations of unsent messages, by the number of their scattering.
 #[derive(Clone, Debug, Default)]
 pub struct Unsent {
     waiting: BTreeMap<u64, Vec<u32>>,
 }
 
 impl Unsent {
-    /// The message of scattering `sequence` of `from` to `to` will not leave.
+    /// Records that the message of scattering `sequence` from `from` to `to` will not be sent.
     pub fn on_failed(&mut self, from: u32, to: u32, sequence: u64) {
         if to == from {
-            // None of it comes back: it is in nobody's log that is compared.
+            // The scattering never comes back, so no compared log contains it.
             self.waiting.remove(&sequence);
             return;
         }
         self.waiting.entry(sequence).or_default().push(to);
     }
 
-    /// The rest of scattering `sequence` of `from` has left, and bears this timestamp.
+    /// Records that the rest of scattering `sequence` was sent with this timestamp.
     #[inline]
     pub fn on_returned(&mut self, log: &mut Log, from: u32, sequence: u64, timestamp_ns: u64) {
         if self.waiting.is_empty() {
@@ -46,8 +46,8 @@ mod tests {
 
     const WINDOW_NS: u64 = 100;
 
-    /// Process 0 scatters twice to itself and process 1; the second message to 1 fails before it
-    /// leaves.
+    /// Process 0 scatters twice to itself and process 1; the second message to 1 fails before it is
+    /// sent.
     fn verdict(is_noted: bool) -> Verdict {
         let (mut log, mut other) = (Log::new(WINDOW_NS, 2), Log::new(WINDOW_NS, 2));
         let mut unsent = Unsent::default();

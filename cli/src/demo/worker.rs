@@ -1,4 +1,4 @@
-//! One process of the demo: scatters, receives, logs, tells its starter.
+//! Worker process of a demo: scatters, receives, logs, and reports to its parent.
 
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -20,23 +20,23 @@ use super::payload::{self, Payload};
 use super::reliable::{Reliable, is_reliable};
 use super::unsent::Unsent;
 
-/// After this many questions without an answer a process behind a switch is given up, where nobody
-/// says who is dead: in shared memory the kernel does, and where there are controllers, they do.
-/// Each waits up to eight times the round trip, which is some milliseconds while all saturate two
-/// cores: with the default of 128 a dead one is asked for 5 to 15 s (measured), with this for about
-/// a second. Without load it is 0.11 s.
+/// Number of unanswered probes after which a process behind a switch is given up, where no failure
+/// detector exists: in shared memory the kernel reports dead processes, and controllers do. A probe
+/// takes up to eight round trips, some milliseconds while all processes saturate two cores: with
+/// the default of 128 a dead process is probed for 5 to 15 s (measured), with this for about a
+/// second. Without load it is 0.11 s.
 const PROBES_MAX: u32 = 16;
-/// How often a worker says how it goes, in ns.
+/// Interval of samples, in ns.
 const SAMPLE_INTERVAL_NS: u64 = 100_000_000;
-/// A stream in which nothing arrives for this long, with nothing of one's own under way, has come
-/// to its end, in ns. The starter waits for all to say so before it ends any.
+/// A stream that is idle for this long, without own messages in flight, has ended, in ns. The
+/// parent waits for all streams to end before it stops a worker.
 const QUIET_NS: u64 = 200_000_000;
-/// The longest nap of a worker with a rate, in ns: messages of others may arrive meanwhile.
+/// Maximum sleep of a worker with a rate limit, in ns: messages may arrive meanwhile.
 const SLEEP_NS_MAX: u64 = 50_000;
-/// A worker that is to do wrong does so at every so manieth message.
+/// Interval of injected faults, in messages.
 const FAULT_EVERY: u64 = 10_000;
 
-/// Runs a worker. What it is to do comes on standard input.
+/// Runs a worker. Its parameters are read from standard input.
 pub fn run() -> Result<()> {
     let mut first = String::new();
     std::io::stdin()
@@ -68,7 +68,7 @@ fn join(spec: &WorkerSpec) -> Result<EmbeddedPipe> {
     builder.embedded().with_context(|| format!("process {} cannot join", spec.process))
 }
 
-/// Reads orders in a thread of its own. The end of the input is an order too: the starter is gone.
+/// Reads commands in a separate thread. The end of the input means that the parent is gone.
 fn read_commands() -> Receiver<WorkerCommand> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -97,7 +97,7 @@ struct Worker {
     spec: WorkerSpec,
     pipe: EmbeddedPipe,
     clock: SystemClock,
-    /// Whom scatterings go to.
+    /// Destinations of scatterings.
     destinations: Vec<ProcessId>,
     payload: Vec<u8>,
     /// Scatterings of both services.
@@ -107,7 +107,7 @@ struct Worker {
     sampled_ns: u64,
 }
 
-/// What becomes of the messages that arrive.
+/// State of the received stream.
 struct Stream {
     process: u32,
     log: Log,
@@ -117,7 +117,7 @@ struct Stream {
     returned: u64,
     lost: u64,
     unknown: u64,
-    /// Lost, of scatterings that had not left when that was said.
+    /// Failed messages of scatterings that were not sent when the failure was reported.
     unsent: Unsent,
     seen_ns: u64,
     /// Pauses between deliveries of all messages, and of own ones.
@@ -128,7 +128,7 @@ struct Stream {
     inject_fault: Option<InjectedFault>,
     held: Option<Entry>,
     reliable: Option<Reliable>,
-    /// Who has failed, and is to be sent no more.
+    /// Failed processes, to be removed from the destinations.
     failed: Vec<ProcessId>,
     is_excluded: bool,
 }
@@ -226,7 +226,7 @@ impl Worker {
         }
     }
 
-    /// Submits what is due. Answers how many scatterings.
+    /// Submits the scatterings that are due. Returns their number.
     fn submit(&mut self, now_ns: u64) -> Result<u64> {
         let free = self.spec.outstanding_max.saturating_sub(self.submitted - self.stream.returned);
         let due = match self.spec.rate_per_s {
@@ -272,7 +272,7 @@ impl Worker {
     fn rest(&mut self, progress: onepipe::Progress, is_sending: bool, now_ns: u64) {
         let can_send = self.submitted - self.stream.returned < self.spec.outstanding_max;
         match self.spec.rate_per_s {
-            // Nobody wakes us when the next scattering is due.
+            // The next scattering is due by time, for which the endpoint has no timer.
             Some(rate) if is_sending && can_send => {
                 let due_ns = self.started_ns as f64 + (self.submitted + 1) as f64 / rate * 1e9;
                 let wait_ns = (due_ns as u64).saturating_sub(now_ns).min(SLEEP_NS_MAX);
@@ -289,7 +289,7 @@ impl Worker {
         let commit_ns = self.pipe.commit_barrier().map(|commit| commit.as_ns());
         let stream = &mut self.stream;
         if let Some(barrier) = barrier {
-            // Everything below has been handed out: the poll before this drained all events.
+            // Everything below was delivered: the preceding poll drained all events.
             stream.log.on_barrier(barrier.as_ns());
         }
         let (windows, failures) = stream.log.take();
@@ -321,7 +321,7 @@ impl Worker {
         }
     }
 
-    /// Says all that is left to say, and leaves.
+    /// Sends the final report, and leaves.
     fn finish(mut self) -> Result<()> {
         let now_ns = self.clock.read().mono.as_ns();
         let sample = self.sample(now_ns);
@@ -349,7 +349,7 @@ impl Stream {
                 }
             }
             Event::Excluded(_) => self.is_excluded = true,
-            // That somebody is gone shows in what is delivered, and in the counters.
+            // Lost links show in the deliveries and in the counters.
             _ => {}
         }
     }
@@ -403,12 +403,12 @@ impl Stream {
         let (from, to, sequence) = (self.process, failed.to.0, failed.scattering.0);
         match failed.timestamp {
             Some(at) => self.log.on_failed(from, to, at.as_ns(), sequence, is_lost),
-            // The rest of its scattering may leave yet.
+            // The rest of its scattering may still be sent.
             None => self.unsent.on_failed(from, to, sequence),
         }
     }
 
-    /// Does wrong at every so manieth message.
+    /// Logs with an injected fault at every [`FAULT_EVERY`]th message.
     fn log_with_fault(&mut self, inject_fault: InjectedFault, mut entry: Entry) {
         if let Some(mut held) = self.held.take() {
             if inject_fault == InjectedFault::Swap {

@@ -1,20 +1,20 @@
-//! `onepipe sim fuzz --service amcast`: agreed multicast, by seeds.
+//! `onepipe sim fuzz --service amcast`: fuzzes agreed multicast.
 
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use onepipe_sim_amcast::{FuzzReport, Mishap, Swarm, fuzz};
+use onepipe_sim_amcast::{FaultEvent, FuzzReport, Swarm, fuzz};
 use serde::Serialize;
 
 use super::fuzz::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, status};
 use crate::units::readable;
 
-/// Runs that may be spent on making the first failing seed smaller.
+/// Maximum number of runs for shrinking the first failing seed.
 const SHRINK_ATTEMPTS: u32 = 100;
 
-/// What a program reads.
+/// JSON output.
 #[derive(Serialize)]
 struct Json {
     service: &'static str,
@@ -25,7 +25,7 @@ struct Json {
     deliveries_checked: u64,
     elections: u64,
     busy: u64,
-    in_parts: u64,
+    partitioned: u64,
     faults: BTreeMap<&'static str, u64>,
     wall_seconds: f64,
     seeds_per_hour: f64,
@@ -52,7 +52,7 @@ pub fn run(run_options: &FuzzRun) -> Result<ExitCode> {
         deliveries_checked: report.delivered,
         elections: report.elections,
         busy: report.busy,
-        in_parts: report.in_parts,
+        partitioned: report.partitioned,
         faults: report.faults,
         wall_seconds,
         seeds_per_hour: seeds as f64 * 3_600.0 / wall_seconds,
@@ -77,13 +77,13 @@ fn failing(seed: u64) -> JsonFailing {
     JsonFailing {
         seed,
         reproduce: format!("onepipe sim fuzz --service amcast --seed {seed} --trace"),
-        complaints: small.attempt().complaints,
+        complaints: small.attempt().violations,
         faults_drawn: swarm.timeline.len(),
         faults_needed: small.timeline.iter().map(line).collect(),
     }
 }
 
-fn line((at_ns, fault): &(u64, Mishap)) -> String {
+fn line((at_ns, fault): &(u64, FaultEvent)) -> String {
     format!("{} us: {fault:?}", at_ns / 1_000)
 }
 
@@ -103,11 +103,11 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
         readable(json.events as f64)
     )?;
     writeln!(out, "  leaders    {} elected; {} busy replies", json.elections, json.busy)?;
-    if json.in_parts > 0 {
+    if json.partitioned > 0 {
         writeln!(
             out,
-            "partition  {} seeds without a majority: only order is checked",
-            json.in_parts
+            "  partition  {} seeds without a majority: only order is checked",
+            json.partitioned
         )?;
     }
     for (number, (name, count)) in json.faults.iter().enumerate() {
@@ -133,23 +133,23 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
     Ok(())
 }
 
-/// Runs one seed and writes its history.
+/// Runs one seed and writes its trace.
 pub fn trace(seed: u64) -> Result<ExitCode> {
     let mut swarm = Swarm::draw(seed);
     swarm.setup.trace_lines_max = TRACE_EVENTS;
     let outcome = swarm.attempt();
     let mut out = stdout().lock();
     for fault in &swarm.timeline {
-        writeln!(out, "fault      {}", line(fault))?;
+        writeln!(out, "  fault      {}", line(fault))?;
     }
-    for text in &outcome.complaints {
+    for text in &outcome.violations {
         writeln!(out, "  VIOLATION  {text}")?;
     }
     let path = format!("seed-{seed}.txt");
     std::fs::write(&path, outcome.trace_lines.join("\n") + "\n")
         .with_context(|| format!("cannot write the history to {path}"))?;
     writeln!(out, "  history    {path}")?;
-    let is_right = outcome.complaints.is_empty();
+    let is_right = outcome.violations.is_empty();
     writeln!(out, "  verdict    {}", if is_right { "every invariant held" } else { "FAILED" })?;
     Ok(status(u64::from(!is_right), false))
 }

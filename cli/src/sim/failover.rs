@@ -1,5 +1,5 @@
-//! `onepipe sim fail-over`: how long a group of agreed multicast delivers nothing new when its
-//! leader dies.
+//! `onepipe sim fail-over`: the delivery gap of a group of agreed multicast when its leader
+//! crashes.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -22,37 +22,37 @@ Three leaves, two spines, one group of three; four clients send a message every 
 leader crashes at any time; a coordinator detects it, writes the next leader into the store, and the
 group resumes.";
 
-/// Kill the leader of a group again and again, and measure until messages are delivered again
+/// Crash the leader of a group repeatedly, and measure the time until messages are delivered again
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// How many crashes
+    /// Number of crashes
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     crashes: u64,
-    /// The seed of the first
+    /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What dies
+    /// Component that crashes
     #[arg(long, value_enum, default_value_t = VictimArg::Member)]
     victim: VictimArg,
-    /// How many at a time [default: as many as there are cores]
+    /// Number of concurrent runs [default: number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Print one JSON object as the last line of standard output
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// What dies.
+/// Components that crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum VictimArg {
-    /// The leader's program
+    /// The leader's process
     Member,
-    /// Its switch, with the rack below
+    /// The leader's switch, with the rack below it
     Switch,
 }
 
-/// What a program reads. Times in us from the crash.
+/// JSON output. Times in us from the crash.
 #[derive(Serialize)]
 struct Json {
     victim: &'static str,
@@ -90,7 +90,7 @@ impl Quantiles {
     }
 }
 
-/// Has leaders die.
+/// Measures failovers.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (victim, name) = match arguments.victim {
         VictimArg::Member => (Victim::Member, "member"),
@@ -111,9 +111,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let json = Json {
         victim: name,
         crashes: all.len() as u64,
-        probe_interval_us: us(setup.ask_ns),
-        leader_timeout_us: us(setup.silence_ns),
-        retransmit_interval_us: us(setup.repeat_ns),
+        probe_interval_us: us(setup.probe_interval_ns),
+        leader_timeout_us: us(setup.leader_timeout_ns),
+        retransmit_interval_us: us(setup.rto_min_ns),
         to_next_delivery_us: Quantiles::of(&measured, |one| one.next_ns),
         longest_gap_us: Quantiles::of(&measured, |one| one.gap_ns),
         to_new_message_us: Quantiles::of(&measured, |one| one.new_ns),

@@ -1,4 +1,4 @@
-//! `onepipe sim fuzz`: a seed decides everything, and nothing may go wrong.
+//! `onepipe sim fuzz`: simulates random fabrics with random faults, each determined by a seed.
 
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
@@ -34,37 +34,37 @@ healed, and everybody must come back; in some seeds one process stays down, and 
 must make progress. With --service amcast: groups of members in switches, their replicas, clients and
 coordinators, of which as many crash as are tolerated while leaders change.";
 
-/// How many events the history of a seed has at most.
+/// Maximum number of events in the trace of a seed.
 pub(super) const TRACE_EVENTS: usize = 1 << 20;
 
-/// Simulate random fabrics with random faults; exit status 1 if an invariant broke
+/// Simulate random fabrics with random faults; exit status 1 if an invariant was violated
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Which service
+    /// Service to simulate
     #[arg(long, value_enum, default_value_t = Service::Scattering)]
     service: Service,
-    /// How many seeds [default: 1000, or 1 with --trace]
+    /// Number of seeds [default: 1000, or 1 with --trace]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
-    /// The first of them [default: the time of day, printed]
+    /// First seed [default: the time of day, printed]
     #[arg(long)]
     seed: Option<u64>,
-    /// How many at a time [default: as many as there are cores]
+    /// Number of concurrent runs [default: number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// End at the first seed that fails
+    /// Stop at the first seed that fails
     #[arg(long)]
     fail_fast: bool,
-    /// Run the first seed alone, and write what happened to seed-SEED.txt
+    /// Run the first seed alone, and write its trace to seed-SEED.txt
     #[arg(long, requires = "seed", conflicts_with_all = ["seeds", "jobs"])]
     trace: bool,
-    /// Print one JSON object as the last line of standard output
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// What is simulated.
+/// Simulated services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Service {
     /// Ordered scattering, best effort and reliable
@@ -73,14 +73,14 @@ enum Service {
     Amcast,
 }
 
-/// Which seeds, as they were asked for.
+/// Parameters of a fuzz run.
 pub(super) struct FuzzRun {
     pub seeds: Seeds,
     pub stops_at_failure: bool,
     pub is_json: bool,
 }
 
-/// What is common to all services: it shows how far the seeds are, and ends at Ctrl-C.
+/// A running fuzz session of any service: shows progress, and stops at Ctrl-C.
 pub(super) struct Session {
     pub stops: Arc<AtomicBool>,
     was_interrupted: Arc<AtomicBool>,
@@ -112,13 +112,13 @@ impl Session {
         }
     }
 
-    /// How long it took in seconds, and whether it was interrupted.
+    /// Returns the elapsed seconds, and whether the session was interrupted.
     pub fn end(self) -> (f64, bool) {
         (self.began.elapsed().as_secs_f64(), self.was_interrupted.load(Ordering::Relaxed))
     }
 }
 
-/// What a program is told.
+/// Returns the exit status.
 pub(super) fn status(failed: u64, was_interrupted: bool) -> ExitCode {
     match (failed, was_interrupted) {
         (0, false) => ExitCode::SUCCESS,
@@ -127,7 +127,7 @@ pub(super) fn status(failed: u64, was_interrupted: bool) -> ExitCode {
     }
 }
 
-/// What a program reads.
+/// JSON output.
 #[derive(Serialize)]
 struct Json {
     first_seed: u64,
@@ -150,7 +150,7 @@ struct Json {
     first_failing: Option<JsonFailing>,
 }
 
-/// The first seed that fails, as any service tells it.
+/// The first failing seed, in the JSON output of any service.
 #[derive(Serialize)]
 pub(super) struct JsonFailing {
     pub(super) seed: u64,
@@ -162,7 +162,7 @@ pub(super) struct JsonFailing {
 
 /// Runs the seeds.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    // What panics is caught and reported with its seed.
+    // Panics are caught and reported with their seed.
     std::panic::set_hook(Box::new(|_| {}));
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let fresh = || since.map_or(0, |since| since.as_secs() * 1_000);
@@ -240,7 +240,7 @@ fn json(
     }
 }
 
-/// What befalls a fabric, a line each.
+/// Formats the faults of a timeline, one per line.
 fn faults(timeline: &[(u64, Mishap)], missing: Option<u32>) -> Vec<String> {
     let lines = timeline.iter().map(|(at_us, what)| format!("{at_us} us: {what:?}"));
     lines.chain(missing.map(|id| format!("after healing: process {id} stays down"))).collect()
@@ -301,14 +301,14 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
     Ok(())
 }
 
-/// Runs one seed and writes its history.
+/// Runs one seed and writes its trace.
 fn trace(seed: u64) -> Result<ExitCode> {
     let mut swarm = Swarm::draw(seed);
     swarm.plan.network.trace_lines_max = TRACE_EVENTS;
     let outcome = swarm.attempt();
     let mut out = stdout().lock();
     for line in faults(&swarm.timeline, swarm.missing) {
-        writeln!(out, "fault      {line}")?;
+        writeln!(out, "  fault      {line}")?;
     }
     for text in outcome.complaints() {
         writeln!(out, "  VIOLATION  {text}")?;

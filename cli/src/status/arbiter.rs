@@ -1,13 +1,13 @@
-//! An arbiter's report as a table.
+//! Formats the report of an arbiter.
 
 pub use onepipe_daemon_arbiter::Report;
 
-/// In microseconds: leads are tens of them.
+/// Formats a time in microseconds, the scale of leads.
 fn us(ns: u64) -> String {
     format!("{:.0} us", ns as f64 / 1e3)
 }
 
-/// What it avoids at present.
+/// Formats the links and paths that the arbiter avoids.
 pub fn avoided(report: &Report) -> String {
     match &report.avoids[..] {
         [] => "nothing".to_owned(),
@@ -15,18 +15,18 @@ pub fn avoided(report: &Report) -> String {
     }
 }
 
-/// A report for people.
+/// Formats the report of an arbiter as a table.
 pub fn table(report: &Report) -> String {
     let role = if report.is_primary { "primary" } else { "secondary" };
     let lines = [
         (
             "arbiter",
             format!(
-                "process {}incarnation {}, {role} in epoch {}, up for {:.0} s",
+                "process {} incarnation {}, {role} in epoch {}, up for {:.0} s",
                 report.process, report.incarnation, report.epoch, report.uptime_s
             ),
         ),
-        ("place", format!("{}, {} threads", report.attachment, report.threads)),
+        ("attached", format!("{}, {} threads", report.attachment, report.threads)),
         (
             "endpoints",
             format!(

@@ -4,25 +4,25 @@ use onepipe_daemon_arbiter::Avoided;
 
 use super::*;
 
-/// As the daemon answers it.
+/// A controller's report in JSON.
 const REPORT: &str = r#"{"replica":63,"incarnation":7,"epoch":4,"attachment":"shared memory lab",
 "uptime_s":12.3,"store":{"is_available":false,"error":"etcd is unavailable","since_s":3.2,
-"failures":3,"records_waiting":2},"attachments":["switch 1incarnation 9"],"members":[
+"failures":3,"records_waiting":2},"attachments":["switch 1 incarnation 9"],"members":[
 {"name":"process 3","incarnation":5,"state":"failed","links_up":0},
 {"name":"switch 1","incarnation":9,"state":"up","links_up":2}],
 "barriers":[{"port":0,"barrier_ns":1800,"commit_ns":1700,"age_ns":1500000}],
 "open":[{"name":"process 3","incarnation":5,"failed_at_ns":1700,"is_exact":false}],
 "failures":[{"name":"process 3","incarnation":5,"failed_at_ns":1700,"is_exact":false}],
-"frozen":[{"owner":"switch 1incarnation 9","number":1,"peer":null,"commit_ns":1700}],
+"frozen":[{"owner":"switch 1 incarnation 9","number":1,"peer":null,"commit_ns":1700}],
 "counters":{"frames_taken":17}}"#;
 
-/// Listens, answers one question with `answer`.
+/// Serves `answer` to one HTTP request.
 fn serve_once(answer: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("somebody asks");
-        // To the end of the question: what is left unread resets the connection.
+        // Reads the whole request: unread data would reset the connection.
         let (mut asked, mut part) = (Vec::new(), [0; 4096]);
         while !asked.ends_with(b"\r\n\r\n") {
             let bytes = stream.read(&mut part).expect("a question");
@@ -39,17 +39,17 @@ fn serve_once(answer: String) -> SocketAddr {
 fn formats_controller_report() {
     let answer = format!("HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n{REPORT}");
     let report = fetch(serve_once(answer)).expect("a report");
-    let expected = "  replica     process 63incarnation 7, active in epoch 4, up for 12 s
-  place       shared memory lab
-  store       UNAVAILABLE for 3 s: etcd is unavailable; recovery is paused, 2 records wait
-  neighbours  switch 1incarnation 9
+    let expected = "  replica     process 63 incarnation 7, active in epoch 4, up for 12 s
+  attached    shared memory lab
+  store       UNAVAILABLE for 3 s: etcd is unavailable; recovery is paused, 2 records pending
+  neighbours  switch 1 incarnation 9
   members     1 up, 1 failed
   barrier     port 0: 1800 ns, commits 1700 ns, 1.5 ms ago
-  member      process 3incarnation 5: failed, 0 links up
-  recovering  process 3incarnation 5 at 1700 ns (approximately)
-  frozen      switch 1incarnation 9, towards an unknown peer: commits 1700 ns
+  member      process 3 incarnation 5: failed, 0 links up
+  recovering  process 3 incarnation 5 at 1700 ns (approximately)
+  frozen      switch 1 incarnation 9, towards an unknown peer: commits 1700 ns
   failures    1
-  failed      process 3incarnation 5 at 1700 ns (approximately)
+  failed      process 3 incarnation 5 at 1700 ns (approximately)
 ";
     assert_eq!(report.table(), expected);
 }
@@ -72,15 +72,15 @@ fn distinguishes_arbiter_and_controller_reports() {
     let report = serde_json::to_string(&report).expect("it is text");
     let answer = format!("HTTP/1.0 200 OK\r\n\r\n{report}");
     let report = fetch(serve_once(answer)).expect("a report");
-    let expected = "  arbiter     process 1000incarnation 0, primary in epoch 0, up for 0 s
-  place       switch 127.0.0.1:4410, 3 threads
+    let expected = "  arbiter     process 1000 incarnation 0, primary in epoch 0, up for 0 s
+  attached    switch 127.0.0.1:4410, 3 threads
   endpoints   0 of 0 known, 0 timed out, 0 resets
   backlog     0 timeslots of 0 pairs
-  timeslots   0 asked for, 0 given, 0 told, 0 skipped, 0 without a path
-  refused     0, and 0 capped
-  lag         20 us of a lead of 65 us, 0 us at most; 0 of 0 batches late
-  packets     0 taken, 0 sent, 0 bad, 0 of them by their check; 0 of no endpoint, 0 of some endpoints with other settings; 0 frames dropped
-  faults      9 packets reported as lost; 2 times found where, 1 times tried again; avoids the link of rack 3 to path 1, path 2
+  timeslots   0 requested, 0 granted, 0 advertised, 0 skipped, 0 without a path
+  rejected    0, and 0 capped
+  lag         20 us of a lead of 65 us, max 0 us; 0 of 0 batches late
+  packets     0 received, 0 sent, 0 invalid, 0 of them by checksum; 0 from unknown endpoints, 0 from endpoints with other settings; 0 frames dropped
+  faults      9 packets reported lost; 2 faults located, 1 retried; avoids the link of rack 3 to path 1, path 2
 ";
     assert_eq!(report.table(), expected);
 }

@@ -1,4 +1,4 @@
-//! The racks that a switch stands for: options, faults that come and go, and what links bore.
+//! Racks and paths emulated by a switch: options, link faults over time, and link counters.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -10,26 +10,25 @@ use serde::Serialize;
 
 use crate::units;
 
-/// What a lossy link looks like, for whoever has written something else.
+/// Example of a lossy link, for error messages.
 const EXAMPLE: &str = "write for example rack=0,path=2,direction=up,loss=50%,after=2s,for=10s";
 
-/// Racks with several paths from each to each, as an arbiter numbers them.
+/// Racks with several paths between any two, numbered as by an arbiter.
 #[derive(Debug, Args)]
 pub struct RackArguments {
-    /// Stand for racks of so many endpoints, numbered rack by rack: the arbiter's --rack-nodes
-    /// [default: there is one way to each process]
+    /// Emulate racks of this many endpoints, numbered rack by rack: the arbiter's --rack-nodes
+    /// [default: no racks]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     rack_nodes: Option<u32>,
-    /// How many endpoints there are in all racks, the processes below this number: the arbiter's
-    /// --nodes
+    /// Number of endpoints in all racks, the processes with ids below it: the arbiter's --nodes
     #[arg(long, requires = "rack_nodes", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: u32,
-    /// Ways from a rack to any other: the arbiter's --paths
+    /// Number of paths between any two racks: the arbiter's --paths
     #[arg(long, requires = "rack_nodes", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     paths: u32,
-    /// Let the link between a rack and a path lose packets that an arbiter has scheduled, like
-    /// rack=0,path=2 or rack=0,path=2,direction=up,loss=50%,after=2s,for=10s [default: both
-    /// directions, all packets, from the beginning on, for ever]; may be given again
+    /// Make the link between a rack and a path lose scheduled packets, like rack=0,path=2 or
+    /// rack=0,path=2,direction=up,loss=50%,after=2s,for=10s [default: both directions, all packets,
+    /// from the start, permanently]; may be repeated
     #[arg(long, value_name = "LINK", requires = "rack_nodes", value_parser = lossy)]
     lossy_link: Vec<LossyLinkArg>,
 }
@@ -39,7 +38,7 @@ pub struct RackArguments {
 struct LossyLinkArg {
     rack: u32,
     path: u32,
-    /// Both, if none is named.
+    /// `None`: both directions.
     direction: Option<Direction>,
     loss: f64,
     after_ns: u64,
@@ -53,7 +52,7 @@ fn lossy(text: &str) -> Result<LossyLinkArg> {
         let Some((name, value)) = part.split_once('=') else {
             bail!("{part:?} is not KEY=VALUE: {EXAMPLE}");
         };
-        let count = || value.parse::<u32>().with_context(|| format!("{value:?}is not a number"));
+        let count = || value.parse::<u32>().with_context(|| format!("{value:?} is not a number"));
         let known = match name {
             "rack" => rack.replace(count()?).is_some(),
             "path" => path.replace(count()?).is_some(),
@@ -62,17 +61,17 @@ fn lossy(text: &str) -> Result<LossyLinkArg> {
                     "up" => Some(Direction::Up),
                     "down" => Some(Direction::Down),
                     "both" => None,
-                    _ => bail!("{value:?}is not a direction: up (from the rack), down or both"),
+                    _ => bail!("{value:?} is not a direction: up (from the rack), down or both"),
                 };
                 direction.replace(which).is_some()
             }
             "loss" => loss.replace(units::probability(value)?).is_some(),
             "after" => after_ns.replace(units::time_ns(value)?).is_some(),
             "for" => for_ns.replace(units::time_ns(value)?).is_some(),
-            _ => bail!("{name:?}is not a key of a link: {EXAMPLE}"),
+            _ => bail!("{name:?} is not a key of a link: {EXAMPLE}"),
         };
         if known {
-            bail!("{name}is given twice");
+            bail!("{name} is given twice");
         }
     }
     let (Some(rack), Some(path)) = (rack, path) else {
@@ -106,8 +105,8 @@ impl LossyLinkArg {
 }
 
 impl RackArguments {
-    /// The racks as they are at the beginning, and what changes later. Ends with a complaint about
-    /// links that there are not.
+    /// Returns the initial racks, and the schedule of their faults. Exits with a usage error if a
+    /// link does not exist.
     pub fn racks(&self) -> (Option<Racks>, LinkFaultSchedule) {
         let Some(rack_nodes) = self.rack_nodes else { return (None, LinkFaultSchedule::default()) };
         let schedule = LinkFaultSchedule::new(self.lossy_link.clone());
@@ -121,11 +120,11 @@ impl RackArguments {
     }
 }
 
-/// When which links begin to lose packets, or end.
+/// Schedule of the link faults.
 #[derive(Debug, Default)]
 pub struct LinkFaultSchedule {
     all: Vec<LossyLinkArg>,
-    /// When something changes, the last first.
+    /// Times of changes, in descending order.
     changes_ns: Vec<u64>,
 }
 
@@ -138,12 +137,12 @@ impl LinkFaultSchedule {
         Self { all, changes_ns }
     }
 
-    /// What loses packets then. Of several for one link the last counts.
+    /// Returns the lossy links at this time. The last entry for a link wins.
     fn at(&self, ns: u64) -> Vec<LossyLink> {
         self.all.iter().filter(|lossy| lossy.is_at(ns)).flat_map(LossyLinkArg::links).collect()
     }
 
-    /// Changes what is to be changed by now.
+    /// Applies the changes that are due.
     pub fn apply_due(&mut self, switch: &mut SoftwareSwitch, began: Instant) -> Result<()> {
         let Some(next) = self.changes_ns.last() else { return Ok(()) };
         let elapsed = began.elapsed();
@@ -156,16 +155,16 @@ impl LinkFaultSchedule {
     }
 }
 
-/// What the links between racks and paths have borne.
+/// Load of the links between racks and paths.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkLoads {
-    /// Scheduled packets from one rack to another that named no path there is.
+    /// Scheduled packets between racks that named an unknown path.
     frames_without_path: u64,
-    /// Those that bore something.
+    /// Links that carried packets.
     links: Vec<LinkCounters>,
 }
 
-/// One direction of a link.
+/// Counters of one direction of a link.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct LinkCounters {
     rack: u32,
@@ -176,7 +175,7 @@ struct LinkCounters {
 }
 
 impl LinkLoads {
-    /// Of a switch, if it stands for racks.
+    /// Returns the load of a switch that emulates racks.
     pub fn of(switch: &SoftwareSwitch) -> Option<Self> {
         switch.links().next()?;
         let loaded = switch.links().filter(|report| report.frames > 0);
@@ -194,7 +193,7 @@ impl LinkLoads {
         Some(Self { frames_without_path, links: links.collect() })
     }
 
-    /// For people: a line for each rack and direction.
+    /// Prints a line for each rack and direction.
     pub fn table(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut rows: Vec<(u32, &str)> =
             self.links.iter().map(|link| (link.rack, link.direction)).collect();
@@ -203,8 +202,8 @@ impl LinkLoads {
         for (rack, direction) in rows {
             let is_of = |link: &&LinkCounters| (link.rack, link.direction) == (rack, direction);
             let links = self.links.iter().filter(is_of).map(|link| match link.lost {
-                0 => format!("{}on path {}", link.frames, link.path),
-                lost => format!("{}on path {} ({lost} lost)", link.frames, link.path),
+                0 => format!("{} on path {}", link.frames, link.path),
+                lost => format!("{} on path {} ({lost} lost)", link.frames, link.path),
             });
             let links: Vec<String> = links.collect();
             writeln!(out, "rack {rack} {direction}: {}", links.join(", "))?;
@@ -249,7 +248,7 @@ mod tests {
             ("rack=0,path=1,direction=left", "is no direction: up (from the rack), down or both"),
             ("rack=0,path=1,for=3", "has no unit"),
             ("rack=0,path=1,spine=3", "is nothing that a link has"),
-            ("rack=0,path=1,rack=2", "rackis given twice"),
+            ("rack=0,path=1,rack=2", "rack is given twice"),
         ] {
             let error = lossy(text).expect_err(text).to_string();
             assert!(error.contains(complaint), "{text}: {error}");

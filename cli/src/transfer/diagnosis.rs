@@ -1,4 +1,4 @@
-//! Why an end of scheduled transfer does not get on.
+//! Diagnosis of a scheduled transfer that makes no progress.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -11,24 +11,24 @@ use super::EndpointOptions;
 use super::endpoint::{Counters, Endpoint};
 use crate::units::readable_ns;
 
-/// Who is told that nobody listens is told so within this.
+/// Time for an ICMP port-unreachable error to arrive.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
-/// As often is noted what is counted,
+/// Interval of counter snapshots.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// and kept so many times: what nobody has answered for two seconds is not answered.
+/// Number of snapshots kept: an arbiter that has not replied for two seconds is down.
 const SAMPLES: usize = 3;
 
-/// What was counted in the last seconds.
+/// Counter snapshots of the last seconds.
 #[derive(Debug, Default)]
 pub struct RecentCounters(VecDeque<Counters>);
 
 impl RecentCounters {
-    /// Whether the time to note it has come.
+    /// Returns whether a snapshot is due.
     pub fn is_due(&self, running: Duration) -> bool {
         self.0.back().is_none_or(|last| running - last.running >= SAMPLE_INTERVAL)
     }
 
-    /// Notes it.
+    /// Adds a snapshot.
     pub fn record(&mut self, counters: Counters) {
         self.0.push_back(counters);
         if self.0.len() > SAMPLES {
@@ -36,14 +36,14 @@ impl RecentCounters {
         }
     }
 
-    /// What was counted two to three seconds ago, or `then` if that is later.
+    /// Returns the snapshot of two to three seconds ago, or `then` if that is later.
     fn after(&self, then: &Counters) -> Counters {
         let oldest = self.0.front().filter(|oldest| oldest.running > then.running);
         *oldest.unwrap_or(then)
     }
 }
 
-/// Whether it is known that nobody listens at a UDP address. No answer is no proof.
+/// Returns whether a UDP port is known to be closed. A timeout proves nothing.
 fn is_port_closed(addr: SocketAddr) -> bool {
     let own = match addr {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -53,7 +53,7 @@ fn is_port_closed(addr: SocketAddr) -> bool {
         let socket = UdpSocket::bind(own)?;
         socket.connect(addr)?;
         socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
-        // Of no bytes: whoever listens takes it for nothing.
+        // An empty datagram, which every receiver ignores.
         socket.send(&[])?;
         socket.recv(&mut [0])
     };
@@ -61,8 +61,8 @@ fn is_port_closed(addr: SocketAddr) -> bool {
 }
 
 impl Endpoint {
-    /// Why nothing gets on, and has not since `before`, as far as it is not another endpoint's
-    /// affair. What went well until seconds ago is no excuse.
+    /// Explains why there has been no progress since `before`, unless the peer is the cause. Only
+    /// recent counters are used, as earlier success explains nothing.
     pub fn diagnose(&self, before: &Counters) -> Option<String> {
         let EndpointOptions { udp, arbiter, nodes, slot, .. } = &self.options;
         let before = self.history.after(before);
@@ -104,7 +104,7 @@ impl Endpoint {
                     self.process
                 ));
             }
-            // Who wants nothing is not answered.
+            // An arbiter does not reply to an endpoint without demand.
             Some((last, at)) if answers == 0 && has_asked && self.pending() > 0 => {
                 let silent = (self.running - at).as_secs_f64();
                 return Some(format!(

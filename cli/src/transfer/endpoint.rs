@@ -1,4 +1,4 @@
-//! An end of scheduled transfer on the main thread.
+//! An endpoint of scheduled transfer, polled on the main thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,51 +15,51 @@ use super::EndpointOptions;
 use super::diagnosis::RecentCounters;
 use crate::units::readable_ns;
 
-/// What a receiver had no room for is sent again so much later.
+/// Delay before an object that a full receiver refused is sent again.
 const REFUSED_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// No turn takes longer, as rests are short: the process was stopped, or had no core, and what is
-/// beyond this is nobody else's silence.
+/// Maximum time that a turn counts: beyond it this process was stopped or descheduled, which is not
+/// a timeout of its peers.
 const TURN_MAX: Duration = Duration::from_secs(1);
 
-/// How often an arbiter has answered.
+/// Replies of one arbiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ServingArbiter {
-    /// Its process id.
+    /// Process id of the arbiter.
     pub process: u32,
-    /// Control packets that came from it.
+    /// Control packets received from it.
     pub answers: u64,
 }
 
-/// Everything that is counted, at one time.
+/// Snapshot of all counters.
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
     pub at: Instant,
-    /// How long the end has worked by then, without the times in which it could not.
+    /// Time for which the endpoint has run, without the times in which it could not.
     pub running: Duration,
     pub endpoint: ClientStats,
     pub transfer: TransferStats,
 }
 
-/// An end, and what it is to send.
+/// An endpoint with its send queue.
 #[derive(Debug)]
 pub struct Endpoint {
     pub(super) transfer: EmbeddedTransfer,
     pub(super) options: EndpointOptions,
     pub(super) process: u32,
     outbox: VecDeque<(ProcessId, Vec<u8>)>,
-    /// What was refused for want of room, until when it waits.
+    /// Refused objects, with the time of the next attempt.
     refused: VecDeque<(Instant, ProcessId, Vec<u8>)>,
-    /// What was handed over and is not through.
+    /// Objects handed to the endpoint and not acknowledged.
     in_progress: Vec<ObjectId>,
     received: VecDeque<(ProcessId, Vec<u8>)>,
     pub(super) current_arbiter: u32,
     serving_arbiters: Vec<ServingArbiter>,
-    /// Which arbiter has answered last, and when.
+    /// The arbiter that replied last, and when.
     pub(super) last_answer: Option<(u32, Duration)>,
-    /// Arbiters that are set up for other endpoints.
+    /// Arbiters that are configured for other endpoints.
     pub(super) mismatched: Vec<Unlike>,
-    /// How long it has worked, as of the last turn.
+    /// Time for which it has run, as of the last turn.
     pub(super) running: Duration,
     last_turn: Instant,
     pub(super) history: RecentCounters,
@@ -67,7 +67,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Opens its socket. Nobody needs to be there yet.
+    /// Opens the socket. No peer needs to be up yet.
     pub fn open(options: &EndpointOptions, process: u32) -> Result<Self> {
         let builder = EmbeddedTransfer::builder().switch(options.udp).process(process);
         let builder = builder.endpoints(options.nodes).arbiters(&options.arbiter);
@@ -95,42 +95,42 @@ impl Endpoint {
         })
     }
 
-    /// Whether the user has interrupted it.
+    /// Returns whether the user has interrupted the command.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// What wakes it.
+    /// Returns the doorbell that wakes the endpoint.
     pub fn doorbell(&self) -> onepipe_transport_driver::Doorbell {
         self.transfer.doorbell()
     }
 
-    /// How long whoever does not answer is waited for.
+    /// Returns the timeout for a peer that does not reply.
     pub fn timeout(&self) -> Duration {
         Duration::from_nanos(self.options.timeout)
     }
 
-    /// An object for `to`; it leaves in the turns to come.
+    /// Queues an object for `to`.
     pub fn send(&mut self, to: ProcessId, object: Vec<u8>) {
         self.outbox.push_back((to, object));
     }
 
-    /// Sends nothing any more of what is not through. What waits for its timeslot leaves in it.
+    /// Cancels all objects that are not acknowledged. Packets that wait for a timeslot still leave.
     pub fn abort(&mut self) {
         self.outbox.clear();
         self.refused.clear();
         for id in self.in_progress.drain(..) {
-            // If there is none it is through.
+            // Fails when the object is acknowledged already.
             let _ = self.transfer.cancel(id);
         }
     }
 
-    /// Objects that are not through.
+    /// Returns the number of objects that are not acknowledged.
     pub fn pending(&self) -> usize {
         self.outbox.len() + self.refused.len() + self.transfer.sending()
     }
 
-    /// Works on, and rests if there is nothing to do.
+    /// Polls the endpoint, and rests if it is idle.
     pub fn turn(&mut self) {
         self.update_clock();
         self.submit_outbox();
@@ -160,7 +160,7 @@ impl Endpoint {
         }
     }
 
-    /// Time goes on.
+    /// Advances the running time.
     fn update_clock(&mut self) {
         let now = Instant::now();
         self.running += now.duration_since(self.last_turn).min(TURN_MAX);
@@ -170,7 +170,7 @@ impl Endpoint {
         }
     }
 
-    /// So many answers of the arbiter that is asked.
+    /// Counts replies of the current arbiter.
     fn count(&mut self, answers: u64) {
         self.last_answer = Some((self.current_arbiter, self.running));
         self.mismatched.retain(|mismatched| mismatched.arbiter.0 != self.current_arbiter);
@@ -197,19 +197,20 @@ impl Endpoint {
                     self.outbox.push_front((to, object));
                     break;
                 }
-                // It is no endpoint: whoever names it was checked, or has sent something itself.
+                // Not an endpoint: ids from the command line are checked, and others have sent to
+                // us.
                 Err(_) => {}
             }
         }
     }
 
-    /// An object that has come.
+    /// Returns the next received object.
     pub fn next(&mut self) -> Option<(ProcessId, Vec<u8>)> {
         self.received.pop_front()
     }
 
-    /// Turns until nothing is under way, for `most` at most, and for `least` at least: what was
-    /// heard last is told as often as the other end asks.
+    /// Runs until nothing is pending, for `least` at least and `most` at most: acknowledgements are
+    /// repeated whenever the peer asks for them.
     pub fn linger(&mut self, least: Duration, most: Duration) {
         let began = Instant::now();
         while began.elapsed() < most && (self.pending() > 0 || began.elapsed() < least) {
@@ -218,7 +219,7 @@ impl Endpoint {
         }
     }
 
-    /// Everything that is counted.
+    /// Returns a snapshot of all counters.
     pub fn counters(&self) -> Counters {
         Counters {
             at: Instant::now(),
@@ -228,32 +229,32 @@ impl Endpoint {
         }
     }
 
-    /// How long it has worked, and whoever is waited for has had time.
+    /// Returns the time for which it has run, which is also the time that peers had to reply.
     pub fn running(&self) -> Duration {
         self.running
     }
 
-    /// How much of that was since `then`.
+    /// Returns the running time since `then`.
     pub fn running_since(&self, then: &Counters) -> Duration {
         self.running - then.running
     }
 
-    /// The arbiters that have answered, in the order in which they did so first.
+    /// Returns the arbiters that have replied, in the order of their first reply.
     pub fn serving_arbiters(&self) -> &[ServingArbiter] {
         &self.serving_arbiters
     }
 
-    /// Which process it is.
+    /// Returns the process id.
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// For people: who it is, and where.
+    /// Formats the process id and the switch.
     pub fn name(&self) -> String {
         format!("process {} behind {}", self.process, self.options.udp)
     }
 
-    /// For people: how long its timeslots are, and who gives them.
+    /// Formats the current arbiter and the length of timeslots.
     pub fn arbiter(&self) -> String {
         format!(
             "arbiter {} gives timeslots of {}",
@@ -262,12 +263,13 @@ impl Endpoint {
         )
     }
 
-    /// Whether an arbiter has answered.
+    /// Returns whether an arbiter has replied.
     pub fn is_served(&self) -> bool {
         !self.serving_arbiters.is_empty()
     }
 
-    /// Whether all arbiters are set up for other endpoints: to wait is of no use.
+    /// Returns whether all arbiters are configured for other endpoints, so that waiting is of no
+    /// use.
     pub fn has_no_matching_arbiter(&self) -> bool {
         self.mismatched.len() == self.options.arbiter.len()
     }

@@ -1,45 +1,45 @@
-//! What both ends say to each other: each word is an object, a line of JSON and bytes behind it.
+//! Messages between sender and receiver: each is an object, a line of JSON followed by data.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
-/// What is spoken here; both ends must speak the same.
+/// Protocol version; both ends must use the same.
 pub const VERSION: u32 = 2;
-/// The line is never longer.
+/// Maximum length of the JSON line.
 const LINE_LEN_MAX: usize = 1 << 16;
 
-/// A word, and which file it is about: the sender has chosen its number.
+/// The JSON line of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// What is spoken.
+    /// Protocol version.
     pub version: u32,
-    /// The number of the file, by which its words are told from those of others.
+    /// Id of the transfer, chosen by its sender.
     pub file: u64,
-    /// The word.
+    /// Contents.
     pub body: Body,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
-    /// Of a sender: a file of this name is coming; its bytes, if they are known.
+    /// Sender: offers a file with this name, and its size if known.
     Open { name: String, bytes: Option<u64> },
-    /// Of a receiver: let it come.
+    /// Receiver: accepts the file.
     Accept,
-    /// Of a sender: bytes of it, from there on.
+    /// Sender: data at this offset.
     Data { offset: u64 },
-    /// Of a receiver: so much of it is where it belongs.
+    /// Receiver: number of bytes written so far.
     Written { bytes: u64 },
-    /// Of a sender: that was all of it.
+    /// Sender: end of the file, with its size and digest.
     Finish { bytes: u64, digest: String },
-    /// Of a receiver: it has it.
+    /// Receiver: the file is complete.
     Complete,
-    /// Of a sender that has nothing else to say.
+    /// Sender: keepalive.
     KeepAlive,
-    /// Nothing comes of it.
+    /// Either: the transfer has failed.
     Failed { reason: String },
 }
 
-/// An object that says this.
+/// Encodes a message.
 pub fn write(file: u64, body: Body, bytes: &[u8]) -> Vec<u8> {
     let message = Message { version: VERSION, file, body };
     let mut object = serde_json::to_vec(&message).expect("numbers and text");
@@ -49,7 +49,7 @@ pub fn write(file: u64, body: Body, bytes: &[u8]) -> Vec<u8> {
     object
 }
 
-/// What an object says, and where its bytes begin.
+/// Decodes a message. Returns its line and the offset of its data.
 pub fn read(object: &[u8]) -> Result<(Message, usize)> {
     let front = &object[..object.len().min(LINE_LEN_MAX)];
     let newline = front.iter().position(|byte| *byte == b'\n').context("no header line")?;
@@ -67,7 +67,7 @@ pub fn read(object: &[u8]) -> Result<(Message, usize)> {
     Ok((message, newline + 1))
 }
 
-/// What another process says, for a terminal.
+/// Replaces control characters of a remote text, which a terminal would interpret.
 fn sanitize(text: &str) -> String {
     let shown = |character: char| match character.is_control() {
         true => char::REPLACEMENT_CHARACTER,
@@ -76,11 +76,11 @@ fn sanitize(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// A terminal would obey to a name with control characters.
+/// Rejects names with control characters, which a terminal would interpret.
 pub fn check_name(name: &str) -> Result<()> {
     ensure!(
         !name.contains(char::is_control),
-        "{name:?}is not a valid name: it contains control characters"
+        "{name:?} is not a valid name: it contains control characters"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `onepipe transfer`: bytes to another process, each packet in a timeslot of an arbiter.
+//! `onepipe transfer`: sends a file to another process in the timeslots of an arbiter.
 
 mod diagnosis;
 mod endpoint;
@@ -32,7 +32,7 @@ Examples, each in a terminal of its own:
 
 All endpoints and arbiters must use the same --slot and --nodes.";
 
-/// Send bytes to another process in the timeslots of an arbiter, or receive them
+/// Send a file to another process in the timeslots of an arbiter, or receive it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -50,20 +50,20 @@ enum Side {
 /// Send a file, or standard input, to a process that runs `onepipe transfer receive`
 #[derive(Debug, Args)]
 pub struct SendArguments {
-    /// The file, or - for standard input
+    /// File to send, or - for standard input
     file: PathBuf,
-    /// The process that receives it
+    /// Process id of the receiver
     #[arg(long, value_name = "ID", default_value_t = 0)]
     to: u32,
-    /// Which process this is: one of the arbiter's endpoints, and nobody else
+    /// Own process id: one of the arbiter's endpoints, and unique
     #[arg(long, value_name = "ID", default_value_t = 1)]
     process: u32,
-    /// What the receiver is to call it [default: as the file; of standard input: stdin]
+    /// Name of the file at the receiver [default: its name here; of standard input: stdin]
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
     options: EndpointOptions,
-    /// Print one JSON object as the last line of standard output
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -71,50 +71,50 @@ pub struct SendArguments {
 /// Receive what `onepipe transfer send` sends
 #[derive(Debug, Args)]
 pub struct ReceiveArguments {
-    /// Which process this is: one of the arbiter's endpoints, and nobody else
+    /// Own process id: one of the arbiter's endpoints, and unique
     #[arg(long, value_name = "ID", default_value_t = 0)]
     process: u32,
-    /// The file to write, a folder for it (made if it ends with /, or with --forever), or - for
+    /// File to write, directory for it (created if it ends with /, or with --forever), or - for
     /// standard output
     #[arg(long, value_name = "PATH", default_value = ".")]
     out: PathBuf,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
-    /// Receive file after file, from several at a time, until interrupted
+    /// Receive files from several senders, until interrupted
     #[arg(long)]
     forever: bool,
     #[command(flatten)]
     options: EndpointOptions,
-    /// Print one JSON object for each file as a line of standard output (with `--out -` of standard
-    /// error), and nothing else there
+    /// Print the result of each file as one JSON object per line, and nothing else, to standard
+    /// output (with `--out -` to standard error)
     #[arg(long)]
     json: bool,
 }
 
-/// Where an end is, and what gives it timeslots.
+/// Options of both endpoints.
 #[derive(Clone, Debug, Args)]
 pub struct EndpointOptions {
-    /// The switch
+    /// Address of the switch
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_SWITCH", default_value = "127.0.0.1:4410")]
     #[arg(value_parser = address)]
     udp: SocketAddr,
-    /// The process ids of the arbiters, the one to ask first in front
+    /// Process ids of the arbiters, in order of preference
     #[arg(long, value_name = "ID,...", value_delimiter = ',', default_value = "1000")]
     arbiter: Vec<u32>,
-    /// How many endpoints the arbiters serve: their --nodes
+    /// Number of endpoints: the arbiters' --nodes
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: u32,
     /// Length of a timeslot: the arbiters' --slot
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = units::timeslot_ns)]
     slot: u64,
-    /// How long whoever does not answer is waited for
+    /// Give up on a peer that does not reply for this time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::time_ns)]
     timeout: u64,
 }
 
 impl EndpointOptions {
-    /// Ends with a complaint about numbers that make no sense together.
+    /// Exits with a usage error if the arguments contradict each other.
     fn check(&self, process: u32) {
         let Self { arbiter, nodes, .. } = self;
         self.check_endpoint("--process", process);
@@ -148,15 +148,15 @@ impl EndpointOptions {
     }
 }
 
-/// Arbiters that an endpoint may know.
+/// Maximum number of arbiters of an endpoint.
 const ARBITERS_MAX: usize = 8;
 
-/// Whether this stands for standard input or output.
+/// Returns whether the path means standard input or output.
 fn is_stdio(path: &std::path::Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Sends or receives.
+/// Sends or receives a file.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.side {
         Side::Send(arguments) => send::run(arguments),

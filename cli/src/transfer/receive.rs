@@ -18,17 +18,17 @@ use super::target::{Destination, Target, WriteEvent};
 use crate::progress::Progress;
 use crate::units::readable;
 
-/// A sender that says nothing for so long is none;
+/// Timeout of a sender from which nothing is received.
 const SENDER_TIMEOUT: Duration = Duration::from_secs(30);
-/// so long before that it is told something: whoever wants nothing does not see whether there is an
-/// arbiter.
+/// Time before that timeout at which the sender is probed: an endpoint without pending objects does
+/// not notice that the arbiter is gone.
 const PROBE_BEFORE_TIMEOUT: Duration = Duration::from_secs(5);
-/// So long is tried to tell senders how it ended.
+/// Time for notifying senders of a failure.
 const ABORT_TIMEOUT: Duration = Duration::from_millis(300);
-/// Whoever was told that its file is here has heard it within this, or never hears it.
+/// Time for a sender to receive the final message.
 const DONE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A file: its sender, and its number among those of the sender.
+/// A transfer: its sender, and the id that the sender has chosen.
 type Key = (ProcessId, u64);
 
 /// Receives a file, or file after file.
@@ -68,7 +68,7 @@ pub fn run(arguments: &ReceiveArguments) -> Result<ExitCode> {
     }
 }
 
-/// Says how it is, where neither bytes go nor what a program reads.
+/// Prints a status line, to where neither file contents nor JSON go.
 fn print_status(arguments: &ReceiveArguments, what: &str) -> Result<()> {
     let said = match super::is_stdio(&arguments.out) || arguments.json {
         true => writeln!(stderr(), "{what}"),
@@ -77,22 +77,21 @@ fn print_status(arguments: &ReceiveArguments, what: &str) -> Result<()> {
     said.context("cannot print")
 }
 
-/// A file that is coming.
+/// A file that is being received.
 struct Incoming {
     name: String,
     bytes: Option<u64>,
     target: Target,
-    /// What was handed to be written, and what came out of turn, by its place.
+    /// Offset of the next byte to be written, and chunks behind it by offset.
     next: u64,
     out_of_order: BTreeMap<u64, Vec<u8>>,
     out_of_order_bytes: u64,
     written: u64,
-    /// What was written when the sender was told last, and whether it has heard that.
+    /// Bytes written as of the last report to the sender.
     reported: u64,
     trailer: Option<(u64, String)>,
     is_finishing: bool,
-    /// When something was heard of its sender, as [`Endpoint::running`] counts, and whether that was asked
-    /// for since.
+    /// Running time at which the sender was last heard, and whether it was probed since.
     last_seen: Duration,
     is_probed: bool,
     began: Counters,
@@ -102,7 +101,7 @@ struct ReceiveSession<'a> {
     arguments: &'a ReceiveArguments,
     out: Destination,
     files: BTreeMap<Key, Incoming>,
-    /// Files that have come, or never will.
+    /// Transfers that have completed or failed.
     ended: BTreeSet<Key>,
     events_tx: Sender<(Key, WriteEvent)>,
     events_rx: Receiver<(Key, WriteEvent)>,
@@ -111,7 +110,7 @@ struct ReceiveSession<'a> {
 }
 
 impl ReceiveSession<'_> {
-    /// Answers whether it is done, and not interrupted.
+    /// Runs the session. Returns whether it is done, and not interrupted.
     fn run(&mut self, endpoint: &mut Endpoint) -> Result<bool> {
         let began = endpoint.counters();
         let mut is_ready = false;
@@ -218,7 +217,7 @@ impl ReceiveSession<'_> {
                     eprintln!("onepipe: process {from} aborted its file: {reason}");
                 }
             }
-            // A receiver's words: two of them talk past each other.
+            // Messages of a receiver: two receivers are talking to each other.
             Body::Accept | Body::Written { .. } | Body::Complete => {}
         }
         Ok(())
@@ -232,12 +231,12 @@ impl ReceiveSession<'_> {
         bytes: Option<u64>,
     ) -> Result<()> {
         let ReceiveArguments { force, forever, .. } = self.arguments;
-        // A process sends one file at a time: of a former one nothing comes any more.
+        // A process sends one file at a time, so a previous transfer is dead.
         let of_it = self.files.keys().copied().filter(|(from, _)| *from == key.0);
         for previous in of_it.collect::<Vec<_>>() {
             let from = key.0.0;
             let reason =
-                format!("process {from}started another file: does another process use id {from}?");
+                format!("process {from} started another file: does another process use id {from}?");
             self.fail(endpoint, previous, &reason);
         }
         if !forever && let Some((busy, _)) = self.files.keys().next() {
@@ -249,7 +248,7 @@ impl ReceiveSession<'_> {
         }
         let events_tx = self.events_tx.clone();
         let notify = move |event| {
-            // When nobody listens it is over.
+            // The session is over when the receiver is gone.
             let _ = events_tx.send((key, event));
         };
         let target = Target::open(path, *force, endpoint.doorbell(), notify)?;
@@ -291,7 +290,8 @@ impl ReceiveSession<'_> {
         Ok(())
     }
 
-    /// Answers whether a file is there, and its sender was told.
+    /// Handles an event of the writer. Returns whether the file is complete and its sender
+    /// notified.
     fn on_write_event(
         &mut self,
         endpoint: &mut Endpoint,
@@ -302,7 +302,7 @@ impl ReceiveSession<'_> {
             WriteEvent::Bytes(bytes) => {
                 let Some(file) = self.files.get_mut(&key) else { return Ok(false) };
                 file.written = bytes;
-                // The sender has room for a window; it is told of each eighth.
+                // The sender has a window; progress is reported for each eighth of it.
                 if bytes - file.reported >= WINDOW_BYTES / 8 || file.out_of_order.is_empty() {
                     file.reported = bytes;
                     self.reply(endpoint, key, Body::Written { bytes });
@@ -352,7 +352,7 @@ impl ReceiveSession<'_> {
         endpoint.send(to, message::write(file, body, b""));
     }
 
-    /// Nothing comes of a file.
+    /// Fails a transfer, and notifies its sender.
     fn fail(&mut self, endpoint: &mut Endpoint, key: Key, reason: &str) {
         if self.files.remove(&key).is_some() {
             self.ended.insert(key);
@@ -367,7 +367,7 @@ impl ReceiveSession<'_> {
         }
     }
 
-    /// Nothing comes of what nothing has come of for long.
+    /// Probes senders that are idle, and fails transfers whose sender timed out.
     fn expire(&mut self, endpoint: &mut Endpoint) {
         let idle = |file: &Incoming| match file.is_finishing {
             true => Duration::ZERO,
@@ -400,7 +400,7 @@ impl ReceiveSession<'_> {
                 self.bar.show(part.min(1.0), &name);
             }
             None => {
-                let what = || format!("{}bytes of {name}", readable(file.written as f64));
+                let what = || format!("{} bytes of {name}", readable(file.written as f64));
                 self.bar.show_count(what);
             }
         }
@@ -408,12 +408,12 @@ impl ReceiveSession<'_> {
 }
 
 impl Incoming {
-    /// Something was heard of its sender.
+    /// Records that the sender was heard.
     fn touch(&mut self, now: Duration) {
         (self.last_seen, self.is_probed) = (now, false);
     }
 
-    /// Hands on what is in turn, and ends it if that was all.
+    /// Writes the data that is in order, and finishes the file if that was all.
     fn flush(&mut self) {
         while let Some(bytes) = self.out_of_order.remove(&self.next) {
             self.out_of_order_bytes -= bytes.len() as u64;

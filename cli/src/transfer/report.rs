@@ -1,4 +1,4 @@
-//! What is told of a file that is through.
+//! Reports of completed transfers.
 
 use std::io::{self, Write, stderr, stdout};
 
@@ -20,9 +20,9 @@ pub struct SentFile<'a> {
     pub until: Counters,
 }
 
-/// A file that has come.
+/// A file that was received.
 pub struct ReceivedFile<'a> {
-    /// Where it is.
+    /// Path of the file.
     pub path: String,
     pub bytes: u64,
     pub digest: &'a str,
@@ -31,11 +31,11 @@ pub struct ReceivedFile<'a> {
     pub endpoint: &'a Endpoint,
     pub began: Counters,
     pub until: Counters,
-    /// Whether standard output has other bytes.
+    /// Prints to standard error, as standard output has the file's contents.
     pub uses_stderr: bool,
 }
 
-/// What both ends tell.
+/// The part of a report that both ends have.
 struct Common {
     bytes: u64,
     seconds: f64,
@@ -72,7 +72,7 @@ fn common(bytes: u64, endpoint: &Endpoint, (began, now): (&Counters, &Counters))
 }
 
 impl Common {
-    /// Adds what both ends tell.
+    /// Adds the common part to a JSON report.
     fn object(&self, mut message: Value) -> Value {
         message["bytes"] = self.bytes.into();
         message["seconds"] = self.seconds.into();
@@ -86,7 +86,7 @@ impl Common {
     fn table(&self, out: &mut dyn Write, with_whom: &str) -> io::Result<()> {
         let Self { bytes, seconds, bits_per_s, counters } = self;
         let rate = readable(*bits_per_s);
-        writeln!(out, "{bytes}bytes {with_whom} in {seconds:.2} s: {rate}bit/s")?;
+        writeln!(out, "{bytes} bytes {with_whom} in {seconds:.2} s: {rate}bit/s")?;
         let of = |what: &str, which: &str| counters[what][which].as_u64().unwrap_or(0);
         let pieces = |which| of("pieces", which);
         let slots = |which| of("timeslots", which);
@@ -130,7 +130,7 @@ impl Common {
 }
 
 impl SentFile<'_> {
-    /// Prints it.
+    /// Prints the report.
     pub fn print(&self, is_json: bool) -> Result<()> {
         let Self { name, bytes, digest, to, process, endpoint, began, until } = self;
         let common = common(*bytes, endpoint, (began, until));
@@ -150,7 +150,7 @@ impl SentFile<'_> {
 }
 
 impl ReceivedFile<'_> {
-    /// Prints it.
+    /// Prints the report.
     pub fn print(&self, is_json: bool) -> Result<()> {
         let Self { path, bytes, digest, from, process, endpoint, began, until, uses_stderr } = self;
         let common = common(*bytes, endpoint, (began, until));

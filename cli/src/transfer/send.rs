@@ -17,34 +17,34 @@ use super::report::SentFile;
 use crate::progress::Progress;
 use crate::units::readable;
 
-/// Bytes that were read and are not written there yet, at most.
+/// Flow-control window: maximum bytes that were sent and are not yet written by the receiver.
 pub const WINDOW_BYTES: u64 = 8 << 20;
-/// A chunk takes about so long to send, in ns: others that have chunks take their turns meanwhile,
-/// and a receiver is heard of often enough.
+/// Sending time of a chunk, in ns: short enough that concurrent senders alternate and the receiver
+/// is heard often.
 const CHUNK_NS: u64 = 50_000_000;
-/// About what a timeslot carries.
+/// Approximate payload of a timeslot.
 const SLOT_BYTES: u64 = 1_400;
 const CHUNK_LEN_MIN: u64 = 64 << 10;
 const CHUNK_LEN_MAX: u64 = 2 << 20;
-/// Who has nothing to say says so as often.
+/// Interval of keepalive messages of an idle sender.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Who has told that all has come is told within this that it was heard: that takes some timeslots,
-/// and as many again if they are lost.
+/// Time for acknowledging the receiver's final message: some timeslots, and again as many for
+/// retransmissions.
 const ACK_LINGER: Duration = Duration::from_millis(50);
-/// So long is tried to tell a receiver that was heard within `RECENTLY` that nothing comes of it,
+/// Time for notifying the receiver of a failure, if it was heard within `RECENTLY`,
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 const RECENTLY: Duration = Duration::from_secs(1);
-/// and so long one that was not.
+/// and otherwise.
 const ABORT_TIMEOUT_UNREACHABLE: Duration = Duration::from_millis(300);
 
-/// What the thread that reads has to tell.
+/// Events of the thread that reads the source.
 enum SourceEvent {
     Read(Vec<u8>),
     Eof { bytes: u64, digest: String },
     Error(io::Error),
 }
 
-/// Sends.
+/// Sends a file or standard input.
 pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     let SendArguments { file, to, process, options, .. } = arguments;
     options.check(*process);
@@ -77,7 +77,7 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     session.bar = Progress::new();
     match outcome {
         Ok(Outcome::Complete(digest)) => {
-            // That the receiver hears that it was heard.
+            // Lets the receiver get the acknowledgement of its final message.
             let until = endpoint.counters();
             endpoint.linger(ACK_LINGER, ABORT_TIMEOUT_UNREACHABLE);
             let (bytes, began) = (session.sent, session.began);
@@ -108,10 +108,10 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     }
 }
 
-/// What is sent.
+/// The input.
 struct Source {
     name: String,
-    /// Bytes, if they are known.
+    /// Size in bytes, if known.
     bytes: Option<u64>,
     input: Option<Box<dyn Read + Send>>,
     is_file: bool,
@@ -142,12 +142,12 @@ impl Source {
         let name = named(&file.file_name().unwrap_or_default().to_string_lossy())?;
         let input: Box<dyn Read + Send> = Box::new(File::open(file).with_context(what)?);
         let is_file = found.is_file();
-        // What is made when it is read, as in /proc, seems to be empty.
+        // Files that are generated on reading, as in /proc, have size zero.
         let bytes = Some(found.len()).filter(|bytes| is_file && *bytes > 0);
         Ok(Self { name, bytes, input: Some(input), is_file })
     }
 
-    /// Reads it in a thread, for it may take long.
+    /// Starts a thread that reads the input, as reading may block.
     fn read(&mut self, chunk_len: u64, doorbell: Doorbell) -> Receiver<SourceEvent> {
         let (sender, source_events) = sync_channel(2);
         let is_file = self.is_file;
@@ -171,7 +171,7 @@ fn read(
         let read = if is_file {
             input.by_ref().take(chunk_len).read_to_end(&mut chunk)
         } else {
-            // What is there: more may come late.
+            // Takes what is available: a pipe may deliver slowly.
             chunk.resize(chunk_len as usize, 0);
             input.read(&mut chunk)
         };
@@ -187,7 +187,7 @@ fn read(
             Err(error) => SourceEvent::Error(error),
         };
         let is_last = !matches!(event, SourceEvent::Read(_));
-        // Who has nobody to tell it to is done.
+        // The thread ends when the receiver of its events is gone.
         let is_received = sender.send(event).is_ok();
         doorbell.ring();
         if is_last || !is_received {
@@ -196,20 +196,20 @@ fn read(
     }
 }
 
-/// How far it has come.
+/// States of a session.
 enum State {
-    /// It was asked for nothing yet.
+    /// The file is not offered yet.
     Opening,
-    /// It was asked whether it may come.
+    /// The file is offered.
     AwaitingAccept,
-    /// Chunks are sent.
+    /// Data is being sent.
     Sending,
-    /// All are, and this is its digest.
+    /// All data is sent; the digest of the file.
     Finishing(String),
 }
 
 enum Outcome {
-    /// The receiver has it; its digest.
+    /// The receiver has the file; its digest.
     Complete(String),
     Interrupted,
 }
@@ -221,14 +221,14 @@ struct SendSession {
     bytes: Option<u64>,
     source_events: Receiver<SourceEvent>,
     state: State,
-    /// Bytes that were handed over, and that are written there.
+    /// Bytes sent, and bytes written by the receiver.
     sent: u64,
     written: u64,
-    /// When the receiver had let it come, and when something was heard of it last.
+    /// Counters when the receiver accepted the file, and when it was last heard.
     began: Counters,
     last_seen: Counters,
     last_sent: Instant,
-    /// Words about files of others that are the same process.
+    /// Messages for other transfers: another process may use our id.
     foreign_messages: u64,
     bar: Progress,
 }
@@ -272,7 +272,7 @@ impl SendSession {
             Err(reason) => bail!("unexpected message from process {}: {reason:#}", from.0),
         };
         if message.file != self.file_id {
-            // Of a sender that was this process before, or is it, too.
+            // For an earlier sender with this id, or for a concurrent one.
             self.foreign_messages += 1;
             return Ok(None);
         }
@@ -292,7 +292,7 @@ impl SendSession {
         Ok(None)
     }
 
-    /// Says what is to be said now.
+    /// Sends what is due in the present state.
     fn send_due(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         match self.state {
             State::Opening => {
@@ -341,8 +341,7 @@ impl SendSession {
         self.last_sent = Instant::now();
     }
 
-    /// Tells the receiver that nothing comes of it, if it can be told soon: what is on its way to
-    /// it need not come.
+    /// Notifies the receiver of a failure, if that is possible soon, and cancels all pending data.
     fn fail(&mut self, endpoint: &mut Endpoint, reason: &str) {
         let is_there = endpoint.running_since(&self.last_seen) < RECENTLY;
         endpoint.abort();
@@ -353,10 +352,10 @@ impl SendSession {
         );
     }
 
-    /// The file is not what it was: half of one and half of another is nobody's.
+    /// Returns the error for a file whose size has changed: parts of two versions make no file.
     fn changed(&self) -> String {
         let bytes = self.bytes.unwrap_or_default();
-        format!("{} had {bytes} bytesand was modified while it was sent", self.name)
+        format!("{} had {bytes} bytes and was modified while it was sent", self.name)
     }
 
     fn show(&mut self) {
@@ -366,20 +365,20 @@ impl SendSession {
                 self.bar.show(part.min(1.0), &self.name);
             }
             None => {
-                let what = || format!("{}bytes of {}", readable(self.written as f64), self.name);
+                let what = || format!("{} bytes of {}", readable(self.written as f64), self.name);
                 self.bar.show_count(what);
             }
         }
     }
 
-    /// Why it has waited long enough.
+    /// Returns the error for a receiver that timed out.
     fn timeout_error(&self, endpoint: &Endpoint) -> anyhow::Error {
         let waited = endpoint.running_since(&self.last_seen).as_secs_f64();
         let diagnosis = endpoint.diagnose(&self.last_seen).unwrap_or_else(|| {
             let to = self.to.0;
             let slots =
                 endpoint.counters().endpoint.slots_sent - self.last_seen.endpoint.slots_sent;
-            // Nothing is heard any more by whoever began first.
+            // With two senders of one id, the earlier one gets no more messages.
             let was_heard = matches!(self.state, State::Sending | State::Finishing(_));
             let other = match was_heard || self.foreign_messages > 0 {
                 true => format!(", or does another process use id {}", endpoint.process()),

@@ -1,4 +1,4 @@
-//! Where bytes go: a file gets its name when it is whole.
+//! Destination of received bytes: a file is renamed to its name when it is complete.
 
 use std::fs::{self, File};
 use std::io::{self, Write, stdout};
@@ -9,14 +9,14 @@ use std::thread::Builder;
 use anyhow::{Context, Result, bail};
 use onepipe_transport_driver::Doorbell;
 
-/// What the thread that writes has to tell.
+/// Events of the writer thread.
 #[derive(Debug)]
 pub enum WriteEvent {
-    /// So many bytes are written.
+    /// Total bytes written.
     Bytes(u64),
-    /// All are, and it has its name.
+    /// The file is complete and has its name.
     Complete,
-    /// It cannot be.
+    /// Writing failed.
     Failed(String),
 }
 
@@ -25,27 +25,27 @@ enum WriteCommand {
     Finish { digest: String },
 }
 
-/// What is written, in a thread of its own: it may take long, and a pipe may take for ever.
+/// Writes in a separate thread, because disks and pipes may block.
 #[derive(Debug)]
 pub struct Target {
     pub path: PathBuf,
     commands: Sender<WriteCommand>,
-    /// The part, removed with it.
+    /// The partial file, removed on drop.
     _part: Option<PartialFile>,
 }
 
-/// A file that is not whole: it does not outlive this.
+/// A partial file, removed on drop.
 #[derive(Debug)]
 struct PartialFile(PathBuf);
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        // There is none any more when it got its name.
+        // Fails when the file was renamed.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Where files go.
+/// Where received files go.
 #[derive(Debug)]
 pub enum Destination {
     Stdout,
@@ -55,8 +55,8 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// What this path means. A folder that is needed is made; and what could not be written to when
-    /// all has come is refused.
+    /// Interprets the path `out`. Creates a directory where one is needed, and rejects paths that
+    /// could not be written when the data has arrived.
     pub fn prepare(out: &Path, force: bool, is_for_many: bool) -> Result<Self> {
         if super::is_stdio(out) {
             return Ok(Self::Stdout);
@@ -65,7 +65,7 @@ impl Destination {
         let is_for_many = is_for_many || out.as_os_str().as_encoded_bytes().ends_with(b"/");
         match fs::metadata(out).ok() {
             Some(found) if found.is_dir() => return Ok(Self::Folder(out.to_owned())),
-            Some(found) if found.is_file() && is_for_many => bail!("{name}is not a directory"),
+            Some(found) if found.is_file() && is_for_many => bail!("{name} is not a directory"),
             Some(found) if found.is_file() && !force => {
                 bail!("{name} already exists (--force replaces it)")
             }
@@ -78,14 +78,14 @@ impl Destination {
             None => {
                 let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
                 if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-                    bail!("cannot write {name}: thereis not a directory {}", parent.display());
+                    bail!("cannot write {name}: no such directory: {}", parent.display());
                 }
             }
         }
         Ok(Self::Path(out.to_owned()))
     }
 
-    /// Where a file of this name goes; `-` is standard output.
+    /// Returns the path of a file with this name; `-` is standard output.
     pub fn path(&self, name: &str) -> Result<PathBuf> {
         super::message::check_name(name)?;
         let folder = match self {
@@ -95,14 +95,14 @@ impl Destination {
         };
         let is_plain = Path::new(name).file_name().is_some_and(|sanitize| sanitize == name);
         if !is_plain {
-            bail!("{name:?}is not a valid file name");
+            bail!("{name:?} is not a valid file name");
         }
         Ok(folder.join(name))
     }
 }
 
 impl Target {
-    /// Opens it. `notify` hears, in another thread, what becomes of it.
+    /// Opens the target. The writer thread calls `notify` for each event.
     pub fn open(
         path: PathBuf,
         force: bool,
@@ -144,13 +144,13 @@ impl Target {
         Ok(Self { path, commands, _part: part })
     }
 
-    /// Has these bytes written behind the others.
+    /// Appends bytes.
     pub fn write(&self, bytes: Vec<u8>) {
-        // Who does not listen has told why.
+        // Fails after a write error, which was reported.
         let _ = self.commands.send(WriteCommand::Bytes(bytes));
     }
 
-    /// There are no more. It is whole if this is its digest.
+    /// Ends the file, which is complete if it has this digest.
     pub fn finish(&self, digest: String) {
         let _ = self.commands.send(WriteCommand::Finish { digest });
     }
@@ -164,7 +164,7 @@ enum Sink {
         path: PathBuf,
         force: bool,
     },
-    /// A pipe, or a device: it is opened by who writes, as that may wait for who reads.
+    /// A pipe or a device, opened by the writer thread because opening may block.
     Other(PathBuf),
 }
 
@@ -211,7 +211,7 @@ fn write(
     Ok(())
 }
 
-/// It is whole.
+/// Renames a complete file.
 fn rename_into_place(sink: &Sink) -> Result<()> {
     let Sink::PartialFile { file, part, path, force } = sink else { return Ok(()) };
     file.sync_all()?;

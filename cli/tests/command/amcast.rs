@@ -1,4 +1,4 @@
-//! Agreed multicast as processes.
+//! Agreed multicast between processes.
 
 use std::fs::write;
 use std::io::Read;
@@ -8,7 +8,7 @@ use onepipe::{Amcast, AmcastReplica, GroupId, Loopback, Role};
 
 use crate::program::{Running, errors, exclusive, json, onepipe, output};
 
-/// Only a hang reaches this.
+/// Reached only if the test hangs.
 const HANG: Duration = Duration::from_secs(120);
 
 #[test]
@@ -69,7 +69,7 @@ fn switch_hosts_group_member() {
 
 #[test]
 fn demo_survives_kill_of_leader() {
-    // A machine that runs all tests at once is busy: who is merely slow is not replaced here.
+    // On a busy machine that runs all tests at once, a slow leader must not be replaced.
     let arguments =
         ["demo", "amcast", "--seconds", "2", "--leader-timeout", "300ms", "--rate", "200"];
     let _guard = exclusive();

@@ -5,9 +5,9 @@ use serde_json::Value;
 use crate::lab::Switch;
 use crate::program::{Running, errors, exclusive, onepipe, output, wait_until};
 
-/// Who is off its core for less is not dead.
+/// Longer than a live arbiter is ever descheduled.
 const TAKEOVER: &str = "1s";
-/// Three times that: who is going to take over without a reason has done so.
+/// Three takeover times: an unjustified takeover has happened by then.
 const STABLE_S: f64 = 3.0;
 
 #[test]
@@ -15,7 +15,7 @@ fn secondary_takes_over_only_after_primary_is_killed() {
     let mut switch = Running::start(&mut onepipe(&["switch", "--listen", "127.0.0.1:0"]));
     let line = switch.line();
     let at = line.strip_prefix("listening at ").expect("address is printed");
-    // One on a single core, the other on three, of which there may be fewer.
+    // One on a single core, the other one on three threads, for which there may be fewer cores.
     let arbiter = |process, others: &[&str]| {
         let of = ["arbiter", "--udp", at, "--process", process, "--takeover", TAKEOVER, "--json"];
         let others = [others, &["--status-listen", "127.0.0.1:0"]].concat();
@@ -41,7 +41,7 @@ fn secondary_takes_over_only_after_primary_is_killed() {
         said = status();
         said["arbiters"][1]["uptime_s"].as_f64() >= Some(began + STABLE_S)
     });
-    // Nobody has died, so nothing has changed.
+    // Nothing has failed, so nothing has changed.
     let of = |nth: usize, what: &str| said["arbiters"][nth][what].clone();
     assert_eq!((of(0, "is_primary"), of(1, "is_primary")), (true.into(), false.into()), "{said}");
     assert_eq!((of(0, "takeovers"), of(1, "takeovers")), (1.into(), 0.into()), "{said}");
@@ -80,7 +80,7 @@ fn rejects_invalid_arbiter_options() {
     refused(&["--udp", "127.0.0.1:9", "--cores", "0,1000"], 1, "cannot run on core 1000");
 }
 
-/// The same incast twice: what TCP fills, timeslots leave empty.
+/// The same incast twice: TCP fills the queue, timeslots keep it short.
 #[test]
 fn demo_arbiter_compares_queues() {
     let _guard = exclusive();
@@ -99,13 +99,13 @@ fn demo_arbiter_compares_queues() {
     assert!(number("/scheduled/pings") > Some(0.0), "{summary}");
     assert_eq!(number("/scheduled/frames_lost"), Some(0.0), "{summary}");
     assert_eq!(number("/timeslots_granted_twice"), Some(0.0), "{summary}");
-    // How many timeslots there were depends on what else the machine does, what came in each does
-    // not: a full frame bears 1,400 bytes of a flow.
+    // The number of timeslots depends on the load of the machine, their use does not: a full frame
+    // carries 1,400 bytes of a flow.
     let used = number("/scheduled/timeslots/used").expect("a number");
     assert!(number("/scheduled/received_bytes") > Some(used * 700.0), "{summary}");
 }
 
-/// Whoever is not served cannot tell why nobody answers: the switch says so.
+/// A neighbour that is not served cannot find out why, so the switch reports it.
 #[test]
 fn switch_reports_unserved_neighbours() {
     let start = |arguments: &[&str]| {

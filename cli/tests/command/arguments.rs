@@ -1,8 +1,8 @@
-//! Arguments that make no sense, and help.
+//! Invalid arguments, and help.
 
 use crate::program::{errors, output};
 
-/// Exit status 2, and a text that helps.
+/// Checks for exit status 2 and a helpful message.
 #[track_caller]
 fn refused(arguments: &[&str], expected: &str) {
     let output = output(arguments);

@@ -19,7 +19,7 @@ fn interrupted_recovery_prints_partial_report() {
     let _guard = exclusive();
     let arguments = ["bench", "recovery", "--kills", "1", "--soak", "600", "--json"];
     let mut bench = Running::start(&mut onepipe(&arguments));
-    // One kill is done when its controller has gone, and another one is there.
+    // The first kill is done when its controller has exited and another one runs.
     let mut controllers = std::collections::BTreeSet::new();
     wait_until("the soak has begun", || {
         controllers.extend(bench.descendants_named("controller"));
@@ -82,7 +82,7 @@ fn only_arbiter_takes_a_part() {
     }
 }
 
-/// By the clock, with all the time in the world.
+/// In real time, with deadlines that are easy to meet.
 #[test]
 fn grants_timeslots_a_lead_before_they_begin() {
     let tiny = ["--nodes", "8", "--slot-ns", "100000", "--seconds", "0.2", "--runs", "3"];

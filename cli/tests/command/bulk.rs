@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::program::{Running, errors, json, onepipe, output, wait_until};
 
-/// A receiver that is started again must be found where it was.
+/// A receiver; a restarted one must be found at the same address.
 struct Receiver {
     program: Running,
     address: String,
@@ -92,15 +92,15 @@ fn all_receivers_get_file_with_digest() {
     }
 }
 
-/// The last receiver writes into a pipe that is read only for a while, so that all others wait in
-/// the middle of the file. One of those is killed.
-/// Whoever ends in the middle of the file by a signal, and the status that it ends with.
+/// Ends a receiver in the middle of the file with `signal`, and checks its exit status. The last
+/// receiver writes into a pipe that is read only for a while, so that the others wait in the middle
+/// of the file.
 fn receiver_that_ends_is_left_out(transport: &str, signal: &str, status: Option<i32>) {
     let folder = TempDir::new().expect("a folder");
     let (original, content) = file(&folder, 8 << 20);
     let fifo = folder.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
-    // A pipe opens when both ends do.
+    // Opening a pipe blocks until both ends are open.
     let reader = std::thread::spawn({
         let fifo = fifo.clone();
         move || File::open(fifo).expect("a pipe")
@@ -123,7 +123,7 @@ fn receiver_that_ends_is_left_out(transport: &str, signal: &str, status: Option<
     assert!(part.exists(), "it goes on with it");
     let address = receivers[0].address.clone();
     let mut again = Receiver::start(&address, &receivers[0].out.clone(), &[]);
-    // A pipe cannot go back: it is out for good, and says so.
+    // A pipe cannot seek back, so its receiver fails permanently.
     let drain = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     assert_eq!(receivers[1].report()["bytes"], 8 << 20);
     let report = again.report();
@@ -165,7 +165,7 @@ fn killed_receiver_resumes_over_shared_memory() {
     receiver_that_ends_is_left_out("shm", "-KILL", None);
 }
 
-/// Files in shared memory that the processes with these numbers have made.
+/// Returns the files in shared memory that these processes have created.
 fn left_by(pids: &[u32]) -> Vec<String> {
     let names = std::fs::read_dir("/dev/shm").expect("memory has names");
     let names = names.map(|entry| entry.expect("it is read").file_name());
@@ -181,8 +181,8 @@ fn next_start_removes_segments_of_killed_members() {
     let more =
         ["--chunk", "64KiB", "--block", "4KiB", "--transport", "shm", "--connect-timeout", "1s"];
     let mut pids = Vec::new();
-    // Before they meet, while they meet, and while blocks are on their way: whatever it happens to
-    // be, nothing may be left.
+    // Before and during the rendezvous, and while blocks are sent: no phase may leave a file
+    // behind.
     for delay_ms in [1, 4, 8, 16, 32, 64, 128] {
         let outs = [0, 1].map(|at| folder.path().join(format!("killed{delay_ms}-{at}")));
         let receivers = outs.map(|out| Receiver::start("127.0.0.1:0", &out, &[]));
@@ -191,7 +191,7 @@ fn next_start_removes_segments_of_killed_members() {
         std::thread::sleep(Duration::from_millis(delay_ms));
         for mut program in receivers.into_iter().map(|it| it.program).chain([sender]) {
             pids.push(program.child.id());
-            // Who is done already is not killed.
+            // Fails when the process has exited already.
             let _ = program.child.kill();
             let _ = program.child.wait();
         }
@@ -266,11 +266,11 @@ fn rejects_invalid_arguments() {
     refused(
         &send(&original, "127.0.0.1:9", &["--connect-timeout", "1ns"]),
         1,
-        "127.0.0.1:9 : not delivered",
+        "127.0.0.1:9: not delivered",
     );
     refused(&["bulk", "recv", "--listen", "192.0.2.1:9"], 1, "cannot listen at 192.0.2.1:9");
 
-    // A file that is there is kept, and the sender is told.
+    // An existing file is kept, and the sender is notified.
     let out = folder.path().join("copy");
     File::create(&out).and_then(|mut file| file.write_all(b"mine")).expect("test file is written");
     let mut receiver = Receiver::start("127.0.0.1:0", &out, &[]);

@@ -28,7 +28,7 @@ fn controller_becomes_active_and_hands_over() {
         assert!(table.contains(line), "{line} is not in\n{table}");
     }
 
-    // The other replica, told so by a file, takes over once this one ends.
+    // The other replica, configured by a file, takes over when this one ends.
     let file = folder.path().join("lab.toml");
     let text = format!(
         "[controller]\nfabric = {fabric:?}\ncontrollers = '60:2'\nprocess = 61\nstore = {store:?}\n"

@@ -1,4 +1,4 @@
-//! `onepipe demo`: all hold, each check can fail, nothing is left behind.
+//! `onepipe demo`: invariants hold, each check detects its fault, and nothing is left behind.
 
 use std::process::Command;
 
@@ -34,7 +34,7 @@ fn survives_kill_over_udp() {
     check_demo(&["--transport", "udp"]);
 }
 
-/// Both services at once, a controller beside them, and a real death.
+/// Both services at once, with a controller and a real kill.
 #[test]
 fn reliable_scatterings_are_atomic_after_kill() {
     let _guard = exclusive();
@@ -85,7 +85,7 @@ fn table_ends_with_verdict() {
     assert!(!text.contains("was killed") && !text.contains('\x1b'), "{text}");
 }
 
-/// Each of the checks, fed by a worker that really does wrong.
+/// Each of the checks, with a worker that injects the fault.
 #[test]
 fn detects_injected_faults() {
     let _guard = exclusive();
@@ -104,7 +104,7 @@ fn detects_injected_faults() {
     }
 }
 
-/// How the demos are started that do not come to their end.
+/// Kinds of demos that are interrupted or killed.
 const KINDS: [&[&str]; 4] = [
     &["--transport", "shm"],
     &["--transport", "udp"],
@@ -112,7 +112,7 @@ const KINDS: [&[&str]; 4] = [
     &["--transport", "udp", "--reliable"],
 ];
 
-/// Files of a demo, in memory that has a name: a segment, a store of decisions.
+/// Returns the files of a demo in shared memory: its segment and its store.
 fn files(demo: &Running) -> Vec<String> {
     let name = format!("demo-{}", demo.child.id());
     [segments(&name), segments(&format!("{name}.redb"))].concat()
@@ -139,8 +139,8 @@ fn ctrl_c_ends_all_processes() {
     }
 }
 
-/// Nobody is left who could clean up: the workers notice, and the last one removes the memory; the
-/// controller its store.
+/// No parent is left for the cleanup: the workers notice, and the last one removes the segment; the
+/// controller removes its store.
 #[test]
 fn killed_demo_leaves_nothing_behind() {
     let _guard = exclusive();
@@ -156,7 +156,7 @@ fn killed_demo_leaves_nothing_behind() {
 #[test]
 fn reports_worker_that_cannot_start() {
     let _guard = exclusive();
-    // Files may not grow: the segment cannot be made.
+    // Files may not grow, so the segment cannot be created.
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -f 8; exec \"$0\" demo --seconds 600"]);
     let output = shell.arg(env!("CARGO_BIN_EXE_onepipe")).output().expect("a shell runs");

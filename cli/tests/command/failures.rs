@@ -1,4 +1,4 @@
-//! A controller that is not there, and processes that are there twice, or not at all times.
+//! Missing controllers, duplicate process ids, and processes that are stopped.
 
 use std::process::{Child, Stdio};
 
@@ -7,7 +7,7 @@ use crate::program::{errors, exclusive, onepipe};
 
 const CONTROLLERS: [&str; 2] = ["--controllers", "1000"];
 
-/// A fabric behind a switch whose controller can be started and killed.
+/// A fabric behind a switch, whose controller can be started and killed.
 struct Fabric {
     switch: Switch,
     folder: tempfile::TempDir,
@@ -34,7 +34,7 @@ impl Fabric {
     }
 }
 
-/// One says a line to both, and both print the same.
+/// Sends a line to both, and checks that both print the same.
 fn exchange_line(one: &mut Node, other: &mut Node, text: &str) {
     one.type_line(&format!("0,1 {text}"));
     let line = one.process.line();
@@ -46,7 +46,7 @@ fn exchange_line(one: &mut Node, other: &mut Node, text: &str) {
 fn failure_waits_for_controller() {
     let _guard = exclusive();
     let fabric = Fabric::new();
-    // At the start nobody is there.
+    // No controller runs at the start.
     let (mut zero, mut one) =
         (fabric.node("0", &["--reliable"]), fabric.node("1", &["--reliable"]));
     let mut plain = fabric.node("2", &[]);
@@ -56,11 +56,11 @@ fn failure_waits_for_controller() {
     zero.joins(&controller, 0);
     one.joins(&controller, 1);
     exchange_line(&mut zero, &mut one, "with a controller");
-    // In the middle it dies.
+    // The controller is killed.
     controller.process.signal("-KILL");
     controller.process.status();
     exchange_line(&mut zero, &mut one, "without one");
-    // A process dies that nobody can say anything about.
+    // A process is killed while no controller can decide its failure.
     one.process.signal("-KILL");
     one.process.status();
     plain.type_line("2 still here");
@@ -78,7 +78,7 @@ fn failure_waits_for_controller() {
     zero.joins(&controller, 0);
 }
 
-/// A node whose complaints are kept.
+/// A node whose standard error is kept.
 struct NodeWithStderr(Option<Child>);
 
 impl NodeWithStderr {
@@ -95,7 +95,7 @@ impl NodeWithStderr {
         assert!(kill.args([signal, &pid]).status().expect("kill runs").success());
     }
 
-    /// What it said when it ended by itself, with a failure.
+    /// Returns its standard error when it ended by itself, with a failure.
     fn failure_message(mut self) -> String {
         let mut child = self.0.take().expect("it runs");
         let keyboard = child.stdin.take();
@@ -116,7 +116,7 @@ impl Drop for NodeWithStderr {
     }
 }
 
-/// The two cannot know of each other; the controller does, and the one that was there stops.
+/// The two processes cannot know of each other; the controller does, and excludes the earlier one.
 #[test]
 fn duplicate_process_id_ends_earlier_process() {
     let _guard = exclusive();
@@ -130,7 +130,7 @@ fn duplicate_process_id_ends_earlier_process() {
     let error = earlier.failure_message();
     assert!(error.contains("this process was declared failed at "), "{error}");
     assert!(error.contains("or another one has joined as process 1"), "{error}");
-    // Others send to the new life when they have heard of it.
+    // Others send to the new incarnation once they have learned of it.
     exchange_line(&mut later, &mut zero, "the latter");
     exchange_line(&mut zero, &mut later, "to whoever is there");
     let status = controller.until("resolved", |status| {
@@ -140,7 +140,8 @@ fn duplicate_process_id_ends_earlier_process() {
     assert_eq!(status["failures"][0]["name"], "process 1");
 }
 
-/// A process that stands still is told so when it goes on, stops, and comes back as another life.
+/// A stopped process learns of its exclusion when it continues, exits, and rejoins as a new
+/// incarnation.
 #[test]
 fn stopped_process_is_excluded_and_rejoins() {
     let _guard = exclusive();
@@ -162,7 +163,7 @@ fn stopped_process_is_excluded_and_rejoins() {
     assert!(error.contains("this process was declared failed at "), "{error}");
     let mut back = fabric.node("1", &["--reliable"]);
     back.joins(&controller, 1);
-    // Others send to the new life when they have heard of it.
+    // Others send to the new incarnation once they have learned of it.
     exchange_line(&mut back, &mut zero, "here again");
     exchange_line(&mut zero, &mut back, "welcome back");
 }

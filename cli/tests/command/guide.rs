@@ -1,4 +1,4 @@
-//! The commands of a guide do what it says.
+//! The commands of a guide work as described.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::lab::Switch;
 use crate::program::{Running, errors, exclusive, onepipe};
 
-/// The blocks of a guide that are for a console, each with its commands.
+/// Returns the console blocks of a guide, each with its commands.
 fn blocks(guide: &str) -> Vec<Vec<Vec<String>>> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/guide").join(guide);
     let text = std::fs::read_to_string(path).expect("there is such a guide");
@@ -27,7 +27,7 @@ fn blocks(guide: &str) -> Vec<Vec<Vec<String>>> {
     blocks
 }
 
-/// What runs beside, and where its parts are in place of where the guide says.
+/// Running programs, and their actual addresses in place of those in the guide.
 struct Terminals<'a> {
     folder: &'a Path,
     switch: Switch,

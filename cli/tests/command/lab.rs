@@ -1,4 +1,4 @@
-//! The programs of a fabric behind a switch, started by a test and killed with it.
+//! Programs of a fabric behind a switch, started by a test and killed on drop.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ impl Switch {
     }
 }
 
-/// `onepipe controller`, which answers somewhere.
+/// `onepipe controller` with a status page.
 pub struct Controller {
     pub process: Running,
     pub address: String,
@@ -48,20 +48,20 @@ impl Controller {
         Self { process, address }
     }
 
-    /// What it says of itself.
+    /// Returns its status.
     pub fn status(&self) -> Value {
         let output = output(&["status", "--from", &self.address, "--json"]);
         assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
         json(&output)["controllers"][0].clone()
     }
 
-    /// The same for people.
+    /// Returns its status as a table.
     pub fn table(&self) -> String {
         let output = output(&["status", "--from", &self.address]);
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Asks until `holds`.
+    /// Polls the status until `holds`.
     pub fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut status = Value::Null;
         wait_until(what, || {
@@ -72,7 +72,7 @@ impl Controller {
     }
 }
 
-/// Whether `name` is a member in `state`.
+/// Returns whether `name` is a member in `state`.
 pub fn is(status: &Value, name: &str, state: &str) -> bool {
     let members = status["members"].as_array();
     members.is_some_and(|members| {
@@ -80,7 +80,7 @@ pub fn is(status: &Value, name: &str, state: &str) -> bool {
     })
 }
 
-/// `onepipe node`, with a keyboard.
+/// `onepipe node`, whose standard input is written by the test.
 pub struct Node {
     pub process: Running,
 }
@@ -96,7 +96,7 @@ impl Node {
         writeln!(stdin, "{line}").expect("it listens");
     }
 
-    /// Waits until a controller knows of it as process `id`.
+    /// Waits until a controller knows it as process `id`.
     pub fn joins(&self, controller: &Controller, id: u32) {
         let name = format!("process {id}");
         controller.until(&format!("{name} is up"), |status| is(status, &name, "up"));

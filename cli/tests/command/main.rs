@@ -1,4 +1,4 @@
-//! The real binary, as a person or a script runs it.
+//! Tests of the real binary.
 
 mod amcast;
 mod arbiter;

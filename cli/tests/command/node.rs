@@ -1,5 +1,4 @@
-//! `onepipe node`, `onepipe switch` and `onepipe aggregator`: two terminals and what is between
-//! them.
+//! `onepipe node`, `onepipe switch` and `onepipe aggregator`.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -7,7 +6,7 @@ use std::process::Stdio;
 use crate::lab::{Node, Switch};
 use crate::program::{Running, errors, exclusive, onepipe, output, unique};
 
-/// Both say ten lines to both, and print the same twenty.
+/// Both nodes send ten lines to both, and print the same twenty.
 fn check_two_nodes_agree(mut nodes: [Node; 2]) {
     for number in 0..10 {
         nodes[0].type_line(&format!("0,1 zero {number}"));

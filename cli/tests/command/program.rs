@@ -1,4 +1,4 @@
-//! Running the program and looking at what it leaves behind.
+//! Runs the program and inspects what it leaves behind.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
@@ -8,38 +8,38 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Only a hang reaches this.
+/// Reached only if the test hangs.
 const HANG: Duration = Duration::from_secs(120);
-/// Its number.
+/// Signal number of SIGINT.
 const SIGINT: u32 = 2;
-/// The name of the environment variable by which descendants of a program are found.
+/// Environment variable by which descendants of a program are found.
 const TEST_MARK: &str = "ONEPIPE_TEST_MARK";
 
-/// Tests that keep all cores busy take turns.
+/// Serialises tests that keep all cores busy.
 pub fn exclusive() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A name that no other test uses.
+/// Returns a name that no other test uses.
 pub fn unique(what: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{what}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The program with these arguments.
+/// Returns the program with these arguments.
 pub fn onepipe(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onepipe"));
     command.args(arguments).stdin(Stdio::null());
     command
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 pub fn output(arguments: &[&str]) -> Output {
     onepipe(arguments).output().expect("the program starts")
 }
 
-/// The last line of what it printed, as JSON.
+/// Parses the last line of standard output as JSON.
 pub fn json(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().last().unwrap_or_default();
@@ -47,12 +47,12 @@ pub fn json(output: &Output) -> Value {
     serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {last:?}\n{errors}"))
 }
 
-/// What it complained about.
+/// Returns the standard error.
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits for a condition; only a hang makes this fail.
+/// Waits for a condition; fails only after a hang.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + HANG;
     while !is_so() {
@@ -61,7 +61,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A program that runs beside the test, and is killed with it.
+/// A program in the background, killed on drop.
 pub struct Running {
     pub child: Child,
     pub lines: BufReader<ChildStdout>,
@@ -70,12 +70,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it. What it complains about is nobody's affair.
+    /// Starts it and discards its standard error.
     pub fn start(command: &mut Command) -> Self {
         Self::begin(command, Stdio::null())
     }
 
-    /// Starts it, to read what it complains about, too.
+    /// Starts it and captures its standard error.
     pub fn start_with_stderr(command: &mut Command) -> Self {
         Self::begin(command, Stdio::piped())
     }
@@ -93,14 +93,14 @@ impl Running {
         Self { child, lines, stderr, mark }
     }
 
-    /// The next line that it prints.
+    /// Returns the next line of its standard output.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("its output can be read");
         line.trim_end().to_string()
     }
 
-    /// The next line on its standard error.
+    /// Returns the next line of its standard error.
     pub fn stderr_line(&mut self) -> String {
         let stderr = self.stderr.as_mut().expect("it was started to be heard");
         let mut line = String::new();
@@ -115,7 +115,7 @@ impl Running {
         assert!(status.success());
     }
 
-    /// Waits until it would not die of SIGINT.
+    /// Waits until it has installed a handler for SIGINT.
     pub fn wait_for_signal_handler(&self) {
         let path = format!("/proc/{}/status", self.child.id());
         wait_until("it listens to signals", || {
@@ -126,13 +126,13 @@ impl Running {
         });
     }
 
-    /// Its exit status, once it has ended.
+    /// Waits until it has ended. Returns its exit status.
     pub fn status(&mut self) -> Option<i32> {
         wait_until("the program ends", || self.child.try_wait().expect("it is ours").is_some());
         self.child.wait().expect("it has ended").code()
     }
 
-    /// Those of its descendants that run this command of the program.
+    /// Returns its descendants that run this subcommand.
     pub fn descendants_named(&self, command: &str) -> Vec<String> {
         let mut all = self.descendants();
         all.retain(|path| {
@@ -142,7 +142,7 @@ impl Running {
         all
     }
 
-    /// Processes that it, or one of its own, has started and that are still there.
+    /// Returns the processes started by it or by its descendants that still exist.
     pub fn descendants(&self) -> Vec<String> {
         let wanted = format!("{TEST_MARK}={}", self.mark);
         let processes = std::fs::read_dir("/proc").expect("there is /proc").flatten();
@@ -157,13 +157,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended if all went well.
+        // Fails when the process has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Files in shared memory whose names end so.
+/// Returns the files in shared memory whose names end with `end`.
 pub fn segments(end: &str) -> Vec<String> {
     let files = std::fs::read_dir("/dev/shm").expect("there is /dev/shm").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());

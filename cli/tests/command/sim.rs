@@ -1,4 +1,4 @@
-//! `onepipe sim`: one seed is one history.
+//! `onepipe sim`: a seed determines the history.
 
 use serde_json::Value;
 
@@ -79,7 +79,7 @@ fn writes_trace_to_file() {
     assert!(errors(&output).contains("cannot write the trace to"), "{}", errors(&output));
 }
 
-/// Seeds with faults of all kinds, run twice: the same figures, and nothing broke.
+/// Runs seeds with all kinds of faults twice: same counters, no violations.
 #[test]
 fn fuzzing_is_deterministic_by_seed() {
     let run = || {

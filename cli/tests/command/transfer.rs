@@ -1,4 +1,4 @@
-//! `onepipe transfer`: real processes behind a real switch, and an arbiter.
+//! `onepipe transfer`: real processes behind a real switch, with an arbiter.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,16 +10,16 @@ use tempfile::TempDir;
 use crate::lab::Switch;
 use crate::program::{Running, errors, exclusive, json, onepipe, output, wait_until};
 
-/// Long enough for a machine that has much else to do.
+/// Long enough for a busy machine.
 const SLOT: &str = "200us";
-/// The same of ends.
+/// Timeout of peers, long enough for a busy machine.
 const PATIENT: &str = "60s";
 
-/// A switch, and an arbiter behind it.
+/// A switch with an arbiter.
 pub struct Lab {
     pub switch: Switch,
     pub arbiter: Running,
-    /// How long its ends wait for whoever does not answer.
+    /// Timeout of the endpoints.
     pub wait: &'static str,
 }
 
@@ -30,7 +30,7 @@ impl Lab {
         Self { switch, arbiter, wait: PATIENT }
     }
 
-    /// The command of an end.
+    /// Returns the arguments of an endpoint.
     fn command<'a>(&'a self, side: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
         let place = ["--udp", &self.switch.address, "--slot", SLOT, "--timeout", self.wait];
         [&["transfer", side], &place[..], arguments].concat()
@@ -40,7 +40,7 @@ impl Lab {
         let out = ["--out", out.to_str().expect("UTF-8 path"), "--json"];
         let command = self.command("receive", &[&out, arguments].concat());
         let mut process = Running::start_with_stderr(&mut onepipe(&command));
-        // Standard output is for a program.
+        // Standard output is JSON only.
         assert!(process.stderr_line().starts_with("process "));
         assert!(process.stderr_line().starts_with("ready: arbiter 1000 gives timeslots"));
         process
@@ -51,14 +51,14 @@ impl Lab {
         output(&self.command("send", &[&file, arguments].concat()))
     }
 
-    /// A sender, which is heard.
+    /// Starts a sender with captured standard error.
     pub fn sender(&self, file: &Path, arguments: &[&str]) -> Running {
         let file = file.to_str().expect("UTF-8 path");
         let command = self.command("send", &[&[file], arguments].concat());
         Running::start_with_stderr(&mut onepipe(&command))
     }
 
-    /// A sender of standard input, which has no end yet.
+    /// Starts a sender of standard input, which stays open.
     fn pipe(&self, arguments: &[&str]) -> Running {
         let command = self.command("send", &[&["-"], arguments].concat());
         Running::start(onepipe(&command).stdin(Stdio::piped()))
@@ -118,7 +118,7 @@ fn transfers_pipe_to_pipe() {
     let lab = Lab::start();
     let command = lab.command("receive", &["--process", "5", "--out", "-"]);
     let receiver = onepipe(&command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    // A pipe has room for less, so it is read meanwhile.
+    // A pipe buffers less than the file, so it is read meanwhile.
     let receiver = receiver.expect("the program starts");
     let receiver = std::thread::spawn(move || receiver.wait_with_output().expect("it ends"));
     let mut sender = lab.pipe(&["--to", "5", "--process", "6"]);
@@ -189,7 +189,7 @@ fn interrupt_removes_partial_file_and_notifies_peer() {
     assert_eq!(sender.status(), Some(130));
     wait_until("the part is gone", || names(folder.path()).is_empty());
 
-    // The receiver waits for another one.
+    // The receiver waits for another sender.
     let mut sender = lab.pipe(&["--process", "2"]);
     begin(&mut sender);
     receiver.signal("-INT");
@@ -222,7 +222,7 @@ fn existing_file_is_kept_and_sender_notified() {
     }
 }
 
-/// What could not be written to is refused before anything comes, and a folder is made.
+/// An unwritable destination is rejected before data arrives, and a directory is created.
 #[test]
 fn checks_destination_before_receiving() {
     let folder = TempDir::new().expect("a folder");
@@ -230,7 +230,7 @@ fn checks_destination_before_receiving() {
     let (file, nowhere) = (path("file"), path("no/where"));
     std::fs::write(&file, b"mine").expect("test file is written");
     let refused = |out: &str, arguments: &[&str], stderr_line: &str| {
-        // Nobody is there, and nobody is waited for.
+        // No switch runs, but the command fails before it would wait for one.
         let command = ["transfer", "receive", "--udp", "127.0.0.1:1", "--out", out];
         let output = output(&[&command, arguments].concat());
         assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
@@ -239,7 +239,7 @@ fn checks_destination_before_receiving() {
     refused(&file, &[], "already exists (--force replaces it)");
     refused(&file, &["--forever", "--force"], "is not a directory");
     refused(&format!("{file}/"), &["--force"], "cannot create the directory");
-    refused(&nowhere, &[], "there is not a directory");
+    refused(&nowhere, &[], "no such directory");
     assert_eq!(names(folder.path()), ["file"]);
     refused(&format!("{nowhere}/"), &["--timeout", "1s"], "no switch listens");
     refused(&path("in"), &["--forever", "--timeout", "1s"], "no switch listens");
@@ -247,7 +247,7 @@ fn checks_destination_before_receiving() {
     refused("/dev/null", &["--forever", "--timeout", "1s"], "no switch listens");
 }
 
-/// Endpoints that have met the first arbiter, and ones that never do, are served by the second.
+/// Endpoints that have used the first arbiter, and new ones, are served by the second.
 #[test]
 fn transfer_survives_arbiter_failover() {
     let _guard = exclusive();
@@ -291,7 +291,7 @@ fn transfer_survives_arbiter_failover() {
     assert_eq!(receiver.status(), Some(0));
 }
 
-/// The new switch knows nobody, and the receiver has nothing to say but that it is there.
+/// The restarted switch has no addresses, and the waiting receiver sends keepalives only.
 #[test]
 fn waiting_receiver_survives_switch_restart() {
     let _guard = exclusive();
@@ -310,7 +310,7 @@ fn waiting_receiver_survives_switch_restart() {
     assert!(std::fs::read(&out).expect("file exists") == content(50_000));
 }
 
-/// All that it says until it has ended, of which the last is an object.
+/// Interrupts a program. Returns its lines and the final JSON object.
 fn interrupted(process: &mut Running) -> (Vec<String>, Value) {
     process.signal("-INT");
     let lines = std::iter::repeat_with(|| process.line());
@@ -319,8 +319,8 @@ fn interrupted(process: &mut Running) -> (Vec<String>, Value) {
     (lines, serde_json::from_str(&last).unwrap_or_else(|error| panic!("{error}: {last:?}")))
 }
 
-/// One link is dead when anybody is there, another one was for a moment before. Timeslots are so
-/// long that they are used on a machine with much else to do.
+/// One link is dead from the start, and another one was for a moment before. Timeslots are long
+/// enough to be used on a busy machine.
 #[test]
 fn transfer_avoids_dead_link() {
     let _guard = exclusive();
@@ -343,7 +343,7 @@ fn transfer_avoids_dead_link() {
     assert!(std::fs::read(&out).expect("file exists") == content(300_000));
 
     let (said, report) = interrupted(&mut arbiter);
-    // All that goes up from one of two comes down to the other.
+    // Two racks: what goes up from one comes down to the other.
     let named = said.iter().find(|line| line.starts_with("avoids the link of rack "));
     assert!(named.is_some_and(|line| line.ends_with(" to path 2")), "{said:?} {report}");
     assert!(report["faults_found"].as_u64() >= Some(1), "{report}");

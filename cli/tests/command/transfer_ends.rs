@@ -1,4 +1,4 @@
-//! `onepipe transfer` where an end, or what is between them, dies or does what it should not.
+//! `onepipe transfer` with endpoints, arbiters or switches that fail or misbehave.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::lab::Switch;
 use crate::program::{Running, errors, exclusive, output, wait_until};
 use crate::transfer::{Lab, arbiter, content, names};
 
-/// A file that takes so long to send that what comes of it is decided meanwhile.
+/// Creates a file that takes so long to send that the test acts in the middle.
 fn sparse_file(folder: &Path) -> PathBuf {
     let path = folder.join("long");
     let file = std::fs::File::create(&path).expect("test file is written");
@@ -19,7 +19,7 @@ fn sparse_file(folder: &Path) -> PathBuf {
     path
 }
 
-/// Waits until a part of it is written.
+/// Waits until part of the file is written.
 fn wait_for_partial_file(out: &Path) {
     wait_until("some has come", || {
         let parts = std::fs::read_dir(out).expect("a folder").flatten();
@@ -37,7 +37,7 @@ fn receiver_learns_of_interrupted_sender() {
     let mut receiver = lab.receive(&out, &[]);
     let mut sender = lab.sender(&sparse_file(folder.path()), &[]);
     wait_for_partial_file(&out);
-    // Much is on its way now, and what is said behind it would not be heard.
+    // Much data is in flight now; the abort message must overtake it.
     sender.signal("-INT");
     assert_eq!(sender.status(), Some(130));
     let heard = receiver.stderr_line();
@@ -45,7 +45,7 @@ fn receiver_learns_of_interrupted_sender() {
     assert_eq!(names(&out), [""; 0]);
 }
 
-/// Who dies in the middle, when all had answered until then.
+/// A peer that dies in the middle of a transfer, after it had replied.
 #[test]
 fn names_party_that_dies_during_transfer() {
     let turn = exclusive();
@@ -75,13 +75,13 @@ fn names_party_that_dies_during_transfer() {
         |_, receiver| receiver.signal("-KILL"),
         &["process 0 does not answer, though arbiter 1000 gives timeslots"],
     );
-    // It was told nothing, as nobody is left by whom; and does not take the sender for dead.
+    // The receiver could not be notified, and must not report the sender as failed.
     drop(turn);
     let heard = receiver.stderr_line();
     assert!(heard.contains("no message for 30 s: no switch listens"), "{heard}");
 }
 
-/// A process that was stopped for longer than it waits for others has not waited.
+/// The time for which a process was stopped does not count as a timeout.
 #[test]
 fn stopped_sender_resumes() {
     let _guard = exclusive();
@@ -100,7 +100,7 @@ fn stopped_sender_resumes() {
     assert_eq!(receiver.status(), Some(0));
 }
 
-/// Half of what it was and half of what it is now is no file.
+/// Parts of two versions of a file make no file.
 #[test]
 fn aborts_file_modified_while_sent() {
     let _guard = exclusive();
@@ -111,7 +111,7 @@ fn aborts_file_modified_while_sent() {
     let bytes: u64 = 4 << 20;
     for now in [0, bytes / 2, bytes + 1] {
         std::fs::write(&file, content(bytes as usize)).expect("test file is written");
-        // Nobody receives it yet, so most of it is not read.
+        // No receiver runs yet, so most of the file is not read.
         let mut sender = lab.sender(&file, &[]);
         sender.wait_for_signal_handler();
         let changed = std::fs::File::options().write(true).open(&file);
@@ -127,7 +127,7 @@ fn aborts_file_modified_while_sent() {
     }
 }
 
-/// Who sends need not be this program: what it says is judged.
+/// The sender may be any program, so its messages are validated.
 #[test]
 fn receiver_rejects_data_that_contradicts_offer() {
     let _guard = exclusive();
@@ -166,7 +166,7 @@ fn receiver_rejects_data_that_contradicts_offer() {
     assert_eq!(names(&out), [""; 0]);
 }
 
-/// Whoever has a number that another one has, too, is told of it.
+/// A process whose id is used by another one is told so.
 #[test]
 fn reports_duplicate_process_ids() {
     let _guard = exclusive();
@@ -183,7 +183,7 @@ fn reports_duplicate_process_ids() {
     assert!(heard.contains("does another process use id 1?"), "{heard}");
     second.signal("-INT");
     assert_eq!(second.status(), Some(130));
-    // It is told, or nothing comes of it any more, as what is for process 1 came to the other one.
+    // It is notified, or times out because messages for process 1 go to the other one.
     let heard = first.stderr_line();
     assert!(heard.contains("does another process use id 1?"), "{heard}");
     assert_eq!(first.status(), Some(1));
@@ -196,7 +196,7 @@ fn reports_duplicate_process_ids() {
     assert_eq!(sender.status(), Some(1));
 }
 
-/// Whoever is not there is named, with what was asked of whom, after a bounded time.
+/// A missing peer is named, with what was asked, after a bounded time.
 #[test]
 fn names_party_that_does_not_answer() {
     let _guard = exclusive();
@@ -214,7 +214,7 @@ fn names_party_that_does_not_answer() {
         }
     };
     let (send, receive) = (["send", file], ["receive"]);
-    // A port that was somebody's a moment ago.
+    // A port that was in use a moment ago.
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|it| it.local_addr());
     let nobody = nobody.expect("an address").to_string();
     gives_up(&send, &nobody, &[], &[&format!("no switch listens at {nobody}"), "process 1"]);

@@ -1,4 +1,4 @@
-//! A real etcd of three members on this machine, asked over its JSON gateway.
+//! A real etcd cluster of three members on this machine, queried over its JSON gateway.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use crate::program::wait_until;
 
 const MEMBERS: usize = 3;
 
-/// Three members in a folder, killed when this is dropped.
+/// Three members in a temporary directory, killed on drop.
 pub struct Cluster {
     members: Vec<Member>,
     folder: TempDir,
@@ -25,7 +25,7 @@ struct Member {
 }
 
 impl Cluster {
-    /// Starts one and waits until it answers.
+    /// Starts a cluster and waits for a quorum.
     pub fn start() -> Self {
         let ports = free_ports();
         let member = |at: usize| Member {
@@ -40,7 +40,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a member, with what it has on disk.
+    /// Starts a member with its existing data.
     pub fn restart(&mut self, at: usize) {
         let peers = self.members.iter().enumerate();
         let peers = peers.map(|(at, member)| format!("member{at}={}", url(member.peer_port)));
@@ -49,7 +49,7 @@ impl Cluster {
         let (client, peer) = (url(member.client_port), url(member.peer_port));
         let path = self.folder.path().join(format!("{at}.log"));
         let log = OpenOptions::new().create(true).append(true).open(path).expect("a log");
-        // A member shall not outlive whoever started it, whatever that one dies of.
+        // A member must not outlive the test, however that ends.
         let mut etcd = Command::new("setpriv");
         etcd.args(["--pdeathsig", "KILL", "etcd", "--initial-cluster-state", "new"])
             .args(["--name", &format!("member{at}"), "--initial-cluster", &all])
@@ -64,20 +64,20 @@ impl Cluster {
         member.process = Some(etcd.spawn().expect("`cargo xtask test` installs etcd-server"));
     }
 
-    /// SIGKILL.
+    /// Kills a member with SIGKILL.
     pub fn kill(&mut self, at: usize) {
         let mut process = self.members[at].process.take().expect("it runs");
         process.kill().expect("it is ours");
         process.wait().expect("it is ours");
     }
 
-    /// The addresses of all members, as the controller wants them.
+    /// Returns the URLs of all members, as taken by the controller.
     pub fn urls(&self) -> String {
         let urls = self.members.iter().map(|member| url(member.client_port));
         urls.collect::<Vec<_>>().join(",")
     }
 
-    /// Whether a read that needs a quorum is answered.
+    /// Returns whether a linearizable read succeeds.
     pub fn has_quorum(&self) -> bool {
         self.members.iter().any(|member| reads(member.client_port).unwrap_or(false))
     }
@@ -86,7 +86,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for process in self.members.iter_mut().filter_map(|member| member.process.as_mut()) {
-            // Whatever it has died of, it is gone.
+            // Fails when the process has exited already.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -97,7 +97,7 @@ fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-/// Reads the key `a`.
+/// Reads the key `a` with a linearizable read.
 fn reads(port: u16) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
@@ -113,7 +113,7 @@ fn reads(port: u16) -> std::io::Result<bool> {
     Ok(answer.contains(" 200 "))
 }
 
-/// Ports that nobody uses at the moment.
+/// Returns ports that are free at the moment.
 fn free_ports() -> Vec<u16> {
     let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
     let listeners: Vec<TcpListener> = (0..2 * MEMBERS).map(listen).collect();

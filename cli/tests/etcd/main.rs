@@ -1,5 +1,5 @@
-//! A fabric whose controllers share an etcd: real processes, a real etcd of three members, and all
-//! of them are really killed.
+//! A fabric whose controllers share an etcd: real processes, a real cluster of three members, and
+//! real kills.
 
 mod cluster;
 #[path = "../command/lab.rs"]
@@ -15,9 +15,9 @@ use cluster::Cluster;
 use lab::{Controller, Node, Switch};
 use program::wait_until;
 
-/// The process ids of both replicas.
+/// Process ids of both replicas.
 const CONTROLLERS: &str = "1000:2";
-/// Silence is not what this is about: who stands still here is not to be taken for dead.
+/// Long link timeouts: a stopped process must not be declared failed here.
 const PATIENT: [&str; 2] = ["--link-timeout", "60s"];
 
 fn controller(switch: &Switch, process: &str, cluster: &Cluster) -> Controller {
@@ -26,8 +26,8 @@ fn controller(switch: &Switch, process: &str, cluster: &Cluster) -> Controller {
     Controller::start(&[&arguments[..], &["--etcd", &urls]].concat())
 }
 
-/// The one first that is active and of whom something holds, once there is one: on a busy machine
-/// the other one may take over at any time.
+/// Sorts the controllers so that the first one is active and satisfies `holds`, once one does: on a
+/// busy machine the other one may take over at any time.
 fn by_rank(
     mut both: [Controller; 2],
     what: &str,
@@ -65,7 +65,7 @@ fn failure_survives_controller_crash_and_lost_quorum() {
     assert!(first.ends_with(" 0 first"), "{first}");
     assert_eq!([one.process.line(), two.process.line()], [first.clone(), first]);
 
-    // Process 1 cannot answer, so the failure of process 2 stays open while its controller dies.
+    // Process 1 is stopped, so the failure of process 2 stays open while its controller is killed.
     one.process.signal("-STOP");
     two.process.signal("-KILL");
     let [mut active, standby] = by_rank(both, "decided, and not completed", |status| {
@@ -85,7 +85,7 @@ fn failure_survives_controller_crash_and_lost_quorum() {
     assert!(second.ends_with(" 0 second"), "{second}");
     assert_eq!(one.process.line(), second);
 
-    // Without a quorum nothing is decided, and messages go on.
+    // Without a quorum nothing is decided, but messages continue.
     cluster.kill(0);
     cluster.kill(1);
     zero.type_line("0,1 third");
@@ -103,7 +103,7 @@ fn failure_survives_controller_crash_and_lost_quorum() {
     let status = standby.status();
     assert_eq!(status["failures"].as_array().map(Vec::len), Some(1), "nothing decided: {status}");
     assert!(status["frozen"].as_array().is_some_and(|frozen| !frozen.is_empty()), "{status}");
-    // What is reliable waits; best effort does not.
+    // Reliable messages wait; best effort does not.
     zero.type_line("0 fourth");
     let arguments = ["--udp", &switch.address, "--process", "3", "--controllers", CONTROLLERS];
     let mut three = Node::start(&arguments);

@@ -92,8 +92,8 @@ impl CoordinatorDaemon {
         };
         let machine = Coordinator::new(MachineConfig {
             incarnation: begin_life(),
-            ask_ns: ns("ask", config.ask)?,
-            silence_ns: ns("silence", config.silence)?,
+            probe_interval_ns: ns("ask", config.ask)?,
+            leader_timeout_ns: ns("silence", config.silence)?,
             ..MachineConfig::new(process, groups.clone())
         })?;
         let machine = Desked::new(machine);

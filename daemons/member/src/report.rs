@@ -21,7 +21,7 @@ pub struct Report {
     /// Messages whose final timestamp became known.
     pub decided: u64,
     /// Messages that clients were told are over.
-    pub over: u64,
+    pub completed: u64,
     /// Clients told to wait.
     pub busy: u64,
     /// Packets of an epoch that is over, or not known here yet.
@@ -29,11 +29,11 @@ pub struct Report {
     /// Proposals that came before others that were still missing.
     pub gaps: u64,
     /// Packets that said something again, asked for or by time.
-    pub repeated: u64,
+    pub retransmitted: u64,
     /// Packets that were malformed, of somebody unknown, or for somebody else.
     pub foreign: u64,
     /// Packets that found no room to wait in.
-    pub lost: u64,
+    pub outbox_dropped: u64,
     /// Frames taken from the socket.
     pub frames_received: u64,
     /// Frames sent.
@@ -55,13 +55,13 @@ impl Report {
             open: member.open(),
             proposed: stats.proposed,
             decided: stats.decided,
-            over: stats.over,
+            completed: stats.completed,
             busy: stats.busy,
             other_epoch: stats.other_epoch,
             gaps: stats.gaps,
-            repeated: stats.repeated,
+            retransmitted: stats.retransmitted,
             foreign: stats.foreign,
-            lost: member.outbox_lost(),
+            outbox_dropped: member.outbox_dropped(),
             frames_received: udp.frames_received,
             frames_sent: udp.frames_sent,
             trains_received: udp.trains_received,

@@ -13,45 +13,45 @@ pub(crate) struct Clocks {
     clocks: [LogicalTime; MEMBERS_MAX],
     /// Leader's clock at a point up to which the own log is complete: no later position has a
     /// timestamp at or below it.
-    seen: LogicalTime,
+    leader_clock: LogicalTime,
     /// Latest report of the leader: number of positions in its log, and its clock at that point.
-    ahead: (u64, LogicalTime),
+    leader_latest: (u64, LogicalTime),
 }
 
 impl Clocks {
     pub const NONE: Self = Self {
         clocks: [LogicalTime(0); MEMBERS_MAX],
-        seen: LogicalTime(0),
-        ahead: (0, LogicalTime(0)),
+        leader_clock: LogicalTime(0),
+        leader_latest: (0, LogicalTime(0)),
     };
 
     /// Handles a member's clock, received in this epoch.
-    pub fn hear(&mut self, place: usize, clock: LogicalTime) {
-        if let Some(known) = self.clocks.get_mut(place) {
+    pub fn on_clock(&mut self, member: usize, clock: LogicalTime) {
+        if let Some(known) = self.clocks.get_mut(member) {
             *known = (*known).max(clock);
         }
     }
 
     /// Handles the leader's clock, read when its log had `count` positions.
-    pub fn hear_leader(&mut self, count: u64, clock: LogicalTime) {
-        self.ahead = self.ahead.max((count, clock));
+    pub fn on_leader_clock(&mut self, count: u64, clock: LogicalTime) {
+        self.leader_latest = self.leader_latest.max((count, clock));
     }
 
     /// Returns whether the leader has reported more than `end` positions.
-    pub fn are_ahead_of(&self, end: u64) -> bool {
-        self.ahead.0 > end
+    pub fn is_leader_ahead_of(&self, end: u64) -> bool {
+        self.leader_latest.0 > end
     }
 
     /// Returns the barrier of a member with `log`: no message that this group decides later has a
     /// final timestamp at or below it. The barrier is the minimum of three bounds.
     pub fn barrier(&mut self, log: &Log, majority: usize) -> LogicalTime {
         // 1. The leader's clock, as far as no proposal before it is missing here.
-        if self.ahead.0 <= log.end() || makes(Mistake::GapsIgnored) {
-            self.seen = self.seen.max(self.ahead.1);
+        if self.leader_latest.0 <= log.end() || makes(Mistake::GapsIgnored) {
+            self.leader_clock = self.leader_clock.max(self.leader_latest.1);
         }
         // 2. The first position without a final timestamp: that will not be below the group's own
         // timestamp.
-        let pending = match log.get(log.undecided()) {
+        let pending = match log.get(log.first_undecided()) {
             Some(entry) if !makes(Mistake::PendingForgotten) => {
                 LogicalTime(entry.timestamp.0.saturating_sub(1))
             }
@@ -67,6 +67,6 @@ impl Clocks {
             Some(clock) if !makes(Mistake::QuorumForgotten) => *clock,
             _ => LogicalTime(u64::MAX),
         };
-        pending.min(self.seen).min(quorum)
+        pending.min(self.leader_clock).min(quorum)
     }
 }

@@ -12,12 +12,12 @@ use onepipe_wire::{
 };
 
 use crate::config::{Config, ConfigError};
-use crate::flight::Flight;
-use crate::outbox::{Parcel, Room, write_run};
-use crate::patience::{Patience, Pause};
+use crate::congestion::CongestionWindow;
+use crate::outbox::{FrameSpace, Outgoing, write_run};
+use crate::rtt::{RetransmitTimer, RttEstimator};
 
 /// Initial congestion window in bytes; the same as that of an endpoint.
-const FLIGHT_FIRST_BYTES: u64 = 64 << 10;
+const WINDOW_INITIAL_BYTES: u64 = 64 << 10;
 
 /// Reason why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ pub enum AmcastError {
 
 /// Event of a client: a message is complete, that is, all its groups can deliver it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Over {
+pub struct Completed {
     /// The message.
     pub id: MessageId,
     /// Final timestamp; `None` if the groups had discarded it before they could report it.
@@ -67,44 +67,44 @@ pub struct ClientStats {
     /// Messages accepted for sending.
     pub sent: u64,
     /// Messages completed.
-    pub over: u64,
+    pub completed: u64,
     /// `Busy` replies of leaders.
     pub busy: u64,
     /// Retransmissions of messages.
-    pub repeated: u64,
+    pub retransmitted: u64,
     /// Invalid packets.
     pub foreign: u64,
 }
 
 /// Open message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Open {
+struct OpenMessage {
     id: MessageId,
     groups: GroupSet,
     /// Groups that have not completed the message.
-    waiting: GroupSet,
+    pending: GroupSet,
     timestamp: Option<LogicalTime>,
     bytes: u16,
     /// When it was first sent.
     sent: Option<Mono>,
     /// Whether it was retransmitted.
-    is_repeated: bool,
-    pause: Pause,
+    is_retransmitted: bool,
+    timer: RetransmitTimer,
     /// Retransmission deadline; `None` before the first transmission.
     due: Option<Mono>,
     /// Groups that the message is still to be sent to in this round.
-    telling: GroupSet,
+    send_to: GroupSet,
     /// Whether it is sent to all members, because the leader may have changed.
     to_all: bool,
     /// Index of the next member of the first of these groups.
-    told: usize,
+    next_member: usize,
     /// Whether the message is in the send queue.
     is_queued: bool,
 }
 
-impl Open {
+impl OpenMessage {
     /// Returns the length of the message in flight, with the headers of a frame of its own.
-    fn flight_bytes(&self) -> u64 {
+    fn wire_len(&self) -> u64 {
         (HEADER_LEN + AMCAST_LEN) as u64 + u64::from(self.bytes)
     }
 }
@@ -116,17 +116,17 @@ pub struct Client {
     number: u32,
     next: u32,
     /// Ring of open messages: message `s` shares its slot with message `s` + window.
-    open: Vec<Option<Open>>,
+    open: Vec<Option<OpenMessage>>,
     messages: Vec<u8>,
     /// Epoch and index of the leader of each group, as far as known, by group index.
     leaders: Vec<(u32, usize)>,
     /// Completed messages that were not polled yet, by slot.
-    over: Vec<Option<Over>>,
+    completed: Vec<Option<Completed>>,
     /// Slots of completed messages in the order of completion.
-    over_order: VecDeque<u32>,
+    completed_order: VecDeque<u32>,
     /// Slots of messages to be sent; retransmissions come first.
-    telling: VecDeque<u32>,
-    flight: Flight,
+    send_queue: VecDeque<u32>,
+    congestion: CongestionWindow,
     /// Lower bound of all deadlines.
     due: Option<Mono>,
     stats: ClientStats,
@@ -146,18 +146,18 @@ impl Client {
             return Err(ConfigError { name: "process", value });
         };
         let window = groups.window as usize;
-        let patience = Patience::new(config.repeat_ns);
-        let flight = (FLIGHT_FIRST_BYTES, config.flight_bytes);
+        let rtt = RttEstimator::new(config.rto_min_ns);
+        let limits = (WINDOW_INITIAL_BYTES, config.in_flight_bytes_max);
         Ok(Self {
             number: number as u32,
             next: 0,
             open: vec![None; window],
             messages: vec![0; window * groups.message_len_max()],
             leaders: vec![(0, 0); groups.groups.len().min(usize::from(GROUPS_MAX))],
-            over: vec![None; window],
-            over_order: VecDeque::with_capacity(window),
-            telling: VecDeque::with_capacity(window),
-            flight: Flight::new(flight, groups.frame_len_max as u64, patience),
+            completed: vec![None; window],
+            completed_order: VecDeque::with_capacity(window),
+            send_queue: VecDeque::with_capacity(window),
+            congestion: CongestionWindow::new(limits, groups.frame_len_max as u64, rtt),
             due: None,
             stats: ClientStats::default(),
             config,
@@ -192,29 +192,29 @@ impl Client {
         }
         let Some(next) = self.next.checked_add(1) else { return Err(AmcastError::Exhausted) };
         let slot = (self.next % all.window) as usize;
-        if self.open[slot].is_some() || self.over[slot].is_some() {
+        if self.open[slot].is_some() || self.completed[slot].is_some() {
             return Err(AmcastError::WindowFull(all.window));
         }
         let id = MessageId { client: self.number, sequence: self.next };
         self.messages[slot * limit..slot * limit + got].copy_from_slice(message);
-        self.open[slot] = Some(Open {
+        self.open[slot] = Some(OpenMessage {
             id,
             groups,
-            waiting: groups,
+            pending: groups,
             timestamp: None,
             bytes: got as u16,
             sent: None,
-            is_repeated: false,
-            pause: Pause::default(),
+            is_retransmitted: false,
+            timer: RetransmitTimer::default(),
             due: None,
-            telling: groups,
+            send_to: groups,
             to_all: false,
-            told: 0,
+            next_member: 0,
             is_queued: true,
         });
-        self.telling.push_back(slot as u32);
+        self.send_queue.push_back(slot as u32);
         // Make sure that the driver polls the client even if nothing else happens.
-        let due = now.mono.after_ns(self.config.repeat_ns);
+        let due = now.mono.after_ns(self.config.rto_min_ns);
         self.due = Mono::earlier(self.due, Some(due));
         self.next = next;
         self.stats.sent += 1;
@@ -233,8 +233,8 @@ impl Client {
 
     /// Returns the number of messages that were sent and are not complete. Other open messages wait
     /// for the congestion window.
-    pub fn on_their_way(&self) -> usize {
-        self.flight.messages()
+    pub fn in_flight(&self) -> usize {
+        self.congestion.messages()
     }
 
     /// Returns the counters.
@@ -250,53 +250,54 @@ impl Client {
 
     /// Returns whether there is something to send.
     pub fn wants_transmit(&self) -> bool {
-        let first = self.telling.front().and_then(|at| self.open[*at as usize].as_ref());
-        first.is_some_and(|open| self.may_leave(open))
+        let first = self.send_queue.front().and_then(|at| self.open[*at as usize].as_ref());
+        first.is_some_and(|open| self.can_send(open))
     }
 
-    fn may_leave(&self, open: &Open) -> bool {
-        open.sent.is_some() || self.flight.has_room(open.flight_bytes())
+    fn can_send(&self, open: &OpenMessage) -> bool {
+        open.sent.is_some() || self.congestion.can_send(open.wire_len())
     }
 
-    fn on_answer(&mut self, now: Now, opcode: Opcode, src: ProcessId, body: &Amcast) -> bool {
+    fn on_reply(&mut self, now: Now, opcode: Opcode, src: ProcessId, body: &Amcast) -> bool {
         let groups = &self.config.groups;
-        let Some(place) = groups.member_place(body.group, src) else { return false };
+        let Some(index) = groups.member_index(body.group, src) else { return false };
         if !body.has(Amcast::MESSAGE) || body.id.client != self.number {
             return false;
         }
         let slot = (body.id.sequence % groups.window) as usize;
         let leader = &mut self.leaders[body.group.index()];
         if body.epoch >= leader.0 {
-            *leader = (body.epoch, place);
+            *leader = (body.epoch, index);
         }
         let Some(open) = self.open[slot].as_mut().filter(|open| open.id == body.id) else {
             return true;
         };
         match opcode {
             Opcode::Deliver => {
-                open.waiting = open.waiting.without(body.group);
-                open.telling = open.telling.without(body.group);
+                open.pending = open.pending.without(body.group);
+                open.send_to = open.send_to.without(body.group);
                 let known = (body.timestamp.0 > 0).then_some(body.timestamp);
                 open.timestamp = open.timestamp.or(known);
-                if open.waiting.is_empty() {
+                if open.pending.is_empty() {
                     let (id, timestamp) = (open.id, open.timestamp);
                     if let Some(sent) = open.sent {
-                        let took_ns = (!open.is_repeated).then(|| now.mono.since_ns(sent));
-                        self.flight.on_over(open.flight_bytes(), took_ns);
+                        let rtt_ns = (!open.is_retransmitted).then(|| now.mono.since_ns(sent));
+                        self.congestion.on_completed(open.wire_len(), rtt_ns);
                     }
-                    self.over[slot] = Some(Over { id, timestamp });
-                    self.over_order.push_back(slot as u32);
+                    self.completed[slot] = Some(Completed { id, timestamp });
+                    self.completed_order.push_back(slot as u32);
                     // A stale entry in the send queue would be found by the slot's next message.
                     if open.is_queued {
-                        self.telling.retain(|other| *other != slot as u32);
+                        self.send_queue.retain(|other| *other != slot as u32);
                     }
                     self.open[slot] = None;
-                    self.stats.over += 1;
+                    self.stats.completed += 1;
                 }
             }
             Opcode::Busy => {
                 self.stats.busy += 1;
-                open.due = Some(now.mono.after_ns(open.pause.next_ns(&self.flight.patience)));
+                open.due =
+                    Some(now.mono.after_ns(open.timer.next_timeout_ns(&self.congestion.rtt)));
             }
             _ => return false,
         }
@@ -314,14 +315,14 @@ impl Client {
     }
 
     /// Returns whether the message in slot `at` may be sent now, and records its first transmission.
-    fn may_be_told(&mut self, now: Now, at: usize) -> bool {
+    fn try_start(&mut self, now: Now, at: usize) -> bool {
         let Some(open) = self.open[at].as_mut() else { return false };
         if open.sent.is_none() {
-            if !self.flight.has_room(open.flight_bytes()) {
+            if !self.congestion.can_send(open.wire_len()) {
                 return false;
             }
-            self.flight.on_sent(open.flight_bytes());
-            open.due = Some(now.mono.after_ns(open.pause.next_ns(&self.flight.patience)));
+            self.congestion.on_sent(open.wire_len());
+            open.due = Some(now.mono.after_ns(open.timer.next_timeout_ns(&self.congestion.rtt)));
             open.sent = Some(now.mono);
             self.due = Mono::earlier(self.due, open.due);
         }
@@ -330,50 +331,50 @@ impl Client {
 
     /// Coalesces further messages into a frame to `group` that holds `first`, as long as they have
     /// consecutive sequence numbers and the same groups left to send to. Returns how many.
-    fn take_along(
+    fn coalesce(
         &mut self,
         now: Now,
-        (first, telling): (Open, GroupSet),
+        (first, send_to): (OpenMessage, GroupSet),
         group: GroupId,
         bytes: usize,
     ) -> u8 {
-        let mut room = Room::new(bytes);
-        if first.to_all || !room.take(first.bytes.into()) {
+        let mut space = FrameSpace::new(bytes);
+        if first.to_all || !space.reserve(first.bytes.into()) {
             return 0;
         }
         for more in 0..u8::MAX {
-            let Some(at) = self.telling.get(usize::from(more) + 1).map(|at| *at as usize) else {
+            let Some(at) = self.send_queue.get(usize::from(more) + 1).map(|at| *at as usize) else {
                 return more;
             };
             let Some(open) = self.open[at] else { return more };
             let is_next = first.id.sequence.checked_add(u32::from(more) + 1);
             let is_like = Some(open.id.sequence) == is_next
-                && (open.groups, open.telling, open.to_all) == (first.groups, telling, false);
-            if !is_like || !room.take(open.bytes.into()) || !self.may_be_told(now, at) {
+                && (open.groups, open.send_to, open.to_all) == (first.groups, send_to, false);
+            if !is_like || !space.reserve(open.bytes.into()) || !self.try_start(now, at) {
                 return more;
             }
             if let Some(open) = &mut self.open[at] {
-                open.telling = open.telling.without(group);
+                open.send_to = open.send_to.without(group);
             }
         }
         u8::MAX
     }
 
     /// Returns the next member that `open` is to be sent to.
-    fn next_told(
+    fn next_recipient(
         config: &Config,
         leaders: &[(u32, usize)],
-        open: &mut Open,
+        open: &mut OpenMessage,
     ) -> Option<(GroupId, ProcessId)> {
         loop {
-            let group = open.telling.iter().next()?;
+            let group = open.send_to.iter().next()?;
             let members = &config.groups.get(group)?.members;
-            if open.to_all && open.told < members.len() {
-                open.told += 1;
-                return Some((group, members[open.told - 1]));
+            if open.to_all && open.next_member < members.len() {
+                open.next_member += 1;
+                return Some((group, members[open.next_member - 1]));
             }
-            open.telling = open.telling.without(group);
-            open.told = 0;
+            open.send_to = open.send_to.without(group);
+            open.next_member = 0;
             if !open.to_all {
                 return Some((group, members[leaders[group.index()].1]));
             }
@@ -382,23 +383,23 @@ impl Client {
 }
 
 impl Machine for Client {
-    type Event = Over;
+    type Event = Completed;
 
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
         let own = self.config.process;
         let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
-        let mut is_taken = false;
+        let mut is_valid = false;
         if let Some(frame) = parsed {
             for packet in Amcast::packets(frame.opcode, frame.payload) {
                 let (opcode, src) = (frame.opcode, frame.header.src());
-                is_taken = packet.is_ok_and(|(body, _)| self.on_answer(now, opcode, src, &body));
-                if !is_taken {
+                is_valid = packet.is_ok_and(|(body, _)| self.on_reply(now, opcode, src, &body));
+                if !is_valid {
                     break;
                 }
             }
         }
-        self.stats.foreign += u64::from(!is_taken);
-        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
+        self.stats.foreign += u64::from(!is_valid);
+        if is_valid { Verdict::Consumed } else { Verdict::Dropped }
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -406,51 +407,57 @@ impl Machine for Client {
             return;
         }
         self.due = None;
-        for (place, open) in self.open.iter_mut().enumerate() {
+        for (index, open) in self.open.iter_mut().enumerate() {
             let Some(open) = open else { continue };
             if open.due.is_some_and(|due| due <= now.mono) {
-                (open.telling, open.to_all, open.told) = (open.waiting, true, 0);
-                open.due = Some(now.mono.after_ns(open.pause.next_ns(&self.flight.patience)));
+                (open.send_to, open.to_all, open.next_member) = (open.pending, true, 0);
+                open.due =
+                    Some(now.mono.after_ns(open.timer.next_timeout_ns(&self.congestion.rtt)));
                 if !open.is_queued {
                     open.is_queued = true;
-                    self.telling.push_front(place as u32);
+                    self.send_queue.push_front(index as u32);
                 }
-                open.is_repeated = true;
-                self.flight.on_silence(now.mono);
-                self.stats.repeated += 1;
+                open.is_retransmitted = true;
+                self.congestion.on_timeout(now.mono);
+                self.stats.retransmitted += 1;
             }
             self.due = Mono::earlier(self.due, open.due);
         }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        while let Some(at) = self.telling.front().map(|at| *at as usize) {
-            if !self.may_be_told(now, at) {
+        while let Some(at) = self.send_queue.front().map(|at| *at as usize) {
+            if !self.try_start(now, at) {
                 return None;
             }
-            let open = self.open[at].as_mut().expect("what is over is not among them");
-            let telling = open.telling;
-            let Some((group, to)) = Self::next_told(&self.config, &self.leaders, open) else {
+            let open =
+                self.open[at].as_mut().expect("completed messages are not in the send queue");
+            let send_to = open.send_to;
+            let Some((group, to)) = Self::next_recipient(&self.config, &self.leaders, open) else {
                 open.is_queued = false;
-                self.telling.pop_front();
+                self.send_queue.pop_front();
                 continue;
             };
             let first = *open;
-            let more = self.take_along(now, (first, telling), group, slot.len());
+            let more = self.coalesce(now, (first, send_to), group, slot.len());
             let body = Amcast::new(group, self.leaders[group.index()].0).of(first.id, first.groups);
-            let parcel =
-                Parcel { to, opcode: Opcode::Start, body: Amcast { more, ..body }, message: None };
+            let outgoing = Outgoing {
+                to,
+                opcode: Opcode::Start,
+                body: Amcast { more, ..body },
+                message: None,
+            };
             let ends = (self.config.process, self.config.incarnation);
             let message = |nth: u8| self.message(first.id.sequence.wrapping_add(nth.into()));
-            let bytes = write_run(slot, now, ends, &parcel, message);
+            let bytes = write_run(slot, now, ends, &outgoing, message);
             return Some(Transmit { port: Port(0), bytes });
         }
         None
     }
 
-    fn poll_event(&mut self) -> Option<Over> {
-        let slot = self.over_order.pop_front()?;
-        self.over[slot as usize].take()
+    fn poll_event(&mut self) -> Option<Completed> {
+        let slot = self.completed_order.pop_front()?;
+        self.completed[slot as usize].take()
     }
 
     fn poll_timeout(&self) -> Option<Mono> {

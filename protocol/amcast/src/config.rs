@@ -56,13 +56,13 @@ impl Groups {
 
     /// Returns whether `groups` is a valid destination: not empty, not more than
     /// `message_groups_max` groups, and all of them exist.
-    pub fn can_be_for(&self, groups: GroupSet) -> bool {
+    pub fn is_valid_destination(&self, groups: GroupSet) -> bool {
         (1..=self.message_groups_max).contains(&groups.len())
             && groups.iter().all(|group| self.get(group).is_some())
     }
 
     /// Returns the index of `process` among the members of `group`.
-    pub(crate) fn member_place(&self, group: GroupId, process: ProcessId) -> Option<usize> {
+    pub(crate) fn member_index(&self, group: GroupId, process: ProcessId) -> Option<usize> {
         self.get(group)?.members.iter().position(|member| *member == process)
     }
 
@@ -114,17 +114,17 @@ pub struct Config {
     pub coordinators: Vec<ProcessId>,
     /// Minimum retransmission timeout in ns; doubled on every expiry without progress, up to 64
     /// times this value. Should be a few round trips. Default 100 us.
-    pub repeat_ns: u64,
+    pub rto_min_ns: u64,
     /// Client: maximum number of message bytes in flight; further messages are queued. The
     /// congestion window starts at 64 KiB and adapts below this limit. Default: limited by the
     /// window only.
-    pub flight_bytes: u64,
+    pub in_flight_bytes_max: u64,
     /// Member: number of open messages from which on new messages of clients are refused with
     /// `Busy`. A message that another group has proposed is accepted nevertheless. Default 1024.
-    pub busy_from: u64,
+    pub busy_threshold: u64,
     /// Member and replica: number of completed messages, at least 1, that are retained for
     /// retransmission. A peer that lags by more cannot catch up. Default 1024.
-    pub kept: usize,
+    pub history: usize,
     /// Member: capacity of the outbox in packets. A packet that does not fit is dropped and
     /// retransmitted later. Default 4096.
     pub outbox: usize,
@@ -138,10 +138,10 @@ impl Config {
             incarnation: Incarnation(1),
             groups,
             coordinators: Vec::new(),
-            repeat_ns: 100_000,
-            flight_bytes: u64::MAX,
-            busy_from: 1_024,
-            kept: 1_024,
+            rto_min_ns: 100_000,
+            in_flight_bytes_max: u64::MAX,
+            busy_threshold: 1_024,
+            history: 1_024,
             outbox: 4_096,
         }
     }
@@ -152,9 +152,9 @@ impl Config {
             true => Ok(()),
             false => Err(ConfigError { name, value }),
         };
-        check((1..=1 << 50).contains(&self.repeat_ns), "repeat_ns", self.repeat_ns)?;
-        check(self.busy_from > 0, "busy_from", self.busy_from)?;
-        check((1..=1 << 24).contains(&self.kept), "kept", self.kept as u64)?;
+        check((1..=1 << 50).contains(&self.rto_min_ns), "rto_min_ns", self.rto_min_ns)?;
+        check(self.busy_threshold > 0, "busy_threshold", self.busy_threshold)?;
+        check((1..=1 << 24).contains(&self.history), "kept", self.history as u64)?;
         check((16..=1 << 24).contains(&self.outbox), "outbox", self.outbox as u64)
     }
 
@@ -167,8 +167,8 @@ impl Config {
     }
 
     /// Returns the number of log positions that are held at a time.
-    pub(crate) fn log_positions(&self) -> usize {
-        self.groups.open_max() + self.kept
+    pub(crate) fn log_capacity(&self) -> usize {
+        self.groups.open_max() + self.history
     }
 }
 

@@ -22,11 +22,11 @@ pub struct CoordinatorConfig {
     /// Groups to monitor.
     pub groups: Groups,
     /// Interval at which members are probed, in ns. Default 1 ms.
-    pub ask_ns: u64,
+    pub probe_interval_ns: u64,
     /// Failure timeout: a leader that has not answered for this long, in ns, is replaced. More than
-    /// twice `probe_ns`. Default 5 ms; increase it where processes share cores and may be
+    /// twice `probe_interval_ns`. Default 5 ms; increase it where processes share cores and may be
     /// descheduled for longer.
-    pub silence_ns: u64,
+    pub leader_timeout_ns: u64,
 }
 
 impl CoordinatorConfig {
@@ -36,8 +36,8 @@ impl CoordinatorConfig {
             process,
             incarnation: Incarnation(1),
             groups,
-            ask_ns: 1_000_000,
-            silence_ns: 5_000_000,
+            probe_interval_ns: 1_000_000,
+            leader_timeout_ns: 5_000_000,
         }
     }
 }
@@ -60,16 +60,16 @@ pub struct CoordinatorStats {
     /// Leaders appointed.
     pub elections: u64,
     /// Replies of members.
-    pub answers: u64,
+    pub replies: u64,
     /// Invalid packets.
     pub foreign: u64,
 }
 
 /// Last status received from a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Known {
+struct MemberStatus {
     /// When the status was received.
-    heard: Mono,
+    last_seen: Mono,
     /// The member's epoch, the epoch of its log, and the length of the log.
     promised: u32,
     synced: u64,
@@ -78,13 +78,13 @@ struct Known {
 
 /// Monitoring state of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Watch {
+struct GroupMonitor {
     /// Last decision: the epoch and the index of its leader.
     epoch: u32,
     leader: usize,
     /// Decision that is being persisted: epoch and leader index.
-    next: Option<(u32, usize)>,
-    members: Vec<Known>,
+    pending: Option<(u32, usize)>,
+    members: Vec<MemberStatus>,
 }
 
 /// Appoints leaders. Of several coordinators, at most one is active: the holder of the lease.
@@ -92,8 +92,8 @@ struct Watch {
 pub struct Coordinator {
     config: CoordinatorConfig,
     is_active: bool,
-    groups: Vec<Watch>,
-    to_write: VecDeque<Decision>,
+    groups: Vec<GroupMonitor>,
+    to_persist: VecDeque<Decision>,
     decided: VecDeque<Decision>,
     outbox: Outbox,
     due: Option<Mono>,
@@ -107,22 +107,24 @@ impl Coordinator {
     /// [`ConfigError`] if a setting is out of range.
     pub fn new(config: CoordinatorConfig) -> Result<Self, ConfigError> {
         config.groups.check()?;
-        if config.ask_ns == 0 || config.silence_ns / 2 <= config.ask_ns {
-            return Err(ConfigError { name: "silence_ns", value: config.silence_ns });
+        if config.probe_interval_ns == 0 || config.leader_timeout_ns / 2 <= config.probe_interval_ns
+        {
+            return Err(ConfigError { name: "leader_timeout_ns", value: config.leader_timeout_ns });
         }
-        let nothing = Known { heard: Mono::from_ns(0), promised: 0, synced: 0, count: 0 };
-        let watch = |group: &crate::Group| Watch {
+        let unknown =
+            MemberStatus { last_seen: Mono::from_ns(0), promised: 0, synced: 0, count: 0 };
+        let monitor = |group: &crate::Group| GroupMonitor {
             epoch: 1,
             leader: 0,
-            next: None,
-            members: vec![nothing; group.members.len()],
+            pending: None,
+            members: vec![unknown; group.members.len()],
         };
         let members = config.groups.groups.iter().flat_map(|group| group.members.iter().copied());
         let outbox = Outbox::new(2 * members.clone().count(), members);
         Ok(Self {
             is_active: false,
-            groups: config.groups.groups.iter().map(watch).collect(),
-            to_write: VecDeque::new(),
+            groups: config.groups.groups.iter().map(monitor).collect(),
+            to_persist: VecDeque::new(),
             decided: VecDeque::new(),
             outbox,
             due: None,
@@ -134,20 +136,20 @@ impl Coordinator {
     /// Activates the coordinator; `decisions` are all decisions that were ever persisted.
     pub fn activate(&mut self, now: Now, decisions: impl IntoIterator<Item = Decision>) {
         self.is_active = true;
-        self.to_write.clear();
+        self.to_persist.clear();
         for decision in decisions {
-            let place = self.config.groups.member_place(decision.group, decision.leader);
-            let watch = self.groups.get_mut(decision.group.index());
-            if let (Some(watch), Some(place)) = (watch, place)
-                && decision.epoch > watch.epoch
+            let index = self.config.groups.member_index(decision.group, decision.leader);
+            let monitor = self.groups.get_mut(decision.group.index());
+            if let (Some(monitor), Some(index)) = (monitor, index)
+                && decision.epoch > monitor.epoch
             {
-                (watch.epoch, watch.leader) = (decision.epoch, place);
+                (monitor.epoch, monitor.leader) = (decision.epoch, index);
             }
         }
-        for watch in &mut self.groups {
-            watch.next = None;
+        for monitor in &mut self.groups {
+            monitor.pending = None;
             // No status was received while inactive: start all failure timeouts now.
-            watch.members.iter_mut().for_each(|member| member.heard = now.mono);
+            monitor.members.iter_mut().for_each(|member| member.last_seen = now.mono);
         }
         self.due = Some(now.mono);
     }
@@ -156,7 +158,7 @@ impl Coordinator {
     pub fn deactivate(&mut self) {
         self.is_active = false;
         self.due = None;
-        self.to_write.clear();
+        self.to_persist.clear();
     }
 
     /// Returns whether the coordinator is active.
@@ -166,8 +168,8 @@ impl Coordinator {
 
     /// Returns the leader of `group` and its epoch, according to the last decision.
     pub fn leader(&self, group: GroupId) -> Option<(ProcessId, u32)> {
-        let watch = self.groups.get(group.index())?;
-        Some((self.config.groups.get(group)?.members[watch.leader], watch.epoch))
+        let monitor = self.groups.get(group.index())?;
+        Some((self.config.groups.get(group)?.members[monitor.leader], monitor.epoch))
     }
 
     /// Returns the last decision of each group. Older decisions need not be stored.
@@ -188,75 +190,76 @@ impl Coordinator {
     /// Returns the next decision to persist; report the result to
     /// [`Coordinator::handle_persisted`].
     pub fn poll_persist(&mut self) -> Option<Decision> {
-        self.to_write.pop_front()
+        self.to_persist.pop_front()
     }
 
     /// Handles the result of a write. Decisions that were superseded meanwhile are ignored.
     pub fn handle_persisted(&mut self, now: Now, decision: Decision, is_written: bool) {
-        let place = self.config.groups.member_place(decision.group, decision.leader);
-        let Some(watch) = self.groups.get_mut(decision.group.index()) else { return };
-        let Some(place) = place.filter(|place| watch.next == Some((decision.epoch, *place))) else {
+        let index = self.config.groups.member_index(decision.group, decision.leader);
+        let Some(monitor) = self.groups.get_mut(decision.group.index()) else { return };
+        let Some(index) = index.filter(|index| monitor.pending == Some((decision.epoch, *index)))
+        else {
             return;
         };
-        watch.next = None;
+        monitor.pending = None;
         if !is_written || !self.is_active {
             return;
         }
-        (watch.epoch, watch.leader) = (decision.epoch, place);
-        watch.members[place].heard = now.mono;
+        (monitor.epoch, monitor.leader) = (decision.epoch, index);
+        monitor.members[index].last_seen = now.mono;
         self.stats.elections += 1;
         self.decided.push_back(decision);
-        self.order(decision.group);
+        self.notify_leader(decision.group);
     }
 
     /// Notifies the leader of its appointment.
-    fn order(&mut self, group: GroupId) {
+    fn notify_leader(&mut self, group: GroupId) {
         let Some((leader, epoch)) = self.leader(group) else { return };
         self.outbox.push(leader, Opcode::NewLeader, Amcast::new(group, epoch), None);
     }
 
-    fn on_answer(&mut self, now: Now, place: usize, body: &Amcast) {
-        let watch = &mut self.groups[body.group.index()];
-        self.stats.answers += 1;
+    fn on_status(&mut self, now: Now, index: usize, body: &Amcast) {
+        let monitor = &mut self.groups[body.group.index()];
+        self.stats.replies += 1;
         let (promised, synced, count) = (body.epoch, body.timestamp.0, body.count);
-        watch.members[place] = Known { heard: now.mono, promised, synced, count };
-        if self.is_active && place == watch.leader && promised < watch.epoch {
-            self.order(body.group);
+        monitor.members[index] = MemberStatus { last_seen: now.mono, promised, synced, count };
+        if self.is_active && index == monitor.leader && promised < monitor.epoch {
+            self.notify_leader(body.group);
         }
     }
 
     /// Probes the members of a group and starts an election if the leader has failed.
-    fn look_after(&mut self, now: Now, at: usize) {
+    fn check_group(&mut self, now: Now, at: usize) {
         let group = GroupId(at as u16);
         let majority = self.config.groups.majority(group) as usize;
-        let (silence_ns, members) =
-            (self.config.silence_ns, &self.config.groups.groups[at].members);
+        let (leader_timeout_ns, members) =
+            (self.config.leader_timeout_ns, &self.config.groups.groups[at].members);
         for member in members {
             let body = Amcast { flags: Amcast::ASKS, ..Amcast::new(group, 0) };
             self.outbox.push(*member, Opcode::NewLeader, body, None);
         }
-        let watch = &mut self.groups[at];
-        let silent_ns = |known: &Known| now.mono.since_ns(known.heard);
-        let leader = watch.members[watch.leader];
-        let is_passed = leader.promised > watch.epoch;
-        if watch.next.is_some() || (silent_ns(&leader) <= silence_ns && !is_passed) {
+        let monitor = &mut self.groups[at];
+        let idle_ns = |known: &MemberStatus| now.mono.since_ns(known.last_seen);
+        let leader = monitor.members[monitor.leader];
+        let is_superseded = leader.promised > monitor.epoch;
+        if monitor.pending.is_some() || (idle_ns(&leader) <= leader_timeout_ns && !is_superseded) {
             return;
         }
         // Candidates have answered within half the timeout. Of these, choose the one with the most
         // recent and longest log: it has to fetch least.
-        let is_there = |known: &&Known| silent_ns(known) <= silence_ns / 2;
-        if watch.members.iter().filter(is_there).count() < majority {
+        let is_live = |known: &&MemberStatus| idle_ns(known) <= leader_timeout_ns / 2;
+        if monitor.members.iter().filter(is_live).count() < majority {
             return;
         }
-        let there = watch.members.iter().enumerate().filter(|(_, known)| is_there(known));
+        let live = monitor.members.iter().enumerate().filter(|(_, known)| is_live(known));
         let best =
-            there.max_by_key(|(place, known)| (known.synced, known.count, usize::MAX - place));
-        let last = watch.members.iter().map(|known| known.promised).max().unwrap_or_default();
-        let (Some((place, _)), Some(epoch)) = (best, last.max(watch.epoch).checked_add(1)) else {
+            live.max_by_key(|(index, known)| (known.synced, known.count, usize::MAX - index));
+        let last = monitor.members.iter().map(|known| known.promised).max().unwrap_or_default();
+        let (Some((index, _)), Some(epoch)) = (best, last.max(monitor.epoch).checked_add(1)) else {
             return;
         };
-        watch.next = Some((epoch, place));
-        self.to_write.push_back(Decision { group, epoch, leader: members[place] });
+        monitor.pending = Some((epoch, index));
+        self.to_persist.push_back(Decision { group, epoch, leader: members[index] });
     }
 }
 
@@ -266,26 +269,26 @@ impl Machine for Coordinator {
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
         let own = self.config.process;
         let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
-        let mut is_taken = false;
+        let mut is_valid = false;
         if let Some(frame) = parsed.filter(|frame| frame.opcode == Opcode::AmcastPromise) {
             let bodies = Amcast::packets(frame.opcode, frame.payload).map_while(Result::ok);
             for (body, _) in bodies {
                 let groups = &self.config.groups;
-                let Some(place) = groups.member_place(body.group, frame.header.src()) else {
+                let Some(index) = groups.member_index(body.group, frame.header.src()) else {
                     break;
                 };
-                self.on_answer(now, place, &body);
-                is_taken = true;
+                self.on_status(now, index, &body);
+                is_valid = true;
             }
         }
-        self.stats.foreign += u64::from(!is_taken);
-        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
+        self.stats.foreign += u64::from(!is_valid);
+        if is_valid { Verdict::Consumed } else { Verdict::Dropped }
     }
 
     fn handle_timeout(&mut self, now: Now) {
         if self.due.is_some_and(|due| due <= now.mono) {
-            (0..self.groups.len()).for_each(|at| self.look_after(now, at));
-            self.due = Some(now.mono.after_ns(self.config.ask_ns));
+            (0..self.groups.len()).for_each(|at| self.check_group(now, at));
+            self.due = Some(now.mono.after_ns(self.config.probe_interval_ns));
         }
     }
 

@@ -50,21 +50,21 @@
 
 extern crate alloc;
 
+mod ack_table;
 mod barrier;
 mod client;
 mod config;
+mod congestion;
 mod coordinator;
-mod flight;
 mod log;
 mod member;
 mod outbox;
-mod patience;
 mod replica;
-mod stage;
-mod taken;
+mod rtt;
+mod transfer;
 mod votes;
 
-pub use client::{AmcastError, Client, ClientStats, Over};
+pub use client::{AmcastError, Client, ClientStats, Completed};
 pub use config::{Config, ConfigError, Group, Groups, MEMBERS_MAX};
 pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorStats, Decision};
 pub use member::{Member, MemberEvent, MemberStats};

@@ -15,12 +15,12 @@ pub(crate) struct Entry {
     /// Final timestamp, once known: then the position is decided and never changes.
     pub decided: Option<LogicalTime>,
     /// Whether the barrier has passed the final timestamp: the message can be delivered.
-    pub is_done: bool,
+    pub is_complete: bool,
 }
 
 impl Entry {
     /// Returns whether both entries are the same proposal, regardless of its state.
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn is_same_proposal(&self, other: &Self) -> bool {
         self.id == other.id && self.timestamp == other.timestamp
     }
 }
@@ -33,12 +33,12 @@ pub(crate) struct Log {
     messages: Vec<u8>,
     message_len_max: usize,
     /// Slots that hold positions received out of order, that is, behind missing ones.
-    early: Vec<bool>,
+    buffered: Vec<bool>,
     /// End of the last position received out of order.
-    early_end: u64,
+    buffered_end: u64,
     end: u64,
-    undecided: u64,
-    undone: u64,
+    first_undecided: u64,
+    first_open: u64,
 }
 
 impl Log {
@@ -48,11 +48,11 @@ impl Log {
             lengths: vec![0; positions],
             messages: vec![0; positions * message_len_max],
             message_len_max,
-            early: vec![false; positions],
-            early_end: 0,
+            buffered: vec![false; positions],
+            buffered_end: 0,
             end: 0,
-            undecided: 0,
-            undone: 0,
+            first_undecided: 0,
+            first_open: 0,
         }
     }
 
@@ -62,24 +62,24 @@ impl Log {
     }
 
     /// Returns the first undecided position, or the end of the log.
-    pub fn undecided(&self) -> u64 {
-        self.undecided
+    pub fn first_undecided(&self) -> u64 {
+        self.first_undecided
     }
 
     /// Returns the first incomplete position, or the end of the log.
-    pub fn undone(&self) -> u64 {
-        self.undone
+    pub fn first_open(&self) -> u64 {
+        self.first_open
     }
 
     /// Returns the first position that is still held.
     pub fn first(&self) -> u64 {
-        self.end.max(self.early_end).saturating_sub(self.entries.len() as u64)
+        self.end.max(self.buffered_end).saturating_sub(self.entries.len() as u64)
     }
 
     /// Returns whether there is space for the next position. Incomplete positions are never
     /// overwritten.
-    pub fn has_room(&self) -> bool {
-        self.end - self.undone < self.entries.len() as u64
+    pub fn has_space(&self) -> bool {
+        self.end - self.first_open < self.entries.len() as u64
     }
 
     fn slot(&self, position: u64) -> usize {
@@ -112,58 +112,59 @@ impl Log {
         self.messages[begin..begin + message.len()].copy_from_slice(message);
         self.lengths[slot] = message.len() as u16;
         self.entries[slot] = Some(entry);
-        self.early[slot] = false;
+        self.buffered[slot] = false;
     }
 
     /// Buffers a position received out of order, if there is space. Buffered positions must be
     /// cleared on a change of epoch ([`Log::clear_buffered`]).
-    pub fn put_early(&mut self, position: u64, entry: Entry, message: &[u8]) {
-        let has_room = position >= self.end && position - self.undone < self.entries.len() as u64;
-        if has_room && self.first_early().is_none_or(|first| first != position) {
+    pub fn buffer(&mut self, position: u64, entry: Entry, message: &[u8]) {
+        let has_space =
+            position >= self.end && position - self.first_open < self.entries.len() as u64;
+        if has_space && self.first_buffered().is_none_or(|first| first != position) {
             self.put(position, entry, message);
             let slot = self.slot(position);
-            self.early[slot] = true;
-            self.early_end = self.early_end.max(position + 1);
+            self.buffered[slot] = true;
+            self.buffered_end = self.buffered_end.max(position + 1);
         }
     }
 
     /// Returns the first buffered position.
-    pub fn first_early(&self) -> Option<u64> {
-        (self.end..self.early_end).find(|position| self.early[self.slot(*position)])
+    pub fn first_buffered(&self) -> Option<u64> {
+        (self.end..self.buffered_end).find(|position| self.buffered[self.slot(*position)])
     }
 
     /// Returns the next entry if it is buffered.
-    pub fn next_early(&self) -> Option<Entry> {
+    pub fn next_buffered(&self) -> Option<Entry> {
         let slot = self.slot(self.end);
-        if self.end < self.early_end && self.early[slot] { self.entries[slot] } else { None }
+        if self.end < self.buffered_end && self.buffered[slot] { self.entries[slot] } else { None }
     }
 
     /// Appends the next entry, which must be buffered.
-    pub fn push_early(&mut self) {
+    pub fn push_buffered(&mut self) {
         let slot = self.slot(self.end);
-        debug_assert!(self.early[slot]);
-        self.early[slot] = false;
+        debug_assert!(self.buffered[slot]);
+        self.buffered[slot] = false;
         self.end += 1;
-        self.skim();
+        self.advance_undecided();
     }
 
     /// Drops all buffered positions.
-    pub fn forget_early(&mut self) {
-        for position in self.end..self.early_end {
+    pub fn clear_buffered(&mut self) {
+        for position in self.end..self.buffered_end {
             let slot = self.slot(position);
-            if core::mem::take(&mut self.early[slot]) {
+            if core::mem::take(&mut self.buffered[slot]) {
                 self.entries[slot] = None;
             }
         }
-        self.early_end = 0;
+        self.buffered_end = 0;
     }
 
     /// Appends an entry. There must be space.
     pub fn push(&mut self, entry: Entry, message: &[u8]) {
-        debug_assert!(self.has_room());
+        debug_assert!(self.has_space());
         self.put(self.end, entry, message);
         self.end += 1;
-        self.skim();
+        self.advance_undecided();
     }
 
     /// Replaces an undecided entry by the one that was decided for its position, and returns the
@@ -174,7 +175,7 @@ impl Log {
             return None;
         }
         self.put(position, entry, message);
-        self.skim();
+        self.advance_undecided();
         Some(old)
     }
 
@@ -187,7 +188,7 @@ impl Log {
         if is_new {
             entry.decided = Some(timestamp);
         }
-        self.skim();
+        self.advance_undecided();
         is_new
     }
 
@@ -200,36 +201,36 @@ impl Log {
         }
     }
 
-    fn skim(&mut self) {
-        while self.get(self.undecided).is_some_and(|entry| entry.decided.is_some()) {
-            self.undecided += 1;
+    fn advance_undecided(&mut self) {
+        while self.get(self.first_undecided).is_some_and(|entry| entry.decided.is_some()) {
+            self.first_undecided += 1;
         }
     }
 
     /// Marks the next decided entry at or below `barrier` as complete, and returns its position.
-    pub fn pop_done(&mut self, barrier: LogicalTime) -> Option<u64> {
+    pub fn pop_complete(&mut self, barrier: LogicalTime) -> Option<u64> {
         let mut found = None;
-        for position in self.undone..self.end {
+        for position in self.first_open..self.end {
             let slot = self.slot(position);
             let Some(entry) = self.entries[slot].as_mut() else { break };
             if entry.timestamp > barrier {
                 break;
             }
-            if !entry.is_done && entry.decided.is_some_and(|decided| decided <= barrier) {
-                entry.is_done = true;
+            if !entry.is_complete && entry.decided.is_some_and(|decided| decided <= barrier) {
+                entry.is_complete = true;
                 found = Some(position);
                 break;
             }
         }
-        while self.get(self.undone).is_some_and(|entry| entry.is_done) {
-            self.undone += 1;
+        while self.get(self.first_open).is_some_and(|entry| entry.is_complete) {
+            self.first_open += 1;
         }
         found
     }
 
     /// Removes the last entry, unless all entries are decided.
     pub fn pop_undecided(&mut self) -> Option<Entry> {
-        if self.end <= self.undecided {
+        if self.end <= self.first_undecided {
             return None;
         }
         self.end -= 1;

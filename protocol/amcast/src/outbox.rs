@@ -13,7 +13,7 @@ const NO_PROMISE_NS: u64 = 1 << 46;
 
 /// Packet, or a run of consecutive packets. Its message, if any, is looked up on transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Parcel {
+pub(crate) struct Outgoing {
     pub to: ProcessId,
     pub opcode: Opcode,
     pub body: Amcast,
@@ -22,7 +22,7 @@ pub(crate) struct Parcel {
     pub message: Option<u64>,
 }
 
-impl Parcel {
+impl Outgoing {
     /// Returns the packet at index `nth` of the run, and the handle of its message.
     fn nth(&self, nth: u8) -> (Amcast, u64) {
         (self.body.nth(nth), self.message.unwrap_or_default().wrapping_add(nth.into()))
@@ -54,8 +54,8 @@ struct Queue {
 
 /// Queued packet, and the next slot of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Waiting {
-    parcel: Parcel,
+struct Slot {
+    outgoing: Outgoing,
     next: u32,
 }
 
@@ -67,11 +67,11 @@ pub(crate) struct Outbox {
     queues: Vec<Queue>,
     /// Queues that are not empty, in the order in which they are served.
     busy: VecDeque<u32>,
-    places: Vec<Option<Waiting>>,
+    slots: Vec<Option<Slot>>,
     /// Slots below `used` that are free.
-    empty: Vec<u32>,
+    free: Vec<u32>,
     used: u32,
-    pub lost: u64,
+    pub dropped: u64,
 }
 
 impl Outbox {
@@ -83,10 +83,10 @@ impl Outbox {
         Self {
             busy: VecDeque::with_capacity(peers.len()),
             queues: peers.into_iter().map(|to| Queue { to, first: NONE, last: NONE }).collect(),
-            places: vec![None; most],
-            empty: Vec::with_capacity(most),
+            slots: vec![None; most],
+            free: Vec::with_capacity(most),
             used: 0,
-            lost: 0,
+            dropped: 0,
         }
     }
 
@@ -96,70 +96,70 @@ impl Outbox {
 
     pub fn push(&mut self, to: ProcessId, opcode: Opcode, body: Amcast, message: Option<u64>) {
         let Ok(at) = self.queues.binary_search_by_key(&to, |queue| queue.to) else {
-            debug_assert!(false, "{to:?} is nobody that there is anything to say to");
+            debug_assert!(false, "{to:?} is not a peer of this machine");
             return;
         };
-        let last = self.places.get_mut(self.queues[at].last as usize).and_then(Option::as_mut);
-        if last.is_some_and(|last| last.parcel.join(opcode, &body, message)) {
+        let last = self.slots.get_mut(self.queues[at].last as usize).and_then(Option::as_mut);
+        if last.is_some_and(|last| last.outgoing.join(opcode, &body, message)) {
             return;
         }
-        let place = match self.empty.pop() {
-            Some(place) => place,
-            None if (self.used as usize) < self.places.len() => {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if (self.used as usize) < self.slots.len() => {
                 self.used += 1;
                 self.used - 1
             }
             None => {
-                self.lost += 1;
+                self.dropped += 1;
                 return;
             }
         };
-        let parcel = Parcel { to, opcode, body, message };
-        self.places[place as usize] = Some(Waiting { parcel, next: NONE });
+        let outgoing = Outgoing { to, opcode, body, message };
+        self.slots[slot as usize] = Some(Slot { outgoing, next: NONE });
         let queue = &mut self.queues[at];
         if queue.first == NONE {
-            queue.first = place;
+            queue.first = slot;
             self.busy.push_back(at as u32);
-        } else if let Some(last) = &mut self.places[queue.last as usize] {
-            last.next = place;
+        } else if let Some(last) = &mut self.slots[queue.last as usize] {
+            last.next = slot;
         }
-        queue.last = place;
+        queue.last = slot;
     }
 
     /// Removes and returns the next packet if it satisfies `wanted`.
-    fn pop_if(&mut self, wanted: impl Fn(&Parcel) -> bool) -> Option<Parcel> {
+    fn pop_if(&mut self, wanted: impl Fn(&Outgoing) -> bool) -> Option<Outgoing> {
         let at = *self.busy.front()?;
         let queue = &mut self.queues[at as usize];
-        let place = queue.first;
-        let Waiting { parcel, next } = self.places[place as usize]?;
-        if !wanted(&parcel) {
+        let slot = queue.first;
+        let Slot { outgoing, next } = self.slots[slot as usize]?;
+        if !wanted(&outgoing) {
             return None;
         }
-        self.places[place as usize] = None;
+        self.slots[slot as usize] = None;
         queue.first = next;
-        self.empty.push(place);
+        self.free.push(slot);
         if next == NONE {
             queue.last = NONE;
             self.busy.pop_front();
         }
         if self.busy.is_empty() {
-            self.empty.clear();
+            self.free.clear();
             self.used = 0;
         }
-        Some(parcel)
+        Some(outgoing)
     }
 
     /// Removes the first `count` packets of the next run.
-    fn pop_of_run(&mut self, count: u8) {
+    fn pop_run(&mut self, count: u8) {
         let first = self.busy.front().map(|at| self.queues[*at as usize].first);
-        let waiting = first.and_then(|place| self.places[place as usize].as_mut());
-        let Some(Waiting { parcel, .. }) = waiting else { return };
-        if count > parcel.body.more {
+        let entry = first.and_then(|slot| self.slots[slot as usize].as_mut());
+        let Some(Slot { outgoing, .. }) = entry else { return };
+        if count > outgoing.body.more {
             self.pop_if(|_| true);
         } else {
-            let (first, message) = parcel.nth(count);
-            parcel.body = Amcast { more: parcel.body.more - count, ..first };
-            parcel.message = Some(message);
+            let (first, message) = outgoing.nth(count);
+            outgoing.body = Amcast { more: outgoing.body.more - count, ..first };
+            outgoing.message = Some(message);
         }
     }
 
@@ -174,51 +174,51 @@ impl Outbox {
     ) -> Option<usize> {
         loop {
             let first = *self.busy.front().map(|at| &self.queues[*at as usize].first)?;
-            let Waiting { parcel, .. } = self.places[first as usize]?;
-            if parcel.message.is_none() {
+            let Slot { outgoing, .. } = self.slots[first as usize]?;
+            if outgoing.message.is_none() {
                 break;
             }
             let find = |nth| {
-                let (body, at) = parcel.nth(nth);
+                let (body, at) = outgoing.nth(nth);
                 message(&body, at)
             };
-            let packets = fitting(slot.len(), parcel.body.more, find);
+            let packets = count_fitting(slot.len(), outgoing.body.more, find);
             if packets == 0 {
-                self.pop_of_run(1);
+                self.pop_run(1);
                 continue;
             }
-            let run = Parcel { body: Amcast { more: packets - 1, ..parcel.body }, ..parcel };
+            let run = Outgoing { body: Amcast { more: packets - 1, ..outgoing.body }, ..outgoing };
             let bytes = write_run(slot, now, ends, &run, |nth| find(nth).unwrap_or_default());
-            self.pop_of_run(packets);
+            self.pop_run(packets);
             return Some(bytes);
         }
         let first = self.pop_if(|_| true)?;
-        put(slot, 0, &first);
+        write_packet(slot, 0, &first);
         let mut packets = 1;
         while slot.len() >= HEADER_LEN + (packets + 1) * AMCAST_LEN {
-            let is_like = |other: &Parcel| {
+            let is_like = |other: &Outgoing| {
                 (other.to, other.opcode, other.message) == (first.to, first.opcode, None)
             };
             let Some(other) = self.pop_if(is_like) else { break };
-            put(slot, packets, &other);
+            write_packet(slot, packets, &other);
             packets += 1;
         }
-        Some(close(slot, now, ends, &first, packets * AMCAST_LEN))
+        Some(seal_frame(slot, now, ends, &first, packets * AMCAST_LEN))
     }
 }
 
 /// Space left in a frame for the messages of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room(usize);
+pub(crate) struct FrameSpace(usize);
 
-impl Room {
+impl FrameSpace {
     /// Creates the space of a frame of `frame_bytes`.
     pub const fn new(frame_len: usize) -> Self {
         Self(frame_len.saturating_sub(HEADER_LEN + AMCAST_LEN))
     }
 
     /// Reserves space for a message. Returns whether it fits.
-    pub const fn take(&mut self, message_len: usize) -> bool {
+    pub const fn reserve(&mut self, message_len: usize) -> bool {
         match self.0.checked_sub(AMCAST_LENGTH_BYTES + message_len) {
             Some(rest) => self.0 = rest,
             None => return false,
@@ -229,11 +229,11 @@ impl Room {
 
 /// Returns how many packets of a run fit a frame, up to the first whose message is not found. The
 /// first packet always fits.
-fn fitting<'a>(frame_len: usize, more: u8, message: impl Fn(u8) -> Option<&'a [u8]>) -> u8 {
-    let (mut room, mut packets) = (Room::new(frame_len), 0);
+fn count_fitting<'a>(frame_len: usize, more: u8, message: impl Fn(u8) -> Option<&'a [u8]>) -> u8 {
+    let (mut space, mut packets) = (FrameSpace::new(frame_len), 0);
     while packets <= more && packets < u8::MAX {
         let Some(message) = message(packets) else { break };
-        if !room.take(message.len()) {
+        if !space.reserve(message.len()) {
             return packets.max(1);
         }
         packets += 1;
@@ -242,22 +242,22 @@ fn fitting<'a>(frame_len: usize, more: u8, message: impl Fn(u8) -> Option<&'a [u
 }
 
 /// Writes a packet behind `before` others.
-fn put(slot: &mut [u8], before: usize, parcel: &Parcel) {
-    let room = slot[HEADER_LEN..].get_mut(before * AMCAST_LEN..);
-    room.and_then(|room| parcel.body.write(room)).expect("the room is as long as the packet");
+fn write_packet(slot: &mut [u8], before: usize, outgoing: &Outgoing) {
+    let space = slot[HEADER_LEN..].get_mut(before * AMCAST_LEN..);
+    space.and_then(|space| outgoing.body.write(space)).expect("the slot has space for the packet");
 }
 
 /// Seals a frame that contains packets of the given length.
-fn close(
+fn seal_frame(
     slot: &mut [u8],
     now: Now,
     (src, incarnation): (ProcessId, Incarnation),
-    parcel: &Parcel,
+    outgoing: &Outgoing,
     bytes: usize,
 ) -> usize {
-    let nothing = Promises::both(Timestamp::from_ns(now.sync.as_ns().wrapping_sub(NO_PROMISE_NS)));
-    let header = Header::new(parcel.opcode, src, parcel.to, incarnation);
-    seal(slot, header.stamped(now.sync, nothing, Psn(0)), bytes)
+    let promises = Promises::both(Timestamp::from_ns(now.sync.as_ns().wrapping_sub(NO_PROMISE_NS)));
+    let header = Header::new(outgoing.opcode, src, outgoing.to, incarnation);
+    seal(slot, header.stamped(now.sync, promises, Psn(0)), bytes)
 }
 
 /// Writes a frame with a run and its messages. Returns the frame's length.
@@ -265,23 +265,23 @@ pub(crate) fn write_run<'a>(
     slot: &mut [u8],
     now: Now,
     ends: (ProcessId, Incarnation),
-    parcel: &Parcel,
+    outgoing: &Outgoing,
     message: impl Fn(u8) -> &'a [u8],
 ) -> usize {
-    put(slot, 0, parcel);
-    let room = &mut slot[HEADER_LEN + AMCAST_LEN..];
+    write_packet(slot, 0, outgoing);
+    let space = &mut slot[HEADER_LEN + AMCAST_LEN..];
     let mut bytes = 0;
-    for nth in 0..=parcel.body.more {
+    for nth in 0..=outgoing.body.more {
         let message = message(nth);
-        if parcel.body.more > 0 {
+        if outgoing.body.more > 0 {
             let length = (message.len() as u16).to_be_bytes();
-            room[bytes..bytes + length.len()].copy_from_slice(&length);
+            space[bytes..bytes + length.len()].copy_from_slice(&length);
             bytes += length.len();
         }
-        room[bytes..bytes + message.len()].copy_from_slice(message);
+        space[bytes..bytes + message.len()].copy_from_slice(message);
         bytes += message.len();
     }
-    close(slot, now, ends, parcel, AMCAST_LEN + bytes)
+    seal_frame(slot, now, ends, outgoing, AMCAST_LEN + bytes)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, MessageId, Opc
 use crate::config::{Config, ConfigError, MEMBERS_MAX};
 use crate::member::Member;
 use crate::outbox::Outbox;
-use crate::patience::{Patience, Pause};
+use crate::rtt::{RetransmitTimer, RttEstimator};
 
 /// Capacity of a replica's outbox in packets: a request and a reply to each member.
 const OUTBOX: usize = 2 * MEMBERS_MAX;
@@ -78,16 +78,16 @@ pub struct ReplicaStats {
     /// Messages delivered.
     pub delivered: u64,
     /// Final timestamps that were known already.
-    pub copies: u64,
+    pub duplicates: u64,
     /// Packets for positions that did not fit the buffer.
-    pub too_far: u64,
+    pub out_of_window: u64,
     /// Invalid packets.
     pub foreign: u64,
 }
 
 /// Position of the group's log, as far as known to the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Known {
+struct Position {
     position: u64,
     id: MessageId,
     groups: GroupSet,
@@ -101,34 +101,34 @@ struct Known {
 pub struct Replica {
     config: Config,
     group: GroupId,
-    known: Vec<Option<Known>>,
+    positions: Vec<Option<Position>>,
     messages: Vec<u8>,
     /// First position that is not delivered.
-    first: u64,
+    first_undelivered: u64,
     /// Value of the above at the last timeout: shows whether there was progress since.
-    first_before: u64,
+    first_at_timeout: u64,
     /// All positions before this one are decided, with their messages.
-    whole: u64,
+    contiguous_until: u64,
     /// Latest barrier of each member, with the number of decided positions that it covers.
-    bounds: Vec<(LogicalTime, u64)>,
+    barriers: Vec<(LogicalTime, u64)>,
     barrier: LogicalTime,
     /// Messages waiting for the barrier, with their positions, in the order of delivery.
-    settled: VecDeque<(LogicalTime, MessageId, u64)>,
+    pending: VecDeque<(LogicalTime, MessageId, u64)>,
     last: Option<(LogicalTime, MessageId)>,
     outbox: Outbox,
-    pause: Pause,
-    patience: Patience,
+    timer: RetransmitTimer,
+    rtt: RttEstimator,
     due: Option<Mono>,
     /// Member that requests are sent to.
-    asked: usize,
+    source: usize,
     /// End of the last request for missing positions, and the length of the next one, which doubles
     /// each time a request was answered in full.
-    asked_until: u64,
-    burst: u64,
+    requested_until: u64,
+    request_len: u64,
     /// End of the positions whose messages were received.
-    told: u64,
+    received_until: u64,
     /// Members that have acknowledged this incarnation, one bit per member index.
-    greeted: u32,
+    acked_by: u32,
     is_behind: bool,
     stats: ReplicaStats,
 }
@@ -146,28 +146,28 @@ impl Replica {
         let Some(at) = groups.groups.iter().position(is_own) else {
             return Err(ConfigError { name: "process", value });
         };
-        let positions = config.log_positions();
+        let positions = config.log_capacity();
         Ok(Self {
             group: GroupId(at as u16),
-            known: vec![None; positions],
+            positions: vec![None; positions],
             messages: vec![0; positions * groups.message_len_max()],
-            first: 0,
-            first_before: 0,
-            whole: 0,
-            bounds: vec![(LogicalTime(0), 0); groups.groups[at].members.len()],
+            first_undelivered: 0,
+            first_at_timeout: 0,
+            contiguous_until: 0,
+            barriers: vec![(LogicalTime(0), 0); groups.groups[at].members.len()],
             barrier: LogicalTime(0),
             last: None,
             outbox: Outbox::new(OUTBOX, groups.groups[at].members.iter().copied()),
-            settled: VecDeque::with_capacity(positions),
-            pause: Pause::default(),
-            patience: Patience::new(config.repeat_ns),
+            pending: VecDeque::with_capacity(positions),
+            timer: RetransmitTimer::default(),
+            rtt: RttEstimator::new(config.rto_min_ns),
             // The extent of the log is unknown: request it at once.
             due: Some(Mono::from_ns(0)),
-            asked: 0,
-            asked_until: 0,
-            burst: Member::BURST,
-            told: 0,
-            greeted: 0,
+            source: 0,
+            requested_until: 0,
+            request_len: Member::REQUEST_LEN,
+            received_until: 0,
+            acked_by: 0,
             is_behind: false,
             stats: ReplicaStats::default(),
             config,
@@ -180,20 +180,20 @@ impl Replica {
     /// See [`Replica::new`].
     pub fn join(config: Config, point: DeliveryPoint) -> Result<Self, ConfigError> {
         let mut replica = Self::new(config)?;
-        (replica.first, replica.whole) = (point.position, point.position);
+        (replica.first_undelivered, replica.contiguous_until) = (point.position, point.position);
         replica.last = Some(point.last);
         Ok(replica)
     }
 
     /// Returns the point behind the last delivery, if any.
     pub fn point(&self) -> Option<DeliveryPoint> {
-        Some(DeliveryPoint { last: self.last?, position: self.first })
+        Some(DeliveryPoint { last: self.last?, position: self.first_undelivered })
     }
 
     /// Returns the content of the last delivered message.
     pub fn message(&self, delivery: &Delivery) -> &[u8] {
         let slot = self.slot(delivery.position);
-        let bytes = self.known[slot].filter(|known| known.position == delivery.position);
+        let bytes = self.positions[slot].filter(|known| known.position == delivery.position);
         let bytes = bytes.and_then(|known| known.bytes).unwrap_or_default();
         &self.messages[slot * self.config.groups.message_len_max()..][..usize::from(bytes)]
     }
@@ -219,10 +219,10 @@ impl Replica {
     }
 
     fn slot(&self, position: u64) -> usize {
-        (position % self.known.len() as u64) as usize
+        (position % self.positions.len() as u64) as usize
     }
 
-    fn on_packet(&mut self, place: usize, opcode: Opcode, body: &Amcast, message: &[u8]) -> bool {
+    fn on_packet(&mut self, member: usize, opcode: Opcode, body: &Amcast, message: &[u8]) -> bool {
         match opcode {
             Opcode::Prop if body.has(Amcast::MESSAGE) => {
                 let decided = body.has(Amcast::DECIDED).then_some(body.barrier);
@@ -232,20 +232,20 @@ impl Replica {
                 if body.has(Amcast::MESSAGE | Amcast::DECIDED) {
                     self.learn(body, Some(body.timestamp), None);
                 }
-                let bound = &mut self.bounds[place];
-                *bound = (*bound).max((body.barrier, body.count));
-                self.on_bounds();
+                let barrier = &mut self.barriers[member];
+                *barrier = (*barrier).max((body.barrier, body.count));
+                self.update_barrier();
                 if body.has(Amcast::ASKS) {
-                    self.ask(place);
+                    self.request(member);
                 }
                 // Ignore replies to a previous incarnation.
-                if body.has(Amcast::FETCH) && body.position == self.life() {
-                    self.greeted |= 1 << place;
+                if body.has(Amcast::FETCH) && body.position == self.incarnation() {
+                    self.acked_by |= 1 << member;
                 }
             }
             // The requested positions may have arrived from another member meanwhile.
             Opcode::Gap if body.has(Amcast::BEHIND) => {
-                self.is_behind |= self.whole < body.position;
+                self.is_behind |= self.contiguous_until < body.position;
             }
             _ => return false,
         }
@@ -255,18 +255,21 @@ impl Replica {
     /// Records what a packet says of a position: its final timestamp, its message, or both.
     fn learn(&mut self, body: &Amcast, decided: Option<LogicalTime>, message: Option<&[u8]>) {
         let bytes_max = self.config.groups.message_len_max();
-        if body.position < self.first || message.is_some_and(|bytes| bytes.len() > bytes_max) {
+        if body.position < self.first_undelivered
+            || message.is_some_and(|bytes| bytes.len() > bytes_max)
+        {
             return;
         }
-        if body.position - self.first >= self.known.len() as u64 {
+        if body.position - self.first_undelivered >= self.positions.len() as u64 {
             // A member retransmits the position once there is space.
-            self.stats.too_far += 1;
+            self.stats.out_of_window += 1;
             return;
         }
         let slot = self.slot(body.position);
         let (position, id, groups) = (body.position, body.id, body.groups);
-        let new = Known { position, id, groups, decided: None, bytes: None, is_delivered: false };
-        let old = self.known[slot].filter(|known| known.position == position);
+        let new =
+            Position { position, id, groups, decided: None, bytes: None, is_delivered: false };
+        let old = self.positions[slot].filter(|known| known.position == position);
         // Before a position is decided, a new leader may assign another message to it.
         let mut known = match old {
             Some(old) if old.id == id => old,
@@ -274,7 +277,7 @@ impl Replica {
             _ => new,
         };
         if let Some(decided) = decided {
-            self.stats.copies += u64::from(known.decided.is_some());
+            self.stats.duplicates += u64::from(known.decided.is_some());
             known.decided = known.decided.or(Some(decided));
             // Positions that the state given to [`Replica::join`] contains.
             known.is_delivered |= self.last.is_some_and(|last| (decided, id) <= last);
@@ -282,34 +285,34 @@ impl Replica {
         if let (None, Some(message)) = (known.bytes, message) {
             self.messages[slot * bytes_max..][..message.len()].copy_from_slice(message);
             known.bytes = Some(message.len() as u16);
-            self.told = self.told.max(position + 1);
+            self.received_until = self.received_until.max(position + 1);
         }
-        self.known[slot] = Some(known);
-        let before = self.whole;
-        while let Some(known) = self.get(self.whole).copied() {
+        self.positions[slot] = Some(known);
+        let before = self.contiguous_until;
+        while let Some(known) = self.get(self.contiguous_until).copied() {
             let Some(decided) = known.decided else { break };
             if known.bytes.is_none() && !known.is_delivered {
                 break;
             }
             if !known.is_delivered {
-                self.line_up((decided, known.id, self.whole));
+                self.insert_pending((decided, known.id, self.contiguous_until));
             }
-            self.whole += 1;
+            self.contiguous_until += 1;
         }
-        if self.whole > before {
-            self.pause.reset();
-            self.on_bounds();
-            self.ask_on();
+        if self.contiguous_until > before {
+            self.timer.reset();
+            self.update_barrier();
+            self.request_more();
         }
     }
 
-    fn get(&self, position: u64) -> Option<&Known> {
-        self.known[self.slot(position)].as_ref().filter(|known| known.position == position)
+    fn get(&self, position: u64) -> Option<&Position> {
+        self.positions[self.slot(position)].as_ref().filter(|known| known.position == position)
     }
 
-    fn on_bounds(&mut self) {
-        for (barrier, count) in &self.bounds {
-            if *count <= self.whole {
+    fn update_barrier(&mut self) {
+        for (barrier, count) in &self.barriers {
+            if *count <= self.contiguous_until {
                 self.barrier = self.barrier.max(*barrier);
             }
         }
@@ -317,82 +320,85 @@ impl Replica {
 
     /// After a request was answered in full: if the next position was lost as well, which a later
     /// one shows, requests more without waiting for the timeout.
-    fn ask_on(&mut self) {
-        if self.asked_until == 0 || self.whole < self.asked_until {
+    fn request_more(&mut self) {
+        if self.requested_until == 0 || self.contiguous_until < self.requested_until {
             return;
         }
-        let is_lost = |known: Option<&Known>| known.is_none_or(|known| known.bytes.is_none());
-        if self.whole < self.told && is_lost(self.get(self.whole)) {
-            self.burst = (2 * self.burst).min(Member::BURST_MAX);
-            self.ask(self.asked);
+        let is_lost = |known: Option<&Position>| known.is_none_or(|known| known.bytes.is_none());
+        if self.contiguous_until < self.received_until && is_lost(self.get(self.contiguous_until)) {
+            self.request_len = (2 * self.request_len).min(Member::REQUEST_LEN_MAX);
+            self.request(self.source);
         } else {
-            (self.asked_until, self.burst) = (0, Member::BURST);
+            (self.requested_until, self.request_len) = (0, Member::REQUEST_LEN);
         }
     }
 
-    fn ask(&mut self, place: usize) {
-        let own = self.config.groups.get(self.group).expect("it is a replica of it");
-        let has_come =
+    fn request(&mut self, member: usize) {
+        let own = self.config.groups.get(self.group).expect("the replica's own group exists");
+        let is_received =
             |position: &u64| self.get(*position).is_some_and(|known| known.bytes.is_some());
-        let until = self.whole + self.burst;
-        self.asked_until = (self.whole + 1..until).find(has_come).unwrap_or(until);
-        let timestamp = LogicalTime(self.asked_until);
-        let body = Amcast { position: self.whole, timestamp, ..Amcast::new(self.group, 0) };
-        let is_known = self.greeted >> place & 1 == 1;
-        let (flags, count) = if is_known { (0, 0) } else { (Amcast::ASKS, self.life()) };
-        self.outbox.push(own.members[place], Opcode::Gap, Amcast { flags, count, ..body }, None);
+        let until = self.contiguous_until + self.request_len;
+        self.requested_until =
+            (self.contiguous_until + 1..until).find(is_received).unwrap_or(until);
+        let timestamp = LogicalTime(self.requested_until);
+        let body =
+            Amcast { position: self.contiguous_until, timestamp, ..Amcast::new(self.group, 0) };
+        let is_known = self.acked_by >> member & 1 == 1;
+        let (flags, count) = if is_known { (0, 0) } else { (Amcast::ASKS, self.incarnation()) };
+        self.outbox.push(own.members[member], Opcode::Gap, Amcast { flags, count, ..body }, None);
     }
 
-    fn life(&self) -> u64 {
+    fn incarnation(&self) -> u64 {
         self.config.incarnation.0.into()
     }
 
     /// Returns whether less than a majority has acknowledged this incarnation. Of a majority one
     /// member survives, and retransmits to the replica until it has everything.
-    fn is_new(&self) -> bool {
-        self.greeted.count_ones() < self.config.groups.majority(self.group)
+    fn is_starting(&self) -> bool {
+        self.acked_by.count_ones() < self.config.groups.majority(self.group)
     }
 
-    fn lacks(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         // A position may be missing, or the barrier for a complete one.
         let is_open = |position| self.get(position).is_some();
-        let has_less = |(_, count): &(LogicalTime, u64)| *count > self.whole;
-        self.is_new()
-            || self.bounds.iter().any(has_less)
-            || is_open(self.whole)
-            || !self.settled.is_empty()
+        let has_less = |(_, count): &(LogicalTime, u64)| *count > self.contiguous_until;
+        self.is_starting()
+            || self.barriers.iter().any(has_less)
+            || is_open(self.contiguous_until)
+            || !self.pending.is_empty()
     }
 
-    fn settle(&mut self, now: Now) {
-        self.patience.time(now.mono, self.told, self.first);
-        if !self.lacks() {
+    fn advance(&mut self, now: Now) {
+        self.rtt.track(now.mono, self.received_until, self.first_undelivered);
+        if !self.is_waiting() {
             self.due = None;
-            self.pause.reset();
+            self.timer.reset();
         } else if self.due.is_none() {
-            self.due = Some(now.mono.after_ns(self.pause.next_ns(&self.patience)));
+            self.due = Some(now.mono.after_ns(self.timer.next_timeout_ns(&self.rtt)));
         }
     }
 
     /// Inserts a message in the order of delivery, searching from the back.
-    fn line_up(&mut self, message: (LogicalTime, MessageId, u64)) {
+    fn insert_pending(&mut self, message: (LogicalTime, MessageId, u64)) {
         let is_before = |other: &&(LogicalTime, MessageId, u64)| **other > message;
-        let behind = self.settled.iter().rev().take_while(is_before).count();
-        self.settled.insert(self.settled.len() - behind, message);
+        let behind = self.pending.iter().rev().take_while(is_before).count();
+        self.pending.insert(self.pending.len() - behind, message);
     }
 
     fn next_delivery(&mut self) -> Option<Delivery> {
-        let (timestamp, id, position) = *self.settled.front()?;
+        let (timestamp, id, position) = *self.pending.front()?;
         if timestamp > self.barrier {
             return None;
         }
-        self.settled.pop_front();
+        self.pending.pop_front();
         let slot = self.slot(position);
-        let known = self.known[slot].as_mut().expect("what is lined up stays until delivered");
+        let known =
+            self.positions[slot].as_mut().expect("pending messages are held until delivered");
         known.is_delivered = true;
         let groups = known.groups;
         self.last = Some((timestamp, id));
-        while self.get(self.first).is_some_and(|known| known.is_delivered) {
-            self.first += 1;
+        while self.get(self.first_undelivered).is_some_and(|known| known.is_delivered) {
+            self.first_undelivered += 1;
         }
         self.stats.delivered += 1;
         Some(Delivery { id, groups, timestamp, position })
@@ -405,43 +411,45 @@ impl Machine for Replica {
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
         let own = self.config.process;
         let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
-        let mut is_taken = false;
+        let mut is_valid = false;
         if let Some(frame) = parsed {
-            let place = self.config.groups.member_place(self.group, frame.header.src());
+            let member = self.config.groups.member_index(self.group, frame.header.src());
             for packet in Amcast::packets(frame.opcode, frame.payload) {
                 let packet = packet.ok().filter(|(body, _)| body.group == self.group);
-                is_taken = packet.zip(place).is_some_and(|((body, message), place)| {
-                    self.on_packet(place, frame.opcode, &body, message)
+                is_valid = packet.zip(member).is_some_and(|((body, message), member)| {
+                    self.on_packet(member, frame.opcode, &body, message)
                 });
-                if !is_taken {
+                if !is_valid {
                     break;
                 }
             }
         }
-        self.stats.foreign += u64::from(!is_taken);
-        self.settle(now);
-        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
+        self.stats.foreign += u64::from(!is_valid);
+        self.advance(now);
+        if is_valid { Verdict::Consumed } else { Verdict::Dropped }
     }
 
     fn handle_timeout(&mut self, now: Now) {
         if self.due.is_some_and(|due| due <= now.mono) {
             self.due = None;
-            if self.is_new() {
-                let is_known = self.greeted;
-                let others = (0..self.bounds.len()).filter(|place| is_known >> place & 1 == 0);
-                others.for_each(|place| self.ask(place));
-            } else if core::mem::replace(&mut self.first_before, self.first) == self.first {
+            if self.is_starting() {
+                let is_known = self.acked_by;
+                let others = (0..self.barriers.len()).filter(|member| is_known >> member & 1 == 0);
+                others.for_each(|member| self.request(member));
+            } else if core::mem::replace(&mut self.first_at_timeout, self.first_undelivered)
+                == self.first_undelivered
+            {
                 // Ask another member each time, as any of them may have failed.
-                self.asked = (self.asked + 1) % self.bounds.len();
-                self.burst = Member::BURST;
-                self.ask(self.asked);
-                self.patience.forget_timed();
+                self.source = (self.source + 1) % self.barriers.len();
+                self.request_len = Member::REQUEST_LEN;
+                self.request(self.source);
+                self.rtt.discard_sample();
             } else {
                 // Under load something is always missing for a moment: there is progress.
-                self.pause.reset();
+                self.timer.reset();
             }
         }
-        self.settle(now);
+        self.advance(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {

@@ -16,7 +16,7 @@ struct Vote {
     /// Position of the message in the log of that epoch, if known.
     position: Option<u64>,
     /// Members that have accepted the timestamp: one bit per member index.
-    by: u32,
+    voters: u32,
 }
 
 /// Vote cell of a message.
@@ -61,7 +61,7 @@ impl Votes {
     }
 
     /// Opens a cell, replacing that of an earlier message.
-    pub fn begin(&mut self, cell: Cell) {
+    pub fn open(&mut self, cell: Cell) {
         let Some(index) = self.index(cell.id) else { return };
         let begin = index * self.message_groups_max;
         self.votes[begin..begin + self.message_groups_max].fill(Vote::default());
@@ -69,7 +69,7 @@ impl Votes {
     }
 
     /// Sets the log position of a message if it still has its cell.
-    pub fn place(&mut self, id: MessageId, position: u64) {
+    pub fn set_position(&mut self, id: MessageId, position: u64) {
         let Some(index) = self.index(id) else { return };
         if let Some(cell) = self.cells[index].as_mut().filter(|cell| cell.id == id) {
             cell.position = Some(position);
@@ -77,7 +77,7 @@ impl Votes {
     }
 
     /// Clears the log position of a message if it was `position`.
-    pub fn displace(&mut self, id: MessageId, position: u64) {
+    pub fn clear_position(&mut self, id: MessageId, position: u64) {
         let Some(index) = self.index(id) else { return };
         let is_it = |cell: &&mut Cell| cell.id == id && cell.position == Some(position);
         if let Some(cell) = self.cells[index].as_mut().filter(is_it) {
@@ -90,7 +90,7 @@ impl Votes {
     pub fn vote(
         &mut self,
         id: MessageId,
-        (group, place): (GroupId, usize),
+        (group, member): (GroupId, usize),
         (epoch, timestamp): (u32, LogicalTime),
     ) {
         let Some(index) = self.index(id) else { return };
@@ -101,20 +101,26 @@ impl Votes {
         }
         let vote = &mut self.votes[index * self.message_groups_max + nth];
         if epoch > vote.epoch {
-            *vote = Vote { epoch, timestamp, position: None, by: 0 };
+            *vote = Vote { epoch, timestamp, position: None, voters: 0 };
         }
-        if epoch != vote.epoch || timestamp != vote.timestamp || place >= MEMBERS_MAX {
+        if epoch != vote.epoch || timestamp != vote.timestamp || member >= MEMBERS_MAX {
             return;
         }
-        if makes(Mistake::AckTwice) && vote.by >> place & 1 == 1 {
-            vote.by |= vote.by << 1 | 1;
+        if makes(Mistake::AckTwice) && vote.voters >> member & 1 == 1 {
+            vote.voters |= vote.voters << 1 | 1;
         }
-        vote.by |= 1 << place;
+        vote.voters |= 1 << member;
     }
 
     /// Records that the message is at `position` in the log of `epoch` of `group`. Returns whether
     /// the present votes are of that epoch.
-    pub fn locate(&mut self, id: MessageId, group: GroupId, epoch: u32, position: u64) -> bool {
+    pub fn set_remote_position(
+        &mut self,
+        id: MessageId,
+        group: GroupId,
+        epoch: u32,
+        position: u64,
+    ) -> bool {
         let Some(index) = self.index(id) else { return false };
         let Some(cell) = self.cells[index].filter(|cell| cell.id == id) else { return false };
         let nth = cell.groups.place(group);
@@ -130,21 +136,21 @@ impl Votes {
 
     /// Records that a member has accepted the entry at `position` in `epoch`. Returns whether the
     /// message is known to be at that position.
-    pub fn vote_at(
+    pub fn vote_at_position(
         &mut self,
         id: MessageId,
-        (group, place): (GroupId, usize),
+        (group, member): (GroupId, usize),
         (epoch, position): (u32, u64),
     ) -> bool {
-        let vote = self.of(id, group);
+        let vote = self.get_vote(id, group);
         let is_it = vote.epoch == epoch && vote.position == Some(position);
         if is_it {
-            self.vote(id, (group, place), (epoch, vote.timestamp));
+            self.vote(id, (group, member), (epoch, vote.timestamp));
         }
         is_it
     }
 
-    fn of(&self, id: MessageId, group: GroupId) -> Vote {
+    fn get_vote(&self, id: MessageId, group: GroupId) -> Vote {
         let found = self.index(id).and_then(|index| {
             let cell = self.cells[index].filter(|cell| cell.id == id)?;
             let nth = cell.groups.place(group);
@@ -156,31 +162,31 @@ impl Votes {
 
     /// Records that a majority of `group` has accepted `timestamp`, as reported by a member that has
     /// decided the message. The maximum epoch makes the votes immune to any other.
-    pub fn agree(&mut self, id: MessageId, group: GroupId, timestamp: LogicalTime) {
-        for place in 0..MEMBERS_MAX {
-            self.vote(id, (group, place), (u32::MAX, timestamp));
+    pub fn set_agreed(&mut self, id: MessageId, group: GroupId, timestamp: LogicalTime) {
+        for member in 0..MEMBERS_MAX {
+            self.vote(id, (group, member), (u32::MAX, timestamp));
         }
     }
 
     /// Returns the latest epoch of `group` in which the message was accepted.
     pub fn epoch(&self, id: MessageId, group: GroupId) -> u32 {
-        self.of(id, group).epoch
+        self.get_vote(id, group).epoch
     }
 
     /// Returns the members of `group` that have accepted the timestamp, one bit per member index.
-    pub fn by(&self, id: MessageId, group: GroupId) -> u32 {
-        self.of(id, group).by
+    pub fn voters(&self, id: MessageId, group: GroupId) -> u32 {
+        self.get_vote(id, group).voters
     }
 
     /// Returns whether a majority of `group` has accepted the timestamp.
     pub fn is_agreed(&self, groups: &Groups, id: MessageId, group: GroupId) -> bool {
-        self.of(id, group).by.count_ones() >= groups.majority(group)
+        self.get_vote(id, group).voters.count_ones() >= groups.majority(group)
     }
 
     /// Returns the final timestamp once majorities of all groups have accepted theirs.
     pub fn decided(&self, groups: &Groups, cell: &Cell) -> Option<LogicalTime> {
         let is_agreed = cell.groups.iter().all(|group| self.is_agreed(groups, cell.id, group));
-        let timestamps = cell.groups.iter().map(|group| self.of(cell.id, group).timestamp);
+        let timestamps = cell.groups.iter().map(|group| self.get_vote(cell.id, group).timestamp);
         if is_agreed { timestamps.max() } else { None }
     }
 }

@@ -24,7 +24,7 @@ impl Rig {
             message_groups_max: 2,
             frame_len_max: 512,
         };
-        let config = |id| Config { kept: 64, ..Config::new(ProcessId(id), groups.clone()) };
+        let config = |id| Config { history: 64, ..Config::new(ProcessId(id), groups.clone()) };
         Self {
             members: (0..6).map(|id| Member::new(config(id)).expect("right")).collect(),
             replicas: (6..8).map(|id| Replica::new(config(id)).expect("right")).collect(),

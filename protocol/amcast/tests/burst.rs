@@ -15,7 +15,7 @@ const LOST_UNTIL_NS: u64 = 60_000;
 /// A group of three members and a replica; its leader's proposals do not reach `lost_for`.
 fn burst(is_lost: fn(&World, &Frame<'_>) -> bool) -> World {
     let window = LOST as u32 + 1;
-    let mut world = World::new(Plan { window, replicas: 1, busy_from: 1_024, ..Plan::calm() });
+    let mut world = World::new(Plan { window, replicas: 1, busy_threshold: 1_024, ..Plan::calm() });
     world.cuts = is_lost;
     for _ in 0..LOST {
         assert!(world.send_one(0, GroupSet::from_bits(1)));
@@ -55,8 +55,9 @@ fn a_replica_fetches_a_burst_in_a_few_round_trips() {
         burst(|world, frame| is_early_proposal(world, frame) && frame.header.dst() == ProcessId(3));
     let took_ns = recovery_ns(&mut world);
     assert!(took_ns < 100_000, "{took_ns} ns");
-    let repeated: u64 = world.members.iter().flatten().map(|member| member.stats().repeated).sum();
-    assert!(repeated < LOST as u64 + 8, "{repeated}: each once");
+    let retransmitted: u64 =
+        world.members.iter().flatten().map(|member| member.stats().retransmitted).sum();
+    assert!(retransmitted < LOST as u64 + 8, "{retransmitted}: each once");
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn what_came_behind_a_burst_is_not_sent_again() {
     });
     let took_ns = recovery_ns(&mut world);
     assert!(took_ns < 200_000, "{took_ns} ns");
-    let leader = world.members[0].as_ref().expect("it lives").stats().repeated;
+    let leader = world.members[0].as_ref().expect("it lives").stats().retransmitted;
     // To each of two followers what it has lost, and a few that time has had it say.
     assert!(leader < 2 * 100 + 100, "{leader}");
 }

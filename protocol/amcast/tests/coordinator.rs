@@ -157,7 +157,7 @@ fn while_the_leader_lives_nobody_else_is_named() {
     world.run(50_000_000);
     assert_eq!((world.leader(), &world.delivered[..]), (Some(0), &[0][..]));
     assert!(world.written.is_empty());
-    assert!(world.coordinators[0].stats().answers > 100, "they were asked");
+    assert!(world.coordinators[0].stats().replies > 100, "they were asked");
 }
 
 #[test]
@@ -248,7 +248,9 @@ fn an_order_of_somebody_else_is_none() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused() {
-    let config =
-        CoordinatorConfig { silence_ns: 2_000_000, ..CoordinatorConfig::new(CLIENT, groups()) };
+    let config = CoordinatorConfig {
+        leader_timeout_ns: 2_000_000,
+        ..CoordinatorConfig::new(CLIENT, groups())
+    };
     assert_eq!(Coordinator::new(config).map_err(|error| error.name), Err("silence_ns"));
 }

@@ -102,7 +102,7 @@ fn a_replica_joins_where_another_one_is_and_goes_on() {
 
 #[test]
 fn a_replica_that_missed_more_than_is_kept_is_told_so() {
-    let mut world = World::new(Plan { kept: 4, ..calm(200, 4) });
+    let mut world = World::new(Plan { history: 4, ..calm(200, 4) });
     world.cuts = deaf;
     let wrong = world.run().expect("it cannot go on");
     assert!(wrong.starts_with("a replica is behind"), "{wrong}");
@@ -110,7 +110,7 @@ fn a_replica_that_missed_more_than_is_kept_is_told_so() {
 
 #[test]
 fn a_busy_leader_refuses_and_nothing_is_lost() {
-    let mut world = World::new(Plan { busy_from: 1, clients: 3, ..calm(60, 8) });
+    let mut world = World::new(Plan { busy_threshold: 1, clients: 3, ..calm(60, 8) });
     assert_eq!(world.run(), None);
     let busy: u64 = world.clients.iter().flatten().map(|client| client.stats().busy).sum();
     assert!(busy > 50, "{busy}");

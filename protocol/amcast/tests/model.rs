@@ -141,7 +141,7 @@ impl Model for Bounds {
 
     fn init_states(&self) -> Vec<State> {
         let config =
-            |id| Config { kept: 1, outbox: 64, ..Config::new(ProcessId(id), Self::groups()) };
+            |id| Config { history: 1, outbox: 64, ..Config::new(ProcessId(id), Self::groups()) };
         let member = |id| Member::new(config(id)).expect("right");
         let mut states = vec![State {
             members: (0..MEMBERS * (1 + u32::from(self.is_whole))).map(member).collect(),

@@ -71,7 +71,7 @@ fn a_client_puts_as_many_messages_into_a_frame_as_fit() {
     });
     let wanted = [0, 1, 2, 3, 4, 5, 4, 5, 6].map(|nth| (u32::from(nth), message(nth).to_vec()));
     assert!(all.eq(wanted), "each with its own bytes");
-    assert_eq!(client.on_their_way(), 7);
+    assert_eq!(client.in_flight(), 7);
 }
 
 /// Hands frames to whom they are for, in order, until nobody says anything. Answers the frames.

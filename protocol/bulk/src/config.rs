@@ -140,7 +140,7 @@ impl Config {
             self.members.iter().map(|member| member.process).collect();
         processes.sort_unstable();
         if let Some(pair) = processes.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(ConfigError::Twice(pair[0]));
+            return Err(ConfigError::DuplicateMember(pair[0]));
         }
         let frame = self.frame_len_max;
         let fits = self.staged_bytes() + PIECE_FRONT_LEN <= frame;
@@ -212,7 +212,7 @@ pub enum ConfigError {
     },
     /// A process is a member twice.
     #[error("process {} is a member twice", .0.0)]
-    Twice(ProcessId),
+    DuplicateMember(ProcessId),
     /// There is no such schedule.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),

@@ -10,7 +10,7 @@ use onepipe_wire::BulkRefused;
 pub enum Event<M = Vec<u8>> {
     /// An object is coming, and there is no memory for it yet: see [`crate::Group::provide`] and
     /// [`crate::Group::decline`].
-    Wanted {
+    Announced {
         /// Which one.
         object: u32,
         /// How large it is.
@@ -71,7 +71,7 @@ pub enum Reason {
     /// The link to it is broken.
     Link = 1,
     /// It has answered nothing for too long.
-    Silent = 2,
+    Timeout = 2,
     /// It has no memory for an object.
     Memory = 3,
     /// It has left.
@@ -79,7 +79,7 @@ pub enum Reason {
     /// What it holds is not what the root has sent.
     Digest = 5,
     /// It has begun a new life.
-    Reborn = 6,
+    Restarted = 6,
     /// A reason that this version does not know.
     Other = 255,
 }
@@ -88,11 +88,11 @@ impl Reason {
     pub(crate) const fn from_bits(bits: u8) -> Self {
         match bits {
             1 => Self::Link,
-            2 => Self::Silent,
+            2 => Self::Timeout,
             3 => Self::Memory,
             4 => Self::Left,
             5 => Self::Digest,
-            6 => Self::Reborn,
+            6 => Self::Restarted,
             _ => Self::Other,
         }
     }
@@ -100,10 +100,10 @@ impl Reason {
 
 /// Memory that was not taken, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{why}")]
+#[error("{error}")]
 pub struct Unsent<M = Vec<u8>> {
     /// Why.
-    pub why: SendError,
+    pub error: SendError,
     /// What was given.
     pub memory: M,
 }
@@ -129,7 +129,7 @@ pub enum SendError {
     TooLarge,
     /// No such object waits for memory.
     #[error("no such object waits for memory")]
-    NotWanted,
+    NotAnnounced,
     /// Less memory than the object has bytes.
     #[error("less memory than the object has bytes")]
     TooSmall,

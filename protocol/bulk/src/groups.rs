@@ -16,7 +16,7 @@ use crate::{Event, Group, GroupId, Memory};
 pub struct Groups<M = Vec<u8>> {
     groups: BTreeMap<GroupId, Group<M>>,
     /// Whose turn it is to send.
-    turns: Vec<GroupId>,
+    order: Vec<GroupId>,
     next: usize,
     /// Frames of groups that are not there.
     unknown: u64,
@@ -24,7 +24,7 @@ pub struct Groups<M = Vec<u8>> {
 
 impl<M> Default for Groups<M> {
     fn default() -> Self {
-        Self { groups: BTreeMap::new(), turns: Vec::new(), next: 0, unknown: 0 }
+        Self { groups: BTreeMap::new(), order: Vec::new(), next: 0, unknown: 0 }
     }
 }
 
@@ -39,16 +39,16 @@ impl<M: Memory> Groups<M> {
     /// Adds a group. Answers the one that had its name, which is no more.
     pub fn insert(&mut self, group: Group<M>) -> Option<Group<M>> {
         let id = group.config().group;
-        let former = self.groups.insert(id, group);
-        if former.is_none() {
-            self.turns.push(id);
+        let old = self.groups.insert(id, group);
+        if old.is_none() {
+            self.order.push(id);
         }
-        former
+        old
     }
 
     /// Takes a group out.
     pub fn remove(&mut self, id: GroupId) -> Option<Group<M>> {
-        self.turns.retain(|turn| *turn != id);
+        self.order.retain(|other| *other != id);
         self.groups.remove(&id)
     }
 
@@ -97,9 +97,9 @@ impl<M: Memory> Machine for Groups<M> {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        for _ in 0..self.turns.len() {
-            let id = self.turns[self.next % self.turns.len()];
-            self.next = (self.next + 1) % self.turns.len();
+        for _ in 0..self.order.len() {
+            let id = self.order[self.next % self.order.len()];
+            self.next = (self.next + 1) % self.order.len();
             if let Some(sent) = self.groups.get_mut(&id)?.poll_transmit(now, slot) {
                 return Some(sent);
             }

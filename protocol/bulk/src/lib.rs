@@ -59,23 +59,23 @@
 
 extern crate alloc;
 
-mod bits;
+mod bitset;
 mod config;
 mod event;
 mod group;
 mod groups;
-mod lane;
 mod memory;
 mod object;
 mod peer;
 mod schedule;
+mod session;
 mod stats;
 
 pub use config::{
     Config, ConfigError, Delivery, GroupId, Link, Member, OBJECTS_MAX, PIECE_FRONT_LEN,
 };
 pub use event::{Event, Failure, Outcome, Reason, SendError, Unsent};
-pub use group::{Gathered, Group, Placing};
+pub use group::{Gathered, Group, Placement};
 pub use groups::Groups;
 pub use memory::Memory;
 pub use schedule::{

@@ -7,7 +7,7 @@ use core::ops::Range;
 use onepipe_wire::Extent;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::bits::Bits;
+use crate::bitset::BitSet;
 use crate::memory::Memory;
 use crate::schedule::BLOCKS_MAX;
 
@@ -49,7 +49,7 @@ impl Shape {
     }
 
     /// How many bytes the piece has that begins at `offset` of a block.
-    pub fn bytes_at(&self, block: u32, offset: u32) -> Option<usize> {
+    pub fn piece_len_at(&self, block: u32, offset: u32) -> Option<usize> {
         (block < self.blocks).then(|| self.piece(block, offset / self.piece_len).len())
     }
 
@@ -70,13 +70,13 @@ impl Shape {
 
 /// What became of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum PieceResult {
     /// It was here already.
-    Known,
+    Duplicate,
     /// Its block lacks others.
-    Part,
+    Accepted,
     /// Its block is whole.
-    Whole,
+    BlockComplete,
     /// Its block would be whole, and is not what the root has sent: all of it is forgotten.
     Corrupt,
 }
@@ -87,19 +87,19 @@ pub(crate) struct Object<M> {
     pub shape: Shape,
     pub memory: M,
     /// Blocks that are whole here.
-    pub held: Bits,
+    pub held: BitSet,
     /// Blocks that are not.
     pub missing: u32,
     /// Blocks that others were asked for.
-    pub asked: Bits,
+    pub requested: BitSet,
     /// Pieces, block and number, whose bytes are being written where they belong.
-    placing: Vec<(u32, u32)>,
+    placements: Vec<(u32, u32)>,
     /// Pieces that are here, and by block how many are not.
-    pieces: Bits,
-    left: Vec<u32>,
+    pieces: BitSet,
+    missing_pieces: Vec<u32>,
     /// By block; of the root's own, those that `is_digested`.
     digests: Vec<u64>,
-    is_digested: Bits,
+    is_digested: BitSet,
 }
 
 impl<M: Memory> Object<M> {
@@ -109,101 +109,107 @@ impl<M: Memory> Object<M> {
         let pieces = shape.first_piece(blocks - 1) + shape.pieces(blocks - 1);
         Self {
             memory,
-            held: Bits::new(blocks),
+            held: BitSet::new(blocks),
             missing: blocks,
-            asked: Bits::new(blocks),
-            placing: Vec::new(),
-            pieces: Bits::new(pieces),
-            left: (0..blocks).map(|block| shape.pieces(block)).collect(),
+            requested: BitSet::new(blocks),
+            placements: Vec::new(),
+            pieces: BitSet::new(pieces),
+            missing_pieces: (0..blocks).map(|block| shape.pieces(block)).collect(),
             digests: vec![0; blocks as usize],
-            is_digested: Bits::new(blocks),
+            is_digested: BitSet::new(blocks),
             shape,
         }
     }
 
     /// All of it is here.
-    pub fn whole(shape: Shape, memory: M) -> Self {
-        let mut held = Bits::new(shape.blocks);
+    pub fn complete(shape: Shape, memory: M) -> Self {
+        let mut held = BitSet::new(shape.blocks);
         held.set_all();
         Self {
             memory,
             held,
             missing: 0,
-            asked: Bits::default(),
-            placing: Vec::new(),
-            pieces: Bits::default(),
-            left: Vec::new(),
+            requested: BitSet::default(),
+            placements: Vec::new(),
+            pieces: BitSet::default(),
+            missing_pieces: Vec::new(),
             digests: vec![0; shape.blocks as usize],
-            is_digested: Bits::new(shape.blocks),
+            is_digested: BitSet::new(shape.blocks),
             shape,
         }
     }
 
     /// Begins to write a piece where it belongs, if it is not here and nobody else does. Until
     /// [`Self::placed`], [`Self::room`] is where.
-    pub fn place(&mut self, block: u32, piece: u32, digest: u64) -> bool {
+    pub fn begin_placement(&mut self, block: u32, piece: u32, digest: u64) -> bool {
         let is_known =
             self.held.has(block) || self.pieces.has(self.shape.first_piece(block) + piece);
         let is_other = self.is_digested.has(block) && self.digests[block as usize] != digest;
-        if is_known || is_other || self.placing.contains(&(block, piece)) {
+        if is_known || is_other || self.placements.contains(&(block, piece)) {
             return false;
         }
-        self.placing.push((block, piece));
+        self.placements.push((block, piece));
         true
     }
 
     /// Where a piece that is being written belongs.
-    pub fn room(&mut self, block: u32, piece: u32) -> Option<&mut [u8]> {
-        let is_placing = self.placing.contains(&(block, piece));
+    pub fn placement_mut(&mut self, block: u32, piece: u32) -> Option<&mut [u8]> {
+        let is_placing = self.placements.contains(&(block, piece));
         let range = self.shape.piece(block, piece);
         self.memory.bytes_mut().filter(|_| is_placing)?.get_mut(range)
     }
 
     /// Nothing more is written there. Answers whether anything might have been.
-    pub fn placed(&mut self, block: u32, piece: u32) -> bool {
-        let at = self.placing.iter().position(|placing| *placing == (block, piece));
-        at.is_some_and(|at| self.placing.swap_remove(at) == (block, piece))
+    pub fn end_placement(&mut self, block: u32, piece: u32) -> bool {
+        let at = self.placements.iter().position(|placed| *placed == (block, piece));
+        at.is_some_and(|at| self.placements.swap_remove(at) == (block, piece))
     }
 
     /// Takes in a piece that lies where the shape says; of one that was placed, no bytes come.
-    pub fn take(&mut self, block: u32, piece: u32, digest: u64, bytes: Option<&[u8]>) -> Taken {
+    pub fn insert_piece(
+        &mut self,
+        block: u32,
+        piece: u32,
+        digest: u64,
+        bytes: Option<&[u8]>,
+    ) -> PieceResult {
         // What is being written from elsewhere is awaited: its link works, or is given up.
-        if self.held.has(block) || self.placing.contains(&(block, piece)) {
-            return Taken::Known;
+        if self.held.has(block) || self.placements.contains(&(block, piece)) {
+            return PieceResult::Duplicate;
         }
         let is_first = self.is_digested.set(block);
         let known = &mut self.digests[block as usize];
         if core::mem::replace(known, digest) != digest && !is_first {
             // One of two senders has it wrong, so nothing of before is worth anything.
-            self.forget(block);
+            self.reset_block(block);
             self.is_digested.set(block);
         }
         if !self.pieces.set(self.shape.first_piece(block) + piece) {
-            return Taken::Known;
+            return PieceResult::Duplicate;
         }
         if let Some(bytes) = bytes
             && let Some(memory) = self.memory.bytes_mut()
         {
             memory[self.shape.piece(block, piece)].copy_from_slice(bytes);
         }
-        let left = &mut self.left[block as usize];
+        let left = &mut self.missing_pieces[block as usize];
         *left -= 1;
         if *left > 0 {
-            return Taken::Part;
+            return PieceResult::Accepted;
         }
         if self.shape.extent.has_digests && self.hash(block) != digest {
-            self.forget(block);
-            return Taken::Corrupt;
+            self.reset_block(block);
+            return PieceResult::Corrupt;
         }
         self.held.set(block);
         self.missing -= 1;
-        Taken::Whole
+        PieceResult::BlockComplete
     }
 
-    fn forget(&mut self, block: u32) {
+    fn reset_block(&mut self, block: u32) {
         let (first, count) = (self.shape.first_piece(block), self.shape.pieces(block));
         (first..first + count).for_each(|piece| self.pieces.clear(piece));
-        self.left[block as usize] = count;
+        self.missing_pieces[block as usize] = count;
         self.is_digested.clear(block);
     }
 
@@ -220,7 +226,7 @@ impl<M: Memory> Object<M> {
     }
 
     /// A digest of the whole object, which is here, and of those before it.
-    pub fn digest_behind(&mut self, before: u64) -> u64 {
+    pub fn chain_digest(&mut self, before: u64) -> u64 {
         let mut all = xxh3_64_with_seed(&self.shape.extent.bytes.to_be_bytes(), before);
         for block in 0..self.shape.blocks {
             // An odd factor and a rotation: no order of other digests gives the same but by chance.
@@ -265,52 +271,73 @@ mod tests {
     fn a_block_is_whole_with_its_last_piece_and_forgotten_when_wrong() {
         let shape = shape(20, 8, 3);
         let memory: Vec<u8> = (0..20).collect();
-        let mut root = Object::whole(shape, memory.clone());
+        let mut root = Object::complete(shape, memory.clone());
         let mut copy = Object::empty(shape, vec![0; 20]);
         let digest = root.digest(1);
         let piece = |at| Some(&memory[shape.piece(1, at)]);
-        assert_eq!(copy.take(1, 2, digest, piece(2)), Taken::Part);
-        assert_eq!(copy.take(1, 2, digest, piece(2)), Taken::Known);
-        assert_eq!(copy.take(1, 0, digest, Some(&[9, 9, 9])), Taken::Part);
-        assert_eq!(copy.take(1, 1, digest, piece(1)), Taken::Corrupt);
+        assert_eq!(copy.insert_piece(1, 2, digest, piece(2)), PieceResult::Accepted);
+        assert_eq!(copy.insert_piece(1, 2, digest, piece(2)), PieceResult::Duplicate);
+        assert_eq!(copy.insert_piece(1, 0, digest, Some(&[9, 9, 9])), PieceResult::Accepted);
+        assert_eq!(copy.insert_piece(1, 1, digest, piece(1)), PieceResult::Corrupt);
         // Another digest takes the place of the first.
-        assert_eq!(copy.take(1, 0, digest ^ 1, piece(0)), Taken::Part);
+        assert_eq!(copy.insert_piece(1, 0, digest ^ 1, piece(0)), PieceResult::Accepted);
         for at in [1, 0] {
-            assert_eq!(copy.take(1, at, digest, piece(at)), Taken::Part);
+            assert_eq!(copy.insert_piece(1, at, digest, piece(at)), PieceResult::Accepted);
         }
-        assert_eq!(copy.take(1, 2, digest, piece(2)), Taken::Whole);
-        assert_eq!((copy.missing, copy.take(1, 2, digest, piece(2))), (2, Taken::Known));
+        assert_eq!(copy.insert_piece(1, 2, digest, piece(2)), PieceResult::BlockComplete);
+        assert_eq!(
+            (copy.missing, copy.insert_piece(1, 2, digest, piece(2))),
+            (2, PieceResult::Duplicate)
+        );
         for block in [0, 2] {
             let digest = root.digest(block);
             for at in 0..shape.pieces(block) {
-                copy.take(block, at, digest, Some(&memory[shape.piece(block, at)]));
+                copy.insert_piece(block, at, digest, Some(&memory[shape.piece(block, at)]));
             }
         }
         assert_eq!((copy.missing, &copy.memory), (0, &memory));
-        assert_eq!(copy.digest_behind(5), root.digest_behind(5));
-        assert_ne!(copy.digest_behind(5), root.digest_behind(6));
+        assert_eq!(copy.chain_digest(5), root.chain_digest(5));
+        assert_ne!(copy.chain_digest(5), root.chain_digest(6));
     }
 
     #[test]
     fn a_piece_is_written_in_place_by_one_at_a_time() {
         let shape = shape(20, 8, 3);
         let memory: Vec<u8> = (0..20).collect();
-        let mut root = Object::whole(shape, memory.clone());
+        let mut root = Object::complete(shape, memory.clone());
         let mut copy = Object::empty(shape, vec![0; 20]);
         let digest = root.digest(2);
-        assert!(copy.place(2, 0, digest) && !copy.place(2, 0, digest));
+        assert!(copy.begin_placement(2, 0, digest) && !copy.begin_placement(2, 0, digest));
         let piece = |at| Some(&memory[shape.piece(2, at)]);
-        assert_eq!(copy.take(2, 0, digest, piece(0)), Taken::Known, "it is awaited");
-        assert_eq!(copy.take(2, 1, digest, piece(1)), Taken::Part);
-        assert!(!copy.place(2, 1, digest) && copy.room(2, 1).is_none(), "it is here");
-        copy.room(2, 0).expect("it is being written").copy_from_slice(&memory[16..19]);
-        assert!(copy.placed(2, 0) && !copy.placed(2, 0) && copy.room(2, 0).is_none());
-        assert_eq!(copy.take(2, 0, digest, None), Taken::Whole);
-        assert!(!copy.place(2, 0, digest) && !copy.place(1, 0, digest ^ 1) || copy.placed(1, 0));
+        assert_eq!(
+            copy.insert_piece(2, 0, digest, piece(0)),
+            PieceResult::Duplicate,
+            "it is awaited"
+        );
+        assert_eq!(copy.insert_piece(2, 1, digest, piece(1)), PieceResult::Accepted);
+        assert!(
+            !copy.begin_placement(2, 1, digest) && copy.placement_mut(2, 1).is_none(),
+            "it is here"
+        );
+        copy.placement_mut(2, 0).expect("it is being written").copy_from_slice(&memory[16..19]);
+        assert!(
+            copy.end_placement(2, 0)
+                && !copy.end_placement(2, 0)
+                && copy.placement_mut(2, 0).is_none()
+        );
+        assert_eq!(copy.insert_piece(2, 0, digest, None), PieceResult::BlockComplete);
+        assert!(
+            !copy.begin_placement(2, 0, digest) && !copy.begin_placement(1, 0, digest ^ 1)
+                || copy.end_placement(1, 0)
+        );
         // One that was given up comes again, and another digest is not mixed with the first.
         let digest = root.digest(0);
-        assert!(copy.place(0, 0, digest) && copy.placed(0, 0) && copy.place(0, 0, digest));
-        assert_eq!(copy.take(0, 1, digest, Some(&memory[3..6])), Taken::Part);
-        assert!(!copy.place(0, 2, digest ^ 1));
+        assert!(
+            copy.begin_placement(0, 0, digest)
+                && copy.end_placement(0, 0)
+                && copy.begin_placement(0, 0, digest)
+        );
+        assert_eq!(copy.insert_piece(0, 1, digest, Some(&memory[3..6])), PieceResult::Accepted);
+        assert!(!copy.begin_placement(0, 2, digest ^ 1));
     }
 }

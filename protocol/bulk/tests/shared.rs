@@ -92,7 +92,7 @@ impl World {
     fn hand_out(&mut self, at: usize) {
         while let Some(event) = self.groups[at].as_mut().and_then(Group::poll_event) {
             match event {
-                Event::Wanted { object, bytes } => {
+                Event::Announced { object, bytes } => {
                     let shared = &self.objects[object as usize];
                     assert_eq!(shared.len() as u64, bytes);
                     // Some use it where it lies, others copy it.
@@ -116,9 +116,9 @@ impl World {
         while let Some(sent) =
             self.groups[at].as_mut().and_then(|it| it.poll_gather(now, &mut slot))
         {
-            assert!(sent.front.bytes <= 512, "no bytes of objects");
-            let to = usize::from(sent.front.port.0);
-            self.queue.push_back((at, to, slot[..sent.front.bytes].to_vec()));
+            assert!(sent.header.bytes <= 512, "no bytes of objects");
+            let to = usize::from(sent.header.port.0);
+            self.queue.push_back((at, to, slot[..sent.header.bytes].to_vec()));
         }
     }
 
@@ -126,27 +126,27 @@ impl World {
         let (now, port) = (self.now(), Port(from as u16));
         let front = frame.get(..DETACHED_FRONT_LEN).unwrap_or_default().to_vec();
         let Some(group) = &mut self.groups[to] else { return };
-        let mut placing = group.place(&front);
-        if placing.is_none() {
+        let mut placement = group.begin_placement(&front);
+        if placement.is_none() {
             self.hand_out(to);
             let group = self.groups[to].as_mut().expect("it lives");
-            placing = group.place(&front);
+            placement = group.begin_placement(&front);
         }
         let group = self.groups[to].as_mut().expect("it lives");
-        let Some(placing) = placing else {
+        let Some(placement) = placement else {
             group.handle_frame(now, port, &mut frame);
             return;
         };
-        let range = placing.at()..placing.at() + placing.bytes();
-        if let Some(room) = group.room(&placing) {
-            room.copy_from_slice(&self.objects[placing.object() as usize][range.clone()]);
+        let range = placement.offset()..placement.offset() + placement.bytes();
+        if let Some(room) = group.placement_mut(&placement) {
+            room.copy_from_slice(&self.objects[placement.object() as usize][range.clone()]);
             self.copied += room.len();
             if !room.is_empty() && self.wrong_at.is_some_and(|at| self.copied > at) {
                 self.wrong_at = None;
                 room[0] ^= 1;
             }
         }
-        group.handle_placed(now, port, &placing);
+        group.handle_placed(now, port, &placement);
     }
 
     /// Runs until all that live are done; the root sends as much as it may. Answers how many frames
@@ -171,7 +171,7 @@ impl World {
                 frames += 1;
                 if let Some(dies) = kill(frames) {
                     self.groups[dies] = None;
-                    let link = |group: &mut Group<Bytes>| group.lose_link(dies as u32);
+                    let link = |group: &mut Group<Bytes>| group.handle_link_down(dies as u32);
                     self.groups.iter_mut().flatten().for_each(link);
                 }
                 self.ns += 100;
@@ -204,7 +204,7 @@ fn objects_are_used_where_they_lie_or_copied_from_there() {
             for (got, sent) in world.got[rank].iter().zip(&world.objects) {
                 assert!(got.bytes() == &sent[..]);
             }
-            let asked = group.stats().blocks_asked;
+            let asked = group.stats().blocks_requested;
             assert!(asked <= sizes.len() as u64, "{asked} blocks had to be asked for");
         }
         let copies = n / 2 * sizes.iter().sum::<usize>();

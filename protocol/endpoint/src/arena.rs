@@ -1,25 +1,24 @@
-//! Where payloads lie while they wait: pieces of recycled segments.
+//! An arena for payloads in send and receive buffers.
 //!
-//! Payloads are laid one behind the other into a segment; a segment is used again once everything
-//! in it has been released. The segment used last is the one used next, so that a shallow buffer
-//! stays in the cache however large its limit is. What may be held at all is the owner's affair
-//! (windows, send buffer); this only places it.
+//! Payloads are appended to chunks; a chunk is reused once every payload in it was released. The
+//! chunk freed last is reused first, so that a shallow buffer stays in the cache however large its
+//! limit is. The owner bounds the memory in use (windows, send buffer); the arena only places it.
 
 use alloc::vec::Vec;
 
-/// Bytes of an ordinary segment.
+/// Size of an ordinary chunk in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
-/// A payload above this gets a segment of its own, given back to the allocator afterwards.
+/// A larger payload gets a dedicated chunk, which is freed afterwards.
 const SHARED_BYTES_MAX: usize = CHUNK_BYTES / 4;
 
-/// Where a payload lies: the number of its segment, and in the lower half its offset there. One
-/// word, because it is moved on and copied for each message: two halves written one by one would
-/// have to leave the store buffer before they can be copied as one.
+/// Position of a payload: the index of its chunk in the upper half, the offset in the lower half. A
+/// single word, because it is copied for each message: two halves written separately would have to
+/// leave the store buffer before they could be copied as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PayloadRef(u64);
 
 impl PayloadRef {
-    /// Before a place has been set aside.
+    /// No payload.
     pub const NONE: Self = Self((u32::MAX as u64) << 32);
 
     #[inline]
@@ -37,7 +36,7 @@ impl PayloadRef {
         self.0 as u32 as usize
     }
 
-    /// The place `len` further on in the same payload.
+    /// Returns the position `len` bytes further on in the same payload.
     #[inline]
     pub fn plus(self, len: usize) -> Self {
         Self(self.0 + len as u64)
@@ -48,35 +47,35 @@ impl PayloadRef {
 struct Chunk {
     len: Vec<u8>,
     used: usize,
-    /// Payloads that have not been released.
+    /// References that were not released.
     refs: u32,
 }
 
-/// Recycled segments with payloads in them.
+/// Recycled chunks that hold payloads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PayloadArena {
     chunks: Vec<Chunk>,
-    /// Ordinary segments with nothing in them.
+    /// Ordinary chunks without payloads.
     free: Vec<u32>,
-    /// Numbers whose segment of its own has been given back.
+    /// Indices of dedicated chunks that were freed.
     vacant: Vec<u32>,
-    /// The ordinary segment that is being filled.
+    /// The ordinary chunk that is being filled.
     current: u32,
 }
 
 impl PayloadArena {
-    /// Nothing is allocated before the first payload: an endpoint has two of these for each of its
-    /// services, and many use one service only.
+    /// Allocates nothing before the first payload: an endpoint has two arenas for each service, and
+    /// many endpoints use one service only.
     pub fn new() -> Self {
         // Too full for any payload, even an empty one.
         let none = Chunk { len: Vec::new(), used: CHUNK_BYTES + 1, refs: 0 };
         Self { chunks: alloc::vec![none], free: Vec::new(), vacant: Vec::new(), current: 0 }
     }
 
-    /// Makes room for `len` that will be released in `refs` parts (at least one).
+    /// Allocates `len` bytes with `refs` references (at least one), which are released one by one.
     #[inline]
     pub fn alloc(&mut self, len: usize, refs: u32) -> PayloadRef {
-        debug_assert!(refs > 0, "a payload that nobody releases stays for ever");
+        debug_assert!(refs > 0, "a payload without references would never be freed");
         if len > SHARED_BYTES_MAX {
             return self.alloc_dedicated(len, refs);
         }
@@ -102,7 +101,7 @@ impl PayloadArena {
         &mut self.chunks[payload_ref.chunk()].len[offset..offset + len]
     }
 
-    /// Gives back one share of the payload at `payload_ref`.
+    /// Releases one reference to the payload at `payload_ref`.
     #[inline]
     pub fn release(&mut self, payload_ref: PayloadRef) {
         let chunk = &mut self.chunks[payload_ref.chunk()];
@@ -121,7 +120,7 @@ impl PayloadArena {
     }
 
     fn next_chunk(&mut self) {
-        // What was current keeps its payloads and comes back through `release`.
+        // The previous chunk keeps its payloads and returns to `free` through `release`.
         self.current = match self.free.pop() {
             Some(free) => free,
             None => self.add_chunk(CHUNK_BYTES),
@@ -130,7 +129,7 @@ impl PayloadArena {
 
     #[cold]
     fn alloc_dedicated(&mut self, len: usize, refs: u32) -> PayloadRef {
-        // Never the length of an ordinary segment: that is how the two are told apart.
+        // A dedicated chunk must not have the length of an ordinary one, which distinguishes them.
         let chunk_len = if len == CHUNK_BYTES { len + 1 } else { len };
         let index = match self.vacant.pop() {
             Some(vacant) => {
@@ -148,7 +147,7 @@ impl PayloadArena {
     fn add_chunk(&mut self, len: usize) -> u32 {
         let chunk = Chunk { len: alloc::vec![0; len], used: 0, refs: 0 };
         self.chunks.push(chunk);
-        // Room to give every segment back without allocating then.
+        // Reserved here, so that `release` never allocates.
         self.free.reserve(self.chunks.len() - self.free.len());
         self.vacant.reserve(self.chunks.len() - self.vacant.len());
         (self.chunks.len() - 1) as u32

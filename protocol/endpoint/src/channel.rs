@@ -1,4 +1,4 @@
-//! One service of an endpoint: its sending and its receiving half.
+//! The channel of one service: its sender and its receiver.
 
 use alloc::vec::Vec;
 
@@ -10,33 +10,33 @@ use crate::send::{Sender, Written};
 use crate::timestamp::TimestampSource;
 use crate::{Config, Delivery, Stats};
 
-/// The stages of one service, beside those of the other.
+/// The stages of one service, independent of those of the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Channel {
     service: Service,
-    /// Something was submitted to it, or has arrived for it. Before, it is asked for nothing: most
-    /// processes use one service only, and the other shall cost them a look at this.
+    /// Whether a message was submitted or a frame has arrived. Most processes use one service only;
+    /// the other must cost them no more than this check.
     is_used: bool,
     pub sender: Sender,
     pub receiver: Receiver,
-    /// A message taken from the receiver and not handed out yet.
+    /// A message that was taken from the receiver and not delivered yet.
     staged: Option<Delivery>,
     recalled: Vec<Timestamp>,
 }
 
-/// A frame to be sealed: what its header shall say but for promises, and the bytes of its payload.
+/// A frame to be sealed: the fields of its header except promises, and the length of its payload.
 pub(crate) struct Draft {
     pub to: ProcessId,
     pub opcode: Opcode,
     pub flags: u8,
-    /// Its first message's; `None`: it bears none.
+    /// Timestamp of the first message; `None` for a frame without messages.
     pub timestamp: Option<Timestamp>,
     pub psn: Psn,
     pub payload_len: usize,
 }
 
 impl Draft {
-    /// Its header, put together at once: it is too large to be moved about in parts.
+    /// Builds the header in one expression, because it is too large to be copied in parts.
     #[inline]
     pub fn header(&self, config: &Config, promises: Promises) -> Header {
         let timestamp = self.timestamp.unwrap_or(promises.barrier);
@@ -53,32 +53,32 @@ impl Channel {
         Self { service, is_used: false, sender, receiver, staged: None, recalled: Vec::new() }
     }
 
-    /// Whether it was ever used.
     #[inline]
     pub fn is_used(&self) -> bool {
         self.is_used
     }
 
-    /// Something is submitted to it.
+    /// Marks the channel as used.
     #[inline]
     pub fn mark_used(&mut self) {
         self.is_used = true;
     }
 
-    /// Whether a transmit poll may yield something. What was submitted counts only if it may leave.
+    /// Returns whether a transmit poll may return a frame. Submitted messages count if they
+    /// `may_send`.
     #[inline]
     pub fn wants_transmit(&self, may_send: bool) -> bool {
         self.is_used && (self.has_signal() || self.has_data(may_send))
     }
 
-    /// Whether [`Channel::poll_signal`] may have a frame.
+    /// Returns whether [`Channel::poll_signal`] may return a frame.
     #[inline]
     pub fn wants_signal(&self) -> bool {
         self.is_used && self.has_signal()
     }
 
-    /// Whether [`Channel::poll_data`] may have a frame, or room for messages of the process to itself
-    /// to pass on.
+    /// Returns whether [`Channel::poll_data`] may return a frame, or has a reservation for local
+    /// messages to pass on to the sender.
     #[inline]
     pub fn wants_data(&self, may_send: bool) -> bool {
         self.is_used && self.has_data(may_send)
@@ -94,7 +94,7 @@ impl Channel {
         self.sender.has_data(may_send) || self.receiver.has_local_grant()
     }
 
-    /// When it is to be woken.
+    /// Returns the earliest deadline of the channel.
     #[inline]
     pub fn deadline(&self) -> Option<Mono> {
         if !self.is_used {
@@ -103,7 +103,7 @@ impl Channel {
         Mono::earlier(self.sender.deadline(), self.receiver.deadline())
     }
 
-    /// Takes in a frame of the service. Answers whether it was of any use.
+    /// Handles a frame of the service. Returns whether it was accepted.
     #[inline]
     pub fn on_frame(
         &mut self,
@@ -179,7 +179,8 @@ impl Channel {
         is_known
     }
 
-    /// The next answer, connect, probe or recall, its payload written into `payload`.
+    /// Writes the next frame without messages into `payload`: acknowledgement, connect, probe or
+    /// recall.
     pub fn poll_signal(&mut self, payload: &mut [u8], stats: &mut Stats) -> Option<Draft> {
         let recalls_max = payload.len() / RECALL_LEN;
         let recalled = self.receiver.take_recall_acks(&mut self.recalled, recalls_max);
@@ -198,8 +199,8 @@ impl Channel {
         Some(Draft { to, opcode, flags: 0, timestamp: None, psn, payload_len })
     }
 
-    /// The next data frame: one to be sent again, of the burst, or, if it `may_send_new`, of a new
-    /// one, its payload written behind the header's place in `slot`.
+    /// Writes the payload of the next data frame behind the header in `slot`: a retransmission, a
+    /// packet of the current burst or, if `may_send_new`, the first packet of a new burst.
     #[inline]
     pub fn poll_data(
         &mut self,
@@ -255,7 +256,7 @@ impl Channel {
         }
     }
 
-    /// The key of the next message below `barrier` that is to be delivered.
+    /// Returns the key of the next deliverable message below `barrier`.
     pub fn stage(
         &mut self,
         config: &Config,
@@ -269,7 +270,7 @@ impl Channel {
         Some((staged.timestamp, staged.from))
     }
 
-    /// The next message below `barrier` that is to be delivered.
+    /// Returns the next deliverable message below `barrier`.
     #[inline(never)]
     pub fn next(
         &mut self,
@@ -284,8 +285,8 @@ impl Channel {
         }
     }
 
-    /// Whether the next message that comes out of the receiver is the next to be delivered: nothing
-    /// was taken out before, and nothing is taken back.
+    /// Returns whether the receiver's next message is the next to deliver: none is staged, and no
+    /// recall or discard is pending.
     #[inline]
     pub fn is_unfiltered(&self) -> bool {
         self.staged.is_none()
@@ -293,7 +294,7 @@ impl Channel {
             && self.sender.local_recalls.is_empty()
     }
 
-    /// The next message that is not doomed.
+    /// Returns the next message that is neither recalled nor discarded.
     #[cold]
     fn next_filtered(
         &mut self,
@@ -317,7 +318,7 @@ impl Channel {
         None
     }
 
-    /// Takes back what the process has scattered to itself.
+    /// Recalls messages that this process has scattered to itself.
     #[inline]
     fn apply_local_recalls(&mut self, config: &Config) {
         while let Some(timestamp) = self.sender.local_recalls.pop() {
@@ -325,7 +326,7 @@ impl Channel {
         }
     }
 
-    /// The application is through with a message, or it will not be delivered.
+    /// Releases a message that the application has consumed or that will not be delivered.
     #[inline]
     pub fn release(&mut self, config: &Config, delivery: &Delivery) {
         let (charge, was_reserved) = self.receiver.release(config, delivery);

@@ -1,4 +1,4 @@
-//! Every number that an experiment or an operator might change.
+//! Configuration of an endpoint: identity, limits, timers.
 
 use onepipe_base::{Address, Controllers, Incarnation, Instance, ProcessId};
 use onepipe_wire::Service;
@@ -6,110 +6,112 @@ use onepipe_wire::Service;
 use crate::control::RELAY_OVERHEAD_BYTES;
 use crate::{MESSAGE_CHARGE_BYTES, Message, SendError};
 
-/// No time of a configuration is longer.
+/// Upper bound of every duration in a configuration.
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// How an endpoint hangs on the fabric.
+/// How an endpoint is attached to the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Links {
-    /// One link, port 0, to a switch that aggregates for everybody.
+    /// One link, port 0, to a switch that aggregates promises.
     Uplink,
-    /// Port 0 leads to an aggregator, which is a switch that may sit anywhere; port 1 to all other
-    /// processes at once, past it, over any network. What frames on port 1 promise counts nowhere,
-    /// so only the reliable service is exact (ordering.md section 6, "overlay").
+    /// Port 0 leads to an aggregator, a switch that may be anywhere; port 1 leads to all other
+    /// processes over any network, past the aggregator. Promises in frames on port 1 are ignored,
+    /// so only the reliable service is exact (docs/design/overlay.md, "Why is it exact?").
     Overlay,
-    /// A link of its own from every process, port = the peer's process id; the endpoint aggregates
-    /// by itself (shared memory: ordering.md section 6).
+    /// One link per peer, numbered by the peer's process id; the endpoint aggregates promises
+    /// itself (docs/design/ordering.md, "Why are there no beacons on shared memory?").
     Mesh,
 }
 
-/// How the messages of the two services are handed out.
+/// How the messages of the two services are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReceiveMode {
     /// As two streams, each in its own total order: best effort does not wait for commits.
     Separate,
-    /// As one stream that is totally ordered across both: a message waits until both barriers have
-    /// passed it (design: ordering.md section 1).
+    /// As one stream that is totally ordered across both services: a message waits until both
+    /// barriers have passed it.
     Merged,
 }
 
-/// What an endpoint is and how much it may use.
+/// Identity, limits and timers of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Who it is. Below `processes_max`.
+    /// Id of this process. Below `processes_max`.
     pub process: ProcessId,
-    /// Which life of this process. Higher than that of any former life under the same id.
+    /// Incarnation of this process. Must exceed that of every previous incarnation with the same
+    /// id.
     pub incarnation: Incarnation,
-    /// Process ids of the fabric lie below this. 1 to 2^20, default 64.
+    /// Upper bound (exclusive) of process ids. 1 to 2^20, default 64.
     pub processes_max: u32,
-    /// How it hangs on the fabric. Default [`Links::Uplink`].
+    /// How the endpoint is attached to the fabric. Default [`Links::Uplink`].
     pub links: Links,
-    /// The longest frame, header included, in bytes. 256 to 65,000, default 1,472 (Ethernet's
-    /// 1,500 less IPv4 and UDP).
+    /// Longest frame, header included, in bytes. 256 to 65,000, default 1,472 (Ethernet's 1,500
+    /// less IPv4 and UDP).
     pub frame_len_max: usize,
-    /// An idle link carries a beacon at every multiple of this of the synchronised clock, in ns.
-    /// 0: none, the world reads [`crate::Endpoint::promises`] instead. Default 3,000 (1Pipe
-    /// section 7.1).
+    /// Beacon interval of an idle link, in ns: beacons are sent at multiples of it on the
+    /// synchronised clock. 0: no beacons, the driver reads [`crate::Endpoint::promises`] instead.
+    /// Default 3,000 (1Pipe section 7.1).
     pub beacon_interval_ns: u64,
-    /// A link on which nothing was heard for this long is taken out of the barrier, in ns. 0:
-    /// never. Default 30,000: ten beacon intervals (1Pipe section 4.2).
+    /// A link that was idle for this long is removed from the barrier, in ns. 0: never. Default
+    /// 30,000: ten beacon intervals (1Pipe section 4.2).
     pub link_timeout_ns: u64,
-    /// Submitted and not yet sent, in bytes, with 64 for each message; the reliable service keeps
-    /// what is not acknowledged, too. Each of the two services has a buffer of this size of its
-    /// own, so a process that uses both may hold twice as much. Default 32 MiB.
+    /// Size of the send buffer of each service, in bytes. It holds messages that are not sent yet
+    /// and, in the reliable service, messages that are not acknowledged; each counts 64 bytes more
+    /// than its payload. A process that uses both services may use twice as much. Default 32 MiB.
     pub send_buffer_bytes_max: usize,
-    /// Received and not yet consumed by the application, in bytes. Half of it is shared out as
-    /// windows of the senders, half is room for messages larger than a window. Each of the two
-    /// services has a buffer of this size of its own. Default 64 MiB.
+    /// Size of the receive buffer of each service, in bytes. It holds received messages until the
+    /// application releases them. One half is divided into the windows of the senders, the other
+    /// half serves reservations for messages larger than a window. Default 64 MiB.
     pub receive_buffer_bytes_max: usize,
-    /// The most that one sender may have outstanding, in bytes; the share of the receive buffer
-    /// may be smaller. Default 1 MiB.
+    /// Largest window of one sender, in bytes; its share of the receive buffer may be smaller.
+    /// Default 1 MiB.
     pub window_bytes_max: u32,
-    /// The longest message, in bytes. At most a quarter of the receive buffer, and 1 GiB. Default
-    /// 16 MiB.
+    /// Longest message, in bytes. At most a quarter of the receive buffer and 1 GiB. Default 16
+    /// MiB.
     pub message_len_max: u32,
-    /// How many bytes of messages are stamped together at most, and so may share packets. Default
-    /// 64 KiB.
+    /// Limit on the bytes of messages that are stamped as one burst and so may share packets.
+    /// Default 64 KiB.
     pub burst_bytes_max: usize,
-    /// The congestion window to start with, in bytes. Default 64 KiB.
+    /// Initial congestion window, in bytes. Default 64 KiB.
     pub congestion_window_bytes: u32,
-    /// The congestion window never falls below this, in bytes, nor below two frames. What is right
-    /// depends on the round trip: two frames fill a link of microseconds, not one whose ends wait
-    /// for a processor. Default 0: two frames.
+    /// Minimum congestion window, in bytes; never less than two frames. Two frames suffice on a
+    /// link with a round trip of microseconds, but not where the peers wait for a processor.
+    /// Default 0: two frames.
     pub congestion_window_min_bytes: u32,
-    /// A receiver acknowledges after this many packets, or … Default 16.
+    /// A receiver acknowledges after this many packets. Default 16.
     pub ack_packets: u32,
-    /// … after this many ns, whichever is first. Default 20,000.
+    /// A receiver acknowledges at the latest after this delay, in ns. Default 20,000.
     pub ack_delay_ns: u64,
-    /// Room that was granted for a large message is taken back when others need it and its owner
-    /// was not heard of for this long, in ns. Default 100,000,000.
+    /// A reservation whose owner was idle for this long is reclaimed when others wait for one, in
+    /// ns. Default 100,000,000.
     pub reservation_timeout_ns: u64,
-    /// The least time before an unacknowledged packet is asked after, in ns. Default 200,000.
+    /// Minimum retransmission timeout, after which an unacknowledged packet is probed, in ns.
+    /// Default 200,000.
     pub probe_timeout_min_ns: u64,
-    /// After this many probes without an answer the outcome is reported as unknown. Default 8.
+    /// The outcome of a message is reported as unknown after this many unanswered probes. Default
+    /// 8.
     pub probes_max: u32,
-    /// A packet is taken for lost when this many later ones are acknowledged. 0: links may reorder,
-    /// never infer loss from order (driver rule D4). Default 3.
+    /// A packet is presumed lost when this many later packets are acknowledged. 0: links may
+    /// reorder, so loss is never inferred from order (driver rule D4). Default 3.
     pub reorder_packets: u32,
-    /// Who resolves failures for the reliable service. With them, nothing reliable leaves before
-    /// one of them has welcomed this process: see [`crate::Endpoint::is_registered`]. Default none:
-    /// then a reliable scattering whose receiver dies stays open for ever, and so does the commit
-    /// barrier.
+    /// The controllers that resolve failures for the reliable service. With controllers, no
+    /// reliable message is sent before one of them has registered this process: see
+    /// [`crate::Endpoint::is_registered`]. Default none: then a reliable scattering whose receiver
+    /// dies stays open forever, and so does the commit barrier.
     pub controllers: Option<Controllers>,
-    /// Whether reliable messages wait until the switch has told a commit, without controllers, too
-    /// (failure.md, "When does a newcomer commit?"): needed where the switches on the way leave
-    /// messages as they are, and so do not say in them what others were told. In an overlay it is
-    /// so anyway. Default false.
+    /// Whether reliable messages wait for the first commit barrier from the switch even without
+    /// controllers (docs/design/failure.md, "When does a newcomer commit?"). Needed where switches
+    /// do not rewrite the promises in messages. Always the case in an overlay. Default false.
     pub awaits_commits: bool,
-    /// How often the links are announced to the controllers when nothing has changed, in ns.
-    /// Default 10,000,000.
+    /// Longest interval between announcements of an unchanged set of links to the controllers, in
+    /// ns. Default 10,000,000.
     pub announce_interval_ns: u64,
-    /// How the messages of the two services are handed out. Default [`ReceiveMode::Separate`].
+    /// How the messages of the two services are delivered. Default [`ReceiveMode::Separate`].
     pub receive_mode: ReceiveMode,
 }
 
 impl Config {
-    /// The defaults for `process` in its life `incarnation`.
+    /// Returns the defaults for `process` with `incarnation`.
     pub fn new(process: ProcessId, incarnation: Incarnation) -> Self {
         Self {
             process,
@@ -139,11 +141,12 @@ impl Config {
         }
     }
 
-    /// What an endpoint with an empty send buffer would say of a scattering. Answers the bytes of
-    /// send buffer that it takes.
+    /// Checks a scattering against the limits, as if the send buffer were empty. Returns the bytes
+    /// of send buffer that it needs.
     ///
     /// # Errors
-    /// Whatever no waiting mends: [`SendError`] but for a full buffer and one who has left.
+    /// Every [`SendError`] that waiting cannot resolve: all but `BufferFull`, `Left` and
+    /// `Excluded`.
     #[inline]
     pub fn check_scattering(&self, messages: &[Message<'_>]) -> Result<usize, SendError> {
         if messages.is_empty() || messages.len() > usize::from(u16::MAX) {
@@ -213,12 +216,12 @@ impl Config {
         check(self.burst_bytes_max >= 4096, "burst_bytes_max", self.burst_bytes_max as u64)
     }
 
-    /// This life of this process.
     pub(crate) fn instance(&self) -> Instance {
         Instance { address: Address::Process(self.process), incarnation: self.incarnation }
     }
 
-    /// The longest frame of a service, in bytes: a reliable one must fit into a relay frame.
+    /// Returns the longest frame of a service, in bytes: a reliable frame must fit into a relay
+    /// frame.
     pub(crate) fn frame_len_max_of(&self, service: Service) -> usize {
         match service {
             Service::Reliable if self.controllers.is_some() => {
@@ -229,16 +232,16 @@ impl Config {
     }
 }
 
-/// A configuration that no endpoint can have.
+/// Why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number outside its range.
+    /// A value is outside its range.
     #[error("{field} = {value} is out of range")]
     OutOfRange {
-        /// Which field of [`Config`].
+        /// The field of [`Config`].
         field: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! The composer: hands frames, time and commands to the stages in the order of a message's way.
+//! The composer: passes frames, time and commands to the stages in the order of the data path.
 
 mod failure;
 mod poll;
@@ -22,7 +22,7 @@ use crate::{
 };
 use failure::Exclusion;
 
-/// One process's end of the pipe. See the crate's first page.
+/// The endpoint of one process. See the crate documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     config: Config,
@@ -30,11 +30,12 @@ pub struct Endpoint {
     link: LinkLayer,
     best_effort: Channel,
     reliable: Channel,
-    /// Which service is asked first for a frame: they take turns.
+    /// The service that is asked first for a frame; the services alternate.
     next_service: Service,
     control: ControlPlane,
     exclusion: Exclusion,
-    /// Failures to tell the application of, and how many it is not through with.
+    /// Failures that the application has yet to be notified of, and callbacks that it has not
+    /// finished.
     failed: VecDeque<ProcessFailed>,
     callbacks_open: u32,
     lost_links: VecDeque<Port>,
@@ -45,16 +46,16 @@ pub struct Endpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Leave {
     Active,
-    /// As soon as the fate of everything submitted is known.
+    /// Leaves as soon as the outcome of every submitted message is known.
     Requested,
     Done,
 }
 
 impl Endpoint {
-    /// An endpoint that has heard and said nothing yet.
+    /// Creates an endpoint that has neither sent nor received a frame.
     ///
     /// # Errors
-    /// When a number of `config` is out of its range.
+    /// When a value of `config` is out of its range.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -74,10 +75,10 @@ impl Endpoint {
         })
     }
 
-    /// Submits a scattering: its messages will bear one timestamp. Payloads are copied. Never
-    /// blocks, never drops silently.
+    /// Submits a best-effort scattering, whose messages share one timestamp. Copies the payloads.
+    /// Never blocks and never drops silently.
     ///
-    /// # Errors
+    /// [`SendError`]; then no message of the scattering was accepted.
     /// [`SendError`]; then nothing of the scattering was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
@@ -88,12 +89,12 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Submits a reliable scattering: all its correct receivers deliver it, or none does (design:
-    /// ordering.md section 1). As [`Endpoint::scatter`] otherwise; its ids are a count of their
-    /// own.
+    /// Submits a reliable scattering: all its correct receivers deliver it, or none does
+    /// (docs/design/failure.md, "What is the reliable service made of?"). Otherwise as
+    /// [`Endpoint::scatter`]; reliable scatterings have ids of their own.
     ///
     /// # Errors
-    /// [`SendError`]; then nothing of the scattering was accepted.
+    /// [`SendError`]; then no message of the scattering was accepted.
     #[inline]
     pub fn scatter_reliably(
         &mut self,
@@ -103,7 +104,7 @@ impl Endpoint {
         self.reliable.mark_used();
         let (Channel { sender, receiver, .. }, control) = (&mut self.reliable, &self.control);
         let last_failed = |process| {
-            // Unless it has been heard in a later life.
+            // Unless a later incarnation has opened a connection.
             control
                 .last_failed(process)
                 .filter(|incarnation| receiver.incarnation_of(process) <= Some(*incarnation))
@@ -113,14 +114,13 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// The payload of a delivered message, until it is released.
+    /// Returns the payload of a delivered message, valid until the message is released.
     #[inline]
     pub fn payload(&self, delivery: &Delivery) -> &[u8] {
         self.channel(delivery.service).receiver.payload(delivery)
     }
 
-    /// The application is through with a message: its room in the receive buffer is free again and
-    /// the sender's window opens.
+    /// Releases a delivered message: frees its receive buffer and opens the sender's window.
     // Inlined for the same reason as `poll_event`.
     #[inline(always)]
     pub fn release(&mut self, delivery: Delivery) {
@@ -131,8 +131,8 @@ impl Endpoint {
         channel.release(&self.config, &delivery);
     }
 
-    /// Notes what the other end of `port` promises: a beacon without bytes, for worlds where
-    /// promises lie in memory (ordering.md section 6).
+    /// Handles promises of the peer on `port` that arrive without a frame, as on shared memory
+    /// (docs/design/ordering.md, "Why are there no beacons on shared memory?").
     #[inline]
     pub fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
         self.timestamps.read(now);
@@ -143,14 +143,14 @@ impl Endpoint {
         self.on_barrier(new_barrier);
     }
 
-    /// The world knows that nothing more comes from `port`: the barrier goes on without it. Commits
-    /// do when a controller has resolved it, or where there is none.
+    /// Handles the loss of the link at `port`: the barrier advances without it. Commits do so once
+    /// a controller has resolved the failure, or at once without controllers.
     pub fn handle_link_down(&mut self, port: Port) {
         self.on_link_down(port);
     }
 
-    /// Whether a transmit poll may yield something before the next timeout. A hint: it may say yes
-    /// when there is nothing, never no when there is something.
+    /// Returns whether `poll_transmit` may return a frame before the next timeout. A hint: may be
+    /// true without a frame, but is never false with one.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         self.best_effort.wants_transmit(true)
@@ -160,14 +160,14 @@ impl Endpoint {
             || (self.leave == Leave::Requested && self.has_final_frame())
     }
 
-    /// Whether a process that leaves has an answer to give at once, or its goodbye.
+    /// Returns whether a leaving process has an acknowledgement or its Leave frame to send now.
     #[cold]
     fn has_final_frame(&self) -> bool {
         self.is_drained() || !self.is_member() || self.best_effort.receiver.has_delayed_acks()
     }
 
-    /// What this endpoint promises right now: nothing that leaves later is stamped below it.
-    /// `None` before it has seen a clock.
+    /// Returns what this endpoint promises now: no message sent later has a lower timestamp. `None`
+    /// before the first clock reading.
     #[inline]
     pub fn promises(&self) -> Option<Promises> {
         let next = self.timestamps.promise()?;
@@ -181,20 +181,22 @@ impl Endpoint {
         })
     }
 
-    /// The oldest reliable scattering whose fate is open: this process commits nothing above it.
+    /// Returns the timestamp of the oldest open reliable scattering, which bounds the commit
+    /// promise.
     #[inline]
     pub fn oldest_open(&self) -> Option<Timestamp> {
         self.reliable.sender.oldest_open()
     }
 
-    /// Every message below this has been or can be delivered; `None` before anything was heard.
+    /// Returns the barrier: every message below it was or can be delivered. `None` before the first
+    /// promise was received.
     #[inline]
     pub fn barrier(&self) -> Option<Timestamp> {
         self.link.barrier()
     }
 
-    /// Every reliable message below this has been or can be delivered; `None` before anything was
-    /// heard.
+    /// Returns the commit barrier: every reliable message below it was or can be delivered. `None`
+    /// before the first promise was received.
     #[inline]
     pub fn commit_barrier(&self) -> Option<Timestamp> {
         let commit = match self.exclusion {
@@ -204,36 +206,40 @@ impl Endpoint {
             }
             Exclusion::Excluded(_, commit) | Exclusion::Notified(commit) => return commit,
         };
-        // What it is told leaves its own promise out, but a message to itself waits for siblings.
+        // The received commit barrier leaves this process's own promise out, but a local message of
+        // an open scattering waits for its siblings.
         let oldest = self.reliable.sender.oldest_open();
         let oldest = oldest.filter(|_| !makes(Mistake::OwnCommitIgnored));
         Some(oldest.map_or(commit, |oldest| commit.min(oldest)))
     }
 
-    /// Messages received that wait for the barrier, for missing fragments or for `poll_event`.
+    /// Returns the number of received messages that wait for the barrier, for fragments or for
+    /// `poll_event`.
     #[inline]
     pub fn pending(&self) -> usize {
         self.best_effort.receiver.pending() + self.reliable.receiver.pending()
     }
 
-    /// Bytes in the send buffers of both services, charges included.
+    /// Returns the bytes used in the send buffers of both services, per-message charges included.
     pub fn send_buffer_bytes(&self) -> usize {
         self.best_effort.sender.buffered_bytes() + self.reliable.sender.buffered_bytes()
     }
 
-    /// Bytes in the receive buffers of both services, charges included.
+    /// Returns the bytes used in the receive buffers of both services, per-message charges
+    /// included.
     pub fn receive_buffer_bytes(&self) -> u64 {
         self.best_effort.receiver.buffered_bytes() + self.reliable.receiver.buffered_bytes()
     }
 
-    /// Whether the fate of everything submitted is known.
+    /// Returns whether the outcome of every submitted message is known.
     pub fn is_drained(&self) -> bool {
         self.best_effort.sender.is_drained() && self.reliable.sender.is_drained()
     }
 
-    /// Fetches into the cache what [`Machine::handle_frame`] will need for `frame`, and changes
-    /// nothing. A driver that has several frames at hand may call it for each of them before it
-    /// hands over the first: then the misses overlap. The answer means nothing, but must be used.
+    /// Prefetches the state that [`Machine::handle_frame`] will need for `frame`; changes nothing.
+    /// A driver with several received frames may call it for each before it handles the first, so
+    /// that the cache misses overlap. The result is meaningless but must be used, or the loads are
+    /// optimised away.
     #[inline]
     pub fn prefetch(&self, frame: &[u8]) -> u64 {
         let Some(header) = header_unchecked(frame) else { return 0 };
@@ -245,25 +251,25 @@ impl Endpoint {
         }
     }
 
-    /// Leaves the fabric: refuses new scatterings, waits until the fate of the submitted ones is
-    /// known, then says goodbye, so that no barrier waits for this process.
+    /// Leaves the fabric: refuses new scatterings, waits until the outcome of every submitted one
+    /// is known, then sends Leave, so that no barrier waits for this process.
     pub fn leave(&mut self) {
         if self.leave == Leave::Active {
             self.leave = Leave::Requested;
         }
     }
 
-    /// Whether the goodbye has been said.
+    /// Returns whether Leave has been sent.
     pub fn has_left(&self) -> bool {
         self.leave == Leave::Done
     }
 
-    /// Counters since the start.
+    /// Returns the counters since the start.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// What it was made with.
+    /// Returns the configuration that the endpoint was created with.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -296,22 +302,24 @@ impl Endpoint {
         }
     }
 
-    /// Takes in a frame of one of the services. Answers whether it was of any use.
+    /// Handles a frame of one of the services. Returns whether it was accepted.
     #[inline]
     fn on_message_frame(&mut self, now: Now, clock: Timestamp, frame: &Frame<'_>) -> bool {
         if !self.is_member() {
-            // It answers nobody any more, and what it may deliver is settled by what it has.
+            // An excluded process sends no acknowledgements any more; recovery decides what it
+            // delivers.
             return false;
         }
         let (channel, barrier) = match frame.opcode.service() {
             Some(Service::BestEffort) => (&mut self.best_effort, self.link.barrier()),
-            // Were it to die before the controllers know of this life, nobody would tell those who
-            // wait for its answers.
+            // The controllers do not know this incarnation yet: if it died now, they would not
+            // report it to the peers that wait for its acknowledgements.
             Some(Service::Reliable) if !self.control.is_registered() => return false,
             Some(Service::Reliable) => {
-                // Its commit promise counts for the frame itself: what it carries has not
-                // committed, so below that nobody may deliver it. Else a newcomer that is behind
-                // what others were told could have a message delivered that it has not committed.
+                // The commit promise of the frame also bounds the frame itself: its sender has not
+                // committed what the frame carries, so no receiver may have delivered above it.
+                // Otherwise a joiner whose timestamps lag behind the fabric could have a message
+                // delivered that it has not committed.
                 let promised = frame.header.promises(clock).commit;
                 let barrier = self.commit_barrier().max(Some(promised));
                 (&mut self.reliable, barrier)
@@ -323,7 +331,7 @@ impl Endpoint {
 
     #[inline]
     fn current_promises(&self) -> Promises {
-        self.promises().expect("polled with a clock, so there is a promise")
+        self.promises().expect("the clock was read before this poll")
     }
 }
 
@@ -339,7 +347,7 @@ impl Machine for Endpoint {
         };
         let (src, dst) = (frame.header.src(), frame.header.dst());
         let is_hop_only = frame.opcode.is_hop_only();
-        // It never writes to itself over the network.
+        // Messages of a process to itself never use the network.
         let is_other = src.0 < self.config.processes_max && src != self.config.process;
         let is_ours = (dst == self.config.process && is_other) || is_hop_only;
         if !is_ours || !self.accepts_from(port, src, frame.opcode) {
@@ -348,12 +356,12 @@ impl Machine for Endpoint {
         }
         self.stats.frames_received += 1;
         if self.config.links == Links::Mesh && self.is_failed(&frame) {
-            // Late: heard, it would bring the link up for a while.
+            // A late frame of a failed incarnation would bring the link up again.
             self.stats.frames_stale += 1;
             return Verdict::Dropped;
         }
         let event = match self.is_direct(port) {
-            // It has passed nobody who aggregates, and shows nothing of the link.
+            // The frame has passed no aggregator, so it shows nothing about a link.
             true => LinkEvent::NoPromise,
             false => self.on_link_frame(now, port, &frame),
         };
@@ -364,7 +372,7 @@ impl Machine for Endpoint {
             let is_accepted = self.on_control(now, clock, port, &frame);
             return if is_accepted { Verdict::Consumed } else { Verdict::Dropped };
         }
-        // Messages before promises: the promise speaks of what follows this frame.
+        // Messages before promises: a promise covers what follows its frame.
         let is_failed = !is_hop_only && self.is_failed(&frame);
         if frame.opcode.service() == Some(Service::Reliable) {
             self.control.on_direct(src);
@@ -394,7 +402,10 @@ impl Machine for Endpoint {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        debug_assert!(slot.len() >= self.config.frame_len_max, "the slot holds any frame");
+        debug_assert!(
+            slot.len() >= self.config.frame_len_max,
+            "the slot is shorter than frame_len_max"
+        );
         if self.leave == Leave::Done || slot.len() < self.config.frame_len_max {
             return None;
         }
@@ -403,7 +414,7 @@ impl Machine for Endpoint {
         if self.exclusion != Exclusion::Member {
             let transmit = self.poll_control(now, slot);
             if transmit.is_none() && self.leave == Leave::Requested {
-                // Nobody waits for it any more.
+                // An excluded process holds no barrier, so it leaves without a Leave frame.
                 self.leave = Leave::Done;
             }
             return transmit;
@@ -412,10 +423,10 @@ impl Machine for Endpoint {
             return Some(self.poll_link_frame(slot, Opcode::Join));
         }
         if self.leave == Leave::Requested {
-            // Who leaves does not keep others waiting for what it has received.
+            // Peers must not wait for delayed acknowledgements of a leaving process.
             self.best_effort.receiver.flush_delayed_acks();
         }
-        // A burst under way goes first: everybody waits for its last packet.
+        // An unfinished burst goes first: every receiver's barrier waits for its last packet.
         if self.best_effort.sender.unfinished_burst().is_none() {
             if self.has_control_frame(now.mono)
                 && let Some(transmit) = self.poll_control(now, slot)
@@ -450,7 +461,7 @@ impl Machine for Endpoint {
         None
     }
 
-    // Where it is called, an event need not be copied, which costs more than making it.
+    // Inlined so that the caller need not copy the event, which would cost more than creating it.
     #[inline(always)]
     fn poll_event(&mut self) -> Option<Event> {
         if self.has_notification()
@@ -458,7 +469,7 @@ impl Machine for Endpoint {
         {
             return Some(event);
         }
-        // Of best effort nothing is taken back, and apart nothing is staged.
+        // Best-effort messages are never recalled, and in separate mode none is staged.
         if self.config.receive_mode == ReceiveMode::Separate
             && let Some(barrier) = self.link.barrier()
             && let Some(delivery) = self.best_effort.receiver.next(barrier)
@@ -484,7 +495,7 @@ impl Machine for Endpoint {
             return None;
         }
         if self.exclusion != Exclusion::Member {
-            // Nothing leaves any more but for the controllers.
+            // An excluded process sends only to the controllers.
             return self.control.deadline();
         }
         let channels = Mono::earlier(self.best_effort.deadline(), self.reliable.deadline());

@@ -1,11 +1,11 @@
-//! The end of the pipe: ordered scattering as a sans-IO state machine.
+//! The endpoint of a process: ordered scattering as a sans-IO state machine.
 //!
 //! `[scattering → send]` → switch → `[receive → reorder → deliver]`
 //!
-//! [`Endpoint`] is one process's end. In: [`Endpoint::scatter`], frames, time. Out: frames, and
-//! [`Event`]s: messages in the total order `(timestamp, sender, index)`, and a report on every
-//! message of its own that was lost. It is bounded by its [`Config`] and driven as
-//! [`onepipe_base::Machine`] says.
+//! An [`Endpoint`] takes scatterings ([`Endpoint::scatter`]), received frames and the current time.
+//! It returns frames to send and [`Event`]s: messages in the total order `(timestamp, sender,
+//! index)` and a report of every message of this process that was lost. Its memory is bounded by
+//! [`Config`]; drive it as [`onepipe_base::Machine`] describes.
 //!
 //! ```
 //! use onepipe_base::{Incarnation, Machine, Mono, Now, ProcessId, Timestamp};
@@ -16,7 +16,7 @@
 //! alone.scatter(&[Message { to: ProcessId(0), payload: b"hello" }])?;
 //! for ns in [1_000, 2_000, 3_000] {
 //!     let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) };
-//!     assert!(alone.poll_transmit(now, &mut [0; 1472]).is_none(), "it talks to itself");
+//!     assert!(alone.poll_transmit(now, &mut [0; 1472]).is_none(), "local messages need no frames");
 //! }
 //! let Some(Event::Delivered(delivery)) = alone.poll_event() else { panic!() };
 //! assert_eq!(alone.payload(&delivery), b"hello");
@@ -25,11 +25,11 @@
 //!
 //! # Invariants
 //! - I1 messages are delivered in ascending `(timestamp, sender, index)`.
-//! - I3 what it stamps lies above everything that it has delivered.
-//! - I4 nothing is delivered twice; I5 nor out of order from one sender.
-//! - I11 send and receive buffer stay within their configured sizes.
-//! - I12 every message is delivered or reported failed; both only with [`Outcome::Unknown`].
-//! - It does not know how many switches there are, and what clock it is given.
+//! - I3 a timestamp that it assigns exceeds every timestamp that it has delivered.
+//! - I4 no message is delivered twice; I5 messages of one sender are delivered in order.
+//! - I11 send and receive buffers stay within their configured sizes.
+//! - I12 every message is delivered or reported as failed; both only with [`Outcome::Unknown`].
+//! - An endpoint depends neither on the number of switches nor on the source of its clock.
 
 #![no_std]
 #![forbid(unsafe_code)]

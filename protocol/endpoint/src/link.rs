@@ -1,28 +1,27 @@
-//! The links that an endpoint hangs on: what they promise to it, and when it must speak.
+//! The links of an endpoint: promises received, beacons, joins and link timeouts.
 
 use onepipe_base::{Mono, Now, Port, Promises, Registers, Timestamp};
 
 use crate::timestamp::NO_PROMISE_AGE_NS;
 use crate::{Config, Links};
 
-/// How often a process announces itself until it is heard, when it sends no beacons.
+/// Interval of Join frames until the switch responds, if the endpoint sends no beacons.
 const JOIN_INTERVAL_NS: u64 = 1_000_000;
 
-/// Both directions of all links.
+/// State of all links in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LinkLayer {
     registers: Registers,
     barrier: Option<Timestamp>,
     commit: Option<Timestamp>,
-    /// Whether the last promise heard was one of commits, too.
+    /// Whether the last promise received contained a commit barrier.
     receives_commits: bool,
-    /// When the next beacon is due, and the next announcement.
+    /// When the next beacon and the next Join are due.
     beacon_at: Option<Mono>,
     join_at: Option<Mono>,
-    /// When to look for silent links: the earliest that one could have been silent long enough
-    /// when last looked.
+    /// When to check links for timeouts: no link can time out earlier, as of the last check.
     expire_at: Option<Mono>,
-    /// Something was sent since the beacon was last put off.
+    /// Whether a frame was sent since the beacon was last rescheduled.
     has_sent: bool,
 }
 
@@ -45,26 +44,27 @@ impl LinkLayer {
         }
     }
 
-    /// Everything below has been, or can be, delivered.
+    /// Returns the barrier: every message below it was or can be delivered.
     #[inline]
     pub fn barrier(&self) -> Option<Timestamp> {
         self.barrier
     }
 
-    /// Every scattering that commits later lies at or above this, as far as other processes go.
+    /// Returns the commit barrier as far as other processes are concerned: nothing below it commits
+    /// later.
     #[inline]
     pub fn commit(&self) -> Option<Timestamp> {
         self.commit
     }
 
-    /// Whether commits are told on the uplink: a switch that tells none yet, or none any more, says
-    /// so by one of long ago.
+    /// Returns whether the uplink carries commit barriers. A switch that has none sends one that is
+    /// [`NO_PROMISE_AGE_NS`] old.
     #[inline]
     pub fn receives_commits(&self) -> bool {
         self.receives_commits
     }
 
-    /// Notes a promise. Answers the barrier if it, or the commit barrier, has risen.
+    /// Records promises of `port`. Returns the barrier if it or the commit barrier has risen.
     #[inline]
     pub fn on_promises(
         &mut self,
@@ -85,16 +85,16 @@ impl LinkLayer {
         self.raise(minimum)
     }
 
-    /// Whether the process is alone in a mesh.
+    /// Returns whether this process is the only live one in a mesh.
     #[inline]
     pub fn has_no_peers(&self, config: &Config) -> bool {
         config.links == Links::Mesh && self.registers.live() == 0
     }
 
-    /// A process alone in a mesh waits for nobody but itself.
+    /// Advances the barriers of a mesh without peers: only this process's own promise counts.
     #[cold]
     pub fn on_no_peers(&mut self, own: Option<Promises>) -> Option<Timestamp> {
-        // Who was there before, and is dead, still holds commits.
+        // Frozen links of dead peers still hold commits.
         let Promises { barrier, commit } = own?;
         let commit = self.registers.commit_floor().map_or(commit, |floor| commit.min(floor));
         self.raise(Promises { barrier, commit })
@@ -111,27 +111,27 @@ impl LinkLayer {
         self.barrier
     }
 
-    /// The links' registers, for who decides what becomes of dead links. To be followed by
-    /// [`LinkLayer::refresh`] when something has changed.
+    /// Returns the registers to whatever resolves dead links. Call [`LinkLayer::refresh`] after a
+    /// change.
     #[inline]
     pub fn registers_mut(&mut self) -> &mut Registers {
         &mut self.registers
     }
 
-    /// The links' registers.
     #[inline]
     pub fn registers(&self) -> &Registers {
         &self.registers
     }
 
-    /// Looks at the registers anew. Answers the barrier if it, or the commit barrier, has risen.
+    /// Recomputes the barriers from the registers. Returns the barrier if it or the commit barrier
+    /// has risen.
     pub fn refresh(&mut self) -> Option<Timestamp> {
         let minimum = self.registers.all()?;
         self.raise(minimum)
     }
 
-    /// Calls `on_lost`, which takes it out, with each silent link. Answers the barrier if it has
-    /// risen.
+    /// Calls `on_lost`, which removes the link, for every link that timed out. Returns the barrier
+    /// if it has risen.
     pub fn expire(
         &mut self,
         config: &Config,
@@ -146,7 +146,7 @@ impl LinkLayer {
         while let Some(port) = self.registers.idle_since(deadline) {
             on_lost(&mut self.registers, port);
         }
-        // One past, because a link is lost when it was heard *before* the deadline.
+        // One ns later, because a link is lost if it was updated *before* the deadline.
         let oldest = self.registers.oldest_update();
         self.expire_at = oldest.map(|at| at.after_ns(config.link_timeout_ns + 1));
         if self.registers.live() == before {
@@ -156,14 +156,14 @@ impl LinkLayer {
         self.refresh()
     }
 
-    /// The uplink was lost: the process announces itself at once.
+    /// Schedules a Join at once, after the uplink was lost.
     pub fn restart_join(&mut self, config: &Config, now: Mono) {
         if config.links != Links::Mesh {
             self.join_at = Some(now);
         }
     }
 
-    /// Whether the process must announce itself now; puts the next announcement off.
+    /// Returns whether a Join is due now, and schedules the next one.
     #[inline]
     pub fn take_join(&mut self, config: &Config, now: Mono) -> bool {
         let is_due = self.join_at.is_some_and(|at| at <= now);
@@ -177,7 +177,7 @@ impl LinkLayer {
         is_due
     }
 
-    /// Whether a beacon is due. It is not if something else was sent: that carried the promise.
+    /// Returns whether a beacon is due. Any other frame sent meanwhile has carried the promise.
     #[inline]
     pub fn is_beacon_due(&self, now: Mono) -> bool {
         !self.has_sent && self.beacon_at.is_some_and(|at| at <= now)
@@ -188,8 +188,8 @@ impl LinkLayer {
         self.has_sent = true;
     }
 
-    /// Everything that is to be sent has been: the next beacon is due at the next multiple of the
-    /// interval on the synchronised clock, so that the beacons of all links meet.
+    /// Schedules the next beacon once all frames are sent: at the next multiple of the interval on
+    /// the synchronised clock, so that the beacons of all links coincide.
     #[inline]
     pub fn on_drained(&mut self, config: &Config, now: Now, clock: Timestamp) {
         let interval_ns = config.beacon_interval_ns;
@@ -204,7 +204,7 @@ impl LinkLayer {
         }
     }
 
-    /// When something is due on the links.
+    /// Returns when the next beacon, Join or timeout check is due.
     #[inline]
     pub fn deadline(&self) -> Option<Mono> {
         Mono::earlier(Mono::earlier(self.beacon_at, self.join_at), self.expire_at)

@@ -1,5 +1,4 @@
-//! What is known of each peer, found by process id without hashing and without a slot for every
-//! process that exists.
+//! State of each peer, found by process id without hashing and without a slot for every process.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,7 +8,7 @@ use onepipe_base::ProcessId;
 const PAGE: usize = 64;
 const VACANT: u32 = u32::MAX;
 
-/// A table from process id to `T`, dense in the peers that were met.
+/// A table from process id to `T` whose entries are dense.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PeerTable<T> {
     pages: Vec<Option<Box<[u32; PAGE]>>>,
@@ -17,14 +16,14 @@ pub(crate) struct PeerTable<T> {
 }
 
 impl<T> PeerTable<T> {
-    /// A table for ids below `processes_max`.
+    /// Creates a table for ids below `processes_max`.
     pub fn new(processes_max: u32) -> Self {
         let mut pages = Vec::new();
         pages.resize_with((processes_max as usize).div_ceil(PAGE), || None);
         Self { pages, entries: Vec::new() }
     }
 
-    /// The index of `process` among the peers met.
+    /// Returns the index of the entry of `process`.
     #[inline]
     pub fn index_of(&self, process: ProcessId) -> Option<usize> {
         let page = self.pages.get(process.index() / PAGE)?.as_ref()?;
@@ -32,8 +31,8 @@ impl<T> PeerTable<T> {
         (slot != VACANT).then_some(slot as usize)
     }
 
-    /// The index of `process`, which is met now if it was not yet. `process` must be below
-    /// `processes_max`.
+    /// Returns the index of the entry of `process`, inserting `new` if there is none. `process`
+    /// must be below `processes_max`.
     #[inline]
     pub fn index_or_insert(&mut self, process: ProcessId, new: impl FnOnce() -> T) -> usize {
         if let Some(index) = self.index_of(process) {

@@ -1,18 +1,19 @@
-//! A queue whose items keep the number that they were given on arrival.
+//! A FIFO queue whose items are indexed by sequence number.
 
 use alloc::boxed::Box;
 use core::hash::{Hash, Hasher};
 
-/// First in, first out; item `n` is the `n`-th ever pushed, and is found by that number until it is
-/// popped. A ring of a power of two: pushing in the steady state is one store.
+/// Sequence-indexed deque: item `n` is the `n`-th ever pushed and is found by `n` until it is
+/// popped. The storage is a ring whose length is a power of two; a push in the steady state is one
+/// store.
 ///
-/// A lone item lies in here and not in the ring: most connections never have more on the way, and
-/// there are so many of them that a place elsewhere would have to be fetched from far away.
+/// A single item is stored inline instead of in the ring: most connections never have more in
+/// flight, and there are many connections, so a ring elsewhere would cost a cache miss for each.
 #[derive(Clone, Debug)]
 pub(crate) struct SeqDeque<T> {
     first: u64,
     next: u64,
-    /// The only item, when it was pushed while there was no other.
+    /// The only item, if it was pushed into an empty queue.
     single: Option<T>,
     ring: Box<[T]>,
 }
@@ -22,13 +23,13 @@ impl<T: Copy> SeqDeque<T> {
         Self { first: 0, next: 0, single: None, ring: Box::default() }
     }
 
-    /// The number of the oldest item, or of the next one if there is none.
+    /// Returns the number of the oldest item, or of the next item if the queue is empty.
     #[inline]
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// The number that the next item will get.
+    /// Returns the number that the next item will get.
     #[inline]
     pub fn next(&self) -> u64 {
         self.next
@@ -46,11 +47,11 @@ impl<T: Copy> SeqDeque<T> {
 
     #[inline]
     fn slot(&self, seq: u64) -> usize {
-        // The length is a power of two, or zero and never indexed.
+        // The length is a power of two; an empty ring is never indexed.
         seq as usize & self.ring.len().wrapping_sub(1)
     }
 
-    /// The item with this number, which must be in the queue.
+    /// Returns the item with this number, which must be in the queue.
     #[inline]
     pub fn get(&self, seq: u64) -> &T {
         debug_assert!((self.first..self.next).contains(&seq));
@@ -60,7 +61,7 @@ impl<T: Copy> SeqDeque<T> {
         }
     }
 
-    /// The item with this number, which must be in the queue.
+    /// Returns the item with this number, which must be in the queue.
     #[inline]
     pub fn get_mut(&mut self, seq: u64) -> &mut T {
         debug_assert!((self.first..self.next).contains(&seq));
@@ -71,7 +72,6 @@ impl<T: Copy> SeqDeque<T> {
         }
     }
 
-    /// The oldest item.
     #[inline]
     pub fn front(&self) -> Option<&T> {
         (!self.is_empty()).then(|| self.get(self.first))
@@ -87,7 +87,7 @@ impl<T: Copy> SeqDeque<T> {
         self.next += 1;
     }
 
-    /// As [`SeqDeque::push`] where there is an item already.
+    /// Pushes behind at least one item.
     #[inline]
     fn push_to_ring(&mut self, item: T) {
         if self.len() >= self.ring.len() {
@@ -101,7 +101,7 @@ impl<T: Copy> SeqDeque<T> {
         self.ring[slot] = item;
     }
 
-    /// Forgets the `count` oldest items, which must be there.
+    /// Removes the `count` oldest items, which must exist.
     #[inline]
     pub fn pop_front(&mut self, count: u64) {
         debug_assert!(count <= self.next - self.first);
@@ -111,9 +111,10 @@ impl<T: Copy> SeqDeque<T> {
         }
     }
 
-    /// Makes room. There must be an item: it fills the places that are free. Not the item to come,
-    /// which would then be put together in memory for each push, and read from there before its
-    /// parts have got there: a fifth of what a sender takes for a message.
+    /// Doubles the ring. Free slots are filled with an existing item, so there must be one. The
+    /// filler must not be the item being pushed: that item would then be assembled in memory for
+    /// each push and read back before its stores complete, a fifth of the cost of sending a
+    /// message.
     #[cold]
     fn grow(&mut self) {
         let capacity = (2 * self.ring.len()).max(2);
@@ -130,7 +131,7 @@ impl<T: Copy> SeqDeque<T> {
     }
 }
 
-// What was popped still lies in the ring, and is no part of the value.
+// Popped items remain in the ring, but are not part of the value.
 impl<T: Copy + PartialEq> PartialEq for SeqDeque<T> {
     fn eq(&self, other: &Self) -> bool {
         (self.first, self.next) == (other.first, other.next) && self.iter().eq(other.iter())

@@ -1,56 +1,58 @@
 //! Counters of an endpoint, all since its start.
 
-/// What an endpoint has done and refused. Every field counts from 0 and never falls.
+/// Counters of an endpoint since its creation. They never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stats {
     /// Scatterings accepted by `scatter`.
     pub scatterings_submitted: u64,
-    /// Messages that left, or went to the process itself.
+    /// Messages sent, local ones included.
     pub messages_sent: u64,
-    /// Messages handed to the application.
+    /// Messages delivered to the application.
     pub messages_delivered: u64,
     /// Messages reported as lost.
     pub messages_lost: u64,
     /// Messages reported with unknown outcome.
     pub messages_unknown: u64,
-    /// Frames that left, of every kind.
+    /// Frames sent, of every kind.
     pub frames_sent: u64,
-    /// Of those, beacons.
+    /// Beacons sent, included in `frames_sent`.
     pub beacons_sent: u64,
-    /// Of those, ACKs, NAKs and grants.
+    /// ACKs, NAKs and grants sent, included in `frames_sent`.
     pub acks_sent: u64,
-    /// Of those, probes.
+    /// Probes sent, included in `frames_sent`.
     pub probes_sent: u64,
-    /// Frames that arrived intact and for this process.
+    /// Intact frames received for this process.
     pub frames_received: u64,
-    /// Data packets below the barrier on arrival: refused and NAKed.
+    /// Data packets below the barrier on arrival: rejected with a NAK.
     pub packets_late: u64,
-    /// Data packets that were here before, or were fenced.
+    /// Data packets that were received or rejected before.
     pub packets_duplicate: u64,
-    /// Data packets that bore the congestion flag.
+    /// Data packets with the congestion mark.
     pub packets_marked: u64,
-    /// Frames refused because they are corrupt, foreign or malformed.
+    /// Frames dropped as corrupt, foreign or malformed.
     pub frames_malformed: u64,
-    /// Frames for another process.
+    /// Frames dropped because they were for another process or arrived on the wrong port.
     pub frames_misrouted: u64,
-    /// Frames of a former life of their sender, or about a former life of this process.
+    /// Frames of a previous incarnation of their sender, or about a previous incarnation of this
+    /// process.
     pub frames_stale: u64,
-    /// Packets that overran the window or the room given: refused and NAKed.
+    /// Packets that exceeded the sender's window or reservation: rejected with a NAK.
     pub window_violations: u64,
     /// Peers that did not answer `probes_max` probes, or have restarted.
     pub peers_unreachable: u64,
-    /// Links that fell silent.
+    /// Links that timed out.
     pub links_lost: u64,
-    /// Packets of the reliable service that were sent again.
+    /// Packets retransmitted by the reliable service.
     pub packets_retransmitted: u64,
-    /// Reliable frames that were handed to a controller, because their receiver did not answer.
+    /// Reliable frames sent by way of a controller, because their receiver did not respond.
     pub frames_relayed: u64,
-    /// Messages that were here and not delivered: taken back by their sender …
+    /// Received messages that were not delivered because their sender recalled them.
     pub messages_recalled: u64,
-    /// … or scattered by a failed process at or above its failure timestamp.
+    /// Received messages that were not delivered because a failed process had scattered them at or
+    /// above its failure timestamp.
     pub messages_discarded: u64,
     /// Recalls of scatterings that the commit barrier had passed: their messages may have been
-    /// delivered. Not 0 only when a part of the fabric was cut off.
+    /// delivered. Non-zero only if a part of the fabric was cut off.
     pub recalls_late: u64,
     /// Processes that failed.
     pub processes_failed: u64,

@@ -1,26 +1,26 @@
-//! The timestamps of one process: strictly increasing, above everything it has delivered.
+//! Timestamps of one process: strictly increasing and above every delivered timestamp.
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Now, Slew, Timestamp};
 
-/// What is promised before anything was heard lies this far back, in ns (19.5 h): it raises
-/// nobody's barrier, and 48 bits still tell it from the future.
+/// Age of the promise that stands for "no promise", in ns (19.5 h): too old to raise any barrier,
+/// and still distinguishable from the future in 48 bits.
 pub(crate) const NO_PROMISE_AGE_NS: u64 = 1 << 46;
-/// A clock that is further from the fabric's time than this, in ns, is not synchronised at all: the
-/// fabric's time is taken in its place. 1 s, a hundred times the worst skew (testing.md row 17).
+/// A clock that differs from the fabric's time by more than this, in ns, is not synchronised at
+/// all, and the fabric's time replaces it. 1 s is a hundred times the worst expected skew.
 const SKEW_NS_MAX: u64 = 1_000_000_000;
 
-/// Gives out timestamps and promises; nothing that it gives out later lies below a promise.
+/// Assigns timestamps and promises; no timestamp is assigned below an earlier promise.
 ///
-/// A newcomer listens before it speaks: until it has heard a barrier it gives out no timestamp and
-/// promises next to nothing. If its clock is then found to be wrong by more than any skew, because
-/// it stepped before this life began, it goes on from the barrier instead.
+/// A joining process assigns no timestamp and promises nothing before its first barrier. If that
+/// barrier shows that its clock is off by more than any skew, because it was stepped before this
+/// incarnation started, the source continues from the barrier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TimestampSource {
     slew: Slew,
-    /// The last reading of the guarded clock, and when it was taken.
+    /// Last reading of the slewed clock, and when it was taken.
     clock: Option<(Now, Timestamp)>,
-    /// The least timestamp that may still be given out. `None` before a barrier was heard.
+    /// Lowest timestamp that may still be assigned. `None` before the first barrier.
     floor: Option<Timestamp>,
 }
 
@@ -29,7 +29,7 @@ impl TimestampSource {
         Self { slew: Slew::new(), clock: None, floor: None }
     }
 
-    /// Takes a reading: promises follow the clock.
+    /// Reads the clock and raises the promise to it.
     #[inline]
     pub fn read(&mut self, now: Now) -> Timestamp {
         let clock = self.slew.read(now);
@@ -38,29 +38,29 @@ impl TimestampSource {
         clock
     }
 
-    /// Whether timestamps can be given out.
+    /// Returns whether timestamps can be assigned.
     #[inline]
     pub fn is_started(&self) -> bool {
         self.floor.is_some()
     }
 
-    /// What is promised: everything given out from now on is at or above it. `None` before the
-    /// first reading.
+    /// Returns the promise: no timestamp below it will be assigned. `None` before the first
+    /// reading.
     #[inline]
     pub fn promise(&self) -> Option<Timestamp> {
         self.floor.or_else(|| Some(self.clock?.1.saturating_sub_ns(NO_PROMISE_AGE_NS)))
     }
 
-    /// `ts = max(last + 1, now)` (ordering.md section 2), `now` being the last reading.
+    /// Assigns `max(last + 1, now)`, where `now` is the last reading.
     #[inline]
     pub fn next(&mut self) -> Timestamp {
-        let ts = self.floor.expect("a burst is stamped after a barrier was heard");
+        let ts = self.floor.expect("no timestamp is assigned before the first barrier");
         self.floor = Some(ts.wrapping_add_ns(1));
         ts
     }
 
-    /// Everything given out from now on lies at or above `barrier`: causality, and the way in which
-    /// a newcomer or a slow clock catches up with the others.
+    /// Raises every later timestamp to at least `barrier`. Keeps causality, and lets a joining
+    /// process or a slow clock catch up.
     #[inline]
     pub fn raise_to(&mut self, barrier: Timestamp) {
         match self.floor {
@@ -74,7 +74,7 @@ impl TimestampSource {
     fn start(&mut self, barrier: Timestamp) {
         let Some((now, clock)) = self.clock else { return };
         let skew_ns = clock.as_ns().abs_diff(barrier.as_ns());
-        // A barrier of silence says that nobody has a time yet: then one's own is as good as any.
+        // A "no promise" barrier: no process has a time yet, so the own clock is as good as any.
         let is_unknown = barrier.wrapping_add_ns(NO_PROMISE_AGE_NS / 2) < clock;
         let start = if skew_ns > SKEW_NS_MAX && !is_unknown {
             self.slew.restart(now, barrier);
@@ -125,7 +125,11 @@ mod tests {
         assert!(!source.is_started());
         assert_eq!(source.promise(), Some(Timestamp::from_ns(2 * day - NO_PROMISE_AGE_NS)));
         source.raise_to(Timestamp::from_ns(2 * day - NO_PROMISE_AGE_NS));
-        assert_eq!(source.promise(), Some(Timestamp::from_ns(2 * day)), "nobody has a time yet");
+        assert_eq!(
+            source.promise(),
+            Some(Timestamp::from_ns(2 * day)),
+            "no process has a time yet"
+        );
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl LargeEndpoint {
     /// What a group says that brings a payload of somebody else's, or one whose fate is known.
     fn on_group(&mut self, group: u64, event: GroupEvent) {
         match event {
-            GroupEvent::Wanted { bytes, .. } => self.on_wanted(group, bytes),
+            GroupEvent::Announced { bytes, .. } => self.on_wanted(group, bytes),
             GroupEvent::Delivered { .. } => self.on_whole(group),
             GroupEvent::Stable { memory, .. } => {
                 if let Some(arrival) = self.incoming.arrivals.get_mut(&group) {

@@ -4,8 +4,8 @@
 
 use std::process::ExitCode;
 
-use onepipe_sim_amcast::{CAUGHT_BY_SEEDS, shown};
+use onepipe_sim_amcast::{CAUGHT_BY_SEEDS, first_violation};
 
 fn main() -> ExitCode {
-    onepipe_sim_check::drill_program(CAUGHT_BY_SEEDS, shown)
+    onepipe_sim_check::drill_program(CAUGHT_BY_SEEDS, first_violation)
 }

@@ -12,12 +12,12 @@ use onepipe_sim_network::{Application, At, LinkId, NodeId};
 use onepipe_topology::Topology;
 use onepipe_wire::{Amcast, Frame, LogicalTime};
 
-use crate::court::Court;
-use crate::element::Element;
-use crate::node::{Node, Occupant, Said};
-use crate::seats::Seats;
-use crate::setup::{Pace, Setup};
-use crate::ways::Ways;
+use crate::layout::Layout;
+use crate::node::{HostRole, Node, NodeEvent};
+use crate::routes::Routes;
+use crate::setup::{SendPattern, Setup};
+use crate::store::CoordinatorStore;
+use crate::switch::SwitchNode;
 
 const SEND: u32 = 0;
 const CAMPAIGN: u32 = 1;
@@ -47,30 +47,30 @@ pub struct Delivered {
 
 /// Whatever commands and observes.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct Workload {
     pub setup: Setup,
-    pub seats: Seats,
+    pub layout: Layout,
     topology: Topology,
-    pub ways: Vec<Ways>,
+    pub routes: Vec<Routes>,
     pub checker: Agreed,
-    pub court: Court,
+    pub store: CoordinatorStore,
     pub deliveries: Vec<Delivered>,
     /// Where each link begins.
     pub link_from: Vec<NodeId>,
     /// Who is alive, by their ids.
     pub alive: Vec<bool>,
     /// Coordinators that do not reach their store any more.
-    pub storeless: Vec<ProcessId>,
+    pub without_store: Vec<ProcessId>,
     senders: Vec<Sender>,
     points: Vec<Option<DeliveryPoint>>,
     random: Random,
     bytes: Vec<u8>,
 }
 
-impl Bench {
+impl Workload {
     pub fn new(setup: Setup, topology: Topology) -> Self {
-        let seats = Seats::new(&setup, &topology);
-        let groups = &seats.groups;
+        let layout = Layout::new(&setup, &topology);
+        let groups = &layout.groups;
         let delivers = |group: &onepipe_amcast::Group| match setup.is_rival {
             true => group.members.len(),
             false => group.replicas.len(),
@@ -84,9 +84,9 @@ impl Bench {
             all.filter(is_of).fold(GroupSet::EMPTY, GroupSet::with)
         };
         let belongs = Belongs {
-            of: (0..seats.len() as u32).map(|id| of(ProcessId(id))).collect(),
+            of: (0..layout.len() as u32).map(|id| of(ProcessId(id))).collect(),
             clients: groups.clients.clone(),
-            coordinators: seats.coordinators.clone(),
+            coordinators: layout.coordinators.clone(),
         };
         let replicas: Vec<GroupId> = (0u16..)
             .zip(&groups.groups)
@@ -94,37 +94,46 @@ impl Bench {
             .collect();
         let sender = Sender { left: setup.load.messages, sent: Vec::new(), refused: 0 };
         Self {
-            ways: crate::ways::ways(&topology, &seats, &crate::ways::Dead::default()),
+            routes: crate::routes::compute_routes(
+                &topology,
+                &layout,
+                &crate::routes::Unavailable::default(),
+            ),
             points: vec![None; replicas.len()],
             checker: Agreed::new(belongs, replicas),
-            court: Court::new(setup.coordinators, (setup.lease_ns, setup.store_ns), setup.seed),
+            store: CoordinatorStore::new(
+                setup.coordinators,
+                (setup.lease_ns, setup.store_ns),
+                setup.seed,
+            ),
             deliveries: Vec::new(),
             link_from: Vec::new(),
-            alive: vec![true; seats.len()],
-            storeless: Vec::new(),
+            alive: vec![true; layout.len()],
+            without_store: Vec::new(),
             senders: vec![sender; groups.clients.len()],
             random: Random::named(setup.seed, "clients", 0),
             bytes: Vec::new(),
             setup,
-            seats,
+            layout,
             topology,
         }
     }
 
     /// Of the replicas in their order (of the rival the members): who it is.
     pub fn replica(&self, at: usize) -> ProcessId {
-        let who = self.seats.groups.groups.iter().flat_map(|group| match self.setup.is_rival {
-            true => group.members.iter(),
-            false => group.replicas.iter(),
-        });
-        who.copied().nth(at).expect("there are so many")
+        let processes =
+            self.layout.groups.groups.iter().flat_map(|group| match self.setup.is_rival {
+                true => group.members.iter(),
+                false => group.replicas.iter(),
+            });
+        processes.copied().nth(at).expect("there are so many")
     }
 
     fn replica_of(&self, process: ProcessId) -> Option<usize> {
         (0..self.points.len()).find(|at| self.replica(*at) == process)
     }
 
-    fn place_of(list: &[ProcessId], process: ProcessId) -> Option<usize> {
+    fn index_of(list: &[ProcessId], process: ProcessId) -> Option<usize> {
         list.iter().position(|one| *one == process)
     }
 
@@ -139,7 +148,7 @@ impl Bench {
 
     /// Whether all of these clients have sent all that they are to send.
     pub fn has_sent_all(&self, of: impl Fn(ProcessId) -> bool) -> bool {
-        let mut clients = self.seats.groups.clients.iter().zip(&self.senders);
+        let mut clients = self.layout.groups.clients.iter().zip(&self.senders);
         clients.all(|(client, sender)| sender.left == 0 || !of(*client))
     }
 
@@ -151,11 +160,11 @@ impl Bench {
     fn config(&self, process: ProcessId, life: u32) -> Config {
         Config {
             incarnation: Incarnation(life + 1),
-            coordinators: self.seats.coordinators.clone(),
-            repeat_ns: self.setup.repeat_ns,
-            busy_from: self.setup.busy_from,
-            kept: self.setup.kept,
-            ..Config::new(process, self.seats.groups.clone())
+            coordinators: self.layout.coordinators.clone(),
+            rto_min_ns: self.setup.rto_min_ns,
+            busy_threshold: self.setup.busy_threshold,
+            history: self.setup.history,
+            ..Config::new(process, self.layout.groups.clone())
         }
     }
 
@@ -164,7 +173,8 @@ impl Bench {
         let config = self.config(process, life);
         let at = self.replica_of(process).expect("it is a replica");
         if life > 0 {
-            let group = self.seats.groups.groups.iter().find(|one| one.replicas.contains(&process));
+            let group =
+                self.layout.groups.groups.iter().find(|one| one.replicas.contains(&process));
             let peers = group.into_iter().flat_map(|group| &group.replicas);
             let live = peers.filter(|peer| **peer != process && self.is_alive(**peer));
             let from = live.filter_map(|peer| self.replica_of(*peer));
@@ -182,7 +192,7 @@ impl Bench {
     fn build_rival(&self, process: ProcessId) -> Rival {
         let (groups, group_members) = (self.setup.groups, self.setup.members);
         let method = Method::Primcast { groups, group_members };
-        let members = self.seats.len() as u32;
+        let members = self.layout.len() as u32;
         let config = rivals::Config {
             frame_len_max: self.setup.frame_len_max,
             pending_max: self.setup.window as usize,
@@ -191,51 +201,51 @@ impl Bench {
         Rival::new(config).expect("its settings make sense")
     }
 
-    fn build_host(&mut self, process: ProcessId, life: u32) -> Occupant {
+    fn build_host(&mut self, process: ProcessId, life: u32) -> HostRole {
         if self.setup.is_rival {
-            return Occupant::Rival(self.build_rival(process));
+            return HostRole::Rival(self.build_rival(process));
         }
-        if self.seats.coordinators.contains(&process) {
+        if self.layout.coordinators.contains(&process) {
             let config = CoordinatorConfig {
                 incarnation: Incarnation(life + 1),
-                ask_ns: self.setup.ask_ns,
-                silence_ns: self.setup.silence_ns,
-                ..CoordinatorConfig::new(process, self.seats.groups.clone())
+                probe_interval_ns: self.setup.probe_interval_ns,
+                leader_timeout_ns: self.setup.leader_timeout_ns,
+                ..CoordinatorConfig::new(process, self.layout.groups.clone())
             };
             let coordinator = Coordinator::new(config);
-            return Occupant::Coordinator(coordinator.expect("its settings make sense"));
+            return HostRole::Coordinator(coordinator.expect("its settings make sense"));
         }
-        if self.seats.groups.clients.contains(&process) {
+        if self.layout.groups.clients.contains(&process) {
             // A client that has lost its memory may not come back as itself.
             let client = Client::new(self.config(process, life));
-            return Occupant::Client(client.expect("its settings make sense"));
+            return HostRole::Client(client.expect("its settings make sense"));
         }
-        Occupant::Replica(self.build_replica(process, life))
+        HostRole::Replica(self.build_replica(process, life))
     }
 
     /// Sends what the client may send now. Answers whether it is to be asked again, and when.
-    fn send(&mut self, at: &mut At<'_>, occupant: &mut Occupant, number: usize) {
+    fn send(&mut self, at: &mut At<'_>, role: &mut HostRole, number: usize) {
         while self.senders[number].left > 0 {
-            let is_sent = self.send_one(at, occupant, number);
-            match self.setup.load.pace {
-                Pace::Every(ps) => {
+            let is_sent = self.send_one(at, role, number);
+            match self.setup.load.pattern {
+                SendPattern::Every(ps) => {
                     self.senders[number].refused += u64::from(!is_sent);
                     return at.alarm(ps, SEND);
                 }
                 // A client is told when there is room again; the rival's must look.
-                Pace::Eager { .. } if !is_sent && !self.setup.is_rival => return,
-                Pace::Eager { pause_ns_max } if !is_sent => {
+                SendPattern::Eager { .. } if !is_sent && !self.setup.is_rival => return,
+                SendPattern::Eager { pause_ns_max } if !is_sent => {
                     return at.alarm((1 + self.random.below(pause_ns_max)) * NANOSECOND, SEND);
                 }
-                Pace::Eager { pause_ns_max } if self.random.happens(300_000) => {
+                SendPattern::Eager { pause_ns_max } if self.random.happens(300_000) => {
                     return at.alarm(self.random.below(pause_ns_max) * NANOSECOND, SEND);
                 }
-                Pace::Eager { .. } => {}
+                SendPattern::Eager { .. } => {}
             }
         }
     }
 
-    fn send_one(&mut self, at: &mut At<'_>, occupant: &mut Occupant, number: usize) -> bool {
+    fn send_one(&mut self, at: &mut At<'_>, role: &mut HostRole, number: usize) -> bool {
         let all = u64::MAX >> (64 - self.setup.groups);
         let (least, most) = self.setup.load.bytes;
         let sequence = self.senders[number].sent.len() as u32;
@@ -243,7 +253,7 @@ impl Bench {
         // Drawn whether or not it can be sent, so that a full window changes no later draw.
         let some = GroupSet::from_bits(1 + self.random.below(all));
         let all = GroupSet::from_bits(all);
-        let groups = if self.setup.load.is_for_some { some } else { all };
+        let groups = if self.setup.load.is_subset { some } else { all };
         let groups = match self.setup.load.shift {
             Some(shift) => shift.of(at.instant.as_ns(), groups, all),
             None => groups,
@@ -253,13 +263,13 @@ impl Bench {
         self.bytes.extend_from_slice(&id.client.to_be_bytes());
         self.bytes.extend_from_slice(&id.sequence.to_be_bytes());
         self.bytes.resize(bytes.max(ID_LEN), sequence as u8);
-        let is_sent = match occupant {
-            Occupant::Client(client) => {
+        let is_sent = match role {
+            HostRole::Client(client) => {
                 let sent = client.amcast(at.now, groups, &self.bytes);
                 assert!(sent.is_err() || sent == Ok(id), "numbers of messages are dense");
                 sent.is_ok()
             }
-            Occupant::Rival(rival) => rival.send(at.now, To::Groups(groups), &self.bytes).is_ok(),
+            HostRole::Rival(rival) => rival.send(at.now, To::Groups(groups), &self.bytes).is_ok(),
             _ => false,
         };
         if is_sent {
@@ -294,33 +304,33 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     word.map_or(u32::MAX, u32::from_be_bytes)
 }
 
-impl Application<Node> for Bench {
+impl Application<Node> for Workload {
     fn build(&mut self, node: NodeId, life: u32) -> Node {
-        let here: Vec<ProcessId> = self.seats.at(node).collect();
+        let here: Vec<ProcessId> = self.layout.at(node).collect();
         if let Some(switch) = node.0.checked_sub(self.topology.hosts()) {
             // A switch that starts again has lost its members: they do not come back.
             let members = here.into_iter().filter(|_| life == 0);
             let members = members.map(|process| {
                 Member::new(self.config(process, life)).expect("its settings make sense")
             });
-            return Node::Switch(Element::new(
-                self.ways[switch as usize].clone(),
+            return Node::Switch(SwitchNode::new(
+                self.routes[switch as usize].clone(),
                 members.collect(),
             ));
         }
-        let card = self.topology.network_card();
-        let occupant = here.first().map_or(Occupant::Nobody, |process| {
+        let nic = self.topology.network_card();
+        let role = here.first().map_or(HostRole::None, |process| {
             self.alive[process.index()] = true;
             self.build_host(*process, life)
         });
-        Node::Host { occupant, card, deaf_to: None }
+        Node::Host { role, nic, ignored: None }
     }
 
     fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
-        let Node::Host { occupant, .. } = machine else { return };
-        match occupant {
-            Occupant::Coordinator(_) => at.alarm(NANOSECOND, CAMPAIGN),
-            Occupant::Client(_) | Occupant::Rival(_) => {
+        let Node::Host { role, .. } = machine else { return };
+        match role {
+            HostRole::Coordinator(_) => at.alarm(NANOSECOND, CAMPAIGN),
+            HostRole::Client(_) | HostRole::Rival(_) => {
                 let ns = self.random.below(2_000);
                 at.alarm(ns * NANOSECOND, SEND);
             }
@@ -328,92 +338,92 @@ impl Application<Node> for Bench {
         }
     }
 
-    fn on_event(&mut self, mut at: At<'_>, machine: &mut Node, event: Said) {
+    fn on_event(&mut self, mut at: At<'_>, machine: &mut Node, event: NodeEvent) {
         let at_ns = at.instant.as_ns();
         match (event, machine) {
-            (Said::Member(process, MemberEvent::Leads(epoch)), _) => {
-                let groups = &self.seats.groups.groups;
+            (NodeEvent::Member(process, MemberEvent::Leads(epoch)), _) => {
+                let groups = &self.layout.groups.groups;
                 let group = groups.iter().position(|group| group.members.contains(&process));
                 let group = GroupId(group.expect("it is a member") as u16);
                 self.checker.on_leads(group, epoch, process);
             }
-            (Said::Member(process, MemberEvent::Behind), _) => {
+            (NodeEvent::Member(process, MemberEvent::Behind), _) => {
                 self.checker.complain(format!("member {process:?} is behind at {at_ns} ns"));
             }
-            (Said::Over(over), _) => {
-                self.checker.on_over(over.id, over.timestamp);
-                if let Pace::Eager { pause_ns_max } = self.setup.load.pace {
+            (NodeEvent::Completed(completed), _) => {
+                self.checker.on_over(completed.id, completed.timestamp);
+                if let SendPattern::Eager { pause_ns_max } = self.setup.load.pattern {
                     at.alarm(self.random.below(pause_ns_max) * NANOSECOND, SEND);
                 }
             }
             (
-                Said::Replica(ReplicaEvent::Delivered(delivery)),
-                Node::Host { occupant: Occupant::Replica(replica), .. },
+                NodeEvent::Replica(ReplicaEvent::Delivered(delivery)),
+                Node::Host { role: HostRole::Replica(replica), .. },
             ) => {
                 let number = self.replica_of(replica.config().process).expect("it is one");
-                let place = (delivery.timestamp, delivery.id);
+                let position = (delivery.timestamp, delivery.id);
                 let message = replica.message(&delivery);
-                self.on_delivered(at_ns, number, place, Some(delivery.groups), message);
+                self.on_delivered(at_ns, number, position, Some(delivery.groups), message);
                 self.points[number] = replica.point();
             }
             (
-                Said::Replica(ReplicaEvent::Behind),
-                Node::Host { occupant: Occupant::Replica(replica), .. },
+                NodeEvent::Replica(ReplicaEvent::Behind),
+                Node::Host { role: HostRole::Replica(replica), .. },
             ) => {
                 let config = replica.config();
                 let (process, life) = (config.process, config.incarnation.0);
                 *replica = self.build_replica(process, life);
             }
-            (Said::Rival(delivery), Node::Host { occupant: Occupant::Rival(rival), .. }) => {
+            (NodeEvent::Rival(delivery), Node::Host { role: HostRole::Rival(rival), .. }) => {
                 let number = self.replica_of(rival.config().process).expect("it is one");
                 let message = &delivery.payload[..];
                 let id = MessageId { client: word(message, 0), sequence: word(message, 4) };
-                let place = (LogicalTime(delivery.number), id);
-                self.on_delivered(at_ns, number, place, None, message);
+                let position = (LogicalTime(delivery.number), id);
+                self.on_delivered(at_ns, number, position, None, message);
             }
             _ => {}
         }
     }
 
     fn on_settled(&mut self, mut at: At<'_>, machine: &mut Node) {
-        let Node::Host { occupant: Occupant::Coordinator(coordinator), .. } = machine else {
+        let Node::Host { role: HostRole::Coordinator(coordinator), .. } = machine else {
             return;
         };
-        let process = self.seats.at(at.node).next().expect("it sits there");
-        let place = Self::place_of(&self.seats.coordinators, process).expect("it is one");
-        for ns in self.court.take(place, coordinator) {
+        let process = self.layout.at(at.node).next().expect("it sits there");
+        let index = Self::index_of(&self.layout.coordinators, process).expect("it is one");
+        for ns in self.store.submit(index, coordinator) {
             at.alarm(ns * NANOSECOND, WRITE);
         }
     }
 
     fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
-        let (Node::Host { occupant, .. }, Some(process)) = (machine, self.seats.at(at.node).next())
+        let (Node::Host { role, .. }, Some(process)) = (machine, self.layout.at(at.node).next())
         else {
             return;
         };
         if token == SEND {
-            if let Some(number) = Self::place_of(&self.seats.groups.clients, process) {
-                self.send(&mut at, occupant, number);
+            if let Some(number) = Self::index_of(&self.layout.groups.clients, process) {
+                self.send(&mut at, role, number);
             }
             return;
         }
-        let Occupant::Coordinator(coordinator) = occupant else { return };
-        let place = Self::place_of(&self.seats.coordinators, process).expect("it is one");
-        if self.storeless.contains(&process) {
+        let HostRole::Coordinator(coordinator) = role else { return };
+        let index = Self::index_of(&self.layout.coordinators, process).expect("it is one");
+        if self.without_store.contains(&process) {
             return;
         }
         if token == WRITE {
-            return self.court.write(at.now, place, coordinator);
+            return self.store.write(at.now, index, coordinator);
         }
-        self.court.campaign(at.instant.as_ns(), at.now, (place, process), coordinator);
-        at.alarm(self.court.renew_ns() * NANOSECOND, CAMPAIGN);
+        self.store.campaign(at.instant.as_ns(), at.now, (index, process), coordinator);
+        at.alarm(self.store.renew_ns() * NANOSECOND, CAMPAIGN);
     }
 
     fn on_crash(&mut self, _: Instant, node: NodeId) {
-        for process in self.seats.at(node).collect::<Vec<_>>() {
+        for process in self.layout.at(node).collect::<Vec<_>>() {
             self.alive[process.index()] = false;
-            if let Some(place) = Self::place_of(&self.seats.coordinators, process) {
-                self.court.forget(place);
+            if let Some(index) = Self::index_of(&self.layout.coordinators, process) {
+                self.store.on_crash(index);
             }
         }
     }
@@ -426,7 +436,7 @@ impl Application<Node> for Bench {
     }
 
     fn on_departure(&mut self, _: Instant, link: LinkId, frame: &[u8]) {
-        if !self.setup.watches_frames || self.setup.is_rival {
+        if !self.setup.checks_frames || self.setup.is_rival {
             return;
         }
         let (Some(from), Ok(frame)) = (self.link_from.get(link.index()), Frame::parse(frame))
@@ -435,7 +445,7 @@ impl Application<Node> for Bench {
         };
         // Once for each frame: where it sets out.
         let (src, dst) = (frame.header.src(), frame.header.dst());
-        if self.seats.node(src) == *from {
+        if self.layout.node(src) == *from {
             let packets = Amcast::packets(frame.opcode, frame.payload).map_while(Result::ok);
             packets.for_each(|(body, _)| self.checker.on_frame(src, dst, &body));
         }

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use onepipe_sim_engine::{MICROSECOND, Random, Seeds};
 use onepipe_topology::Shape;
 
-use crate::mishap::Mishap;
-use crate::setup::{Load, Pace, Setup};
+use crate::fault::FaultEvent;
+use crate::setup::{Load, SendPattern, Setup};
 use crate::world::World;
 
 /// Before this nobody dies, in ns: connections are warm, clocks have run.
@@ -42,25 +42,25 @@ pub struct Failover {
 pub fn failover_setup(seed: u64) -> Setup {
     let shape = Shape::leaf_spine(3, 2, 6).expect("a fabric");
     let base = Setup::new(shape);
-    let pace = Pace::Every(10 * MICROSECOND);
-    let load = Load { messages: u32::MAX, is_for_some: false, pace, ..base.load };
-    Setup { replicas: 3, clients: 4, window: 256, load, watches_frames: false, seed, ..base }
+    let pattern = SendPattern::Every(10 * MICROSECOND);
+    let load = Load { messages: u32::MAX, is_subset: false, pattern, ..base.load };
+    Setup { replicas: 3, clients: 4, window: 256, load, checks_frames: false, seed, ..base }
 }
 
 /// Has the leader die once. `None` if the group does not go on, or something was wrong.
 pub fn failover(victim: Victim, seed: u64) -> Option<Failover> {
     let mut world = World::new(&failover_setup(seed));
-    let leader = world.seats().groups.groups[0].members[0];
+    let leader = world.layout().groups.groups[0].members[0];
     let crash_ns = WARM_NS + Random::named(seed, "crash", 0).below(SPREAD_NS);
-    world.plan(
+    world.schedule(
         crash_ns,
         match victim {
-            Victim::Member => Mishap::Member(leader),
-            Victim::Switch => Mishap::Switch(world.seats().node(leader)),
+            Victim::Member => FaultEvent::Member(leader),
+            Victim::Switch => FaultEvent::Switch(world.layout().node(leader)),
         },
     );
     world.run_until(crash_ns);
-    let replicas = world.seats().groups.groups[0].replicas.clone();
+    let replicas = world.layout().groups.groups[0].replicas.clone();
     let replica = replicas.iter().position(|replica| world.is_alive(*replica))?;
     let before = world.deliveries().len();
     let is_new = |world: &World| {

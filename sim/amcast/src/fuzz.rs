@@ -28,7 +28,7 @@ pub struct FuzzReport {
     pub busy: u64,
     /// Seeds whose fabric fell into parts of which none could go on: of these only what must never
     /// happen was checked.
-    pub in_parts: u64,
+    pub partitioned: u64,
     /// Faults, by kind: what was drawn, and what became of it.
     pub faults: BTreeMap<&'static str, u64>,
     /// Seeds in which a machine panicked.
@@ -47,24 +47,24 @@ impl FuzzReport {
         self.delivered += outcome.delivered;
         self.elections += outcome.elections;
         self.busy += outcome.busy;
-        self.in_parts += u64::from(outcome.is_in_parts);
+        self.partitioned += u64::from(outcome.is_partitioned);
         self.panics += u64::from(outcome.is_panic);
         let mut count = |name, count| *self.faults.entry(name).or_default() += count;
-        for name in swarm.timeline.iter().filter_map(|(_, mishap)| mishap.name()) {
+        for name in swarm.timeline.iter().filter_map(|(_, event)| event.name()) {
             count(name, 1);
         }
         let kinds = ["frame lost", "frame changed", "frame duplicated", "frame overtaken"];
         kinds.into_iter().zip(outcome.frames).for_each(|(name, frames)| count(name, frames));
-        let Quorums { leaders, followers, changed, lost, rivals } = outcome.quorums;
+        let Quorums { leaders, followers, changed, lost, split_brain } = outcome.quorums;
         count("leader lost", leaders);
         count("follower lost", followers);
         count("quorum changed", changed);
         count("quorum lost", lost);
-        count("two leaders seen", rivals);
-        if !outcome.complaints.is_empty() {
+        count("two leaders seen", split_brain);
+        if !outcome.violations.is_empty() {
             self.failed += 1;
-            let place = self.failing.partition_point(|failing| *failing < seed);
-            self.failing.insert(place, seed);
+            let index = self.failing.partition_point(|failing| *failing < seed);
+            self.failing.insert(index, seed);
             self.failing.truncate(LISTED_MAX);
         }
     }

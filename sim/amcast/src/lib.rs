@@ -25,29 +25,29 @@
 #![forbid(unsafe_code)]
 
 mod application;
-mod court;
-#[cfg(feature = "mistakes")]
-mod drill;
-mod element;
 mod failover;
+mod fault;
 mod fuzz;
-mod mishap;
+mod layout;
+mod load_point;
+#[cfg(feature = "mistakes")]
+mod mutation;
 mod node;
-mod poster;
-mod seats;
+mod routes;
 mod setup;
+mod store;
 mod swarm;
-mod ways;
+mod switch;
 mod world;
 
 pub use application::Delivered;
-#[cfg(feature = "mistakes")]
-pub use drill::{CAUGHT_BY_SEEDS, caught, shown};
 pub use failover::{Failover, Victim, failover, failover_setup, failovers};
+pub use fault::{FaultEvent, PacketFilter};
 pub use fuzz::{FuzzReport, fuzz};
-pub use mishap::{Mishap, Muted};
-pub use poster::{Measured, Orderer, Poster};
-pub use seats::Seats;
-pub use setup::{Load, Pace, Setup, Shift};
+pub use layout::Layout;
+pub use load_point::{LoadPoint, LoadResult, Orderer};
+#[cfg(feature = "mistakes")]
+pub use mutation::{CAUGHT_BY_SEEDS, caught, first_violation};
+pub use setup::{Load, SendPattern, Setup, Shift};
 pub use swarm::{Outcome, Swarm};
 pub use world::{Quorums, World};

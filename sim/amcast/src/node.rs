@@ -1,21 +1,21 @@
 //! The kinds of nodes, as one machine.
 
-use onepipe_amcast::{Client, Coordinator, MemberEvent, Over, Replica, ReplicaEvent};
+use onepipe_amcast::{Client, Completed, Coordinator, MemberEvent, Replica, ReplicaEvent};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_bench_rivals::{Delivery, Rival};
 use onepipe_wire::header_unchecked;
 
-use crate::element::Element;
+use crate::switch::SwitchNode;
 
 /// Who sits on a host.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
-pub(crate) enum Occupant {
+pub(crate) enum HostRole {
     Client(Client),
     Replica(Replica),
     Coordinator(Coordinator),
     Rival(Rival),
-    Nobody,
+    None,
 }
 
 /// A host with whoever sits there, or a switch.
@@ -23,34 +23,34 @@ pub(crate) enum Occupant {
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(crate) enum Node {
     Host {
-        occupant: Occupant,
-        card: Port,
+        role: HostRole,
+        nic: Port,
         /// Whom it does not hear.
-        deaf_to: Option<ProcessId>,
+        ignored: Option<ProcessId>,
     },
-    Switch(Element),
+    Switch(SwitchNode),
 }
 
 /// What a node says.
 #[derive(Clone, Debug)]
-pub(crate) enum Said {
+pub(crate) enum NodeEvent {
     Member(ProcessId, MemberEvent),
-    Over(Over),
+    Completed(Completed),
     Replica(ReplicaEvent),
     Decided,
     Rival(Delivery),
 }
 
 /// Calls the machine, whichever it is.
-macro_rules! whoever {
-    ($node:expr, $machine:ident => $call:expr, nobody => $nobody:expr) => {
+macro_rules! dispatch {
+    ($node:expr, $machine:ident => $call:expr, none => $none:expr) => {
         match $node {
             Node::Switch($machine) => $call,
-            Node::Host { occupant: Occupant::Client($machine), .. } => $call,
-            Node::Host { occupant: Occupant::Replica($machine), .. } => $call,
-            Node::Host { occupant: Occupant::Coordinator($machine), .. } => $call,
-            Node::Host { occupant: Occupant::Rival($machine), .. } => $call,
-            Node::Host { occupant: Occupant::Nobody, .. } => $nobody,
+            Node::Host { role: HostRole::Client($machine), .. } => $call,
+            Node::Host { role: HostRole::Replica($machine), .. } => $call,
+            Node::Host { role: HostRole::Coordinator($machine), .. } => $call,
+            Node::Host { role: HostRole::Rival($machine), .. } => $call,
+            Node::Host { role: HostRole::None, .. } => $none,
         }
     };
 }
@@ -59,56 +59,56 @@ impl Node {
     /// Messages of a client that are not over.
     pub fn open(&self) -> usize {
         match self {
-            Self::Host { occupant: Occupant::Client(client), .. } => client.open(),
-            Self::Host { occupant: Occupant::Rival(rival), .. } => rival.open(),
+            Self::Host { role: HostRole::Client(client), .. } => client.open(),
+            Self::Host { role: HostRole::Rival(rival), .. } => rival.open(),
             _ => 0,
         }
     }
 }
 
 impl Machine for Node {
-    type Event = Said;
+    type Event = NodeEvent;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        if let Node::Host { deaf_to: Some(whom), .. } = self
-            && header_unchecked(frame).is_some_and(|header| header.src() == *whom)
+        if let Node::Host { ignored: Some(src), .. } = self
+            && header_unchecked(frame).is_some_and(|header| header.src() == *src)
         {
             return Verdict::Dropped;
         }
-        whoever!(self, machine => machine.handle_frame(now, port, frame), nobody => Verdict::Dropped)
+        dispatch!(self, machine => machine.handle_frame(now, port, frame), none => Verdict::Dropped)
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        whoever!(self, machine => machine.handle_timeout(now), nobody => {});
+        dispatch!(self, machine => machine.handle_timeout(now), none => {});
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let sent = whoever!(self, machine => machine.poll_transmit(now, slot), nobody => None)?;
+        let sent = dispatch!(self, machine => machine.poll_transmit(now, slot), none => None)?;
         match self {
             Node::Switch(_) => Some(sent),
-            Node::Host { card, .. } => Some(Transmit { port: *card, ..sent }),
+            Node::Host { nic, .. } => Some(Transmit { port: *nic, ..sent }),
         }
     }
 
-    fn poll_event(&mut self) -> Option<Said> {
+    fn poll_event(&mut self) -> Option<NodeEvent> {
         match self {
-            Node::Switch(element) => {
-                let (process, event) = element.poll_event()?;
-                Some(Said::Member(process, event))
+            Node::Switch(switch) => {
+                let (process, event) = switch.poll_event()?;
+                Some(NodeEvent::Member(process, event))
             }
-            Node::Host { occupant, .. } => match occupant {
-                Occupant::Client(client) => client.poll_event().map(Said::Over),
-                Occupant::Replica(replica) => replica.poll_event().map(Said::Replica),
-                Occupant::Coordinator(coordinator) => {
-                    coordinator.poll_event().map(|_| Said::Decided)
+            Node::Host { role, .. } => match role {
+                HostRole::Client(client) => client.poll_event().map(NodeEvent::Completed),
+                HostRole::Replica(replica) => replica.poll_event().map(NodeEvent::Replica),
+                HostRole::Coordinator(coordinator) => {
+                    coordinator.poll_event().map(|_| NodeEvent::Decided)
                 }
-                Occupant::Rival(rival) => rival.poll_event().map(Said::Rival),
-                Occupant::Nobody => None,
+                HostRole::Rival(rival) => rival.poll_event().map(NodeEvent::Rival),
+                HostRole::None => None,
             },
         }
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        whoever!(self, machine => machine.poll_timeout(), nobody => None)
+        dispatch!(self, machine => machine.poll_timeout(), none => None)
     }
 }

@@ -6,7 +6,7 @@ use onepipe_wire::{GroupId, GroupSet};
 
 /// How clients send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum SendPattern {
     /// A message every so often, in ps, whatever has become of the others; what finds the window
     /// full is not sent, and counted.
     Every(u64),
@@ -25,9 +25,9 @@ pub struct Load {
     /// Bytes of a message: the fewest, at least 8, and the most.
     pub bytes: (usize, usize),
     /// Whether each is for some groups, drawn anew; else for all.
-    pub is_for_some: bool,
+    pub is_subset: bool,
     /// When.
-    pub pace: Pace,
+    pub pattern: SendPattern,
     /// Whether the load of a group changes.
     pub shift: Option<Shift>,
 }
@@ -87,15 +87,15 @@ pub struct Setup {
     /// Bytes of a frame at most.
     pub frame_len_max: usize,
     /// What was not answered is said again after so long, in ns.
-    pub repeat_ns: u64,
+    pub rto_min_ns: u64,
     /// Open messages at which a leader is busy.
-    pub busy_from: u64,
+    pub busy_threshold: u64,
     /// Messages that members and replicas keep for those who have missed them.
-    pub kept: usize,
+    pub history: usize,
     /// Coordinators ask members how they are this often, in ns.
-    pub ask_ns: u64,
+    pub probe_interval_ns: u64,
     /// A leader that has not answered for so long is replaced, in ns.
-    pub silence_ns: u64,
+    pub leader_timeout_ns: u64,
     /// The coordinators' lease in their store, in ns; they renew it four times in that.
     pub lease_ns: u64,
     /// The store takes up to so long to write, in ns.
@@ -105,7 +105,7 @@ pub struct Setup {
     /// What clients send.
     pub load: Load,
     /// Whether each frame is looked at, for who may hear of what.
-    pub watches_frames: bool,
+    pub checks_frames: bool,
     /// How many of the last events are kept as text.
     pub trace_lines_max: usize,
     /// Everything that is drawn.
@@ -117,7 +117,7 @@ impl Setup {
     /// yet. Coordinators ask every 20 us and wait for 100: a round trip is 6 us, and asking takes
     /// 0.1 % of a link.
     pub fn new(shape: Shape) -> Self {
-        let pace = Pace::Eager { pause_ns_max: 100_000 };
+        let pattern = SendPattern::Eager { pause_ns_max: 100_000 };
         Self {
             shape,
             host_link: LinkConfig::default(),
@@ -132,16 +132,16 @@ impl Setup {
             coordinators: 2,
             window: 16,
             frame_len_max: 1_472,
-            repeat_ns: 50_000,
-            busy_from: 1_024,
-            kept: 1_024,
-            ask_ns: 20_000,
-            silence_ns: 100_000,
+            rto_min_ns: 50_000,
+            busy_threshold: 1_024,
+            history: 1_024,
+            probe_interval_ns: 20_000,
+            leader_timeout_ns: 100_000,
             lease_ns: 400_000,
             store_ns: 50_000,
             reroute_ns: 50_000,
-            load: Load { messages: 0, bytes: (16, 128), is_for_some: true, pace, shift: None },
-            watches_frames: true,
+            load: Load { messages: 0, bytes: (16, 128), is_subset: true, pattern, shift: None },
+            checks_frames: true,
             trace_lines_max: 0,
             seed: 1,
         }

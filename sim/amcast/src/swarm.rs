@@ -8,16 +8,16 @@ use onepipe_sim_network::{LinkFaults, Loss, NodeId};
 use onepipe_topology::{Shape, Topology};
 use onepipe_wire::GroupId;
 
-use crate::mishap::{Mishap, Muted};
-use crate::seats::Seats;
-use crate::setup::{Load, Pace, Setup, Shift};
+use crate::fault::{FaultEvent, PacketFilter};
+use crate::layout::Layout;
+use crate::setup::{Load, SendPattern, Setup, Shift};
 use crate::world::{Quorums, World};
 
 /// The time in which things go wrong, and the time by which all must be well again, in ns.
-const TROUBLE_NS: u64 = 5_000_000;
+const FAULTS_NS: u64 = 5_000_000;
 const END_NS: u64 = 400_000_000;
 /// So often it is looked whether two lead in that time, in ns.
-const LOOK_NS: u64 = 50_000;
+const CHECK_NS: u64 = 50_000;
 
 /// A world and what befalls it.
 #[derive(Clone, Debug)]
@@ -27,14 +27,14 @@ pub struct Swarm {
     /// The world.
     pub setup: Setup,
     /// What befalls it, by the time in ns.
-    pub timeline: Vec<(u64, Mishap)>,
+    pub timeline: Vec<(u64, FaultEvent)>,
 }
 
 /// What became of it.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// What was wrong; nothing, if all was right.
-    pub complaints: Vec<String>,
+    pub violations: Vec<String>,
     /// Whether a machine panicked.
     pub is_panic: bool,
     /// Events of the network.
@@ -49,7 +49,7 @@ pub struct Outcome {
     pub busy: u64,
     /// Whether the fabric fell into parts of which none could go on ([`World::core`]): then only
     /// what must never happen was checked.
-    pub is_in_parts: bool,
+    pub is_partitioned: bool,
     /// What has become of leaders, followers and majorities.
     pub quorums: Quorums,
     /// What happened to frames: lost, changed, repeated, held up.
@@ -66,15 +66,16 @@ impl Swarm {
         let mut random = Random::named(seed, "amcast", 0);
         let setup = draw_setup(&mut random, seed);
         let topology = Topology::new(setup.shape, 1).expect("a host has one process");
-        let seats = Seats::new(&setup, &topology);
-        let mut fate = Fate { random, seats: &seats, topology: &topology, timeline: Vec::new() };
-        fate.draw(setup.members as usize / 2);
+        let layout = Layout::new(&setup, &topology);
+        let mut generator =
+            FaultGenerator { random, layout: &layout, topology: &topology, timeline: Vec::new() };
+        generator.draw(setup.members as usize / 2);
         // Draws of its own, so that what else befalls a seed stays what it was.
-        fate.random = Random::named(seed, "quorums", 0);
-        fate.quorums();
-        fate.random = Random::named(seed, "deaf", 0);
-        let shift = fate.half_heard(setup.silence_ns);
-        let mut timeline = fate.timeline;
+        generator.random = Random::named(seed, "quorums", 0);
+        generator.quorums();
+        generator.random = Random::named(seed, "deaf", 0);
+        let shift = generator.partial_election(setup.leader_timeout_ns);
+        let mut timeline = generator.timeline;
         timeline.sort_by_key(|(at_ns, _)| *at_ns);
         let load = Load { shift, ..setup.load };
         Self { seed, setup: Setup { load, ..setup }, timeline }
@@ -83,24 +84,24 @@ impl Swarm {
     /// Lives through it, and then heals it: everybody who lives must come to the same end.
     pub fn run(&self) -> Outcome {
         let mut world = World::new(&self.setup);
-        for (at_ns, mishap) in &self.timeline {
-            world.plan(*at_ns, mishap.clone());
+        for (at_ns, event) in &self.timeline {
+            world.schedule(*at_ns, event.clone());
         }
-        for mishap in self.healing() {
-            world.plan(TROUBLE_NS, mishap);
+        for event in self.repairs() {
+            world.schedule(FAULTS_NS, event);
         }
-        for at_ns in (0..=TROUBLE_NS).step_by(LOOK_NS as usize) {
+        for at_ns in (0..=FAULTS_NS).step_by(CHECK_NS as usize) {
             world.run_until(at_ns);
-            world.look_for_rivals();
+            world.count_split_brain();
         }
-        let wrong = world.settle(END_NS);
-        let mut complaints = world.checker().texts().to_vec();
-        if complaints.is_empty() {
-            complaints.extend(wrong);
+        let incomplete = world.run_to_completion(END_NS);
+        let mut violations = world.checker().texts().to_vec();
+        if violations.is_empty() {
+            violations.extend(incomplete);
         }
         let stats = world.stats();
         Outcome {
-            complaints,
+            violations,
             is_panic: false,
             events: stats.events,
             sent: world.checker().sent() as u64,
@@ -108,7 +109,7 @@ impl Swarm {
             elections: world.checker().elections() as u64,
             busy: world.members().map(|member| member.stats().busy).sum(),
             quorums: world.quorums(),
-            is_in_parts: world.core().is_none(),
+            is_partitioned: world.core().is_none(),
             frames: [stats.drops.lost, stats.corrupted, stats.duplicated, stats.delayed],
             trace_lines: world.trace_lines().map(str::to_owned).collect(),
             trace_hash: world.trace_hash(),
@@ -120,8 +121,8 @@ impl Swarm {
         catch_unwind(AssertUnwindSafe(|| self.run())).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            let complaints = vec![format!("a machine panicked: {}", text.unwrap_or_default())];
-            Outcome { complaints, is_panic: true, ..Outcome::default() }
+            let violations = vec![format!("a machine panicked: {}", text.unwrap_or_default())];
+            Outcome { violations, is_panic: true, ..Outcome::default() }
         })
     }
 
@@ -133,7 +134,7 @@ impl Swarm {
             let mut smaller = small.clone();
             smaller.timeline.remove(at);
             attempts += 1;
-            match smaller.attempt().complaints.is_empty() {
+            match smaller.attempt().violations.is_empty() {
                 true => at += 1,
                 false => small = smaller,
             }
@@ -142,15 +143,19 @@ impl Swarm {
     }
 
     /// What ends all that does not end by itself.
-    fn healing(&self) -> Vec<Mishap> {
-        let ends = self.timeline.iter().filter_map(|(_, mishap)| match mishap {
-            Mishap::CutOff(node) => Some(Mishap::Mend(*node)),
-            Mishap::Apart(nodes) => Some(Mishap::Together(nodes.clone())),
-            Mishap::Mute(pairs, _) => Some(Mishap::Mute(pairs.clone(), Muted::Nothing)),
-            Mishap::Deaf(coordinator, _) => Some(Mishap::Deaf(*coordinator, None)),
+    fn repairs(&self) -> Vec<FaultEvent> {
+        let ends = self.timeline.iter().filter_map(|(_, event)| match event {
+            FaultEvent::Isolate(node) => Some(FaultEvent::Reconnect(*node)),
+            FaultEvent::IsolateMany(nodes) => Some(FaultEvent::ReconnectMany(nodes.clone())),
+            FaultEvent::MemberLoss(pairs, _) => {
+                Some(FaultEvent::MemberLoss(pairs.clone(), PacketFilter::None))
+            }
+            FaultEvent::CoordinatorLoss(coordinator, _) => {
+                Some(FaultEvent::CoordinatorLoss(*coordinator, None))
+            }
             _ => None,
         });
-        ends.chain([Mishap::Links(LinkFaults::default())]).collect()
+        ends.chain([FaultEvent::Links(LinkFaults::default())]).collect()
     }
 }
 
@@ -163,10 +168,10 @@ fn draw_setup(random: &mut Random, seed: u64) -> Setup {
     };
     let shape = shape.expect("these are fabrics");
     let has_five = shape.switch_count() > 6 && random.happens(400_000);
-    let silence_ns = random.between(60_000, 300_000);
-    let pace = match random.below(3) {
-        0 => Pace::Every(1_000 * random.between(5_000, 100_000)),
-        _ => Pace::Eager { pause_ns_max: random.between(1_000, 300_000) },
+    let leader_timeout_ns = random.between(60_000, 300_000);
+    let pattern = match random.below(3) {
+        0 => SendPattern::Every(1_000 * random.between(5_000, 100_000)),
+        _ => SendPattern::Eager { pause_ns_max: random.between(1_000, 300_000) },
     };
     let base = Setup::new(shape);
     Setup {
@@ -175,31 +180,31 @@ fn draw_setup(random: &mut Random, seed: u64) -> Setup {
         replicas: random.between(1, 3) as u32,
         clients: random.between(1, 4) as u32,
         window: random.between(1, 8) as u32,
-        repeat_ns: random.between(20_000, 100_000),
-        busy_from: if random.happens(300_000) { random.between(1, 4) } else { 64 },
-        ask_ns: silence_ns / 4,
-        silence_ns,
-        load: Load { messages: random.between(8, 60) as u32, pace, ..base.load },
+        rto_min_ns: random.between(20_000, 100_000),
+        busy_threshold: if random.happens(300_000) { random.between(1, 4) } else { 64 },
+        probe_interval_ns: leader_timeout_ns / 4,
+        leader_timeout_ns,
+        load: Load { messages: random.between(8, 60) as u32, pattern, ..base.load },
         seed,
         ..base
     }
 }
 
 /// Draws what befalls a world.
-struct Fate<'a> {
+struct FaultGenerator<'a> {
     random: Random,
-    seats: &'a Seats,
+    layout: &'a Layout,
     topology: &'a Topology,
-    timeline: Vec<(u64, Mishap)>,
+    timeline: Vec<(u64, FaultEvent)>,
 }
 
-impl Fate<'_> {
+impl FaultGenerator<'_> {
     fn at(&mut self) -> u64 {
-        self.random.below(TROUBLE_NS * 3 / 4)
+        self.random.below(FAULTS_NS * 3 / 4)
     }
 
-    fn plan(&mut self, at_ns: u64, mishap: Mishap) {
-        self.timeline.push((at_ns, mishap));
+    fn schedule(&mut self, at_ns: u64, event: FaultEvent) {
+        self.timeline.push((at_ns, event));
     }
 
     fn pick(&mut self, list: &[ProcessId]) -> ProcessId {
@@ -209,35 +214,35 @@ impl Fate<'_> {
     fn draw(&mut self, faults: usize) {
         if self.random.happens(700_000) {
             let links = self.links();
-            self.plan(0, Mishap::Links(links));
+            self.schedule(0, FaultEvent::Links(links));
         }
         if self.random.happens(700_000) {
             self.crashes(faults);
         }
         if self.random.happens(300_000) {
-            let client = self.pick(&self.seats.groups.clients.clone());
+            let client = self.pick(&self.layout.groups.clients.clone());
             let at_ns = self.at();
-            self.plan(at_ns, Mishap::Host(self.seats.node(client)));
+            self.schedule(at_ns, FaultEvent::Host(self.layout.node(client)));
         }
         if self.random.happens(500_000) {
-            let replicas = self.seats.groups.groups.iter().flat_map(|group| &group.replicas);
+            let replicas = self.layout.groups.groups.iter().flat_map(|group| &group.replicas);
             let replica = self.pick(&replicas.copied().collect::<Vec<_>>());
-            self.dies_for_a_while(replica, 600_000);
+            self.crash_and_restart(replica, 600_000);
         }
         if self.random.happens(300_000) {
-            self.dies_for_a_while(self.seats.coordinators[0], 500_000);
+            self.crash_and_restart(self.layout.coordinators[0], 500_000);
         }
         for _ in 0..self.random.below(3) {
             let host = NodeId(self.random.below(self.topology.hosts().into()) as u32);
             let (at_ns, ns) = (self.at(), self.random.between(1_000, 1_500_000));
-            self.plan(at_ns, Mishap::Pause(host, ns));
+            self.schedule(at_ns, FaultEvent::Pause(host, ns));
         }
         for _ in 0..self.random.below(3) {
-            self.false_alarm();
+            self.false_suspicion();
         }
         if self.random.happens(200_000) {
             let at_ns = self.at();
-            self.plan(at_ns, Mishap::Lapse);
+            self.schedule(at_ns, FaultEvent::LeaseExpiry);
         }
     }
 
@@ -259,18 +264,18 @@ impl Fate<'_> {
         }
     }
 
-    fn dies_for_a_while(&mut self, process: ProcessId, returns_ppm: u32) {
-        let (at_ns, node) = (self.at(), self.seats.node(process));
-        self.plan(at_ns, Mishap::Host(node));
+    fn crash_and_restart(&mut self, process: ProcessId, returns_ppm: u32) {
+        let (at_ns, node) = (self.at(), self.layout.node(process));
+        self.schedule(at_ns, FaultEvent::Host(node));
         if self.random.happens(returns_ppm) {
             let back_ns = at_ns + self.random.between(1, 1_000_000);
-            self.plan(back_ns, Mishap::Restart(node));
+            self.schedule(back_ns, FaultEvent::Restart(node));
         }
     }
 
     /// Members and switches die, as many of each group as may.
     fn crashes(&mut self, faults: usize) {
-        let groups = self.seats.groups.groups.clone();
+        let groups = self.layout.groups.groups.clone();
         let mut dead: Vec<ProcessId> = Vec::new();
         for _ in 0..self.random.between(1, 2 * faults as u64 * groups.len() as u64) {
             let group = self.random.below(groups.len() as u64) as usize;
@@ -278,10 +283,10 @@ impl Fate<'_> {
                 true => groups[group].members[0],
                 false => self.pick(&groups[group].members),
             };
-            let node = self.seats.node(victim);
-            let takes_switch = self.random.happens(400_000) && self.may_lose(node);
+            let node = self.layout.node(victim);
+            let takes_switch = self.random.happens(400_000) && self.is_expendable(node);
             let with: Vec<ProcessId> = match takes_switch {
-                true => self.seats.at(node).collect(),
+                true => self.layout.at(node).collect(),
                 false => vec![victim],
             };
             let after: Vec<ProcessId> = dead.iter().chain(&with).copied().collect();
@@ -293,19 +298,19 @@ impl Fate<'_> {
             }
             dead = after;
             let at_ns = self.at();
-            self.plan(
+            self.schedule(
                 at_ns,
-                if takes_switch { Mishap::Switch(node) } else { Mishap::Member(victim) },
+                if takes_switch { FaultEvent::Switch(node) } else { FaultEvent::Member(victim) },
             );
         }
     }
 
     /// Whether the world can do without this switch: a coordinator that nothing else befalls must
     /// not be cut off.
-    fn may_lose(&self, node: NodeId) -> bool {
+    fn is_expendable(&self, node: NodeId) -> bool {
         let rack = self.topology.shape().hosts_per_tor();
-        let last = self.seats.coordinators.last().expect("there are coordinators");
-        node.0 != self.topology.hosts() + self.seats.node(*last).0 / rack
+        let last = self.layout.coordinators.last().expect("there are coordinators");
+        node.0 != self.topology.hosts() + self.layout.node(*last).0 / rack
     }
 
     /// Members of one group are cut off by turns, so that others decide each time; now and then a
@@ -314,7 +319,7 @@ impl Fate<'_> {
         if !self.random.happens(300_000) {
             return;
         }
-        let groups = &self.seats.groups.groups;
+        let groups = &self.layout.groups.groups;
         let members = groups[self.random.below(groups.len() as u64) as usize].members.clone();
         let mut at_ns = self.at() / 2;
         for _ in 0..self.random.between(2, 5) {
@@ -322,10 +327,10 @@ impl Fate<'_> {
             let (first, count) =
                 (self.random.below(members.len() as u64), 1 + self.random.below(most as u64));
             let some = (first..first + count).map(|at| members[at as usize % members.len()]);
-            let nodes: Vec<NodeId> = some.map(|member| self.seats.node(member)).collect();
+            let nodes: Vec<NodeId> = some.map(|member| self.layout.node(member)).collect();
             let ns = self.random.between(50_000, 600_000);
-            self.plan(at_ns, Mishap::Apart(nodes.clone()));
-            self.plan(at_ns + ns, Mishap::Together(nodes));
+            self.schedule(at_ns, FaultEvent::IsolateMany(nodes.clone()));
+            self.schedule(at_ns + ns, FaultEvent::ReconnectMany(nodes));
             // The next ones before these are back, or some time later.
             at_ns += self.random.between(ns / 2, 2 * ns);
         }
@@ -334,21 +339,21 @@ impl Fate<'_> {
     /// A leader is taken for dead, and only some hear it. Either the next leader and it do not hear
     /// each other, but both are heard by who must choose between them; or it still hears what other
     /// groups say, and its followers do not hear those, nor what follows from that here.
-    fn half_heard(&mut self, silence_ns: u64) -> Option<Shift> {
+    fn partial_election(&mut self, leader_timeout_ns: u64) -> Option<Shift> {
         if !self.random.happens(500_000) {
             return None;
         }
-        let groups = self.seats.groups.groups.clone();
+        let groups = self.layout.groups.groups.clone();
         let group = self.random.below(groups.len() as u64) as usize;
         let (leader, followers) = groups[group].members.split_first().expect("it has members");
         // While clients still have much to send.
         let at_ns = self.random.between(20_000, 700_000);
         let ns = self.random.between(300_000, 1_500_000);
-        let (mut mutes, mut shift) = (Vec::new(), None);
+        let (mut losses, mut shift) = (Vec::new(), None);
         if groups.len() == 1 || self.random.happens(500_000) {
             let next = followers[0];
-            let from_ns = at_ns + self.random.between(silence_ns / 2, silence_ns);
-            mutes.push((from_ns, vec![(*leader, next), (next, *leader)], Muted::Everything));
+            let from_ns = at_ns + self.random.between(leader_timeout_ns / 2, leader_timeout_ns);
+            losses.push((from_ns, vec![(*leader, next), (next, *leader)], PacketFilter::All));
         } else {
             let of_all = |from: ProcessId| followers.iter().map(move |to| (from, *to));
             let others = groups.iter().enumerate().filter(|(other, _)| *other != group);
@@ -358,26 +363,26 @@ impl Fate<'_> {
             let before_ns = at_ns.saturating_sub(self.random.between(2_000, 400_000));
             let group = GroupId(group as u16);
             shift = Some(Shift { group, from_ns: at_ns, until_ns: at_ns + ns });
-            mutes.push((before_ns, back, Muted::Questions));
-            mutes.push((before_ns, others.flat_map(of_all).collect(), Muted::Everything));
-            mutes.push((before_ns, pairs.clone(), Muted::Acknowledgements));
-            mutes.push((at_ns, pairs, Muted::Everything));
+            losses.push((before_ns, back, PacketFilter::Requests));
+            losses.push((before_ns, others.flat_map(of_all).collect(), PacketFilter::All));
+            losses.push((before_ns, pairs.clone(), PacketFilter::Acks));
+            losses.push((at_ns, pairs, PacketFilter::All));
         }
-        for (from_ns, pairs, what) in mutes {
-            self.plan(from_ns, Mishap::Mute(pairs.clone(), what));
-            self.plan(at_ns + ns, Mishap::Mute(pairs, Muted::Nothing));
+        for (from_ns, pairs, what) in losses {
+            self.schedule(from_ns, FaultEvent::MemberLoss(pairs.clone(), what));
+            self.schedule(at_ns + ns, FaultEvent::MemberLoss(pairs, PacketFilter::None));
         }
-        for coordinator in self.seats.coordinators.clone() {
-            self.plan(at_ns, Mishap::Deaf(coordinator, Some(*leader)));
-            self.plan(at_ns + ns, Mishap::Deaf(coordinator, None));
+        for coordinator in self.layout.coordinators.clone() {
+            self.schedule(at_ns, FaultEvent::CoordinatorLoss(coordinator, Some(*leader)));
+            self.schedule(at_ns + ns, FaultEvent::CoordinatorLoss(coordinator, None));
         }
         shift
     }
 
     /// A member that lives is taken for dead, because a coordinator does not hear it, or because
     /// its switch is cut off for a while: then there are two who think that they lead.
-    fn false_alarm(&mut self) {
-        let groups = self.seats.groups.groups.clone();
+    fn false_suspicion(&mut self) {
+        let groups = self.layout.groups.groups.clone();
         let group = self.random.below(groups.len() as u64) as usize;
         let member = match self.random.happens(700_000) {
             true => groups[group].members[0],
@@ -385,13 +390,13 @@ impl Fate<'_> {
         };
         let (at_ns, ns) = (self.at(), self.random.between(50_000, 1_000_000));
         if self.random.happens(500_000) {
-            let coordinator = self.pick(&self.seats.coordinators);
-            self.plan(at_ns, Mishap::Deaf(coordinator, Some(member)));
-            self.plan(at_ns + ns, Mishap::Deaf(coordinator, None));
+            let coordinator = self.pick(&self.layout.coordinators);
+            self.schedule(at_ns, FaultEvent::CoordinatorLoss(coordinator, Some(member)));
+            self.schedule(at_ns + ns, FaultEvent::CoordinatorLoss(coordinator, None));
         } else {
-            let node = self.seats.node(member);
-            self.plan(at_ns, Mishap::CutOff(node));
-            self.plan(at_ns + ns, Mishap::Mend(node));
+            let node = self.layout.node(member);
+            self.schedule(at_ns, FaultEvent::Isolate(node));
+            self.schedule(at_ns + ns, FaultEvent::Reconnect(node));
         }
     }
 }

@@ -9,17 +9,17 @@ use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Config, Fault, LinkId, Network, NodeId, Stats};
 use onepipe_topology::{Node as Vertex, Topology};
 
-use crate::application::{Bench, Delivered};
-use crate::mishap::Mishap;
+use crate::application::{Delivered, Workload};
+use crate::fault::FaultEvent;
+use crate::layout::Layout;
 use crate::node::Node;
-use crate::seats::Seats;
+use crate::routes::{Unavailable, compute_routes, distances, vertex_of};
 use crate::setup::Setup;
-use crate::ways::{Dead, distances, vertex_of, ways};
 
 /// The tier of top-of-rack switches (`Topology::tier`).
 const TOR: u8 = 2;
 /// So often it is looked whether everybody has everything, in ns.
-const LOOK_NS: u64 = 500_000;
+const CHECK_NS: u64 = 500_000;
 /// A history ends after so many steps, whatever its machines do.
 const STEPS_MAX: u64 = 200_000_000;
 
@@ -35,19 +35,19 @@ pub struct Quorums {
     /// Times that those who could were no majority.
     pub lost: u64,
     /// Times that a group was found with two who think that they lead.
-    pub rivals: u64,
+    pub split_brain: u64,
 }
 
 /// A network at some point of virtual time.
 #[derive(Debug)]
 pub struct World {
-    network: Network<Node, Bench>,
-    dead: Dead,
+    network: Network<Node, Workload>,
+    unavailable: Unavailable,
     /// Switches without links to others, for now.
-    apart: BTreeSet<NodeId>,
+    isolated: BTreeSet<NodeId>,
     quorums: Quorums,
     /// What is still to happen, by the time in ns.
-    timeline: BTreeMap<(u64, usize), Mishap>,
+    timeline: BTreeMap<(u64, usize), FaultEvent>,
     number: usize,
 }
 
@@ -67,13 +67,13 @@ impl World {
             trace_lines_max: setup.trace_lines_max,
             ..Config::default()
         };
-        let bench = Bench::new(setup.clone(), topology.clone());
-        let mut network = Network::new(topology, config, setup.seed, bench);
+        let workload = Workload::new(setup.clone(), topology.clone());
+        let mut network = Network::new(topology, config, setup.seed, workload);
         network.application.link_from = network.links().map(|(_, from, _)| from).collect();
         Self {
             network,
-            dead: Dead::default(),
-            apart: BTreeSet::new(),
+            unavailable: Unavailable::default(),
+            isolated: BTreeSet::new(),
             quorums: Quorums::default(),
             timeline: BTreeMap::new(),
             number: 0,
@@ -81,8 +81,8 @@ impl World {
     }
 
     /// Who sits where.
-    pub fn seats(&self) -> &Seats {
-        &self.network.application.seats
+    pub fn layout(&self) -> &Layout {
+        &self.network.application.layout
     }
 
     /// What was checked so far.
@@ -124,15 +124,15 @@ impl World {
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         let nodes = (0..self.network.nodes()).filter_map(|node| self.network.machine(NodeId(node)));
         nodes.flat_map(|node| match node {
-            Node::Switch(element) => element.members(),
+            Node::Switch(switch) => switch.members(),
             Node::Host { .. } => &[],
         })
     }
 
     /// Lets something happen at `at_ns`.
-    pub fn plan(&mut self, at_ns: u64, mishap: Mishap) {
+    pub fn schedule(&mut self, at_ns: u64, event: FaultEvent) {
         self.number += 1;
-        self.timeline.insert((at_ns, self.number), mishap);
+        self.timeline.insert((at_ns, self.number), event);
     }
 
     /// Lets time pass up to `end_ns`.
@@ -140,30 +140,30 @@ impl World {
         while let Some(next) = self.timeline.first_entry()
             && next.key().0 <= end_ns
         {
-            let ((at_ns, _), mishap) = next.remove_entry();
+            let ((at_ns, _), event) = next.remove_entry();
             self.network.run_until(Instant::from_ps(at_ns * NANOSECOND));
-            self.inflict(mishap);
+            self.apply_fault(event);
         }
         self.network.run_until(Instant::from_ps(end_ns * NANOSECOND));
     }
 
     /// Lets time pass until everybody who lives has everything, up to `end_ns`. Answers what is
     /// wrong then, if anything.
-    pub fn settle(&mut self, end_ns: u64) -> Option<String> {
+    pub fn run_to_completion(&mut self, end_ns: u64) -> Option<String> {
         let is_over = |world: &Self| world.now_ns() >= end_ns || world.checker().wrong() > 0;
         loop {
-            while !is_over(self) && self.unsettled().is_some() {
-                self.run_until(self.now_ns() + LOOK_NS);
+            while !is_over(self) && self.incomplete().is_some() {
+                self.run_until(self.now_ns() + CHECK_NS);
             }
             // What comes late must change nothing for good: what a client has sent that is dead may
             // still be decided, and then all deliver it.
-            self.run_until(self.now_ns() + 4 * LOOK_NS);
-            if is_over(self) || self.unsettled().is_none() {
+            self.run_until(self.now_ns() + 4 * CHECK_NS);
+            if is_over(self) || self.incomplete().is_none() {
                 break;
             }
         }
         let texts = self.checker().texts();
-        texts.first().cloned().or_else(|| self.unsettled())
+        texts.first().cloned().or_else(|| self.incomplete())
     }
 
     /// The part of the fabric that must come to an end: where a majority of every group lives, and
@@ -171,56 +171,57 @@ impl World {
     /// Where there is none, because switches have died between those who live, nobody could go on,
     /// and only what must never happen is checked.
     pub fn core(&self) -> Option<BTreeSet<NodeId>> {
-        let bench = &self.network.application;
-        let (groups, coordinators) = (&bench.seats.groups.groups, &bench.seats.coordinators);
+        let workload = &self.network.application;
+        let (groups, coordinators) =
+            (&workload.layout.groups.groups, &workload.layout.coordinators);
         let part = |from: &ProcessId| {
-            let from = vertex_of(self.network.topology(), bench.seats.node(*from));
-            let found = distances(self.network.topology(), from, &self.dead);
+            let from = vertex_of(self.network.topology(), workload.layout.node(*from));
+            let found = distances(self.network.topology(), from, &self.unavailable);
             let nodes = (0..).map(NodeId).zip(found);
             nodes.filter_map(|(node, at)| at.map(|_| node)).collect::<BTreeSet<NodeId>>()
         };
-        let goes_on = |part: &BTreeSet<NodeId>| {
-            let lives = |process: &ProcessId| {
-                bench.is_alive(*process) && part.contains(&bench.seats.node(*process))
+        let is_in_core = |part: &BTreeSet<NodeId>| {
+            let is_up = |process: &ProcessId| {
+                workload.is_alive(*process) && part.contains(&workload.layout.node(*process))
             };
             let has_majority = |group: &Group| {
-                2 * group.members.iter().filter(|member| lives(member)).count()
+                2 * group.members.iter().filter(|member| is_up(member)).count()
                     > group.members.len()
             };
             groups.iter().all(has_majority)
-                && (coordinators.is_empty() || coordinators.iter().any(lives))
+                && (coordinators.is_empty() || coordinators.iter().any(is_up))
         };
-        let is_standing =
-            |member: &&ProcessId| !self.dead.nodes.contains(&bench.seats.node(**member));
-        groups[0].members.iter().filter(is_standing).map(part).find(goes_on)
+        let is_available =
+            |member: &&ProcessId| !self.unavailable.nodes.contains(&workload.layout.node(**member));
+        groups[0].members.iter().filter(is_available).map(part).find(is_in_core)
     }
 
     /// What is not yet as it must be in the end, in the part of the fabric that can go on. Who is
     /// cut off from that for good counts as dead.
-    fn unsettled(&self) -> Option<String> {
+    fn incomplete(&self) -> Option<String> {
         let core = self.core()?;
-        let bench = &self.network.application;
-        let goes_on = |process: ProcessId| {
-            bench.is_alive(process) && core.contains(&bench.seats.node(process))
+        let workload = &self.network.application;
+        let is_in_core = |process: ProcessId| {
+            workload.is_alive(process) && core.contains(&workload.layout.node(process))
         };
-        if !bench.has_sent_all(goes_on) {
+        if !workload.has_sent_all(is_in_core) {
             return Some("a client has not sent everything".to_owned());
         }
-        let is_replica_there = |replica: usize| goes_on(bench.replica(replica));
-        let clients = &bench.seats.groups.clients;
-        let nodes = clients.iter().filter(|client| goes_on(**client));
-        let nodes = nodes.map(|client| bench.seats.node(*client));
+        let is_replica_up = |replica: usize| is_in_core(workload.replica(replica));
+        let clients = &workload.layout.groups.clients;
+        let nodes = clients.iter().filter(|client| is_in_core(**client));
+        let nodes = nodes.map(|client| workload.layout.node(*client));
         let mut machines = nodes.filter_map(|node| self.network.machine(node));
         let is_any_open = machines.any(|node| node.open() > 0);
         // The rival does not say what is over, only how much is not.
-        let is_client_there = |number: u32| {
+        let is_client_up = |number: u32| {
             let client = clients.get(number as usize);
-            !bench.setup.is_rival && client.is_some_and(|client| goes_on(*client))
+            !workload.setup.is_rival && client.is_some_and(|client| is_in_core(*client))
         };
-        let unheard = || bench.checker.unheard(is_client_there, is_replica_there);
+        let undelivered = || workload.checker.unheard(is_client_up, is_replica_up);
         match is_any_open {
             true => Some("a message is not over".to_owned()),
-            false => bench.checker.disagreement(is_replica_there).or_else(unheard),
+            false => workload.checker.disagreement(is_replica_up).or_else(undelivered),
         }
     }
 
@@ -231,12 +232,12 @@ impl World {
 
     /// The members of each group that live and have links.
     fn present(&self) -> Vec<Vec<ProcessId>> {
-        let bench = &self.network.application;
+        let workload = &self.network.application;
         let is_present = |member: &ProcessId| {
-            let node = bench.seats.node(*member);
-            bench.is_alive(*member) && !self.apart.contains(&node)
+            let node = workload.layout.node(*member);
+            workload.is_alive(*member) && !self.isolated.contains(&node)
         };
-        let groups = bench.seats.groups.groups.iter();
+        let groups = workload.layout.groups.groups.iter();
         groups.map(|group| group.members.iter().copied().filter(is_present).collect()).collect()
     }
 
@@ -251,7 +252,7 @@ impl World {
             if present == before[group] {
                 continue;
             }
-            match 2 * present.len() > self.seats().groups.groups[group].members.len() {
+            match 2 * present.len() > self.layout().groups.groups[group].members.len() {
                 true => self.quorums.changed += 1,
                 false => self.quorums.lost += 1,
             }
@@ -259,106 +260,106 @@ impl World {
     }
 
     /// Looks whether two members of a group think that they lead.
-    pub fn look_for_rivals(&mut self) {
-        let mut leaders = vec![0u32; self.seats().groups.groups.len()];
+    pub fn count_split_brain(&mut self) {
+        let mut leaders = vec![0u32; self.layout().groups.groups.len()];
         for member in self.members().filter(|member| member.is_leader()) {
             leaders[member.group().index()] += 1;
         }
-        self.quorums.rivals += leaders.into_iter().filter(|count| *count > 1).count() as u64;
+        self.quorums.split_brain += leaders.into_iter().filter(|count| *count > 1).count() as u64;
     }
 
-    fn inflict(&mut self, mishap: Mishap) {
+    fn apply_fault(&mut self, event: FaultEvent) {
         let before = self.present();
         let led: Vec<_> = (0..before.len()).map(|group| self.leader(group)).collect();
-        self.carry_out(mishap);
+        self.apply(event);
         self.count(&before, &led);
     }
 
-    fn carry_out(&mut self, mishap: Mishap) {
-        match mishap {
-            Mishap::Switch(node) => self.lose_switch(node),
-            Mishap::Member(process) => {
-                let node = self.seats().node(process);
+    fn apply(&mut self, event: FaultEvent) {
+        match event {
+            FaultEvent::Switch(node) => self.crash_switch(node),
+            FaultEvent::Member(process) => {
+                let node = self.layout().node(process);
                 self.network.application.alive[process.index()] = false;
                 self.network.command(node, |_, machine, _| {
-                    if let Node::Switch(element) = machine {
-                        element.kill(process);
+                    if let Node::Switch(switch) = machine {
+                        switch.kill(process);
                     }
                 });
             }
-            Mishap::Host(node) => self.network.inflict(Fault::Crash(node)),
-            Mishap::Restart(node) => {
-                if !self.dead.nodes.contains(&node) {
+            FaultEvent::Host(node) => self.network.inflict(Fault::Crash(node)),
+            FaultEvent::Restart(node) => {
+                if !self.unavailable.nodes.contains(&node) {
                     self.network.inflict(Fault::Restart(node));
                 }
             }
-            Mishap::Pause(node, ns) => self.network.inflict(Fault::Pause(node, ns)),
-            Mishap::Links(faults) => {
+            FaultEvent::Pause(node, ns) => self.network.inflict(Fault::Pause(node, ns)),
+            FaultEvent::Links(faults) => {
                 let links: Vec<LinkId> = self.network.links().map(|(link, ..)| link).collect();
                 links.into_iter().for_each(|link| {
                     self.network.inflict(Fault::Switches(link, faults));
                 });
             }
-            Mishap::CutOff(node) => self.cut_off([node]),
-            Mishap::Mend(node) => self.mend([node]),
-            Mishap::Apart(nodes) => self.cut_off(nodes),
-            Mishap::Together(nodes) => self.mend(nodes),
-            Mishap::Deaf(coordinator, whom) => {
-                let node = self.seats().node(coordinator);
+            FaultEvent::Isolate(node) => self.disconnect([node]),
+            FaultEvent::Reconnect(node) => self.reconnect([node]),
+            FaultEvent::IsolateMany(nodes) => self.disconnect(nodes),
+            FaultEvent::ReconnectMany(nodes) => self.reconnect(nodes),
+            FaultEvent::CoordinatorLoss(coordinator, member) => {
+                let node = self.layout().node(coordinator);
                 self.network.command(node, |_, machine, _| {
-                    if let Node::Host { deaf_to, .. } = machine {
-                        *deaf_to = whom;
+                    if let Node::Host { ignored, .. } = machine {
+                        *ignored = member;
                     }
                 });
             }
-            Mishap::Mute(pairs, to) => {
+            FaultEvent::MemberLoss(pairs, filter) => {
                 for pair in pairs {
-                    let node = self.seats().node(pair.1);
+                    let node = self.layout().node(pair.1);
                     self.network.command(node, |_, machine, _| {
-                        if let Node::Switch(element) = machine {
-                            element.mute(pair, to);
+                        if let Node::Switch(switch) = machine {
+                            switch.set_drop_rule(pair, filter);
                         }
                     });
                 }
             }
-            Mishap::Lapse => self.network.application.court.lapse(),
-            Mishap::Reroute => self.reroute(),
+            FaultEvent::LeaseExpiry => self.network.application.store.expire_lease(),
+            FaultEvent::Reroute => self.reroute(),
         }
     }
 
-    fn lose_switch(&mut self, node: NodeId) {
+    fn crash_switch(&mut self, node: NodeId) {
         let (hosts, at_ns) = (self.network.topology().hosts(), self.now_ns());
         let switch = SwitchId(node.0 - hosts);
         self.network.inflict(Fault::Crash(node));
-        self.dead.nodes.insert(node);
+        self.unavailable.nodes.insert(node);
         if self.network.topology().tier(Vertex::Switch(switch)) == TOR {
             let rack = self.network.topology().shape().hosts_per_tor();
             for host in switch.0 * rack..(switch.0 + 1) * rack {
-                self.dead.nodes.insert(NodeId(host));
+                self.unavailable.nodes.insert(NodeId(host));
                 self.network.inflict(Fault::Crash(NodeId(host)));
             }
         }
         // Their store is where groups go on.
         if let Some(core) = self.core() {
-            let bench = &mut self.network.application;
-            let is_out = |process: &ProcessId| !core.contains(&bench.seats.node(*process));
-            let coordinators = bench.seats.coordinators.iter().copied();
-            bench.storeless = coordinators.filter(is_out).collect();
+            let workload = &mut self.network.application;
+            let is_out = |process: &ProcessId| !core.contains(&workload.layout.node(*process));
+            let coordinators = workload.layout.coordinators.iter().copied();
+            workload.without_store = coordinators.filter(is_out).collect();
         }
         let reroute_ns = self.network.application.setup.reroute_ns;
-        self.plan(at_ns + reroute_ns, Mishap::Reroute);
+        self.schedule(at_ns + reroute_ns, FaultEvent::Reroute);
     }
 
-    fn cut_off(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+    fn disconnect(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         for node in nodes {
-            self.apart.insert(node);
+            self.isolated.insert(node);
             self.for_links(node, Fault::Cut);
         }
     }
 
-    fn mend(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+    fn reconnect(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         for node in nodes {
-            self.apart.remove(&node);
+            self.isolated.remove(&node);
             self.for_links(node, Fault::Mend);
         }
     }
@@ -375,12 +376,12 @@ impl World {
 
     fn reroute(&mut self) {
         let topology = self.network.topology().clone();
-        let tables = ways(&topology, self.seats(), &self.dead);
-        self.network.application.ways.clone_from(&tables);
+        let tables = compute_routes(&topology, self.layout(), &self.unavailable);
+        self.network.application.routes.clone_from(&tables);
         for (at, table) in tables.into_iter().enumerate() {
             self.network.command(NodeId(topology.hosts() + at as u32), |_, machine, _| {
-                if let Node::Switch(element) = machine {
-                    element.ways = table;
+                if let Node::Switch(switch) = machine {
+                    switch.routes = table;
                 }
             });
         }

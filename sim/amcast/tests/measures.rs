@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use onepipe_sim_amcast::{Orderer, Poster, Victim, failover, failovers};
+use onepipe_sim_amcast::{LoadPoint, Orderer, Victim, failover, failovers};
 use onepipe_sim_engine::Seeds;
 
 #[test]
@@ -27,7 +27,7 @@ fn a_group_goes_on_after_detection_election_and_a_repeated_request() {
 #[test]
 fn switches_keep_their_latency_where_hosts_are_long_overloaded() {
     let kernel = Orderer::Hosts { frame_ns: 800, entry_ns: 200 };
-    let run = |orderer, offered_per_s| Poster { orderer, packet_len: 150, offered_per_s }.run();
+    let run = |orderer, offered_per_s| LoadPoint { orderer, packet_len: 150, offered_per_s }.run();
     let (idle, busy) = (run(Orderer::Switches, 10_000), run(Orderer::Switches, 1_000_000));
     assert!((3_000.0..12_000.0).contains(&idle.mean_ns), "{idle:?}");
     assert!(busy.mean_ns < 1.5 * idle.mean_ns && busy.delivered_per_s > 990_000.0, "{busy:?}");
@@ -38,7 +38,8 @@ fn switches_keep_their_latency_where_hosts_are_long_overloaded() {
 
 #[test]
 fn the_injectors_link_is_what_limits_it() {
-    let poster = |packet_len| Poster { orderer: Orderer::Switches, packet_len, offered_per_s: 1 };
+    let poster =
+        |packet_len| LoadPoint { orderer: Orderer::Switches, packet_len, offered_per_s: 1 };
     assert_eq!(
         (poster(150).line_rate_per_s(), poster(1_500).line_rate_per_s()),
         (5_787_037, 798_212)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use onepipe_sim_amcast::{Mishap, Quorums, Swarm};
+use onepipe_sim_amcast::{FaultEvent, Quorums, Swarm};
 
 #[test]
 fn everything_holds_under_every_fault() {
@@ -11,7 +11,7 @@ fn everything_holds_under_every_fault() {
     for seed in 0..150 {
         let swarm = Swarm::draw(seed);
         let outcome = swarm.run();
-        assert!(outcome.complaints.is_empty(), "seed {seed}: {:?}", outcome.complaints);
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
         (elections, delivered) = (elections + outcome.elections, delivered + outcome.delivered);
         busy += outcome.busy;
         let one = outcome.quorums;
@@ -20,15 +20,15 @@ fn everything_holds_under_every_fault() {
             followers: quorums.followers + one.followers,
             changed: quorums.changed + one.changed,
             lost: quorums.lost + one.lost,
-            rivals: quorums.rivals + one.rivals,
+            split_brain: quorums.split_brain + one.split_brain,
         };
-        for name in swarm.timeline.iter().filter_map(|(_, mishap)| mishap.name()) {
+        for name in swarm.timeline.iter().filter_map(|(_, event)| event.name()) {
             *names.entry(name).or_insert(0) += 1;
         }
     }
     assert!(elections > 100 && delivered > 10_000 && busy > 100, "{elections} {delivered} {busy}");
-    let Quorums { leaders, followers, changed, lost, rivals } = quorums;
-    let fewest = [leaders, followers, changed, lost, rivals].into_iter().min();
+    let Quorums { leaders, followers, changed, lost, split_brain } = quorums;
+    let fewest = [leaders, followers, changed, lost, split_brain].into_iter().min();
     assert!(fewest > Some(20), "{quorums:?}");
     assert!(names.len() == 11 && names.values().all(|count| *count > 5), "{names:?}");
 }
@@ -39,19 +39,22 @@ fn holds(seed: u64) {
     let mut found = swarm.clone();
     found.setup.load.shift = None;
     let deaf_at = |at: u64| {
-        let is_it = |(time, mishap): &&(u64, Mishap)| {
-            *time == at && matches!(mishap, Mishap::Deaf(..) | Mishap::Mute(..))
+        let is_it = |(time, event): &&(u64, FaultEvent)| {
+            *time == at
+                && matches!(event, FaultEvent::CoordinatorLoss(..) | FaultEvent::MemberLoss(..))
         };
         swarm.timeline.iter().filter(is_it).count()
     };
-    found.timeline.retain(|(at, mishap)| match mishap {
-        Mishap::Apart(_) | Mishap::Together(_) | Mishap::Mute(..) => false,
-        Mishap::Deaf(..) => deaf_at(*at) == 1,
+    found.timeline.retain(|(at, event)| match event {
+        FaultEvent::IsolateMany(_) | FaultEvent::ReconnectMany(_) | FaultEvent::MemberLoss(..) => {
+            false
+        }
+        FaultEvent::CoordinatorLoss(..) => deaf_at(*at) == 1,
         _ => true,
     });
     for swarm in [swarm, found] {
-        let complaints = swarm.run().complaints;
-        assert!(complaints.is_empty(), "seed {seed}: {complaints:?}");
+        let violations = swarm.run().violations;
+        assert!(violations.is_empty(), "seed {seed}: {violations:?}");
     }
 }
 
@@ -82,7 +85,7 @@ fn only_who_reaches_majorities_and_a_coordinator_must_go_on() {
     [101_900, 104_345].into_iter().for_each(holds);
     for seed in [100_681, 101_962, 105_580] {
         holds(seed);
-        assert!(Swarm::draw(seed).run().is_in_parts, "seed {seed}");
+        assert!(Swarm::draw(seed).run().is_partitioned, "seed {seed}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Small worlds, sound and unsound ones.
 
 use onepipe_base::ProcessId;
-use onepipe_sim_amcast::{Load, Mishap, Pace, Setup, World};
+use onepipe_sim_amcast::{FaultEvent, Load, SendPattern, Setup, World};
 use onepipe_sim_network::CpuConfig;
 use onepipe_topology::Shape;
 
@@ -13,12 +13,12 @@ fn leaf_spine() -> Shape {
 fn setup(shape: Shape, messages: u32) -> Setup {
     let setup = Setup::new(shape);
     // A message every 10 us.
-    let load = Load { messages, pace: Pace::Every(10_000_000), ..setup.load };
+    let load = Load { messages, pattern: SendPattern::Every(10_000_000), ..setup.load };
     Setup { groups: 2, clients: 2, load, ..setup }
 }
 
 fn settled(mut world: World) -> World {
-    assert_eq!(world.settle(100_000_000), None);
+    assert_eq!(world.run_to_completion(100_000_000), None);
     world
 }
 
@@ -37,9 +37,9 @@ fn on_every_fabric_everything_is_delivered_in_one_order_and_histories_repeat() {
 #[test]
 fn leaders_sit_in_leaves_and_followers_in_spines() {
     let world = World::new(&setup(leaf_spine(), 1));
-    let (hosts, seats) = (18, world.seats());
+    let (hosts, layout) = (18, world.layout());
     let at = |group: usize, place: usize| {
-        seats.node(seats.groups.groups[group].members[place]).0 - hosts
+        layout.node(layout.groups.groups[group].members[place]).0 - hosts
     };
     assert_eq!((at(0, 0), at(1, 0)), (0, 1));
     for group in 0..2 {
@@ -53,25 +53,25 @@ fn leaders_sit_in_leaves_and_followers_in_spines() {
 fn a_leader_that_dies_is_replaced_and_a_follower_is_not_missed() {
     for (place, elections) in [(0, 1), (1, 0)] {
         let mut world = World::new(&setup(leaf_spine(), 60));
-        let member = world.seats().groups.groups[0].members[place];
-        world.plan(300_000, Mishap::Member(member));
+        let member = world.layout().groups.groups[0].members[place];
+        world.schedule(300_000, FaultEvent::Member(member));
         let world = settled(world);
         assert_eq!(world.checker().elections(), elections, "member {place} died");
         assert_ne!(world.leader(0), Some(member));
-        assert_eq!(world.leader(1), Some(world.seats().groups.groups[1].members[0]));
+        assert_eq!(world.leader(1), Some(world.layout().groups.groups[1].members[0]));
     }
 }
 
 #[test]
 fn a_switch_that_dies_takes_its_rack_with_it_and_the_others_go_on() {
     let mut world = World::new(&Setup { replicas: 3, ..setup(leaf_spine(), 60) });
-    let leader = world.seats().groups.groups[0].members[0];
-    let node = world.seats().node(leader);
-    world.plan(300_000, Mishap::Switch(node));
+    let leader = world.layout().groups.groups[0].members[0];
+    let node = world.layout().node(leader);
+    world.schedule(300_000, FaultEvent::Switch(node));
     let world = settled(world);
     assert_eq!(world.checker().elections(), 1);
     assert!(!world.is_alive(leader) && world.members().count() == 5);
-    let dead = (0..world.seats().len() as u32).filter(|id| !world.is_alive(ProcessId(*id)));
+    let dead = (0..world.layout().len() as u32).filter(|id| !world.is_alive(ProcessId(*id)));
     assert!(dead.count() > 2, "the leader, and who sat in its rack");
 }
 
@@ -79,10 +79,10 @@ fn a_switch_that_dies_takes_its_rack_with_it_and_the_others_go_on() {
 fn a_coordinator_that_dies_is_replaced_too() {
     let mut world = World::new(&setup(leaf_spine(), 60));
     let (first, leader) =
-        (world.seats().coordinators[0], world.seats().groups.groups[1].members[0]);
-    let node = world.seats().node(first);
-    world.plan(250_000, Mishap::Host(node));
-    world.plan(300_000, Mishap::Member(leader));
+        (world.layout().coordinators[0], world.layout().groups.groups[1].members[0]);
+    let node = world.layout().node(first);
+    world.schedule(250_000, FaultEvent::Host(node));
+    world.schedule(300_000, FaultEvent::Member(leader));
     let world = settled(world);
     assert_eq!(world.checker().elections(), 1);
     let late = world.deliveries().iter().filter(|one| one.sent_ns > 300_000);
@@ -93,8 +93,8 @@ fn a_coordinator_that_dies_is_replaced_too() {
 fn who_is_deaf_elects_in_vain_and_no_harm_is_done() {
     let mut world = World::new(&setup(leaf_spine(), 60));
     let (first, leader) =
-        (world.seats().coordinators[0], world.seats().groups.groups[0].members[0]);
-    world.plan(200_000, Mishap::Deaf(first, Some(leader)));
+        (world.layout().coordinators[0], world.layout().groups.groups[0].members[0]);
+    world.schedule(200_000, FaultEvent::CoordinatorLoss(first, Some(leader)));
     let world = settled(world);
     assert!(world.checker().elections() > 0);
     assert!(world.is_alive(leader) && world.leader(0) != Some(leader));
@@ -103,10 +103,10 @@ fn who_is_deaf_elects_in_vain_and_no_harm_is_done() {
 #[test]
 fn a_replica_goes_on_from_another_one_s_state() {
     let mut world = World::new(&Setup { replicas: 3, ..setup(leaf_spine(), 100) });
-    let replica = world.seats().groups.groups[0].replicas[1];
-    let node = world.seats().node(replica);
-    world.plan(200_000, Mishap::Host(node));
-    world.plan(600_000, Mishap::Restart(node));
+    let replica = world.layout().groups.groups[0].replicas[1];
+    let node = world.layout().node(replica);
+    world.schedule(200_000, FaultEvent::Host(node));
+    world.schedule(600_000, FaultEvent::Restart(node));
     let world = settled(world);
     assert!(world.is_alive(replica));
     let late = world.deliveries().iter().filter(|one| one.replica == 1 && one.at_ns > 600_000);
@@ -117,13 +117,13 @@ fn a_replica_goes_on_from_another_one_s_state() {
 #[test]
 fn a_replica_that_lags_holds_nobody_up() {
     let setup = setup(leaf_spine(), 200);
-    let load = Load { pace: Pace::Every(5_000_000), is_for_some: false, ..setup.load };
-    let setup = Setup { kept: 8, window: 4, load, ..setup };
+    let load = Load { pattern: SendPattern::Every(5_000_000), is_subset: false, ..setup.load };
+    let setup = Setup { history: 8, window: 4, load, ..setup };
     let run = |lags: bool| {
         let mut world = World::new(&setup);
         if lags {
-            let node = world.seats().node(world.seats().groups.groups[0].replicas[1]);
-            world.plan(200_000, Mishap::Pause(node, 400_000));
+            let node = world.layout().node(world.layout().groups.groups[0].replicas[1]);
+            world.schedule(200_000, FaultEvent::Pause(node, 400_000));
         }
         let world = settled(world);
         let of = |replica| world.deliveries().iter().filter(move |one| one.replica == replica);

@@ -14,7 +14,7 @@ use crate::setup::Setup;
 
 /// What commands and observes the members.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct Workload {
     setup: Setup,
     topology: Topology,
     /// By object.
@@ -22,7 +22,7 @@ pub(crate) struct Bench {
     next: usize,
     /// By rank: how many objects were delivered, when the last one was, and how it ended.
     pub delivered: Vec<u32>,
-    pub whole_at: Vec<Option<Instant>>,
+    pub completed_at: Vec<Option<Instant>>,
     pub lost: Vec<u32>,
     pub ended: Vec<Option<Ended>>,
     /// By link: whether it joins two switches.
@@ -30,9 +30,9 @@ pub(crate) struct Bench {
     pub core_bytes: u64,
 }
 
-impl Bench {
+impl Workload {
     pub fn new(setup: Setup, topology: Topology) -> Self {
-        let mut random = Random::named(setup.seed, "bytes of objects", 0);
+        let mut random = Random::named(setup.seed, "octets of objects", 0);
         let object = |bytes: &usize| (0..*bytes).map(|_| random.below(256) as u8).collect();
         let is_switch = |vertex| matches!(vertex, Vertex::Switch(_));
         let members = setup.members.len();
@@ -40,7 +40,7 @@ impl Bench {
             sent: setup.objects.iter().map(object).collect(),
             next: 0,
             delivered: vec![0; members],
-            whole_at: vec![None; members],
+            completed_at: vec![None; members],
             lost: vec![0; members],
             ended: vec![None; members],
             is_core: topology
@@ -57,10 +57,10 @@ impl Bench {
         self.setup.members.iter().position(|host| *host == node.0)
     }
 
-    fn member(&self, own: usize, card: Port) -> Group {
+    fn member(&self, own: usize, nic: Port) -> Group {
         let members = self.setup.members.iter();
         let members =
-            members.map(|host| Member { process: ProcessId(*host), port: card, link: Link::Lossy });
+            members.map(|host| Member { process: ProcessId(*host), port: nic, link: Link::Lossy });
         let config = Config {
             algorithm: self.setup.algorithm.clone(),
             block_len: self.setup.block_len,
@@ -73,11 +73,11 @@ impl Bench {
     }
 
     /// Hands the root as many objects as it takes, and closes behind the last one.
-    fn feed(&mut self, root: &mut Group) {
+    fn send_objects(&mut self, root: &mut Group) {
         while let Some(object) = self.sent.get(self.next) {
             match root.send(object.clone()) {
                 Ok(_) => self.next += 1,
-                Err(unsent) if unsent.why == SendError::Full => return,
+                Err(unsent) if unsent.error == SendError::Full => return,
                 // Somebody has failed: what was sent is brought to its end.
                 Err(_) => break,
             }
@@ -87,7 +87,7 @@ impl Bench {
     }
 }
 
-impl Application<Node> for Bench {
+impl Application<Node> for Workload {
     fn build(&mut self, node: NodeId, _life: u32) -> Node {
         let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
         let ports = self.topology.ports(vertex);
@@ -95,34 +95,34 @@ impl Application<Node> for Bench {
             let (route, tier) = (self.topology.route(vertex), self.topology.tier(vertex));
             return Node::Switch(Forwarder::new(route, ports, tier, node.0));
         }
-        let card = Port(ports.total() - 1);
-        self.rank(node).map_or(Node::Idle, |own| Node::Member(self.member(own, card)))
+        let nic = Port(ports.total() - 1);
+        self.rank(node).map_or(Node::Idle, |own| Node::Member(self.member(own, nic)))
     }
 
     fn on_start(&mut self, at: At<'_>, machine: &mut Node) {
         if let (Some(0), Node::Member(root)) = (self.rank(at.node), machine) {
-            self.feed(root);
+            self.send_objects(root);
         }
     }
 
     fn on_event(&mut self, at: At<'_>, machine: &mut Node, event: Event) {
         let (Some(rank), Node::Member(group)) = (self.rank(at.node), machine) else { return };
         match event {
-            Event::Wanted { object, bytes } => {
+            Event::Announced { object, bytes } => {
                 group.provide(object, vec![0; bytes as usize]).expect("it was asked for");
             }
             Event::Delivered { .. } => {
                 self.delivered[rank] += 1;
-                self.whole_at[rank] = Some(at.instant);
+                self.completed_at[rank] = Some(at.instant);
             }
             Event::Stable { object, memory } => {
                 assert!(memory == self.sent[object as usize], "object {object} at rank {rank}");
                 if rank == 0 {
-                    self.feed(group);
+                    self.send_objects(group);
                 }
             }
             Event::Lost { .. } => self.lost[rank] += 1,
-            Event::Failed(_) if rank == 0 => self.feed(group),
+            Event::Failed(_) if rank == 0 => self.send_objects(group),
             Event::Closed(ended) => self.ended[rank] = Some(ended),
             _ => {}
         }

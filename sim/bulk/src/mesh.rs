@@ -75,7 +75,7 @@ impl Mesh {
     /// got anything else than was sent.
     pub fn run(&self) -> Flow {
         let mut run = Run::new(self);
-        run.until_all_have_all();
+        run.run_to_completion();
         run.flow
     }
 
@@ -92,7 +92,7 @@ pub struct Hop {
     /// When its first piece began to leave there, in ns.
     pub sent_ns: u64,
     /// When it was whole.
-    pub whole_ns: u64,
+    pub complete_ns: u64,
     /// How long the link took for its pieces.
     pub busy_ns: u64,
     pieces: u32,
@@ -118,7 +118,7 @@ impl Flow {
         let is_steady = |hop: &Hop| hop.from != 0 && steady.contains(&(hop.sent_ns as f64));
         let (mut sum, mut count) = (0.0, 0);
         for (block, hop) in hops.filter(|(_, hop)| is_steady(hop)) {
-            let had_ns = self.hops[hop.from][block].whole_ns as f64;
+            let had_ns = self.hops[hop.from][block].complete_ns as f64;
             sum += (hop.sent_ns as f64 - had_ns) / step_ns + 1.0;
             count += 1;
         }
@@ -127,7 +127,7 @@ impl Flow {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Happens {
+enum MeshEvent {
     /// A frame has come: where its bytes lie, and how long a link took for them.
     Frame {
         to: usize,
@@ -141,7 +141,7 @@ enum Happens {
 struct Run<'a> {
     mesh: &'a Mesh,
     members: Vec<Groups>,
-    queue: Queue<Happens>,
+    queue: Queue<MeshEvent>,
     now: Instant,
     /// By member, in ns: until when it sends, and takes; when it is woken.
     sends_until: Vec<u64>,
@@ -182,19 +182,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn until_all_have_all(&mut self) {
-        (0..self.mesh.senders).for_each(|sender| self.feed(sender));
-        (0..self.mesh.members).for_each(|at| self.attend(at));
+    fn run_to_completion(&mut self) {
+        (0..self.mesh.senders).for_each(|sender| self.send_objects(sender));
+        (0..self.mesh.members).for_each(|at| self.drain(at));
         while self.missing > 0 {
             let next = self.queue.next_until(END);
             let (at, what) = next.expect("a transfer without faults comes to its end");
             self.now = at;
-            self.live_through(what);
+            self.handle_event(what);
         }
     }
 
     /// Hands a sender's group as many objects as it takes.
-    fn feed(&mut self, sender: usize) {
+    fn send_objects(&mut self, sender: usize) {
         while self.sent[sender] < self.mesh.objects {
             let object = content(sender, self.sent[sender], self.mesh.bytes);
             let root = self.members[sender].get_mut(GroupId(sender as u64));
@@ -206,36 +206,36 @@ impl<'a> Run<'a> {
     }
 
     /// Until when a member stands still, if it does.
-    fn stands_until(&self, at: usize) -> Option<u64> {
-        let (who, from, ns) = self.mesh.stall?;
-        let stands = who == at && (from..from + ns).contains(&self.now.as_ns());
-        stands.then_some(from + ns)
+    fn stalled_until(&self, at: usize) -> Option<u64> {
+        let (member, from, ns) = self.mesh.stall?;
+        let is_stalled = member == at && (from..from + ns).contains(&self.now.as_ns());
+        is_stalled.then_some(from + ns)
     }
 
-    fn live_through(&mut self, what: Happens) {
+    fn handle_event(&mut self, what: MeshEvent) {
         let at = match what {
-            Happens::Frame { to, .. } => to,
-            Happens::Wake(at) => at,
+            MeshEvent::Frame { to, .. } => to,
+            MeshEvent::Wake(at) => at,
         };
-        if let Some(until) = self.stands_until(at) {
+        if let Some(until) = self.stalled_until(at) {
             self.queue.schedule(Instant::from_ps(until * NANOSECOND), what);
             return;
         }
         let now = self.clock();
         match what {
-            Happens::Frame { to, from, bytes: place, busy_ns } => {
-                let mut bytes = std::mem::take(&mut self.frames[place]);
+            MeshEvent::Frame { to, from, bytes: slot, busy_ns } => {
+                let mut bytes = std::mem::take(&mut self.frames[slot]);
                 self.note_piece(to, &bytes, busy_ns);
                 self.members[to].handle_frame(now, Port(from as u16), &mut bytes);
-                self.frames[place] = bytes;
-                self.free.push(place);
+                self.frames[slot] = bytes;
+                self.free.push(slot);
             }
-            Happens::Wake(at) => {
+            MeshEvent::Wake(at) => {
                 self.wakes_at[at] = u64::MAX;
                 self.members[at].handle_timeout(now);
             }
         }
-        self.attend(at);
+        self.drain(at);
     }
 
     fn clock(&self) -> Now {
@@ -244,16 +244,16 @@ impl<'a> Run<'a> {
     }
 
     /// Drains a member, as far as its interface is free.
-    fn attend(&mut self, at: usize) {
+    fn drain(&mut self, at: usize) {
         while let Some((group, event)) = self.members[at].poll_event() {
-            self.hear(at, group, event);
+            self.on_event(at, group, event);
         }
         let (now, ns) = (self.clock(), self.now.as_ns());
         while self.sends_until[at] <= ns {
             let mut slot = std::mem::take(&mut self.slot);
             let sent = self.members[at].poll_transmit(now, &mut slot);
             if let Some(sent) = sent {
-                self.carry(at, sent, &slot[..sent.bytes]);
+                self.transmit(at, sent, &slot[..sent.bytes]);
             }
             self.slot = slot;
             if sent.is_none() {
@@ -266,14 +266,14 @@ impl<'a> Run<'a> {
         let next = free.or(due).filter(|next| *next < self.wakes_at[at]);
         if let Some(next) = next {
             self.wakes_at[at] = next;
-            self.queue.schedule(Instant::from_ps(next * NANOSECOND), Happens::Wake(at));
+            self.queue.schedule(Instant::from_ps(next * NANOSECOND), MeshEvent::Wake(at));
         }
     }
 
-    fn hear(&mut self, at: usize, id: GroupId, event: Event) {
+    fn on_event(&mut self, at: usize, id: GroupId, event: Event) {
         let group = self.members[at].get_mut(id).expect("it has spoken");
         match event {
-            Event::Wanted { object, bytes } => {
+            Event::Announced { object, bytes } => {
                 group.provide(object, vec![0; bytes as usize]).expect("it was asked for");
             }
             Event::Delivered { .. } => {
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
                 let sender = id.0 as usize;
                 assert!(memory == content(sender, object, self.mesh.bytes), "K: {id:?} {object}");
                 if at == sender {
-                    self.feed(sender);
+                    self.send_objects(sender);
                 }
             }
             event => panic!("nothing fails here: {event:?}"),
@@ -292,7 +292,7 @@ impl<'a> Run<'a> {
     }
 
     /// A frame leaves `from`, and comes to the other end of its link.
-    fn carry(&mut self, from: usize, sent: Transmit, bytes: &[u8]) {
+    fn transmit(&mut self, from: usize, sent: Transmit, bytes: &[u8]) {
         let (mesh, to, ns) = (self.mesh, usize::from(sent.port.0), self.now.as_ns());
         let takes = |rate: u64| (bytes.len() as u64 * 8_000_000_000).div_ceil(rate);
         let busy_ns = takes(mesh.rate_bits_per_s).max(mesh.frame_ns);
@@ -300,23 +300,23 @@ impl<'a> Run<'a> {
         let mut left = ns + busy_ns;
         self.sends_until[from] = left;
         if let Some((one, other, rate)) = mesh.slow
-            && let Some(way) =
-                [(one, other), (other, one)].iter().position(|way| *way == (from, to))
+            && let Some(direction) =
+                [(one, other), (other, one)].iter().position(|link| *link == (from, to))
         {
-            left = left.max(self.slow_until[way] + takes(rate));
-            self.slow_until[way] = left;
+            left = left.max(self.slow_until[direction] + takes(rate));
+            self.slow_until[direction] = left;
         }
         // Who takes frames from several takes one behind the other.
-        let taken = &mut self.takes_until[to];
-        *taken = (left + mesh.latency_ns).max(*taken + busy_ns);
-        let arrives = Instant::from_ps(*taken * NANOSECOND);
-        let place = self.free.pop().unwrap_or_else(|| {
+        let takes_until = &mut self.takes_until[to];
+        *takes_until = (left + mesh.latency_ns).max(*takes_until + busy_ns);
+        let arrives = Instant::from_ps(*takes_until * NANOSECOND);
+        let slot = self.free.pop().unwrap_or_else(|| {
             self.frames.push(Vec::new());
             self.frames.len() - 1
         });
-        self.frames[place].clear();
-        self.frames[place].extend_from_slice(bytes);
-        self.queue.schedule(arrives, Happens::Frame { to, from, bytes: place, busy_ns });
+        self.frames[slot].clear();
+        self.frames[slot].extend_from_slice(bytes);
+        self.queue.schedule(arrives, MeshEvent::Frame { to, from, bytes: slot, busy_ns });
     }
 
     fn note_departure(&mut self, from: usize, to: usize, bytes: &[u8]) {
@@ -332,7 +332,7 @@ impl<'a> Run<'a> {
         let hop = &mut self.flow.hops[to][block];
         hop.pieces += 1;
         hop.busy_ns += busy_ns;
-        hop.whole_ns = self.now.as_ns();
+        hop.complete_ns = self.now.as_ns();
     }
 }
 

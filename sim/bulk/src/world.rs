@@ -5,7 +5,7 @@ use onepipe_sim_engine::NANOSECOND;
 use onepipe_sim_network::{Config, Fault, Network, NodeId};
 use onepipe_topology::Topology;
 
-use crate::application::Bench;
+use crate::application::Workload;
 use crate::node::Node;
 use crate::setup::Setup;
 
@@ -19,7 +19,7 @@ pub struct Stats {
     /// Pieces sent, those sent again included.
     pub pieces_sent: u64,
     /// Pieces that came a second time.
-    pub pieces_known: u64,
+    pub pieces_duplicate: u64,
 }
 
 /// What has become of a group.
@@ -32,7 +32,7 @@ pub struct Outcome {
     /// By rank: objects lost.
     pub lost: Vec<u32>,
     /// By rank: when the last object was delivered, in ns; of the root never.
-    pub whole_ns: Vec<Option<u64>>,
+    pub complete_ns: Vec<Option<u64>>,
     /// By rank: how the group has ended there, if it has.
     pub ended: Vec<Option<Ended>>,
     /// Bytes of frames that have crossed from switch to switch, each crossing counted.
@@ -46,14 +46,14 @@ pub struct Outcome {
 impl Outcome {
     /// When the last member had everything, in ns; `None` if one has not.
     pub fn last_ns(&self) -> Option<u64> {
-        self.whole_ns[1..].iter().copied().try_fold(0, |last, whole| Some(last.max(whole?)))
+        self.complete_ns[1..].iter().copied().try_fold(0, |last, whole| Some(last.max(whole?)))
     }
 }
 
 /// A network at some point of virtual time.
 #[derive(Debug)]
 pub struct World {
-    network: Network<Node, Bench>,
+    network: Network<Node, Workload>,
     members: Vec<u32>,
 }
 
@@ -71,8 +71,8 @@ impl World {
             frame_len_max: PIECE_FRONT_LEN + setup.piece_len as usize,
             ..Config::default()
         };
-        let bench = Bench::new(setup.clone(), topology.clone());
-        let network = Network::new(topology, config, setup.seed, bench);
+        let workload = Workload::new(setup.clone(), topology.clone());
+        let network = Network::new(topology, config, setup.seed, workload);
         Self { network, members: setup.members.clone() }
     }
 
@@ -93,14 +93,14 @@ impl World {
         while self.network.now() < end && !self.is_over() {
             self.network.run_for(look * NANOSECOND);
         }
-        let bench = &self.network.application;
+        let workload = &self.network.application;
         Outcome {
-            is_clean: bench.ended.iter().all(|ended| *ended == Some(Ended::Complete)),
-            delivered: bench.delivered.clone(),
-            lost: bench.lost.clone(),
-            whole_ns: bench.whole_at.iter().map(|at| at.map(|at| at.as_ns())).collect(),
-            ended: bench.ended.clone(),
-            core_bytes: bench.core_bytes,
+            is_clean: workload.ended.iter().all(|ended| *ended == Some(Ended::Complete)),
+            delivered: workload.delivered.clone(),
+            lost: workload.lost.clone(),
+            complete_ns: workload.completed_at.iter().map(|at| at.map(|at| at.as_ns())).collect(),
+            ended: workload.ended.clone(),
+            core_bytes: workload.core_bytes,
             stats: self.stats(),
             trace_hash: self.network.trace_hash(),
         }
@@ -114,7 +114,7 @@ impl World {
             frames_sent: sum.frames_sent + of.frames_sent,
             frames_lost: sum.frames_lost + of.frames_lost,
             pieces_sent: sum.pieces_sent + of.pieces_sent,
-            pieces_known: sum.pieces_known + of.pieces_known,
+            pieces_duplicate: sum.pieces_duplicate + of.pieces_duplicate,
         })
     }
 

@@ -62,8 +62,8 @@ fn who_stands_still_is_waited_for_and_equal_runs_are_equal() {
     let calm = mesh(4, 64);
     let even = calm.run();
     assert_eq!(even, calm.run());
-    let whole = |flow: &Flow| flow.hops[3].iter().all(|hop| hop.whole_ns >= hop.sent_ns);
-    assert!(whole(&even) && even.hops[0].iter().all(|hop| hop.whole_ns == 0));
+    let whole = |flow: &Flow| flow.hops[3].iter().all(|hop| hop.complete_ns >= hop.sent_ns);
+    assert!(whole(&even) && even.hops[0].iter().all(|hop| hop.complete_ns == 0));
     let stalled = Mesh { stall: Some((1, 30_000, 20_000)), ..calm }.run();
     let more = stalled.last_ns - even.last_ns;
     assert!((2_000..25_000).contains(&more), "{more} ns more");

@@ -1,18 +1,18 @@
-//! Whatever commands and observes the machines of a network.
+//! The interface between a simulated network and the code that drives its machines.
 
 use onepipe_base::{Machine, Now};
 use onepipe_sim_engine::{Instant, NANOSECOND};
 
 use crate::{LinkId, NodeId};
 
-/// Where and when an [`Application`] is called, and what it may ask for.
+/// Where and when an [`Application`] is called, and the requests that it may make.
 #[derive(Debug)]
 pub struct At<'a> {
-    /// Virtual time.
+    /// Virtual time of the call.
     pub instant: Instant,
-    /// The node.
+    /// The node at which the call happens.
     pub node: NodeId,
-    /// What the node's clocks show.
+    /// The readings of the node's clocks.
     pub now: Now,
     pub(crate) alarms: &'a mut Vec<(Instant, NodeId, u32)>,
     pub(crate) busy_ps: &'a mut u64,
@@ -20,7 +20,7 @@ pub struct At<'a> {
 }
 
 impl At<'_> {
-    /// Asks for [`Application::on_alarm`] at this node, `ps` from now. A crash takes it back.
+    /// Requests [`Application::on_alarm`] at this node `ps` from now. A crash cancels the alarm.
     pub fn alarm(&mut self, ps: u64, token: u32) {
         self.alarms.push((self.instant.after(ps), self.node, token));
     }
@@ -30,45 +30,47 @@ impl At<'_> {
         *self.crashes = true;
     }
 
-    /// Keeps the node's CPU busy for `ns` more.
+    /// Keeps the node's CPU busy for another `ns`.
     pub fn work(&mut self, ns: u64) {
         *self.busy_ps += ns * NANOSECOND;
     }
 }
 
-/// Builds, commands and observes the machines. One value for the whole network: what it learns at
-/// one node it may compare with what it learnt at another.
+/// Builds, commands and observes the machines. One value serves the whole network, so that what it
+/// observes at one node can be compared with what it observed at another.
 pub trait Application<M: Machine> {
-    /// A new machine for `node`, in its life number `life`, counted from 0.
+    /// Returns a new machine for `node` in its incarnation `incarnation`, counted from 0.
     fn build(&mut self, node: NodeId, life: u32) -> M;
 
-    /// The node has started, or started again.
+    /// Called when the node has started or restarted.
     fn on_start(&mut self, at: At<'_>, machine: &mut M);
 
-    /// The machine said something.
+    /// Called for every event of the machine.
     fn on_event(&mut self, at: At<'_>, machine: &mut M, event: M::Event);
 
-    /// The host's events are drained: the moment to look at it, and to submit more. Only called at
-    /// hosts.
+    /// Called when a host has no more events: inspects the machine and may submit more work. Not
+    /// called for switches.
     fn on_settled(&mut self, at: At<'_>, machine: &mut M);
 
-    /// An alarm rang. The machine is drained afterwards.
+    /// Called when an alarm fires. The machine is drained afterwards.
     fn on_alarm(&mut self, at: At<'_>, machine: &mut M, token: u32);
 
-    /// The node has crashed: its state is gone.
+    /// Called when the node has crashed and its state is gone.
     fn on_crash(&mut self, instant: Instant, node: NodeId);
 
-    /// Fetches into the cache what the machine at `node` will need for a frame that arrives within
-    /// nanoseconds, and changes nothing. The answer means nothing, but must be used.
+    /// Prefetches into the cache what the machine at `node` needs for a frame that arrives within
+    /// nanoseconds. Has no other effect; the result carries no information, but must be used so
+    /// that the loads are not optimized away.
     fn fetch(&self, _node: NodeId, _machine: &M, _frame: &[u8]) -> u64 {
         0
     }
 
-    /// What a frame that a host takes, or sends, costs its CPU beyond [`crate::CpuConfig`], in ns.
+    /// Returns the CPU time in ns that a host spends on sending or receiving this frame, in
+    /// addition to [`crate::CpuConfig`].
     fn work_ns(&self, _node: NodeId, _frame: &[u8]) -> u64 {
         0
     }
 
-    /// A frame enters `link`, before anything befalls it.
+    /// Called when a frame enters `link`, before queueing and faults.
     fn on_departure(&mut self, instant: Instant, link: LinkId, frame: &[u8]);
 }

@@ -1,4 +1,4 @@
-//! Switches whose machines run on processors beside their chips.
+//! Switches whose machine runs on a CPU outside the switching chip.
 
 use onepipe_base::{Machine, Port};
 use onepipe_sim_engine::NANOSECOND;
@@ -8,41 +8,42 @@ use crate::Application;
 use crate::network::{Event, Network};
 use crate::pool::FrameRef;
 
-/// What it costs that a switch's machine runs on a processor beside the chip: the switch's own, or
-/// that of a host which stands for it (design: ordering.md section 6). Frames for the neighbours of
-/// a link (beacons and the like) take the way to the processor; whatever the machine writes takes
-/// the way back; all others pass the chip.
+/// The cost of running a switch's machine outside the chip: on the switch's own CPU, or on a host
+/// that acts as its delegate (docs/design/forms.md, "What differs between a chip, a switch's
+/// processor and a delegate?"). Hop-only frames (beacons,
+/// announcements) travel to the CPU, and every frame that the machine writes travels back to the
+/// chip. All other frames are forwarded by the chip without delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Aside {
-    /// From the chip to the processor, in ns: on the wire, and until the processor looks.
+    /// Delay from the chip to the CPU, in ns: the wire, and the time until the CPU polls.
     pub there_ns: u64,
-    /// From the processor to the chip, in ns.
+    /// Delay from the CPU to the chip, in ns.
     pub back_ns: u64,
-    /// The processor's time for each frame that it takes, in ns; one frame after the other.
+    /// CPU time for each received frame, in ns. Frames are processed one after the other.
     pub receive_ns: u64,
-    /// The processor's time for each frame that it writes, in ns.
+    /// CPU time for each frame that the machine writes, in ns.
     pub send_ns: u64,
-    /// A processor that is further behind than this loses frames, in ns.
+    /// Largest backlog of the CPU, in ns. Frames beyond it are dropped.
     pub backlog_ns_max: u64,
 }
 
-/// Where the switches' machines run.
+/// Where the machines of switches run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// In the data plane.
+    /// In the data plane of the chip.
     #[default]
     Chip,
-    /// On the switch's own processor.
+    /// On the switch's own CPU.
     SwitchCpu,
-    /// On a host that stands for the switch.
+    /// On a host that acts for the switch.
     Delegate,
 }
 
 impl Placement {
-    /// All of them.
+    /// All placements.
     pub const ALL: [Self; 3] = [Self::Chip, Self::SwitchCpu, Self::Delegate];
 
-    /// Its name, as the command line has it.
+    /// The name used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Chip => "chip",
@@ -51,10 +52,10 @@ impl Placement {
         }
     }
 
-    /// What it costs, as 1Pipe's text has it. A delegate's detour takes 2 us a switch, all in all
-    /// (section 7.2, "Message delivery latency"). A switch's processor is told by interrupts, which
-    /// add 10 us (section 6.1), and one core sustains an interval of 10 us at 32 ports (section
-    /// 7.2, "CPU overhead"): 64 frames, so 156 ns each.
+    /// Returns the costs that 1Pipe reports. A delegate's detour takes 2 us per switch in total
+    /// (section 7.2, "Message delivery latency"). A switch CPU is notified by interrupts, which add
+    /// 10 us (section 6.1), and one core sustains a beacon interval of 10 us at 32 ports (section
+    /// 7.2, "CPU overhead"): 64 frames per interval, so 156 ns per frame.
     pub const fn aside(self) -> Option<Aside> {
         match self {
             Self::Chip => None,
@@ -75,7 +76,7 @@ impl Placement {
         }
     }
 
-    /// The shortest interval between beacons that its processor sustains at 32 ports, in ns.
+    /// Returns the shortest beacon interval that the placement sustains at 32 ports, in ns.
     pub const fn beacon_interval_ns_min(self) -> u64 {
         match self {
             Self::Chip | Self::Delegate => 0,
@@ -85,7 +86,7 @@ impl Placement {
 }
 
 impl<M: Machine, A: Application<M>> Network<M, A> {
-    /// Whether a frame that has arrived at a switch is for the processor beside its chip.
+    /// Whether an arriving frame must be passed to the off-chip CPU.
     #[inline]
     pub(crate) fn is_for_aside(&self, index: usize, frame: FrameRef) -> bool {
         self.config.aside.is_some() && !self.nodes[index].is_host && {
@@ -95,13 +96,13 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    /// Whether what the machine of a node writes has a way to its chip before it.
+    /// Whether frames written by the node's machine must first travel to its chip.
     #[inline]
     pub(crate) fn is_aside(&self, index: usize) -> bool {
         self.config.aside.is_some() && !self.nodes[index].is_host
     }
 
-    /// A frame sets out from the chip to the processor.
+    /// Sends a frame from the chip to the CPU; drops the frame if the CPU's backlog is full.
     #[cold]
     pub(crate) fn go_aside(&mut self, index: usize, port: Port, frame: FrameRef) {
         let Some(aside) = self.config.aside else { return };
@@ -118,7 +119,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.queue(index).schedule(reached_at, event);
     }
 
-    /// A frame sets out from the processor to the chip.
+    /// Sends a frame from the CPU to the chip; drops the frame if the CPU's backlog is full.
     #[cold]
     pub(crate) fn come_back(&mut self, index: usize, port: Port, frame: FrameRef) {
         let Some(aside) = self.config.aside else { return };
@@ -134,7 +135,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.queue(index).schedule(back_at, event);
     }
 
-    /// A frame has reached the processor.
+    /// Handles the arrival of a frame at the CPU.
     #[cold]
     pub(crate) fn on_reach(&mut self, index: usize, port: Port, frame: FrameRef, life: u16) {
         if self.is_gone(index, life) {
@@ -144,7 +145,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.admit(index, port, frame);
     }
 
-    /// A frame is back at the chip.
+    /// Handles the arrival of a frame at the chip.
     #[cold]
     pub(crate) fn on_back(&mut self, index: usize, port: Port, frame: FrameRef, life: u16) {
         if self.is_gone(index, life) {
@@ -154,7 +155,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.depart(index, port, frame);
     }
 
-    /// Whether the life of a node that this was on its way for is over.
+    /// Whether the incarnation for which an event was scheduled has ended.
     fn is_gone(&self, index: usize, life: u16) -> bool {
         let node = &self.nodes[index];
         node.machine.is_none() || node.life as u16 != life

@@ -1,36 +1,36 @@
-//! What a node's clocks show: wrong in every way that clocks are wrong.
+//! Clocks of a node with offset, drift and steps.
 
 use onepipe_base::{Mono, Now, Timestamp, WIRE_MODULUS};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 
-/// Fraction bits of the drift.
+/// Number of fraction bits of the drift.
 const DRIFT_BITS: u32 = 32;
 
-/// Both clocks of a node, as functions of virtual time.
+/// Both clocks of a node as functions of virtual time.
 ///
-/// One oscillator drives both: drift moves both. Offset and steps are the synchronised clock's
-/// alone; the local one never steps and never goes back.
+/// One oscillator drives both clocks, so drift affects both. Offset and steps affect only the
+/// synchronized clock: the local clock never steps and never runs backwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clock {
     mono_origin_ns: u64,
     sync_origin_ns: u64,
-    /// How far it has stepped since it was last synchronised, in ns.
+    /// Sum of the steps since the last synchronization, in ns.
     stepped_ns: i64,
-    /// Nanoseconds gained in each, times 2^DRIFT_BITS.
+    /// Nanoseconds gained per nanosecond, times 2^DRIFT_BITS.
     drift: i64,
 }
 
-/// How a clock is wrong.
+/// The error of a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockError {
-    /// The synchronised clock is ahead by this, in ns; negative: behind.
+    /// Offset of the synchronized clock in ns; positive: the clock is ahead.
     pub offset_ns: i64,
-    /// The oscillator gains this, in parts per billion; 500 ppm = 500,000 (testing.md row 18).
+    /// Rate error of the oscillator in parts per billion (500 ppm = 500,000).
     pub drift_ppb: i32,
 }
 
 impl Clock {
-    /// A clock that shows `sync_origin` (and its error) at the start of virtual time.
+    /// Creates a clock that shows `sync_origin` plus its error at the start of virtual time.
     pub fn new(mono_origin_ns: u64, sync_origin: Timestamp, error: ClockError) -> Self {
         Self {
             mono_origin_ns,
@@ -40,7 +40,7 @@ impl Clock {
         }
     }
 
-    /// What both clocks show at `at`.
+    /// Reads both clocks at `at`.
     #[inline]
     pub fn read(&self, at: Instant) -> Now {
         let elapsed_ns = self.elapsed_ns(at.as_ns());
@@ -50,11 +50,11 @@ impl Clock {
         }
     }
 
-    /// The earliest instant at which the local clock shows `mono` or more.
+    /// Returns the earliest instant at which the local clock shows `mono` or more.
     #[inline]
     pub fn when(&self, mono: Mono) -> Instant {
         let wanted_ns = mono.as_ns().saturating_sub(self.mono_origin_ns);
-        // Undo the drift to first order, then correct: off by one in a million at the most.
+        // Invert the drift to first order, then correct: the error is below one in a million.
         let mut ns = wanted_ns;
         if self.drift != 0 {
             ns = ns.saturating_add_signed(-self.gain_ns(wanted_ns));
@@ -69,13 +69,13 @@ impl Clock {
         Instant::from_ps(ns.saturating_mul(NANOSECOND))
     }
 
-    /// The synchronised clock jumps by `ns`.
+    /// Steps the synchronized clock by `ns`.
     pub fn step(&mut self, ns: i64) {
         self.sync_origin_ns = self.sync_origin_ns.wrapping_add_signed(ns);
         self.stepped_ns = self.stepped_ns.wrapping_add(ns);
     }
 
-    /// The clock is synchronised again: what it has stepped is taken back, its offset stays.
+    /// Synchronizes the clock: undoes all steps and keeps the configured offset.
     pub fn synchronise(&mut self) {
         self.step(self.stepped_ns.wrapping_neg());
     }
@@ -91,8 +91,9 @@ impl Clock {
     }
 }
 
-/// Where the synchronised clocks of a run start: anywhere, but every fourth seed just so far below
-/// a wrap of the 48-bit wire timestamp that it falls into the run, `wrap_after_ns` from the start.
+/// Returns the value of the synchronized clocks at the start of a run. The value is arbitrary, but
+/// for every fourth seed it lies just below a wrap of the 48-bit wire timestamp, so that the wrap
+/// happens `wrap_after_ns` after the start.
 pub fn origin_of(seed: u64, wrap_after_ns: u64) -> Timestamp {
     let mut random = Random::named(seed, "clock origin", 0);
     let epoch = random.between(4, 4_000) * WIRE_MODULUS;

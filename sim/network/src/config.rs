@@ -4,38 +4,38 @@ use onepipe_base::Timestamp;
 
 use crate::{Aside, LinkConfig};
 
-/// A host or a switch: hosts count from 0 as in the topology, switches follow.
+/// A host or a switch. Hosts are numbered from 0 as in the topology; switches follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// The number as an index into a flat array.
+    /// Returns the number as an index into a flat array.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A directed link, numbered as `Topology::links` lists them.
+/// A directed link, numbered in the order of `Topology::links`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
 impl LinkId {
-    /// The number as an index into a flat array.
+    /// Returns the number as an index into a flat array.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What a host's CPU costs. All zero: infinitely fast, and it sees a frame as it arrives.
+/// Costs of a host's CPU. With all zeros the CPU is infinitely fast and polls continuously.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuConfig {
-    /// For each frame taken from the network card, in ns.
+    /// CPU time for each frame received from the NIC, in ns.
     pub receive_ns: u64,
-    /// For each frame handed to the network card, in ns.
+    /// CPU time for each frame passed to the NIC, in ns.
     pub send_ns: u64,
-    /// Frames are looked for at multiples of this, in ns. 0: at once.
+    /// Polling interval of the NIC, in ns. 0: frames are seen as they arrive.
     pub poll_ns: u64,
-    /// Frames that wait for the CPU; further ones are dropped.
+    /// Capacity of the receive ring in frames; frames beyond it are dropped.
     pub ring_frames_max: usize,
 }
 
@@ -45,50 +45,49 @@ impl Default for CpuConfig {
     }
 }
 
-/// How wrong clocks are at the start: each node draws its error from these ranges.
+/// Ranges from which each node draws its clock error at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockConfig {
-    /// Offsets lie between minus this and this, in ns.
+    /// Offsets are drawn from plus or minus this value, in ns.
     pub offset_ns_max: u64,
-    /// Drifts lie between minus this and this, in parts per billion.
+    /// Drifts are drawn from plus or minus this value, in parts per billion.
     pub drift_ppb_max: u32,
 }
 
-/// The numbers of a network.
+/// Parameters of a network.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Between hosts and their switch.
+    /// Links between a host and its switch.
     pub host_link: LinkConfig,
-    /// Between switches.
+    /// Links between switches.
     pub switch_link: LinkConfig,
-    /// Every host's CPU.
+    /// CPU of every host.
     pub cpu: CpuConfig,
-    /// Every node's clocks.
+    /// Clocks of every node.
     pub clocks: ClockConfig,
-    /// What a clock without error shows at the start. See [`crate::origin_of`].
+    /// Reading of a clock without error at the start. See [`crate::clock_origin`].
     pub sync_origin: Timestamp,
-    /// The longest frame that any machine writes, in bytes.
+    /// Length of the longest frame that any machine writes, in bytes.
     pub frame_len_max: usize,
-    /// A host is polled for frames until this much waits in its network card, in ns of sending; and
-    /// again when a quarter of it is left. Messages are stamped at most this long before they
-    /// leave.
+    /// Largest backlog of a host's NIC, in ns of transmission time. A host is polled for frames
+    /// until its NIC holds this much, and again when a quarter of it is left. Messages are stamped
+    /// at most this long before they leave.
     pub card_backlog_ns: u64,
-    /// What it costs that the switches' machines run beside their chips. `None`: they are the
-    /// chips.
+    /// Cost of running the switches' machines outside their chips. `None`: they run in the chips.
     pub aside: Option<Aside>,
-    /// The priority class of a frame, on links that have several.
+    /// Returns the priority class of a frame, on links that have several classes.
     pub class: fn(&[u8]) -> u8,
-    /// Whether the nodes take turns: each runs on alone for as long as nothing that happens at its
-    /// neighbours can reach it, which is as long as its links are. That is faster, because its
-    /// memory stays in the cache, and each node lives through the same. But the application is
-    /// called out of the order of time, by two such lengths at most: with what it learns at one
-    /// node it must not change what happens at another. Simultaneous frames of one node may come
-    /// in another order. Without effect where a link takes no time.
+    /// Whether each node runs ahead alone for one lookahead window, the shortest time in which an
+    /// event at a neighbour can affect it (its shortest incoming link). This is faster because the
+    /// node's state stays in the cache, and each node sees the same events. But the application is
+    /// called out of time order, by at most two windows: it must not use an observation at one node
+    /// to change what happens at another. Simultaneous frames of one node may be reordered. Has no
+    /// effect if any link has no delay.
     pub takes_turns: bool,
-    /// How many of the last events to keep as text.
+    /// Number of most recent events that are kept as text.
     pub trace_lines_max: usize,
-    /// A run has a bound, whatever its machines and its application do: after so many steps
-    /// (events, frames that machines wrote, and what they said) time stands still for good.
+    /// Limit on the steps of a run (events, frames written, and machine events), whatever machines
+    /// and application do. When it is reached, nothing more happens.
     pub steps_max: u64,
 }
 

@@ -1,4 +1,5 @@
-//! From a node's port onto a link: queue, priorities, faults.
+//! Egress: the path of a frame from a node's port onto a link through queues, priorities and
+//! faults.
 
 use onepipe_base::{Machine, Port};
 use onepipe_sim_engine::{Instant, NANOSECOND};
@@ -45,7 +46,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    /// Whether the node has sent all the frames that it may ([`crate::Fault::CrashAfter`]).
+    /// Whether the node has sent its last frame before a [`crate::Fault::CrashAfter`].
     #[cold]
     fn is_over(&mut self, index: usize, frame: FrameRef) -> bool {
         let opcode = parse_header(self.pool.bytes(frame)).map(|(_, opcode)| opcode);
@@ -58,14 +59,14 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         is_over
     }
 
-    /// A link with priorities has sent a frame: the next one.
+    /// Handles the end of a transmission on a link with priorities: starts the next frame.
     pub(crate) fn on_sent(&mut self, number: u32, epoch: u32) {
         if self.links[number as usize].epoch == epoch {
             self.send_next(number);
         }
     }
 
-    /// Loses what waits before a link with priorities.
+    /// Drops all frames that are queued before a link with priorities.
     pub(crate) fn drop_waiting(&mut self, number: u32) {
         let Some(classes) = &mut self.links[number as usize].classes else { return };
         classes.is_busy = false;
@@ -79,7 +80,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let link = &mut self.links[number as usize];
         let bytes = self.pool.bytes_mut(frame);
         let class = (self.config.class)(bytes);
-        let classes = link.classes.as_ref().expect("the caller has seen that it has classes");
+        let classes = link.classes.as_ref().expect("checked by the caller");
         let class = classes.of(class);
         let waiting = classes.waiting(class);
         if !link.has_room(waiting, bytes.len()) {
@@ -90,7 +91,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             mark_congestion(bytes);
             self.stats.marked += 1;
         }
-        let classes = link.classes.as_mut().expect("as above");
+        let classes = link.classes.as_mut().expect("checked by the caller");
         classes.push(class, frame, bytes.len());
         if !classes.is_busy {
             self.send_next(number);
@@ -111,7 +112,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.send(number, frame, arrival);
     }
 
-    /// Lets a frame that has left arrive, unless something befalls it.
+    /// Schedules the arrival of a transmitted frame, subject to the link's faults.
     #[inline]
     fn send(&mut self, number: u32, frame: FrameRef, arrival: Instant) {
         let link = &self.links[number as usize];
@@ -130,13 +131,13 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     fn send_with_faults(&mut self, number: u32, frame: FrameRef, arrival: Instant) {
         let link = &mut self.links[number as usize];
-        let state = link.faults.as_mut().expect("the caller has seen that there are faults");
+        let state = link.faults.as_mut().expect("checked by the caller");
         let fate = state.decide(self.pool.bytes(frame));
         if fate.is_lost {
             self.stats.drops.lost += 1;
             return self.pool.free(frame);
         }
-        // The second copy is as the first was before it was changed.
+        // Duplicate before corrupting: the second copy is intact.
         let copy = fate.duplicate_delay_ns.map(|delay_ns| (self.pool.duplicate(frame), delay_ns));
         if fate.is_corrupted {
             self.stats.corrupted += 1;

@@ -1,4 +1,4 @@
-//! Driving one node: frames and timers in, frames and events out.
+//! Drives one node: passes frames and timeouts in, and takes frames and events out.
 
 use onepipe_base::{Machine, Port, Verdict};
 use onepipe_sim_engine::{Instant, NANOSECOND};
@@ -7,7 +7,7 @@ use crate::network::{Event, NO_LINK, Network};
 use crate::pool::FrameRef;
 use crate::{Application, At, NodeId};
 
-/// Where in a frame the opcode stands (docs/wire-format.md).
+/// Offset of the opcode in a frame (docs/wire-format.md).
 const OPCODE_AT: usize = 22;
 
 impl<M: Machine, A: Application<M>> Network<M, A> {
@@ -34,7 +34,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.admit(index, port, frame);
     }
 
-    /// Hands a frame to the machine as soon as it can take it.
+    /// Passes a frame to the machine as soon as its CPU is free.
     #[inline]
     pub(crate) fn admit(&mut self, index: usize, port: Port, frame: FrameRef) {
         let ready = self.ready_at(index);
@@ -100,11 +100,11 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    /// Hands a frame to the machine and sends it on if that is the verdict.
+    /// Passes a frame to the machine and forwards it if the machine says so.
     #[inline]
     fn take(&mut self, index: usize, port: Port, frame: FrameRef) {
         let node = &mut self.nodes[index];
-        let machine = node.machine.as_mut().expect("the caller has seen that the node is up");
+        let machine = node.machine.as_mut().expect("checked by the caller: the node is up");
         let now = node.clock.read(self.now);
         let is_host = node.is_host;
         let work_ns = if is_host {
@@ -124,8 +124,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.work(index, work_ns * NANOSECOND);
     }
 
-    /// Drains a machine that something was done to: its events, then its frames, until there are
-    /// neither (driver rule D2); then sets its timer.
+    /// Drains a machine after an input: polls events, then frames, until neither is left (driver
+    /// rule D2), then schedules its timer.
     pub(crate) fn settle(&mut self, index: usize) {
         if self.nodes[index].is_host {
             self.settle_host(index);
@@ -150,7 +150,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             self.observe(index);
             is_done &= self.transmit_host(index) == 0;
             if is_done {
-                // Frames between processes of the host may have brought events in the meantime.
+                // Frames between processes of the host may have raised events in the meantime.
                 match self.poll_event(index) {
                     Some(event) => self.tell(index, event),
                     None => break,
@@ -166,7 +166,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         while self.transmit_one(index) {}
     }
 
-    /// Polls frames while the network card has room. Answers how many.
+    /// Polls frames while the NIC has space. Returns the number of frames.
     fn transmit_host(&mut self, index: usize) -> u32 {
         let card = *self.card(index);
         let limit_ps = self.card_backlog_ps();
@@ -194,14 +194,14 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    /// What a machine has to say.
+    /// Polls one event of a machine.
     #[inline]
     fn poll_event(&mut self, index: usize) -> Option<M::Event> {
         let event = self.nodes[index].machine.as_mut()?.poll_event()?;
         self.step().then_some(event)
     }
 
-    /// Polls one frame and sends it. Answers whether there was one.
+    /// Polls one frame and sends it. Returns whether there was one.
     #[inline]
     fn transmit_one(&mut self, index: usize) -> bool {
         if !self.step() {
@@ -258,10 +258,10 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.after_call(index, busy_ps, crashes);
     }
 
-    /// Schedules the machine's timer unless an earlier one is scheduled anyway.
+    /// Schedules the machine's timer unless an earlier one is already scheduled.
     ///
-    /// A host that waits for room in its card has not been drained, so its deadline may be that of
-    /// the very frame for which there is no room: its timers run when it is looked at again.
+    /// A host that waits for space in its NIC has not been drained, and its deadline may belong to
+    /// the frame that did not fit. Its timers run when it is polled again.
     #[inline]
     fn set_timer(&mut self, index: usize) {
         let node = &mut self.nodes[index];
@@ -276,7 +276,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    /// Looks at a host again at `at`, unless it is looked at earlier anyway.
+    /// Schedules the next poll of a host at `at`, unless an earlier one is already scheduled.
     fn run_at(&mut self, index: usize, at: Instant) {
         let node = &mut self.nodes[index];
         let at = at.max(self.now);
@@ -286,7 +286,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    /// When the CPU of a node can take a frame that arrives now.
+    /// Returns when the CPU of a node can process a frame that arrives now.
     #[inline]
     fn ready_at(&self, index: usize) -> Instant {
         let node = &self.nodes[index];
@@ -307,14 +307,15 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.run_at(index, ready);
     }
 
-    /// The link at a host's network card: its last port.
+    /// Returns the link at a host's NIC: the last port of the host.
     fn card(&self, index: usize) -> &u32 {
         let end = self.nodes.get(index + 1).map_or(self.ports.len(), |next| next.first_port);
         &self.ports[end - 1]
     }
 }
 
-/// What a frame adds to the trace: the checks in its header are hashes of all of it.
+/// Returns what a frame contributes to the trace hash. The two checksums in its header cover the
+/// whole frame.
 #[inline]
 fn digest(bytes: &[u8]) -> u64 {
     let Some(checks) = bytes.get(40..52) else {

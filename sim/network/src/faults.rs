@@ -1,22 +1,22 @@
-//! What a link may do to the frames on it.
+//! Faults of a link: loss, corruption, duplication and reordering.
 
 use onepipe_sim_engine::Random;
 use onepipe_wire::{Header, Opcode};
 use zerocopy::FromBytes;
 
-/// Probabilities in parts per million, for each kind of frame.
+/// Loss probabilities in parts per million by kind of frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
     /// Frames that carry messages.
     pub data_ppm: u32,
     /// Beacons.
     pub beacon_ppm: u32,
-    /// Everything else: ACK, probe, connect, join … and what is no frame of ours.
+    /// All other frames (ACK, probe, connect, join, ...), malformed ones included.
     pub control_ppm: u32,
 }
 
 impl Loss {
-    /// The same for every kind.
+    /// Returns the same probability for every kind of frame.
     pub fn every(ppm: u32) -> Self {
         Self { data_ppm: ppm, beacon_ppm: ppm, control_ppm: ppm }
     }
@@ -31,46 +31,47 @@ impl Loss {
     }
 }
 
-/// The fault switches of one directed link. All off by default.
+/// The fault settings of one directed link. By default all are off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkFaults {
-    /// Frames lost independently of each other.
+    /// Frames that are lost independently of each other.
     pub loss: Loss,
-    /// Frames of any kind lost beside those, in parts per billion: links that are nearly sound.
+    /// Additional loss of frames of any kind, in parts per billion, for links that are nearly
+    /// lossless.
     pub loss_ppb: u32,
-    /// How often a burst of losses starts, in parts per million of frames.
+    /// Probability that a frame starts a burst of losses, in parts per million.
     pub burst_ppm: u32,
-    /// How many frames a burst takes.
+    /// Length of a burst in frames.
     pub burst_frames: u32,
-    /// Frames changed on the way: from one bit to all of it, or cut short.
+    /// Frames that are corrupted: from a single bit flip to random content or truncation.
     pub corrupt_ppm: u32,
-    /// Frames that arrive twice. The second comes up to `delay_ns_max` later.
+    /// Frames that arrive twice. The second copy is delayed by up to `delay_ns_max`.
     pub duplicate_ppm: u32,
-    /// Frames that are held up for up to `delay_ns_max`: the link is then not FIFO.
+    /// Frames that are delayed by up to `delay_ns_max`, so that the link is not FIFO.
     pub reorder_ppm: u32,
-    /// See `duplicate_ppm` and `reorder_ppm`.
+    /// Largest delay for `duplicate_ppm` and `reorder_ppm`, in ns.
     pub delay_ns_max: u64,
 }
 
 impl LinkFaults {
-    /// Whether frames on the link arrive in the order in which they were sent.
+    /// Whether frames arrive in the order in which they were sent.
     pub fn is_fifo(&self) -> bool {
         self.reorder_ppm == 0 && self.duplicate_ppm == 0
     }
 }
 
-/// What shall become of a frame.
+/// The faults that were drawn for one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fate {
     pub is_lost: bool,
     pub is_corrupted: bool,
-    /// The frame comes this much later.
+    /// Additional delay of the frame.
     pub delay_ns: u64,
-    /// A second copy comes this much later.
+    /// Additional delay of a second copy, if there is one.
     pub duplicate_delay_ns: Option<u64>,
 }
 
-/// The fault switches at work: their state and their stream of chance.
+/// The fault settings of a link with their random stream and burst state.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultState {
     pub faults: LinkFaults,
@@ -102,7 +103,7 @@ impl FaultState {
         Fate { is_lost: false, is_corrupted, delay_ns, duplicate_delay_ns }
     }
 
-    /// Changes a frame. Answers how many of its bytes are left.
+    /// Corrupts a frame. Returns the remaining length in bytes.
     pub fn corrupt(&mut self, bytes: &mut [u8]) -> usize {
         let random = &mut self.random;
         let length = bytes.len();
@@ -111,20 +112,20 @@ impl FaultState {
         }
         let spot = |random: &mut Random| random.below(length as u64) as usize;
         match random.below(8) {
-            // One bit: what a check must not miss.
+            // One bit flip, which a checksum must detect.
             0..3 => bytes[spot(random)] ^= 1 << random.below(8),
-            // A few bits.
+            // A few bit flips.
             3..5 => (0..random.between(2, 8)).for_each(|_| {
                 bytes[spot(random)] ^= 1 << random.below(8);
             }),
-            // A run of bytes.
+            // A run of random bytes.
             5 => {
                 let from = spot(random);
                 bytes[from..].iter_mut().take(16).for_each(|byte| *byte = random.bits() as u8);
             }
-            // Everything.
+            // Random content.
             6 => bytes.iter_mut().for_each(|byte| *byte = random.bits() as u8),
-            // Cut short.
+            // Truncation.
             _ => return spot(random),
         }
         length
@@ -172,7 +173,7 @@ mod tests {
             let left = state.corrupt(&mut bytes);
             bytes[..left] != original
         });
-        // An even number of flips of the same bit, or the same random byte, may cancel out.
+        // Two flips of one bit cancel out, and a random byte may equal the original.
         assert!(changed.count() > 990);
     }
 }

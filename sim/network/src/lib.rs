@@ -1,21 +1,23 @@
-//! A packet-level network around any machines: links, queues, clocks, CPUs and their faults.
+//! A packet-level network simulator: links, queues, clocks and CPUs with faults, around any
+//! machines.
 //!
-//! `[network]` is one of the worlds that drive the machines; the transports are the others. It
-//! knows of frames only what a wire would see, and what it needs to mark congestion and to lose
-//! beacons more often than data.
+//! This crate is one of the drivers of the protocol machines; the transports are the others. It
+//! interprets only the header of a frame, as needed for ECN marks and for loss rates by kind of
+//! frame.
 //!
 //! [`Network`] is built from a `Topology`, a [`Config`] and a seed. Its nodes are the hosts and
 //! then the switches of the topology, each a [`onepipe_base::Machine`] that an [`Application`]
-//! builds, commands and observes. A frame that leaves a node is one event: its queueing, sending
-//! and propagation are settled at departure, from the time at which the link becomes free.
+//! builds, commands and observes. A frame that leaves a node costs one event: its queueing,
+//! transmission and propagation delays are computed at departure from the time at which the link
+//! becomes free.
 //!
 //! # Invariants
 //! - Equal topology, configuration and seed give equal histories ([`Network::trace_hash`]).
 //! - The driver rules of `Machine` hold: clocks are read once per batch, timers are never early,
 //!   frames of one port leave in the order in which they were polled (one class, no fault).
-//! - Each node lives through its own events in the order of time. Events of different nodes are
-//!   handled in that order, too, unless nodes take turns ([`Config::takes_turns`]).
-//! - A host is polled only while its network card has room: messages are stamped at departure.
+//! - Each node handles its own events in time order. Events of different nodes are handled in time
+//!   order, too, unless lookahead is enabled ([`Config::uses_lookahead`]).
+//! - A host is polled only while its NIC has space: messages are stamped at departure.
 //! - Nothing is allocated per frame in the steady state.
 
 #![forbid(unsafe_code)]

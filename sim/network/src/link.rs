@@ -1,4 +1,4 @@
-//! One direction of a cable, with the queue before it.
+//! One direction of a cable and its egress queue.
 
 use onepipe_base::Port;
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
@@ -7,27 +7,28 @@ use crate::faults::FaultState;
 use crate::priority::Classes;
 use crate::{LinkFaults, NodeId};
 
-/// What a link can carry, and how much may wait for it.
+/// Rate, delay and queue limits of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
-    /// Bits a second. Rounded to whole picoseconds a byte (100 Gbit/s: 80).
+    /// Rate in bits/s, rounded to whole picoseconds per byte (100 Gbit/s: 80).
     pub rate_bits_per_s: u64,
-    /// From the end of sending to the end of arriving, in ns; a switch's own delay is part of it.
+    /// Delay from the end of transmission to the arrival, in ns, including the switch's own delay.
     pub propagation_ns: u64,
-    /// The egress queue, in bytes; a frame that would not fit is dropped.
+    /// Capacity of the egress queue in bytes; a frame that does not fit is dropped.
     pub queue_bytes_max: u64,
-    /// A frame that finds more than this waiting is marked (the ECN bit), in bytes.
+    /// A frame that finds more than this many bytes queued is marked (ECN).
     pub mark_bytes: u64,
-    /// What a frame costs on the wire beside its own bytes: Ethernet's preamble, header, check and
-    /// gap (38), IPv4 (20) and UDP (8).
+    /// Bytes that a frame occupies on the wire in addition to its own: Ethernet preamble, header,
+    /// FCS and inter-frame gap (38), IPv4 (20) and UDP (8).
     pub overhead_bytes: u64,
-    /// Strict priorities: 1 or more classes, class 0 first. See [`crate::Config::class`].
+    /// Number of strict-priority classes, at least 1; class 0 is served first. See
+    /// [`crate::Config::class`].
     pub classes: u8,
 }
 
 impl Default for LinkConfig {
-    /// 100 Gbit/s, 500 ns, 1 MiB of queue, marked from 65 packets of 1,500 bytes on (DCTCP's
-    /// threshold for 10 Gbit/s).
+    /// 100 Gbit/s, 500 ns, a queue of 1 MiB, marks from 65 packets of 1,500 bytes on (the threshold
+    /// of DCTCP for 10 Gbit/s).
     fn default() -> Self {
         Self {
             rate_bits_per_s: 100_000_000_000,
@@ -40,7 +41,7 @@ impl Default for LinkConfig {
     }
 }
 
-/// A link's state.
+/// State of a link.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub from: NodeId,
@@ -51,23 +52,23 @@ pub(crate) struct Link {
     queue_bytes_max: u64,
     mark_bytes: u64,
     overhead_bytes: u64,
-    /// When everything accepted so far will have left: occupancy follows from it.
+    /// When all accepted frames will have left. The queue length follows from it.
     pub free_at: Instant,
-    /// Counts cuts: what was on the link at a cut is lost.
+    /// Incremented by every cut: frames of an earlier epoch are lost.
     pub epoch: u32,
-    /// Reasons to be down: cut, partition, a dead end each count.
+    /// Whether the link is cut.
     pub is_down: bool,
     pub faults: Option<Box<FaultState>>,
-    /// With more than one class frames wait in real queues.
+    /// Queues of a link with more than one class.
     pub classes: Option<Box<Classes>>,
 }
 
-/// What the egress queue says to a frame.
+/// Result of admitting a frame to the egress queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It will arrive then; mark it if the queue was long.
+    /// The frame was queued and will arrive at `arrival`.
     At { arrival: Instant, is_marked: bool },
-    /// No room.
+    /// The queue is full.
     Full,
 }
 
@@ -91,8 +92,8 @@ impl Link {
         }
     }
 
-    /// Takes a frame of `bytes` into the one queue of a link without priorities: its departure and
-    /// arrival are settled at once.
+    /// Admits a frame of `bytes` to the single queue of a link without priorities, and computes its
+    /// arrival.
     #[inline]
     pub fn admit(&mut self, now: Instant, bytes: usize) -> Admission {
         let waiting = self.backlog_bytes(now);
@@ -105,7 +106,7 @@ impl Link {
         Admission::At { arrival, is_marked: waiting > self.mark_bytes }
     }
 
-    /// Bytes that wait or are being sent.
+    /// Returns the bytes that are queued or in transmission.
     #[inline]
     pub fn backlog_bytes(&self, now: Instant) -> u64 {
         match &self.classes {
@@ -117,27 +118,27 @@ impl Link {
         }
     }
 
-    /// How long a frame of `bytes` occupies the link, in ps.
+    /// Returns the transmission time of a frame of `bytes`, in ps.
     pub fn sending_ps(&self, bytes: usize) -> u64 {
         (bytes as u64 + self.overhead_bytes) * self.ps_per_byte
     }
 
-    /// From the end of sending to the arrival, in ps.
+    /// Returns the delay from the end of transmission to the arrival, in ps.
     pub fn propagation_ps(&self) -> u64 {
         self.propagation_ps
     }
 
-    /// Whether `bytes` more fit a queue of one class that holds `waiting`.
+    /// Whether `bytes` more fit into a queue that holds `queued_bytes`.
     pub fn has_room(&self, waiting: u64, bytes: usize) -> bool {
         waiting + bytes as u64 + self.overhead_bytes <= self.queue_bytes_max
     }
 
-    /// Whether a frame that finds `waiting` bytes is to be marked.
+    /// Whether a frame that finds `queued_bytes` in its queue is to be marked.
     pub fn is_long(&self, waiting: u64) -> bool {
         waiting > self.mark_bytes
     }
 
-    /// Switches faults on or, with the default, off.
+    /// Replaces the fault settings. The default settings switch faults off.
     pub fn set_faults(&mut self, faults: LinkFaults, random: impl FnOnce() -> Random) {
         if faults == LinkFaults::default() {
             self.faults = None;
@@ -148,7 +149,7 @@ impl Link {
         }
     }
 
-    /// Loses everything on the link.
+    /// Drops everything that is on the link.
     pub fn cut(&mut self, now: Instant) {
         self.epoch = self.epoch.wrapping_add(1);
         self.free_at = now;
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(link.admit(now, 1_000), at(1_000_000 + 160_000 + 500_000, false));
         assert_eq!(link.admit(now, 1_000), at(1_000_000 + 240_000 + 500_000, true));
         assert_eq!(link.admit(now, 1), Admission::Full);
-        // Half of it has left 120 ns later.
+        // Half of the backlog has left 120 ns later.
         let later = now.after(120_000);
         assert_eq!(link.backlog_bytes(later), 1_500);
         assert_eq!(link.admit(later, 1_000), at(1_000_000 + 320_000 + 500_000, false));

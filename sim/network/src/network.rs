@@ -12,62 +12,63 @@ use crate::pool::{FrameRef, Pool};
 use crate::turns::Turns;
 use crate::{Application, At, Clock, ClockError, Config, Fault, LinkId, NodeId, Stats};
 
-/// More events than this at one instant are a machine's mistake. A million nodes may start at once.
+/// Limit on consecutive events at one instant; more indicate a machine whose deadline stays in the
+/// past. A million nodes may start at once.
 const STANDING_MAX: u32 = 20_000_000;
-/// No link at this port.
+/// Marks a port without a link.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 
-/// What waits in the queue. 16 bytes.
+/// An entry of the event queue. 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A frame reaches the end of a link.
+    /// A frame arrives at the end of a link.
     Arrive { link: u32, frame: FrameRef, epoch: u32 },
-    /// A machine's timer.
+    /// A machine's timer expires.
     Wake { node: u32 },
-    /// A host's CPU, or its network card, is free again.
+    /// A host's CPU or NIC may be free again.
     Run { node: u32 },
-    /// The application's alarm.
+    /// An alarm of the application fires.
     Alarm { node: u32, life: u32, token: u32 },
-    /// A link with priorities has sent a frame.
+    /// A link with priorities has finished transmitting a frame.
     Sent { link: u32, epoch: u32 },
-    /// A frame reaches the processor beside a switch's chip.
+    /// A frame arrives at the off-chip CPU of a switch.
     Reach { node: u32, frame: FrameRef, port: u16, life: u16 },
-    /// A frame of that processor is back at the chip.
+    /// A frame written by an off-chip CPU arrives at the chip.
     Back { node: u32, frame: FrameRef, port: u16, life: u16 },
-    /// An entry of the fault schedule.
+    /// An entry of the fault schedule is due.
     Fault { index: u32 },
 }
 
-/// A node of the network.
+/// State of a node.
 #[derive(Debug)]
 pub(crate) struct Node<M> {
-    /// Gone while the node is down.
+    /// `None` while the node is down.
     pub machine: Option<M>,
     pub life: u32,
-    /// Which queue its events wait in.
+    /// Index of the event queue that holds the node's events.
     pub zone: usize,
     pub clock: Clock,
-    /// Where its ports begin in `Network::ports`.
+    /// Index of its first port in `Network::ports`.
     pub first_port: usize,
     pub is_host: bool,
-    /// The earliest timer that is scheduled.
+    /// Instant of the earliest scheduled timer.
     pub wake_at: Instant,
-    /// When the CPU or the card is looked at again, if that is scheduled.
+    /// Instant at which the host is scheduled to be polled again, or `Instant::END`.
     pub run_at: Instant,
-    /// The CPU is busy until then.
+    /// End of the CPU's current work.
     pub free_at: Instant,
-    /// The processor beside its chip, if it has one, is busy until then.
+    /// End of the off-chip CPU's current work, if the switch has one.
     pub aside_free_at: Instant,
-    /// It crashes instead of sending another frame after so many.
+    /// Remaining frames before the node crashes, if a crash point is set.
     pub frames_left: Option<u32>,
-    /// Frames that wait for the CPU.
+    /// Received frames that wait for the CPU.
     pub ring: VecDeque<(Port, FrameRef)>,
 }
 
 /// A network of machines under one application.
 #[derive(Debug)]
 pub struct Network<M, A> {
-    /// What commands and observes the machines.
+    /// The application that commands and observes the machines.
     pub application: A,
     pub(crate) config: Config,
     pub(crate) seed: u64,
@@ -76,18 +77,18 @@ pub struct Network<M, A> {
     pub(crate) links: Vec<Link>,
     /// The link at each port, node by node.
     pub(crate) ports: Vec<u32>,
-    /// One queue, or one for each node and then one for the fault schedule: see
-    /// [`Config::takes_turns`].
+    /// One queue; with [`Config::uses_lookahead`] one for each node and a last one for the fault
+    /// schedule.
     pub(crate) queues: Vec<Queue<Event>>,
-    /// Whose turn it is, if nodes take turns.
+    /// Lookahead windows of the nodes, if enabled.
     turns: Option<Turns>,
     pub(crate) pool: Pool,
     pub(crate) trace: Trace,
     pub(crate) stats: Stats,
     pub(crate) now: Instant,
-    /// Events since time last advanced.
+    /// Number of events since virtual time last advanced.
     standing: u32,
-    /// How many more steps the run may take.
+    /// Remaining steps of the run.
     steps_left: u64,
     pub(crate) slot: Vec<u8>,
     pub(crate) alarms: Vec<(Instant, NodeId, u32)>,
@@ -95,7 +96,7 @@ pub struct Network<M, A> {
 }
 
 impl<M: Machine, A: Application<M>> Network<M, A> {
-    /// Lays the network out and starts every node.
+    /// Builds the network and starts every node.
     pub fn new(topology: Topology, config: Config, seed: u64, application: A) -> Self {
         let mut network = Self {
             application,
@@ -126,78 +127,79 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         network
     }
 
-    /// The node's number.
+    /// Returns the node of a vertex of the topology.
     pub fn node(&self, vertex: Vertex) -> NodeId {
         node_of(&self.topology, vertex)
     }
 
-    /// The link that leaves `node` at `port`, if there is one.
+    /// Returns the link that leaves `node` at `port`, if there is one.
     pub fn link(&self, node: NodeId, port: Port) -> Option<LinkId> {
         let link = *self.ports.get(self.nodes[node.index()].first_port + port.index())?;
         (link != NO_LINK).then_some(LinkId(link))
     }
 
-    /// Every link with the nodes at its two ends.
+    /// Returns every link with the nodes at its ends.
     pub fn links(&self) -> impl Iterator<Item = (LinkId, NodeId, NodeId)> {
         (0u32..).zip(&self.links).map(|(id, link)| (LinkId(id), link.from, link.to))
     }
 
-    /// How many nodes: hosts, then switches.
+    /// Returns the number of nodes: hosts, then switches.
     pub fn nodes(&self) -> u32 {
         self.nodes.len() as u32
     }
 
-    /// What it was laid out from.
+    /// Returns the topology of the network.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The machine of a node, if the node is up.
+    /// Returns the machine of a node, if the node is up.
     pub fn machine(&self, node: NodeId) -> Option<&M> {
         self.nodes[node.index()].machine.as_ref()
     }
 
-    /// Virtual time.
+    /// Returns virtual time.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// What the node's clocks show.
+    /// Returns the clocks of a node.
     pub fn clock(&self, node: NodeId) -> &Clock {
         &self.nodes[node.index()].clock
     }
 
-    /// What happened so far, counted.
+    /// Returns the counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// The hash of the history so far.
+    /// Returns the hash of all events so far.
     pub fn trace_hash(&self) -> u64 {
         self.trace.hash()
     }
 
-    /// The last events as text, as many as the configuration keeps.
+    /// Returns the most recent events as text, up to [`Config::trace_lines_max`].
     pub fn trace_lines(&self) -> impl Iterator<Item = &str> {
         self.trace.lines()
     }
 
-    /// Bytes that wait before a link or are being sent, with what each frame costs on the wire.
+    /// Returns the bytes that are queued before a link or in transmission, including the overhead
+    /// of each frame on the wire.
     pub fn backlog_bytes(&self, link: LinkId) -> u64 {
         self.links[link.index()].backlog_bytes(self.now)
     }
 
-    /// Frames in flight, and waiting anywhere.
+    /// Returns the number of frames in flight, queued ones included.
     pub fn in_flight(&self) -> usize {
         self.pool.in_flight()
     }
 
-    /// Whether the run has taken as many steps as it may: nothing happens any more.
+    /// Whether the run has reached its step limit, so that nothing more happens.
     pub fn is_spent(&self) -> bool {
         self.steps_left == 0
     }
 
-    /// Takes one more step, if there is one left.
+    /// Takes one step. Returns false at the step limit.
     #[inline]
     pub(crate) fn step(&mut self) -> bool {
         let is_spent = self.steps_left == 0;
@@ -205,7 +207,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         !is_spent
     }
 
-    /// Lets everything happen that is due up to `limit`, which is included.
+    /// Handles all events up to and including `limit`.
     pub fn run_until(&mut self, limit: Instant) {
         match self.turns.take() {
             None => self.run_zone(0, limit),
@@ -217,8 +219,9 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.now = self.now.max(limit);
     }
 
-    /// Gives each node a turn, up to `limit` and short of the next fault, which comes first if
-    /// nothing lies before it. Answers false when nothing is due.
+    /// Runs every node for one lookahead window, up to `limit` or the next fault, whichever comes
+    /// first. A fault that is due before all other events is handled first. Returns false when
+    /// nothing is due.
     fn round(&mut self, turns: &mut Turns, limit: Instant) -> bool {
         let Some(first) = self.queues.iter().filter_map(Queue::earliest).min() else {
             return false;
@@ -244,7 +247,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         true
     }
 
-    /// Lets everything happen that waits in one queue and is due up to `limit`.
+    /// Handles the events of one queue up to and including `limit`.
     fn run_zone(&mut self, zone: usize, limit: Instant) {
         while let Some((instant, event)) = self.queues[zone].next_until(limit) {
             self.fetch_ahead(zone);
@@ -271,15 +274,15 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    /// The queue for the events of a node.
+    /// Returns the queue that holds the events of a node.
     #[inline]
     pub(crate) fn queue(&mut self, node: usize) -> &mut Queue<Event> {
         let zone = self.nodes[node].zone;
         &mut self.queues[zone]
     }
 
-    /// Fetches what the events of the next few nanoseconds need from memory, so that the misses
-    /// overlap: one after the other they would cost more than what is done with them.
+    /// Prefetches the data of the events of the next few nanoseconds, so that the cache misses
+    /// overlap. Taken one after the other they would cost more than the events themselves.
     #[inline]
     fn fetch_ahead(&mut self, zone: usize) {
         let Some(events) = self.queues[zone].take_turned() else { return };
@@ -304,19 +307,23 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         black_box(fetched);
     }
 
-    /// Time must go on: a machine whose deadline stays in the past would hold it for ever.
+    /// Panics if virtual time does not advance: the deadline of some machine stays in the past.
     #[inline]
     fn watch_progress(&mut self, instant: Instant) {
         self.standing = if instant == self.now { self.standing + 1 } else { 0 };
-        assert!(self.standing < STANDING_MAX, "time stands still at {} ps", instant.as_ps());
+        assert!(
+            self.standing < STANDING_MAX,
+            "virtual time does not advance beyond {} ps",
+            instant.as_ps()
+        );
     }
 
-    /// Lets `ps` of virtual time pass.
+    /// Runs the network for `ps` of virtual time.
     pub fn run_for(&mut self, ps: u64) {
         self.run_until(self.now.after(ps));
     }
 
-    /// Commands the machine of a node and lets the consequences leave. Does nothing at a node that
+    /// Calls `command` with the machine of a node and drains the machine. Does nothing if the node
     /// is down.
     pub fn command(&mut self, node: NodeId, command: impl FnOnce(At<'_>, &mut M, &mut A)) {
         let index = node.index();
@@ -336,7 +343,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.settle(index);
     }
 
-    /// What the application has asked for when it returns.
+    /// Applies the requests that the application made during a call.
     #[inline]
     pub(crate) fn after_call(&mut self, index: usize, busy_ps: u64, crashes: bool) {
         self.work(index, busy_ps);
@@ -345,7 +352,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    /// Builds and starts the node's machine.
+    /// Builds and starts the machine of a node.
     pub(crate) fn start(&mut self, node: NodeId) {
         let index = node.index();
         let machine = self.application.build(node, self.nodes[index].life);
@@ -353,7 +360,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.command(node, |at, machine, application| application.on_start(at, machine));
     }
 
-    /// A stream of chance of its own.
+    /// Returns an independent random stream.
     pub(crate) fn random(&self, name: &str, number: u32) -> Random {
         Random::named(self.seed, name, u64::from(number))
     }
@@ -401,7 +408,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    /// One queue for all, or one for each node, where no node is reached at once from another.
+    /// Creates one event queue, or one for each node if lookahead is enabled and every link has a
+    /// delay.
     fn lay_queues(&mut self) {
         if self.config.takes_turns {
             self.turns = Turns::new(self.nodes.len(), &self.links);
@@ -417,7 +425,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.queues.push(Queue::new(Span::NODE));
     }
 
-    /// Keeps a CPU busy for `ps` more.
+    /// Keeps a CPU busy for another `ps`.
     #[inline]
     pub(crate) fn work(&mut self, node: usize, ps: u64) {
         if ps > 0 {
@@ -426,7 +434,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    /// How far a card may be filled before its host is no longer polled, in ps.
+    /// Returns the NIC backlog above which a host is not polled for frames, in ps.
     pub(crate) fn card_backlog_ps(&self) -> u64 {
         self.config.card_backlog_ns * NANOSECOND
     }

@@ -1,23 +1,22 @@
-//! Frames in flight, in places that are used again.
+//! Buffers for frames in flight.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Bytes of a line of the cache: a place begins with one, and a header fits into it.
+/// Bytes of a cache line. A slot begins with one, and a header fits into it.
 const LINE_BYTES: usize = 64;
-/// Bytes in front of a frame that say how long it is.
+/// Bytes of the length prefix of a slot.
 const LENGTH_BYTES: usize = 4;
-/// Bytes of the frames in small places: a frame of one 64-byte message, or an acknowledgement,
-/// fits.
+/// Largest frame of a small slot: holds a frame with one 64-byte message, or an acknowledgement.
 const SMALL_BYTES: usize = 3 * LINE_BYTES - LENGTH_BYTES;
-/// Marks a large place.
+/// Flag of a [`FrameRef`] that refers to a large slot.
 const LARGE: u32 = 1 << 31;
 
-/// Where a frame lies in the [`Pool`].
+/// Reference to a frame in the [`Pool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameRef(u32);
 
-/// All frames in flight. Two sizes of places, each with its free list, last-in-first-out so that
-/// the places in use stay in the cache; nothing is allocated in the steady state.
+/// All frames in flight, in slots of two sizes. The free lists are last-in-first-out so that the
+/// slots in use stay in the cache. Nothing is allocated in the steady state.
 #[derive(Debug)]
 pub struct Pool {
     small: Places,
@@ -25,12 +24,12 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool for frames of up to `frame_len_max`.
+    /// Creates a pool for frames of up to `frame_len_max` bytes.
     pub fn new(frame_len_max: usize) -> Self {
         Self { small: Places::new(SMALL_BYTES), large: Places::new(frame_len_max) }
     }
 
-    /// Copies a frame in.
+    /// Copies a frame into a free slot.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> FrameRef {
         if bytes.len() <= SMALL_BYTES {
@@ -40,14 +39,14 @@ impl Pool {
         }
     }
 
-    /// A second frame with the same bytes.
+    /// Copies a frame into a second slot.
     pub fn duplicate(&mut self, frame: FrameRef) -> FrameRef {
         let bytes = self.bytes(frame).to_vec();
         self.put(&bytes)
     }
 
-    /// Fetches the beginning of the frame into the cache. The answer means nothing, but must be
-    /// used.
+    /// Prefetches the header of the frame. The result carries no information, but must be used so
+    /// that the load is not optimized away.
     #[inline]
     pub fn fetch_header(&self, frame: FrameRef) -> u64 {
         let length = if frame.0 & LARGE == 0 {
@@ -58,13 +57,13 @@ impl Pool {
         length.into()
     }
 
-    /// Fetches what a small place holds behind its first line, as [`Pool::fetch_header`] does.
+    /// Prefetches the rest of a small slot, like [`Pool::prefetch_header`].
     #[inline]
     pub fn fetch_payload(&self, frame: FrameRef) -> u64 {
         if frame.0 & LARGE == 0 { self.small.fetch_rest(frame.0) } else { 0 }
     }
 
-    /// The frame's bytes.
+    /// Returns the frame's bytes.
     #[inline]
     pub fn bytes(&self, frame: FrameRef) -> &[u8] {
         let (places, index) = if frame.0 & LARGE == 0 {
@@ -75,7 +74,7 @@ impl Pool {
         places.bytes(index)
     }
 
-    /// The frame's bytes, to rewrite.
+    /// Returns the frame's bytes for modification.
     #[inline]
     pub fn bytes_mut(&mut self, frame: FrameRef) -> &mut [u8] {
         if frame.0 & LARGE == 0 {
@@ -85,7 +84,7 @@ impl Pool {
         }
     }
 
-    /// Cuts the frame to its first `bytes`.
+    /// Truncates the frame to its first `bytes`.
     pub fn truncate(&mut self, frame: FrameRef, bytes: usize) {
         if frame.0 & LARGE == 0 {
             self.small.truncate(frame.0, bytes);
@@ -94,7 +93,7 @@ impl Pool {
         }
     }
 
-    /// Gives the place back. The reference must not be used again.
+    /// Frees the slot. The reference must not be used again.
     #[inline]
     pub fn free(&mut self, frame: FrameRef) {
         if frame.0 & LARGE == 0 {
@@ -104,22 +103,22 @@ impl Pool {
         }
     }
 
-    /// How many frames are in flight.
+    /// Returns the number of frames in flight.
     pub fn in_flight(&self) -> usize {
         self.small.in_use() + self.large.in_use()
     }
 }
 
-/// A line of the cache.
+/// A cache line.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes)]
 #[repr(C, align(64))]
 struct Line([u8; LINE_BYTES]);
 
-/// Places of one size: a frame's length, then the frame, so that both cost one line.
+/// Slots of one size. The length is stored in front of the frame, so that both share a cache line.
 #[derive(Debug)]
 struct Places {
     bytes_max: usize,
-    /// Lines of a place.
+    /// Cache lines of a slot.
     size: usize,
     lines: Vec<Line>,
     free: Vec<u32>,
@@ -133,7 +132,7 @@ impl Places {
 
     #[inline]
     fn put(&mut self, bytes: &[u8]) -> u32 {
-        assert!(bytes.len() <= self.bytes_max, "a frame of {} bytes", bytes.len());
+        assert!(bytes.len() <= self.bytes_max, "a frame of {} bytes is too long", bytes.len());
         let index = self.free.pop().unwrap_or_else(|| self.grow());
         self.set_length(index, bytes.len() as u32);
         self.bytes_mut(index).copy_from_slice(bytes);
@@ -143,7 +142,7 @@ impl Places {
     #[cold]
     fn grow(&mut self) -> u32 {
         let index = self.count() as u32;
-        assert!(index < LARGE, "two billion frames in flight");
+        assert!(index < LARGE, "cannot store a frame: 2^31 frames are in flight");
         self.lines.resize(self.lines.len() + self.size, Line([0; LINE_BYTES]));
         index
     }

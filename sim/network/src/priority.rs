@@ -1,16 +1,16 @@
-//! Strict priorities: real queues, for links that are declared to have several classes.
+//! Strict-priority queues of a link with several classes.
 
 use std::collections::VecDeque;
 
 use crate::pool::FrameRef;
 
 /// The queues of a link, class 0 first. All ordered frames of a service share one class, so that
-/// the link is FIFO for them (driver rule D3); other traffic may have another.
+/// the link is FIFO for them (driver rule D3). Other traffic may use other classes.
 #[derive(Debug)]
 pub(crate) struct Classes {
     queues: Vec<VecDeque<(FrameRef, u32)>>,
     bytes: Vec<u64>,
-    /// Whether a frame is being sent.
+    /// Whether a frame is in transmission.
     pub is_busy: bool,
 }
 
@@ -24,17 +24,17 @@ impl Classes {
         }
     }
 
-    /// The class meant by `class`: the last one takes everything above it.
+    /// Maps a class to a queue index; classes beyond the last queue share the last one.
     pub fn of(&self, class: u8) -> usize {
         usize::from(class).min(self.queues.len() - 1)
     }
 
-    /// Bytes that wait in one class.
+    /// Returns the bytes that are queued in one class.
     pub fn waiting(&self, class: usize) -> u64 {
         self.bytes[class]
     }
 
-    /// Bytes that wait in all classes.
+    /// Returns the bytes that are queued in all classes.
     pub fn bytes(&self) -> u64 {
         self.bytes.iter().sum()
     }
@@ -44,7 +44,7 @@ impl Classes {
         self.queues[class].push_back((frame, bytes as u32));
     }
 
-    /// The next frame to send, and its length.
+    /// Removes the next frame to transmit; returns the frame and its length.
     pub fn pop(&mut self) -> Option<(FrameRef, usize)> {
         let class = self.queues.iter().position(|queue| !queue.is_empty())?;
         let (frame, bytes) = self.queues[class].pop_front()?;

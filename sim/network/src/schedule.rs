@@ -1,4 +1,4 @@
-//! Faults of whole parts of the network, and when they happen.
+//! Faults of nodes and links, and the fault schedule.
 
 use onepipe_base::Machine;
 use onepipe_sim_engine::{Instant, NANOSECOND};
@@ -6,31 +6,31 @@ use onepipe_sim_engine::{Instant, NANOSECOND};
 use crate::network::{Event, Network};
 use crate::{Application, LinkFaults, LinkId, NodeId};
 
-/// Something that befalls a node or a link, or ends.
+/// A fault of a node or a link, or the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The node stops, its state is lost, and so is what is on its outgoing links.
+    /// The node stops. Its state and the frames on its outgoing links are lost.
     Crash(NodeId),
-    /// The node crashes instead of sending another frame after so many, beacons not counted.
+    /// The node crashes instead of sending the frame after the given number; beacons do not count.
     CrashAfter(NodeId, u32),
-    /// A node that has crashed starts anew, with nothing but a clock that it has synchronised
-    /// first, as hosts do before they join.
+    /// A crashed node restarts with empty state. Its clock is synchronized first, as a host does
+    /// before it joins.
     Restart(NodeId),
-    /// The link goes down and loses what is on it.
+    /// The link goes down and loses the frames on it.
     Cut(LinkId),
     /// The link works again.
     Mend(LinkId),
-    /// The link's fault switches are set.
+    /// Replaces the fault settings of the link.
     Switches(LinkId, LinkFaults),
-    /// The node's synchronised clock jumps by so many ns.
+    /// Steps the node's synchronized clock by the given ns.
     StepClock(NodeId, i64),
-    /// The node stands still for so many ns (SIGSTOP, a halted virtual machine): frames wait in its
-    /// ring.
+    /// Pauses the node for the given ns (SIGSTOP, a halted virtual machine). Frames wait in its
+    /// receive ring.
     Pause(NodeId, u64),
 }
 
 impl<M: Machine, A: Application<M>> Network<M, A> {
-    /// Lets `fault` happen at `instant`.
+    /// Schedules `fault` at `instant`.
     pub fn schedule(&mut self, instant: Instant, fault: Fault) {
         let index = self.faults.len() as u32;
         self.faults.push(fault);
@@ -39,8 +39,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         queue.schedule(at, Event::Fault { index });
     }
 
-    /// The links, in both directions, between the nodes of which `is_inside` holds and the others:
-    /// cutting them makes a partition.
+    /// Returns the links, in both directions, between nodes for which `is_inside` holds and all
+    /// other nodes. Cutting them partitions the network.
     pub fn border(&self, is_inside: impl Fn(NodeId) -> bool) -> Vec<LinkId> {
         self.links()
             .filter(|(_, from, to)| is_inside(*from) != is_inside(*to))
@@ -52,7 +52,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.inflict(self.faults[index]);
     }
 
-    /// Lets `fault` happen now.
+    /// Injects `fault` now.
     pub fn inflict(&mut self, fault: Fault) {
         self.trace.line(self.now, || format!("{fault:?}"));
         let (kind, what) = match fault {
@@ -111,7 +111,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.application.on_crash(self.now, id);
     }
 
-    /// Loses what is on a link and what waits before it.
+    /// Drops the frames that are on a link or queued before it.
     fn lose(&mut self, link: LinkId) {
         self.links[link.index()].cut(self.now);
         self.drop_waiting(link.0);

@@ -2,26 +2,26 @@
 
 use onepipe_wire::Opcode;
 
-/// What a frame that takes a hop is for.
+/// Purpose of a frame on a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HopKind {
-    /// It carries messages.
+    /// Carries messages.
     Data,
-    /// It says what has arrived, or asks.
+    /// Acknowledges or probes.
     Answer,
-    /// It opens a connection, or grants that.
+    /// Opens, grants or resets a connection.
     Opening,
-    /// It carries promises and nothing else.
+    /// Carries promises only.
     Beacon,
-    /// Anything else.
+    /// Any other frame.
     Other,
 }
 
 impl HopKind {
-    /// All of them, in the order of [`Stats::hops_by_kind`].
+    /// All kinds, in the order of [`Stats::hops_by_kind`].
     pub const ALL: [Self; 5] = [Self::Data, Self::Answer, Self::Opening, Self::Beacon, Self::Other];
 
-    /// What a frame with this opcode is for.
+    /// Returns the kind of a frame with this opcode.
     const fn of(opcode: Opcode) -> Self {
         match opcode.in_best_effort() {
             Opcode::Data | Opcode::Fragment => Self::Data,
@@ -32,14 +32,14 @@ impl HopKind {
         }
     }
 
-    /// What a frame is for whose byte for the opcode is this: without a branch, because of all
-    /// that is done with a frame this is foreseeable the least.
+    /// Returns the kind of a frame by its opcode byte. A table lookup without a branch: of
+    /// everything that depends on a frame, the opcode is the least predictable.
     #[inline]
     pub(crate) fn of_byte(byte: u8) -> Self {
         Self::ALL[usize::from(KINDS[usize::from(byte)])]
     }
 
-    /// Its name.
+    /// Returns the name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -51,7 +51,7 @@ impl HopKind {
     }
 }
 
-/// For each byte the place of its [`HopKind`].
+/// The index of the [`HopKind`] for each opcode byte.
 const KINDS: [u8; 256] = {
     let mut kinds = [HopKind::Other as u8; 256];
     let mut at = 0;
@@ -63,48 +63,48 @@ const KINDS: [u8; 256] = {
     kinds
 };
 
-/// Frames that did not get through, by cause.
+/// Dropped frames by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// An egress queue was full.
+    /// The egress queue was full.
     pub queue_full: u64,
-    /// Lost by a fault switch, alone or in a burst.
+    /// Dropped by a loss fault of a link.
     pub lost: u64,
-    /// The link was down, or was cut while they were on it.
+    /// The link was down, or was cut while the frame was on it.
     pub link_down: u64,
-    /// They arrived at a node that had crashed.
+    /// The receiving node was down.
     pub node_down: u64,
-    /// They waited for a CPU and the ring was full.
+    /// The receive ring of a CPU was full.
     pub ring_full: u64,
-    /// A machine would not have them (`Verdict::Dropped`): corrupt, stale or foreign.
+    /// Rejected by a machine (`Verdict::Dropped`): corrupt, stale or misrouted.
     pub refused: u64,
 }
 
-/// What happened, counted.
+/// Counters of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Everything that was taken from the event queue.
+    /// Events taken from the event queues.
     pub events: u64,
-    /// Frames that arrived at a node over a link: the packet-hop events.
+    /// Packet-hop events: frames that arrived at a node over a link.
     pub hops: u64,
-    /// The same by what they are for: see [`HopKind`].
+    /// Packet-hop events by [`HopKind`].
     pub hops_by_kind: [u64; HopKind::ALL.len()],
-    /// Frames that machines wrote, beacons included.
+    /// Frames written by machines, beacons included.
     pub polled: u64,
-    /// Frames that did not get through.
+    /// Dropped frames.
     pub drops: Drops,
-    /// Frames that met a long queue.
+    /// Frames marked because of a long queue.
     pub marked: u64,
-    /// Frames changed by a fault switch.
+    /// Frames corrupted by a link fault.
     pub corrupted: u64,
-    /// Second copies made by a fault switch.
+    /// Frames duplicated by a link fault.
     pub duplicated: u64,
-    /// Frames held up by a fault switch.
+    /// Frames delayed by a link fault.
     pub delayed: u64,
 }
 
 impl Stats {
-    /// A frame whose byte for the opcode is this has arrived.
+    /// Counts the arrival of a frame with this opcode byte.
     #[inline]
     pub(crate) fn on_hop(&mut self, opcode: u8) {
         self.hops += 1;

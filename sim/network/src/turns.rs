@@ -1,29 +1,30 @@
-//! Whose turn it is, and how far each node may run on alone.
+//! Lookahead windows: how far each node may run ahead of the others.
 //!
-//! What happens at a node reaches a neighbour no earlier than the link between them is long. So a
-//! node may live through everything up to then before any other one moves, and its memory stays in
-//! the cache: one turn is worth hundreds of events. The trees of data centres have two colours: who
-//! is of the one has neighbours only of the other. So the two take turns, and each overtakes the
-//! other by a link's length, in leaps of two.
+//! An event at a node affects a neighbour no earlier than one link delay later. So a node may
+//! handle all its events of that time before any other node runs, which keeps its state in the cache:
+//! one window is worth hundreds of events. This is conservative parallel discrete-event simulation
+//! on one thread. Data-centre topologies are bipartite: every neighbour of a node has the other
+//! colour. The nodes of the two colours run alternately, and each time advance to one link delay beyond
+//! their neighbours, in windows of two link delays.
 
 use onepipe_sim_engine::Instant;
 
 use crate::link::Link;
 
-/// How far each node has come.
+/// Progress of each node.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// Everything before has happened at the node; nothing leaves it earlier.
+    /// All events of the node before this instant are handled; none of its frames leaves earlier.
     reached: Vec<Instant>,
-    /// Who sends to the node, and how long that takes at least, in ps.
+    /// The nodes that send to the node, each with the delay of its link in ps.
     feeders: Vec<Vec<(u32, u64)>>,
-    /// The nodes of one colour, then those of the other.
+    /// The nodes of one colour, followed by those of the other.
     order: Vec<u32>,
 }
 
 impl Turns {
-    /// The turns of so many nodes, none of which has begun. `None` when something takes no time
-    /// from one to another: then nobody may run ahead.
+    /// Creates the windows of `nodes` nodes at the start of virtual time. Returns `None` if any
+    /// link has no delay: then no node may run ahead.
     pub fn new(nodes: usize, links: &[Link]) -> Option<Self> {
         let mut feeders = vec![Vec::new(); nodes];
         for link in links {
@@ -37,13 +38,13 @@ impl Turns {
         Some(Self { reached: vec![Instant::START; nodes], feeders, order })
     }
 
-    /// How many nodes take turns.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// The node whose turn is number `turn` of a round, and how far it may come: short of the
-    /// answer. Nothing happens before `first` anywhere, and nobody may come to `end`.
+    /// Returns the node at position `index` of a round and the end of its window, which is
+    /// exclusive. No event is due before `first` at any node; no window extends beyond `end`.
     pub fn next(&mut self, turn: usize, first: Instant, end: Instant) -> (usize, Instant) {
         let node = self.order[turn] as usize;
         let reached = |&(from, ps): &(u32, u64)| self.reached[from as usize].max(first).after(ps);
@@ -53,7 +54,7 @@ impl Turns {
     }
 }
 
-/// All nodes, neighbours in different halves where that can be.
+/// Returns all nodes grouped by colour, so that neighbours have different colours where possible.
 fn by_colour(feeders: &[Vec<(u32, u64)>]) -> Vec<u32> {
     let mut colours = vec![None; feeders.len()];
     let mut waiting = Vec::new();
@@ -90,7 +91,7 @@ mod tests {
         pairs.iter().flat_map(|&(one, other)| [link(one, other), link(other, one)]).collect()
     }
 
-    /// Three rounds: who comes how far, in ns.
+    /// Runs three rounds: returns each node with the end of its window in ns.
     fn rounds(turns: &mut Turns, first_ns: u64, end_ns: u64) -> Vec<(usize, u64)> {
         let at = |ns: u64| Instant::from_ps(ns * 1_000);
         let count = turns.len();
@@ -100,8 +101,9 @@ mod tests {
 
     #[test]
     fn neighbours_overtake_each_other_by_a_link_and_nobody_by_more() {
-        // A path of four: 0 and 2 are of one colour, 1 and 3 of the other.
-        let mut turns = Turns::new(4, &links(&[(0, 1), (1, 2), (2, 3)], 500)).expect("links last");
+        // A path of four: nodes 0 and 2 have one colour, 1 and 3 the other.
+        let mut turns =
+            Turns::new(4, &links(&[(0, 1), (1, 2), (2, 3)], 500)).expect("every link has a delay");
         let seen = rounds(&mut turns, 0, 1_000_000);
         let expected = [500, 500, 1_000, 1_000, 1_500, 1_500, 2_000, 2_000, 2_500, 2_500, 3_000];
         let order = [0, 2, 1, 3].into_iter().cycle();
@@ -111,7 +113,7 @@ mod tests {
 
     #[test]
     fn nobody_comes_to_the_end_and_all_begin_where_something_happens() {
-        let mut turns = Turns::new(2, &links(&[(0, 1)], 500)).expect("links last");
+        let mut turns = Turns::new(2, &links(&[(0, 1)], 500)).expect("every link has a delay");
         assert_eq!(
             rounds(&mut turns, 10_000, 10_700)[..3],
             [(0, 10_500), (1, 10_700), (0, 10_700)]

@@ -1,4 +1,4 @@
-//! What processes say to each other: small deterministic generators.
+//! Deterministic generators of application traffic.
 
 use onepipe_base::ProcessId;
 use onepipe_sim_engine::Random;
@@ -6,53 +6,55 @@ use onepipe_sim_engine::Random;
 /// One message to submit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// Whom it is for.
+    /// The receiver.
     pub to: ProcessId,
-    /// How long its payload is, in bytes.
+    /// Length of the payload in bytes.
     pub bytes: u32,
 }
 
 /// When a process submits its next scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As soon as fewer than this many of its messages are neither delivered nor failed.
+    /// Closed loop: as soon as fewer than `messages_max` messages of the process are outstanding
+    /// (neither delivered nor failed).
     ClosedLoop {
-        /// Messages outstanding at most.
+        /// Limit on outstanding messages.
         messages_max: u32,
     },
-    /// Every so many ns, whatever became of the earlier ones; the first after a random part of it.
+    /// Open loop: at a fixed interval, whatever the outcome of earlier messages. The first
+    /// submission is delayed by a random part of the interval.
     Every {
-        /// The interval in ns.
+        /// Interval in ns.
         ns: u64,
     },
 }
 
-/// The shape of the traffic.
+/// Destinations and sizes of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// Everybody to everybody in turn.
+    /// Every process sends to all others in turn.
     AllToAll {
-        /// Messages a scattering.
+        /// Messages per scattering.
         fan_out: u32,
-        /// Bytes a message.
+        /// Bytes per message.
         bytes: u32,
     },
-    /// Scatterings of random width to random processes, oneself included, of random sizes.
+    /// Scatterings of random width and size to random processes, the sender included.
     Random {
-        /// Messages a scattering: 1 to this.
+        /// Limit on the messages per scattering; at least 1 is sent.
         fan_out_max: u32,
-        /// Bytes a message: small ones often, this long rarely.
+        /// Limit on the bytes per message; most messages are small.
         bytes_max: u32,
     },
-    /// One message to the process half-way round.
+    /// One message to the process half-way around the ring of process ids.
     Ping {
-        /// Bytes a message.
+        /// Bytes per message.
         bytes: u32,
     },
 }
 
 impl Workload {
-    /// The most bytes that one scattering has.
+    /// Returns the largest total payload of one scattering, in bytes.
     pub fn scattering_bytes_max(self) -> u64 {
         let (messages, bytes) = match self {
             Self::AllToAll { fan_out, bytes } => (fan_out, bytes),
@@ -63,34 +65,34 @@ impl Workload {
     }
 }
 
-/// The shape of the traffic, and its pace.
+/// Application traffic: what is sent, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// What.
+    /// Destinations and sizes.
     pub workload: Workload,
-    /// When.
+    /// Submission times.
     pub pace: Pace,
 }
 
-/// The scatterings of one process, one after the other.
+/// Generates the scatterings of one process.
 #[derive(Clone, Debug)]
 pub struct Scatterings {
     workload: Workload,
     from: ProcessId,
     processes: u32,
-    /// How far round the all-to-all has come.
+    /// Current position in the all-to-all round.
     turn: u32,
     random: Random,
 }
 
 impl Scatterings {
-    /// The scatterings of `from`, one of `processes`.
+    /// Creates the generator of process `from`, one of `processes`.
     pub fn new(workload: Workload, from: ProcessId, processes: u32, seed: u64) -> Self {
         let random = Random::named(seed, "scatterings", from.0.into());
         Self { workload, from, processes, turn: 0, random }
     }
 
-    /// Writes the next scattering over `plan`.
+    /// Writes the next scattering to `plan`, replacing its content.
     pub fn next(&mut self, plan: &mut Vec<Destination>) {
         plan.clear();
         match self.workload {
@@ -117,7 +119,7 @@ impl Scatterings {
         ProcessId((self.from.0 + distance) % self.processes)
     }
 
-    /// Mostly small, one in 16 up to four packets' worth, one in 256 as long as allowed.
+    /// Draws a size: mostly small, 15 in 256 up to four packets, 1 in 256 up to the limit.
     fn bytes(&mut self, bytes_max: u32) -> u32 {
         let max = match self.random.below(256) {
             0 => bytes_max,

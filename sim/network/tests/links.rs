@@ -1,4 +1,4 @@
-//! What a link does to frames, with and without faults.
+//! Delay, queueing, priorities and faults of links.
 
 #[allow(dead_code)]
 mod toy;
@@ -8,7 +8,7 @@ use onepipe_topology::Shape;
 use toy::{inflict_both, ns, numbers, send, world};
 
 fn star() -> Shape {
-    Shape::star(3).expect("three hosts fit")
+    Shape::star(3).expect("a star of three hosts is valid")
 }
 
 const SWITCH: NodeId = NodeId(3);
@@ -18,7 +18,7 @@ fn a_frame_takes_its_sending_and_propagation_times_on_each_hop() {
     let mut world = world(star(), Config::default(), 1);
     send(&mut world, 0, 1, 7..8, 82);
     world.run_until(ns(10_000));
-    // 52 + 82 + 66 = 200 bytes of 80 ps, and 500 ns, twice.
+    // 52 + 82 + 66 = 200 bytes of 80 ps each, and 500 ns, on two hops.
     assert_eq!(world.application.heard, [(ns(2 * (16 + 500)), NodeId(1), 0, 7)]);
     assert_eq!((world.stats().hops, world.in_flight()), (2, 0));
 }
@@ -35,8 +35,8 @@ fn frames_stay_in_order_and_two_senders_share_a_link() {
     };
     assert_eq!(from(0), (0..500).collect::<Vec<_>>());
     assert_eq!(from(1), (0..500).collect::<Vec<_>>());
-    // 1,118 bytes of 80 ps each, a thousand of them one behind the other.
-    let last = world.application.heard.last().expect("heard").0.as_ns();
+    // 1,118 bytes of 80 ps each, a thousand frames back to back.
+    let last = world.application.heard.last().expect("frames were received").0.as_ns();
     assert!((89_440..91_000).contains(&last), "{last} ns");
 }
 
@@ -57,7 +57,7 @@ fn a_short_queue_overflows_and_a_long_one_is_marked() {
 
 #[test]
 fn the_first_class_passes_the_second() {
-    // Odd frames are of the first class.
+    // Odd frames belong to the first class.
     let class = |bytes: &[u8]| 1 - bytes[21] % 2;
     let host_link = LinkConfig { classes: 2, ..LinkConfig::default() };
     let mut world = world(star(), Config { host_link, class, ..Config::default() }, 1);
@@ -69,7 +69,7 @@ fn the_first_class_passes_the_second() {
         |rest| heard.iter().copied().filter(|n| n % 2 == rest && *n < 100).collect::<Vec<_>>();
     assert_eq!(half(0), (0..100).step_by(2).collect::<Vec<_>>(), "in order within a class");
     assert_eq!(half(1), (1..100).step_by(2).collect::<Vec<_>>(), "in order within a class");
-    let place = |number| heard.iter().position(|n| *n == number).expect("nothing is lost");
+    let place = |number| heard.iter().position(|n| *n == number).expect("no frame is lost");
     assert!(place(99) < place(20), "{heard:?}");
 }
 
@@ -91,7 +91,7 @@ fn loss_corruption_and_duplication_show_in_what_arrives() {
     assert!((4_800..5_200).contains(&stats.duplicated), "{stats:?}");
     assert_eq!(heard, 10_000 + stats.duplicated);
 
-    // The toy checks headers only, so changed payloads pass.
+    // The test machine checks only headers, so frames with a corrupted payload are accepted.
     let (stats, heard) = rates(LinkFaults { corrupt_ppm: 500_000, ..LinkFaults::default() });
     assert!((4_800..5_200).contains(&stats.corrupted), "{stats:?}");
     assert!(stats.drops.refused > 1_000, "{stats:?}");
@@ -133,7 +133,8 @@ fn a_cut_loses_what_is_on_the_link_and_a_mended_one_works() {
 #[test]
 fn one_direction_can_fail_alone() {
     let mut world = world(star(), Config::default(), 1);
-    let up: LinkId = world.links().find(|(_, from, _)| *from == NodeId(0)).expect("linked").0;
+    let up: LinkId =
+        world.links().find(|(_, from, _)| *from == NodeId(0)).expect("the host has a link").0;
     world.schedule(ns(0), Fault::Cut(up));
     world.run_until(ns(1));
     send(&mut world, 0, 1, 0..5, 64);

@@ -1,4 +1,4 @@
-//! Crashes, pauses, clocks, CPUs and the sameness of histories.
+//! Crashes, pauses, clocks, CPUs and determinism.
 
 #[allow(dead_code)]
 mod toy;
@@ -12,7 +12,7 @@ const NO_ASIDE: Aside =
     Aside { there_ns: 0, back_ns: 0, receive_ns: 0, send_ns: 0, backlog_ns_max: 0 };
 
 fn star() -> Shape {
-    Shape::star(3).expect("three hosts fit")
+    Shape::star(3).expect("a star of three hosts is valid")
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_crash_loses_state_and_alarms_and_a_restart_is_a_new_life() {
     assert_eq!(world.application.crashes, [NodeId(1)]);
     assert_eq!(world.application.lives.last(), Some(&(NodeId(1), 1)));
     assert!(world.application.alarms.is_empty());
-    assert!(world.machine(NodeId(1)).expect("restarted").rang.is_empty());
+    assert!(world.machine(NodeId(1)).expect("the node has restarted").rang.is_empty());
     send(&mut world, 0, 1, 4..8, 64);
     world.run_until(ns(50_000));
     assert_eq!(numbers(&world, 1), [4, 5, 6, 7]);
@@ -72,7 +72,7 @@ fn timers_follow_the_drifting_local_clock_and_steps_do_not_touch_them() {
     world.schedule(ns(1_000), Fault::StepClock(NodeId(0), 3_600_000_000_000));
     let before = world.clock(NodeId(0)).read(world.now()).sync;
     world.run_until(ns(2_000_000));
-    assert_eq!(world.machine(NodeId(0)).expect("up").rang, [deadline]);
+    assert_eq!(world.machine(NodeId(0)).expect("the node is up").rang, [deadline]);
     let after = world.clock(NodeId(0)).read(world.now()).sync;
     assert_eq!(after.since_ns(before) / 1_000_000_000, 3_600);
 }
@@ -94,8 +94,8 @@ fn one_seed_is_one_history() {
     };
     let base = run(5, 100_000);
     assert_eq!(base, run(5, 100_000));
-    assert_ne!(base.0, run(6, 100_000).0, "another seed, another history");
-    assert_ne!(base.0, run(5, 110_000).0, "another loss, another history");
+    assert_ne!(base.0, run(6, 100_000).0, "another seed gives another history");
+    assert_ne!(base.0, run(5, 110_000).0, "another loss rate gives another history");
     assert_eq!(run(5, 0).1, 32 * 50);
 }
 
@@ -110,8 +110,8 @@ fn the_tail_of_the_history_can_be_read() {
     assert!(lines[2].contains("node=1") && lines[2].contains("Data 0->1 psn=4"), "{lines:?}");
 }
 
-/// What host 1 hears of messages and of what speaks of links, from host 0; and host 2 of the
-/// switch.
+/// Returns the frames that host 1 receives from host 0, messages and hop-only frames, and those that
+/// host 2 receives from the switch.
 fn heard_aside(aside: Option<Aside>) -> [Vec<(u64, u32)>; 3] {
     let mut world = world(star(), Config { aside, ..Config::default() }, 1);
     send(&mut world, 0, 1, 0..3, 0);
@@ -136,7 +136,7 @@ fn what_speaks_of_links_takes_its_way_to_the_processor_and_messages_pass() {
     let aside = Aside { there_ns: 5_000, receive_ns: 900, backlog_ns_max: 10_000, ..NO_ASIDE };
     let [passed, late, same] = heard_aside(Some(aside));
     assert_eq!((&passed, &same), (&messages, &written));
-    // One after the other: each takes the processor's time.
+    // The CPU processes one frame after the other.
     let times = |of: &[(u64, u32)]| of.iter().map(|(at, _)| *at).collect::<Vec<_>>();
     let (before, after) = (times(&spoken), times(&late));
     assert_eq!(after.len(), 3);
@@ -145,7 +145,7 @@ fn what_speaks_of_links_takes_its_way_to_the_processor_and_messages_pass() {
     let aside = Aside { back_ns: 3_000, send_ns: 400, backlog_ns_max: 10_000, ..NO_ASIDE };
     let [passed, held_up, late] = heard_aside(Some(aside));
     assert_eq!(passed, messages);
-    assert!(times(&held_up)[0] > before[0], "it is busy writing");
+    assert!(times(&held_up)[0] > before[0], "receiving waits while the CPU writes frames");
     let (before, after) = (times(&written), times(&late));
     assert_eq!(after, [before[0] + 3_400, before[0] + 3_800]);
 }
@@ -160,6 +160,6 @@ fn a_processor_that_is_too_far_behind_loses_frames_and_one_that_crashes_all() {
     world.inflict(Fault::Restart(NodeId(3)));
     world.run_until(ns(100_000));
     let (drops, heard) = (world.stats().drops, numbers(&world, 1).len());
-    // Four wait when the fifth is taken; the first was through, and on the link.
+    // The CPU's backlog admits five frames; the first was forwarded and is on the link.
     assert_eq!((drops.ring_full, drops.node_down, drops.link_down, heard), (45, 4, 1, 0));
 }

@@ -39,25 +39,25 @@ pub struct Options {
     pub idle: Idle,
     /// Of a member: open messages at which clients are told that it is busy. Default: as many as
     /// there can be, so never.
-    pub busy_from: Option<u64>,
+    pub busy_threshold: Option<u64>,
     /// What was not answered is said again after so long, in ns. Default 4 ms.
-    pub repeat_ns: u64,
+    pub rto_min_ns: u64,
     /// Bytes of a client's messages that may ever be on their way at a time; what is more waits at
     /// the client. Default no limit but its window of messages: how much is best the client finds
     /// out.
-    pub flight_bytes: u64,
+    pub in_flight_bytes_max: u64,
     /// Messages that members and replicas keep for who has missed them. Default 4096.
-    pub kept: usize,
+    pub history: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             idle: Idle::CIVIL,
-            busy_from: None,
-            repeat_ns: REPEAT_NS,
-            flight_bytes: u64::MAX,
-            kept: KEPT,
+            busy_threshold: None,
+            rto_min_ns: REPEAT_NS,
+            in_flight_bytes_max: u64::MAX,
+            history: KEPT,
         }
     }
 }
@@ -103,10 +103,10 @@ pub fn open<M: Pipe>(
     let mut config = Config::new(process, groups);
     config.incarnation = begin_life();
     config.coordinators = directory.coordinators();
-    config.repeat_ns = options.repeat_ns;
-    config.busy_from = options.busy_from.unwrap_or(u64::MAX);
-    config.flight_bytes = options.flight_bytes;
-    config.kept = options.kept;
+    config.rto_min_ns = options.rto_min_ns;
+    config.busy_threshold = options.busy_threshold.unwrap_or(u64::MAX);
+    config.in_flight_bytes_max = options.in_flight_bytes_max;
+    config.history = options.history;
     config.outbox = OUTBOX;
     let frame_len_max = config.groups.frame_len_max;
     // Who is named, but as something else, is no process of that kind to the machine.

@@ -195,7 +195,7 @@ impl<C: Clock, M: Memory> Datagrams<C, M> {
             // Everybody had a socket before anybody began: it has been closed since.
             let rank = self.peers.iter().position(|peer| *peer == Some(at));
             if let Some(rank) = rank {
-                self.group.lose_link(rank as u32);
+                self.group.handle_link_down(rank as u32);
             }
         }
     }

@@ -86,7 +86,7 @@ fn live(mut end: impl Drives, objects: &[Vec<u8>], gone_after: usize) -> Got {
             }
         }
         let on_event = |group: &mut Group<Bytes>, event| match event {
-            Event::Wanted { object, bytes } => {
+            Event::Announced { object, bytes } => {
                 group.provide(object, vec![0; bytes as usize].into()).expect("it is wanted");
             }
             Event::Stable { memory, .. } => got.push(memory),

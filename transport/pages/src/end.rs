@@ -1,7 +1,7 @@
 //! One member's group, and the memory that it shares with the others.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
-use onepipe_bulk::{Event, Group, Placing};
+use onepipe_bulk::{Event, Group, Placement};
 use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::{Doorbell, Transport};
 use onepipe_transport_shm::{PLACE_LEN, Shelf, Shm};
@@ -129,10 +129,10 @@ impl<C: Clock> End<C> {
         while let Some(slot) = self.shm.slot() {
             let Some(sent) = self.group.poll_gather(now, slot) else { break };
             progress.frames_sent += 1;
-            let is_front = sent.front.bytes == DETACHED_FRONT_LEN;
+            let is_front = sent.header.bytes == DETACHED_FRONT_LEN;
             let front = slot.get(..DETACHED_FRONT_LEN).filter(|_| is_front);
             let Some(object) = front.and_then(subject) else {
-                self.shm.send(sent.front);
+                self.shm.send(sent.header);
                 continue;
             };
             let bytes = self.group.memory(object);
@@ -144,9 +144,9 @@ impl<C: Clock> End<C> {
                 }
                 continue;
             };
-            let bytes = sent.front.bytes + PLACE_LEN;
-            slot[sent.front.bytes..bytes].copy_from_slice(&place.to_bytes());
-            self.shm.send(Transmit { port: sent.front.port, bytes });
+            let bytes = sent.header.bytes + PLACE_LEN;
+            slot[sent.header.bytes..bytes].copy_from_slice(&place.to_bytes());
+            self.shm.send(Transmit { port: sent.header.port, bytes });
             if sent.bytes() >= LARGE_BYTES {
                 // To look at the next one takes a while: whoever gets this one begins now.
                 self.shm.end_burst(None);
@@ -183,14 +183,16 @@ impl<C: Clock> End<C> {
                 hand_out(group, side, &mut events, on_event);
             }
             let front = &frame[..DETACHED_FRONT_LEN];
-            let mut placing = group.place(front);
-            if placing.is_none() && group.has_events() {
+            let mut placement = group.begin_placement(front);
+            if placement.is_none() && group.has_events() {
                 // It has announced its object, perhaps: then there is memory for it now.
                 hand_out(group, side, &mut events, on_event);
-                placing = group.place(front);
+                placement = group.begin_placement(front);
             }
-            match (placing, &*side) {
-                (Some(placing), Side::Other(lender)) => fill(group, lender, (now, port), &placing),
+            match (placement, &*side) {
+                (Some(placement), Side::Other(lender)) => {
+                    fill(group, lender, (now, port), &placement)
+                }
                 _ => group.handle_frame(now, port, frame),
             }
         });
@@ -198,7 +200,7 @@ impl<C: Clock> End<C> {
         progress.events += events.events;
         shm.met(|_, _| {});
         shm.heard(now, |_, _| {});
-        shm.gone(|port| group.lose_link(port.0.into()));
+        shm.gone(|port| group.handle_link_down(port.0.into()));
     }
 
     /// Both clocks; `mono` never goes back (rule D1).
@@ -230,16 +232,16 @@ fn fill(
     group: &mut Group<Bytes>,
     lender: &Lender,
     (now, port): (Now, Port),
-    placing: &Placing,
+    placement: &Placement,
 ) -> Verdict {
-    let (object, at, bytes) = (placing.object(), placing.at(), placing.bytes());
-    if let Some(room) = group.room(placing) {
+    let (object, at, bytes) = (placement.object(), placement.offset(), placement.bytes());
+    if let Some(room) = group.placement_mut(placement) {
         let Some(page) = lender.page(object, at + bytes) else {
             // It is there no more: nobody who counts us as a member has given it back.
-            group.abandon(placing);
+            group.abandon_placement(placement);
             return Verdict::Dropped;
         };
         room.copy_from_slice(&page[at..at + bytes]);
     }
-    group.handle_placed(now, port, placing)
+    group.handle_placed(now, port, placement)
 }

@@ -74,7 +74,7 @@ fn live(mut end: End<SystemClock>, mut unsent: Vec<Vec<u8>>, kind: Kind, goes_af
             }
         }
         let on_event = |group: &mut Group<Bytes>, event| match event {
-            Event::Wanted { object, bytes } => {
+            Event::Announced { object, bytes } => {
                 let bytes = bytes as usize;
                 let page = lender.as_ref().and_then(|lender| lender.page(object, bytes));
                 let memory = match page.filter(|_| kind == Kind::Shared) {

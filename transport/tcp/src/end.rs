@@ -147,9 +147,9 @@ impl<C: Clock, M: Memory> End<C, M> {
         let now = self.read_clock();
         while let Some(sent) = self.group.poll_gather(now, &mut self.slot) {
             progress.frames_sent += 1;
-            let rank = usize::from(sent.front.port.0);
+            let rank = usize::from(sent.header.port.0);
             let Some(Some(connection)) = self.connections.get_mut(rank) else { continue };
-            let (front, behind) = (&self.slot[..sent.front.bytes], self.group.behind(&sent));
+            let (front, behind) = (&self.slot[..sent.header.bytes], self.group.payload(&sent));
             match connection.send(front, behind) {
                 Err(_) => self.lose(rank),
                 Ok(true) => self.flush(rank),
@@ -244,7 +244,7 @@ impl<C: Clock, M: Memory> End<C, M> {
             // The kernel forgets it when it is closed.
             drop(connection);
             self.group.set_blocked(rank as u32, false);
-            self.group.lose_link(rank as u32);
+            self.group.handle_link_down(rank as u32);
         }
     }
 

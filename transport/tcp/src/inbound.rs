@@ -4,7 +4,7 @@ use std::io::{self, IoSliceMut, Read};
 use std::net::TcpStream;
 
 use onepipe_base::{Machine, Now, Port};
-use onepipe_bulk::{Group, Memory, Placing};
+use onepipe_bulk::{Group, Memory, Placement};
 use onepipe_wire::{DETACHED_FRONT_LEN, HEADER_LEN, header_unchecked, is_hop_intact};
 
 use crate::outbound::is_for_later;
@@ -20,7 +20,7 @@ enum Taking {
     /// The front of a frame.
     Front,
     /// A piece, into its object.
-    Piece { placing: Placing, have: usize },
+    Piece { placement: Placement, have: usize },
     /// A frame that goes nowhere yet, into memory of ours.
     Frame { have: usize },
 }
@@ -84,8 +84,9 @@ impl Inbound {
 
     /// The connection is over.
     pub fn end<M: Memory>(&mut self, group: &mut Group<M>) {
-        if let Taking::Piece { placing, .. } = std::mem::replace(&mut self.taking, Taking::Front) {
-            group.abandon(&placing);
+        if let Taking::Piece { placement, .. } = std::mem::replace(&mut self.taking, Taking::Front)
+        {
+            group.abandon_placement(&placement);
         }
     }
 
@@ -94,11 +95,11 @@ impl Inbound {
         let front = &mut self.front[self.have..];
         match &self.taking {
             Taking::Front => from.read(front),
-            Taking::Piece { placing, have } => match group.room(placing) {
+            Taking::Piece { placement, have } => match group.placement_mut(placement) {
                 Some(room) => read_both(from, &mut room[*have..], front),
                 None => {
                     // Nobody needs it any more: it goes where it does no harm.
-                    self.frame.resize(placing.bytes(), 0);
+                    self.frame.resize(placement.bytes(), 0);
                     read_both(from, &mut self.frame[*have..], front)
                 }
             },
@@ -117,12 +118,12 @@ impl Inbound {
     ) {
         match &mut self.taking {
             Taking::Front => self.have += bytes,
-            Taking::Piece { placing, have } => {
-                let here = bytes.min(placing.bytes() - *have);
+            Taking::Piece { placement, have } => {
+                let here = bytes.min(placement.bytes() - *have);
                 *have += here;
                 self.have += bytes - here;
-                if *have == placing.bytes() {
-                    group.handle_placed(now, port, placing);
+                if *have == placement.bytes() {
+                    group.handle_placed(now, port, placement);
                     self.taking = Taking::Front;
                     *frames += 1;
                 }
@@ -163,12 +164,12 @@ impl Inbound {
                 *frames += 1;
             } else if rest.len() < DETACHED_FRONT_LEN {
                 break;
-            } else if let Some(placing) = group.place(rest) {
+            } else if let Some(placement) = group.begin_placement(rest) {
                 let have = rest.len() - DETACHED_FRONT_LEN;
-                if let Some(room) = group.room(&placing) {
+                if let Some(room) = group.placement_mut(&placement) {
                     room[..have].copy_from_slice(&rest[DETACHED_FRONT_LEN..]);
                 }
-                self.taking = Taking::Piece { placing, have };
+                self.taking = Taking::Piece { placement, have };
                 at = self.have;
             } else if bytes > FRONT_LEN {
                 self.frame.clear();

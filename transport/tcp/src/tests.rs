@@ -53,7 +53,7 @@ fn live(mut end: End<SystemClock>, mut unsent: Vec<Vec<u8>>, goes_after: usize) 
             }
         }
         let on_event = |group: &mut Group, event| match event {
-            Event::Wanted { object, bytes } => {
+            Event::Announced { object, bytes } => {
                 group.provide(object, vec![0; bytes as usize]).expect("it is wanted");
             }
             Event::Stable { memory, .. } => got.push(memory),

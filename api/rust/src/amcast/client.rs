@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use onepipe_amcast::{
-    AmcastError, Client, ClientStats, GROUPS_MAX, GroupId, GroupSet, MessageId, Over,
+    AmcastError, Client, ClientStats, Completed, GROUPS_MAX, GroupId, GroupSet, MessageId,
 };
 use onepipe_transport_amcast::{Directory, OpenError, Options, Station, open};
 use onepipe_transport_driver::{Doorbell, Progress};
@@ -35,7 +35,7 @@ use crate::deadline::Deadline;
 pub struct Amcast {
     station: Station<Client>,
     /// What is over and was not asked for yet.
-    over: VecDeque<Over>,
+    over: VecDeque<Completed>,
 }
 
 /// Why waiting was in vain.
@@ -90,7 +90,7 @@ impl Amcast {
     }
 
     /// Drives it once, and hands out what is over. Never blocks.
-    pub fn poll(&mut self, mut on_over: impl FnMut(Over)) -> Progress {
+    pub fn poll(&mut self, mut on_over: impl FnMut(Completed)) -> Progress {
         self.over.drain(..).for_each(&mut on_over);
         self.station.turn(|_, over| on_over(over))
     }
@@ -105,7 +105,7 @@ impl Amcast {
     ///
     /// # Errors
     /// [`WaitError`].
-    pub fn wait(&mut self, message: MessageId, timeout: Duration) -> Result<Over, WaitError> {
+    pub fn wait(&mut self, message: MessageId, timeout: Duration) -> Result<Completed, WaitError> {
         let until = Deadline::after(timeout);
         loop {
             if let Some(at) = self.over.iter().position(|over| over.id == message) {

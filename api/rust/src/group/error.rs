@@ -68,11 +68,11 @@ impl fmt::Display for MemberFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.reason {
             Reason::Link => "its connection broke",
-            Reason::Silent => "it did not answer",
+            Reason::Timeout => "it did not answer",
             Reason::Memory => "it had no memory",
             Reason::Left => "it left",
             Reason::Digest => "what it held was not what was sent",
-            Reason::Reborn => "it had begun a new life",
+            Reason::Restarted => "it had begun a new life",
             _ => "unknown reason",
         };
         let Self { rank, address, by, .. } = self;

@@ -33,7 +33,7 @@ impl Worker {
         while let Some(object) = state.outbox.pop_front() {
             match group.send(object) {
                 Ok(_) => {}
-                Err(unsent) if unsent.why == SendError::Full => {
+                Err(unsent) if unsent.error == SendError::Full => {
                     state.outbox.push_front(unsent.memory);
                     break;
                 }
@@ -89,7 +89,7 @@ impl Worker {
 
     pub fn on_event(&mut self, group: &mut Machine<Bytes>, event: Event<Bytes>) {
         match event {
-            Event::Wanted { object, bytes } => {
+            Event::Announced { object, bytes } => {
                 self.wanted.push_back((object, bytes));
                 self.command(group);
             }

@@ -1,7 +1,7 @@
 //! P-4: throughput against latency of agreed multicast, in switches and on hosts (P4mCast, its
 //! figure 4).
 
-use onepipe_sim_amcast::{Orderer, Poster};
+use onepipe_sim_amcast::{LoadPoint, Orderer};
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
@@ -34,7 +34,7 @@ impl Agreed {
             },
         };
         let (packet_len, offered_per_s) = (self.bytes as usize, self.offered_per_s);
-        let measured = Poster { orderer, packet_len, offered_per_s }.run();
+        let measured = LoadPoint { orderer, packet_len, offered_per_s }.run();
         let mut values: Values =
             [("throughput_kps".to_owned(), measured.delivered_per_s / 1e3)].into();
         if measured.delivered_per_s >= SUSTAINED * offered_per_s as f64 {
@@ -48,7 +48,7 @@ impl Agreed {
 fn task(is_in_switches: bool, has_kernel: bool, bytes: u32, kilo: f64) -> Option<Task> {
     let offered_per_s = (kilo * 1e3) as u64;
     let (orderer, packet_len) = (Orderer::Switches, bytes as usize);
-    let poster = Poster { orderer, packet_len, offered_per_s };
+    let poster = LoadPoint { orderer, packet_len, offered_per_s };
     let agreed = Agreed { is_in_switches, has_kernel, bytes, offered_per_s };
     (offered_per_s <= poster.line_rate_per_s()).then_some(Task::Agreed(agreed))
 }

@@ -322,7 +322,7 @@ impl Application<Node> for Bench {
         let (port, payload) = (Port(token as u16), Self::payload(at.instant));
         if let Node::RivalHost(host) = machine {
             let Some(paced) = host.process_mut(port) else { return };
-            if paced.machine.has_room() {
+            if paced.machine.has_space() {
                 let to = To::One(self.next(process));
                 self.failed += u64::from(paced.machine.send(at.now, to, &payload).is_err());
             }

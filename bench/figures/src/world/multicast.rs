@@ -190,8 +190,8 @@ impl Multicast {
 /// what hosts take, and cost nothing in the simulator.
 fn breakdown(flow: &Flow) -> Vec<(&'static str, f64)> {
     let hops = flow.hops.last().map_or(&[][..], Vec::as_slice);
-    let first = hops.iter().map(|hop| hop.whole_ns).min().unwrap_or(0);
-    let others = hops.iter().filter(|hop| hop.whole_ns > first);
+    let first = hops.iter().map(|hop| hop.complete_ns).min().unwrap_or(0);
+    let others = hops.iter().filter(|hop| hop.complete_ns > first);
     let busy: u64 = others.map(|hop: &Hop| hop.busy_ns).sum();
     let waiting = flow.last_ns.saturating_sub(first + busy);
     let us = |ns: u64| ns as f64 / 1e3;

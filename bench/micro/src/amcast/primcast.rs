@@ -91,7 +91,7 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
         let submit = move |client: &mut RivalMachine, now, message: &[u8]| {
             client.0.send(now, to, message).is_ok()
         };
-        let counts = |client: &RivalMachine| (client.0.on_their_way(), 0);
+        let counts = |client: &RivalMachine| (client.0.in_flight(), 0);
         workers.spawn_sender(scope, client, (case.bytes, u64::MAX), submit, counts);
         Ok(receivers)
     })

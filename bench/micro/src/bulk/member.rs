@@ -151,7 +151,7 @@ impl Run {
                     differs = Some(object);
                 }
             }
-            Event::Wanted { object, bytes } => {
+            Event::Announced { object, bytes } => {
                 let page = lender.as_ref().and_then(|it: &Lender| it.page(object, bytes as usize));
                 // Memory that has come back since the announcement.
                 let memory = page.map(Bytes::from).or_else(|| group.take_spare());

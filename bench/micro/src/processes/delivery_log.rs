@@ -103,7 +103,7 @@ impl DeliveryLog {
 
     #[cold]
     fn report_duplicate(&mut self, from: usize, number: u64) {
-        self.error = Some(format!("{number}received twice from process {from}"));
+        self.error = Some(format!("{number} received twice from process {from}"));
     }
 
     #[inline(always)]

@@ -199,12 +199,12 @@ impl<'j, T: Transport> Worker<'j, T> {
     }
 
     fn is_settled(&self) -> bool {
-        self.driver.machine().rival.is_settled()
+        self.driver.machine().rival.is_drained()
     }
 
     fn send_control(&mut self, word: u64) -> Result<()> {
         let deadline = Instant::now() + TIMEOUT;
-        while !self.driver.machine().rival.has_room() {
+        while !self.driver.machine().rival.has_space() {
             ensure!(Instant::now() < deadline, "the send queue does not drain: {}", self.state());
             self.turn()?;
         }
@@ -213,7 +213,7 @@ impl<'j, T: Transport> Worker<'j, T> {
 
     fn submit(&mut self, payload: &[u8]) -> Result<()> {
         let now = self.clock.read();
-        self.driver.machine_mut().rival.send(now, To::Everybody, payload).context("sending")
+        self.driver.machine_mut().rival.send(now, To::All, payload).context("sending")
     }
 
     fn flood(&mut self) -> Result<()> {
@@ -223,7 +223,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         while start.elapsed() < stop {
             // A batch per poll, so that receiving is not starved.
             for _ in 0..64 {
-                if !self.driver.machine().rival.has_room() {
+                if !self.driver.machine().rival.has_space() {
                     break;
                 }
                 payload[..8].copy_from_slice(&number.to_le_bytes());

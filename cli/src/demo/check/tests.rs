@@ -1,4 +1,4 @@
-//! Hand-made logs: the checker passes right ones and refuses wrong ones.
+//! The checker accepts correct logs and rejects wrong ones.
 
 use super::super::log::{Entry, Log, fingerprint};
 use super::*;
@@ -8,7 +8,7 @@ const WINDOW_NS: u64 = 1_000_000;
 /// Timestamp in ns, sender, number of the scattering.
 type Line = (u64, u32, u64);
 
-/// A history of three processes: 5 windows, 30 scatterings, each to everybody.
+/// A history of three processes: 5 windows, 30 scatterings, each to all.
 fn history() -> Vec<Line> {
     let of = |number: u64| (7_000_000 + number * 160_000, (number % 3) as u32, number / 3);
     (0..30).map(of).collect()
@@ -27,7 +27,7 @@ fn add(checker: &mut Checker, process: usize, log: &mut Log) {
     checker.add(process, windows, failures, log.closed_below());
 }
 
-/// The verdict on three processes that were given these streams, and closed all windows.
+/// Returns the verdict on three processes with these streams and all windows closed.
 fn verdict_on(mut logs: [Log; 3]) -> Verdict {
     let mut checker = Checker::new(WINDOW_NS, 3);
     for (process, log) in logs.iter_mut().enumerate() {
@@ -54,7 +54,7 @@ fn detects_swapped_messages() {
     assert_eq!(verdict.first, [Violation::Order { window: 7, one: 0, other: 2 }]);
 }
 
-/// The process that is wrong believes that its stream ascends: only the comparison can tell.
+/// The faulty process finds its own stream ascending, so only the comparison can detect it.
 #[test]
 fn detects_swapped_timestamps_by_comparison() {
     let mut wrong = history();
@@ -152,15 +152,15 @@ fn counts_losses_of_killed_sender_separately() {
         }
         checker.finish()
     };
-    // The last word of process 2, which process 1 did not get any more.
+    // The last message of process 2, which process 1 did not get.
     let last_of_2 = history().iter().rposition(|line| line.1 == 2).expect("it spoke");
     let died = run(Some(killed_ns), last_of_2);
     assert_eq!((died.violations, died.died_with_sender), (0, 1));
     assert!(run(None, last_of_2).violations > 0, "without a death it is a violation");
-    // A word of process 0, which lives.
+    // A message of process 0, which is alive.
     let last_of_0 = history().iter().rposition(|line| line.1 == 0).expect("it spoke");
     assert_eq!(run(Some(killed_ns), last_of_0).violations, 1);
-    // A word of process 2 long before its death.
+    // A message of process 2 long before its end.
     let late = killed_ns + 2 * REPORT_LAG_NS;
     let early_of_2 = history().iter().position(|line| line.1 == 2).expect("it spoke");
     assert_eq!(run(Some(late), early_of_2).violations, 1);

@@ -1,8 +1,8 @@
 //! Member of a group. The leader proposes timestamps, the other members accept them; all of them
 //! report final timestamps and the delivery barrier to the replicas.
 
-mod acknowledge;
-mod elect;
+mod ack;
+mod election;
 mod order;
 mod repair;
 
@@ -12,13 +12,13 @@ use alloc::vec::Vec;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, Opcode};
 
+use crate::ack_table::AckTable;
 use crate::barrier::Clocks;
 use crate::config::{Config, ConfigError};
 use crate::log::Log;
 use crate::outbox::Outbox;
-use crate::patience::{Patience, Pause};
-use crate::stage::Stage;
-use crate::taken::Taken;
+use crate::rtt::{RetransmitTimer, RttEstimator};
+use crate::transfer::LogTransfer;
 use crate::votes::Votes;
 
 /// Event of a member.
@@ -38,7 +38,7 @@ pub struct MemberStats {
     /// Messages whose final timestamp became known.
     pub decided: u64,
     /// Messages reported to their clients as complete.
-    pub over: u64,
+    pub completed: u64,
     /// Messages refused with `Busy`.
     pub busy: u64,
     /// Packets that were malformed, from an unknown process, or addressed to another process.
@@ -48,7 +48,7 @@ pub struct MemberStats {
     /// Proposals received out of order.
     pub gaps: u64,
     /// Packets retransmitted, on request or by a timeout.
-    pub repeated: u64,
+    pub retransmitted: u64,
 }
 
 /// Role of a member in the epoch that it has promised.
@@ -66,7 +66,7 @@ enum Role {
 pub struct Member {
     config: Config,
     group: GroupId,
-    place: usize,
+    member: usize,
     role: Role,
     /// Epoch promised: packets of earlier epochs are rejected.
     promised: u32,
@@ -75,20 +75,20 @@ pub struct Member {
     clock: LogicalTime,
     barrier: LogicalTime,
     /// Barrier last sent to the replicas.
-    told: LogicalTime,
+    advertised: LogicalTime,
     clocks: Clocks,
     log: Log,
     votes: Votes,
-    stage: Stage,
+    transfer: LogTransfer,
     /// All positions before this one have been accepted in the present epoch. One cumulative
     /// acknowledgement reports it instead of one for each position.
-    taken: u64,
+    accepted: u64,
     /// Latest epoch of which this member has learned decided positions. As long as that is later
     /// than its own epoch, its log may differ from the log of its own epoch's leader.
-    later: u32,
-    others_taken: Taken,
+    learned_epoch: u32,
+    ack_table: AckTable,
     /// Log length by member index; `None` until reported in this epoch.
-    counts: Vec<Option<u64>>,
+    log_lens: Vec<Option<u64>>,
     /// Candidate: the promises received, by member index: the epoch of the member's log and the
     /// log's length.
     promises: Vec<Option<(u64, u64)>>,
@@ -96,22 +96,22 @@ pub struct Member {
     stalls: u32,
     /// End of the last request for missing positions, and the length of the next one, which doubles
     /// each time a request was answered in full.
-    asked_until: u64,
-    burst: u64,
+    requested_until: u64,
+    request_len: u64,
     /// First incomplete position at the last timeout: shows whether there was progress since.
-    undone_before: u64,
+    first_open_before: u64,
     /// First position that each replica lacks, by replica index.
-    wanted: Vec<u64>,
+    replica_next: Vec<u64>,
     outbox: Outbox,
     /// Packets were received since the last [`Member::advance`].
-    has_news: bool,
+    is_dirty: bool,
     /// Groups that must be sent an acknowledgement: positions of theirs were accepted, or, for the
     /// own group, another group's proposal has raised the clock.
-    reporting: GroupSet,
+    pending_acks: GroupSet,
     /// Last accepted position that is for a group, by group index.
-    last_taken: Vec<u64>,
-    pause: Pause,
-    patience: Patience,
+    last_accepted: Vec<u64>,
+    timer: RetransmitTimer,
+    rtt: RttEstimator,
     due: Option<Mono>,
     event: Option<MemberEvent>,
     stats: MemberStats,
@@ -127,43 +127,43 @@ impl Member {
         let groups = &config.groups;
         let all = (0..groups.groups.len() as u16).map(GroupId);
         let found = all
-            .filter_map(|group| Some((group, groups.member_place(group, config.process)?)))
+            .filter_map(|group| Some((group, groups.member_index(group, config.process)?)))
             .next();
         let value = u64::from(config.process.0);
-        let Some((group, place)) = found else {
+        let Some((group, member)) = found else {
             return Err(ConfigError { name: "process", value });
         };
         let own = &groups.groups[group.index()];
-        let (positions, bytes) = (config.log_positions(), groups.message_len_max());
+        let (positions, bytes) = (config.log_capacity(), groups.message_len_max());
         Ok(Self {
             group,
-            place,
-            role: if place == 0 { Role::Leader } else { Role::Follower(Some(0)) },
+            member,
+            role: if member == 0 { Role::Leader } else { Role::Follower(Some(0)) },
             promised: 1,
             synced: 1,
             clock: LogicalTime(0),
             barrier: LogicalTime(0),
-            told: LogicalTime(0),
+            advertised: LogicalTime(0),
             clocks: Clocks::NONE,
             log: Log::new(positions, bytes),
             votes: Votes::new(groups),
-            stage: Stage::new(positions, bytes),
-            taken: 0,
-            later: 0,
-            others_taken: Taken::new(groups, group),
-            counts: vec![None; own.members.len()],
+            transfer: LogTransfer::new(positions, bytes),
+            accepted: 0,
+            learned_epoch: 0,
+            ack_table: AckTable::new(groups, group),
+            log_lens: vec![None; own.members.len()],
             promises: vec![None; own.members.len()],
             stalls: 0,
-            asked_until: 0,
-            burst: Self::BURST,
-            undone_before: 0,
-            wanted: vec![0; own.replicas.len()],
+            requested_until: 0,
+            request_len: Self::REQUEST_LEN,
+            first_open_before: 0,
+            replica_next: vec![0; own.replicas.len()],
             outbox: Outbox::new(config.outbox, config.peers(group)),
-            has_news: false,
-            reporting: GroupSet::EMPTY,
-            last_taken: vec![0; groups.groups.len()],
-            pause: Pause::default(),
-            patience: Patience::new(config.repeat_ns),
+            is_dirty: false,
+            pending_acks: GroupSet::EMPTY,
+            last_accepted: vec![0; groups.groups.len()],
+            timer: RetransmitTimer::default(),
+            rtt: RttEstimator::new(config.rto_min_ns),
             due: None,
             event: None,
             stats: MemberStats::default(),
@@ -198,7 +198,7 @@ impl Member {
 
     /// Returns the number of messages in the log that are not complete.
     pub fn open(&self) -> u64 {
-        self.log.end() - self.log.undone()
+        self.log.end() - self.log.first_open()
     }
 
     /// Returns the counters.
@@ -212,31 +212,31 @@ impl Member {
     }
 
     /// Returns the number of packets dropped because the outbox was full.
-    pub fn outbox_lost(&self) -> u64 {
-        self.outbox.lost
+    pub fn outbox_dropped(&self) -> u64 {
+        self.outbox.dropped
     }
 
     /// Returns whether there may be something to send.
     pub fn wants_transmit(&self) -> bool {
-        self.has_news || !self.outbox.is_empty()
+        self.is_dirty || !self.outbox.is_empty()
     }
 
     /// Returns whether the member has the log of its epoch. Only then its acknowledgements and its
     /// clock count.
-    fn is_in(&self) -> bool {
+    fn is_synced(&self) -> bool {
         self.synced == self.promised
     }
 
     /// Returns how many positions have been accepted as the leader of the epoch has them.
-    fn taken(&self) -> u64 {
+    fn accepted(&self) -> u64 {
         match self.role {
             Role::Leader => self.log.end(),
-            _ if self.later > self.promised => 0,
-            _ => self.taken,
+            _ if self.learned_epoch > self.promised => 0,
+            _ => self.accepted,
         }
     }
 
-    fn own(&self) -> Amcast {
+    fn new_packet(&self) -> Amcast {
         Amcast {
             clock: self.clock,
             count: self.log.end(),
@@ -249,51 +249,51 @@ impl Member {
     }
 
     /// Sends a packet to the members of `group` that `is_recipient` selects, except itself.
-    fn tell_members(
+    fn send_to_members(
         &mut self,
         group: GroupId,
         opcode: Opcode,
         body: Amcast,
         message: Option<u64>,
-        is_told: impl Fn(usize) -> bool,
+        is_recipient: impl Fn(usize) -> bool,
     ) {
         let Some(group) = self.config.groups.get(group) else { return };
-        for (place, to) in group.members.iter().enumerate() {
-            if *to != self.config.process && is_told(place) {
+        for (member, to) in group.members.iter().enumerate() {
+            if *to != self.config.process && is_recipient(member) {
                 self.outbox.push(*to, opcode, body, message);
             }
         }
     }
 
-    fn tell(&mut self, to: ProcessId, opcode: Opcode, body: Amcast, message: Option<u64>) {
+    fn send(&mut self, to: ProcessId, opcode: Opcode, body: Amcast, message: Option<u64>) {
         self.outbox.push(to, opcode, body, message);
     }
 
     /// Sends a packet to a member of the own group.
-    fn tell_place(&mut self, place: usize, opcode: Opcode, body: Amcast) {
-        self.tell_members(self.group, opcode, body, None, |other| other == place);
+    fn send_to_member(&mut self, member: usize, opcode: Opcode, body: Amcast) {
+        self.send_to_members(self.group, opcode, body, None, |other| other == member);
     }
 
     /// Processes the consequences of everything received, queues acknowledgements and sets the
     /// timer.
-    fn settle(&mut self, now: Now) {
-        self.has_news = false;
-        self.catch_up();
-        for group in core::mem::take(&mut self.reporting).iter() {
+    fn advance(&mut self, now: Now) {
+        self.is_dirty = false;
+        self.accept_buffered();
+        for group in core::mem::take(&mut self.pending_acks).iter() {
             match group == self.group {
-                true => self.report(|_| true, 0),
-                false => self.acknowledge_all(group),
+                true => self.send_cumulative_ack(|_| true, 0),
+                false => self.send_group_ack(group),
             }
         }
-        self.on_settled();
-        self.patience.time(now.mono, self.log.end(), self.log.undone());
-        if self.is_unsettled() {
+        self.on_barrier();
+        self.rtt.track(now.mono, self.log.end(), self.log.first_open());
+        if self.needs_timer() {
             if self.due.is_none() {
-                self.due = Some(now.mono.after_ns(self.pause.next_ns(&self.patience)));
+                self.due = Some(now.mono.after_ns(self.timer.next_timeout_ns(&self.rtt)));
             }
         } else {
             self.due = None;
-            self.pause.reset();
+            self.timer.reset();
         }
     }
 }
@@ -304,40 +304,41 @@ impl Machine for Member {
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
         let own = self.config.process;
         let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
-        let mut is_taken = false;
+        let mut is_valid = false;
         if let Some(frame) = parsed {
             let (opcode, src) = (frame.opcode, frame.header.src());
-            let is_order = opcode == Opcode::NewLeader && self.config.coordinators.contains(&src);
+            let is_coordinator =
+                opcode == Opcode::NewLeader && self.config.coordinators.contains(&src);
             for packet in Amcast::packets(opcode, frame.payload) {
-                is_taken = packet.is_ok_and(|(body, message)| match is_order {
+                is_valid = packet.is_ok_and(|(body, message)| match is_coordinator {
                     true => body.group == self.group && self.on_coordinator(now, src, &body),
                     false => self.on_packet(opcode, src, &body, message),
                 });
-                if !is_taken {
+                if !is_valid {
                     break;
                 }
             }
         }
-        self.stats.foreign += u64::from(!is_taken);
+        self.stats.foreign += u64::from(!is_valid);
         // Consequences are processed once for all packets that arrive together.
-        self.has_news = true;
-        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
+        self.is_dirty = true;
+        if is_valid { Verdict::Consumed } else { Verdict::Dropped }
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        if self.has_news {
-            self.settle(now);
+        if self.is_dirty {
+            self.advance(now);
         }
         if self.due.is_some_and(|due| due <= now.mono) {
             self.due = None;
-            self.on_due();
+            self.on_timeout();
         }
-        self.settle(now);
+        self.advance(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        if self.has_news {
-            self.settle(now);
+        if self.is_dirty {
+            self.advance(now);
         }
         let log = &self.log;
         let ends = (self.config.process, self.config.incarnation);

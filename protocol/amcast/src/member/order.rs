@@ -10,12 +10,12 @@ use crate::votes::Cell;
 
 /// Upper bound of clocks and counts; enough for a message each ns for a century. Packets with
 /// larger values are invalid, and would make the next timestamp overflow.
-const NUMBERS_MAX: u64 = 1 << 62;
+const COUNTER_MAX: u64 = 1 << 62;
 
 /// Returns whether all clocks and counts of a packet are in range.
-fn has_real_numbers(body: &Amcast) -> bool {
+fn is_in_range(body: &Amcast) -> bool {
     let times = [body.timestamp, body.clock, body.barrier].map(|time| time.0);
-    times.into_iter().chain([body.position, body.count]).all(|number| number < NUMBERS_MAX)
+    times.into_iter().chain([body.position, body.count]).all(|number| number < COUNTER_MAX)
 }
 
 impl Member {
@@ -28,11 +28,11 @@ impl Member {
         message: &[u8],
     ) -> bool {
         let groups = &self.config.groups;
-        if !has_real_numbers(body) {
+        if !is_in_range(body) {
             return false;
         }
         if body.has(Amcast::MESSAGE) {
-            let is_known = groups.can_be_for(body.groups)
+            let is_known = groups.is_valid_destination(body.groups)
                 && body.groups.contains(self.group)
                 && body.groups.contains(body.group)
                 && (body.id.client as usize) < groups.clients.len();
@@ -48,7 +48,7 @@ impl Member {
             }
             return is_right;
         }
-        let own = groups.get(self.group).expect("it is a member of it");
+        let own = groups.get(self.group).expect("the member's own group exists");
         if let Some(replica) = own.replicas.iter().position(|replica| *replica == src) {
             if opcode == Opcode::Gap && body.group == self.group {
                 self.on_replica_gap(replica, src, body);
@@ -56,106 +56,108 @@ impl Member {
             }
             return false;
         }
-        let Some(place) = groups.member_place(body.group, src) else { return false };
+        let Some(member) = groups.member_index(body.group, src) else { return false };
         let is_own = body.group == self.group;
         match opcode {
             Opcode::Prop if body.has(Amcast::MESSAGE) && is_own => {
-                self.on_own_prop(place, body, message);
+                self.on_own_proposal(member, body, message);
             }
-            Opcode::Prop if body.has(Amcast::MESSAGE) => self.on_other_prop(place, body, message),
-            Opcode::AmcastAck => self.on_ack(place, body),
+            Opcode::Prop if body.has(Amcast::MESSAGE) => {
+                self.on_remote_proposal(member, body, message)
+            }
+            Opcode::AmcastAck => self.on_ack(member, body),
             Opcode::Gap if body.has(Amcast::MESSAGE) => self.on_message_gap(src, body),
-            Opcode::Gap if is_own => self.on_log_gap(place, src, body),
-            Opcode::AmcastPromise if is_own => self.on_promise(place, body),
-            Opcode::NewLeader if is_own => self.on_new_leader(place, body),
+            Opcode::Gap if is_own => self.on_log_gap(member, src, body),
+            Opcode::AmcastPromise if is_own => self.on_promise(member, body),
+            Opcode::NewLeader if is_own => self.on_new_leader(member, body),
             _ => return false,
         }
         true
     }
 
     /// Returns whether the message is complete in this group.
-    fn is_over(&self, id: MessageId) -> bool {
+    fn is_complete(&self, id: MessageId) -> bool {
         self.votes.get(id).is_some_and(|cell| {
-            cell.id.sequence > id.sequence || (cell.id == id && self.is_cell_over(cell))
+            cell.id.sequence > id.sequence || (cell.id == id && self.is_cell_complete(cell))
         })
     }
 
-    fn is_cell_over(&self, cell: &Cell) -> bool {
+    fn is_cell_complete(&self, cell: &Cell) -> bool {
         match cell.position {
             None => false,
-            Some(position) if position < self.log.undone() => true,
-            Some(position) => self.log.get(position).is_none_or(|entry| entry.is_done),
+            Some(position) if position < self.log.first_open() => true,
+            Some(position) => self.log.get(position).is_none_or(|entry| entry.is_complete),
         }
     }
 
     /// Opens a vote cell for the message unless there is one. Returns whether there is one now.
-    pub(super) fn begin(&mut self, id: MessageId, groups: GroupSet) -> bool {
+    pub(super) fn open_cell(&mut self, id: MessageId, groups: GroupSet) -> bool {
         if let Some(cell) = self.votes.get(id) {
             if cell.id == id {
                 return cell.groups == groups;
             }
             let is_older = cell.id.sequence < id.sequence;
-            if !is_older || (cell.position.is_some() && !self.is_cell_over(cell)) {
+            if !is_older || (cell.position.is_some() && !self.is_cell_complete(cell)) {
                 return false;
             }
         }
-        self.votes.begin(Cell { id, groups, position: None });
+        self.votes.open(Cell { id, groups, position: None });
         true
     }
 
     fn on_start(&mut self, body: &Amcast, message: &[u8]) {
         let (id, client) = (body.id, self.config.groups.clients[body.id.client as usize]);
-        if self.is_over(id) && !makes(Mistake::ProposedTwice) {
+        if self.is_complete(id) && !makes(Mistake::ProposedTwice) {
             let known = self.votes.get(id).filter(|cell| cell.id == id);
             let position = known.and_then(|cell| cell.position);
             let decided = position.and_then(|position| self.log.get(position)?.decided);
             let timestamp = decided.unwrap_or_default();
-            let told = Amcast { timestamp, ..self.own().of(id, body.groups) };
-            self.tell(client, Opcode::Deliver, told, None);
-            self.stats.repeated += 1;
+            let reply = Amcast { timestamp, ..self.new_packet().of(id, body.groups) };
+            self.send(client, Opcode::Deliver, reply, None);
+            self.stats.retransmitted += 1;
             return;
         }
-        if self.role != Role::Leader || !self.begin(id, body.groups) {
+        if self.role != Role::Leader || !self.open_cell(id, body.groups) {
             return;
         }
         let is_new = self.votes.get(id).is_some_and(|cell| cell.position.is_none());
         if !is_new && !makes(Mistake::ProposedTwice) {
             return;
         }
-        if self.open() >= self.config.busy_from {
+        if self.open() >= self.config.busy_threshold {
             // Packets that arrived together with this one may have completed open messages.
-            self.on_settled();
+            self.on_barrier();
         }
-        if self.open() >= self.config.busy_from || !self.has_room() {
+        if self.open() >= self.config.busy_threshold || !self.has_space() {
             self.stats.busy += 1;
-            let body = self.own().of(id, body.groups);
-            self.tell(client, Opcode::Busy, body, None);
+            let body = self.new_packet().of(id, body.groups);
+            self.send(client, Opcode::Busy, body, None);
             return;
         }
         self.propose(id, body.groups, message);
     }
 
     /// Returns whether the log has space for another position, after releasing complete ones.
-    fn has_room(&mut self) -> bool {
-        if !self.log.has_room() {
-            self.on_settled();
+    fn has_space(&mut self) -> bool {
+        if !self.log.has_space() {
+            self.on_barrier();
         }
-        self.log.has_room()
+        self.log.has_space()
     }
 
     fn propose(&mut self, id: MessageId, groups: GroupSet, message: &[u8]) {
-        if !self.has_room() {
+        if !self.has_space() {
             return;
         }
         self.clock = LogicalTime(self.clock.0 + 1);
         let (position, timestamp) = (self.log.end(), self.clock);
-        self.log.push(Entry { id, groups, timestamp, decided: None, is_done: false }, message);
-        self.votes.place(id, position);
-        self.votes.vote(id, (self.group, self.place), (self.synced, timestamp));
+        self.log.push(Entry { id, groups, timestamp, decided: None, is_complete: false }, message);
+        self.votes.set_position(id, position);
+        self.votes.vote(id, (self.group, self.member), (self.synced, timestamp));
         self.stats.proposed += 1;
-        self.pause.reset();
+        self.timer.reset();
         self.send_proposal(position);
-        let own = self.config.groups.get(self.group).expect("it is a member of it");
+        let own = self.config.groups.get(self.group).expect("the member's own group exists");
         if let Some(body) = self.proposal(position) {
             for replica in &own.replicas {
                 self.outbox.push(*replica, Opcode::Prop, body, Some(position));
@@ -167,7 +169,7 @@ impl Member {
     /// Returns the proposal packet for a position of the log.
     pub(super) fn proposal(&self, position: u64) -> Option<Amcast> {
         let entry = self.log.get(position)?;
-        let body = self.own().of(entry.id, entry.groups);
+        let body = self.new_packet().of(entry.id, entry.groups);
         let flags = body.flags | entry.decided.map_or(0, |_| Amcast::DECIDED);
         let barrier = entry.decided.unwrap_or_default();
         Some(Amcast { flags, timestamp: entry.timestamp, barrier, position, ..body })
@@ -178,17 +180,17 @@ impl Member {
     /// message itself only if they do not answer.
     pub(super) fn send_proposal(&mut self, position: u64) {
         let Some(body) = self.proposal(position) else { return };
-        self.tell_members(self.group, Opcode::Prop, body, Some(position), |_| true);
-        self.acknowledge(position, body.groups.without(self.group), body.epoch);
+        self.send_to_members(self.group, Opcode::Prop, body, Some(position), |_| true);
+        self.send_ack(position, body.groups.without(self.group), body.epoch);
     }
 
     /// Handles a proposal of the own group.
-    fn on_own_prop(&mut self, place: usize, body: &Amcast, message: &[u8]) {
+    fn on_own_proposal(&mut self, member: usize, body: &Amcast, message: &[u8]) {
         let decided = body.has(Amcast::DECIDED).then_some(body.barrier);
         let (id, groups, timestamp) = (body.id, body.groups, body.timestamp);
-        let entry = Entry { id, groups, timestamp, decided, is_done: false };
+        let entry = Entry { id, groups, timestamp, decided, is_complete: false };
         if body.has(Amcast::FETCH) {
-            self.on_fetched(place, body, entry, message);
+            self.on_fetched(member, body, entry, message);
         }
         if decided.is_some() {
             self.on_decided_entry(body, entry, message);
@@ -197,70 +199,70 @@ impl Member {
             return;
         }
         let is_stale = makes(Mistake::StaleEpoch) && body.epoch < self.promised;
-        let is_leaders = self.role == Role::Follower(Some(place)) && self.is_in();
+        let is_leaders = self.role == Role::Follower(Some(member)) && self.is_synced();
         if !is_stale && (!is_leaders || body.epoch != self.promised) {
             self.stats.other_epoch += 1;
             return;
         }
         self.clock = self.clock.max(timestamp).max(body.clock);
-        let is_next = body.position == self.log.end() && !self.is_held_up(id);
-        if is_next && self.has_room() {
+        let is_next = body.position == self.log.end() && !self.is_cell_blocked(id);
+        if is_next && self.has_space() {
             self.log.push(entry, message);
-            self.bind(body.position, id, groups);
-            self.pause.reset();
-            self.take(body.position, place, body.epoch);
+            self.bind_cell(body.position, id, groups);
+            self.timer.reset();
+            self.accept(body.position, member, body.epoch);
         } else if body.position < self.log.end() {
             // A retransmission: the acknowledgement may have been lost.
             let is_it = self.log.get(body.position).is_some_and(|entry| entry.id == id);
             if is_it && decided.is_none() {
-                self.votes.vote(id, (self.group, place), (body.epoch, timestamp));
+                self.votes.vote(id, (self.group, member), (body.epoch, timestamp));
                 self.on_votes(id);
-                if self.taken() > body.position {
-                    self.report(|other| other == place, 0);
+                if self.accepted() > body.position {
+                    self.send_cumulative_ack(|other| other == member, 0);
                 } else {
-                    let vote = self.vote_of(body.position, body.epoch);
-                    self.tell_place(place, Opcode::AmcastAck, vote);
+                    let vote = self.ack_packet(body.position, body.epoch);
+                    self.send_to_member(member, Opcode::AmcastAck, vote);
                 }
-                self.stats.repeated += 1;
+                self.stats.retransmitted += 1;
             }
         } else {
             self.stats.gaps += 1;
             if !is_stale && decided.is_none() {
-                self.log.put_early(body.position, entry, message);
+                self.log.buffer(body.position, entry, message);
             }
-            if self.asked_until <= self.log.end() {
-                self.ask_log(place);
+            if self.requested_until <= self.log.end() {
+                self.request_missing(member);
             }
         }
         if body.epoch == self.synced {
-            self.clocks.hear(place, body.clock);
-            self.clocks.hear_leader(body.count, body.clock);
+            self.clocks.on_clock(member, body.clock);
+            self.clocks.on_leader_clock(body.count, body.clock);
         }
     }
 
     /// Accepts buffered out-of-order proposals once all before them have arrived. If more is
     /// missing than the last request covered, requests the rest as soon as that has arrived.
-    pub(super) fn catch_up(&mut self) {
+    pub(super) fn accept_buffered(&mut self) {
         let Role::Follower(Some(leader)) = self.role else { return };
-        if !self.is_in() {
+        if !self.is_synced() {
             return;
         }
-        while let Some(entry) = self.log.next_early()
-            && !self.is_held_up(entry.id)
-            && self.has_room()
+        while let Some(entry) = self.log.next_buffered()
+            && !self.is_cell_blocked(entry.id)
+            && self.has_space()
         {
             let position = self.log.end();
-            self.log.push_early();
-            self.bind(position, entry.id, entry.groups);
-            self.pause.reset();
-            self.take(position, leader, self.promised);
+            self.log.push_buffered();
+            self.bind_cell(position, entry.id, entry.groups);
+            self.timer.reset();
+            self.accept(position, leader, self.promised);
         }
-        if self.asked_until > 0 && self.log.end() >= self.asked_until {
-            if self.clocks.are_ahead_of(self.log.end()) {
-                self.burst = (2 * self.burst).min(Self::BURST_MAX);
-                self.ask_log(leader);
+        if self.requested_until > 0 && self.log.end() >= self.requested_until {
+            if self.clocks.is_leader_ahead_of(self.log.end()) {
+                self.request_len = (2 * self.request_len).min(Self::REQUEST_LEN_MAX);
+                self.request_missing(leader);
             } else {
-                (self.asked_until, self.burst) = (0, Self::BURST);
+                (self.requested_until, self.request_len) = (0, Self::REQUEST_LEN);
             }
         }
     }
@@ -269,7 +271,7 @@ impl Member {
     /// of the same client. The leader must know that message's outcome, as the client has moved on,
     /// so the outcome is requested from the leader. If the cell's votes were dropped and that
     /// leader failed, no member could decide the message.
-    fn is_held_up(&self, id: MessageId) -> bool {
+    fn is_cell_blocked(&self, id: MessageId) -> bool {
         let cell = self.votes.get(id).filter(|cell| cell.id.sequence < id.sequence);
         cell.is_some_and(|cell| {
             let entry = cell.position.and_then(|position| self.log.get(position));
@@ -278,37 +280,37 @@ impl Member {
     }
 
     /// Binds the cell of a message to its position in the log.
-    pub(super) fn bind(&mut self, position: u64, id: MessageId, groups: GroupSet) {
-        let is_over = position < self.log.undone()
-            || self.log.get(position).is_some_and(|entry| entry.is_done);
+    pub(super) fn bind_cell(&mut self, position: u64, id: MessageId, groups: GroupSet) {
+        let is_complete = position < self.log.first_open()
+            || self.log.get(position).is_some_and(|entry| entry.is_complete);
         match self.votes.get(id).copied() {
-            Some(cell) if cell.id == id => self.votes.place(id, position),
+            Some(cell) if cell.id == id => self.votes.set_position(id, position),
             // A later message of the client has the cell, and this one is complete. If the cell
             // were given back to the complete message, a message between the two that arrives late
             // would be taken for a new one. A later message that is only known from votes, not from
             // the log, does not prove that this one is complete.
             Some(cell)
-                if cell.id.sequence > id.sequence && (is_over || cell.position.is_some()) => {}
-            _ => self.votes.begin(Cell { id, groups, position: Some(position) }),
+                if cell.id.sequence > id.sequence && (is_complete || cell.position.is_some()) => {}
+            _ => self.votes.open(Cell { id, groups, position: Some(position) }),
         }
     }
 
     /// Handles a proposal of another group for a message that is for the own group, too.
-    fn on_other_prop(&mut self, place: usize, body: &Amcast, message: &[u8]) {
-        if !self.begin(body.id, body.groups) {
+    fn on_remote_proposal(&mut self, member: usize, body: &Amcast, message: &[u8]) {
+        if !self.open_cell(body.id, body.groups) {
             return;
         }
-        let (voter, clock) = ((body.group, place), self.clock);
+        let (voter, clock) = ((body.group, member), self.clock);
         self.votes.vote(body.id, voter, (body.epoch, body.timestamp));
         self.clock = self.clock.max(body.timestamp);
         let is_new = self.votes.get(body.id).is_some_and(|cell| cell.position.is_none());
         if is_new && self.role == Role::Leader {
             self.propose(body.id, body.groups, message);
         } else if self.clock > clock {
-            self.reporting = self.reporting.with(self.group);
+            self.pending_acks = self.pending_acks.with(self.group);
         }
         if body.has(Amcast::DECIDED) {
-            self.votes.agree(body.id, body.group, body.timestamp);
+            self.votes.set_agreed(body.id, body.group, body.timestamp);
         }
         self.on_votes(body.id);
     }
@@ -318,7 +320,7 @@ impl Member {
         let Some(cell) = self.votes.get(id).filter(|cell| cell.id == id) else { return };
         let Some(position) = cell.position else { return };
         // A vote in an epoch whose log is not installed here may refer to another position.
-        let is_here = self.is_in() && self.votes.epoch(id, self.group) <= self.synced;
+        let is_here = self.is_synced() && self.votes.epoch(id, self.group) <= self.synced;
         let is_open = self.log.get(position).is_some_and(|entry| entry.decided.is_none());
         if !is_here || !is_open {
             return;
@@ -333,15 +335,15 @@ impl Member {
         if !self.log.decide(position, decided) {
             return;
         }
-        self.pause.reset();
+        self.timer.reset();
         self.stats.decided += 1;
         self.raise_barrier();
         let Some(entry) = self.log.get(position) else { return };
         let (id, groups) = (entry.id, entry.groups);
-        let body = self.settled().of(id, groups);
+        let body = self.barrier_packet().of(id, groups);
         let flags = body.flags | Amcast::DECIDED;
         let body = Amcast { flags, timestamp: decided, position, ..body };
-        self.tell_replicas(body);
+        self.send_to_replicas(body);
     }
 
     /// Handles a decided position received from another member. A decision is permanent.
@@ -349,8 +351,8 @@ impl Member {
         let Some(decided) = entry.decided else { return };
         let (position, open) = (body.position, Entry { decided: None, ..entry });
         // A member of a later epoch may have decided what the leader of this epoch has not.
-        self.later = self.later.max(body.epoch);
-        let is_here = |known: &Entry| known.is_like(&entry);
+        self.learned_epoch = self.learned_epoch.max(body.epoch);
+        let is_here = |known: &Entry| known.is_same_proposal(&entry);
         if self.role == Role::Leader
             && position >= self.log.first()
             && !self.log.get(position).is_some_and(is_here)
@@ -359,64 +361,64 @@ impl Member {
             // over. Anything proposed now would follow a position that it has not proposed itself.
             self.role = Role::Follower(None);
         }
-        if position == self.log.end() && self.has_room() {
+        if position == self.log.end() && self.has_space() {
             self.log.push(open, message);
-            self.taken += u64::from(position == self.taken && body.epoch <= self.promised);
-        } else if self.log.get(position).is_some_and(|known| !known.is_like(&entry)) {
+            self.accepted += u64::from(position == self.accepted && body.epoch <= self.promised);
+        } else if self.log.get(position).is_some_and(|known| !known.is_same_proposal(&entry)) {
             let Some(old) = self.log.replace(position, open, message) else { return };
-            self.votes.displace(old.id, position);
+            self.votes.clear_position(old.id, position);
         } else if self.log.get(position).is_none() {
             return;
         }
         self.clock = self.clock.max(entry.timestamp);
-        self.bind(position, entry.id, entry.groups);
+        self.bind_cell(position, entry.id, entry.groups);
         self.on_decided(position, decided);
     }
 
-    pub(super) fn settled(&self) -> Amcast {
-        Amcast { barrier: self.barrier, count: self.log.undecided(), ..self.own() }
+    pub(super) fn barrier_packet(&self) -> Amcast {
+        Amcast { barrier: self.barrier, count: self.log.first_undecided(), ..self.new_packet() }
     }
 
-    pub(super) fn tell_replicas(&mut self, body: Amcast) {
-        self.told = self.barrier;
-        let own = self.config.groups.get(self.group).expect("it is a member of it");
+    pub(super) fn send_to_replicas(&mut self, body: Amcast) {
+        self.advertised = self.barrier;
+        let own = self.config.groups.get(self.group).expect("the member's own group exists");
         for replica in &own.replicas {
             self.outbox.push(*replica, Opcode::Deliver, body, None);
         }
     }
 
     fn raise_barrier(&mut self) {
-        if !self.is_in() {
+        if !self.is_synced() {
             return;
         }
-        self.clocks.hear(self.place, self.clock);
+        self.clocks.on_clock(self.member, self.clock);
         if self.role == Role::Leader {
-            self.clocks.hear_leader(self.log.end(), self.clock);
+            self.clocks.on_leader_clock(self.log.end(), self.clock);
         }
         let barrier = self.clocks.barrier(&self.log, self.majority() as usize);
         self.barrier = self.barrier.max(barrier);
     }
 
     /// Completes the positions at or below the barrier, and reports them.
-    pub(super) fn on_settled(&mut self) {
+    pub(super) fn on_barrier(&mut self) {
         self.raise_barrier();
         let mut has_more = false;
-        while let Some(position) = self.log.pop_done(self.barrier) {
+        while let Some(position) = self.log.pop_complete(self.barrier) {
             has_more = true;
-            self.pause.reset();
+            self.timer.reset();
             let Some(entry) = self.log.get(position).copied() else { continue };
             let client = self.config.groups.clients.get(entry.id.client as usize).copied();
             if let (Role::Leader, Some(client)) = (self.role, client) {
                 let timestamp = entry.decided.unwrap_or_default();
-                let body = self.own().of(entry.id, entry.groups);
+                let body = self.new_packet().of(entry.id, entry.groups);
                 let body = Amcast { timestamp, position, ..body };
-                self.tell(client, Opcode::Deliver, body, None);
-                self.stats.over += 1;
+                self.send(client, Opcode::Deliver, body, None);
+                self.stats.completed += 1;
             }
         }
         // Otherwise the replicas have nothing new to deliver at the raised barrier.
-        if has_more && self.barrier > self.told {
-            self.tell_replicas(self.settled());
+        if has_more && self.barrier > self.advertised {
+            self.send_to_replicas(self.barrier_packet());
         }
     }
 }

@@ -89,7 +89,7 @@ impl History {
             members: vec![MEMBERS, MEMBERS],
             replicas: 1,
             clients: 2,
-            kept: 4,
+            history: 4,
             window: self.window,
             lose_percent: self.lose_percent,
             repeat_percent: self.repeat_percent,

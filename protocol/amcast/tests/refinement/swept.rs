@@ -38,7 +38,8 @@ pub struct Swept {
 }
 
 fn world() -> World {
-    let plan = Plan { members: vec![MEMBERS; 2], replicas: 1, clients: 2, kept: 4, ..Plan::calm() };
+    let plan =
+        Plan { members: vec![MEMBERS; 2], replicas: 1, clients: 2, history: 4, ..Plan::calm() };
     let mut world = World::new(plan);
     world.said = Some(Vec::new());
     world.is_controlled = false;

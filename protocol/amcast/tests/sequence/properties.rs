@@ -57,8 +57,8 @@ fn groups() -> Groups {
 fn config(process: u32) -> Config {
     Config {
         coordinators: vec![ProcessId(COORDINATOR)],
-        kept: 4,
-        busy_from: 3,
+        history: 4,
+        busy_threshold: 3,
         outbox: 64,
         ..Config::new(ProcessId(process), groups())
     }
@@ -206,7 +206,7 @@ fn member(script: &mut Script<'_>) {
         while member.poll_event().is_some() {}
         assert!(member.epoch() >= epoch && member.barrier() >= barrier);
         (epoch, barrier) = (member.epoch(), member.barrier());
-        let room = member.config().groups.open_max() + member.config().kept;
+        let room = member.config().groups.open_max() + member.config().history;
         assert!(member.open() <= room as u64);
     });
 }

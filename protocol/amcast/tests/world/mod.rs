@@ -94,9 +94,9 @@ impl World {
             frame_len_max: 256,
         };
         let config = |process| Config {
-            repeat_ns: 50_000,
-            busy_from: plan.busy_from,
-            kept: plan.kept,
+            rto_min_ns: 50_000,
+            busy_threshold: plan.busy_threshold,
+            history: plan.history,
             ..Config::new(process, groups.clone())
         };
         let replicas: Vec<ProcessId> =
@@ -334,7 +334,7 @@ impl World {
         if at < replicas {
             if let Some(member) = self.members[at].as_mut() {
                 member.handle_frame(now, port, &mut bytes);
-                if member.open() > (self.groups.open_max() + self.plan.kept) as u64 {
+                if member.open() > (self.groups.open_max() + self.plan.history) as u64 {
                     self.wrong("more is open than there is room for".into());
                 }
             }

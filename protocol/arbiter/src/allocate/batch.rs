@@ -1,4 +1,4 @@
-//! Up to 64 timeslots that are given out together.
+//! A batch: up to 64 timeslots that are allocated together.
 
 use alloc::vec::Vec;
 
@@ -10,27 +10,27 @@ use super::pick::{Pick, Plain};
 use crate::demand::{Flow, Flows};
 use crate::timeslot::Timeslot;
 
-/// Timeslots that a pair was given.
+/// Timeslots granted to a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// Who may send.
+    /// The source.
     pub src: u16,
-    /// To whom.
+    /// The destination.
     pub dst: u16,
-    /// In which timeslots: bit 0 is the first of the batch.
+    /// The granted timeslots: bit 0 is the first of the batch.
     pub slots: u64,
 }
 
-/// Flows that are served together: those that find nothing are known before.
+/// Number of flows after which the hit rate is evaluated again.
 const SERVED: usize = 64;
 
-/// How many of some flows have found something: as many of the next, it is guessed.
+/// The share of recently visited flows that found a timeslot, as a prediction for the next ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Found {
-    /// They are not looked at first.
+    /// Flows are served without filtering.
     NearlyAll,
     Some,
-    /// Many have an end with nothing left: these are told apart first.
+    /// Many flows have an end without free timeslots; those are filtered out first.
     Few,
 }
 
@@ -44,37 +44,37 @@ impl Found {
     }
 }
 
-/// Consecutive timeslots, and who was given which.
+/// Consecutive timeslots and their grants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Batch {
     start: Timeslot,
-    /// A bit for each timeslot of the batch.
+    /// One bit for each timeslot of the batch.
     all: u64,
     idle: Idle,
     capacity: Option<Capacity>,
-    /// If the processor has them. What is given is the same.
+    /// Bit deposit instructions, if the CPU has them. The grants are the same without.
     bits: Option<Bits>,
-    /// Of those that were visited last.
+    /// Hit rate of the flows visited last.
     found: Found,
-    /// For those that are looked at together.
+    /// Scratch space for the flows that are examined together.
     open: Vec<Flow>,
     grants: Grants,
     given: u32,
 }
 
-/// Grants in a row, in memory that is taken once.
+/// A list of grants with a fixed capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grants {
     places: Vec<Grant>,
-    /// What is behind is of no account.
+    /// Entries at or after `len` are undefined.
     len: usize,
 }
 
 impl Grants {
-    /// Room for those of a batch.
+    /// Creates a list that holds any batch.
     pub fn new(nodes: u32, slots: u32) -> Self {
-        // A grant is of one timeslot at least; and there is room for all that are visited
-        // together, of whom some may find nothing.
+        // A grant has at least one timeslot. Branch-free serving also writes one entry for each
+        // flow of a chunk that finds none.
         Self { places: alloc::vec![Grant::default(); (nodes * slots) as usize + LOOK], len: 0 }
     }
 
@@ -83,27 +83,28 @@ impl Grants {
     }
 }
 
-/// Where flows go that a batch has visited.
+/// Where the flows go that a batch has visited.
 pub(super) struct Exits<'a> {
-    /// Those that no timeslot of this batch is left for, which is final: what is taken stays taken.
+    /// Flows without a timeslot left in this batch, passed to the next batch. Final, as a taken
+    /// timeslot is never freed.
     pub onward: &'a mut Flows,
-    /// Some of these, which come after all others.
+    /// A subset of those that goes to the end of the list.
     pub behind: Behind<'a>,
-    /// Those that were given some and want more.
+    /// Flows that got timeslots and want more.
     pub again: &'a mut Flows,
-    /// Those that were given all; in the place of their backlog is how many were in `again` then.
+    /// Drained flows; each holds, in place of its backlog, the length of `requeued` at that time.
     pub done: &'a mut Flows,
 }
 
-/// Who comes after all others that go onward.
+/// Which flows go to the end of the list instead of to their place.
 pub(super) enum Behind<'a> {
-    /// Nobody. Those that were not seen to be blocked at the first look follow those that were
-    /// looked at together with them.
+    /// None. Flows that pass the filter and then find nothing follow those filtered with them.
     Nobody,
-    /// Those that were not seen to be blocked at the first look: the others keep their order.
+    /// Flows that passed the filter and then lost their timeslots to a flow just before them; the
+    /// others keep their order.
     Lost(&'a mut Flows),
-    /// Those that give way: both of whose ends have no timeslot left. One of the others has an end
-    /// that may be idle for want of an earlier turn.
+    /// Flows that yield: neither end has a timeslot left. Any other blocked flow has one end that
+    /// may stay idle because the flow was visited too late.
     Way(&'a mut Flows),
 }
 
@@ -122,12 +123,12 @@ impl Batch {
         }
     }
 
-    /// Its grants go to who asks for them, for others that have been read.
+    /// Swaps the list of grants with one that has been read.
     pub(super) fn exchange(&mut self, grants: &mut Grants) {
         core::mem::swap(&mut self.grants, grants);
     }
 
-    /// It does without instructions that not every processor has.
+    /// Disables CPU-specific instructions.
     #[cfg(test)]
     pub(super) fn make_plain(&mut self) {
         self.bits = None;
@@ -138,7 +139,7 @@ impl Batch {
         self.capacity = Some(capacity);
     }
 
-    /// Nothing is given yet.
+    /// Starts a batch without grants.
     pub(super) fn begin(&mut self, start: Timeslot) {
         self.start = start;
         self.idle.begin(self.all);
@@ -150,7 +151,7 @@ impl Batch {
         self.given = 0;
     }
 
-    /// Visits each of `flows`, in order, and gives it up to `share` timeslots.
+    /// Visits `flows` in order and grants up to `share` timeslots to each.
     pub(super) fn visit(&mut self, flows: &[Flow], share: u32, exits: &mut Exits<'_>) {
         match self.capacity.take() {
             Some(mut capacity) => {
@@ -174,10 +175,10 @@ impl Batch {
         }
     }
 
-    /// Many flows find nothing left when the load is high, and which ones cannot be guessed. So
-    /// some are looked at first, without a branch, and those that find something are served then;
-    /// who wants more of them is told apart last, without a branch again. Each of these steps alone
-    /// has few enough numbers in hand for a processor's registers.
+    /// Visits flows chunk by chunk. At high load many flows find no timeslot, and a branch on that
+    /// would be mispredicted. So a chunk is first filtered without branches, then the remaining
+    /// flows are served, and last the drained ones are separated, again without branches. Each of
+    /// the three loops has few enough live values for the CPU's registers.
     fn visit_by(
         &mut self,
         pick: impl Pick,
@@ -218,10 +219,9 @@ impl Batch {
         self.open = open;
     }
 
-    /// Gives each of `flows`, which have found something, up to `share` timeslots, and writes what
-    /// they still want. Those whose timeslots were taken by one just before them are `lost`;
-    /// answers how many are left. Which these are cannot be guessed: they are given nothing, with
-    /// no branch.
+    /// Grants up to `share` timeslots to each of `flows`, which passed the filter, and updates
+    /// their backlogs. A flow whose timeslots were taken by one just before it gets an empty grant
+    /// and goes to the lost flows, without a branch. Returns the number of flows served.
     #[inline(always)]
     fn serve(
         &mut self,
@@ -266,28 +266,28 @@ impl Batch {
         granted
     }
 
-    /// Its first timeslot.
+    /// Returns the first timeslot.
     pub fn start(&self) -> Timeslot {
         self.start
     }
 
-    /// Its length in timeslots.
+    /// Returns the length in timeslots.
     pub fn slots(&self) -> u32 {
         self.all.count_ones()
     }
 
-    /// What was given, each timeslot of a pair once; a pair may be here several times.
+    /// Returns the grants. A pair may occur several times, each time with other timeslots.
     pub fn grants(&self) -> &[Grant] {
         self.grants.as_slice()
     }
 
-    /// How many packets may be sent in all.
+    /// Returns the number of packets granted.
     pub fn given(&self) -> u32 {
         self.given
     }
 }
 
-/// Tells those of `flows` that want more from those that have all.
+/// Separates served flows into those that want more and those that are drained.
 #[inline]
 fn part(flows: &[Flow], exits: &mut Exits<'_>) {
     let before = exits.again.len();

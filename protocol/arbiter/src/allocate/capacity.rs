@@ -1,26 +1,26 @@
-//! What several endpoints share: the uplinks of a rack that is oversubscribed, the way out of the
-//! fabric.
+//! Capacity limits of links that several endpoints share: the uplinks of an oversubscribed rack,
+//! or the way out of the fabric.
 
 use alloc::vec::Vec;
 
-/// Slots of a batch.
+/// Timeslots of a batch.
 const SLOTS: usize = 64;
 
-/// How many packets may leave each rack, and enter it, in one timeslot. Endpoints of one rack reach
-/// each other without.
+/// The number of packets that may leave and enter each rack per timeslot. Packets within a rack
+/// are not limited.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Capacity {
     /// The rack of each endpoint.
     racks: Vec<u16>,
-    /// Leaving and entering, by rack.
+    /// Outgoing and incoming links, by rack.
     ways: [Vec<Way>; 2],
 }
 
-/// One way in or out of a rack.
+/// The shared link of a rack in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Way {
     packets_max: u8,
-    /// In which timeslots there is room for one more.
+    /// Timeslots with capacity for one more packet.
     free: u64,
     packets: [u8; SLOTS],
 }
@@ -43,8 +43,8 @@ impl Way {
 }
 
 impl Capacity {
-    /// Racks of `rack_nodes` consecutive endpoints each (at least one), of which `packets_max`
-    /// packets may leave and as many enter in each timeslot (1 to 255).
+    /// Creates limits for racks of `rack_nodes` (at least 1) consecutive endpoints: `packets_max`
+    /// packets (1 to 255) may leave and enter each rack per timeslot.
     pub fn of_racks(nodes: u32, rack_nodes: u32, packets_max: u8) -> Self {
         let rack_nodes = rack_nodes.max(1);
         let racks: Vec<u16> = (0..nodes).map(|node| (node / rack_nodes) as u16).collect();
@@ -57,7 +57,7 @@ impl Capacity {
         self.racks.len() as u32
     }
 
-    /// No packet is on any way yet in these timeslots.
+    /// Starts a batch with all links unused.
     pub(super) fn begin(&mut self, all: u64) {
         for way in self.ways.iter_mut().flatten() {
             way.free = all;
@@ -66,15 +66,15 @@ impl Capacity {
     }
 }
 
-/// Which timeslots are left beside what the two ends have.
+/// A limit beside that of the two ends of a packet.
 pub(super) trait Limit {
-    /// In which timeslots one more packet may go from `src` to `dst`.
+    /// Returns the timeslots in which one more packet may go from `src` to `dst`.
     fn free(&self, src: usize, dst: usize) -> u64;
-    /// A packet goes from `src` to `dst` in each of these timeslots.
+    /// Takes one packet from `src` to `dst` in each of `slots`.
     fn take(&mut self, src: usize, dst: usize, slots: u64);
 }
 
-/// All.
+/// No limit.
 pub(super) struct Unlimited;
 
 impl Limit for Unlimited {
@@ -109,12 +109,12 @@ impl Limit for Capacity {
     }
 }
 
-/// Capacities of other endpoints than those of the allocator.
+/// A capacity that was built for another number of endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("capacities of {given} endpoints do not fit an arbiter of {own}")]
 pub struct CapacityError {
     /// Endpoints of the allocator.
     pub own: u32,
-    /// Endpoints that the capacities are of.
+    /// Endpoints of the capacity.
     pub given: u32,
 }

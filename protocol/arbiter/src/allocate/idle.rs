@@ -1,4 +1,4 @@
-//! Who has timeslots left in a batch, and which flows find one.
+//! Free timeslots of each endpoint in a batch, and the filter for blocked flows.
 
 use alloc::boxed::Box;
 
@@ -8,14 +8,15 @@ use super::capacity::Limit;
 use crate::config::NODES_MAX;
 use crate::demand::{Flow, Flows};
 
-/// Flows that are looked at before the first of them is served. Who is given what depends on which
-/// these are.
+/// Number of flows that are filtered before the first of them is served. The grants depend on this
+/// number.
 pub(super) const LOOK: usize = 256;
 
-/// For each endpoint a word. As long as an endpoint's number can be, so that none need be checked.
+/// One word per endpoint number. As long as the range of numbers, so that indexing needs no bounds
+/// check.
 type Words = Box<[u64; NODES_MAX as usize]>;
 
-/// In which timeslots of a batch each endpoint has nothing to do yet.
+/// The free timeslots of each endpoint in a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Idle {
     nodes: usize,
@@ -23,12 +24,11 @@ pub(super) struct Idle {
     pub from: Words,
     /// As destination.
     pub to: Words,
-    /// Who has any of these left, as source and as destination, when the flows were looked at
-    /// last.
+    /// Which endpoints had free timeslots at the last update, as source and as destination.
     marks: [Marks; 2],
-    /// That may have changed since.
+    /// Grants since the last update may have changed `marks`.
     is_stale: bool,
-    /// If the processor has it. What comes out is the same.
+    /// The SIMD partition kernel, if the CPU supports it. The result is the same without.
     sieve: Option<Sieve>,
 }
 
@@ -48,30 +48,29 @@ impl Idle {
         }
     }
 
-    /// Nobody has anything to do.
+    /// Starts a batch in which all timeslots of `all` are free.
     pub fn begin(&mut self, all: u64) {
         self.from[..self.nodes].fill(all);
         self.to[..self.nodes].fill(all);
         self.is_stale = true;
     }
 
-    /// Somebody was given some since.
+    /// Notes that timeslots were granted.
     pub fn on_given(&mut self) {
         self.is_stale = true;
     }
 
-    /// It does without instructions that not every processor has.
+    /// Disables CPU-specific instructions.
     #[cfg(test)]
     pub fn make_plain(&mut self) {
         self.sieve = None;
     }
 
-    /// Those of `flows` of which both ends have timeslots left are written to `open`; answers how
-    /// many. Of the others those give way of which neither end has; the rest go `onward`.
+    /// Writes those of `flows` with free timeslots at both ends to `open` and returns their number.
+    /// Of the others, flows with neither end free yield; the rest is forwarded.
     ///
-    /// There are many of these when much is wanted. So they are told apart first, many at a time,
-    /// by nothing but whether an end has any timeslot left: that is a bit for each endpoint, and
-    /// all of these fit into a few registers.
+    /// At high load most flows are blocked. They are told apart by one bit per endpoint, whether
+    /// any timeslot is free; all of these bits fit into a few vector registers.
     #[inline]
     pub fn part(
         &mut self,
@@ -116,8 +115,8 @@ impl Idle {
         [opens, onwards, ways]
     }
 
-    /// Those of `open` that find something stay there, before all others; answers how many. The
-    /// others go `onward`.
+    /// Moves those of `open` with a common free timeslot to its front, returns their number, and
+    /// forwards the others.
     #[inline]
     pub fn look(&self, limit: &impl Limit, open: &mut [Flow], onward: &mut Flows) -> usize {
         let (mut opens, mut blocked) = (0, 0);
@@ -144,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// Open, onward, and those that give way.
+    /// Returns the open, forwarded and yielded flows.
     fn parted(idle: &mut Idle, flows: &[Flow]) -> [Vec<Flow>; 3] {
         let mut open = alloc::vec![Flow::default(); LOOK];
         let [mut onward, mut way] = [(); 2].map(|()| Flows::new(LOOK as u32));

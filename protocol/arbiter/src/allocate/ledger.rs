@@ -1,4 +1,4 @@
-//! Who has asked for what.
+//! The demand of all pairs.
 
 use alloc::vec::Vec;
 
@@ -6,72 +6,72 @@ use crate::demand::{Flow, Flows};
 use crate::pairs::{MORE_MAX, Pairs};
 use crate::{Config, ConfigError, Policy, RequestError};
 
-/// What is wanted, and by whom. A pair that wants something has one [`Flow`], which is here at
-/// first and with the stages then; what it asks for meanwhile is counted here. A flow that was
-/// given all comes back, and so many batches later ([`Config::return_batches`]) it goes out again
-/// with what its pair had asked for when that one was closed, or is forgotten: always as many, so
-/// that it changes nothing when it came back, and on which core it was.
+/// The demand of all pairs. A pair with demand has one [`Flow`], which waits here first and then
+/// moves through the stages; further requests of the pair are queued here meanwhile. A drained
+/// flow comes back, and [`Config::return_batches`] batches later it is either renewed with what its
+/// pair had queued when that batch was closed, or removed. The delay is always the same number of
+/// batches, so that the outcome does not depend on when the flow came back, nor from which core.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ledger {
     nodes: u32,
     pairs: Pairs,
-    /// Who has come since the last batch, and before them who was held back: no more than
-    /// `fresh_max`, that all may be `pairs_max`.
+    /// Flows that have not been sent to the stages, in order of arrival, behind `handed_new` ones
+    /// that have. At most `fresh_max`, so that all flows fit `pairs_max`.
     fresh: Flows,
     fresh_max: usize,
-    /// So many of these, the first ones, have gone to the stages.
+    /// Number of leading entries of the list that were sent to the stages.
     gone: usize,
-    /// So many, these with them, came before the last batch was closed.
+    /// Number of leading entries, including those, that arrived before the last batch was closed.
     held: usize,
-    /// Flows that go out again.
+    /// Scratch space for renewed flows.
     again: Flows,
-    /// Flows that the stages may have at a time.
+    /// Maximum number of flows in the stages; lowered on overload.
     flows_max: u32,
-    /// They were late since the last batch was closed.
+    /// An overload was reported since the last batch was closed.
     is_late: bool,
     pairs_max: u32,
-    /// Pairs whose flow is with the stages, or came back.
+    /// Pairs whose flow is in the stages, or came back and was not renewed or removed yet.
     handed: u32,
-    /// Timeslots that are wanted and not known to be given, but for those of who has come since the
-    /// last batch.
+    /// Timeslots requested and not known to be granted, without those of flows that arrived since
+    /// the last batch was closed.
     wanted: u64,
     /// The batch that is closed next.
     number: u64,
     policy: Policy,
-    /// The batch that flows which came back go out again with next: this one, or the one before.
+    /// The batch whose returned flows are renewed next: the one closed next, or the one before.
     renewed: u64,
-    /// The batch whose flows come back next.
+    /// The batch whose result is reported next.
     told: u64,
-    /// Flows that came back, by batch.
+    /// Drained flows that came back, by batch.
     returned: Vec<Flows>,
-    /// How many these are.
+    /// Total number of these.
     returns: u32,
-    /// The first batch of each endpoint since it began anew: flows of those before are no concern
-    /// of anybody.
+    /// For each endpoint the first batch since its demand was reset; results of earlier batches are
+    /// ignored for it.
     since: Vec<u64>,
-    /// The last of these.
+    /// The highest of those.
     since_last: u64,
 }
 
-/// Flows of each endpoint that the stages have at a time at least, however late they are.
+/// Flows per endpoint that the stages may always have, whatever the overload.
 const FLOWS_MIN: u32 = 2;
-/// Flows of all: with so few it is not they that take long.
+/// Flows that the stages may always have in total: so few cannot be the cause of an overload.
 const FLOWS_FEW: u32 = 512;
-/// Batches in which they are given one more of each endpoint, as long as they are not late.
+/// Batches without overload in which the limit rises by one flow per endpoint.
 const RISE: u32 = 8;
 
 impl Ledger {
-    /// With nothing wanted. All memory that it will ever need is taken here.
+    /// Creates an empty table. All memory is allocated here.
     ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         config.check()?;
         let returned = (0..config.return_batches).map(|_| Flows::new(config.pairs_max));
         Ok(Self {
             nodes: config.nodes,
             pairs: Pairs::new(config.nodes),
-            // With those that have gone and are not swept out yet.
+            // Includes those sent to the stages and not compacted yet.
             fresh: Flows::new(2 * config.pairs_max),
             gone: 0,
             held: 0,
@@ -93,14 +93,14 @@ impl Ledger {
         })
     }
 
-    /// `src` wants `slots` more timeslots to send to `dst`.
+    /// Adds `slots` timeslots from `src` to `dst` to the demand.
     ///
     /// # Errors
-    /// See [`RequestError`]; but for `TooMuch` nothing was taken.
+    /// See [`RequestError`]; except for `TooMuch`, nothing was taken.
     #[inline]
     pub fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<(), RequestError> {
-        // As few steps as can be: many requests wait for the memory that their pair's count is in,
-        // and the fewer steps each has, the more of them do so together.
+        // The fast path is as short as possible: requests are bound by the cache misses of their
+        // counts, and the shorter each is, the more of these misses overlap.
         let is_known = src < self.nodes && dst < self.nodes && src != dst;
         let is_plain = is_known && (1..=MORE_MAX).contains(&slots);
         let has_room = self.fresh.len() < self.fresh_max;
@@ -117,7 +117,7 @@ impl Ledger {
         self.request_otherwise(src, dst, slots)
     }
 
-    /// There is something special about it.
+    /// Handles requests that the fast path does not take.
     #[inline(never)]
     fn request_otherwise(&mut self, src: u32, dst: u32, slots: u32) -> Result<(), RequestError> {
         self.check(src, dst)?;
@@ -144,12 +144,12 @@ impl Ledger {
         }
     }
 
-    /// Of a flow that comes now.
+    /// Returns the stamp of a flow that arrives now.
     fn stamp(&self) -> u8 {
         self.comes(self.number).unwrap_or(0)
     }
 
-    /// The batch that a flow comes in, modulo 256, if it need be known of it.
+    /// Returns batch `number` modulo 256 if the policy needs the time of arrival.
     fn comes(&self, number: u64) -> Option<u8> {
         (self.policy == Policy::ShortestFirst).then_some(number as u8)
     }
@@ -165,14 +165,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Forgets all that `src` wants. The stage of the batch that is closed next must be told, too:
-    /// see [`crate::Stage::forget`]. Nobody is forgotten that there is not.
+    /// Drops all demand of `src`. The stage of the batch that is closed next must drop it too: see
+    /// [`crate::Stage::forget`]. Unknown endpoints are ignored.
     pub fn forget(&mut self, src: u32) {
         let Some(since) = self.since.get_mut(src as usize) else { return };
         *since = self.number;
         self.since_last = self.number;
         if self.handed == 0 && self.kept() == 0 {
-            // As when an arbiter takes over, and begins anew with everybody.
+            // The common case of a takeover, which resets all endpoints at once.
             return;
         }
         let (flows, more) = self.pairs.forget(src as usize);
@@ -195,27 +195,27 @@ impl Ledger {
         self.make_room();
     }
 
-    /// The stages are late: batches take longer than they last. From the next one on they have a
-    /// quarter fewer flows at a time, and who has come since is held back. When they are not late
-    /// there may be a few more in each batch, and when nobody is held back any more, all.
+    /// Reports that batches take longer to allocate than they last. From the next batch on the
+    /// stages get a quarter fewer flows at a time, and new flows are held back. Without further
+    /// overload the limit rises a little with each batch, and is lifted when no flow is held back.
     ///
-    /// With fewer flows that wait a batch takes less time; and as each wants more when much is
-    /// wanted hardly less is given.
+    /// Fewer waiting flows make a batch cheaper. Hardly less is granted, as each flow has more
+    /// backlog at high load.
     pub fn on_late(&mut self) {
         self.is_late = true;
     }
 
-    /// Whether it can be told anything more: not between [`Ledger::close`] and [`Ledger::renew`],
-    /// as what is asked for then is not to count in that batch.
+    /// Whether requests may be added: not between [`DemandTable::close`] and
+    /// [`DemandTable::renew`], as they must not count in that batch.
     pub fn is_ready(&self) -> bool {
         self.renewed == self.number
     }
 
-    /// Closes a batch: all that was asked for until now counts in it. Hands its new flows to
-    /// `hand`, and answers what that does.
+    /// Closes a batch, which counts all requests so far. Passes its new flows to `send` and returns
+    /// the result of that.
     ///
     /// # Panics
-    /// When it is not [`Ledger::is_ready`].
+    /// When the table is not ready: see [`DemandTable::is_ready`].
     pub fn close<R>(&mut self, hand: impl FnOnce(&[Flow]) -> R) -> R {
         assert!(self.is_ready(), "the batch before is not whole");
         self.number += 1;
@@ -237,7 +237,7 @@ impl Ledger {
         self.gone += goes;
         self.handed += goes as u32;
         self.held = self.fresh.len();
-        // All at once, or half of them, so that none is moved often.
+        // Compacts when at least half of the list is gone, so that each flow moves rarely.
         if self.gone >= self.fresh.len() / 2 {
             self.sweep_out();
         }
@@ -245,14 +245,14 @@ impl Ledger {
         handed
     }
 
-    /// Whether flows that were given all do not come back, but are renewed by the stage.
+    /// Whether drained flows are renewed within their batch instead of coming back.
     pub(super) fn is_at_hand(&self) -> bool {
         self.returned.is_empty()
     }
 
-    /// The flows in `done` were given all that they wanted when they set out. Those that have asked
-    /// for more since go to where they would be in `again`; the others are forgotten. `renewed` is
-    /// for the work between, and empty before and after.
+    /// Renews the drained flows of `done` whose pairs have queued more, and inserts them into
+    /// `again` at the recorded positions; the other pairs become inactive. `renewed` is scratch
+    /// space, empty before and after.
     pub(super) fn renew_at_once(
         &mut self,
         done: &mut Flows,
@@ -267,21 +267,21 @@ impl Ledger {
         renewed.clear();
     }
 
-    /// Flows that have not gone to the stages.
+    /// Returns the number of flows not sent to the stages.
     fn kept(&self) -> usize {
         self.fresh.len() - self.gone
     }
 
-    /// Makes room where those were that have gone.
+    /// Removes the flows that were sent to the stages from the list.
     fn sweep_out(&mut self) {
         self.fresh.remove_first(self.gone);
         self.held -= self.gone;
         self.gone = 0;
     }
 
-    /// The last part of the batch closed last, once those flows have come back whose turn it is:
-    /// they go out again, if their pairs had asked for more, and the others are forgotten. Hands
-    /// them to `hand`, and answers what that does; `None` if they are not back, or have gone.
+    /// Completes the batch closed last, once the flows due for renewal have come back: renews
+    /// those whose pairs have queued more and removes the others. Passes the renewed flows to
+    /// `send` and returns the result; `None` if they are not back, or the batch is complete.
     pub fn renew<R>(&mut self, hand: impl FnOnce(&[Flow]) -> R) -> Option<R> {
         let returns = self.returned.len() as u64;
         if self.is_ready() || self.told + returns <= self.renewed {
@@ -303,9 +303,9 @@ impl Ledger {
         Some(handed)
     }
 
-    /// A batch has given out so many timeslots, and dropped so many that were wanted by who has
-    /// begun anew; the flows in `dry` have got all that they wanted when they set out. Takes these;
-    /// batches are told in order.
+    /// Accounts for the result of a batch: `given` timeslots were granted, `dropped` belonged to
+    /// endpoints that were reset, and the flows in `dry` are drained. Takes those flows. Results
+    /// are reported in the order of the batches.
     pub fn on_batch(&mut self, given: u32, dropped: u64, dry: &mut Flows) {
         self.wanted -= u64::from(given) + dropped;
         let returns = self.returned.len().max(1) as u64;
@@ -325,19 +325,19 @@ impl Ledger {
         self.fresh_max = (self.pairs_max - self.handed) as usize + self.gone;
     }
 
-    /// The batch that is closed next.
+    /// Returns the number of the batch that is closed next.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Timeslots that are wanted and not known to be given.
+    /// Returns the timeslots requested and not known to be granted.
     pub fn wanted(&self) -> u64 {
         let fresh = &self.fresh.as_slice()[self.held..];
         self.wanted + fresh.iter().map(|flow| u64::from(flow.backlog())).sum::<u64>()
     }
 
-    /// Pairs that wait for timeslots, but for those that have asked for more since they were given
-    /// all.
+    /// Returns the number of pairs that wait for timeslots, without those whose flow came back and
+    /// is not renewed yet.
     pub fn pairs(&self) -> u32 {
         self.handed - self.returns + self.kept() as u32
     }

@@ -1,12 +1,12 @@
-//! Who may send to whom in each timeslot.
+//! Timeslot allocation: a matching of sources and destinations for each timeslot.
 //!
-//! One list holds every pair that wants timeslots. A batch visits it in order: a pair gets up to
-//! its share of the timeslots in which both ends are free, or nothing. Who got nothing keeps its
-//! place before those who got something, so the order of the list is that of the last service, and
-//! nothing need be sorted for max–min fairness (design: arbiter.md section 2). But who finds
-//! neither end with a timeslot left gives way, 64 times in all, to those that find one end with
-//! some: that end may have been idle for want of an earlier turn, and the others are not. So fewer
-//! timeslots pass unused, and all are served sooner.
+//! One list holds the flows of all pairs with demand. A batch visits it in order and grants each
+//! flow up to its share of the timeslots in which both ends are free. A flow that gets nothing
+//! stays ahead of those that got something, so the list is ordered by last service and needs no
+//! sorting for max–min fairness (`docs/design/arbiter.md`, "Who is served first?"). As an exception
+//! a flow that finds neither end free yields, at most 64 times, to flows that find one end free:
+//! that end may have stayed idle only because the flow came too late in the list. Fewer timeslots
+//! stay unused that way, and the mean completion time is shorter.
 
 mod batch;
 mod capacity;
@@ -26,23 +26,23 @@ pub use capacity::{Capacity, CapacityError};
 pub use ledger::Ledger;
 pub use stage::Stage;
 
-/// Gives timeslots to the pairs that want some: a [`Ledger`] and one [`Stage`], on one core.
+/// Allocates timeslots to pairs on one core: a [`DemandTable`] and one [`Stage`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Allocator {
     config: Config,
     ledger: Ledger,
     stage: Stage,
-    /// Who has been handed on by the last batch, longest unserved first.
+    /// Flows passed on by the last batch, longest unserved first.
     waiting: Flows,
     onward: Flows,
     next: Timeslot,
 }
 
 impl Allocator {
-    /// With nothing wanted. All memory that it will ever need is taken here.
+    /// Creates an allocator without demand. All memory is allocated here.
     ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         Ok(Self {
             ledger: Ledger::new(&config)?,
@@ -54,41 +54,41 @@ impl Allocator {
         })
     }
 
-    /// Keeps what is shared between racks, or with the world outside, within its capacity from the
-    /// next batch on.
+    /// Limits the traffic between racks, or out of the fabric, to a capacity from the next batch
+    /// on.
     ///
     /// # Errors
-    /// When the capacities are not of as many endpoints.
+    /// When the capacity was built for another number of endpoints.
     pub fn limit(&mut self, capacity: Capacity) -> Result<(), CapacityError> {
         self.stage.limit(capacity)
     }
 
-    /// `src` wants `slots` more timeslots to send to `dst`.
+    /// Adds `slots` timeslots from `src` to `dst` to the demand.
     ///
     /// # Errors
-    /// See [`RequestError`]; but for `TooMuch` nothing was taken.
+    /// See [`RequestError`]; except for `TooMuch`, nothing was taken.
     #[inline]
     pub fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<(), RequestError> {
         self.ledger.request(src, dst, slots)
     }
 
-    /// Forgets all that `src` wants: it has begun anew, and will say what it still holds.
+    /// Drops all demand of `src`, which was reset and will report its demand again.
     pub fn forget(&mut self, src: u32) {
         self.ledger.forget(src);
         self.stage.forget(src);
     }
 
-    /// It takes longer to give out a batch than that lasts: see [`Ledger::on_late`].
+    /// Reports an overload: see [`DemandTable::on_overload`].
     pub fn on_late(&mut self) {
         self.ledger.on_late();
     }
 
-    /// Goes on at `start`: what lies between is given to nobody. Not back.
+    /// Leaves all timeslots before `start` unused. Never goes back.
     pub fn skip_to(&mut self, start: Timeslot) {
         self.next = self.next.max(start);
     }
 
-    /// Gives out the timeslots of the next batch.
+    /// Allocates the next batch.
     pub fn next_batch(&mut self) -> &Batch {
         let Self { ledger, stage, waiting, onward, .. } = self;
         stage.begin(ledger.number(), self.next);
@@ -104,29 +104,29 @@ impl Allocator {
         stage.batch()
     }
 
-    /// The batch given out last.
+    /// Returns the last batch.
     pub fn batch(&self) -> &Batch {
         self.stage.batch()
     }
 
-    /// Where the next batch begins.
+    /// Returns the first timeslot of the next batch.
     pub fn next(&self) -> Timeslot {
         self.next
     }
 
-    /// Timeslots that are wanted and not yet given. Those of an endpoint that began anew are known
-    /// to be wanted no longer when the next batch was given out.
+    /// Returns the timeslots requested and not granted. Those of an endpoint that was reset are
+    /// counted until the next batch.
     pub fn wanted(&self) -> u64 {
         self.ledger.wanted()
     }
 
-    /// Pairs that wait for timeslots, but for those that have asked for more since they were given
-    /// all.
+    /// Returns the number of pairs that wait for timeslots, without those whose flow came back and
+    /// is not renewed yet.
     pub fn pairs(&self) -> u32 {
         self.ledger.pairs()
     }
 
-    /// As it was set up.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }

@@ -1,14 +1,14 @@
-//! The lowest ones of a word.
+//! Selection of the lowest set bits of a word.
 
 use onepipe_processor::Bits;
 
-/// A way to the lowest ones of a word: all give the same.
+/// An implementation of the selection. All give the same result.
 pub(super) trait Pick: Copy {
-    /// The lowest `count` ones of `word` (1 to 64), or all that there are; and how many these are.
+    /// Returns the lowest `count` (1 to 64) set bits of `word`, or all, and their number.
     fn lowest(self, word: u64, count: u32) -> (u64, u32);
 }
 
-/// By instructions that every processor has.
+/// Uses only instructions of every CPU.
 #[derive(Clone, Copy)]
 pub(super) struct Plain;
 
@@ -28,11 +28,11 @@ impl Pick for Bits {
     }
 }
 
-/// In each byte, a one.
+/// The lowest bit of each byte.
 const EACH: u64 = 0x0101_0101_0101_0101;
-/// In each byte, its highest bit.
+/// The highest bit of each byte.
 const TOPS: u64 = EACH << 7;
-/// Each byte without its `count` highest ones, at `[byte][count]`.
+/// Each byte without its `count` highest set bits, at `[byte][count]`.
 static WITHOUT: [[u8; 8]; 256] = without();
 
 const fn without() -> [[u8; 8]; 256] {
@@ -53,11 +53,10 @@ const fn without() -> [[u8; 8]; 256] {
     table
 }
 
-/// The lowest `count` ones of `word` (at least one), or all that there are; and how many these are.
+/// Returns the lowest `count` (at least 1) set bits of `word`, or all, and their number.
 ///
-/// Without a branch or a loop, as what is asked for is different each time and a wrong guess would
-/// cost as much as all of this. Ones are counted byte by byte, and what is left of the byte in
-/// which the last one lies is looked up in a table.
+/// Without branches or loops, as a misprediction would cost as much as the whole function. Counts
+/// the set bits byte by byte; a table yields the part of the byte that holds the last one.
 #[inline]
 fn lowest(word: u64, count: u32) -> (u64, u32) {
     debug_assert!(count > 0);
@@ -66,9 +65,9 @@ fn lowest(word: u64, count: u32) -> (u64, u32) {
     let bytes = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
     let all = bytes.wrapping_mul(EACH) >> 56;
     let count = u64::from(count).min(all);
-    // In each byte: how many more ones are in it and those below than are wanted, plus 128. So its
-    // highest bit is set where they suffice, and nothing is carried to the next one, as there are
-    // 64 at most.
+    // For each byte: the number of set bits up to and including the byte, minus `count`, plus 128.
+    // Its highest bit is set where the bits suffice. There is no carry between bytes, as the counts
+    // are at most 64.
     let reach = (bytes + 128 - count).wrapping_mul(EACH);
     let at = (reach & TOPS).trailing_zeros() & 0x38;
     let last = WITHOUT[(word >> at) as usize & 0xff][(reach >> at) as usize & 7];

@@ -1,14 +1,14 @@
-//! The shortest first, and before them who has waited for long.
+//! The order of shortest-first: urgent flows, then all others by remaining backlog.
 
 use crate::demand::Flow;
 
-/// Batches without service after which a pair goes first whatever it has left.
+/// Batches without service after which a flow is urgent, whatever its backlog.
 const AGE_URGENT: u8 = 32;
-/// The age that those keep which are older: ages are counted modulo 256.
+/// Cap of ages, as stamps count batches modulo 256.
 const AGE_KEPT: u8 = 128;
-/// Every so many-th batch it is looked who has waited for long.
+/// Interval in batches at which flows are checked for urgency.
 const AGES_EVERY: u8 = 4;
-/// Lengths of backlogs that are told apart: all above are alike.
+/// Number of distinct backlogs in the sort order; longer ones are equal.
 const LENGTHS: usize = 256;
 
 #[inline]
@@ -16,10 +16,10 @@ fn length(flow: Flow) -> usize {
     (flow.backlog() as usize).min(LENGTHS - 1)
 }
 
-/// Writes `flows` to `sorted`, which has room for them: first those that have waited for long,
-/// then the others, the shortest first. Answers how many have waited for long.
+/// Sorts `flows` into `sorted`, which is as long: urgent flows first, then the others by backlog,
+/// stably. Returns the number of urgent flows.
 ///
-/// `now`: the number of the batch, modulo 256.
+/// `now` is the number of the batch, modulo 256.
 pub(super) fn sort(flows: &[Flow], now: u8, sorted: &mut [Flow]) -> usize {
     if now.is_multiple_of(AGES_EVERY) {
         return sort_all(flows, now, sorted);
@@ -32,7 +32,7 @@ pub(super) fn sort(flows: &[Flow], now: u8, sorted: &mut [Flow]) -> usize {
     merge(run, &ends, rest, now, sorted)
 }
 
-/// By what it is sorted: no backlog is of length 0.
+/// Returns the sort key; 0 is for urgent flows, as no backlog is 0.
 #[inline]
 fn key(flow: Flow, now: u8) -> usize {
     if flow.age(now) >= AGE_URGENT { 0 } else { length(flow) }
@@ -56,7 +56,7 @@ fn sort_all(flows: &[Flow], now: u8, sorted: &mut [Flow]) -> usize {
     keep_urgent(&mut sorted[..urgent], now)
 }
 
-/// Answers how many they are.
+/// Caps the ages of urgent flows and returns their number.
 fn keep_urgent(flows: &mut [Flow], now: u8) -> usize {
     for flow in &mut *flows {
         *flow = flow.with_age(AGE_KEPT, now);
@@ -64,9 +64,8 @@ fn keep_urgent(flows: &mut [Flow], now: u8) -> usize {
     flows.len()
 }
 
-/// Those that were blocked in the batch before are sorted still, and come first: only the `rest`
-/// are sorted, and put between. Who was found to have waited for long in another batch, and was not
-/// served, is among the rest.
+/// Merges the sorted `run` of flows that were blocked in the last batch with `rest`, which is
+/// sorted here. A flow found urgent in an earlier batch and not served is part of `rest`.
 fn merge(
     mut run: &[Flow],
     ends: &[u32; LENGTHS],
@@ -98,8 +97,7 @@ fn merge(
     keep_urgent(&mut sorted[..urgent], now)
 }
 
-/// Where the flows of each length end among those that come first and are sorted, and how many
-/// these are.
+/// Returns the length of the sorted prefix of `flows`, and the end of each backlog within it.
 fn sorted_run(flows: &[Flow]) -> ([u32; LENGTHS], usize) {
     let mut ends = [0; LENGTHS];
     let mut run = 0;

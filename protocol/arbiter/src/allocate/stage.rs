@@ -1,4 +1,4 @@
-//! One batch under way: flows come in, timeslots are given, flows go on.
+//! A stage of the allocator: the batch that is being allocated.
 
 use alloc::vec::Vec;
 
@@ -11,13 +11,14 @@ use crate::demand::{Flow, Flows};
 use crate::timeslot::Timeslot;
 use crate::{Config, ConfigError, Policy};
 
-/// Gives out the timeslots of a batch, then those of another. What it cannot serve it hands on to
-/// the stage of the next batch, one by one and for good, so that this one can begin before it has
-/// ended (design: arbiter.md section 2): several stages on several cores make a pipeline.
+/// Allocates one batch after another. Flows that it cannot serve go to the stage of the next batch
+/// one by one, and finally, so that the next batch starts before this one has ended: several stages
+/// on several cores form a pipeline (`docs/design/arbiter.md`, "How do several cores give out what
+/// one would?").
 ///
-/// `forget` for who has begun anew since the batch before, `begin`, then `offer` for all flows that
-/// the batch before has handed on, in that order, `admit` for those that are new, and `finish`.
-/// What comes out is the same on however many cores.
+/// The order of calls for each batch is `forget` for endpoints reset since the last batch, `begin`,
+/// `offer` for the flows that the last batch has forwarded, in their order, `admit` for new flows,
+/// and `finish`. The grants do not depend on the number of stages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stage {
     config: Config,
@@ -27,21 +28,21 @@ pub struct Stage {
     again: Flows,
     turn: Flows,
     done: Flows,
-    /// Who goes onward after all others: shortest first, who is not in the order of lengths;
-    /// max–min fair, who gives way.
+    /// Flows that are forwarded after all others: under shortest-first those out of the sort order,
+    /// under max–min fairness those that yield.
     late: Flows,
-    /// A bit for each endpoint of which flows of batches before are dropped.
+    /// One bit for each endpoint whose flows of earlier batches are dropped.
     forgotten: Vec<u64>,
     forgets: bool,
-    /// Timeslots that these wanted.
+    /// Timeslots that the dropped flows wanted.
     dropped: u64,
 }
 
 impl Stage {
-    /// All memory that it will ever need is taken here.
+    /// Allocates all memory.
     ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let flows = || Flows::new(config.pairs_max);
@@ -59,11 +60,11 @@ impl Stage {
         })
     }
 
-    /// Keeps what is shared between racks, or with the world outside, within its capacity from the
-    /// next batch on.
+    /// Limits the traffic between racks, or out of the fabric, to a capacity from the next batch
+    /// on.
     ///
     /// # Errors
-    /// When the capacities are not of as many endpoints.
+    /// When the capacity was built for another number of endpoints.
     pub fn limit(&mut self, capacity: Capacity) -> Result<(), CapacityError> {
         let (own, given) = (self.config.nodes, capacity.nodes());
         if own != given {
@@ -73,7 +74,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Nothing is given yet. `number`: how many batches there have been before.
+    /// Starts batch `number` with all timeslots free.
     pub fn begin(&mut self, number: u64, start: Timeslot) {
         self.batch.begin(start);
         self.now = number as u8;
@@ -83,8 +84,8 @@ impl Stage {
         self.dropped = 0;
     }
 
-    /// Flows of `src` that the batch before has handed on are dropped in this one: nobody waits for
-    /// them any more. Nobody is forgotten that there is not.
+    /// Drops flows of `src` that the last batch has forwarded, as the endpoint was reset. Unknown
+    /// endpoints are ignored.
     pub fn forget(&mut self, src: u32) {
         if let Some(bits) = self.forgotten.get_mut((src / u64::BITS) as usize) {
             *bits |= 1 << (src % u64::BITS);
@@ -92,9 +93,9 @@ impl Stage {
         }
     }
 
-    /// These come from the batch before. Who must wait for the next one goes `onward`.
+    /// Takes flows of the last batch. Those that find no timeslot are appended to the output.
     ///
-    /// How they are divided among calls changes nothing.
+    /// The result does not depend on how the flows are divided among calls.
     pub fn offer(&mut self, flows: &[Flow], onward: &mut Flows) {
         if !self.forgets {
             return self.admit(flows, onward);
@@ -117,13 +118,13 @@ impl Stage {
         }
     }
 
-    /// These are new. Who must wait for the next one goes `onward`.
+    /// Takes new flows. Those that find no timeslot are appended to the output.
     ///
-    /// How they are divided among calls changes nothing: those that are looked at together are
-    /// always the same.
+    /// The result does not depend on how the flows are divided among calls: chunks are always the
+    /// same.
     pub fn admit(&mut self, mut flows: &[Flow], onward: &mut Flows) {
         if self.config.policy == Policy::ShortestFirst {
-            // Nobody can be served before it is known who is the shortest.
+            // All flows must be known before the shortest can be served.
             self.turn.extend(flows);
             return;
         }
@@ -141,9 +142,8 @@ impl Stage {
         self.turn.extend(rest);
     }
 
-    /// That was all. Who must wait for the next one goes `onward`; nobody else waits any longer.
-    /// Who was given all goes on at once with what `ledger` says that it has asked for since, if
-    /// that is at hand.
+    /// Ends the batch: serves the flows that want more until none finds a timeslot, and appends the
+    /// rest to the output. With a demand table at hand, drained flows are renewed within the batch.
     pub fn finish(&mut self, ledger: Option<&mut Ledger>, onward: &mut Flows) {
         match self.config.policy {
             Policy::MaxMinFair => {
@@ -178,7 +178,7 @@ impl Stage {
         self.turn.clear();
     }
 
-    /// Who was served and wants more has another turn when everybody has had one.
+    /// Serves flows that want more, in rounds, until no timeslot or no flow is left.
     fn visit_again(&mut self, mut ledger: Option<&mut Ledger>, onward: &mut Flows) {
         loop {
             if let Some(ledger) = &mut ledger {
@@ -195,8 +195,8 @@ impl Stage {
         }
     }
 
-    /// Who is blocked keeps its place among the others, so that few need be sorted for the next
-    /// batch. Everybody else follows.
+    /// Serves flows by length. Blocked flows are forwarded in their sort order, so that the next
+    /// batch sorts only the others, which follow them.
     fn visit_by_length(&mut self, ledger: Option<&mut Ledger>, onward: &mut Flows) {
         let urgent = shortest::sort(self.turn.as_slice(), self.now, self.again.room());
         self.again.grow(self.turn.len());
@@ -221,23 +221,22 @@ impl Stage {
         self.batch.make_plain();
     }
 
-    /// The batch under way, or given out last.
+    /// Returns the current or last batch.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Timeslots that were wanted by flows that were dropped.
+    /// Returns the timeslots wanted by flows that were dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The flows that were given all that they wanted, which go back to the ledger.
+    /// Returns the drained flows, which go back to the demand table.
     pub fn dry(&mut self) -> &mut Flows {
         &mut self.done
     }
 
-    /// What came of the batch goes to who asks for it: its grants, and the flows that were given
-    /// all.
+    /// Swaps out the result of the batch: the grants and the drained flows.
     pub(crate) fn exchange(&mut self, grants: &mut Grants, dry: &mut Flows) {
         self.batch.exchange(grants);
         core::mem::swap(&mut self.done, dry);

@@ -1,4 +1,4 @@
-//! What a worker says of a batch.
+//! The result of a batch, on its way from a worker to the control plane.
 
 use alloc::vec::Vec;
 
@@ -10,25 +10,25 @@ use crate::desk::Given;
 use crate::path::Paths;
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule, Timeslot};
 
-/// A batch on its way from a worker to the desk. There are a few, which are used again and again.
+/// The result of a batch. A few are allocated and reused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Allocated {
     pub(super) given: Given,
     pub(super) grants: Grants,
     pub(super) schedule: Schedule,
-    /// Whether `schedule` says what `grants` do.
+    /// Whether `schedule` holds the contents of `grants`.
     pub(super) is_spread: bool,
     pub(super) rack_nodes: u32,
-    /// A row for each source; what is said of timeslots in which it sends nothing is of no account.
+    /// A row for each source, undefined in timeslots in which it sends nothing.
     pub(super) routes: Vec<[u8; BATCH_SLOTS_MAX as usize]>,
-    /// Flows that were given all that they wanted.
+    /// Drained flows.
     pub(super) dry: Flows,
-    /// Timeslots wanted by flows of who has begun anew.
+    /// Timeslots wanted by flows of endpoints that were reset.
     pub(super) dropped: u64,
 }
 
 impl Allocated {
-    /// With nothing in it. All memory that it will ever need is taken here.
+    /// Creates an empty result. All memory is allocated here.
     pub fn new(config: &Config) -> Self {
         let nodes = config.nodes;
         let given = Given {
@@ -52,13 +52,13 @@ impl Allocated {
         }
     }
 
-    /// Which batch it is, and how much was given in it.
+    /// Returns the number of the batch and its totals.
     pub fn given(&self) -> &Given {
         &self.given
     }
 
-    /// Spreads out the grants, if nobody has. A worker need not that has no paths to choose: then
-    /// whoever has less to do does it.
+    /// Fills the schedule from the grants unless that is done. A worker that chooses no paths
+    /// leaves this to whichever core has less to do.
     pub fn spread(&mut self) {
         if !self.is_spread {
             self.schedule.fill(self.grants.as_slice());
@@ -66,7 +66,7 @@ impl Allocated {
         }
     }
 
-    /// Who sends to whom: of account when it is [`Allocated::spread`].
+    /// Returns the schedule, valid after [`AllocatedBatch::build_schedule`].
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }

@@ -1,77 +1,76 @@
-//! Who keeps the counts for the workers.
+//! The dispatcher: turns commands of the control plane into work for the workers.
 
 use crate::demand::Flow;
 use crate::desk::Command;
 use crate::isolate::Fault;
 use crate::{Allocated, Config, ConfigError, Demand, Ledger, RequestError, Timeslot};
 
-/// What a worker is to do, in this order.
+/// A command for a worker; executed in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Nobody waits any more for flows of this endpoint that come from batches before.
+    /// Drops flows of this endpoint that come from earlier batches.
     Forget(u32),
-    /// Avoid this, or use it again.
+    /// Starts or stops avoiding a link or path.
     Avoid {
-        /// What.
+        /// The link or path.
         fault: Fault,
         /// Whether it is avoided.
         avoids: bool,
     },
-    /// Give out a batch.
+    /// Allocates a batch.
     Batch {
-        /// It begins here.
+        /// Its first timeslot.
         start: Timeslot,
-        /// So many new flows have been handed to the worker for it.
+        /// Number of new flows that were admitted for it.
         fresh: u32,
     },
-    /// So many more have been handed to it for the same batch, which was ordered before: flows that
-    /// came back, and go out again. These are the last.
+    /// Completes the batch commanded before with renewed flows, which are the last.
     Renew {
-        /// How many.
+        /// Number of renewed flows that were admitted.
         fresh: u32,
     },
 }
 
-/// Where orders and new flows go: to workers, by number.
+/// The queues to the workers, by index of the worker.
 pub trait Hands {
-    /// This worker is to do this.
+    /// Enqueues a command.
     fn order(&mut self, worker: usize, order: Order);
 
-    /// These are new, and for this worker's next batch, of which the order follows.
+    /// Enqueues new flows for the worker's next batch, whose command follows.
     fn admit(&mut self, worker: usize, flows: &[Flow]);
 }
 
-/// Timeslots that were demanded and not taken.
+/// Demand that was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Refused {
-    /// Who wants to send.
+    /// The source.
     pub src: u32,
-    /// To whom.
+    /// The destination.
     pub dst: u32,
-    /// How many.
+    /// Number of timeslots.
     pub slots: u32,
 }
 
-/// Keeps the counts, on the core that communicates: what is demanded goes to the workers as flows
-/// when a batch is closed, each batch to the next of them; what they have not served they hand on
-/// to each other, and what was given all comes back.
+/// Keeps the demand table on the core that communicates. When a batch is closed, its new flows go
+/// to the next worker in turn; workers pass unserved flows to each other, and drained flows come
+/// back with the result of their batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Clerk {
     ledger: Ledger,
     workers: usize,
-    /// Whose the next batch is.
+    /// The worker of the next batch.
     next: usize,
 }
 
 impl Clerk {
-    /// Orders that may wait for one worker: everybody forgotten twice, and all that may be avoided.
+    /// Capacity of a command queue: two resets of all endpoints, and all faults.
     pub const ORDERS_MAX: usize = 1 << 13;
 
-    /// Of so many workers, one at least; the first is first. All memory that it will ever need is
-    /// taken here.
+    /// Creates a dispatcher for `workers` (at least 1) workers, starting with the first. All memory
+    /// is allocated here.
     ///
     /// # Errors
-    /// When a setting makes no sense, as that flows never come back to it.
+    /// When a setting is out of range, or `return_batches` is 0.
     pub fn new(config: &Config, workers: usize) -> Result<Self, ConfigError> {
         if config.return_batches == 0 {
             return Err(ConfigError { name: "return_batches of several cores", value: 0 });
@@ -79,41 +78,42 @@ impl Clerk {
         Ok(Self { ledger: Ledger::new(config)?, workers: workers.max(1), next: 0 })
     }
 
-    /// Whether it can take a command: not while it waits for [`Clerk::on_allocated`] to make the
-    /// last batch whole.
+    /// Whether a command can be executed: not while the last batch waits for
+    /// [`Dispatcher::on_batch_allocated`] to be completed.
     pub fn is_ready(&self) -> bool {
         self.ledger.is_ready()
     }
 
-    /// The batch that is closed next.
+    /// Returns the number of the batch that is closed next.
     pub fn number(&self) -> u64 {
         self.ledger.number()
     }
 
-    /// The worker that gives it out.
+    /// Returns the worker of the next batch.
     pub fn next(&self) -> usize {
         self.next
     }
 
-    /// The worker that gives out the batch closed last.
+    /// Returns the worker of the batch closed last.
     pub fn last(&self) -> usize {
         (self.next + self.workers - 1) % self.workers
     }
 
-    /// Timeslots that are wanted and not known to be given.
+    /// Returns the timeslots requested and not known to be granted.
     pub fn wanted(&self) -> u64 {
         self.ledger.wanted()
     }
 
-    /// Pairs that wait for them, but for those that have asked for more since they were given all.
+    /// Returns the number of pairs that wait for them, without those whose flow came back and is
+    /// not renewed yet.
     pub fn pairs(&self) -> u32 {
         self.ledger.pairs()
     }
 
-    /// Sees to it that a command is done. Answers what was demanded and not taken.
+    /// Executes a command. Returns demand that was not taken.
     ///
     /// # Panics
-    /// When it is a batch, and it is not [`Clerk::is_ready`].
+    /// When the command is a batch and the dispatcher is not ready.
     pub fn obey(&mut self, command: Command, hands: &mut impl Hands) -> Option<Refused> {
         match command {
             Command::Demand(Demand::Want { src, dst, slots }) => {
@@ -128,7 +128,7 @@ impl Clerk {
                 self.ledger.forget(src);
                 hands.order(self.next, Order::Forget(src));
             }
-            // They all choose paths.
+            // Every worker chooses paths.
             Command::Avoid { fault, avoids } => {
                 (0..self.workers).for_each(|at| hands.order(at, Order::Avoid { fault, avoids }));
             }
@@ -147,7 +147,7 @@ impl Clerk {
         None
     }
 
-    /// Makes the batch whole that was closed last, if it is not and can be.
+    /// Completes the batch closed last if its renewals are available.
     fn renew(&mut self, hands: &mut impl Hands) {
         let at = self.last();
         let fresh = self.ledger.renew(|fresh| {
@@ -159,8 +159,8 @@ impl Clerk {
         }
     }
 
-    /// A batch was given out. They come in the order in which they were commanded. Answers whether
-    /// another one, that waited for it, is whole now.
+    /// Handles the result of a batch; results come in the order of the batches. Returns whether a
+    /// batch that waited for it is complete now.
     pub fn on_allocated(&mut self, batch: &mut Allocated, hands: &mut impl Hands) -> bool {
         self.ledger.on_batch(batch.given.given, batch.dropped, &mut batch.dry);
         batch.given.wanted = self.ledger.wanted();

@@ -1,13 +1,15 @@
-//! Timeslots given out by several cores.
+//! Allocation by several cores.
 //!
-//! desk → commands → clerk → `[worker, worker, …]` → batches → clerk → desk
+//! control plane → commands → dispatcher → `[worker, worker, …]` → batches → dispatcher → control
+//! plane
 //!
-//! The [`Clerk`] says what is wanted. Each [`Worker`] gives out every so many-th batch: first to
-//! the flows that the one before could not serve, which come while that is at work, then to those
-//! that are new. Flows that were given all go back to the clerk with the batch. All that travels
-//! between them travels in order, and there is one at either end: whoever drives them needs rings
-//! with one writer and one reader, and nothing else. What is given out is what one
-//! [`crate::Allocator`] gives that is told the same commands (design: arbiter.md section 2).
+//! The [`Dispatcher`] keeps the demand. Each [`Worker`] allocates the batches in turn: it serves
+//! the flows that the previous worker forwards, while that one is still at work, and then the new
+//! ones. Drained flows return to the dispatcher with the result of the batch. All messages travel
+//! in order between one sender and one receiver, so the driver needs single-producer,
+//! single-consumer rings and nothing else. The grants equal those of one [`crate::Allocator`] that
+//! executes the same commands (`docs/design/arbiter.md`, "How do several cores give out what one
+//! would?").
 
 mod allocated;
 mod clerk;

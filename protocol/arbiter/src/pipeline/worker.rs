@@ -1,4 +1,4 @@
-//! One core that gives out timeslots.
+//! A worker: one core that allocates batches.
 
 use crate::between::Routes;
 use crate::demand::{Flow, Flows};
@@ -6,41 +6,42 @@ use crate::{
     Allocated, ArbiterConfig, ArbiterError, Capacity, CapacityError, CorePaths, Order, Stage,
 };
 
-/// One core that gives out every so many-th batch, and chooses its paths.
+/// Allocates every n-th batch of n workers, and chooses its paths.
 ///
-/// Orders until its batch is open; then flows of the worker before, as they come; with the last of
-/// them those that are new. When they have been ordered and taken, too, that go out again, the
-/// batch ends. After each of these what is [`Worker::onward`] goes to the next worker; and when a
-/// batch has ended [`Worker::write`] says what it was, before the next order.
+/// The driver passes commands until the batch is open, then the flows of the previous worker as
+/// they arrive, then the new flows. When the renewed flows have been commanded and taken as well,
+/// the batch can be finished. After each of these calls the driver moves [`Worker::forwarded`] to
+/// the next worker, and after the end of a batch it calls [`Worker::write`] before the next
+/// command.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Worker {
     stage: Stage,
     paths: CorePaths,
-    /// The batch that is open, or will be next.
+    /// The number of the current or next batch.
     number: u64,
     workers: u64,
     open: Option<Open>,
-    /// All flows of the batch before have come.
+    /// All flows of the previous batch have arrived.
     has_all: bool,
     onward: Flows,
-    /// Which batch ended last.
+    /// The number of the last finished batch.
     ended: u64,
 }
 
-/// What is known of the batch that is open.
+/// State of the current batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Open {
-    /// How many new flows it has yet to take.
+    /// Number of new flows that were commanded and not taken.
     lacks: u32,
-    /// Whether these are the last.
+    /// Whether no more follow.
     is_whole: bool,
 }
 
 impl Worker {
-    /// Number `at` of so many workers. All memory that it will ever need is taken here.
+    /// Creates worker `at` of `workers`. All memory is allocated here.
     ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub fn new(config: &ArbiterConfig, at: usize, workers: usize) -> Result<Self, ArbiterError> {
         Ok(Self {
             stage: Stage::new(config.allocator)?,
@@ -49,45 +50,45 @@ impl Worker {
             workers: workers.max(1) as u64,
             open: None,
             has_all: false,
-            // And the end.
+            // One more for the end marker.
             onward: Flows::new(config.allocator.pairs_max + 1),
             ended: 0,
         })
     }
 
-    /// Keeps what is shared between racks, or with the world outside, within its capacity from the
-    /// next batch on.
+    /// Limits the traffic between racks, or out of the fabric, to a capacity from the next batch
+    /// on.
     ///
     /// # Errors
-    /// When the capacities are not of as many endpoints.
+    /// When the capacity was built for another number of endpoints.
     pub fn limit(&mut self, capacity: Capacity) -> Result<(), CapacityError> {
         self.stage.limit(capacity)
     }
 
-    /// Whether it is known who is forgotten in its batch: it takes flows.
+    /// Whether a batch is open: its dropped endpoints are known, and it takes flows.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// How many new flows it takes now: none before all have come that were handed on.
+    /// Returns the number of new flows it takes now: 0 until all forwarded flows have arrived.
     pub fn lacks(&self) -> u32 {
         self.open.filter(|_| self.has_all).map_or(0, |open| open.lacks)
     }
 
-    /// Whether its batch lacks nothing.
+    /// Whether the batch has all of its flows.
     pub fn is_whole(&self) -> bool {
         self.has_all && self.open == Some(Open { lacks: 0, is_whole: true })
     }
 
-    /// The first of all workers has nobody before it at first: this is what comes to it.
+    /// Returns the input of the first worker, which has no predecessor at the start.
     pub fn first_flows() -> [Flow; 1] {
         [Flow::END]
     }
 
-    /// Takes orders of one batch. Answers how many: those behind are of a later one.
+    /// Executes commands of one batch and returns their number; the rest belongs to a later batch.
     ///
     /// # Panics
-    /// When it is told to avoid what there is not.
+    /// When a fault does not exist in the fabric.
     pub fn on_orders(&mut self, orders: &[Order]) -> usize {
         let taken = orders.iter().take_while(|order| {
             let is_taken = !self.open.is_some_and(|open| open.is_whole);
@@ -118,8 +119,8 @@ impl Worker {
         }
     }
 
-    /// Takes flows that the worker before has handed on, up to the last of its batch. Answers how
-    /// many: those behind are for a later one.
+    /// Takes flows of the previous worker up to the end of its batch, and returns their number; the
+    /// rest belongs to a later batch.
     pub fn on_flows(&mut self, flows: &[Flow]) -> usize {
         if self.has_all {
             return 0;
@@ -132,7 +133,7 @@ impl Worker {
         own.len() + usize::from(self.has_all)
     }
 
-    /// Takes new flows, no more than it [`Worker::lacks`].
+    /// Takes new flows, at most [`Worker::missing`].
     pub fn on_fresh(&mut self, flows: &[Flow]) {
         debug_assert!(self.has_all, "the others come before");
         if let Some(open) = &mut self.open {
@@ -141,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// Ends the batch, when it is whole.
+    /// Ends a complete batch.
     pub fn finish(&mut self) {
         debug_assert!(self.is_whole(), "there is more to come");
         self.stage.finish(None, &mut self.onward);
@@ -152,21 +153,20 @@ impl Worker {
         self.open = None;
     }
 
-    /// Flows for the next worker, in order.
+    /// Returns the flows for the next worker, in order.
     pub fn onward(&self) -> &[Flow] {
         self.onward.as_slice()
     }
 
-    /// They have been handed on.
+    /// Removes the flows that were moved to the next worker.
     pub fn clear_onward(&mut self) {
         self.onward.clear();
     }
 
-    /// Chooses the paths of the batch that has ended, if there are any, and writes all that there
-    /// is to say of it.
+    /// Chooses the paths of the finished batch, if the fabric has any, and writes its result.
     ///
     /// # Panics
-    /// When `into` is of fewer endpoints.
+    /// When `into` was built for fewer endpoints.
     pub fn write(&mut self, into: &mut Allocated) {
         let batch = self.stage.batch();
         into.given.number = self.ended;

@@ -1,13 +1,13 @@
 //! One member of a group.
 
-mod announce;
-mod deal;
-mod fail;
-mod handle;
-mod place;
+mod control;
+mod failure;
+mod input;
+mod placement;
+mod progress;
+mod queue;
+mod receive;
 mod repair;
-mod settle;
-mod tell;
 mod transmit;
 
 use alloc::collections::VecDeque;
@@ -17,26 +17,26 @@ use core::ops::Range;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{BulkPieceHeader, BulkRefused, Extent};
 
-use crate::bits::Bits;
+use crate::bitset::BitSet;
 use crate::event::{Event, Failure, Outcome, Reason, SendError, Unsent};
-use crate::lane::{Item, Lane};
 use crate::object::{Object, Shape};
 use crate::peer::Peer;
 use crate::schedule::Schedule;
+use crate::session::{Item, LinkSession};
 use crate::stats::Stats;
 use crate::{Config, ConfigError, Memory};
 
-pub use place::{Gathered, Placing};
+pub use placement::{Gathered, Placement};
 
 /// An object under way, or a place for one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Live<M> {
+struct ActiveObject<M> {
     shape: Option<Shape>,
     object: Option<Object<M>>,
     is_delivered: bool,
     is_lost: bool,
     /// In this view it is known that the survivors hold all of it.
-    covered_in: Option<u64>,
+    covered_in_view: Option<u64>,
     /// A digest of it and all objects before, once it was asked for.
     digest: Option<u64>,
     /// The next step of ours, and how many there are.
@@ -46,14 +46,14 @@ struct Live<M> {
     missed: Vec<(u32, u32)>,
 }
 
-impl<M> Default for Live<M> {
+impl<M> Default for ActiveObject<M> {
     fn default() -> Self {
         Self {
             shape: None,
             object: None,
             is_delivered: false,
             is_lost: false,
-            covered_in: None,
+            covered_in_view: None,
             digest: None,
             step: 0,
             steps: 0,
@@ -80,25 +80,25 @@ pub struct Group<M = Vec<u8>> {
     /// What was in lost frames, while it is looked at.
     lost: Vec<Item>,
     /// Who may send us the first block of an object, and who may send us any.
-    firsts: Vec<u32>,
-    sources: Bits,
+    first_senders: Vec<u32>,
+    sources: BitSet,
     /// To whom there may be something to send.
-    ready: Bits,
+    ready: BitSet,
     /// Every object before this one is whole at every survivor, and forgotten.
     stable: u32,
     /// The objects from `stable` on: always as many as may be under way.
-    live: VecDeque<Live<M>>,
+    active: VecDeque<ActiveObject<M>>,
     /// A digest of all objects before `stable`.
     digest: u64,
     /// Every object before this one is whole here; whole here or lost; known here.
     complete: u32,
-    settled: u32,
+    resolved: u32,
     known: u32,
     total: Option<u32>,
     /// The object that is being dealt.
-    dealing: u32,
+    queueing: u32,
     failures: Vec<Failure>,
-    has_failed: Bits,
+    has_failed: BitSet,
     view: u64,
     outcome: Option<Outcome>,
     is_closed: bool,
@@ -108,7 +108,7 @@ pub struct Group<M = Vec<u8>> {
     spare: VecDeque<M>,
     refusals: VecDeque<(Port, ProcessId, BulkRefused)>,
     events: VecDeque<Event<M>>,
-    has_begun: bool,
+    is_started: bool,
     now: Mono,
     keepalive_at: Option<Mono>,
     /// Nothing is due before this.
@@ -135,24 +135,24 @@ impl<M: Memory> Group<M> {
         config.check()?;
         let members = config.members.len() as u32;
         let schedule = Schedule::new(&config.algorithm, members)?;
-        let lanes = config.members.iter().map(|member| Lane::new(member.link, &config));
+        let sessions = config.members.iter().map(|member| LinkSession::new(member.link, &config));
         let mut group = Self {
             plan: config.plan(),
-            peers: lanes.map(Peer::new).collect(),
+            peers: sessions.map(Peer::new).collect(),
             lost: Vec::new(),
-            firsts: Vec::new(),
-            sources: Bits::new(members),
-            ready: Bits::new(members),
+            first_senders: Vec::new(),
+            sources: BitSet::new(members),
+            ready: BitSet::new(members),
             stable: 0,
-            live: (0..config.objects_max).map(|_| Live::default()).collect(),
+            active: (0..config.objects_max).map(|_| ActiveObject::default()).collect(),
             digest: 0,
             complete: 0,
-            settled: 0,
+            resolved: 0,
             known: 0,
             total: None,
-            dealing: 0,
+            queueing: 0,
             failures: Vec::new(),
-            has_failed: Bits::new(members),
+            has_failed: BitSet::new(members),
             view: 0,
             outcome: None,
             is_closed: false,
@@ -162,7 +162,7 @@ impl<M: Memory> Group<M> {
             spare: VecDeque::new(),
             refusals: VecDeque::new(),
             events: VecDeque::new(),
-            has_begun: false,
+            is_started: false,
             now: Mono::from_ns(0),
             keepalive_at: None,
             due_at: None,
@@ -187,20 +187,20 @@ impl<M: Memory> Group<M> {
             has_digests: self.config.has_digests,
         };
         let shape = Shape::new(extent, self.config.piece_len());
-        let why = match shape {
+        let error = match shape {
             _ if self.config.own != 0 => SendError::NotRoot,
             _ if self.outcome.is_some() || self.total.is_some() => SendError::Closed,
             _ if !self.failures.is_empty() => SendError::Failed,
             _ if object - self.stable >= self.config.objects_max => SendError::Full,
             None => SendError::TooLarge,
             Some(shape) => {
-                self.know(object, shape);
-                self.live_mut(object).object = Some(Object::whole(shape, memory));
-                self.settle();
+                self.add_object(object, shape);
+                self.active_mut(object).object = Some(Object::complete(shape, memory));
+                self.advance();
                 return Ok(object);
             }
         };
-        Err(Unsent { why, memory })
+        Err(Unsent { error, memory })
     }
 
     /// Gives memory for an object that is [`Event::Wanted`].
@@ -208,27 +208,28 @@ impl<M: Memory> Group<M> {
     /// # Errors
     /// When no such object waits, or it does not fit; the memory comes back.
     pub fn provide(&mut self, object: u32, mut memory: M) -> Result<(), Unsent<M>> {
-        let found = self.get(object).filter(|live| live.object.is_none());
-        let why = match found.and_then(|live| live.shape) {
-            None => SendError::NotWanted,
+        let found = self.get(object).filter(|active| active.object.is_none());
+        let error = match found.and_then(|active| active.shape) {
+            None => SendError::NotAnnounced,
             Some(shape) if (memory.bytes().len() as u64) < shape.extent.bytes => {
                 SendError::TooSmall
             }
             Some(shape) => {
                 memory.truncate(shape.extent.bytes as usize);
-                self.live_mut(object).object = Some(Object::empty(shape, memory));
+                self.active_mut(object).object = Some(Object::empty(shape, memory));
                 self.on_memory(object);
                 return Ok(());
             }
         };
-        Err(Unsent { why, memory })
+        Err(Unsent { error, memory })
     }
 
     /// There is no memory for an object that is [`Event::Wanted`], and will be none: we leave the
     /// group, and everybody is told why.
     pub fn decline(&mut self, object: u32) {
-        if self.get(object).is_some_and(|live| live.shape.is_some() && live.object.is_none()) {
-            self.go(Reason::Memory);
+        if self.get(object).is_some_and(|active| active.shape.is_some() && active.object.is_none())
+        {
+            self.leave_with(Reason::Memory);
         }
     }
 
@@ -253,19 +254,19 @@ impl<M: Memory> Group<M> {
         }
         if self.total.is_none() {
             self.total = Some(self.known);
-            self.tell_all();
-            self.settle();
+            self.queue_state_to_all();
+            self.advance();
         }
         Ok(())
     }
 
     /// Leaves before the end: the others are told, and go on without us.
     pub fn leave(&mut self) {
-        self.go(Reason::Left);
+        self.leave_with(Reason::Left);
     }
 
     /// The world says that the link to a member is broken.
-    pub fn lose_link(&mut self, rank: u32) {
+    pub fn handle_link_down(&mut self, rank: u32) {
         self.fail(rank, self.config.own, Reason::Link);
     }
 
@@ -274,7 +275,7 @@ impl<M: Memory> Group<M> {
         if let Some(peer) = self.peers.get_mut(rank as usize) {
             peer.is_blocked = is_blocked;
             self.ready.set(rank);
-            self.watch(rank);
+            self.update_deadline(rank);
         }
     }
 
@@ -297,9 +298,9 @@ impl<M: Memory> Group<M> {
     /// How many blocks of an object under way are here, and how many it has. When the group is over
     /// nothing is under way.
     pub fn progress(&self, object: u32) -> Option<(u32, u32)> {
-        let live = self.get(object).filter(|_| self.outcome.is_none())?;
-        let blocks = live.shape?.blocks;
-        Some((blocks - live.object.as_ref().map_or(blocks, |object| object.missing), blocks))
+        let active = self.get(object).filter(|_| self.outcome.is_none())?;
+        let blocks = active.shape?.blocks;
+        Some((blocks - active.object.as_ref().map_or(blocks, |object| object.missing), blocks))
     }
 
     /// How many objects are whole at a member, as far as it has told us.
@@ -323,9 +324,9 @@ impl<M: Memory> Group<M> {
     /// Whether the group is over and everybody has been told: the machine may be dropped.
     pub fn is_done(&self) -> bool {
         self.outcome.is_some()
-            && self.others().all(|peer| {
-                let has_told = peer.failures_told as usize == self.failures.len();
-                peer.has_failed || peer.lane.is_idle() && !peer.is_state_due && has_told
+            && self.live_peers().all(|peer| {
+                let has_failures = peer.failures_sent as usize == self.failures.len();
+                peer.has_failed || peer.session.is_idle() && !peer.is_state_due && has_failures
             })
     }
 
@@ -340,7 +341,7 @@ impl<M: Memory> Group<M> {
     }
 
     /// Who leads: the root, or the first survivor in its place.
-    fn lead(&self) -> u32 {
+    fn leader(&self) -> u32 {
         self.ranks().find(|rank| !self.has_failed.has(*rank)).unwrap_or(0)
     }
 
@@ -349,27 +350,27 @@ impl<M: Memory> Group<M> {
     }
 
     /// Whether this is another member that has not failed.
-    fn is_other(&self, rank: u32) -> bool {
+    fn is_live_peer(&self, rank: u32) -> bool {
         rank != self.config.own && !self.has_failed.has(rank)
     }
 
     /// All others that have not failed.
-    fn others(&self) -> impl Iterator<Item = &Peer> {
-        self.ranks().filter(|rank| self.is_other(*rank)).map(|rank| &self.peers[rank as usize])
+    fn live_peers(&self) -> impl Iterator<Item = &Peer> {
+        self.ranks().filter(|rank| self.is_live_peer(*rank)).map(|rank| &self.peers[rank as usize])
     }
 
-    fn get(&self, object: u32) -> Option<&Live<M>> {
-        self.live.get(object.checked_sub(self.stable)? as usize)
+    fn get(&self, object: u32) -> Option<&ActiveObject<M>> {
+        self.active.get(object.checked_sub(self.stable)? as usize)
     }
 
     /// An object that is under way.
-    fn live_mut(&mut self, object: u32) -> &mut Live<M> {
-        &mut self.live[(object - self.stable) as usize]
+    fn active_mut(&mut self, object: u32) -> &mut ActiveObject<M> {
+        &mut self.active[(object - self.stable) as usize]
     }
 
     fn object_mut(&mut self, object: u32) -> Option<&mut Object<M>> {
         let at = object.checked_sub(self.stable)? as usize;
-        self.live.get_mut(at)?.object.as_mut()
+        self.active.get_mut(at)?.object.as_mut()
     }
 
     fn peer(&mut self, rank: u32) -> &mut Peer {
@@ -381,18 +382,18 @@ impl<M: Memory> Machine for Group<M> {
     type Event = Event<M>;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        self.begin(now.mono);
+        self.start(now.mono);
         self.on_frame(now.mono, port, frame)
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.begin(now.mono);
+        self.start(now.mono);
         self.on_timeout(now.mono);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        self.begin(now.mono);
-        self.transmit(now, slot, false).map(|sent| sent.front)
+        self.start(now.mono);
+        self.transmit(now, slot, false).map(|sent| sent.header)
     }
 
     fn poll_event(&mut self) -> Option<Event<M>> {
@@ -401,6 +402,6 @@ impl<M: Memory> Machine for Group<M> {
 
     fn poll_timeout(&self) -> Option<Mono> {
         // Before the first call with a time there is no time to name.
-        if self.has_begun { self.due_at } else { Some(Mono::from_ns(0)) }
+        if self.is_started { self.due_at } else { Some(Mono::from_ns(0)) }
     }
 }

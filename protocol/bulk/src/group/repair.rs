@@ -9,8 +9,8 @@ use onepipe_wire::BulkHaveView;
 
 use super::Group;
 use crate::Memory;
-use crate::bits::Bits;
-use crate::peer::{ASKED_BLOCKS, Flow};
+use crate::bitset::BitSet;
+use crate::peer::{ObjectFlow, REQUESTED_BLOCKS_MAX};
 
 impl<M: Memory> Group<M> {
     pub(super) fn on_have(&mut self, from: u32, view: &BulkHaveView<'_>) {
@@ -28,107 +28,109 @@ impl<M: Memory> Group<M> {
         if self.get(have.object).is_none() || self.outcome.is_some() {
             return;
         }
-        let (failed, blocks) = (self.peer(from).said_failed, shape.map_or(0, |shape| shape.blocks));
+        let (failed, blocks) =
+            (self.peer(from).front_failed, shape.map_or(0, |shape| shape.blocks));
         let flow = self.peer(from).flow(have.object);
-        if flow.told_in.is_none_or(|(count, known)| failed >= count && known != have.view) {
+        if flow.words_view.is_none_or(|(count, known)| failed >= count && known != have.view) {
             // It may have known nothing before; what it held then it holds still.
-            let known = core::mem::replace(&mut flow.holds, Bits::new(blocks));
+            let known = core::mem::replace(&mut flow.holds, BitSet::new(blocks));
             for (word, bits) in known.words().iter().enumerate() {
                 flow.holds.merge(word, *bits);
             }
-            flow.told = Bits::new(blocks.div_ceil(64));
-            flow.told_in = Some((failed, have.view));
+            flow.words_received = BitSet::new(blocks.div_ceil(64));
+            flow.words_view = Some((failed, have.view));
         }
-        if flow.told_in == Some((failed, have.view)) {
+        if flow.words_view == Some((failed, have.view)) {
             for (ahead, bits) in (0..).zip(view.words()) {
                 let Some(word) = have.first.checked_add(ahead) else { break };
                 flow.holds.merge(word as usize, bits);
-                flow.told.set(word);
+                flow.words_received.set(word);
             }
         }
-        self.settle();
-        self.ask();
+        self.advance();
+        self.request_missing();
     }
 
     /// Asks each survivor for some of what we lack and it has. Members begin at different blocks,
     /// so that they soon have something for each other.
-    pub(super) fn ask(&mut self) {
+    pub(super) fn request_missing(&mut self) {
         if self.failures.is_empty() || self.outcome.is_some() {
             return;
         }
         for object in self.stable..self.known {
-            let lacks = |live: &super::Live<M>| {
-                !live.is_lost && live.object.as_ref().is_some_and(|object| object.missing > 0)
+            let lacks = |active: &super::ActiveObject<M>| {
+                !active.is_lost && active.object.as_ref().is_some_and(|object| object.missing > 0)
             };
             if !self.get(object).is_some_and(lacks) {
                 continue;
             }
             for rank in self.ranks() {
-                while self.is_other(rank)
-                    && self.peers[rank as usize].asked.len() < ASKED_BLOCKS
-                    && let Some(block) = self.find(rank, object)
+                while self.is_live_peer(rank)
+                    && self.peers[rank as usize].requested.len() < REQUESTED_BLOCKS_MAX
+                    && let Some(block) = self.find_missing(rank, object)
                 {
-                    self.want(rank, object, block);
+                    self.request_block(rank, object, block);
                 }
             }
         }
     }
 
     /// A block that we lack and have asked nobody for, and that `rank` has.
-    fn find(&self, rank: u32, object: u32) -> Option<u32> {
+    fn find_missing(&self, rank: u32, object: u32) -> Option<u32> {
         let body = self.get(object)?.object.as_ref()?;
         let peer = &self.peers[rank as usize];
         let words = body.held.words().len();
         let begin = words * self.config.own as usize / self.peers.len();
-        let holds = peer.flow_of(object).map(|flow| flow.holds.words());
+        let holds = peer.get_flow(object).map(|flow| flow.holds.words());
         (0..words).map(|at| (begin + at) % words).find_map(|word| {
-            let told = holds.and_then(|holds| holds.get(word)).copied().unwrap_or(0);
-            let has = if object < peer.complete { u64::MAX } else { told };
-            let lacks = !(body.held.words()[word] | body.asked.words()[word]);
+            let reported = holds.and_then(|holds| holds.get(word)).copied().unwrap_or(0);
+            let has = if object < peer.complete { u64::MAX } else { reported };
+            let lacks = !(body.held.words()[word] | body.requested.words()[word]);
             // Also within a word each member begins elsewhere.
             let shift = self.config.own * 64 / self.peers.len() as u32;
-            let turned = (has & lacks & body.held.mask(word)).rotate_right(shift);
-            let bit = (turned != 0).then(|| (turned.trailing_zeros() + shift) % 64)?;
+            let rotated = (has & lacks & body.held.mask(word)).rotate_right(shift);
+            let bit = (rotated != 0).then(|| (rotated.trailing_zeros() + shift) % 64)?;
             Some(word as u32 * 64 + bit)
         })
     }
 
     /// Whether all survivors have told which blocks of an object they hold, since the last failure.
-    fn is_told(&self, object: u32) -> bool {
-        self.others().all(|peer| {
+    fn is_reported(&self, object: u32) -> bool {
+        self.live_peers().all(|peer| {
             let is_current = peer.view.1 == self.view;
-            let has_told = |flow: &Flow| flow.is_told(self.view);
+            let has_reported = |flow: &ObjectFlow| flow.is_reported_in(self.view);
             is_current
                 && (object < peer.complete
                     || object >= peer.known
-                    || peer.flow_of(object).is_some_and(has_told))
+                    || peer.get_flow(object).is_some_and(has_reported))
         })
     }
 
     /// Whether an object that is not whole here can never be whole at any survivor.
-    pub(super) fn is_beyond_repair(&mut self, object: u32) -> bool {
+    pub(super) fn is_unrecoverable(&mut self, object: u32) -> bool {
         let view = self.view;
-        let is_covered = self.get(object).is_none_or(|live| live.covered_in == Some(view));
-        if self.failures.is_empty() || is_covered || !self.is_told(object) {
+        let is_covered = self.get(object).is_none_or(|active| active.covered_in_view == Some(view));
+        if self.failures.is_empty() || is_covered || !self.is_reported(object) {
             return false;
         }
-        if self.others().any(|peer| object < peer.complete) {
-            self.live_mut(object).covered_in = Some(view);
+        if self.live_peers().any(|peer| object < peer.complete) {
+            self.active_mut(object).covered_in_view = Some(view);
             return false;
         }
-        let Some(shape) = self.get(object).and_then(|live| live.shape) else { return true };
-        let mut all = Bits::new(shape.blocks);
-        let own = self.get(object).and_then(|live| live.object.as_ref());
-        let others = self.others().filter_map(|peer| peer.flow_of(object)).map(|flow| &flow.holds);
-        for holds in others.chain(own.map(|object| &object.held)) {
+        let Some(shape) = self.get(object).and_then(|active| active.shape) else { return true };
+        let mut all = BitSet::new(shape.blocks);
+        let own = self.get(object).and_then(|active| active.object.as_ref());
+        let live_peers =
+            self.live_peers().filter_map(|peer| peer.get_flow(object)).map(|flow| &flow.holds);
+        for holds in live_peers.chain(own.map(|object| &object.held)) {
             for (word, bits) in holds.words().iter().enumerate() {
                 all.merge(word, *bits);
             }
         }
-        let mut full = Bits::new(shape.blocks);
+        let mut full = BitSet::new(shape.blocks);
         full.set_all();
         if all == full {
-            self.live_mut(object).covered_in = Some(view);
+            self.active_mut(object).covered_in_view = Some(view);
         }
         all != full
     }

@@ -6,11 +6,11 @@ use onepipe_base::{Mono, Now};
 use onepipe_wire::{BulkPieceHeader, Opcode};
 
 use super::Group;
-use super::place::Gathered;
+use super::placement::Gathered;
 use crate::Memory;
 use crate::config::PIECE_FRONT_LEN;
-use crate::lane::Item;
-use crate::peer::Due;
+use crate::peer::BlockTransfer;
+use crate::session::Item;
 
 impl<M: Memory> Group<M> {
     /// The next frame; the bytes of a piece may be left where they are.
@@ -23,7 +23,7 @@ impl<M: Memory> Group<M> {
         if let Some(sent) = self.write_refusal(now, slot) {
             return Some(sent.into());
         }
-        self.deal();
+        self.fill_queues();
         let mut best: Option<((u32, u64), u32)> = None;
         for word in 0..self.ready.words().len() {
             let mut left = self.ready.words()[word];
@@ -37,10 +37,10 @@ impl<M: Memory> Group<M> {
                 if self.peer(rank).is_blocked {
                     continue;
                 }
-                if let Some(sent) = self.tell_one(now, rank, slot) {
+                if let Some(sent) = self.write_control(now, rank, slot) {
                     return Some(sent.into());
                 }
-                match self.candidate(rank) {
+                match self.next_step(rank) {
                     Some(step) if best.is_none_or(|(least, _)| step < least) => {
                         best = Some((step, rank));
                     }
@@ -55,58 +55,60 @@ impl<M: Memory> Group<M> {
     }
 
     /// The step of the next piece for a member, if one may be sent.
-    fn candidate(&mut self, rank: u32) -> Option<(u32, u64)> {
+    fn next_step(&mut self, rank: u32) -> Option<(u32, u64)> {
         let bytes = PIECE_FRONT_LEN + self.config.staged_bytes();
-        if !self.peer(rank).lane.has_room(bytes) {
+        if !self.peer(rank).session.can_send(bytes) {
             return None;
         }
-        while let Some(Item::Piece { object, block, .. }) = self.peer(rank).again.front().copied() {
+        while let Some(Item::Piece { object, block, .. }) =
+            self.peer(rank).retransmits.front().copied()
+        {
             if self.holds(object, block) {
                 return Some((0, 0));
             }
-            self.peer(rank).again.pop_front();
+            self.peer(rank).retransmits.pop_front();
         }
-        if self.peer(rank).cutting.is_some_and(|due| !self.holds(due.object, due.block)) {
-            self.peer(rank).cutting = None;
+        if self.peer(rank).current.is_some_and(|due| !self.holds(due.object, due.block)) {
+            self.peer(rank).current = None;
         }
-        if self.peer(rank).cutting.is_none() {
-            let next = self.next_wanted(rank).or_else(|| self.next_due(rank));
-            self.peer(rank).cutting = next;
+        if self.peer(rank).current.is_none() {
+            let next = self.next_requested(rank).or_else(|| self.next_scheduled(rank));
+            self.peer(rank).current = next;
         }
-        self.peer(rank).cutting.map(|due| due.step)
+        self.peer(rank).current.map(|due| due.step)
     }
 
     /// Whether a block is here, and may still be wanted somewhere.
     pub(super) fn holds(&self, object: u32, block: u32) -> bool {
-        let live = self.get(object).and_then(|live| live.object.as_ref());
-        live.is_some_and(|object| object.held.has(block))
+        let active = self.get(object).and_then(|active| active.object.as_ref());
+        active.is_some_and(|object| object.held.has(block))
     }
 
     /// The next block that a member has asked for, and we have.
-    fn next_wanted(&mut self, rank: u32) -> Option<Due> {
+    fn next_requested(&mut self, rank: u32) -> Option<BlockTransfer> {
         let stable = self.stable;
         self.peer(rank).wanted.retain(|(object, _)| *object >= stable);
-        let wanted = &self.peers[rank as usize].wanted;
-        let at = wanted.iter().position(|(object, block)| self.holds(*object, *block))?;
-        self.peer(rank).wanted.remove(at).map(Due::asked)
+        let requests = &self.peers[rank as usize].wanted;
+        let at = requests.iter().position(|(object, block)| self.holds(*object, *block))?;
+        self.peer(rank).wanted.remove(at).map(BlockTransfer::requested)
     }
 
     /// The next block by the schedule: we must have it, and the receiver's token for it.
-    fn next_due(&mut self, rank: u32) -> Option<Due> {
+    fn next_scheduled(&mut self, rank: u32) -> Option<BlockTransfer> {
         loop {
             let due = *self.peer(rank).queue.front()?;
             if due.object < self.stable {
                 self.peer(rank).queue.pop_front();
                 continue;
             }
-            let may = self.holds(due.object, due.block)
+            let can_send = self.holds(due.object, due.block)
                 && self.peer(rank).flow(due.object).granted > due.ordinal;
-            return if may { self.peer(rank).queue.pop_front() } else { None };
+            return if can_send { self.peer(rank).queue.pop_front() } else { None };
         }
     }
 
     /// Whether a member should hear that we have a block for it, because it gave us no token.
-    pub(super) fn offers(&mut self, rank: u32) -> Option<u32> {
+    pub(super) fn next_offer(&mut self, rank: u32) -> Option<u32> {
         let due = *self.peer(rank).queue.front()?;
         if !self.holds(due.object, due.block) {
             return None;
@@ -125,15 +127,15 @@ impl<M: Memory> Group<M> {
         may_gather: bool,
     ) -> Option<Gathered> {
         let peer = &mut self.peers[rank as usize];
-        let item = match peer.again.pop_front() {
+        let item = match peer.retransmits.pop_front() {
             Some(item) => item,
             None => {
-                let due = peer.cutting.as_mut()?;
-                let Due { object, block, ordinal, piece, .. } = *due;
+                let due = peer.current.as_mut()?;
+                let BlockTransfer { object, block, ordinal, piece, .. } = *due;
                 due.piece += 1;
-                let shape = self.live.get((object - self.stable) as usize)?.shape?;
+                let shape = self.active.get((object - self.stable) as usize)?.shape?;
                 if due.piece == shape.pieces(block) {
-                    peer.cutting = None;
+                    peer.current = None;
                 }
                 Item::Piece { object, block, piece, ordinal }
             }
@@ -152,14 +154,14 @@ impl<M: Memory> Group<M> {
             offers: false,
         };
         self.stats.pieces_sent += 1;
-        let is_elsewhere = may_gather || self.config.is_shared;
-        let behind = if self.config.is_shared { 0 } else { range.len() };
-        let opcode = (Opcode::BulkPiece, Some(behind));
-        let mut sent = self.write_apart(now, rank, opcode, Some(item), slot, |_, room| {
+        let is_detached = may_gather || self.config.is_shared;
+        let detached_len = if self.config.is_shared { 0 } else { range.len() };
+        let opcode = (Opcode::BulkPiece, Some(detached_len));
+        let mut sent = self.write_detached(now, rank, opcode, Some(item), slot, |_, room| {
             header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
         })?;
-        if is_elsewhere {
-            return Some(Gathered { front: sent, behind: Some((object, range)) });
+        if is_detached {
+            return Some(Gathered { header: sent, payload: Some((object, range)) });
         }
         // Whoever reads such a frame has the bytes behind its front, too; to check them is the
         // block's digest's affair, as it is where they go from object to object.
@@ -178,16 +180,16 @@ impl<M: Memory> Group<M> {
         }
         for item in lost.drain(..) {
             match item {
-                Item::Piece { .. } => peer.again.push_back(item),
+                Item::Piece { .. } => peer.retransmits.push_back(item),
                 Item::Offer { object } => peer.flow(object).has_offered = false,
                 Item::State => peer.is_state_due = true,
-                Item::Failures { first } => peer.failures_told = peer.failures_told.min(first),
+                Item::Failures { first } => peer.failures_sent = peer.failures_sent.min(first),
                 Item::Have { object, first } => {
                     let from = (object, first);
-                    peer.have_from = Some(peer.have_from.map_or(from, |told| told.min(from)));
+                    peer.have_cursor = Some(peer.have_cursor.map_or(from, |next| next.min(from)));
                 }
-                Item::Want { object, block } if peer.asked.contains(&(object, block)) => {
-                    peer.wants.push_back((object, block));
+                Item::Want { object, block } if peer.requested.contains(&(object, block)) => {
+                    peer.requests_due.push_back((object, block));
                 }
                 Item::Want { .. } => {}
             }
@@ -196,12 +198,12 @@ impl<M: Memory> Group<M> {
     }
 
     /// Keeps `due_at` no later than what is due first over the link to `rank`.
-    pub(super) fn watch(&mut self, rank: u32) {
+    pub(super) fn update_deadline(&mut self, rank: u32) {
         let peer = &self.peers[rank as usize];
         let due_at = match peer.is_blocked {
             // What cannot be said now is not due: nobody would do anything when it is.
-            true => peer.lane.probe_at(),
-            false => peer.lane.due_at(),
+            true => peer.session.probe_at(),
+            false => peer.session.due_at(),
         };
         self.due_at = Mono::earlier(self.due_at, due_at.filter(|_| !peer.has_failed));
     }

@@ -4,17 +4,17 @@
 //! end; no step takes more than O(log members) work. Step numbers order a member's transfers; they
 //! are not times.
 
+mod flat;
 mod hypercube;
-mod level;
+mod pipeline;
 mod plain;
 mod racks;
 #[cfg(test)]
 mod tests;
-mod twins;
 
 use alloc::vec::Vec;
 
-use level::Level;
+use flat::FlatSchedule;
 use racks::Racks;
 
 /// One block on its way.
@@ -96,7 +96,7 @@ pub struct Schedule {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Form {
-    Level(Level),
+    FlatSchedule(FlatSchedule),
     Racks(Racks),
 }
 
@@ -110,7 +110,7 @@ impl Schedule {
             return Err(ScheduleError::Members(members));
         }
         let form = match algorithm {
-            Algorithm::Plain(plain) => Form::Level(Level::new(*plain, members)),
+            Algorithm::Plain(plain) => Form::FlatSchedule(FlatSchedule::new(*plain, members)),
             Algorithm::Racks { across, inside, sizes } => {
                 let mut held = 0u64;
                 for size in sizes {
@@ -122,7 +122,7 @@ impl Schedule {
                 if !matches!(across, Plain::Chain | Plain::Pipeline) {
                     return Err(ScheduleError::Across);
                 }
-                let level = |plain: Plain| move |members| Level::new(plain, members);
+                let level = |plain: Plain| move |members| FlatSchedule::new(plain, members);
                 Form::Racks(Racks::new(level(*across), level(*inside), sizes))
             }
         };
@@ -137,20 +137,20 @@ impl Schedule {
     /// How many steps an object of `blocks` blocks takes, 1 to [`BLOCKS_MAX`].
     pub fn steps(&self, blocks: u32) -> u64 {
         match &self.form {
-            Form::Level(level) => level.steps(blocks),
+            Form::FlatSchedule(level) => level.steps(blocks),
             Form::Racks(racks) => racks.steps(blocks),
         }
     }
 
     /// Whether `rank` may have anything to send at all.
     pub fn relays(&self, rank: u32) -> bool {
-        !matches!(self.form, Form::Level(Level::Sequential(_))) || rank == 0
+        !matches!(self.form, Form::FlatSchedule(FlatSchedule::Sequential(_))) || rank == 0
     }
 
     /// What `rank` sends in `step`, one of the first [`Schedule::steps`].
     pub fn outgoing(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
         match &self.form {
-            Form::Level(level) => level.outgoing(rank, blocks, step),
+            Form::FlatSchedule(level) => level.outgoing(rank, blocks, step),
             Form::Racks(racks) => racks.outgoing(rank, blocks, step),
         }
     }
@@ -158,7 +158,7 @@ impl Schedule {
     /// What `rank` receives in `step`, one of the first [`Schedule::steps`].
     pub fn incoming(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
         match &self.form {
-            Form::Level(level) => level.incoming(rank, blocks, step),
+            Form::FlatSchedule(level) => level.incoming(rank, blocks, step),
             Form::Racks(racks) => racks.incoming(rank, blocks, step),
         }
     }
@@ -169,7 +169,7 @@ impl Schedule {
     /// anything is known of the object; not so, among racks, for those who are no leaders.
     pub fn first_block(&self, rank: u32, blocks: u32) -> Option<First> {
         match &self.form {
-            Form::Level(level) => level.first_block(rank, blocks),
+            Form::FlatSchedule(level) => level.first_block(rank, blocks),
             Form::Racks(racks) => racks.first_block(rank, blocks),
         }
     }

@@ -11,12 +11,12 @@
 
 use alloc::vec::Vec;
 
-use super::{First, Level, Transfer};
+use super::{First, FlatSchedule, Transfer};
 
 /// Members in racks; the first of each is its leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Racks {
-    across: Level,
+    across: FlatSchedule,
     /// By rank: which rack.
     rack_of: Vec<u32>,
     /// By rack.
@@ -26,7 +26,7 @@ pub(super) struct Racks {
 /// One rack's part of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Inside {
-    level: Level,
+    level: FlatSchedule,
     /// The leader's rank.
     leader: u32,
     members: u32,
@@ -38,8 +38,8 @@ struct Inside {
 impl Racks {
     /// Racks of `sizes` members, one behind the other in the order of ranks; none is empty.
     pub fn new(
-        across: impl Fn(u32) -> Level,
-        inside: impl Fn(u32) -> Level,
+        across: impl Fn(u32) -> FlatSchedule,
+        inside: impl Fn(u32) -> FlatSchedule,
         sizes: &[u32],
     ) -> Self {
         let across = across(sizes.len() as u32);
@@ -69,11 +69,11 @@ impl Racks {
     }
 
     pub fn outgoing(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
-        self.transfer(rank, blocks, step, Level::outgoing)
+        self.transfer(rank, blocks, step, FlatSchedule::outgoing)
     }
 
     pub fn incoming(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
-        self.transfer(rank, blocks, step, Level::incoming)
+        self.transfer(rank, blocks, step, FlatSchedule::incoming)
     }
 
     fn transfer(
@@ -81,7 +81,7 @@ impl Racks {
         rank: u32,
         blocks: u32,
         step: u64,
-        of: fn(Level, u32, u32, u64) -> Option<Transfer>,
+        of: fn(FlatSchedule, u32, u32, u64) -> Option<Transfer>,
     ) -> Option<Transfer> {
         let (rack, round) = (self.rack_of[rank as usize], step / 2);
         let inside = &self.inside[rack as usize];

@@ -3,7 +3,7 @@
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
 use onepipe_bulk::{
-    Algorithm, Config, Event, Group, GroupId, Link, Member, Memory, Placing, Plain,
+    Algorithm, Config, Event, Group, GroupId, Link, Member, Memory, Placement, Plain,
 };
 use onepipe_wire::{
     BulkAck, BulkFailure, BulkFailures, BulkHave, BulkHeader, BulkPieceHeader, BulkRefused,
@@ -157,14 +157,14 @@ pub fn apart(bytes: &[u8]) {
 
 fn play<M: World>(mut script: Script<'_>, (own, link): (u32, Link), is_apart: bool) {
     let (mut group, plan, mut ns) = (group::<M>(own, link), plan::<M>(), 1_000);
-    let (mut over, mut placings) = (None, Vec::new());
+    let (mut over, mut placements) = (None, Vec::new());
     while !script.rest.is_empty() {
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
         match script.byte() {
             0..=199 => {
                 let (from, mut bytes) = frame(&mut script, now, (own, plan), is_apart);
                 match is_apart {
-                    true => hear(&mut script, &mut group, (now, from), bytes, &mut placings),
+                    true => hear(&mut script, &mut group, (now, from), bytes, &mut placements),
                     false => {
                         group.handle_frame(now, Port(from as u16), &mut bytes);
                     }
@@ -189,7 +189,7 @@ fn play<M: World>(mut script: Script<'_>, (own, link): (u32, Link), is_apart: bo
                 group.offer_memory(M::of(&mut script, bytes));
             }
             248 => group.decline(script.number()),
-            249 => group.lose_link(script.number()),
+            249 => group.handle_link_down(script.number()),
             250 => group.leave(),
             _ => {
                 let _ = group.close();
@@ -214,14 +214,16 @@ fn hear<M: World>(
     group: &mut Group<M>,
     (now, from): (Now, u32),
     mut bytes: Vec<u8>,
-    placings: &mut Vec<(u32, Placing)>,
+    placements: &mut Vec<(u32, Placement)>,
 ) {
-    if let Some(placing) = bytes.get(..DETACHED_FRONT_LEN).and_then(|front| group.place(front)) {
-        placings.push((from, placing));
+    if let Some(placement) =
+        bytes.get(..DETACHED_FRONT_LEN).and_then(|front| group.begin_placement(front))
+    {
+        placements.push((from, placement));
         if script.below(4) > 0 {
-            let at = script.below(placings.len() as u64) as usize;
-            let (from, placing) = placings.swap_remove(at);
-            place(script, group, (now, from), &placing);
+            let at = script.below(placements.len() as u64) as usize;
+            let (from, placement) = placements.swap_remove(at);
+            place(script, group, (now, from), &placement);
         }
         return;
     }
@@ -233,18 +235,18 @@ fn place<M: World>(
     script: &mut Script<'_>,
     group: &mut Group<M>,
     (now, from): (Now, u32),
-    placing: &Placing,
+    placement: &Placement,
 ) {
-    let (object, at, bytes) = (placing.object(), placing.at(), placing.bytes());
+    let (object, at, bytes) = (placement.object(), placement.offset(), placement.bytes());
     let memory = group.memory(object).map(|memory| memory.bytes().len());
-    if let Some(room) = group.room(placing) {
+    if let Some(room) = group.placement_mut(placement) {
         assert!(room.len() == bytes && memory.is_some_and(|memory| at + bytes <= memory));
         room.fill(SHARED[0]);
     }
     match script.below(8) {
-        0 => group.abandon(placing),
+        0 => group.abandon_placement(placement),
         _ => {
-            group.handle_placed(now, Port(from as u16), placing);
+            group.handle_placed(now, Port(from as u16), placement);
         }
     }
 }
@@ -255,9 +257,9 @@ fn drain<M: World>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_a
     for sent in 0.. {
         let next = match is_apart {
             true => group.poll_gather(now, &mut slot).map(|sent| {
-                let behind = group.behind(&sent).len();
+                let behind = group.payload(&sent).len();
                 assert_eq!(behind, sent.bytes(), "what is sent is there");
-                (sent.front, behind)
+                (sent.header, behind)
             }),
             false => group.poll_transmit(now, &mut slot).map(|sent| (sent, 0)),
         };
@@ -271,8 +273,10 @@ fn drain<M: World>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_a
     }
     while let Some(event) = group.poll_event() {
         match event {
-            Event::Wanted { .. } if group.config().own == 0 => panic!("the root has all there is"),
-            Event::Wanted { object, bytes } if script.below(4) > 0 => {
+            Event::Announced { .. } if group.config().own == 0 => {
+                panic!("the root has all there is")
+            }
+            Event::Announced { object, bytes } if script.below(4) > 0 => {
                 assert!(bytes <= OBJECT_LEN_MAX as u64);
                 let memory = M::of(script, bytes as usize);
                 group.provide(object, memory).expect("it was asked for");

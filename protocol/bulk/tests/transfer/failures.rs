@@ -62,7 +62,7 @@ fn die(world: &mut World, victim: usize, at: u64, is_told: bool) {
     world.kill(victim);
     for rank in (0..world.groups.len()).filter(|rank| is_told && *rank != victim) {
         if world.groups[rank].is_some() {
-            world.act(rank, |group| group.lose_link(victim as u32));
+            world.act(rank, |group| group.handle_link_down(victim as u32));
         }
     }
 }
@@ -204,7 +204,7 @@ fn whoever_leaves_is_gone_and_the_root_takes_no_more() {
     assert!(world.run_until(SECOND, |world| !world.group(0).failures().is_empty()));
     let refused = world.act(0, |root| root.send(vec![1]));
     assert_eq!(
-        refused.map_err(|unsent| (unsent.why, unsent.memory)),
+        refused.map_err(|unsent| (unsent.error, unsent.memory)),
         Err((SendError::Failed, vec![1]))
     );
     world.act(0, |root| root.close()).expect("the root closes");
@@ -246,7 +246,7 @@ fn who_has_another_plan_or_another_life_is_told_so() {
     world.run_until(SECOND, |world| world.apps[2].closed.is_some());
     assert_eq!(world.apps[2].closed, Some(Outcome::Refused(BulkRefused::OtherIncarnation)));
     assert!(world.run(60 * SECOND));
-    assert_eq!(world.group(1).failures()[0].reason, Reason::Reborn);
+    assert_eq!(world.group(1).failures()[0].reason, Reason::Restarted);
     assert_agreed(&world, &[2], &[50_000], "reborn");
 }
 
@@ -259,7 +259,7 @@ fn a_group_with_somebody_twice_or_without_us_cannot_be() {
     };
     assert_eq!(with(&|_| ()), Ok(()));
     let twice = with(&|config| config.members[2].process = config.members[0].process);
-    assert_eq!(twice, Err(ConfigError::Twice(onepipe_base::ProcessId(100))));
+    assert_eq!(twice, Err(ConfigError::DuplicateMember(onepipe_base::ProcessId(100))));
     assert!(matches!(with(&|config| config.own = 3), Err(ConfigError::Value { name: "own", .. })));
     assert!(with(&|config| config.members.clear()).is_err());
     assert!(with(&|config| config.piece_len = 0).is_err());

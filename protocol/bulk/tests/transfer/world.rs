@@ -174,8 +174,8 @@ impl World {
             while let Some(event) = group.poll_event() {
                 let app = &mut self.apps[at];
                 match event {
-                    Event::Wanted { object, .. } if app.declines => group.decline(object),
-                    Event::Wanted { object, bytes } => {
+                    Event::Announced { object, .. } if app.declines => group.decline(object),
+                    Event::Announced { object, bytes } => {
                         let answer = self.now + app.memory_after_ns;
                         self.count += 1;
                         let what = Happens::Memory { at, object, bytes };
@@ -206,9 +206,9 @@ impl World {
             };
             let Some(sent) = sent else { break };
             self.frames += 1;
-            let to = usize::from(sent.front.port.0);
-            let bytes = [&slot[..sent.front.bytes], group.behind(&sent)].concat();
-            let sent = Transmit { bytes: bytes.len(), ..sent.front };
+            let to = usize::from(sent.header.port.0);
+            let bytes = [&slot[..sent.header.bytes], group.payload(&sent)].concat();
+            let sent = Transmit { bytes: bytes.len(), ..sent.header };
             self.free_at[at] = self.now + sent.bytes as u64 * self.byte_ns[at];
             self.carry(at, to, bytes);
         }
@@ -275,12 +275,15 @@ impl World {
         match what {
             Happens::Frame { to, from, mut bytes } => {
                 if let Some(group) = &mut self.groups[to] {
-                    match self.is_in_place.then(|| group.place(&bytes)).flatten() {
+                    match self.is_in_place.then(|| group.begin_placement(&bytes)).flatten() {
                         None => _ = group.handle_frame(now, Port(from as u16), &mut bytes),
-                        Some(placing) => {
-                            let behind = &bytes[bytes.len() - placing.bytes()..];
-                            group.room(&placing).expect("it is kept").copy_from_slice(behind);
-                            group.handle_placed(now, Port(from as u16), &placing);
+                        Some(placement) => {
+                            let behind = &bytes[bytes.len() - placement.bytes()..];
+                            group
+                                .placement_mut(&placement)
+                                .expect("it is kept")
+                                .copy_from_slice(behind);
+                            group.handle_placed(now, Port(from as u16), &placement);
                         }
                     }
                     self.attend(to);

@@ -1,5 +1,5 @@
-//! What an endpoint does when links and processes die: freeze, discard, recall, call back, resume
-//! (design: docs/design/failure.md).
+//! Handles failures of links and processes: freeze, discard, recall, callback, resume
+//! (docs/design/failure.md).
 
 use onepipe_base::{Incarnation, Instance, Mono, Now, Port, ProcessId, Timestamp, Transmit};
 use onepipe_wire::{Flags, Frame, HEADER_LEN, Header, Opcode, Service, seal, seal_with_hops};
@@ -10,49 +10,50 @@ use crate::control::{Handled, LinkEvent};
 use crate::timestamp::NO_PROMISE_AGE_NS;
 use crate::{ControlStats, Event, Links, ProcessFailed};
 
-/// How far a process has got with having failed itself.
+/// Progress of this process's own exclusion after it was declared failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Exclusion {
     Member,
-    /// Since this timestamp; the application has not been told. Behind it, the commit barrier of
-    /// that moment: what the others have decided since is not known here.
+    /// Failed at this timestamp; the application was not notified. With the commit barrier at that
+    /// moment: later decisions of the other processes are not known here.
     Excluded(Timestamp, Option<Timestamp>),
-    /// The application knows, and may ask what it needs to finish.
+    /// The application was notified and may call [`Endpoint::recover`].
     Notified(Option<Timestamp>),
-    /// Everything below this may be delivered: the fates of all of it are known.
+    /// Every message below this may be delivered: the outcomes of all of them are known.
     Recovered(Timestamp),
-    /// It has been delivered.
+    /// Every message below this was delivered.
     Finished(Timestamp),
 }
 
 impl Endpoint {
-    /// The controller that was last heard as the active one, when, and its epoch; `None` while none
-    /// was: then nobody resolves failures.
+    /// Returns the active controller, when it was last seen, and its epoch. `None` if no controller
+    /// was seen: then failures are not resolved.
     pub fn controller(&self) -> Option<(ProcessId, Mono, u32)> {
         let last_seen = self.control.controller_last_seen()?;
         Some((self.control.active_controller()?, last_seen, self.control.epoch()))
     }
 
-    /// Whether reliable scatterings leave: the controllers have taken note of this life, or there
-    /// are none. Before that [`Endpoint::scatter_reliably`] accepts, and what it accepts waits.
+    /// Returns whether reliable scatterings are sent: the controllers have registered this
+    /// incarnation, or there are no controllers. Until then [`Endpoint::scatter_reliably`] accepts
+    /// scatterings, which wait.
     pub fn is_registered(&self) -> bool {
         self.control.is_registered()
     }
 
-    /// Counters of what the controllers and the links have told, since the start.
+    /// Returns the counters of the control plane and of link states since the start.
     pub fn control_stats(&self) -> &ControlStats {
         self.control.stats()
     }
 
-    /// The application is through with an [`Event::ProcessFailed`]. Reliable deliveries resume when
-    /// every correct process has said so of every failure.
+    /// Completes the callback of an [`Event::ProcessFailed`]. Reliable deliveries resume when every
+    /// correct process has completed its callbacks for all failures.
     pub fn on_failure_handled(&mut self) {
         self.callbacks_open = self.callbacks_open.saturating_sub(1);
     }
 
-    /// After [`Event::Excluded`]: asks the controllers what has become of the messages that are
-    /// still in the receive buffer. They are delivered or dropped as everywhere else, and
-    /// [`Event::Recovered`] follows. Then this life is over.
+    /// After [`Event::Excluded`]: asks the controllers for the outcomes of the messages that are
+    /// still in the receive buffer. They are delivered or dropped as at every other process; then
+    /// [`Event::Recovered`] follows, and this incarnation ends.
     pub fn recover(&mut self, now: Now) {
         self.timestamps.read(now);
         if matches!(self.exclusion, Exclusion::Notified(_)) {
@@ -60,8 +61,8 @@ impl Endpoint {
         }
     }
 
-    /// The world knows which life is at the other end of `port`, where promises lie in memory and
-    /// no frame need say it. To be told before its first promise, and again when it has changed.
+    /// Handles the incarnation of the peer on `port` where promises arrive without frames. Must be
+    /// called before the first promise of that incarnation.
     pub fn handle_peer(&mut self, now: Now, port: Port, incarnation: Incarnation) {
         self.timestamps.read(now);
         let address = onepipe_base::Address::Process(ProcessId(u32::from(port.0)));
@@ -73,12 +74,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether this process takes part: it was not declared failed.
+    /// Returns whether this process is a member: it was not declared failed.
     pub fn is_member(&self) -> bool {
         self.exclusion == Exclusion::Member
     }
 
-    /// Notes what a frame shows about its link, before anything else is made of it.
+    /// Updates the state of a link from a received frame, before the frame is handled.
     #[inline]
     pub(super) fn on_link_frame(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> LinkEvent {
         let registers = self.link.registers_mut();
@@ -90,7 +91,7 @@ impl Endpoint {
         event
     }
 
-    /// The life that was at the other end of `port` is dead.
+    /// The previous instance at the other end of `port` has died.
     #[cold]
     fn on_peer_replaced(&mut self, now: Now, port: Port, event: LinkEvent) {
         let new_barrier = self.link.refresh();
@@ -102,7 +103,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes in the promises of a frame, unless its link is not to be heard.
+    /// Applies the promises of a frame, unless its link is to be ignored.
     #[inline]
     pub(super) fn on_frame_promises(
         &mut self,
@@ -111,14 +112,14 @@ impl Endpoint {
         port: Port,
         (frame, event): (&Frame<'_>, LinkEvent),
     ) {
-        // A switch that nothing feeds promises nothing: the mark that it bears counts nowhere.
+        // A switch without inputs (UNFED) promises nothing.
         let is_unfed = frame.opcode == Opcode::Beacon && frame.header.has(Flags::UNFED);
         if event == LinkEvent::NoPromise || is_unfed {
             return;
         }
         let mut promises = frame.header.promises(clock);
         if !self.control.is_two_way(port) {
-            // What the switch tells is meant for whoever was here before.
+            // The switch addresses the commit barrier to the previous incarnation of this process.
             promises.commit = clock.saturating_sub_ns(NO_PROMISE_AGE_NS);
         }
         let new_barrier = self.link.on_promises(&self.config, now.mono, port, promises);
@@ -128,7 +129,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes in a frame of the controllers.
+    /// Handles a frame from the controllers.
     #[cold]
     pub(super) fn on_control(
         &mut self,
@@ -156,18 +157,18 @@ impl Endpoint {
         is_accepted
     }
 
-    /// Whether the frame is of a life that has failed.
+    /// Returns whether the frame is from an incarnation that has failed.
     #[inline]
     pub(super) fn is_failed(&self, frame: &Frame<'_>) -> bool {
         let (process, incarnation) = (frame.header.src(), frame.header.incarnation());
         self.control.has_failed(process, incarnation).is_some()
     }
 
-    /// Discards and recalls for every failure that is news, and completes what is done. Nothing
-    /// while a burst is under way: its frames are for receivers as they were when it began.
+    /// Discards and recalls messages for every newly reported failure, and completes finished ones.
+    /// Does nothing during a burst: its frames were built for the set of receivers at its start.
     #[inline]
     pub(super) fn handle_failures(&mut self, now: Now) {
-        // Nobody but controllers tells of failures.
+        // Failures are reported by controllers only.
         if self.config.controllers.is_some() && self.reliable.sender.unfinished_burst().is_none() {
             self.process_failures(now);
         }
@@ -186,7 +187,7 @@ impl Endpoint {
                 }
             }
         }
-        // A burst of best effort ends first, too: then all of it can be accounted for.
+        // A best-effort burst ends first, too: afterwards every message of it can be reported.
         if let Some(at) = self.control.excluded()
             && self.exclusion == Exclusion::Member
             && self.best_effort.sender.unfinished_burst().is_none()
@@ -213,7 +214,6 @@ impl Endpoint {
         self.callbacks_open += 1;
     }
 
-    /// Whether [`Endpoint::complete`] may have something to do.
     #[inline]
     pub(super) fn has_failure_step(&self) -> bool {
         self.config.controllers.is_some()
@@ -221,7 +221,7 @@ impl Endpoint {
                 || (self.control.is_completion_pending() && self.has_handled_all()))
     }
 
-    /// Whether the application is back from its callbacks, and all recalls are acknowledged.
+    /// Returns whether all callbacks have returned and all recalls are acknowledged.
     fn has_handled_all(&self) -> bool {
         let is_reported = self.callbacks_open == 0 && self.failed.is_empty();
         is_reported && self.reliable.sender.has_acked_recalls()
@@ -257,7 +257,7 @@ impl Endpoint {
         self.exclusion = Exclusion::Recovered(complete);
     }
 
-    /// What there is to tell of failures.
+    /// Returns the next event about a failure.
     pub(super) fn poll_failure_event(&mut self) -> Option<Event> {
         if let Exclusion::Excluded(at, commit) = self.exclusion {
             self.exclusion = Exclusion::Notified(commit);
@@ -267,7 +267,7 @@ impl Endpoint {
         self.failed.pop_front().map(Event::ProcessFailed)
     }
 
-    /// What there is to tell when nothing is left to deliver.
+    /// Returns the event that ends recovery, once no message is left to deliver.
     #[inline]
     pub(super) fn poll_recovered_event(&mut self) -> Option<Event> {
         let Exclusion::Recovered(complete) = self.exclusion else { return None };
@@ -275,14 +275,14 @@ impl Endpoint {
         Some(Event::Recovered(complete))
     }
 
-    /// Whether [`Endpoint::poll_control`] may have a frame.
+    /// Returns whether [`Endpoint::poll_control`] may return a frame.
     #[inline]
     pub(super) fn has_control_frame(&self, now: Mono) -> bool {
         self.control.wants_transmit(self.link.registers())
             || self.control.deadline().is_some_and(|due| due <= now)
     }
 
-    /// The next frame for the controllers, or about this process's links.
+    /// Returns the next frame to the controllers or on this process's links.
     pub(super) fn poll_control(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         if self.control.take_beacon(now.mono) {
             self.stats.beacons_sent += 1;
@@ -304,7 +304,7 @@ impl Endpoint {
         })
     }
 
-    /// A frame that speaks of this process's uplink.
+    /// Returns a frame about this process's uplink.
     pub(super) fn poll_link_frame(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
         let port = Port(0);
         let peer = self.control.peer(self.link.registers_mut(), port);
@@ -318,8 +318,8 @@ impl Endpoint {
         Transmit { port, bytes: frame_len }
     }
 
-    /// A reliable frame for a receiver that does not answer goes by a controller. Answers `None`
-    /// when it goes directly.
+    /// Sends a reliable frame by way of a controller if its receiver does not respond. Returns
+    /// `None` when the frame goes directly.
     #[cold]
     pub(super) fn poll_relay(
         &mut self,
@@ -339,7 +339,7 @@ impl Endpoint {
         self.poll_control(now, slot)
     }
 
-    /// Takes note of receivers that do not answer.
+    /// From now on, relays frames to receivers that do not respond.
     #[inline]
     pub(super) fn relay_unreachable(&mut self, now: Now) {
         while let Some(process) = self.reliable.sender.unreachable.pop() {
@@ -347,7 +347,7 @@ impl Endpoint {
         }
     }
 
-    /// Nothing more is heard on `port`, as the world knows.
+    /// Handles the loss of the link at `port`.
     pub(super) fn on_link_down(&mut self, port: Port) {
         self.control.on_link_down(self.link.registers_mut(), port);
         let new_barrier = self.link.refresh();

@@ -1,4 +1,4 @@
-//! Frames and messages of both services, in turn, and what else there is to tell.
+//! Polls frames and events of both services in turn.
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Now, Timestamp, Transmit};
@@ -9,7 +9,8 @@ use crate::channel::Draft;
 use crate::{Delivery, Event, Links, Outcome, ReceiveMode, SendFailed};
 
 impl Endpoint {
-    /// The next answer, connect, probe or recall of either service.
+    /// Returns the next signalling frame of either service: acknowledgement, connect, probe or
+    /// recall.
     #[inline(never)]
     pub(super) fn poll_signal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         for service in self.service_order() {
@@ -29,10 +30,10 @@ impl Endpoint {
         None
     }
 
-    /// The next data frame of either service.
+    /// Returns the next data frame of either service.
     #[inline]
     pub(super) fn poll_data(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        // Nearly always one of them has some and the other none.
+        // Almost always one service has data and the other has none.
         if !self.reliable.is_used() || !self.reliable.wants_data(self.may_commit()) {
             return self.poll_data_of(Service::BestEffort, now, slot);
         }
@@ -50,7 +51,7 @@ impl Endpoint {
 
     #[inline]
     fn poll_data_of(&mut self, service: Service, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        // What has left before is sent again all the same: commits wait for it.
+        // Retransmissions are sent in any case, because commits wait for them.
         let may_send_new = service == Service::BestEffort || self.may_commit();
         let (config, stats) = (&self.config, &mut self.stats);
         let channel = match service {
@@ -74,10 +75,10 @@ impl Endpoint {
         Some(self.seal_frame(now, service, slot, draft))
     }
 
-    /// Whether reliable messages may leave: where there are controllers, not before they have
-    /// welcomed this process, and the switch has told a commit (design: failure.md, "When does a
-    /// newcomer commit?"). In an overlay never before: no aggregator sees them pass (overlay.md,
-    /// "Why is it exact?").
+    /// Returns whether new reliable messages may be sent. With controllers, this process must be
+    /// registered and must have received a commit barrier from its switch (docs/design/failure.md,
+    /// "When does a newcomer commit?"). In an overlay the commit barrier is always needed: no
+    /// aggregator sees the messages pass (docs/design/overlay.md, "Why is it exact?").
     #[inline]
     pub(super) fn may_commit(&self) -> bool {
         let is_bound = match self.config.links {
@@ -88,8 +89,8 @@ impl Endpoint {
         self.control.is_registered() && (!is_bound || self.link.receives_commits())
     }
 
-    /// Both services, in the order in which they are asked. A best-effort burst under way goes
-    /// first, because everybody's barrier waits for its last packet.
+    /// Returns both services in the order in which they are asked. An unfinished best-effort burst
+    /// goes first, because every receiver's barrier waits for its last packet.
     #[inline]
     fn service_order(&self) -> [Service; 2] {
         let is_busy = self.best_effort.sender.unfinished_burst().is_some();
@@ -99,9 +100,8 @@ impl Endpoint {
         }
     }
 
-    /// Seals a frame. The promises are those of this moment: the frame that closes a burst already
-    /// promises what follows the burst, because a receiver takes in the messages of a frame before
-    /// its promises.
+    /// Seals a frame with the current promises. The frame that closes a burst already promises what
+    /// follows the burst, because a receiver handles the messages of a frame before its promises.
     #[inline]
     pub(super) fn seal_frame(
         &mut self,
@@ -125,7 +125,7 @@ impl Endpoint {
         Transmit { port, bytes: frame_len }
     }
 
-    /// Below what reliable messages may be delivered, in the order of their own.
+    /// Returns the timestamp below which reliable messages may be delivered in separate mode.
     #[inline]
     pub(super) fn delivery_barrier(&self) -> Option<Timestamp> {
         let commit = self.commit_barrier()?;
@@ -135,24 +135,24 @@ impl Endpoint {
         Some(commit)
     }
 
-    /// The next message of the reliable service, in the order of its own.
+    /// Returns the next reliable message in separate mode.
     #[inline(never)]
     pub(super) fn next_reliable(&mut self) -> Option<Delivery> {
         let commit = self.delivery_barrier()?;
         self.reliable.next(&self.config, commit, &mut self.stats)
     }
 
-    /// The next message of both services in one order.
+    /// Returns the next message of both services in their common order.
     #[inline(never)]
     pub(super) fn next_merged(&mut self) -> Option<Delivery> {
         let commit = self.commit_barrier()?;
         let barrier = match self.exclusion {
-            // It is told the fate of more than it has heard barriers for, and takes nothing more.
+            // Recovery has resolved messages beyond the last barrier, and nothing else will arrive.
             Exclusion::Recovered(_) | Exclusion::Finished(_) => commit,
             _ => self.link.barrier()?.min(commit),
         };
         let (config, stats) = (&self.config, &mut self.stats);
-        // No two scatterings of a process have one timestamp, so these keys never tie.
+        // No two scatterings of a process share a timestamp, so these keys never tie.
         let one = self.best_effort.stage(config, barrier, stats);
         let other = self.reliable.stage(config, barrier, stats);
         let is_first = other.is_none() || one.is_some_and(|one| Some(one) < other);
@@ -160,7 +160,7 @@ impl Endpoint {
         channel.next(config, barrier, stats)
     }
 
-    /// Whether there is anything to tell before the next message.
+    /// Returns whether a notification precedes the next message.
     #[inline]
     pub(super) fn has_notification(&self) -> bool {
         let unsent = self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
@@ -171,7 +171,7 @@ impl Endpoint {
     #[cold]
     pub(super) fn poll_notification(&mut self) -> Option<Event> {
         if matches!(self.exclusion, Exclusion::Excluded(..)) {
-            // It says why so much fails.
+            // `Excluded` comes first: it explains the failures that follow.
             return self.poll_failure_event();
         }
         let failures = &mut self.best_effort.sender.failures;
@@ -185,7 +185,7 @@ impl Endpoint {
         self.poll_failure_event()
     }
 
-    /// What there is to tell but messages that come straight out of a receiver.
+    /// Returns events other than messages that come straight out of a receiver.
     #[inline(never)]
     pub(super) fn poll_filtered(&mut self) -> Option<Event> {
         let delivery = match self.config.receive_mode {

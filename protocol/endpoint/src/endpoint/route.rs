@@ -1,4 +1,4 @@
-//! Which port leads to whom.
+//! Selects the port for each destination.
 
 use onepipe_base::{Port, ProcessId};
 use onepipe_wire::Opcode;
@@ -6,17 +6,18 @@ use onepipe_wire::Opcode;
 use super::Endpoint;
 use crate::Links;
 
-/// Where an overlay's messages come and go, past the aggregator.
+/// The port of an overlay's direct messages, past the aggregator.
 const DIRECT: Port = Port(1);
 
 impl Endpoint {
-    /// Whether `port` leads past all aggregators.
+    /// Returns whether `port` bypasses all aggregators.
     #[inline]
     pub(super) fn is_direct(&self, port: Port) -> bool {
         self.config.links == Links::Overlay && port == DIRECT
     }
 
-    /// Whether a frame of `src` may come by `port`: past the aggregators nobody speaks of links.
+    /// Returns whether a frame of `src` may arrive on `port`. Frames about links are not accepted
+    /// on a port that bypasses the aggregators.
     #[inline]
     pub(super) fn accepts_from(&self, port: Port, src: ProcessId, opcode: Opcode) -> bool {
         match self.config.links {
@@ -26,7 +27,7 @@ impl Endpoint {
         }
     }
 
-    /// The way of messages to `to`.
+    /// Returns the port for messages to `to`.
     #[inline]
     pub(super) fn port_to(&self, to: ProcessId) -> Port {
         match self.config.links {
@@ -35,7 +36,7 @@ impl Endpoint {
         }
     }
 
-    /// The way of frames that speak of links: past no switch.
+    /// Returns the port for frames of the control plane to `to`.
     #[inline]
     pub(super) fn control_port_to(&self, to: ProcessId) -> Port {
         match self.config.links {

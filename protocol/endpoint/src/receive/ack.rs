@@ -1,4 +1,4 @@
-//! Telling senders what is here, what never will be, and how much more may come.
+//! Acknowledgements: what was received, what was rejected, and how much more may be sent.
 
 use core::hint::black_box;
 
@@ -9,14 +9,14 @@ use super::Receiver;
 use super::remote_sender::Reservation;
 use crate::Config;
 
-/// How many unknown connections are answered at a time; the rest ask again.
+/// Limit on queued Resets; other senders will retransmit and get theirs later.
 const RESETS_MAX: usize = 64;
 
-/// Answers are written one after the other, of senders that may not have been heard of for long:
-/// the state of the one this far behind is fetched while one is written.
+/// Distance of prefetching: while one acknowledgement is written, the state of the sender this far
+/// ahead in the queue is fetched. Senders are many, so their state is rarely in the cache.
 const PREFETCH_DISTANCE: usize = 1;
 
-/// An answer as written.
+/// A frame without messages whose payload is written.
 pub(crate) struct Response {
     pub to: ProcessId,
     pub opcode: Opcode,
@@ -25,7 +25,7 @@ pub(crate) struct Response {
 }
 
 impl Receiver {
-    /// Refuses a packet for good and says so at once.
+    /// Rejects a packet permanently and sends a NAK.
     pub(super) fn reject(&mut self, at: usize, psn: Psn) {
         self.peers.get_mut(at).tracker.reject(psn);
         self.queue_ack(at, Opcode::Nak);
@@ -47,7 +47,7 @@ impl Receiver {
                 sender.pending_ack = Some(opcode);
                 self.ack_queue.push_back(at as u32);
             }
-            // A grant says all that a NAK says, a NAK all that an ACK says.
+            // A Grant contains what a NAK contains, and a NAK what an ACK contains.
             Some(Opcode::Grant) => {}
             Some(_) if opcode != Opcode::Ack => sender.pending_ack = Some(opcode),
             Some(_) => {}
@@ -64,17 +64,16 @@ impl Receiver {
         }
     }
 
-    /// When the delayed acknowledgements are due.
+    /// Returns when the delayed acknowledgements are due.
     pub fn deadline(&self) -> Option<Mono> {
         self.delayed_ack_deadline
     }
 
-    /// Whether acknowledgements are delayed.
     pub fn has_delayed_acks(&self) -> bool {
         self.delayed_ack_deadline.is_some()
     }
 
-    /// Makes delayed acknowledgements due.
+    /// Reclaims idle reservations and flushes delayed acknowledgements that are due.
     pub fn on_timeout(&mut self, config: &Config, now: Mono) {
         self.reclaim_reservations(config, now);
         if self.delayed_ack_deadline.is_none_or(|deadline| now < deadline) {
@@ -83,10 +82,10 @@ impl Receiver {
         self.flush_delayed_acks();
     }
 
-    /// Makes delayed acknowledgements due at once.
+    /// Makes all delayed acknowledgements due at once.
     pub fn flush_delayed_acks(&mut self) {
         self.delayed_ack_deadline = None;
-        // All at once: one after the other the misses would add up.
+        // Prefetched together, so that the cache misses overlap.
         let senders = self.delayed_acks.iter().map(|at| self.peers.get(*at as usize));
         black_box(senders.fold(0, |all, sender| all ^ sender.prefetch()));
         while let Some(at) = self.delayed_acks.pop() {
@@ -97,7 +96,7 @@ impl Receiver {
         }
     }
 
-    /// Whether an answer is due.
+    /// Returns whether an acknowledgement or a Reset is due.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         !self.ack_queue.is_empty()
@@ -105,7 +104,7 @@ impl Receiver {
             || !self.recall_ack_queue.is_empty()
     }
 
-    /// Writes the next answer into `payload`.
+    /// Writes the next acknowledgement or Reset into `payload`.
     pub fn write_response(&mut self, payload: &mut [u8]) -> Option<Response> {
         if let Some((to, psn)) = self.reset_queue.pop_front() {
             return Some(Response { to, opcode: Opcode::Reset, psn, payload_len: 0 });
@@ -133,7 +132,8 @@ impl Receiver {
                 Reservation::Refused => Ack::RESERVATION_REFUSED,
             },
         };
-        // The smallest legal frame holds eight words; more are told when the base has moved.
+        // The shortest legal frame holds eight words; further words follow when the base has
+        // advanced.
         let words_max = (payload.len().saturating_sub(64) / 16).min(ACK_WORDS_MAX);
         let payload_len = ack.write(payload, sender.tracker.words(words_max))?;
         Some(Response { to: sender.from, opcode, psn: Psn::FIRST, payload_len })

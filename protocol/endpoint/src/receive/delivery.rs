@@ -1,10 +1,10 @@
-//! Handing out messages in the total order.
+//! Delivery of messages in the total order.
 //!
-//! The messages of a packet ascend, so a packet waits in the reorder stage as one entry, by its
-//! first message. When that is the next of all, the packet becomes the *cursor*: its messages are
-//! handed out from where they lie while nothing else comes before them; otherwise what is left of
-//! it goes back into the reorder stage, by its next message. Streams that do not interleave cost
-//! one entry a packet, streams that do cost one a message.
+//! The messages of a packet ascend, so a packet waits in the reorder stage as one entry with the
+//! key of its first message. When that entry is popped, the packet becomes the *cursor*: its
+//! messages are delivered in place as long as no other entry precedes them. Otherwise the rest of
+//! the packet goes back into the reorder stage with the key of its next message. Streams that do
+//! not interleave cost one entry per packet, interleaving ones one per message.
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{ProcessId, Timestamp};
@@ -16,31 +16,31 @@ use crate::reorder::Entry;
 use crate::{Config, Delivery, MESSAGE_CHARGE_BYTES};
 use onepipe_wire::{Opcode, Service};
 
-/// A message in the receive buffer.
+/// Position of a message in the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BufferedMessage {
     pub payload_ref: PayloadRef,
-    /// The life of its sender, so that a former life's messages are not counted in this one's
-    /// window.
+    /// Generation of its sender, so that messages of a previous incarnation do not count against
+    /// the window of the current one.
     pub generation: u16,
     pub is_reserved: bool,
 }
 
-/// What waits in the reorder stage: a whole message, or the rest of a packet from a message on.
+/// A value in the reorder stage: a whole message, or the rest of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QueuedPayload {
     pub payload_ref: PayloadRef,
-    /// Of the message, or of all that is left of the packet.
+    /// Length of the message, or of the rest of the packet.
     pub len: u32,
     pub generation: u16,
     pub is_reserved: bool,
     pub is_packet: bool,
 }
 
-/// A packet, or a whole message, that is being handed out, at its next message.
+/// The packet or message that is being delivered, at its next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cursor {
-    /// What the deltas of its messages are added to.
+    /// Timestamp to which the deltas of the packet's messages are added.
     base: Timestamp,
     from: ProcessId,
     rest: QueuedPayload,
@@ -50,7 +50,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Its message's place in the total order.
+    /// Returns the sort key of the message at the cursor.
     #[inline]
     fn key(&self) -> (Timestamp, u64) {
         (self.timestamp, order(self.from, self.rest.generation, self.index))
@@ -61,7 +61,6 @@ impl Cursor {
         Entry { timestamp, order, value: self.rest }
     }
 
-    /// The message at the cursor.
     #[inline]
     fn delivery(&self, service: Service) -> Delivery {
         Delivery {
@@ -81,7 +80,7 @@ impl Cursor {
         }
     }
 
-    /// Goes on to the message behind this one. Answers whether there is one.
+    /// Advances to the next message of the packet. Returns false if there is none.
     #[inline]
     fn advance(&mut self, arena: &PayloadArena) -> bool {
         if !self.rest.is_packet {
@@ -98,16 +97,16 @@ impl Cursor {
     }
 }
 
-/// The first message of what is left of a packet. It was measured when it arrived.
+/// Returns the first message of the rest of a packet. The packet was validated on arrival.
 #[inline]
 fn first_message<'a>(arena: &'a PayloadArena, rest: &QueuedPayload) -> Option<Message<'a>> {
     Messages::new(arena.get(rest.payload_ref, rest.len as usize)).next()?.ok()
 }
 
 impl Receiver {
-    /// The next message in the total order, if it lies below the barrier.
-    // Out of line, the delivery would be written in parts here and copied whole by the caller,
-    // which has to wait for the parts to leave the store buffer: 15 % of a receiver's time.
+    /// Returns the next message in the total order if it is below the barrier.
+    // Inlined: otherwise the delivery would be written field by field here and copied whole by the
+    // caller, which stalls on store forwarding: 15 % of a receiver's time.
     #[inline(always)]
     pub fn next(&mut self, barrier: Timestamp) -> Option<Delivery> {
         let barrier = match makes(Mistake::DeliverAtBarrier) {
@@ -121,7 +120,8 @@ impl Receiver {
         if !is_next && !self.open_next(barrier) {
             return None;
         }
-        // One place for all, and the cursor moves on where it lies, for the same reason.
+        // The delivery is built in one expression and the cursor advances in place, for the same
+        // reason.
         let cursor = self.cursor.as_mut()?;
         let delivery = cursor.delivery(self.service);
         if !cursor.advance(&self.arena) {
@@ -131,8 +131,8 @@ impl Receiver {
         Some(delivery)
     }
 
-    /// Puts the cursor at the next message of all, if it lies below the barrier; what it was at
-    /// goes back into the reorder stage.
+    /// Moves the cursor to the next message if it is below the barrier. The rest of the previous
+    /// packet goes back into the reorder stage.
     #[inline(never)]
     fn open_next(&mut self, barrier: Timestamp) -> bool {
         if let Some(cursor) = self.cursor.take() {
@@ -155,7 +155,7 @@ impl Receiver {
         self.arena.get(delivery.buffered.payload_ref, delivery.len as usize)
     }
 
-    /// The application is through with a message. Answers its charge and whether it was in room.
+    /// Releases a message. Returns its charge, and whether it used a reservation.
     #[inline]
     pub fn release(&mut self, config: &Config, delivery: &Delivery) -> (u64, bool) {
         let buffered = delivery.buffered;

@@ -1,7 +1,8 @@
-//! Messages that are here, or may still come, and must not be delivered.
+//! The delivery filter: messages that must not be delivered, received or not.
 //!
-//! Nothing is searched for in the buffer: what is taken back is noted, and a message that comes out
-//! of the reorder stage is held against the notes (design: failure.md).
+//! Recalls and discards never search the receive buffer. They are recorded as tombstones, and each
+//! message is checked when it leaves the reorder stage (docs/design/failure.md, "How is a message
+//! taken back?").
 
 use alloc::vec::Vec;
 
@@ -10,11 +11,11 @@ use onepipe_base::{ProcessId, Timestamp};
 
 use crate::Delivery;
 
-/// How many recalls are noted at most; a recall beyond is not acknowledged, and comes again.
+/// Limit on recorded recalls. A recall beyond it is not acknowledged, so its sender retransmits it.
 const RECALLS_MAX: usize = 1 << 16;
 
-/// A failed sender: what it has scattered at or above `at` in its lives up to `generation` is discarded,
-/// but for lives of which an earlier note speaks: each has failed at a timestamp of its own.
+/// A failed sender: messages at or above `at` of its generations up to `generation` are discarded,
+/// except generations covered by an earlier record, since each has its own failure timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Discard {
     from: ProcessId,
@@ -22,15 +23,15 @@ struct Discard {
     at: Timestamp,
 }
 
-/// What must not be delivered.
+/// Recalled scatterings and failed senders.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DeliveryFilter {
-    /// Ascending: timestamp, sender, and which of its lives.
+    /// Ascending by timestamp, sender and generation.
     recalls: Vec<(Timestamp, ProcessId, u16)>,
     discards: Vec<Discard>,
 }
 
-/// Why a message is not delivered.
+/// Why a message must not be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tombstone {
     Recalled,
@@ -42,8 +43,9 @@ impl DeliveryFilter {
         Self { recalls: Vec::new(), discards: Vec::new() }
     }
 
-    /// Notes that `from` takes its scattering of `timestamp` back. A later life of it may have used
-    /// the same timestamp. Answers false when there is no room for it.
+    /// Records the recall of the scattering of `from` at `timestamp`. The generation is needed,
+    /// because a later incarnation may have used the same timestamp. Returns false if the filter is
+    /// full.
     pub fn recall(&mut self, (from, generation): (ProcessId, u16), timestamp: Timestamp) -> bool {
         let key = (timestamp, from, generation);
         let Err(at) = self.recalls.binary_search(&key) else { return true };
@@ -54,8 +56,8 @@ impl DeliveryFilter {
         has_capacity
     }
 
-    /// As [`DeliveryFilter::recall`], for what this process has scattered, or is told when it recovers: of
-    /// that there is no more than the buffers hold, and nobody would say it again.
+    /// Like [`DeliveryFilter::recall`] without the limit, for local scatterings and for recovery:
+    /// these recalls are bounded by the buffers and would not be retransmitted.
     pub fn recall_unbounded(&mut self, (from, generation): (ProcessId, u16), timestamp: Timestamp) {
         let key = (timestamp, from, generation);
         if let Err(at) = self.recalls.binary_search(&key) {
@@ -63,9 +65,9 @@ impl DeliveryFilter {
         }
     }
 
-    /// Notes that `from` has failed at `at`, in those of its lives up to `generation` of which it was not
-    /// said before. A later life may have failed at a lower timestamp than one before it, which had
-    /// committed more.
+    /// Records that generations of `from` up to `generation` have failed at `at`, except those
+    /// recorded before. A later incarnation may fail at a lower timestamp than an earlier one that
+    /// had committed more.
     pub fn discard(&mut self, from: ProcessId, generation: u16, at: Timestamp) {
         let mut known = self.discards.iter().filter(|known| known.from == from);
         if known.all(|known| known.generation < generation) {
@@ -73,27 +75,27 @@ impl DeliveryFilter {
         }
     }
 
-    /// Forgets failures of senders that `is_gone` says nothing is held of.
+    /// Removes records of senders for which `is_gone` returns true: none of their messages is
+    /// buffered.
     pub fn prune_discards(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
         self.discards.retain(|discard| !is_gone(discard.from));
     }
 
-    /// Whether anything is noted at all.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.recalls.is_empty() && self.discards.is_empty()
     }
 
-    /// What is noted of a message that is the next of all.
+    /// Returns why the next message in the total order must not be delivered, if so.
     pub fn check(&mut self, delivery: &Delivery) -> Option<Tombstone> {
-        // Everything below it has come out.
+        // Every message below its timestamp has left the reorder stage.
         let past = self.recalls.partition_point(|(recalled, ..)| *recalled < delivery.timestamp);
         self.recalls.drain(..past);
         let key = (delivery.timestamp, delivery.from, delivery.buffered.generation);
         if self.recalls.binary_search(&key).is_ok() && !makes(Mistake::RecallForgotten) {
             return Some(Tombstone::Recalled);
         }
-        // Notes of one sender ascend by its lives.
+        // Records of one sender ascend by generation.
         let mut discards = self.discards.iter();
         let discard = discards.find(|discard| {
             discard.from == delivery.from && delivery.buffered.generation <= discard.generation
@@ -106,7 +108,7 @@ impl DeliveryFilter {
         is_discarded.then_some(Tombstone::Discarded)
     }
 
-    /// The barrier has passed everything below `barrier`, and all of it has come out.
+    /// Removes recalls below `barrier` once every message below it has left the reorder stage.
     pub fn on_barrier(&mut self, barrier: Timestamp) {
         let past = self.recalls.partition_point(|(recalled, ..)| *recalled < barrier);
         self.recalls.drain(..past);
@@ -147,12 +149,12 @@ mod tests {
         assert_eq!(
             filter.check(&delivery(5, 1, 0)),
             Some(Tombstone::Recalled),
-            "a second message of it"
+            "second message of the scattering"
         );
         assert_eq!(filter.check(&delivery(5, 2, 0)), None);
-        assert_eq!(filter.check(&delivery(5, 1, 1)), None, "a later life's of the same timestamp");
+        assert_eq!(filter.check(&delivery(5, 1, 1)), None, "same timestamp, later incarnation");
         assert_eq!(filter.check(&delivery(9, 1, 0)), None);
-        assert_eq!(filter.recalls.len(), 1, "what is past is forgotten");
+        assert_eq!(filter.recalls.len(), 1, "recalls below the last message are removed");
         filter.on_barrier(Timestamp::from_ns(10));
         assert!(filter.is_empty());
     }
@@ -163,7 +165,7 @@ mod tests {
         filter.discard(ProcessId(3), 1, Timestamp::from_ns(100));
         assert_eq!(filter.check(&delivery(99, 3, 1)), None);
         assert_eq!(filter.check(&delivery(100, 3, 1)), Some(Tombstone::Discarded));
-        assert_eq!(filter.check(&delivery(100, 3, 2)), None, "it has come back");
+        assert_eq!(filter.check(&delivery(100, 3, 2)), None, "the sender has restarted");
         filter.prune_discards(|process| process == ProcessId(3));
         assert!(filter.is_empty());
     }
@@ -175,13 +177,17 @@ mod tests {
         filter.discard(ProcessId(3), 2, Timestamp::from_ns(60));
         filter.discard(ProcessId(3), 2, Timestamp::from_ns(30));
         for (generation, last) in [(0, 99), (1, 99), (2, 59)] {
-            assert_eq!(filter.check(&delivery(last, 3, generation)), None, "life {generation}");
+            assert_eq!(
+                filter.check(&delivery(last, 3, generation)),
+                None,
+                "generation {generation}"
+            );
             assert_eq!(
                 filter.check(&delivery(last + 1, 3, generation)),
                 Some(Tombstone::Discarded)
             );
         }
-        assert_eq!(filter.check(&delivery(200, 3, 3)), None, "it lives");
+        assert_eq!(filter.check(&delivery(200, 3, 3)), None, "this incarnation has not failed");
     }
 
     #[test]
@@ -192,7 +198,7 @@ mod tests {
         }
         let last = Timestamp::from_ns(u64::MAX);
         assert!(!filter.recall((ProcessId(0), 0), last));
-        assert!(filter.recall((ProcessId(0), 0), Timestamp::from_ns(7)), "known already");
+        assert!(filter.recall((ProcessId(0), 0), Timestamp::from_ns(7)), "already recorded");
         filter.recall_unbounded((ProcessId(1), 0), last);
         assert_eq!(filter.check(&delivery(u64::MAX, 1, 0)), Some(Tombstone::Recalled));
     }

@@ -1,4 +1,4 @@
-//! From frames to messages in order: tracker → window → reassembly → reorder → delivery.
+//! The receive path: tracker → window → reassembly → reorder → delivery.
 
 mod ack;
 mod delivery;
@@ -30,47 +30,47 @@ use reassembly::{Partial, Reassembly};
 use remote_sender::RemoteSender;
 use tracker::PsnState;
 
-/// The receiving half of an endpoint.
+/// The receiver of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Receiver {
     service: Service,
     peers: PeerTable<RemoteSender>,
     arena: PayloadArena,
     reorder: Reorder<QueuedPayload>,
-    /// The packet that messages are being handed out from.
+    /// The packet whose messages are being delivered.
     cursor: Option<Cursor>,
-    /// Messages that wait in the reorder stage and behind the cursor.
+    /// Number of messages in the reorder stage and at the cursor.
     waiting: usize,
     reassembly: Reassembly,
-    /// The window of each sender, in bytes.
+    /// Window of each sender, in bytes.
     window: u64,
-    /// Bytes of room in all, and set aside or used.
+    /// Limit of all reservations in bytes, and the bytes that are granted or used.
     reservation_bytes_max: u64,
     reserved_bytes: u64,
-    /// Senders that wait for room, first come first served.
+    /// Senders that wait for a reservation, in FIFO order.
     reservation_queue: VecDeque<u32>,
     local_reservation: LocalReservation,
-    /// Charge of everything held, whoever sent it.
+    /// Charge of all buffered messages, of every sender.
     buffered: u64,
-    /// Senders to answer now, and when the delay is over.
+    /// Senders to acknowledge now; senders with a delayed acknowledgement, and when those are due.
     ack_queue: VecDeque<u32>,
     delayed_acks: Vec<u32>,
     delayed_ack_deadline: Option<Mono>,
-    /// Packets of connections that are not known, to be told so.
+    /// Packets of unknown connections, to be answered with Reset.
     reset_queue: VecDeque<(ProcessId, Psn)>,
-    /// Of the reliable service: what must not be delivered, and recalls to acknowledge.
+    /// Reliable service: recalled and discarded messages, and recalls to acknowledge.
     pub(crate) filter: DeliveryFilter,
     recall_ack_queue: VecDeque<(ProcessId, Timestamp)>,
 }
 
-/// How many recalls wait to be acknowledged at most; the rest comes again.
+/// Limit on recalls that wait for their acknowledgement; others are retransmitted by the sender.
 const RECALL_ACK_QUEUE_MAX: usize = 4096;
 
-/// What a data frame has led to.
+/// What was done with a data frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
     Accepted,
-    /// Duplicate, late, stale, over the window: counted, answered where that helps.
+    /// Duplicate, late, stale or beyond the window; counted, and acknowledged where that helps.
     Dropped,
 }
 
@@ -101,29 +101,28 @@ impl Receiver {
         }
     }
 
-    /// Fetches what a frame from `process` will change.
+    /// Prefetches the state that a frame from `process` will change.
     #[inline]
     pub fn prefetch(&self, process: ProcessId) -> u64 {
         self.peers.index_of(process).map_or(0, |at| self.peers.get(at).prefetch())
     }
 
-    /// The window of each sender, in bytes.
     pub fn window_bytes(&self) -> u64 {
         self.window
     }
 
-    /// Charge of everything held, in bytes.
+    /// Returns the charge of all buffered messages in bytes.
     pub fn buffered_bytes(&self) -> u64 {
         self.buffered
     }
 
-    /// Messages that wait, fragments of messages included.
+    /// Returns the number of waiting messages, incomplete ones included.
     pub fn pending(&self) -> usize {
         self.waiting + self.reassembly.len()
     }
 
-    /// Takes in a data or fragment frame. Its barrier has not been applied yet: `barrier` is what
-    /// was promised before.
+    /// Handles a data or fragment frame. `barrier` is the barrier before the frame's own promise is
+    /// applied.
     #[inline]
     pub fn on_data(
         &mut self,
@@ -186,8 +185,8 @@ impl Receiver {
             _ => self.accept_messages(at, timestamp, is_reserved, frame, stats),
         };
         if !is_accepted {
-            // What breaks the rules is refused for good in best effort. To refuse a reliable
-            // message would take its scattering back; it is sent again.
+            // Best effort rejects an invalid packet permanently. Rejecting a reliable message would
+            // recall its scattering, so the packet is left to retransmission.
             if self.service == Service::BestEffort {
                 self.reject(at, psn);
             }
@@ -206,7 +205,7 @@ impl Receiver {
         Disposition::Accepted
     }
 
-    /// Puts the whole messages of a packet into the reorder stage.
+    /// Inserts the whole messages of a packet into the reorder stage.
     #[inline]
     fn accept_messages(
         &mut self,
@@ -216,7 +215,7 @@ impl Receiver {
         frame: &Frame<'_>,
         stats: &mut Stats,
     ) -> bool {
-        // Measure first: a malformed or oversized packet must leave no trace.
+        // Measured first: a malformed or oversized packet must not change any state.
         let Some(measure) = measure(frame.payload) else {
             stats.frames_malformed += 1;
             return false;
@@ -232,7 +231,7 @@ impl Receiver {
         let len = frame.payload.len() as u32;
         let (delta_ns, index) = measure.first;
         self.waiting += measure.count as usize;
-        // One entry for the packet, by its first message: see `deliver.rs`.
+        // One entry for the whole packet, ordered by its first message: see `delivery.rs`.
         self.reorder.insert(Entry {
             timestamp: timestamp.wrapping_add_ns(u64::from(delta_ns)),
             order: order(from, generation, index),
@@ -277,7 +276,7 @@ impl Receiver {
         let known = self.reassembly.find(&first);
         let number = match known {
             Some(number) => number,
-            // What is not whole is charged in full: it takes up its full length.
+            // An incomplete message is charged in full, because its memory is allocated in full.
             None if self.admit(at, first.full_charge(), is_reserved, stats) => {
                 self.reassembly.start(&mut self.arena, first)
             }
@@ -307,7 +306,7 @@ impl Receiver {
         }
     }
 
-    /// A sender takes scatterings back: they will not be delivered, unless they have been.
+    /// Handles a recall: scatterings that were not delivered yet will not be.
     pub fn on_recall(
         &mut self,
         from: (ProcessId, Incarnation),
@@ -328,21 +327,22 @@ impl Receiver {
         true
     }
 
-    /// The process takes a scattering to itself back.
+    /// Recalls a scattering of this process to itself.
     pub fn recall_local(&mut self, own: ProcessId, timestamp: Timestamp) {
         self.filter.recall_unbounded((own, 0), timestamp);
     }
 
-    /// A scattering of any life of `from` was taken back, as this process is told when it recovers.
+    /// Recalls a scattering of any incarnation of `from`, as reported by recovery.
     pub fn recall_recovered(&mut self, from: ProcessId, timestamp: Timestamp) {
         let Some(at) = self.peers.index_of(from) else { return };
-        // The record does not say which life it was. All that are met here have failed but one.
+        // The recovery record does not name the incarnation, but all that were seen here have
+        // failed, except at most the last.
         for generation in 0..=self.peers.get(at).generation {
             self.filter.recall_unbounded((from, generation), timestamp);
         }
     }
 
-    /// Recalls to acknowledge at once, at most `max`, all of one sender.
+    /// Takes up to `max` recalls of one sender whose acknowledgement is due.
     pub fn take_recall_acks(&mut self, into: &mut Vec<Timestamp>, max: usize) -> Option<ProcessId> {
         let (to, _) = *self.recall_ack_queue.front()?;
         into.clear();
@@ -356,17 +356,17 @@ impl Receiver {
         Some(to)
     }
 
-    /// The last life of `process` that has opened a connection.
+    /// Returns the last incarnation of `process` that has opened a connection.
     pub fn incarnation_of(&self, process: ProcessId) -> Option<Incarnation> {
         self.peers.index_of(process).map(|at| self.peers.get(at).incarnation)
     }
 
-    /// Every life of `process` up to `incarnation` has failed at `at`, but those of which that was
-    /// said before: what is here of it from then on is discarded.
+    /// Discards messages of `process` at or above `at`, for every incarnation up to `incarnation`
+    /// that was not reported as failed before.
     pub fn on_failed(&mut self, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
         let peers = &self.peers;
         self.filter.prune_discards(|process| {
-            // Of this process itself there is no sender: that is kept.
+            // The local process has no entry among the senders; its discards stay.
             peers.index_of(process).is_some_and(|at| peers.get(at).has_nothing_buffered())
         });
         let Some(index) = self.peers.index_of(process) else { return };
@@ -379,13 +379,13 @@ impl Receiver {
         }
     }
 
-    /// This process itself was declared failed at `at`: what it has scattered to itself from then
-    /// on nobody else delivers.
+    /// This process was declared failed at `at`: no other process delivers what it has scattered
+    /// from then on, so its local messages are discarded, too.
     pub fn on_excluded(&mut self, own: ProcessId, at: Timestamp) {
         self.filter.discard(own, 0, at);
     }
 
-    /// Takes in a message of the process to itself.
+    /// Inserts a local message.
     pub fn on_local(&mut self, config: &Config, local: Local<'_>) {
         let len = local.payload.len() as u32;
         let charge = u64::from(len) + u64::from(MESSAGE_CHARGE_BYTES);
@@ -406,7 +406,8 @@ impl Receiver {
         });
     }
 
-    /// The barrier has risen: what is not whole below it never will be.
+    /// Drops messages that are incomplete when the barrier passes them: they can no longer
+    /// complete.
     #[inline]
     pub fn on_barrier(&mut self, barrier: Timestamp) {
         if self.reassembly.len() > 0 {
@@ -433,7 +434,7 @@ impl Receiver {
         );
     }
 
-    /// Takes `charge` out of the buffer's accounts, of which `consumed` has arrived.
+    /// Releases `charge` from the buffer accounts, of which `consumed` was actually received.
     #[inline]
     fn release_charge(
         &mut self,
@@ -461,23 +462,23 @@ impl Receiver {
     }
 }
 
-/// The part of the key behind the timestamp: `(sender, its generation, index in scattering)`. The life is
-/// in it because a process that restarts may take a timestamp that its former life had taken: both
-/// may have been lifted to the same barrier.
+/// Returns the sort key behind the timestamp: `(sender, generation, index in the scattering)`. The
+/// generation is part of it because a restarted process may reuse a timestamp of its previous
+/// incarnation: both may have been raised to the same barrier.
 #[inline]
 fn order(from: ProcessId, generation: u16, index: u16) -> u64 {
     u64::from(from.0) << 32 | u64::from(generation) << 16 | u64::from(index)
 }
 
-/// What a packet of whole messages holds.
+/// The contents of a packet of whole messages.
 struct Measure {
     count: u64,
     len: u64,
-    /// Delta and index of the first message.
+    /// Timestamp delta and index of the first message.
     first: (u32, u16),
 }
 
-/// Measures a packet; `None` when it is malformed, empty, or not in ascending order.
+/// Measures a packet. Returns `None` if it is malformed, empty or not in ascending order.
 #[inline]
 fn measure(payload: &[u8]) -> Option<Measure> {
     let mut messages = Messages::new(payload);

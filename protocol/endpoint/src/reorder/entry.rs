@@ -1,13 +1,13 @@
-//! What waits to be put into order.
+//! Entries of the reorder stage.
 
 use onepipe_base::Timestamp;
 use onepipe_base::mistake::{Mistake, makes};
 
-/// How to size a [`Reorder`](super::Reorder).
+/// Size of a [`Reorder`](super::Reorder).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReorderConfig {
-    /// Make room for this many entries at once; more are admitted, at the price of an allocation
-    /// when a new maximum is reached. 0 to 2^32 − 2, default 1,024.
+    /// Initial capacity in entries. More are admitted, at the cost of an allocation when a new
+    /// maximum is reached. 0 to 2^32 − 2, default 1,024.
     pub entries: usize,
 }
 
@@ -17,14 +17,14 @@ impl Default for ReorderConfig {
     }
 }
 
-/// A message that waits for its place in the total order, ascending `(timestamp, order)`.
+/// A message that waits for its turn in the total order, ascending `(timestamp, order)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry<T> {
-    /// The timestamp of its scattering.
+    /// Timestamp of its scattering.
     pub timestamp: Timestamp,
-    /// What orders messages of one timestamp: sender `<< 16 |` index in the scattering.
+    /// Order among messages with the same timestamp: sender, then index in the scattering.
     pub order: u64,
-    /// Whatever the caller needs to find the message again.
+    /// Value with which the caller finds the message again.
     pub value: T,
 }
 

@@ -1,10 +1,11 @@
-//! The reorder stage: from arrival order to the total order, in constant time a message.
+//! The reorder stage: turns arrival order into the total order in constant time per message.
 //!
 //! scattering → send → switch → receive → `[reorder]` → deliver
 //!
-//! A binary heap over all waiting messages pays for the number that wait: for the delivery delay.
-//! Here an entry is put into a slot by its timestamp alone (`wheel.rs`); when the barrier reaches a
-//! slot, its handful of entries is sorted (`sort.rs`) into the *run*, which is handed out by index.
+//! A binary heap over all waiting messages costs time proportional to the logarithm of their
+//! number, which grows with the delivery delay. This stage instead puts an entry into a slot by its
+//! timestamp alone (`wheel.rs`). When the barrier reaches a slot, its few entries are sorted
+//! (`sort.rs`) into the *run*, from which they are delivered by index.
 //!
 //! # Invariants
 //! - Every entry of the run is below `run_end`, every entry of the wheel at or above it.
@@ -24,34 +25,35 @@ pub use self::entry::{Entry, ReorderConfig};
 use self::sort::{Keys, SORT_MAX};
 use self::wheel::{NONE, Wheel};
 
-/// Slots are 1 ns to 4 us wide: any narrower would not divide one message from the next, any wider
-/// would save nothing at rates so low.
+/// Largest width of a slot, as a power of two of ns: slots are 1 ns to 4 us wide. Wider slots would
+/// save nothing at the low rates that need them.
 const WIDTH_LOG2_MAX: u32 = 12;
-/// The width to begin with: fit for 10 M messages/s.
+/// Initial width, suited to 10 M messages/s.
 const WIDTH_LOG2_START: u32 = 10;
-/// The width is reviewed when this many entries have passed through slots since the last time, and
-/// at least as many as would have to move to other slots.
+/// The width is adapted after this many entries have passed through slots, and after no fewer than
+/// would have to move to other slots.
 const ADAPT_ENTRIES: usize = 512;
-/// An entry that comes into the run before more than this many others shows that the slot in
-/// progress is too wide.
+/// An entry that is inserted into the run before more than this many others shows that the current
+/// slot is too wide.
 const SHIFT_MAX: usize = 64;
-/// The narrower slots are then narrower by this power of two.
+/// Factor, as a power of two, by which slots are then narrowed.
 const NARROWING_LOG2: u32 = 4;
 
-/// A monotone priority queue of [`Entry`]s: nothing is inserted below a barrier already popped to.
+/// A monotone priority queue of [`Entry`]s: no entry is inserted below a barrier that was popped
+/// to.
 ///
-/// Costs O(1) amortised an entry whatever the delay, the rate, or the distance ahead. Room for
-/// entries is recycled: a steady state allocates nothing. Besides some 20 KiB it holds an entry and
-/// four bytes for each of the most entries that ever waited at once.
+/// An operation costs O(1) amortised, whatever the delay, the rate or the distance into the future.
+/// Storage is recycled: the steady state allocates nothing. Memory use is about 20 KiB, plus an
+/// entry and four bytes for each of the highest number of entries that ever waited at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reorder<T> {
     wheel: Wheel,
-    /// The entries in the wheel, and room for more.
+    /// Nodes: the entries in the wheel, and free ones.
     entries: Vec<Entry<T>>,
-    /// For each of `entries`, the next one in its slot or in `free`.
+    /// For each node, the next node in its slot or in the free list.
     links: Vec<u32>,
     free: u32,
-    /// The slot in progress: ascending from `run_next` on, handed out before.
+    /// The current slot, sorted; entries before `run_next` were popped.
     run: Vec<Entry<T>>,
     run_next: usize,
     run_end: u64,
@@ -63,7 +65,7 @@ pub struct Reorder<T> {
 }
 
 impl<T: Copy> Reorder<T> {
-    /// An empty stage whose barrier is the origin of time.
+    /// Creates an empty stage with the barrier 0.
     pub fn new(config: ReorderConfig) -> Self {
         Self {
             wheel: Wheel::new(WIDTH_LOG2_START),
@@ -80,32 +82,34 @@ impl<T: Copy> Reorder<T> {
         }
     }
 
-    /// How many entries wait.
+    /// Returns the number of waiting entries.
     pub fn len(&self) -> usize {
         self.in_wheel + self.run.len() - self.run_next
     }
 
-    /// Whether none waits.
+    /// Returns whether no entry waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether every entry surely lies behind `key`, a timestamp and an order. False when in doubt.
+    /// Returns true only if every entry is after `key`, a timestamp and an order. May return false
+    /// without such an entry.
     #[inline]
     pub fn is_after(&self, key: (Timestamp, u64)) -> bool {
         let ts = key.0.as_ns();
         self.wheel.least() > ts && self.run.get(self.run_next).is_none_or(|next| next.key() > key)
     }
 
-    /// Takes an entry at or above the last barrier popped to, however far ahead.
+    /// Inserts an entry at or above the last barrier popped to.
     #[inline]
     pub fn insert(&mut self, entry: Entry<T>) {
         let is_above = entry.timestamp.as_ns() >= self.barrier;
-        debug_assert!(is_above, "an entry below the barrier was not refused");
+        debug_assert!(is_above, "the entry is below the barrier");
         self.reinsert(entry);
     }
 
-    /// Takes an entry that may lie below the last barrier popped to, but behind everything popped.
+    /// Inserts an entry that may be below the last barrier popped to, but is after every popped
+    /// entry.
     #[inline]
     pub fn reinsert(&mut self, entry: Entry<T>) {
         let ts = entry.timestamp.as_ns();
@@ -122,10 +126,10 @@ impl<T: Copy> Reorder<T> {
         self.wheel.push(node, ts, &mut self.links);
     }
 
-    /// The least entry, if it lies below `barrier`. The barrier never goes back.
+    /// Returns the first entry if it is below `barrier`, which must never decrease.
     #[inline]
     pub fn pop(&mut self, barrier: Timestamp) -> Option<Entry<T>> {
-        debug_assert!(barrier.as_ns() >= self.barrier, "the barrier went back");
+        debug_assert!(barrier.as_ns() >= self.barrier, "the barrier decreased");
         self.barrier = barrier.as_ns();
         loop {
             match self.run.get(self.run_next) {
@@ -139,7 +143,7 @@ impl<T: Copy> Reorder<T> {
         }
     }
 
-    // Out of line, like `open`, to leave the frequent case room to be inlined: 15 % of the speed.
+    // Not inlined, like `open_slot`, so that the frequent case can be: 15 % of the throughput.
     #[inline(never)]
     fn insert_into_run(&mut self, entry: Entry<T>) {
         if self.run.len() == self.run.capacity() && self.run_next >= self.run.len() / 2 {
@@ -162,14 +166,14 @@ impl<T: Copy> Reorder<T> {
     #[cold]
     fn insert_growing(&mut self, entry: Entry<T>) {
         let node = u32::try_from(self.entries.len()).unwrap_or(NONE);
-        assert!(node != NONE, "more than 2^32 - 2 entries: the caller bounds them");
+        assert!(node != NONE, "more than 2^32 - 2 entries: the caller must bound them");
         self.entries.push(entry);
         self.links.push(NONE);
         self.in_wheel += 1;
         self.wheel.push(node, entry.timestamp.as_ns(), &mut self.links);
     }
 
-    /// Opens the first slot: a narrow one into the run, a wide one into narrower ones.
+    /// Opens the first slot: sorts a narrow one into the run, splits a wide one into narrower ones.
     #[inline(never)]
     fn open_slot(&mut self) {
         let Some(slot) = self.wheel.take_first() else { return };
@@ -233,7 +237,7 @@ impl<T: Copy> Reorder<T> {
                     last = node;
                     node = links[node as usize];
                 }
-                // Chains run from the newest to the oldest.
+                // Chains are ordered from the newest node to the oldest.
                 run.reverse();
                 run.sort_unstable_by_key(Entry::key);
             }
@@ -242,7 +246,7 @@ impl<T: Copy> Reorder<T> {
         self.free = head;
     }
 
-    /// Fits the width of the slots to the rate of messages, so that a slot holds a handful.
+    /// Adapts the slot width to the message rate, so that a slot holds about ten entries.
     #[cold]
     fn adapt_width(&mut self) {
         let mean = self.entries_passed / self.slots_opened;
@@ -259,7 +263,7 @@ impl<T: Copy> Reorder<T> {
         }
     }
 
-    /// Puts the rest of the run back into the wheel, into narrower slots.
+    /// Returns the rest of the run to the wheel, into narrower slots.
     #[cold]
     fn return_run(&mut self) {
         let rest = self.run_next..self.run.len();
@@ -273,7 +277,7 @@ impl<T: Copy> Reorder<T> {
         self.run_next = 0;
     }
 
-    /// Moves everything in the wheel to slots of another width.
+    /// Moves every entry of the wheel to slots of another width.
     fn change_width(&mut self, width_log2: u32) {
         let mut all = NONE;
         while let Some(slot) = self.wheel.take_first() {

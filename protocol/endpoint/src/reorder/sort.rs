@@ -1,16 +1,16 @@
-//! Sorting a handful of entries without a branch that depends on them.
+//! Sorts a few entries without data-dependent branches.
 //!
-//! An entry's rank is the number of entries below it. Counting them all is quadratic, but for a few
-//! dozen keys of 32 bits it is a few vector instructions an entry, and nothing is mispredicted.
+//! The rank of an entry is the number of smaller entries. Counting is quadratic, but for a few
+//! dozen 32-bit keys it takes a few vector instructions per entry, and no branch is mispredicted.
 
-/// The most entries that are sorted at once.
+/// Maximum number of entries sorted at once.
 pub(super) const SORT_MAX: usize = 64;
 const INDEX_BITS: u32 = SORT_MAX.ilog2();
-/// Keys compared at a time.
+/// Keys compared by one vector operation.
 const LANES: usize = 8;
 const _: () = assert!(SORT_MAX.is_multiple_of(LANES), "every key is in a full block");
 
-/// What to sort: each key is unique.
+/// Keys to sort. Each is unique, because it contains the index of its entry.
 pub(super) struct Keys([i32; SORT_MAX]);
 
 impl Keys {
@@ -18,16 +18,16 @@ impl Keys {
         Self([i32::MAX; SORT_MAX])
     }
 
-    /// Sets the key of the entry at `index`, `offset_ns` ns (less than 2^25) behind the start of its
-    /// slot. Of entries with the same timestamp the one with the higher place comes first: places
-    /// count from the newest.
+    /// Sets the key of the entry at `index`, which lies `offset_ns` (less than 2^25) after the
+    /// start of its slot. Among equal timestamps the higher index sorts first, because indices
+    /// count from the newest entry.
     #[inline]
     pub(super) fn set(&mut self, index: usize, offset_ns: u64) {
         self.0[index] = (offset_ns << INDEX_BITS) as i32 | (SORT_MAX - 1 - index) as i32;
     }
 
-    /// Fills in the places of the first `count` keys in ascending order, and answers whether no two
-    /// of them had the same timestamp.
+    /// Writes the first `count` keys to `sorted` in ascending order. Returns whether no two of them
+    /// have the same timestamp.
     #[inline]
     pub(super) fn sort(&self, count: usize, sorted: &mut [i32; SORT_MAX]) -> bool {
         for (block, channels) in self.0.chunks_exact(LANES).enumerate() {
@@ -41,7 +41,7 @@ impl Keys {
                 }
             }
             for (rank, &channel) in ranks.iter().zip(channels) {
-                // Padding has the highest rank of all.
+                // Padding has the highest rank.
                 sorted[*rank as usize % SORT_MAX] = channel;
             }
         }
@@ -49,7 +49,7 @@ impl Keys {
     }
 }
 
-/// Which place a sorted key had.
+/// Returns the index that a key contains.
 #[inline]
 pub(super) fn index(key: i32) -> usize {
     SORT_MAX - 1 - key as usize % SORT_MAX

@@ -1,47 +1,47 @@
-//! Where entries wait that the barrier has not come near: slots by timestamp, in levels.
+//! A hierarchical timing wheel: entries that the barrier has not reached, in slots by timestamp.
 //!
-//! The lowest level is a calendar of 4,096 slots, whose width can be changed. Each level above has
-//! 64 slots, and one of its slots covers the whole level below. An entry lies on the level of the
-//! highest digit of its timestamp that differs from the wheel's floor, in the slot which that digit
-//! names: so all slots, numbered upwards through the levels, are in the order of time, and an entry
-//! 39 hours ahead costs no more than the next one.
+//! The lowest level is a calendar of 4,096 slots of adjustable width. Each level above has 64
+//! slots, and one of its slots covers the whole level below. An entry lies on the level of the
+//! highest digit of its timestamp that differs from the wheel's floor, in the slot named by that
+//! digit. So all slots, numbered upwards through the levels, are in order of time, and an entry 39
+//! hours ahead costs no more than the next one.
 
 use alloc::boxed::Box;
 
-/// No node.
+/// Marks the end of a chain of nodes.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Slots of the calendar: at the width that fits 40 M messages/s it spans 1 ms.
+/// Number of calendar slots: at the width for 40 M messages/s they span 1 ms.
 const CALENDAR_LOG2: u32 = 12;
 const CALENDAR: usize = 1 << CALENDAR_LOG2;
-/// Slots of a level above: as many as a word has bits.
+/// Number of slots of a higher level: the bits of a word.
 const LEVEL_LOG2: u32 = 6;
-/// Levels above the calendar that 64 bits need when its slots are 1 ns wide.
+/// Levels above the calendar that cover 64 bits when its slots are 1 ns wide.
 const LEVELS: usize = (64 - CALENDAR_LOG2).div_ceil(LEVEL_LOG2) as usize;
 const SLOTS: usize = CALENDAR + LEVELS * 64;
 
-/// A slot that was taken out.
+/// A slot removed from the wheel.
 pub(super) struct Slot {
     /// Its newest node.
     pub(super) head: u32,
-    /// The least timestamp that belongs to it.
+    /// The lowest timestamp that belongs to it.
     pub(super) start: u64,
-    /// Whether it was a slot of the calendar, the narrowest there is.
+    /// Whether it is a slot of the calendar, the narrowest kind.
     pub(super) is_narrow: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Wheel {
     width_log2: u32,
-    /// Nothing in the wheel lies below.
+    /// Lower bound of all timestamps in the wheel; the origin of the slots.
     floor: u64,
-    /// A lower bound of all timestamps in the wheel, the end of time when it is empty.
+    /// A tighter lower bound; `u64::MAX` if the wheel is empty.
     least: u64,
-    /// Bit w: word w of the calendar is not zero.
+    /// Bit w is set if word w of the calendar is not zero.
     calendar: u64,
-    /// Bit l: level l above the calendar has an occupied slot.
+    /// Bit l is set if level l above the calendar has an occupied slot.
     levels: u32,
-    /// Bit s % 64 of word s / 64: slot s has a node.
+    /// Bit s % 64 of word s / 64 is set if slot s has a node.
     occupied: [u64; SLOTS / 64],
     heads: Box<[u32; SLOTS]>,
 }
@@ -59,25 +59,24 @@ impl Wheel {
         }
     }
 
-    /// No entry has a lower timestamp.
     #[inline]
     pub(super) fn least(&self) -> u64 {
         self.least
     }
 
-    /// The logarithm of the width of the calendar's slots, in ns.
+    /// Returns the binary logarithm of the width of the calendar's slots in ns.
     pub(super) fn width_log2(&self) -> u32 {
         self.width_log2
     }
 
-    /// Puts the empty wheel to another floor and width of the calendar's slots.
+    /// Sets the floor and the calendar's slot width of the empty wheel.
     pub(super) fn reset(&mut self, floor: u64, width_log2: u32) {
         debug_assert!(self.least == u64::MAX, "the wheel is not empty");
         self.floor = floor;
         self.width_log2 = width_log2;
     }
 
-    /// Adds a node to the slot of `ts`, which is not below the floor.
+    /// Adds a node to the slot of `ts`, which must not be below the floor.
     #[inline]
     pub(super) fn push(&mut self, node: u32, ts: u64, links: &mut [u32]) {
         debug_assert!(ts >= self.floor);
@@ -103,7 +102,7 @@ impl Wheel {
         self.least = self.least.min(ts);
     }
 
-    /// Takes the earliest slot out and moves the floor to its start.
+    /// Removes the earliest slot and moves the floor to its start.
     #[inline]
     pub(super) fn take_first(&mut self) -> Option<Slot> {
         let slot = self.first()?;

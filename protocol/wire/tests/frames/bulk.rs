@@ -1,11 +1,11 @@
-//! Frames of bulk multicast, written anew from what was read in them.
+//! Re-encoding of frames of bulk multicast.
 
 use onepipe_wire::{
     BULK_HEADER_LEN, BulkAckView, BulkFailures, BulkHaveView, BulkHeader, BulkPiece, BulkRefused,
     BulkStateView, BulkWant, Opcode,
 };
 
-/// The payload written anew; `None` when it is refused or the opcode is none of bulk multicast.
+/// Re-encodes a parsed payload; `None` if it is refused or the opcode is none of bulk multicast.
 pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
     if opcode as u8 & 0xf0 != Opcode::BulkPiece as u8 {
         return None;

@@ -1,7 +1,7 @@
-//! Golden frames: what stands in `testdata/*.hex` is read and written, byte for byte.
+//! Golden frames: the files `testdata/*.hex` are decoded and encoded, byte for byte.
 //!
-//! In these files `#` begins a comment, `name:` labels the bytes behind it, and `@ name = value`
-//! says what a 48-bit time means when it is expanded against `near`, or what packed bytes say.
+//! In these files `#` begins a comment, `name:` labels the bytes that follow, and `@ name = value`
+//! gives the value of a 48-bit time expanded against `near`, or of packed bytes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ pub struct Golden {
     pub name: String,
     /// All bytes, padding included.
     bytes: Vec<u8>,
-    /// Each label with its bytes, in the order of the file.
+    /// Labels with their bytes, in the order of the file.
     parts: Vec<(String, Vec<u8>)>,
     times: Vec<(String, u64)>,
 }
@@ -41,7 +41,7 @@ impl Golden {
                 continue;
             }
             let (label, hex) = line.split_once(':').unwrap_or(("", line));
-            let byte = |word: &str| u8::from_str_radix(word, 16).expect("hexadecimal octets");
+            let byte = |word: &str| u8::from_str_radix(word, 16).expect("hexadecimal bytes");
             let bytes: Vec<u8> = hex.split_whitespace().map(byte).collect();
             match parts.last_mut() {
                 Some((_, part)) if label.is_empty() => part.extend(bytes),
@@ -68,14 +68,14 @@ impl Golden {
         Self::read(&path)
     }
 
-    /// The numbers behind every occurrence of `label`.
+    /// Returns the numbers after every occurrence of `label`.
     pub fn numbers(&self, label: &str) -> Vec<u64> {
         let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
         let parts = self.parts.iter().filter(|(name, _)| name == label);
         parts.map(|(_, bytes)| number(bytes)).collect()
     }
 
-    /// The numbers of all `@ label = numbers`, which stand in decimals.
+    /// Returns the decimal numbers of every `@ label = numbers`.
     pub fn words(&self, label: &str) -> Vec<u64> {
         self.times.iter().filter(|(name, _)| name == label).map(|(_, value)| *value).collect()
     }
@@ -119,7 +119,7 @@ fn headers_say_what_the_labels_say() {
         assert_eq!(u64::from(header.src().0), golden.number("src"), "{name}");
         assert_eq!(u64::from(header.dst().0), golden.number("dst"), "{name}");
         assert_eq!(u64::from(header.incarnation().0), golden.number("incarnation"), "{name}");
-        // The first `length` of a file is the header's; coalesced messages have theirs behind it.
+        // The first `length` of a file is that of the header; coalesced messages have further ones.
         assert_eq!(header.length() as u64, golden.number("length"), "{name}");
         assert_eq!(u64::from(header.hops()), golden.number("hops"), "{name}");
         let flags = (0..8).map(|bit| 1 << bit).filter(|flag| header.has(*flag)).sum::<u8>();
@@ -290,8 +290,8 @@ fn no_single_bit_and_no_byte_of_a_golden_frame_may_be_missing_or_wrong() {
     }
 }
 
-/// The bytes of each frame are those that the specification says, not only what our own encoder
-/// writes: both checks are recomputed from the description in `docs/wire-format.md`.
+/// Recomputes both checks from the description in `docs/wire-format.md`, so that the golden frames
+/// match the specification and not only this encoder.
 #[test]
 fn the_checks_are_those_of_the_description() {
     for golden in Golden::all() {
@@ -337,7 +337,7 @@ fn the_description_lists_every_opcode_and_flag() {
 fn the_frame_by_hand_of_the_description_is_a_golden_one() {
     let text = description();
     let by_hand = text.split("## A frame by hand").nth(1).expect("the section is there");
-    let rows = by_hand.split("```").nth(1).expect("the octets are there").lines();
+    let rows = by_hand.split("```").nth(1).expect("the bytes are there").lines();
     let is_byte = |word: &&str| word.len() == 2 && u8::from_str_radix(word, 16).is_ok();
     let byte = |word| u8::from_str_radix(word, 16).expect("filtered just now");
     let bytes: Vec<u8> =

@@ -9,7 +9,7 @@ use onepipe_wire::{
 use crate::golden::Golden;
 use crate::properties;
 
-/// Says whether `frame` is one of bulk multicast; then it must be what its labels say.
+/// Compares a frame of bulk multicast with its labels. Returns whether it is one.
 pub fn body(golden: &Golden, frame: &Frame<'_>) -> bool {
     if frame.opcode as u8 & 0xf0 != Opcode::BulkPiece as u8 {
         return false;

@@ -1,4 +1,4 @@
-//! The bodies of golden frames that take messages back, or speak of links and failures.
+//! The bodies of golden recall, link-state and failure frames.
 
 use std::net::SocketAddr;
 
@@ -11,8 +11,7 @@ use onepipe_wire::{
 
 use crate::golden::Golden;
 
-/// The life that two words of a file stand for: written down once more, so that the test does not
-/// ask the code what the code means.
+/// Decodes an instance from two words of a file, independently of the code under test.
 fn instance(address: u64, incarnation: u64) -> Option<Instance> {
     let incarnation = Incarnation(incarnation as u32);
     let address = match address as u32 {
@@ -23,7 +22,7 @@ fn instance(address: u64, incarnation: u64) -> Option<Instance> {
     Some(Instance { address, incarnation })
 }
 
-/// What 48 bits of a file mean: all of its times lie in the same stretch between two wraps.
+/// Expands 48 bits of a file: all of its times lie between the same two wraps.
 fn time(golden: &Golden, bits: u64) -> Timestamp {
     let stretch = golden.time("near").as_ns() >> 48 << 48;
     Timestamp::from_ns(stretch + bits)
@@ -34,7 +33,7 @@ pub fn both_ends(golden: &Golden, frame: &Frame<'_>) {
     let own = instance(golden.number("src"), golden.number("incarnation"));
     let peer = instance(golden.number("dst"), golden.number("psn"));
     assert_eq!((header.sender(), header.peer()), (own, peer), "{}", golden.name);
-    let own = own.expect("somebody speaks");
+    let own = own.expect("has a sender");
     let again = Header::hop_only(frame.opcode, own, peer, header.promises(near))
         .with_counted(header.message_ts(near))
         .flagged(golden.number("flags") as u8);
@@ -57,7 +56,7 @@ pub fn recall(golden: &Golden, frame: &Frame<'_>) {
 }
 
 pub fn ad(golden: &Golden, frame: &Frame<'_>) {
-    let read = AddressAd::parse(frame.payload).expect("a golden here");
+    let read = AddressAd::parse(frame.payload).expect("a golden address advertisement");
     assert_eq!(u64::from(read.asks), golden.number("asks"));
     assert_eq!(u64::from(read.address.port()), golden.number("udp_port"));
     let SocketAddr::V4(address) = read.address else { panic!("it is an IPv4 address") };
@@ -115,21 +114,21 @@ fn failures(golden: &Golden) -> Vec<Failure> {
 fn dead(golden: &Golden) -> Vec<Instance> {
     let instances = golden.numbers("address").into_iter().zip(golden.numbers("life"));
     instances
-        .map(|(address, incarnation)| instance(address, incarnation).expect("somebody"))
+        .map(|(address, incarnation)| instance(address, incarnation).expect("has an address"))
         .collect()
 }
 
 fn resolved(golden: &Golden) -> Vec<Resolved> {
     let column = |label| golden.numbers(label);
     let resolved = |at| Resolved {
-        owner: instance(column("address")[at], column("life")[at]).expect("somebody"),
+        owner: instance(column("address")[at], column("life")[at]).expect("has an address"),
         number: column("number")[at] as u32,
     };
     (0..column("address").len()).map(resolved).collect()
 }
 
 pub fn flood(golden: &Golden, frame: &Frame<'_>) {
-    let read = FloodView::parse(frame.payload).expect("a golden wave");
+    let read = FloodView::parse(frame.payload).expect("a golden flood");
     assert_eq!(read.id, flood_id(golden));
     assert_eq!(read.kind as u64, golden.number("kind"));
     let failed: Vec<Failure> = read.failures(golden.time("near")).collect();
@@ -153,7 +152,7 @@ pub fn flood(golden: &Golden, frame: &Frame<'_>) {
 }
 
 pub fn flood_ack(golden: &Golden, frame: &Frame<'_>) {
-    let ack = FloodAck::parse(frame.payload).expect("a golden echo");
+    let ack = FloodAck::parse(frame.payload).expect("a golden flood acknowledgement");
     assert_eq!((ack.id, ack.kind as u64), (flood_id(golden), golden.number("kind")));
     let mut written = vec![0xff; frame.payload.len()];
     assert_eq!(ack.write(&mut written), Some(frame.payload.len()));

@@ -8,7 +8,7 @@ use onepipe_wire::{
 use crate::golden::Golden;
 use crate::properties;
 
-/// What the golden control packets are seeded with.
+/// The seed of the golden control packets.
 const SEED: u64 = 0x1122_3344_5566_7788;
 
 pub fn fcp(golden: &Golden, frame: &Frame<'_>) {
@@ -38,7 +38,7 @@ pub fn fcp(golden: &Golden, frame: &Frame<'_>) {
             }
         }
     }
-    // What is packed is said in words beside it.
+    // Packed values are also listed in decimal.
     let (to, by) = (golden.words("to"), golden.words("by"));
     let each = golden.words("timeslot").into_iter().zip(to.iter().zip(by));
     let each = each.map(|(slot, (dst, path))| FcpGrant {

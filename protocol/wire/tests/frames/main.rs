@@ -1,4 +1,4 @@
-//! The bytes of frames: golden ones, drawn ones, and those that a fuzzer has found.
+//! Tests of the wire format: golden frames, random frames, and inputs found by fuzzing.
 
 mod golden;
 mod golden_amcast;

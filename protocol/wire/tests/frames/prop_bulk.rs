@@ -1,5 +1,5 @@
-//! Frames of bulk multicast drawn at random: no bytes panic, what is read is what was written, and
-//! what no sender writes is refused.
+//! Random frames of bulk multicast: decoding never panics, encoding round-trips, and invalid frames
+//! are refused.
 
 use onepipe_wire::{
     BULK_HEADER_LEN, BULK_WORDS_MAX, BulkAckView, BulkHaveView, BulkPiece, BulkPieceHeader,
@@ -30,7 +30,7 @@ proptest! {
         if let Some(written) = properties::rewritten(opcode, &payload) {
             for bytes in BULK_HEADER_LEN..written.len() {
                 let cut = properties::rewritten(opcode, &written[..bytes]);
-                // Of a piece its bytes may be fewer, of failures whole entries.
+                // A piece may have fewer bytes, and failures any number of whole entries.
                 let may = matches!(opcode, Opcode::BulkPiece | Opcode::BulkFailures);
                 prop_assert!(cut.is_none() || may);
             }
@@ -82,7 +82,7 @@ fn what_no_sender_writes_is_refused_by_name() {
 
     let mut have = [0u8; 40];
     assert!(BulkHaveView::parse(&have).is_ok());
-    // Found by fuzzing: the sum of what there may not be went over.
+    // Found by fuzzing: the sum of the forbidden fields overflowed.
     have[..8].fill(0xff);
     have[29] = 1;
     refuses(BulkHaveView::parse(&have).err(), "words of an unknown object");

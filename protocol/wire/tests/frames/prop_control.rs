@@ -1,5 +1,5 @@
-//! Bodies drawn at random that take messages back, or speak of links and failures: what was written
-//! is read, what is cut is refused, and no bit that means anything can change unseen.
+//! Random recall, link-state and failure bodies: encoding round-trips, truncated bodies are
+//! refused, and every bit that is not reserved matters.
 
 use onepipe_base::{
     Address, Incarnation, Instance, Port, ProcessId, Promises, SwitchId, Timestamp,
@@ -17,10 +17,10 @@ use proptest::sample::select;
 
 use crate::properties::{self, NEAR};
 
-/// Ids of processes lie below this.
+/// Process ids lie below this bound.
 const PROCESSES: u32 = 1 << 31;
 
-/// A time that its low 48 bits tell, seen from [`NEAR`].
+/// A time that is exact when expanded against [`NEAR`].
 fn any_time() -> impl Strategy<Value = Timestamp> {
     (-(1i64 << 47)..1 << 47)
         .prop_map(|skew| Timestamp::from_ns(NEAR.as_ns().wrapping_add_signed(skew)))
@@ -82,7 +82,7 @@ prop_compose! {
     }
 }
 
-/// Every shorter payload is refused as such.
+/// Asserts that every shorter payload is refused as truncated.
 fn assert_cut_is_refused<'a, T>(
     payload: &'a [u8],
     parse: impl Fn(&'a [u8]) -> Result<T, DecodeError>,
@@ -95,8 +95,8 @@ fn assert_cut_is_refused<'a, T>(
     Ok(())
 }
 
-/// Flips each bit: in the bytes of `reserved` that must mean nothing, elsewhere it must be refused
-/// or read as something else.
+/// Flips each bit: the `reserved` bytes must not matter; elsewhere the payload must be refused or
+/// decoded differently.
 fn assert_bits_mean_something(
     opcode: Opcode,
     payload: &[u8],
@@ -139,7 +139,7 @@ proptest! {
         let bytes = ANNOUNCE_HEADER_LEN + count * LINK_LEN;
         let fixed = ANNOUNCE_HEADER_LEN;
         prop_assert_eq!(part.write(&mut vec![0; fixed - 1], links.iter().copied()), None);
-        // Not aligned to anything.
+        // Without any alignment.
         let mut all = vec![0xaa; at + fixed + buf * LINK_LEN + spare];
         let mut left = links.iter().copied();
         let written = part.write(&mut all[at..], left.by_ref());
@@ -201,7 +201,8 @@ proptest! {
         assert_cut_is_refused(payload, FloodView::parse)?;
 
         let upper = (0..count).map(|place| FLOOD_HEADER_LEN + place * FAILURE_LEN + 12);
-        let reserved: Vec<usize> = [9].into_iter().chain(upper.flat_map(|at| [at, at + 1])).collect();
+        let reserved: Vec<usize> =
+            [9].into_iter().chain(upper.flat_map(|at| [at, at + 1])).collect();
         assert_bits_mean_something(Opcode::Flood, payload, &reserved)?;
     }
 
@@ -247,7 +248,8 @@ proptest! {
 
     #[test]
     fn an_echo_is_read_as_it_was_written(
-        flood in any_flood(), kind in select(&[FloodKind::Notice, FloodKind::Resume, FloodKind::Freeze]),
+        flood in any_flood(),
+        kind in select(&[FloodKind::Notice, FloodKind::Resume, FloodKind::Freeze]),
     ) {
         let (ack, mut buf) = (FloodAck { id: flood.id, kind }, [0xaa; FLOOD_ACK_LEN]);
         prop_assert_eq!(ack.write(&mut buf), Some(FLOOD_ACK_LEN));

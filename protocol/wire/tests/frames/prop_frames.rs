@@ -1,4 +1,4 @@
-//! Frames drawn at random: what was written is read, and what was damaged is refused.
+//! Random frames: encoding round-trips, and damaged frames are refused.
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
@@ -28,7 +28,7 @@ prop_compose! {
         promises in any_promises(),
         flags in any::<u8>(),
     ) -> Header {
-        // A piece with this bit is not covered as a whole.
+        // The check of a piece with this flag does not cover all of its payload.
         let detached = if opcode == Opcode::BulkPiece { Flags::DETACHED } else { 0 };
         Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation))
             .stamped(ts, promises, Psn(psn))
@@ -37,7 +37,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// A frame as it leaves its sender.
+    /// A frame as sealed by its sender.
     fn any_frame()(
         header in any_header(),
         hops in any::<u8>(),
@@ -59,7 +59,8 @@ prop_compose! {
     ) -> Ack {
         let cumulative = Psn(cumulative);
         Ack {
-            cumulative, received, marked, window_bytes, consumed_bytes, connection, reservation_id, reservation: buf,
+            cumulative, received, marked, window_bytes, consumed_bytes, connection,
+            reservation_id, reservation: buf,
         }
     }
 }
@@ -87,7 +88,7 @@ proptest! {
         for asked in 0..=u8::MAX {
             prop_assert_eq!(read.has(asked), flags | asked == flags);
         }
-        // Expanded against the time itself nothing is lost, whatever its upper 16 bits are.
+        // Expanded against the time itself, every time is exact, whatever its upper 16 bits.
         prop_assert_eq!(read.message_ts(ts), ts);
         prop_assert_eq!(read.promises(promises.barrier).barrier, promises.barrier);
         prop_assert_eq!(read.promises(promises.commit).commit, promises.commit);
@@ -104,7 +105,7 @@ proptest! {
         for (delta_ns, index, payload) in &messages {
             let message = Message { delta_ns: *delta_ns, index: *index, payload };
             let bytes = 8 + payload.len();
-            // A room one byte too small is refused and left alone.
+            // A buffer one byte too small is refused and left alone.
             let mut small = vec![0xaa; bytes - 1];
             prop_assert_eq!(write_message(&mut small, message), None);
             prop_assert!(small.iter().all(|byte| *byte == 0xaa));
@@ -118,7 +119,7 @@ proptest! {
             let expected = Message { delta_ns: *delta_ns, index: *index, payload };
             prop_assert_eq!(*message, expected);
         }
-        // Bytes that are no message behind the last one are refused, and end the reading.
+        // Trailing bytes that are no message are refused, and end the iteration.
         let cut = &buf[..end.saturating_sub(1 + spare)];
         let mut left = Messages::new(cut);
         let errors = left.by_ref().filter(Result::is_err).count();
@@ -174,7 +175,8 @@ proptest! {
         (reservation_id, reservation_bytes) in any::<(u32, u64)>(),
     ) {
         let mut buf = [0xaa; PROBE_LEN];
-        let probe = Probe { resolved: Psn(settled), until: Psn(settled).plus(span), reservation_done };
+        let probe =
+            Probe { resolved: Psn(settled), until: Psn(settled).plus(span), reservation_done };
         prop_assert_eq!(probe.write(&mut buf[..PROBE_LEN - 1]), None);
         prop_assert_eq!(probe.write(&mut buf), Some(PROBE_LEN));
         prop_assert_eq!(Probe::parse(&buf), Ok(probe));
@@ -205,7 +207,7 @@ proptest! {
             let mut wrong = frame.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Frame::parse(&wrong).is_err(), "bit {bit}");
-            // A hop sees what is wrong in the header, and is blind to the payload.
+            // A hop detects errors in the header, and none in the payload.
             prop_assert_eq!(parse_header(&wrong).is_err(), bit < HEADER_LEN * 8);
         }
     }
@@ -227,7 +229,7 @@ proptest! {
 
     #[test]
     fn payloads_cannot_be_swapped(a in any_frame(), b in any_frame()) {
-        // What begins with the right payload is the right payload and padding.
+        // A frame that begins with the original payload is valid, with padding.
         prop_assume!(!b[HEADER_LEN..].starts_with(&a[HEADER_LEN..]));
         let mut mixed = a[..HEADER_LEN].to_vec();
         mixed.extend_from_slice(&b[HEADER_LEN..]);
@@ -272,7 +274,7 @@ proptest! {
         prop_assert_eq!(after.header.has(Flags::CONGESTION), is_marked);
         prop_assert_eq!(after.header.promises(said.barrier).barrier, said.barrier);
         prop_assert_eq!(after.header.promises(said.commit).commit, said.commit);
-        // Byte for byte: only barrier, commit, flags, hops and hop_check may differ.
+        // Only barrier, commit, flags, hops and hop_check may differ.
         for (at, (old, new)) in frame.iter().zip(&travelled).enumerate() {
             let may_change = matches!(at, 6..18 | 23 | 38 | 48..52);
             prop_assert!(may_change || old == new, "byte {at}");
@@ -284,7 +286,7 @@ proptest! {
     fn marking_a_corrupt_frame_leaves_it_corrupt(
         frame in any_frame(), bit in 0..HEADER_LEN * 8,
     ) {
-        // The one wrong bit that marking mends is the mark itself, lost on the way.
+        // The one error that marking repairs is a lost congestion flag itself.
         let is_lost_mark = bit == 23 * 8 + 1 && frame[23] & Flags::CONGESTION != 0;
         prop_assume!(!is_lost_mark);
         let mut wrong = frame;

@@ -1,5 +1,5 @@
-//! Bodies of scheduled transfer drawn at random: what was written is read, whatever is cut off is
-//! missed, and who is out of step is told from who is not.
+//! Random bodies of scheduled transfer: encoding round-trips, truncated bodies are refused, and the
+//! checksum detects ends that are out of step.
 
 use onepipe_base::{Incarnation, Timestamp};
 use onepipe_wire::{
@@ -53,7 +53,7 @@ proptest! {
             totals.truncate(written);
             said.extend((written > 0).then_some((form, totals)));
         }
-        // To whom and by which path, of so many bits each.
+        // Destination and path with that many bits each.
         let of = |bits: u64, slot: usize| {
             let mixed = bits.rotate_left(slot as u32 * 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let (dst, path) = ((mixed >> 48) as u16, (mixed >> 40) as u8);
@@ -70,7 +70,8 @@ proptest! {
         prop_assert!(read.is_in_step(seed) && !read.is_in_step(!seed));
         prop_assert_eq!((read.sequence, (read.received, read.received_bits)), (number, received));
         prop_assert_eq!(read.reset(), reset);
-        prop_assert_eq!(read.is_relative(), said.iter().any(|(form, _)| *form == FcpForm::ShortMap));
+        let has_short_map = said.iter().any(|(form, _)| *form == FcpForm::ShortMap);
+        prop_assert_eq!(read.is_relative(), has_short_map);
         let (mut said, mut given) = (said.into_iter(), given.into_iter());
         for part in read.parts() {
             match part {
@@ -116,11 +117,13 @@ proptest! {
         let mut buf = vec![0; 300];
         let end = piece.write(&mut buf, &data).expect("as long as it should be");
         let read = TransferPacket::parse(&buf[..end]);
-        let is_it = matches!(read, Ok(TransferPacket::Piece(read, come)) if read == piece && come == data);
+        let is_it =
+            matches!(read, Ok(TransferPacket::Piece(read, come)) if read == piece && come == data);
         prop_assert!(is_it);
         properties::transfer(&buf[..end]);
         prop_assert!(TransferPacket::parse(&buf[..end - cut]).is_err());
-        let state = [PieceAckState::Partial, PieceAckState::Whole, PieceAckState::Refused][usize::from(state % 3)];
+        let states = [PieceAckState::Partial, PieceAckState::Whole, PieceAckState::Refused];
+        let state = states[usize::from(state % 3)];
         let instance = Incarnation(instance);
         let pieces = PieceAck { object, state, serial, cumulative, incarnation: instance };
         let end = pieces.write(&mut buf, words.iter().copied()).expect("it fits");

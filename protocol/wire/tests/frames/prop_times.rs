@@ -1,4 +1,4 @@
-//! The 48-bit times of a frame around the wrap, read by clocks that lag or lead.
+//! 48-bit times around the wrap, decoded by clocks that lag or lead.
 
 use onepipe_base::{
     Incarnation, Mono, Port, ProcessId, Promises, Psn, Registers, Timestamp, WIRE_MODULUS,
@@ -6,7 +6,7 @@ use onepipe_base::{
 use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, rewrite_promises, seal};
 use proptest::prelude::*;
 
-/// Half the range, the farthest that a reader's clock may be off: 39.1 h.
+/// Half the range: the maximum error of a reader's clock, 39.1 h.
 const HALF: u64 = WIRE_MODULUS / 2;
 
 fn frame(ts: Timestamp, promises: Promises) -> [u8; HEADER_LEN] {
@@ -16,7 +16,7 @@ fn frame(ts: Timestamp, promises: Promises) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// A wrap, and three nanoseconds about it.
+/// A wrap, plus or minus three nanoseconds.
 fn near_a_wrap() -> impl Strategy<Value = Timestamp> {
     let about = prop_oneof![0u64..1_000, 0..HALF];
     (1u64..60_000, about, any::<bool>()).prop_map(|(wrap, distance, is_above)| {
@@ -37,7 +37,7 @@ proptest! {
         let header = Frame::parse(&bytes).expect("sealed just now").header;
         prop_assert_eq!(header.message_ts(near), at(message));
         prop_assert_eq!(header.promises(near), promises);
-        // The order of the three is that of the full times, not of the 48 bits.
+        // The three are ordered by their full values, not by the 48 bits.
         prop_assert_eq!(header.message_ts(near) < header.promises(near).barrier, message < barrier);
     }
 
@@ -60,7 +60,7 @@ proptest! {
         offsets in prop::collection::vec(-500i64..500, 2..6),
         own in -500i64..500,
     ) {
-        // A switch that reads promises from frames on both sides of the wrap, and writes the least.
+        // A switch that decodes promises on both sides of the wrap, and forwards the minimum.
         let wrap = wrap * WIRE_MODULUS;
         let at = |offset: i64| Timestamp::from_ns(wrap.wrapping_add_signed(offset));
         let near = at(own);
@@ -84,8 +84,8 @@ proptest! {
         wire in any::<u64>(),
         near in prop_oneof![any::<u64>(), 0..HALF, u64::MAX - HALF..=u64::MAX],
     ) {
-        // Whatever a stranger writes, a reader moves at most 39.1 h: unless its own clock stands
-        // so close to the end of the 64-bit range that there is no such time.
+        // Whatever a foreign frame says, a reader moves at most 39.1 h, unless its own clock is so
+        // close to the end of the 64-bit range that there is no such time.
         let bytes = frame(Timestamp::from_ns(wire), Promises::both(Timestamp::from_ns(wire)));
         let header = Frame::parse(&bytes).expect("sealed just now").header;
         let read = header.message_ts(Timestamp::from_ns(near));
@@ -99,7 +99,7 @@ proptest! {
 #[test]
 fn a_clock_near_its_origin_reads_no_time_before_it() {
     // A foreign or damaged time that would lie before the origin must not become the end of time:
-    // such a barrier would let everything pass.
+    // such a barrier would let every message pass.
     let bytes = frame(
         Timestamp::from_ns(WIRE_MODULUS - 1),
         Promises::both(Timestamp::from_ns(WIRE_MODULUS - 1)),

@@ -1,5 +1,5 @@
-//! What must hold for any bytes whatever. One source for the property tests, the replay of the
-//! fuzz corpora and the fuzz targets themselves (`verify/fuzz`).
+//! Properties that hold for arbitrary bytes: shared by the property tests, the replay of the fuzz
+//! corpora and the fuzz targets (`verify/fuzz`).
 
 #[path = "bulk.rs"]
 mod bulk;
@@ -14,17 +14,17 @@ use onepipe_wire::{
     rewrite_promises, seal_with_hops, take_hop, write_fragment_header, write_message, write_packet,
 };
 
-/// A time against which 48-bit times are expanded; any would do.
+/// The time against which 48-bit times are expanded; arbitrary.
 pub const NEAR: Timestamp = Timestamp::from_ns(5 << 48);
 
-/// Reading a frame never panics, and what is accepted is exactly what a sender would have sealed.
+/// Decoding a frame never panics, and only accepts what a sender would have sealed.
 pub fn frame(bytes: &[u8]) {
     if let Ok(frame) = Frame::parse(bytes) {
         assert_eq!(resealed(&frame), bytes[..HEADER_LEN + frame.payload.len()]);
         let (header, opcode) = parse_header(bytes).expect("a frame that parses can be forwarded");
         assert_eq!((header, opcode), (frame.header, frame.opcode));
     }
-    // No luck finds bytes whose checks hold. So take them for what a sender wants to send.
+    // Random bytes practically never have valid checks: seal them as a sender would.
     if let Some(sealed) = sealed(bytes) {
         let frame = Frame::parse(&sealed).expect("sealed just now");
         detached(&sealed, &frame);
@@ -34,7 +34,7 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
-/// The front of a piece alone tells what the whole frame does, and only of one that may be apart.
+/// The front of a detached piece decodes like the whole frame, and other frames have no such front.
 fn detached(bytes: &[u8], frame: &Frame<'_>) {
     let is_apart = frame.opcode == Opcode::BulkPiece
         && frame.header.has(Flags::DETACHED)
@@ -48,7 +48,7 @@ fn detached(bytes: &[u8], frame: &Frame<'_>) {
     }
 }
 
-/// Who is at both ends of a link is written as it was read, unless nobody speaks.
+/// Both instances of a hop-only frame are encoded as they were decoded, if there is a sender.
 fn both_ends(frame: &Frame<'_>) {
     let (own, peer) = (frame.header.sender(), frame.header.peer());
     let Some(own) = own else { return };
@@ -60,8 +60,8 @@ fn both_ends(frame: &Frame<'_>) {
     assert_eq!(header.promises(NEAR), promises);
 }
 
-/// Reading a body never panics, and writing what was read gives the same again. The first byte is
-/// the opcode, the others are the payload; or they are a note of a large payload, behind its mark.
+/// Decoding a body never panics, and re-encoding it gives the same bytes. The first byte is the
+/// opcode, the others are the payload; or the bytes are a control message of a large payload.
 pub fn messages(bytes: &[u8]) {
     let Some((code, payload)) = bytes.split_first() else { return };
     let mut note = Vec::new();
@@ -74,7 +74,7 @@ pub fn messages(bytes: &[u8]) {
     }
 }
 
-/// A note that is read is written as one that says the same.
+/// A control message of a large payload round-trips.
 fn large_note(bytes: &[u8]) {
     let Ok(Some(note)) = LargeControl::parse(bytes) else { return };
     let mut again = Vec::new();
@@ -91,8 +91,8 @@ fn large_note(bytes: &[u8]) {
     assert_eq!(LargeControl::parse(&again), Ok(Some(note)));
 }
 
-/// What hops do to a frame leaves the end-to-end check alone, and never mends a corrupt header.
-/// Four bytes choose the steps, sixteen are promises, the rest is the frame.
+/// The rewriting of a frame by hops does not affect the end-to-end check, and never repairs a
+/// corrupt header. Four bytes choose the steps, sixteen are promises, the rest is the frame.
 pub fn rewrite(bytes: &[u8]) {
     let Some((steps, rest)) = bytes.split_first_chunk::<4>() else { return };
     let Some((barrier, rest)) = rest.split_first_chunk::<8>() else { return };
@@ -129,7 +129,7 @@ fn parse(bytes: &[u8]) -> Frame<'_> {
     Frame::parse(bytes).expect("hops leave it intact")
 }
 
-/// One step of a hop. Answers whether it has written promises.
+/// Performs one step of a hop. Returns whether it has written promises.
 fn hop(step: u8, bytes: &mut [u8], promises: Promises) -> bool {
     match step % 4 {
         0 => {
@@ -160,8 +160,8 @@ fn hop(step: u8, bytes: &mut [u8], promises: Promises) -> bool {
     }
 }
 
-/// The frame that says the same as `bytes` do, with checks that hold; `None` when they are too
-/// short for a header or its opcode is unknown.
+/// Returns the frame in `bytes` with valid checks; `None` if it is shorter than a header or its
+/// opcode is unknown.
 pub fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
     let (front, payload) = bytes.split_first_chunk::<HEADER_LEN>()?;
     let payload = &payload[..payload.len().min(usize::from(u16::MAX))];
@@ -180,7 +180,7 @@ pub fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(sealed)
 }
 
-/// What a sender would have written to send `frame`.
+/// Returns what a sender would have written to send `frame`.
 pub fn resealed(frame: &Frame<'_>) -> Vec<u8> {
     let old = frame.header;
     let flags = (0..8).map(|bit| 1 << bit).filter(|flag| old.has(*flag)).sum();
@@ -193,7 +193,7 @@ pub fn resealed(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Reads the payload as `opcode` says, writes what was read, reads that.
+/// Decodes the payload as `opcode` demands, encodes the result, and decodes that.
 pub fn body(opcode: Opcode, payload: &[u8]) {
     let mut buf = vec![0; payload.len()];
     match opcode.in_best_effort() {
@@ -222,7 +222,7 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
             assert_eq!(Connect::parse(&buf), Ok(connect));
         }
         Opcode::Relay | Opcode::Relayed => {
-            // A frame in a frame, but no deeper.
+            // A frame in a frame, but not nested deeper.
             if let Some(inner) = sealed(payload).filter(|inner| !parse(inner).opcode.is_control()) {
                 frame(&inner);
             }
@@ -232,17 +232,17 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
             let written = refcp(&read, 0);
             let mut was = payload.to_vec();
             if read.reset().is_some() {
-                // Behind the kind of the first part: reserved, and 0.
+                // The byte after the kind of the first part is reserved.
                 was[9] = 0;
             }
-            // All but the check, whose seed is not known.
+            // Everything but the checksum, whose seed is unknown.
             assert_eq!(written[4..], was[4..]);
             assert!(Fcp::parse(1, &written).is_ok_and(|read| read.is_in_step(0)));
         }
         _ => {
             let Some(written) = rewritten(opcode, payload) else { return };
             assert_eq!(rewritten(opcode, &written).as_ref(), Some(&written));
-            // What is not written as it was is reserved, and 0.
+            // Bytes that differ are reserved, and written as 0.
             for (written, was) in written.iter().zip(payload) {
                 assert!(written == was || *written == 0);
             }
@@ -250,7 +250,7 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
     }
 }
 
-/// A control packet of scheduled transfer, written anew from what was read.
+/// Re-encodes a control packet of scheduled transfer.
 pub fn refcp(read: &Fcp<'_>, seed: u64) -> Vec<u8> {
     let mut buf = vec![0xff; usize::from(u16::MAX)];
     let fits = "as long as before";
@@ -278,8 +278,8 @@ pub fn refcp(read: &Fcp<'_>, seed: u64) -> Vec<u8> {
     buf
 }
 
-/// The body of a frame that takes messages back, or speaks of links and failures, written anew from
-/// what was read in `payload`; `None` when it is refused or there is no such body.
+/// Re-encodes a recall, link-state or failure body; `None` if it is refused or the opcode has no
+/// such body.
 pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
     let mut buf = vec![0xff; payload.len()];
     let fits = "as long as before";
@@ -359,7 +359,7 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
     Some(buf)
 }
 
-/// A packet of a transfer is written as it was read, but for what is reserved.
+/// A transfer packet round-trips, except for reserved bytes.
 pub fn transfer(packet: &[u8]) {
     let mut buf = vec![0xff; packet.len()];
     let written = match TransferPacket::parse(packet) {
@@ -375,7 +375,7 @@ pub fn transfer(packet: &[u8]) {
     assert_eq!((written, &buf[..]), (Some(packet.len()), packet));
 }
 
-/// A failure that was accepted is one of processes that there can be.
+/// The processes of an accepted failure have valid ids.
 fn whole(failure: Failure) {
     let (first, end) = (failure.first.0, failure.first.0 + failure.count);
     assert!(first < end && end <= 1 << 31);
@@ -383,7 +383,7 @@ fn whole(failure: Failure) {
     assert!(covers(first) && covers(end - 1) && !covers(end) && !covers(first.wrapping_sub(1)));
 }
 
-/// Coalesced messages have no byte that is not said: what was read, written again, is the payload.
+/// Coalesced messages have no unused byte: re-encoding gives the payload.
 fn data(payload: &[u8]) {
     let mut written = Vec::new();
     for message in Messages::new(payload) {

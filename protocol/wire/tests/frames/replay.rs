@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets, and every input that once failed, as an ordinary test.
+//! Replays the seeds of the fuzz targets, and every input that once failed.
 
 use std::fs;
 use std::path::PathBuf;

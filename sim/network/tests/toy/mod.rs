@@ -1,5 +1,5 @@
-//! The simplest machines that a network can carry: hosts that send what they are told and report
-//! what they hear, switches that forward.
+//! Minimal machines for tests: hosts that send given frames and report received ones, and switches
+//! that forward.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use onepipe_sim_network::{Application, At, Config, Fault, LinkId, Network, NodeI
 use onepipe_topology::{Next, Node, Route, Shape, Spread, Topology};
 use onepipe_wire::{Header, Opcode, parse_header, seal};
 
-/// Frames with this number and higher ones are of a kind that speaks of links.
+/// Frames with this number or a higher one are hop-only frames.
 pub const FOR_NEIGHBOURS: u32 = 1_000;
 
 /// A host or a switch.
@@ -20,12 +20,12 @@ pub struct Toy {
     id: u32,
     ports: u16,
     lower: u16,
-    /// `None`: a host.
+    /// `None` for a host.
     route: Option<Route>,
-    /// What a host has to send: receiver, number, bytes of payload.
+    /// Frames to send: receiver, number, payload length.
     pub outbox: Vec<(u32, u32, usize)>,
     heard: VecDeque<(u32, u32)>,
-    /// When the timer shall ring, and when it rang.
+    /// Deadline of the timer, and the times at which it fired.
     pub timer: Option<Mono>,
     pub rang: Vec<Mono>,
 }
@@ -51,7 +51,10 @@ impl Machine for Toy {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        assert!(self.timer.take().expect("a timer was set") <= now.mono, "rule D5: never early");
+        assert!(
+            self.timer.take().expect("a timer is set") <= now.mono,
+            "rule D5: a timer never fires early"
+        );
         self.rang.push(now.mono);
     }
 
@@ -72,7 +75,7 @@ impl Machine for Toy {
     }
 }
 
-/// What was heard: when, at which host, from whom, which number.
+/// Records received frames: instant, receiving host, sender, number.
 #[derive(Debug)]
 pub struct Log {
     topology: Topology,
@@ -86,7 +89,7 @@ pub struct Log {
 impl Application<Toy> for Log {
     fn build(&mut self, node: NodeId, life: u32) -> Toy {
         self.lives.push((node, life));
-        let vertex = self.topology.nodes().nth(node.index()).expect("the network asks for its own");
+        let vertex = self.topology.nodes().nth(node.index()).expect("the node is in the topology");
         let ports = self.topology.ports(vertex);
         let route = matches!(vertex, Node::Switch(_)).then(|| self.topology.route(vertex));
         Toy {
@@ -118,9 +121,9 @@ impl Application<Toy> for Log {
 
 pub type World = Network<Toy, Log>;
 
-/// One process a host.
+/// Builds a network with one process on each host.
 pub fn world(shape: Shape, config: Config, seed: u64) -> World {
-    let topology = Topology::new(shape, 1).expect("small");
+    let topology = Topology::new(shape, 1).expect("the shape is small");
     let log = Log {
         topology: topology.clone(),
         heard: Vec::new(),
@@ -132,20 +135,20 @@ pub fn world(shape: Shape, config: Config, seed: u64) -> World {
     Network::new(topology, config, seed, log)
 }
 
-/// Host `from` sends the frames `numbers` to host `to`, the first first.
+/// Sends the frames `numbers` from host `from` to host `to` in ascending order.
 pub fn send(world: &mut World, from: u32, to: u32, numbers: std::ops::Range<u32>, payload: usize) {
     world.command(NodeId(from), |_, toy, _| {
         toy.outbox.extend(numbers.rev().map(|number| (to, number, payload)));
     });
 }
 
-/// The numbers heard at `host`, in order.
+/// Returns the numbers of the frames received at `host`, in order.
 pub fn numbers(world: &World, host: u32) -> Vec<u32> {
     let at_host = world.application.heard.iter().filter(|(_, node, ..)| *node == NodeId(host));
     at_host.map(|(.., number)| *number).collect()
 }
 
-/// The two directions between two nodes next to each other.
+/// Returns the links between two adjacent nodes, both directions.
 pub fn between(world: &World, one: NodeId, other: NodeId) -> Vec<LinkId> {
     let mut links: Vec<LinkId> = world.border(|node| node == one);
     let ends: Vec<_> = world.links().collect();
@@ -156,7 +159,7 @@ pub fn between(world: &World, one: NodeId, other: NodeId) -> Vec<LinkId> {
     links
 }
 
-/// Both directions, at once.
+/// Injects a fault into both directions of a link.
 pub fn inflict_both(
     world: &mut World,
     one: NodeId,

@@ -8,17 +8,17 @@ use onepipe_wire::{
 
 use super::Group;
 use crate::Memory;
-use crate::lane::Item;
+use crate::session::Item;
 
 /// Words of held blocks in one frame: they fit the smallest that a member may have.
-const HAVE_WORDS: u32 = 48;
+const HAVE_WORDS_MAX: u32 = 48;
 /// Failures in one frame: the same.
-const FAILURES: usize = 48;
+const FAILURES_MAX: usize = 48;
 
 impl<M: Memory> Group<M> {
     /// A member must be told how far we are.
-    pub(super) fn tell(&mut self, rank: u32) {
-        if self.is_other(rank) && !self.peers[rank as usize].has_failed {
+    pub(super) fn queue_state(&mut self, rank: u32) {
+        if self.is_live_peer(rank) && !self.peers[rank as usize].has_failed {
             self.peer(rank).is_state_due = true;
             self.ready.set(rank);
         }
@@ -26,8 +26,8 @@ impl<M: Memory> Group<M> {
 
     /// A member must be told for how many blocks of an object it has tokens. If we have all of it
     /// by then there is nothing to tell: an object of one block costs no frame for this.
-    pub(super) fn tell_tokens(&mut self, rank: u32, object: u32) {
-        if self.is_other(rank) && !self.peers[rank as usize].has_failed {
+    pub(super) fn queue_tokens(&mut self, rank: u32, object: u32) {
+        if self.is_live_peer(rank) && !self.peers[rank as usize].has_failed {
             let peer = self.peer(rank);
             let other = peer.tokens_due.replace(object);
             peer.is_state_due |= other.is_some_and(|other| other != object);
@@ -35,40 +35,45 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    pub(super) fn tell_all(&mut self) {
-        self.ranks().for_each(|rank| self.tell(rank));
+    pub(super) fn queue_state_to_all(&mut self) {
+        self.ranks().for_each(|rank| self.queue_state(rank));
     }
 
     /// Whoever may send the first block of the next object must have a token.
-    pub(super) fn tell_firsts(&mut self) {
-        for at in 0..self.firsts.len() {
-            self.tell(self.firsts[at]);
+    pub(super) fn queue_first_tokens(&mut self) {
+        for at in 0..self.first_senders.len() {
+            self.queue_state(self.first_senders[at]);
         }
     }
 
     /// All must be told that a word of what we hold has changed.
-    pub(super) fn tell_word(&mut self, object: u32, word: u32) {
+    pub(super) fn queue_have(&mut self, object: u32, word: u32) {
         let stable = self.stable;
         for rank in self.ranks() {
-            if self.is_other(rank) {
-                self.peer(rank).tell_word(object, word, stable);
+            if self.is_live_peer(rank) {
+                self.peer(rank).queue_have(object, word, stable);
                 self.ready.set(rank);
             }
         }
     }
 
     /// Writes the next news for a member, if there are any.
-    pub(super) fn tell_one(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn write_control(
+        &mut self,
+        now: Now,
+        rank: u32,
+        slot: &mut [u8],
+    ) -> Option<Transmit> {
         let peer = &mut self.peers[rank as usize];
-        if peer.lane.heard.tell_at().is_some_and(|at| at <= now.mono) {
+        if peer.session.received.ack_at().is_some_and(|at| at <= now.mono) {
             return self.write_ack(now, rank, slot);
         }
-        if !peer.lane.has_place() {
+        if !peer.session.has_slot() {
             return None;
         }
-        let told = peer.failures_told as usize;
-        if told < self.failures.len() {
-            return self.write_failures(now, rank, told, slot);
+        let sent_until = peer.failures_sent as usize;
+        if sent_until < self.failures.len() {
+            return self.write_failures(now, rank, sent_until, slot);
         }
         let (is_due, tokens_due) =
             (core::mem::take(&mut peer.is_state_due), peer.tokens_due.take());
@@ -76,29 +81,30 @@ impl<M: Memory> Group<M> {
             return self.write_state(now, rank, slot);
         }
         let peer = &mut self.peers[rank as usize];
-        if let Some((object, block)) = peer.wants.pop_front() {
+        if let Some((object, block)) = peer.requests_due.pop_front() {
             let item = Item::Want { object, block };
             let want = BulkWant { object, block };
-            return self
-                .write(now, rank, Opcode::BulkWant, Some(item), slot, |_, room| want.write(room));
+            return self.write(now, rank, Opcode::BulkWant, Some(item), slot, |_, buffer| {
+                want.write(buffer)
+            });
         }
-        if let Some((object, word)) = peer.haves.pop_front() {
+        if let Some((object, word)) = peer.haves_due.pop_front() {
             if object >= self.stable {
                 return self.write_have(now, rank, (object, word), 1, slot).map(|(sent, _)| sent);
             }
-            return self.tell_one(now, rank, slot);
+            return self.write_control(now, rank, slot);
         }
-        if let Some((object, first)) = peer.have_from {
+        if let Some((object, first)) = peer.have_cursor {
             let from = if object < self.stable { (self.stable, 0) } else { (object, first) };
             if from.0 >= self.known {
-                peer.have_from = None;
+                peer.have_cursor = None;
                 return None;
             }
-            let (sent, next) = self.write_have(now, rank, from, HAVE_WORDS, slot)?;
-            self.peer(rank).have_from = Some(next);
+            let (sent, next) = self.write_have(now, rank, from, HAVE_WORDS_MAX, slot)?;
+            self.peer(rank).have_cursor = Some(next);
             return Some(sent);
         }
-        let object = self.offers(rank)?;
+        let object = self.next_offer(rank)?;
         let extent = self.get(object)?.shape?.extent;
         let header = BulkPieceHeader {
             object,
@@ -110,22 +116,22 @@ impl<M: Memory> Group<M> {
             offers: true,
         };
         let item = Item::Offer { object };
-        self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |_, room| {
-            header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
+        self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |_, buffer| {
+            header.write(buffer).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
         })
     }
 
     fn write_ack(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
-        let mut lane_heard = core::mem::take(&mut self.peer(rank).lane.heard);
+        let mut received = core::mem::take(&mut self.peer(rank).session.received);
         let incarnation = self.peer(rank).incarnation;
-        let told = lane_heard.tell();
-        let sent = told.zip(incarnation).and_then(|((largest, words, marked), incarnation)| {
+        let ack = received.take_ack();
+        let sent = ack.zip(incarnation).and_then(|((largest, words, marked), incarnation)| {
             let ack = BulkAck { incarnation, largest, marked };
-            self.write(now, rank, Opcode::BulkAck, None, slot, |_, room| {
-                ack.write(room, words.iter().copied())
+            self.write(now, rank, Opcode::BulkAck, None, slot, |_, buffer| {
+                ack.write(buffer, words.iter().copied())
             })
         });
-        self.peer(rank).lane.heard = lane_heard;
+        self.peer(rank).session.received = received;
         sent
     }
 
@@ -136,17 +142,17 @@ impl<M: Memory> Group<M> {
         first: usize,
         slot: &mut [u8],
     ) -> Option<Transmit> {
-        let until = self.failures.len().min(first + FAILURES);
-        self.peer(rank).failures_told = until as u32;
+        let until = self.failures.len().min(first + FAILURES_MAX);
+        self.peer(rank).failures_sent = until as u32;
         let item = Item::Failures { first: first as u32 };
-        self.write(now, rank, Opcode::BulkFailures, Some(item), slot, |group, room| {
+        self.write(now, rank, Opcode::BulkFailures, Some(item), slot, |group, buffer| {
             let entries = group.failures[first..until].iter().map(|failure| BulkFailure {
                 rank: failure.rank as u16,
                 by: failure.by as u16,
                 reason: failure.reason as u8,
             });
-            let room = room.get_mut(..(until - first) * BULK_FAILURE_LEN)?;
-            Some(BulkFailures::write(room, entries))
+            let buffer = buffer.get_mut(..(until - first) * BULK_FAILURE_LEN)?;
+            Some(BulkFailures::write(buffer, entries))
         })
     }
 
@@ -154,7 +160,7 @@ impl<M: Memory> Group<M> {
         let state = BulkState {
             complete: self.complete,
             known: self.known,
-            resolved: self.settled,
+            resolved: self.resolved,
             total: self.total,
             // The root's is worked out when somebody else's is to be compared with it.
             digest: if self.config.own == 0 { 0 } else { self.digest_before(self.complete) },
@@ -162,33 +168,33 @@ impl<M: Memory> Group<M> {
             is_closed: self.is_closed,
             is_clean: self.is_clean,
         };
-        self.peer(rank).told_at = now.mono;
+        self.peer(rank).state_sent_at = now.mono;
         let mut tokens = [0; crate::OBJECTS_MAX as usize];
-        let under_way = self.config.objects_max as usize;
-        for (at, token) in tokens[..under_way].iter_mut().enumerate() {
+        let active = self.config.objects_max as usize;
+        for (at, token) in tokens[..active].iter_mut().enumerate() {
             *token = self.tokens(rank, self.stable + at as u32);
         }
-        self.write(now, rank, Opcode::BulkState, Some(Item::State), slot, |_, room| {
-            state.write(room, tokens[..under_way].iter().copied())
+        self.write(now, rank, Opcode::BulkState, Some(Item::State), slot, |_, buffer| {
+            state.write(buffer, tokens[..active].iter().copied())
         })
     }
 
     /// Whether there is memory for an object, and not all of it is here.
     fn lacks(&self, object: u32) -> bool {
-        let live = self.get(object).and_then(|live| live.object.as_ref());
-        live.is_some_and(|object| object.missing > 0)
+        let active = self.get(object).and_then(|active| active.object.as_ref());
+        active.is_some_and(|object| object.missing > 0)
     }
 
     /// How many blocks of an object we are ready to take from a member, in all.
     fn tokens(&mut self, rank: u32, object: u32) -> u32 {
-        let Some(live) = self.get(object) else { return 0 };
-        if live.object.is_some() {
+        let Some(active) = self.get(object) else { return 0 };
+        if active.object.is_some() {
             let ahead = self.config.lookahead_blocks;
             return self.peer(rank).flow(object).consumed.saturating_add(ahead);
         }
         // Who sends the first block gets a token before anything is known; one object at a time.
-        let is_next = live.shape.is_none() && object == self.known.max(self.stable);
-        u32::from(is_next && self.firsts.contains(&rank))
+        let is_next = active.shape.is_none() && object == self.known.max(self.stable);
+        u32::from(is_next && self.first_senders.contains(&rank))
     }
 
     /// Writes which blocks we hold from a word on, and where the next frame goes on.
@@ -200,18 +206,18 @@ impl<M: Memory> Group<M> {
         words: u32,
         slot: &mut [u8],
     ) -> Option<(Transmit, (u32, u32))> {
-        let live = self.get(object)?;
-        let extent = live.shape.map(|shape| shape.extent);
-        let all = live.shape.map_or(0, |shape| shape.blocks.div_ceil(64));
+        let active = self.get(object)?;
+        let extent = active.shape.map(|shape| shape.extent);
+        let all = active.shape.map_or(0, |shape| shape.blocks.div_ceil(64));
         let until = (first + words).min(all);
         let have = BulkHave { object, extent, view: self.view, first };
         let item = Item::Have { object, first };
-        let sent = self.write(now, rank, Opcode::BulkHave, Some(item), slot, |group, room| {
-            let held = group.get(object).and_then(|live| live.object.as_ref());
+        let sent = self.write(now, rank, Opcode::BulkHave, Some(item), slot, |group, buffer| {
+            let held = group.get(object).and_then(|active| active.object.as_ref());
             let held = held.map(|object| object.held.words());
             let words =
                 (first..until.max(first)).map(|word| held.map_or(0, |held| held[word as usize]));
-            have.write(room, words)
+            have.write(buffer, words)
         })?;
         let next = if until >= all { (object + 1, 0) } else { (object, until) };
         Some((sent, next))
@@ -227,37 +233,37 @@ impl<M: Memory> Group<M> {
         slot: &mut [u8],
         body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
     ) -> Option<Transmit> {
-        self.write_apart(now, rank, (opcode, None), item, slot, body)
+        self.write_detached(now, rank, (opcode, None), item, slot, body)
     }
 
     /// As [`Self::write`], where so many bytes of the frame may stay where they are.
-    pub(super) fn write_apart(
+    pub(super) fn write_detached(
         &mut self,
         now: Now,
         rank: u32,
-        (opcode, behind): (Opcode, Option<usize>),
+        (opcode, detached_len): (Opcode, Option<usize>),
         item: Option<Item>,
         slot: &mut [u8],
         body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
     ) -> Option<Transmit> {
         let front = self.front();
-        let room = front.write(slot.get_mut(HEADER_LEN..)?)?;
-        let bytes = BULK_HEADER_LEN + body(self, room)?;
+        let buffer = front.write(slot.get_mut(HEADER_LEN..)?)?;
+        let bytes = BULK_HEADER_LEN + body(self, buffer)?;
         let member = self.config.members[rank as usize];
         let header = self.header(opcode, member.process);
-        let lane = &mut self.peer(rank).lane;
-        let all = bytes + behind.unwrap_or(0);
-        let asks = item.is_some() && lane.awaits_answer(HEADER_LEN + all);
-        let header = header.flagged(u8::from(asks) * Flags::ACK_NOW);
-        let psn = if item.is_some() { lane.next() } else { Psn::FIRST };
+        let session = &mut self.peer(rank).session;
+        let all = bytes + detached_len.unwrap_or(0);
+        let needs_ack = item.is_some() && session.needs_ack(HEADER_LEN + all);
+        let header = header.flagged(u8::from(needs_ack) * Flags::ACK_NOW);
+        let psn = if item.is_some() { session.next() } else { Psn::FIRST };
         let header = header.stamped(now.sync, Promises::both(now.sync), psn);
-        let bytes = match behind {
-            Some(behind) => seal_detached(slot, header, behind),
+        let bytes = match detached_len {
+            Some(detached_len) => seal_detached(slot, header, detached_len),
             None => seal(slot, header, bytes),
         };
         if let Some(item) = item {
-            lane.on_sent(now.mono, item, HEADER_LEN + all);
-            self.watch(rank);
+            session.on_sent(now.mono, item, HEADER_LEN + all);
+            self.update_deadline(rank);
         }
         self.stats.frames_sent += 1;
         Some(Transmit { port: member.port, bytes })
@@ -266,8 +272,8 @@ impl<M: Memory> Group<M> {
     /// Tells somebody who is no member that it is none.
     pub(super) fn write_refusal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let (port, process, reason) = self.refusals.pop_front()?;
-        let room = self.front().write(slot.get_mut(HEADER_LEN..)?)?;
-        let bytes = BULK_HEADER_LEN + reason.write(room)?;
+        let buffer = self.front().write(slot.get_mut(HEADER_LEN..)?)?;
+        let bytes = BULK_HEADER_LEN + reason.write(buffer)?;
         let header = self.header(Opcode::BulkRefused, process);
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
         self.stats.frames_sent += 1;

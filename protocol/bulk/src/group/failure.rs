@@ -10,19 +10,19 @@ use crate::event::{Event, Failure, Outcome, Reason};
 
 impl<M: Memory> Group<M> {
     /// Takes note of the time, and begins when there is one for the first time.
-    pub(super) fn begin(&mut self, now: Mono) {
+    pub(super) fn start(&mut self, now: Mono) {
         self.now = now;
-        if core::mem::replace(&mut self.has_begun, true) {
+        if core::mem::replace(&mut self.is_started, true) {
             return;
         }
         for peer in &mut self.peers {
-            (peer.heard_at, peer.told_at) = (now, now);
+            (peer.last_received, peer.state_sent_at) = (now, now);
         }
         self.keepalive_at = Some(now.after_ns(self.config.keepalive_ns));
         self.due_at = self.keepalive_at;
         if self.config.own != 0 {
-            self.tell(0);
-            self.tell_firsts();
+            self.queue_state(0);
+            self.queue_first_tokens();
         }
     }
 
@@ -31,35 +31,35 @@ impl<M: Memory> Group<M> {
             return;
         }
         for rank in self.ranks() {
-            self.on_lane_timeout(now, rank);
+            self.on_session_timeout(now, rank);
         }
-        self.keep_alive(now);
+        self.check_keepalive(now);
         self.due_at = self.keepalive_at;
-        self.ranks().for_each(|rank| self.watch(rank));
+        self.ranks().for_each(|rank| self.update_deadline(rank));
     }
 
-    fn on_lane_timeout(&mut self, now: Mono, rank: u32) {
+    fn on_session_timeout(&mut self, now: Mono, rank: u32) {
         if self.peer(rank).has_failed {
             return;
         }
         let dead_after_ns = self.config.dead_after_ns;
-        if self.peer(rank).lane.is_silent(now, dead_after_ns) {
-            self.fail(rank, self.config.own, Reason::Silent);
+        if self.peer(rank).session.is_timed_out(now, dead_after_ns) {
+            self.fail(rank, self.config.own, Reason::Timeout);
         }
         let mut lost = core::mem::take(&mut self.lost);
         let peer = &mut self.peers[rank as usize];
-        if peer.lane.on_timeout(now, &mut lost) {
+        if peer.session.on_timeout(now, &mut lost) {
             peer.is_state_due = true;
             self.ready.set(rank);
         }
-        if peer.lane.heard.tell_at().is_some_and(|at| at <= now) {
+        if peer.session.received.ack_at().is_some_and(|at| at <= now) {
             self.ready.set(rank);
         }
         self.on_lost(rank, lost);
     }
 
     /// The leader must hear from everybody, and everybody wants to know that the leader lives.
-    fn keep_alive(&mut self, now: Mono) {
+    fn check_keepalive(&mut self, now: Mono) {
         if self.keepalive_at.is_none_or(|at| at > now) {
             return;
         }
@@ -67,15 +67,15 @@ impl<M: Memory> Group<M> {
         if self.outcome.is_some() {
             return;
         }
-        let (lead, keepalive_ns) = (self.lead(), self.config.keepalive_ns);
+        let (leader, keepalive_ns) = (self.leader(), self.config.keepalive_ns);
         self.keepalive_at = Some(now.after_ns(keepalive_ns));
-        if lead != self.config.own {
-            return self.tell(lead);
+        if leader != self.config.own {
+            return self.queue_state(leader);
         }
         for rank in self.ranks() {
-            let unheard_ns = now.since_ns(self.peers[rank as usize].heard_at);
-            if self.is_other(rank) && unheard_ns >= self.config.dead_after_ns {
-                self.fail(rank, self.config.own, Reason::Silent);
+            let idle_ns = now.since_ns(self.peers[rank as usize].last_received);
+            if self.is_live_peer(rank) && idle_ns >= self.config.dead_after_ns {
+                self.fail(rank, self.config.own, Reason::Timeout);
             }
         }
     }
@@ -88,22 +88,22 @@ impl<M: Memory> Group<M> {
         }
         if self.is_closed || matches!(self.outcome, Some(Outcome::Refused(_))) {
             // It changes nothing any more, but that there is nobody to be told.
-            return self.peer(rank).end();
+            return self.peer(rank).close();
         }
         if rank == self.config.own {
             return self.exclude(BulkRefused::Excluded);
         }
-        self.note(Failure { rank, by, reason });
-        self.peer(rank).end();
+        self.record_failure(Failure { rank, by, reason });
+        self.peer(rank).close();
         if self.outcome.is_some() {
             return;
         }
-        self.void();
-        self.settle();
-        self.ask();
+        self.abandon_schedule();
+        self.advance();
+        self.request_missing();
     }
 
-    fn note(&mut self, failure: Failure) {
+    fn record_failure(&mut self, failure: Failure) {
         self.failures.push(failure);
         self.has_failed.set(failure.rank);
         self.view = 0;
@@ -118,41 +118,41 @@ impl<M: Memory> Group<M> {
     }
 
     /// Nothing goes by the schedule any more; what was asked for of others may be asked again.
-    fn void(&mut self) {
+    fn abandon_schedule(&mut self) {
         let stable = self.stable;
         let now = self.now;
         self.peers.iter_mut().for_each(|peer| {
             // Whoever leads now has perhaps never been spoken to.
-            peer.heard_at = now;
-            peer.unschedule();
-            peer.asked.clear();
-            peer.haves.clear();
-            peer.have_from = (!peer.has_failed).then_some((stable, 0));
+            peer.last_received = now;
+            peer.drop_schedule();
+            peer.requested.clear();
+            peer.haves_due.clear();
+            peer.have_cursor = (!peer.has_failed).then_some((stable, 0));
         });
-        for live in &mut self.live {
-            if let Some(object) = &mut live.object {
-                object.asked.clear_all();
+        for active in &mut self.active {
+            if let Some(object) = &mut active.object {
+                object.requested.clear_all();
             }
         }
-        self.tell_all();
+        self.queue_state_to_all();
     }
 
     /// We leave, or cannot go on: the others are told.
-    pub(super) fn go(&mut self, reason: Reason) {
+    pub(super) fn leave_with(&mut self, reason: Reason) {
         if self.outcome.is_some() {
             return;
         }
         let own = self.config.own;
-        self.note(Failure { rank: own, by: own, reason });
+        self.record_failure(Failure { rank: own, by: own, reason });
         for peer in &mut self.peers {
-            peer.unschedule();
+            peer.drop_schedule();
         }
         self.finish(Outcome::Left);
     }
 
     /// The others go on without us.
     pub(super) fn exclude(&mut self, refused: BulkRefused) {
-        self.peers.iter_mut().for_each(|peer| peer.end());
+        self.peers.iter_mut().for_each(|peer| peer.close());
         self.finish(Outcome::Refused(refused));
     }
 

@@ -1,53 +1,53 @@
 //! What is whole, what is stable, and when the group is over.
 
-use super::{Group, Live};
+use super::{ActiveObject, Group};
 use crate::Memory;
 use crate::config::Delivery;
 use crate::event::{Event, Outcome};
 
 impl<M: Memory> Group<M> {
     /// Draws all conclusions from what has changed.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn advance(&mut self) {
         if self.outcome.is_some() {
             return;
         }
-        let before = (self.complete, self.settled);
-        while self.is_whole(self.complete) {
+        let before = (self.complete, self.resolved);
+        while self.is_complete(self.complete) {
             self.complete += 1;
         }
-        while self.is_whole(self.settled) || self.lose(self.settled) {
-            if self.is_whole(self.settled) && self.config.delivery == Delivery::AtOnce {
-                self.deliver(self.settled);
+        while self.is_complete(self.resolved) || self.check_lost(self.resolved) {
+            if self.is_complete(self.resolved) && self.config.delivery == Delivery::AtOnce {
+                self.deliver(self.resolved);
             }
-            self.settled += 1;
+            self.resolved += 1;
         }
-        let lead = self.lead();
-        if before != (self.complete, self.settled) {
-            self.tell(lead);
+        let leader = self.leader();
+        if before != (self.complete, self.resolved) {
+            self.queue_state(leader);
             // After a failure whoever leads next must know, too.
             if !self.failures.is_empty() {
-                self.tell_all();
+                self.queue_state_to_all();
             }
         }
-        if lead == self.config.own {
-            self.on_stable(self.stable_now());
+        if leader == self.config.own {
+            self.on_stable(self.compute_stable());
             self.try_close();
         }
     }
 
-    fn is_whole(&self, object: u32) -> bool {
+    fn is_complete(&self, object: u32) -> bool {
         self.get(object)
-            .and_then(|live| live.object.as_ref())
+            .and_then(|active| active.object.as_ref())
             .is_some_and(|object| object.missing == 0)
     }
 
     /// Whether an object is lost. What only others know of is lost for us as well.
-    fn lose(&mut self, object: u32) -> bool {
-        let known = self.others().map(|peer| peer.known).fold(self.known, u32::max);
-        if object >= known || !self.is_beyond_repair(object) {
+    fn check_lost(&mut self, object: u32) -> bool {
+        let known = self.live_peers().map(|peer| peer.known).fold(self.known, u32::max);
+        if object >= known || !self.is_unrecoverable(object) {
             return false;
         }
-        if !core::mem::replace(&mut self.live_mut(object).is_lost, true) {
+        if !core::mem::replace(&mut self.active_mut(object).is_lost, true) {
             self.events.push_back(Event::Lost { object });
         }
         true
@@ -55,7 +55,7 @@ impl<M: Memory> Group<M> {
 
     fn deliver(&mut self, object: u32) {
         // What the root has sent itself it knows.
-        if !core::mem::replace(&mut self.live_mut(object).is_delivered, true)
+        if !core::mem::replace(&mut self.active_mut(object).is_delivered, true)
             && self.config.own != 0
         {
             self.events.push_back(Event::Delivered { object });
@@ -63,14 +63,14 @@ impl<M: Memory> Group<M> {
     }
 
     /// Every object before this one is whole at every survivor, as the leader sees it.
-    fn stable_now(&self) -> u32 {
-        let survivors = self.others().count() + 1;
+    fn compute_stable(&self) -> u32 {
+        let survivors = self.live_peers().count() + 1;
         // Half a group may not know of another half that goes on.
         let is_few = !self.failures.is_empty() && 2 * survivors <= self.peers.len();
         if is_few && self.config.delivery == Delivery::AllOrNone {
             return self.stable;
         }
-        self.others().map(|peer| peer.complete).fold(self.complete, u32::min)
+        self.live_peers().map(|peer| peer.complete).fold(self.complete, u32::min)
     }
 
     /// Every object before `stable` is whole at every survivor.
@@ -86,19 +86,19 @@ impl<M: Memory> Group<M> {
             let object = self.stable;
             self.digest = self.digest_before(object + 1);
             self.deliver(object);
-            if let Some(live) = self.live.pop_front()
-                && let Some(body) = live.object
+            if let Some(active) = self.active.pop_front()
+                && let Some(body) = active.object
             {
                 self.events.push_back(Event::Stable { object, memory: body.memory });
             }
-            self.live.push_back(Live::default());
+            self.active.push_back(ActiveObject::default());
             self.stable += 1;
         }
-        if self.lead() == self.config.own {
-            self.tell_all();
+        if self.leader() == self.config.own {
+            self.queue_state_to_all();
         }
         if was_full {
-            self.tell_firsts();
+            self.queue_first_tokens();
         }
     }
 
@@ -106,13 +106,13 @@ impl<M: Memory> Group<M> {
     pub(super) fn digest_before(&mut self, object: u32) -> u64 {
         let mut all = self.digest;
         for at in self.stable..object {
-            let live = self.live_mut(at);
-            all = match (live.digest, &mut live.object) {
+            let active = self.active_mut(at);
+            all = match (active.digest, &mut active.object) {
                 (Some(digest), _) => digest,
-                (None, Some(body)) => body.digest_behind(all),
+                (None, Some(body)) => body.chain_digest(all),
                 (None, None) => all,
             };
-            live.digest = Some(all);
+            active.digest = Some(all);
         }
         all
     }
@@ -122,34 +122,34 @@ impl<M: Memory> Group<M> {
         let total = match self.config.own {
             0 => self.total,
             // The root has failed: there is no more than the survivors know of.
-            _ => Some(self.others().map(|peer| peer.known).fold(self.known, u32::max)),
+            _ => Some(self.live_peers().map(|peer| peer.known).fold(self.known, u32::max)),
         };
-        let Some(total) = total.filter(|total| self.settled >= *total) else { return };
+        let Some(total) = total.filter(|total| self.resolved >= *total) else { return };
         let view = self.view;
-        if self.others().all(|peer| peer.settled >= total && peer.view.1 == view) {
-            self.end(self.failures.is_empty());
+        if self.live_peers().all(|peer| peer.resolved >= total && peer.view.1 == view) {
+            self.close_group(self.failures.is_empty());
         }
     }
 
     /// The group is over.
-    pub(super) fn end(&mut self, is_clean: bool) {
+    pub(super) fn close_group(&mut self, is_clean: bool) {
         if self.outcome.is_some() {
             return;
         }
         (self.is_closed, self.is_clean) = (true, is_clean);
-        self.release();
+        self.release_memory();
         self.finish(if is_clean { Outcome::Complete } else { Outcome::Failed });
-        self.tell_all();
+        self.queue_state_to_all();
     }
 
     /// Gives back what is left, for better or worse.
-    fn release(&mut self) {
-        for at in 0..self.live.len() {
+    fn release_memory(&mut self) {
+        for at in 0..self.active.len() {
             let object = self.stable + at as u32;
-            let Some(body) = self.live[at].object.take() else { continue };
-            if body.missing == 0 && (self.live[at].is_delivered || self.config.own == 0) {
+            let Some(body) = self.active[at].object.take() else { continue };
+            if body.missing == 0 && (self.active[at].is_delivered || self.config.own == 0) {
                 self.events.push_back(Event::Stable { object, memory: body.memory });
-            } else if !self.live[at].is_lost {
+            } else if !self.active[at].is_lost {
                 self.events.push_back(Event::Lost { object });
             }
         }

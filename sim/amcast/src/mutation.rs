@@ -19,20 +19,20 @@ pub const CAUGHT_BY_SEEDS: &[Mistake] = &[
 /// themselves. `None`: nothing.
 ///
 /// The mistake is chosen for the whole program while this runs, and none afterwards.
-pub fn shown(mistake: Option<Mistake>, seed: u64) -> Option<String> {
+pub fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
     let outcome = Swarm::draw(seed).attempt();
     choose(None);
     if outcome.is_panic {
         return Some("an assertion".to_owned());
     }
-    outcome.complaints.first().map(|text| kind(text).to_owned())
+    outcome.violations.first().map(|text| kind(text).to_owned())
 }
 
 /// As [`shown`], if nothing is wrong at this seed without the mistake.
 pub fn caught(mistake: Mistake, seed: u64) -> Option<String> {
-    let shown = shown(Some(mistake), seed)?;
-    self::shown(None, seed).is_none().then_some(shown)
+    let first_violation = first_violation(Some(mistake), seed)?;
+    self::first_violation(None, seed).is_none().then_some(first_violation)
 }
 
 /// Which of the rules a complaint is about.

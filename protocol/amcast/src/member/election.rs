@@ -19,15 +19,15 @@ impl Member {
         if epoch <= self.promised {
             return false;
         }
-        self.follow(epoch, None);
+        self.promise(epoch, None);
         self.role = Role::Candidate;
         self.promises.fill(None);
-        self.promises[self.place] = Some((u64::from(self.synced), self.log.end()));
+        self.promises[self.member] = Some((u64::from(self.synced), self.log.end()));
         self.stalls = 0;
-        self.pause.reset();
+        self.timer.reset();
         self.due = Some(Mono::from_ns(now.mono.as_ns()));
         self.on_promises();
-        self.settle(now);
+        self.advance(now);
         true
     }
 
@@ -36,64 +36,64 @@ impl Member {
         if !body.has(Amcast::ASKS) {
             self.lead(now, body.epoch);
         }
-        self.tell(src, Opcode::AmcastPromise, self.standing(), None);
+        self.send(src, Opcode::AmcastPromise, self.status(), None);
         true
     }
 
     /// Returns the member's status: its promise and the extent of its log.
-    fn standing(&self) -> Amcast {
+    fn status(&self) -> Amcast {
         let timestamp = LogicalTime(u64::from(self.synced));
-        Amcast { timestamp, position: self.log.undecided(), ..self.own() }
+        Amcast { timestamp, position: self.log.first_undecided(), ..self.new_packet() }
     }
 
     /// Promises `epoch`: packets of earlier epochs are rejected from now on.
-    fn follow(&mut self, epoch: u32, leader: Option<usize>) {
+    fn promise(&mut self, epoch: u32, leader: Option<usize>) {
         if epoch > self.promised {
             self.promised = epoch;
-            self.stage.cancel();
-            self.log.forget_early();
-            (self.asked_until, self.burst) = (0, Self::BURST);
+            self.transfer.cancel();
+            self.log.clear_buffered();
+            (self.requested_until, self.request_len) = (0, Self::REQUEST_LEN);
             self.clocks = Clocks::NONE;
-            self.taken = 0;
-            self.counts.fill(None);
+            self.accepted = 0;
+            self.log_lens.fill(None);
         }
         self.role = Role::Follower(leader);
     }
 
-    pub(super) fn on_new_leader(&mut self, place: usize, body: &Amcast) {
+    pub(super) fn on_new_leader(&mut self, member: usize, body: &Amcast) {
         if body.epoch < self.promised {
             self.stats.other_epoch += 1;
             return;
         }
         if body.has(Amcast::ASKS) {
             if body.epoch > self.promised {
-                self.follow(body.epoch, None);
+                self.promise(body.epoch, None);
             }
             if matches!(self.role, Role::Follower(_)) {
-                self.tell_place(place, Opcode::AmcastPromise, self.standing());
+                self.send_to_member(member, Opcode::AmcastPromise, self.status());
             }
             return;
         }
         if body.epoch == self.promised && !matches!(self.role, Role::Follower(_)) {
             return;
         }
-        self.follow(body.epoch, Some(place));
-        if self.is_in() {
+        self.promise(body.epoch, Some(member));
+        if self.is_synced() {
             // The leader does not know yet that this member has the log.
-            self.report(|other| other == place, 0);
-        } else if self.stage.from != Some(place) {
-            self.fetch(place, body.count);
+            self.send_cumulative_ack(|other| other == member, 0);
+        } else if self.transfer.from != Some(member) {
+            self.start_transfer(member, body.count);
         }
     }
 
-    pub(super) fn on_promise(&mut self, place: usize, body: &Amcast) {
+    pub(super) fn on_promise(&mut self, member: usize, body: &Amcast) {
         if body.epoch != self.promised {
             self.stats.other_epoch += 1;
             return;
         }
         // The source of the log is chosen once a majority has promised: later promises are ignored.
         if self.role == Role::Candidate && !self.has_promises() {
-            self.promises[place] = Some((body.timestamp.0, body.count));
+            self.promises[member] = Some((body.timestamp.0, body.count));
             self.clock = self.clock.max(body.clock);
             self.on_promises();
         }
@@ -109,60 +109,68 @@ impl Member {
         if !self.has_promises() {
             return;
         }
-        let own = self.place;
+        let own = self.member;
         let given = self.promises.iter().enumerate();
-        let given = given.filter_map(|(place, promise)| Some(((*promise)?, place == own, place)));
-        let Some(((_, count), is_own, place)) = given.max() else { return };
+        let given =
+            given.filter_map(|(member, promise)| Some(((*promise)?, member == own, member)));
+        let Some(((_, count), is_own, member)) = given.max() else { return };
         if is_own {
-            self.begin_to_lead();
+            self.start_leading();
         } else {
-            self.fetch(place, count);
+            self.start_transfer(member, count);
         }
     }
 
     /// Handles a candidate's timeout. The source of the log may have failed since its promise: its
     /// promise is dropped after repeated timeouts, as any other majority will do.
-    pub(super) fn look_after_candidacy(&mut self) {
+    pub(super) fn retry_candidacy(&mut self) {
         self.stalls += 1;
-        if let Some(place) = self.stage.from.filter(|_| self.stalls > Self::STALLS_MAX) {
-            self.promises[place] = None;
-            self.stage.cancel();
+        if let Some(member) = self.transfer.from.filter(|_| self.stalls > Self::STALLS_MAX) {
+            self.promises[member] = None;
+            self.transfer.cancel();
             self.stalls = 0;
         }
-        self.ask_promises();
-        self.ask_stage();
+        self.request_promises();
+        self.request_transfer();
     }
 
     /// Starts the transfer of the log of the member at `place`, which has `count` positions.
-    fn fetch(&mut self, place: usize, count: u64) {
-        if !self.stage.begin(place, self.log.undecided(), count) {
+    fn start_transfer(&mut self, member: usize, count: u64) {
+        if !self.transfer.start(member, self.log.first_undecided(), count) {
             self.event = Some(MemberEvent::Behind);
-        } else if self.stage.is_whole() {
+        } else if self.transfer.is_complete() {
             self.install();
         } else {
-            self.ask_stage();
+            self.request_transfer();
         }
     }
 
-    pub(super) fn ask_stage(&mut self) {
-        let Some(place) = self.stage.from else { return };
-        let own = self.own();
+    pub(super) fn request_transfer(&mut self) {
+        let Some(member) = self.transfer.from else { return };
+        let own = self.new_packet();
         let flags = own.flags | Amcast::FETCH;
-        let body = Amcast { flags, position: self.stage.next(), count: self.stage.until(), ..own };
-        self.tell_place(place, Opcode::Gap, body);
+        let body =
+            Amcast { flags, position: self.transfer.next(), count: self.transfer.until(), ..own };
+        self.send_to_member(member, Opcode::Gap, body);
     }
 
-    pub(super) fn on_fetched(&mut self, place: usize, body: &Amcast, entry: Entry, message: &[u8]) {
-        if self.stage.from != Some(place) || body.epoch != self.promised {
+    pub(super) fn on_fetched(
+        &mut self,
+        member: usize,
+        body: &Amcast,
+        entry: Entry,
+        message: &[u8],
+    ) {
+        if self.transfer.from != Some(member) || body.epoch != self.promised {
             return;
         }
-        if self.stage.push(body.position, entry, message) {
-            self.pause.reset();
+        if self.transfer.push(body.position, entry, message) {
+            self.timer.reset();
             self.stalls = 0;
-            if self.stage.is_whole() {
+            if self.transfer.is_complete() {
                 self.install();
-            } else if self.stage.next().is_multiple_of(Self::BURST) {
-                self.ask_stage();
+            } else if self.transfer.next().is_multiple_of(Self::REQUEST_LEN) {
+                self.request_transfer();
             }
         }
     }
@@ -170,50 +178,50 @@ impl Member {
     /// Installs the transferred log in place of the own undecided positions.
     fn install(&mut self) {
         while let Some(entry) = self.log.pop_undecided() {
-            self.votes.displace(entry.id, self.log.end());
+            self.votes.clear_position(entry.id, self.log.end());
         }
-        for position in self.log.end()..self.stage.until() {
-            let Some((entry, message)) = self.stage.get(position) else { break };
-            if !self.log.has_room() {
+        for position in self.log.end()..self.transfer.until() {
+            let Some((entry, message)) = self.transfer.get(position) else { break };
+            if !self.log.has_space() {
                 // The barrier has not risen here while other members completed positions.
                 self.event = Some(MemberEvent::Behind);
-                self.stage.cancel();
+                self.transfer.cancel();
                 return;
             }
-            self.log.push(Entry { is_done: false, ..entry }, message);
+            self.log.push(Entry { is_complete: false, ..entry }, message);
             self.clock = self.clock.max(entry.timestamp);
-            self.bind(position, entry.id, entry.groups);
+            self.bind_cell(position, entry.id, entry.groups);
         }
-        let from = self.stage.from.take();
+        let from = self.transfer.from.take();
         if self.role == Role::Candidate {
-            self.begin_to_lead();
+            self.start_leading();
         } else if let Some(leader) = from {
             self.synced = self.promised;
             self.clocks = Clocks::NONE;
-            self.taken = self.stage.until().min(self.log.end());
-            for position in self.log.undecided()..self.log.end() {
-                self.take(position, leader, self.synced);
+            self.accepted = self.transfer.until().min(self.log.end());
+            for position in self.log.first_undecided()..self.log.end() {
+                self.accept(position, leader, self.synced);
             }
-            self.report(|_| true, 0);
+            self.send_cumulative_ack(|_| true, 0);
         }
     }
 
     /// Takes over as leader: re-proposes undecided positions with their old timestamps.
-    fn begin_to_lead(&mut self) {
+    fn start_leading(&mut self) {
         self.role = Role::Leader;
         self.synced = self.promised;
         self.clocks = Clocks::NONE;
-        self.counts.fill(None);
+        self.log_lens.fill(None);
         self.event = Some(MemberEvent::Leads(self.promised));
-        self.pause.reset();
-        self.announce();
-        for position in self.log.undecided()..self.log.end() {
+        self.timer.reset();
+        self.announce_leadership();
+        for position in self.log.first_undecided()..self.log.end() {
             if makes(Mistake::NewTimestamp) {
                 self.clock = LogicalTime(self.clock.0 + 1);
                 self.log.restamp(position, self.clock);
             }
             let Some(entry) = self.log.get(position).copied() else { continue };
-            let voter = (self.group, self.place);
+            let voter = (self.group, self.member);
             self.votes.vote(entry.id, voter, (self.synced, entry.timestamp));
             self.send_proposal(position);
             self.on_votes(entry.id);
@@ -221,22 +229,22 @@ impl Member {
     }
 
     /// Announces the leadership to members that have not reported the log of this epoch.
-    pub(super) fn announce(&mut self) {
-        let body = Amcast { position: self.log.undecided(), ..self.own() };
-        for place in 0..self.counts.len() {
-            if self.counts[place].is_none() {
-                self.tell_place(place, Opcode::NewLeader, body);
+    pub(super) fn announce_leadership(&mut self) {
+        let body = Amcast { position: self.log.first_undecided(), ..self.new_packet() };
+        for member in 0..self.log_lens.len() {
+            if self.log_lens[member].is_none() {
+                self.send_to_member(member, Opcode::NewLeader, body);
             }
         }
     }
 
     /// Requests promises from the members that have not given one.
-    fn ask_promises(&mut self) {
-        let own = self.own();
+    fn request_promises(&mut self) {
+        let own = self.new_packet();
         let body = Amcast { flags: own.flags | Amcast::ASKS, ..own };
-        for place in 0..self.promises.len() {
-            if self.promises[place].is_none() {
-                self.tell_place(place, Opcode::NewLeader, body);
+        for member in 0..self.promises.len() {
+            if self.promises[member].is_none() {
+                self.send_to_member(member, Opcode::NewLeader, body);
             }
         }
     }

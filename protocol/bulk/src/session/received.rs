@@ -4,17 +4,17 @@ use onepipe_base::{Mono, Psn};
 use onepipe_wire::BULK_WORDS_MAX;
 
 /// Frames that one acknowledgement tells of.
-pub(crate) const REACH: u32 = 64 * BULK_WORDS_MAX as u32;
+pub(crate) const ACK_REACH: u32 = 64 * BULK_WORDS_MAX as u32;
 
 /// Words that are always told, in case acknowledgements are lost.
 const WORDS_MIN: usize = 2;
 /// What has come since this many acknowledgements is told, in case the others are lost: all of it,
 /// though it be many frames, of somebody whose processor did something else meanwhile.
-const TELLS: usize = 4;
+const ACKS_COVERED: usize = 4;
 
 /// The receiving half of a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedFrames {
     /// The first frame that has come, and the highest.
     first: Option<Psn>,
     largest: Option<Psn>,
@@ -22,15 +22,15 @@ pub(crate) struct Heard {
     words: [u64; BULK_WORDS_MAX],
     marked: u32,
     /// The highest PSN at each of the last acknowledgements, the last one first.
-    told: [Option<Psn>; TELLS],
+    last_acks: [Option<Psn>; ACKS_COVERED],
     /// Frames since the last acknowledgement.
-    untold: u32,
-    tell_at: Option<Mono>,
+    unacked: u32,
+    ack_at: Option<Mono>,
 }
 
-impl Heard {
+impl ReceivedFrames {
     /// Takes note of a frame. An acknowledgement is due with the `every`-th one, or after a while.
-    pub fn on_frame(&mut self, psn: Psn, is_marked: bool, every: u32, tell_at: Mono) {
+    pub fn on_frame(&mut self, psn: Psn, is_marked: bool, every: u32, ack_at: Mono) {
         let largest = *self.largest.get_or_insert(psn);
         self.first.get_or_insert(psn);
         let ahead = psn.0.wrapping_sub(largest.0);
@@ -39,15 +39,15 @@ impl Heard {
             self.shift(ahead);
             self.largest = Some(psn);
             self.words[0] |= 1;
-        } else if behind < REACH {
+        } else if behind < ACK_REACH {
             self.words[behind as usize / 64] |= 1 << (behind % 64);
         }
         self.marked = self.marked.wrapping_add(is_marked.into());
-        self.untold += 1;
+        self.unacked += 1;
         // What comes out of order tells of a loss: the sender should know at once.
-        let at_once = self.untold >= every || ahead != 1;
-        let due = if at_once { Mono::from_ns(0) } else { tell_at };
-        self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(due)));
+        let at_once = self.unacked >= every || ahead != 1;
+        let due = if at_once { Mono::from_ns(0) } else { ack_at };
+        self.ack_at = Some(self.ack_at.map_or(due, |at| at.min(due)));
     }
 
     fn shift(&mut self, by: u32) {
@@ -60,26 +60,27 @@ impl Heard {
     }
 
     /// When an acknowledgement is due, if one is.
-    pub fn tell_at(&self) -> Option<Mono> {
-        self.tell_at
+    pub fn ack_at(&self) -> Option<Mono> {
+        self.ack_at
     }
 
     /// What to acknowledge: the highest PSN, the words down to the last that tells of a loss or of
     /// what has come since the last acknowledgements, and how many frames were marked. What came
     /// whole before was told often enough.
-    pub fn tell(&mut self) -> Option<(Psn, &[u64], u32)> {
+    pub fn take_ack(&mut self) -> Option<(Psn, &[u64], u32)> {
         let largest = self.largest?;
-        self.tell_at = None;
-        self.untold = 0;
-        let tells = |word: &u64| *word != 0 && *word != u64::MAX;
-        let words = self.words.iter().rposition(tells).map_or(0, |last| last + 1);
-        let since = |told: Option<Psn>| largest.0.wrapping_sub(told.unwrap_or(largest).0) as usize;
+        self.ack_at = None;
+        self.unacked = 0;
+        let is_partial = |word: &u64| *word != 0 && *word != u64::MAX;
+        let words = self.words.iter().rposition(is_partial).map_or(0, |last| last + 1);
+        let since =
+            |acked: Option<Psn>| largest.0.wrapping_sub(acked.unwrap_or(largest).0) as usize;
         // Of the oldest one's own word some may have come since, too.
-        let news = since(self.told[TELLS - 1].or(self.first)) / 64 + 1;
-        let come = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
-        let words = words.max(news.min(come)).max(WORDS_MIN);
-        self.told.rotate_right(1);
-        self.told[0] = Some(largest);
+        let recent = since(self.last_acks[ACKS_COVERED - 1].or(self.first)) / 64 + 1;
+        let used = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        let words = words.max(recent.min(used)).max(WORDS_MIN);
+        self.last_acks.rotate_right(1);
+        self.last_acks[0] = Some(largest);
         Some((largest, &self.words[..words], self.marked))
     }
 }
@@ -91,46 +92,46 @@ mod tests {
 
     #[test]
     fn what_has_come_is_told_across_the_wrap() {
-        let mut heard = Heard::default();
-        assert_eq!(heard.tell(), None);
+        let mut received = ReceivedFrames::default();
+        assert_eq!(received.take_ack(), None);
         let (later, now) = (Mono::from_ns(9), Some(Mono::from_ns(0)));
         let first = u32::MAX - 2;
-        heard.on_frame(Psn(first), false, 3, later);
-        assert_eq!(heard.tell_at(), now, "the first says that we are there");
-        heard.tell();
-        heard.on_frame(Psn(first + 1), false, 3, later);
-        assert_eq!(heard.tell_at(), Some(later));
-        heard.on_frame(Psn(first.wrapping_add(70)), true, 3, later);
-        assert_eq!(heard.tell_at(), now, "some are missing");
-        heard.on_frame(Psn(first.wrapping_add(5)), false, 3, later);
-        let (largest, words, marked) = heard.tell().expect("some have come");
+        received.on_frame(Psn(first), false, 3, later);
+        assert_eq!(received.ack_at(), now, "the first says that we are there");
+        received.take_ack();
+        received.on_frame(Psn(first + 1), false, 3, later);
+        assert_eq!(received.ack_at(), Some(later));
+        received.on_frame(Psn(first.wrapping_add(70)), true, 3, later);
+        assert_eq!(received.ack_at(), now, "some are missing");
+        received.on_frame(Psn(first.wrapping_add(5)), false, 3, later);
+        let (largest, words, marked) = received.take_ack().expect("some have come");
         let has = |psn: u32| {
             let back = largest.0.wrapping_sub(psn);
             words[back as usize / 64] >> (back % 64) & 1 == 1
         };
         let come: Vec<u32> = (0..71).filter(|at| has(first.wrapping_add(*at))).collect();
         assert_eq!((come, words.len(), marked), ([0, 1, 5, 70].into(), WORDS_MIN, 1));
-        heard.on_frame(Psn(first.wrapping_add(70 + REACH)), false, 3, later);
-        assert_eq!(heard.tell().expect("one has").1, [1, 0], "the others are out of reach");
-        heard.on_frame(Psn(first), false, 3, later);
-        assert_eq!(heard.tell().expect("one has").1, [1, 0], "and do not come back");
+        received.on_frame(Psn(first.wrapping_add(70 + ACK_REACH)), false, 3, later);
+        assert_eq!(received.take_ack().expect("one has").1, [1, 0], "the others are out of reach");
+        received.on_frame(Psn(first), false, 3, later);
+        assert_eq!(received.take_ack().expect("one has").1, [1, 0], "and do not come back");
         for psn in 3_000..3_500 {
-            heard.on_frame(Psn(psn), false, 3, later);
+            received.on_frame(Psn(psn), false, 3, later);
         }
-        assert_eq!(heard.tell().expect("many have").1.len(), 500usize.div_ceil(64));
+        assert_eq!(received.take_ack().expect("many have").1.len(), 500usize.div_ceil(64));
         for psn in 3_500..5_000 {
-            heard.on_frame(Psn(psn), false, 3, later);
+            received.on_frame(Psn(psn), false, 3, later);
         }
         let all = [u64::MAX; BULK_WORDS_MAX];
-        assert_eq!(heard.tell().expect("all have").1, all, "nobody was told of any of them");
+        assert_eq!(received.take_ack().expect("all have").1, all, "nobody was told of any of them");
         let mut words = Vec::new();
         for psn in 5_000..5_064 {
-            heard.on_frame(Psn(psn), false, 8, later);
-            if heard.tell_at() == now {
-                words.push(heard.tell().expect("all have").1.len());
+            received.on_frame(Psn(psn), false, 8, later);
+            if received.ack_at() == now {
+                words.push(received.take_ack().expect("all have").1.len());
             }
         }
         // Told of so often that hardly all of it can have been lost.
-        assert_eq!(words, [[16; TELLS - 1].as_slice(), &[WORDS_MIN; 5]].concat());
+        assert_eq!(words, [[16; ACKS_COVERED - 1].as_slice(), &[WORDS_MIN; 5]].concat());
     }
 }

@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 
 /// As many bits as were asked for, all clear at first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Bits {
+pub(crate) struct BitSet {
     words: Vec<u64>,
     count: u32,
 }
 
-impl Bits {
+impl BitSet {
     pub fn new(count: u32) -> Self {
         Self { words: vec![0; count.div_ceil(64) as usize], count }
     }
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn nothing_is_set_behind_the_end() {
-        let mut bits = Bits::new(67);
+        let mut bits = BitSet::new(67);
         assert!(bits.set(66) && !bits.set(66) && !bits.set(67) && !bits.has(67));
         bits.set_all();
         assert_eq!(bits.words(), [u64::MAX, 7]);
@@ -83,6 +83,6 @@ mod tests {
         bits.merge(2, u64::MAX);
         assert_eq!(bits.words(), [0, 7]);
         assert_eq!((bits.mask(0), bits.mask(1), bits.mask(2)), (u64::MAX, 7, 0));
-        assert_eq!(Bits::new(0).words(), []);
+        assert_eq!(BitSet::new(0).words(), []);
     }
 }

@@ -4,39 +4,39 @@ use onepipe_amcast::{Member, MemberEvent};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{Opcode, parse_header};
 
-use crate::mishap::Muted;
-use crate::ways::Ways;
+use crate::fault::PacketFilter;
+use crate::routes::Routes;
 
 /// A switch with the members that live in its data plane: what they do takes them no time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Element {
-    pub ways: Ways,
+pub(crate) struct SwitchNode {
+    pub routes: Routes,
     members: Vec<Member>,
-    deaf: Vec<Deaf>,
+    drop_rules: Vec<DropRule>,
 }
 
 /// What `src` says to the member `dst`, and so much of it is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Deaf {
+struct DropRule {
     src: ProcessId,
     dst: ProcessId,
-    to: Muted,
+    filter: PacketFilter,
 }
 
-impl Element {
-    pub fn new(ways: Ways, members: Vec<Member>) -> Self {
-        Self { ways, members, deaf: Vec::new() }
+impl SwitchNode {
+    pub fn new(routes: Routes, members: Vec<Member>) -> Self {
+        Self { routes, members, drop_rules: Vec::new() }
     }
 
     /// A member here does not hear what `src` says.
-    pub fn mute(&mut self, (src, dst): (ProcessId, ProcessId), to: Muted) {
-        self.deaf.retain(|deaf| (deaf.src, deaf.dst) != (src, dst));
-        self.deaf.push(Deaf { src, dst, to });
+    pub fn set_drop_rule(&mut self, (src, dst): (ProcessId, ProcessId), filter: PacketFilter) {
+        self.drop_rules.retain(|rule| (rule.src, rule.dst) != (src, dst));
+        self.drop_rules.push(DropRule { src, dst, filter });
     }
 
     fn is_lost(&self, opcode: Opcode, src: ProcessId, dst: ProcessId) -> bool {
-        let mut all = self.deaf.iter();
-        all.any(|deaf| (deaf.src, deaf.dst) == (src, dst) && deaf.to.has(opcode))
+        let mut all = self.drop_rules.iter();
+        all.any(|rule| (rule.src, rule.dst) == (src, dst) && rule.filter.matches(opcode))
     }
 
     pub fn members(&self) -> &[Member] {
@@ -53,7 +53,7 @@ impl Element {
     }
 }
 
-impl Machine for Element {
+impl Machine for SwitchNode {
     type Event = (ProcessId, MemberEvent);
 
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
@@ -65,7 +65,7 @@ impl Machine for Element {
         if let Some(member) = self.member(dst) {
             return member.handle_frame(now, Port(0), frame);
         }
-        self.ways.port(src, dst).map_or(Verdict::Dropped, Verdict::Forward)
+        self.routes.port(src, dst).map_or(Verdict::Dropped, Verdict::Forward)
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -89,15 +89,15 @@ impl Machine for Element {
             // Members of two groups may live in one switch.
             if let Some(member) = self.member(dst) {
                 member.handle_frame(now, Port(0), &mut slot[..sent.bytes]);
-            } else if let Some(port) = self.ways.port(src, dst) {
+            } else if let Some(port) = self.routes.port(src, dst) {
                 return Some(Transmit { port, ..sent });
             }
         }
     }
 
     fn poll_event(&mut self) -> Option<(ProcessId, MemberEvent)> {
-        let said = |member: &mut Member| Some((member.config().process, member.poll_event()?));
-        self.members.iter_mut().find_map(said)
+        let poll = |member: &mut Member| Some((member.config().process, member.poll_event()?));
+        self.members.iter_mut().find_map(poll)
     }
 
     fn poll_timeout(&self) -> Option<Mono> {

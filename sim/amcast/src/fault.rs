@@ -6,32 +6,32 @@ use onepipe_wire::Opcode;
 
 /// What of somebody's words is not heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Muted {
+pub enum PacketFilter {
     /// All is heard.
-    Nothing,
+    None,
     /// What has been taken, and clocks, but for those told with messages.
-    Acknowledgements,
+    Acks,
     /// What is asked for.
-    Questions,
+    Requests,
     /// Nothing is heard.
-    Everything,
+    All,
 }
 
-impl Muted {
+impl PacketFilter {
     /// Whether packets of this kind are lost.
-    pub(crate) fn has(self, opcode: Opcode) -> bool {
+    pub(crate) fn matches(self, opcode: Opcode) -> bool {
         match self {
-            Self::Nothing => false,
-            Self::Acknowledgements => opcode == Opcode::AmcastAck,
-            Self::Questions => opcode == Opcode::Gap,
-            Self::Everything => true,
+            Self::None => false,
+            Self::Acks => opcode == Opcode::AmcastAck,
+            Self::Requests => opcode == Opcode::Gap,
+            Self::All => true,
         }
     }
 }
 
 /// Something that befalls a world, or ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mishap {
+pub enum FaultEvent {
     /// A switch dies, with the members in it; under a top-of-rack switch all hosts are cut off for
     /// good, and count as dead.
     Switch(NodeId),
@@ -46,25 +46,25 @@ pub enum Mishap {
     /// All links lose, repeat, change and hold up frames like this.
     Links(LinkFaults),
     /// The links between a switch and the switches next to it are cut: what lies on them is lost.
-    CutOff(NodeId),
+    Isolate(NodeId),
     /// They work again.
-    Mend(NodeId),
+    Reconnect(NodeId),
     /// Members of one group, which may be a majority, lose their links to other switches at a time:
     /// other ones decide meanwhile, or nobody.
-    Apart(Vec<NodeId>),
+    IsolateMany(Vec<NodeId>),
     /// They have them again.
-    Together(Vec<NodeId>),
+    ReconnectMany(Vec<NodeId>),
     /// A coordinator does not hear a member, and may take it for dead; `None`: it hears everybody.
-    Deaf(ProcessId, Option<ProcessId>),
+    CoordinatorLoss(ProcessId, Option<ProcessId>),
     /// Members do not hear what others say to them. By pairs: who says, and who does not hear.
-    Mute(Vec<(ProcessId, ProcessId)>, Muted),
+    MemberLoss(Vec<(ProcessId, ProcessId)>, PacketFilter),
     /// The active coordinator's lease runs out.
-    Lapse,
+    LeaseExpiry,
     /// The fabric has noticed what is dead, and sends around it.
     Reroute,
 }
 
-impl Mishap {
+impl FaultEvent {
     /// Its name, if it is a fault and not the end of one.
     pub fn name(&self) -> Option<&'static str> {
         Some(match self {
@@ -73,16 +73,18 @@ impl Mishap {
             Self::Host(_) => "host crash",
             Self::Restart(_) => "rejoin",
             Self::Pause(..) => "pause",
-            Self::Links(_) => "unsound links",
-            Self::CutOff(_) => "switch cut off",
-            Self::Apart(_) => "members cut off",
-            Self::Deaf(_, Some(_)) => "coordinator deaf to a member",
-            Self::Lapse => "lease lost",
-            Self::Mute(_, to) if *to != Muted::Nothing => "members deaf to others",
-            Self::Mute(..)
-            | Self::Mend(_)
-            | Self::Together(_)
-            | Self::Deaf(_, None)
+            Self::Links(_) => "faulty links",
+            Self::Isolate(_) => "switch cut off",
+            Self::IsolateMany(_) => "members cut off",
+            Self::CoordinatorLoss(_, Some(_)) => "coordinator cannot hear a member",
+            Self::LeaseExpiry => "lease lost",
+            Self::MemberLoss(_, filter) if *filter != PacketFilter::None => {
+                "members cannot hear others"
+            }
+            Self::MemberLoss(..)
+            | Self::Reconnect(_)
+            | Self::ReconnectMany(_)
+            | Self::CoordinatorLoss(_, None)
             | Self::Reroute => {
                 return None;
             }

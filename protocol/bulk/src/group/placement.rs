@@ -18,44 +18,44 @@ use crate::Memory;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gathered {
     /// Where it goes, and how many bytes stand in the slot.
-    pub front: Transmit,
+    pub header: Transmit,
     /// In which object those behind lie, and where.
-    pub(super) behind: Option<(u32, Range<usize>)>,
+    pub(super) payload: Option<(u32, Range<usize>)>,
 }
 
 impl From<Transmit> for Gathered {
-    fn from(front: Transmit) -> Self {
-        Self { front, behind: None }
+    fn from(header: Transmit) -> Self {
+        Self { header, payload: None }
     }
 }
 
 /// A piece whose bytes are being written into the object to which they belong.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Placing {
+pub struct Placement {
     front: [u8; DETACHED_FRONT_LEN],
     object: u32,
     block: u32,
     piece: u32,
-    at: usize,
+    offset: usize,
     bytes: usize,
 }
 
 impl Gathered {
     /// How many bytes the piece has; none if it is something else.
     pub fn bytes(&self) -> usize {
-        self.behind.as_ref().map_or(0, |(_, range)| range.len())
+        self.payload.as_ref().map_or(0, |(_, range)| range.len())
     }
 }
 
-impl Placing {
+impl Placement {
     /// The object that the piece is of.
     pub fn object(&self) -> u32 {
         self.object
     }
 
     /// Where in the object it begins.
-    pub fn at(&self) -> usize {
-        self.at
+    pub fn offset(&self) -> usize {
+        self.offset
     }
 
     /// How many bytes it has.
@@ -66,17 +66,17 @@ impl Placing {
 
 /// Where the bytes of a piece are.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Bytes<'a> {
+pub(super) enum Payload<'a> {
     /// In the frame.
-    Here(&'a [u8]),
+    InFrame(&'a [u8]),
     /// Where they belong, so many.
     Placed(usize),
 }
 
-impl Bytes<'_> {
+impl Payload<'_> {
     pub fn len(&self) -> usize {
         match self {
-            Self::Here(bytes) => bytes.len(),
+            Self::InFrame(bytes) => bytes.len(),
             Self::Placed(bytes) => *bytes,
         }
     }
@@ -87,13 +87,13 @@ impl<M: Memory> Group<M> {
     /// [`Group::behind`] shows them, until the group is told or commanded anything. `slot` holds at
     /// least [`crate::Config::frame_len_max`].
     pub fn poll_gather(&mut self, now: Now, slot: &mut [u8]) -> Option<Gathered> {
-        self.begin(now.mono);
+        self.start(now.mono);
         self.transmit(now, slot, true)
     }
 
     /// What follows the front of a frame; nothing, if all of it stands in the slot.
-    pub fn behind(&self, gathered: &Gathered) -> &[u8] {
-        let bytes = gathered.behind.as_ref().and_then(|(object, range)| {
+    pub fn payload(&self, gathered: &Gathered) -> &[u8] {
+        let bytes = gathered.payload.as_ref().and_then(|(object, range)| {
             self.get(*object)?.object.as_ref()?.memory.bytes().get(range.clone())
         });
         bytes.unwrap_or_default()
@@ -104,7 +104,7 @@ impl<M: Memory> Group<M> {
     ///
     /// If so, they go into [`Group::room`], and [`Group::handle_placed`] says that they are all
     /// there, or [`Group::abandon`] that they never will be.
-    pub fn place(&mut self, front: &[u8]) -> Option<Placing> {
+    pub fn begin_placement(&mut self, front: &[u8]) -> Option<Placement> {
         let front: [u8; DETACHED_FRONT_LEN] = front.get(..DETACHED_FRONT_LEN)?.try_into().ok()?;
         let (header, payload, bytes) = open_detached(&front).ok()?;
         let (from, rest) = BulkHeader::parse(payload).ok()?;
@@ -135,45 +135,45 @@ impl<M: Memory> Group<M> {
             return None;
         }
         let bytes = match is_shared {
-            true => body.shape.bytes_at(piece.block, piece.offset)?,
+            true => body.shape.piece_len_at(piece.block, piece.offset)?,
             false => bytes,
         };
         let at = body.shape.piece_at(piece.block, piece.offset, bytes)?;
         let begin = body.shape.piece(piece.block, at).start;
-        body.place(piece.block, at, piece.digest).then_some(Placing {
+        body.begin_placement(piece.block, at, piece.digest).then_some(Placement {
             front,
             object: piece.object,
             block: piece.block,
             piece: at,
-            at: begin,
+            offset: begin,
             bytes,
         })
     }
 
     /// Where the bytes of a piece belong; `None` when its object is gone, and nobody needs them.
-    pub fn room(&mut self, placing: &Placing) -> Option<&mut [u8]> {
-        self.object_mut(placing.object)?.room(placing.block, placing.piece)
+    pub fn placement_mut(&mut self, placement: &Placement) -> Option<&mut [u8]> {
+        self.object_mut(placement.object)?.placement_mut(placement.block, placement.piece)
     }
 
     /// All bytes of a piece are where they belong.
-    pub fn handle_placed(&mut self, now: Now, port: Port, placing: &Placing) -> Verdict {
-        self.begin(now.mono);
-        let read = open_detached(&placing.front).and_then(|(header, payload, _)| {
-            debug_assert!(payload.len() > BULK_HEADER_LEN, "the header of a piece is behind");
+    pub fn handle_placed(&mut self, now: Now, port: Port, placement: &Placement) -> Verdict {
+        self.start(now.mono);
+        let result = open_detached(&placement.front).and_then(|(header, payload, _)| {
+            debug_assert!(payload.len() > BULK_HEADER_LEN, "the header of a piece follows");
             let frame = Frame { header, opcode: Opcode::BulkPiece, payload };
-            self.read(now.mono, port, &frame, Some(placing.bytes))
+            self.process_frame(now.mono, port, &frame, Some(placement.bytes))
         });
-        if let Some(body) = self.object_mut(placing.object) {
+        if let Some(body) = self.object_mut(placement.object) {
             // Whoever was no member any more has filled nothing.
-            body.placed(placing.block, placing.piece);
+            body.end_placement(placement.block, placement.piece);
         }
-        self.conclude(read)
+        self.count_frame(result)
     }
 
     /// The bytes of a piece will never all be there.
-    pub fn abandon(&mut self, placing: &Placing) {
-        if let Some(body) = self.object_mut(placing.object) {
-            body.placed(placing.block, placing.piece);
+    pub fn abandon_placement(&mut self, placement: &Placement) {
+        if let Some(body) = self.object_mut(placement.object) {
+            body.end_placement(placement.block, placement.piece);
         }
     }
 }

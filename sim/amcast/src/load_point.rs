@@ -7,7 +7,7 @@ use onepipe_sim_engine::SECOND;
 use onepipe_sim_network::{CpuConfig, LinkConfig};
 use onepipe_topology::Shape;
 
-use crate::setup::{Load, Pace, Setup};
+use crate::setup::{Load, SendPattern, Setup};
 use crate::world::World;
 
 /// The poster's injector: "UDP traffic over 10Gb speed link": never more than that is offered. The
@@ -41,7 +41,7 @@ pub enum Orderer {
 
 /// One point of the figure.
 #[derive(Clone, Copy, Debug)]
-pub struct Poster {
+pub struct LoadPoint {
     /// Who orders.
     pub orderer: Orderer,
     /// Bytes of a request on the wire, without Ethernet, IP and UDP (66).
@@ -52,7 +52,7 @@ pub struct Poster {
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Measured {
+pub struct LoadResult {
     /// Messages a second that were delivered at a replica.
     pub delivered_per_s: f64,
     /// From the request to the delivery, in ns: mean, median, and what 99 % take at most.
@@ -67,7 +67,7 @@ pub struct Measured {
     pub overflowed: u64,
 }
 
-impl Poster {
+impl LoadPoint {
     /// What the injector's link takes at most, in messages a second.
     pub fn line_rate_per_s(&self) -> u64 {
         INJECTOR_BITS_PER_S / 8 / (self.packet_len as u64 + 66)
@@ -88,7 +88,7 @@ impl Poster {
             }
         };
         let bytes = self.packet_len.saturating_sub(FRONT_LEN).max(8);
-        let pace = Pace::Every(SECOND / self.offered_per_s.max(1));
+        let pattern = SendPattern::Every(SECOND / self.offered_per_s.max(1));
         let shape = Shape::leaf_spine(1, 2, 8).expect("a fabric");
         Setup {
             host_link: link,
@@ -98,18 +98,18 @@ impl Poster {
             is_rival,
             replicas: 1,
             window: 4_096,
-            busy_from: 1 << 20,
+            busy_threshold: 1 << 20,
             frame_len_max: 1_700,
             // Long behind the longest queue: what is late is not lost.
-            repeat_ns: 2_000_000,
+            rto_min_ns: 2_000_000,
             load: Load {
                 messages: u32::MAX,
                 bytes: (bytes, bytes),
-                is_for_some: false,
-                pace,
+                is_subset: false,
+                pattern,
                 shift: None,
             },
-            watches_frames: false,
+            checks_frames: false,
             ..Setup::new(shape)
         }
     }
@@ -118,7 +118,7 @@ impl Poster {
     ///
     /// # Panics
     /// When something was delivered out of order: then it measures nothing.
-    pub fn run(&self) -> Measured {
+    pub fn run(&self) -> LoadResult {
         let mut world = World::new(&self.setup());
         let end_ns = WARM_NS + MEASURE_NS;
         world.run_until(end_ns);
@@ -134,7 +134,7 @@ impl Poster {
             latencies.get(place.min(latencies.len().saturating_sub(1))).copied().unwrap_or_default()
         };
         let count = latencies.len() as f64;
-        Measured {
+        LoadResult {
             delivered_per_s: count * 1e9 / MEASURE_NS as f64,
             mean_ns: latencies.iter().sum::<u64>() as f64 / count.max(1.0),
             p50_ns: at(0.5),

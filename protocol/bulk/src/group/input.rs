@@ -7,21 +7,22 @@ use onepipe_wire::{
 };
 
 use super::Group;
-use super::place::Bytes;
+use super::placement::Payload;
 use crate::Memory;
 use crate::event::{Outcome, Reason};
 
 /// Refusals that wait to be sent; whoever asks again is answered again.
-const REFUSALS: usize = 16;
+const REFUSALS_MAX: usize = 16;
 
 impl<M: Memory> Group<M> {
     pub(super) fn on_frame(&mut self, now: Mono, port: Port, bytes: &[u8]) -> Verdict {
-        let read = Frame::parse(bytes).and_then(|frame| self.read(now, port, &frame, None));
-        self.conclude(read)
+        let result =
+            Frame::parse(bytes).and_then(|frame| self.process_frame(now, port, &frame, None));
+        self.count_frame(result)
     }
 
-    pub(super) fn conclude(&mut self, read: Result<(), DecodeError>) -> Verdict {
-        match read {
+    pub(super) fn count_frame(&mut self, result: Result<(), DecodeError>) -> Verdict {
+        match result {
             Ok(()) => {
                 self.stats.frames_received += 1;
                 Verdict::Consumed
@@ -34,7 +35,7 @@ impl<M: Memory> Group<M> {
     }
 
     /// Takes in a frame; of a piece that was placed, so many bytes are where they belong.
-    pub(super) fn read(
+    pub(super) fn process_frame(
         &mut self,
         now: Mono,
         port: Port,
@@ -66,7 +67,7 @@ impl<M: Memory> Group<M> {
             Some(known) if incarnation < known => return Ok(()),
             Some(known) if incarnation > known => {
                 // So the life that is a member is over.
-                self.fail(from, self.config.own, Reason::Reborn);
+                self.fail(from, self.config.own, Reason::Restarted);
                 return self.refuse(port, frame, BulkRefused::OtherIncarnation);
             }
             _ if self.has_failed.has(from) => {
@@ -79,20 +80,20 @@ impl<M: Memory> Group<M> {
         }
         // Taken for dead behind the end of the group, it shows that it was not.
         self.peer(from).has_failed = false;
-        self.peer(from).heard_at = now;
+        self.peer(from).last_received = now;
         if frame.opcode != Opcode::BulkAck {
             let is_marked = frame.header.has(Flags::CONGESTION);
             let is_asked = frame.header.has(Flags::ACK_NOW);
-            self.peer(from).lane.on_frame(now, frame.header.psn(), is_marked, is_asked);
+            self.peer(from).session.on_frame(now, frame.header.psn(), is_marked, is_asked);
             self.ready.set(from);
-            self.watch(from);
+            self.update_deadline(from);
         }
-        (self.peer(from).said_stable, self.peer(from).said_failed) = (front.stable, front.failed);
+        (self.peer(from).front_stable, self.peer(from).front_failed) = (front.stable, front.failed);
         self.on_stable(front.stable);
-        self.body(now, from, frame.opcode, (rest, placed))
+        self.process_body(now, from, frame.opcode, (rest, placed))
     }
 
-    fn body(
+    fn process_body(
         &mut self,
         now: Mono,
         from: u32,
@@ -111,15 +112,15 @@ impl<M: Memory> Group<M> {
             }
             Opcode::BulkPiece if !is_over => {
                 let piece = BulkPiece::parse(rest)?;
-                let bytes = placed.map_or(Bytes::Here(piece.bytes), Bytes::Placed);
+                let bytes = placed.map_or(Payload::InFrame(piece.bytes), Payload::Placed);
                 self.on_piece(from, &piece.header, bytes);
             }
             Opcode::BulkHave if !is_over => self.on_have(from, &BulkHaveView::parse(rest)?),
             Opcode::BulkWant if !is_over => {
                 let BulkWant { object, block } = BulkWant::parse(rest)?;
-                let shape = self.get(object).and_then(|live| live.shape);
+                let shape = self.get(object).and_then(|active| active.shape);
                 if shape.is_some_and(|shape| block < shape.blocks) {
-                    self.peer(from).on_want((object, block));
+                    self.peer(from).on_request((object, block));
                 }
             }
             _ => {}
@@ -135,7 +136,7 @@ impl<M: Memory> Group<M> {
         reason: BulkRefused,
     ) -> Result<(), DecodeError> {
         let refusal = (port, frame.header.src(), reason);
-        if self.refusals.len() < REFUSALS && !self.refusals.contains(&refusal) {
+        if self.refusals.len() < REFUSALS_MAX && !self.refusals.contains(&refusal) {
             self.refusals.push_back(refusal);
         }
         Ok(())
@@ -148,8 +149,8 @@ impl<M: Memory> Group<M> {
         let Some(from) = from.filter(|from| is_for_us && *from != self.config.own) else { return };
         if self.outcome.is_some() {
             // Whom we have told that we leave need not be told again.
-            self.peer(from).lane.end();
-            self.peer(from).failures_told = self.failures.len() as u32;
+            self.peer(from).session.close();
+            self.peer(from).failures_sent = self.failures.len() as u32;
             self.peer(from).is_state_due = false;
         } else if !self.has_failed.has(from) {
             self.exclude(refused);
@@ -161,15 +162,15 @@ impl<M: Memory> Group<M> {
             return;
         }
         let mut lost = core::mem::take(&mut self.lost);
-        let told = (view.ack.largest, view.ack.marked);
-        self.peer(from).lane.on_ack(now, told, view.words(), &mut lost);
+        let ack = (view.ack.largest, view.ack.marked);
+        self.peer(from).session.on_ack(now, ack, view.words(), &mut lost);
         self.on_lost(from, lost);
         self.ready.set(from);
-        self.watch(from);
+        self.update_deadline(from);
     }
 
     fn on_state(&mut self, from: u32, view: &BulkStateView<'_>) {
-        let (state, stable) = (view.state, self.peer(from).said_stable);
+        let (state, stable) = (view.state, self.peer(from).front_stable);
         for (ahead, count) in (0..).zip(view.tokens()) {
             let object = stable.wrapping_add(ahead);
             if object.wrapping_sub(self.stable) < self.config.objects_max {
@@ -177,11 +178,11 @@ impl<M: Memory> Group<M> {
                 flow.granted = flow.granted.max(count);
             }
         }
-        let failed = self.peer(from).said_failed;
+        let failed = self.peer(from).front_failed;
         let peer = self.peer(from);
         peer.complete = peer.complete.max(state.complete);
         peer.known = peer.known.max(state.known);
-        peer.settled = peer.settled.max(state.resolved);
+        peer.resolved = peer.resolved.max(state.resolved);
         if failed >= peer.view.0 {
             peer.view = (failed, state.view);
         }
@@ -191,17 +192,17 @@ impl<M: Memory> Group<M> {
         }
         // The root decides itself. Once it has failed, somebody may have heard its last word.
         if state.is_closed && !self.is_closed && self.config.own != 0 {
-            self.end(state.is_clean);
+            self.close_group(state.is_clean);
         } else if self.is_closed && !state.is_closed {
-            self.tell(from);
+            self.queue_state(from);
         }
-        self.compare(from, state.complete, state.digest);
-        self.settle();
-        self.ask();
+        self.check_digest(from, state.complete, state.digest);
+        self.advance();
+        self.request_missing();
     }
 
     /// Compares a member's digest of all it has with ours: the leader vouches for it.
-    fn compare(&mut self, from: u32, complete: u32, digest: u64) {
+    fn check_digest(&mut self, from: u32, complete: u32, digest: u64) {
         let is_known = (self.stable..=self.complete).contains(&complete);
         if self.outcome.is_some() || from == 0 || self.config.own != 0 || !is_known {
             return;

@@ -1,27 +1,27 @@
 //! One schedule among members that are all alike.
 
+use super::pipeline::BinomialPipeline;
 use super::plain::{Chain, Sequential, Tree};
-use super::twins::Twins;
 use super::{First, Plain, Transfer};
 
 /// A schedule without racks. One member, or none to send to, has no steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Level {
+pub(super) enum FlatSchedule {
     Alone,
     Sequential(Sequential),
     Chain(Chain),
     Tree(Tree),
-    Pipeline(Twins, Tree),
+    Pipeline(BinomialPipeline, Tree),
 }
 
-impl Level {
+impl FlatSchedule {
     pub const fn new(plain: Plain, members: u32) -> Self {
         match plain {
             _ if members < 2 => Self::Alone,
             Plain::Sequential => Self::Sequential(Sequential { members }),
             Plain::Chain => Self::Chain(Chain { members }),
             Plain::Tree => Self::Tree(Tree { members }),
-            Plain::Pipeline => Self::Pipeline(Twins::new(members), Tree { members }),
+            Plain::Pipeline => Self::Pipeline(BinomialPipeline::new(members), Tree { members }),
         }
     }
 

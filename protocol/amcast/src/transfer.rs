@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::log::Entry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stage {
+pub(crate) struct LogTransfer {
     entries: Vec<Option<Entry>>,
     lengths: Vec<u16>,
     messages: Vec<u8>,
@@ -19,7 +19,7 @@ pub(crate) struct Stage {
     until: u64,
 }
 
-impl Stage {
+impl LogTransfer {
     pub fn new(positions: usize, message_len_max: usize) -> Self {
         Self {
             entries: vec![None; positions],
@@ -35,11 +35,11 @@ impl Stage {
 
     /// Starts a transfer of positions `base..until` from member `from`. Returns `false` if they do
     /// not fit.
-    pub fn begin(&mut self, from: usize, base: u64, until: u64) -> bool {
-        let has_room = until.saturating_sub(base) <= self.entries.len() as u64;
-        self.from = has_room.then_some(from);
+    pub fn start(&mut self, from: usize, base: u64, until: u64) -> bool {
+        let fits = until.saturating_sub(base) <= self.entries.len() as u64;
+        self.from = fits.then_some(from);
         (self.base, self.next, self.until) = (base, base, until.max(base));
-        has_room
+        fits
     }
 
     pub fn cancel(&mut self) {
@@ -55,7 +55,7 @@ impl Stage {
         self.until
     }
 
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.from.is_some() && self.next == self.until
     }
 

@@ -7,11 +7,11 @@ use onepipe_base::{HostId, Port, ProcessId, Psn, SwitchId};
 use onepipe_sim_network::NodeId;
 use onepipe_topology::{End, Node as Vertex, PortRange, Spread, Topology};
 
-use crate::seats::Seats;
+use crate::layout::Layout;
 
 /// What frames must not pass: nodes, and links by the ends at which they leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dead {
+pub struct Unavailable {
     /// Nodes.
     pub nodes: BTreeSet<NodeId>,
     /// Directed links: the node that they leave, and its port.
@@ -20,12 +20,12 @@ pub struct Dead {
 
 /// What one switch knows: the ports that lie on a shortest way to each process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Ways {
+pub struct Routes {
     ports: Arc<Vec<Vec<Port>>>,
     salt: u32,
 }
 
-impl Ways {
+impl Routes {
     /// Where a frame from `src` to `dst` leaves; `None` if there is no way. Frames of one sender to
     /// one receiver take one way.
     pub fn port(&self, src: ProcessId, dst: ProcessId) -> Option<Port> {
@@ -62,7 +62,7 @@ fn links_of(topology: &Topology, node: NodeId) -> impl Iterator<Item = (Port, No
 
 /// How many links each node, host or switch, is away from `to`; `None` where there is no way.
 /// Links are taken for usable when neither direction is dead.
-pub(crate) fn distances(topology: &Topology, to: Vertex, dead: &Dead) -> Vec<Option<u32>> {
+pub(crate) fn distances(topology: &Topology, to: Vertex, dead: &Unavailable) -> Vec<Option<u32>> {
     let nodes = (topology.hosts() + topology.switches()) as usize;
     let mut found: Vec<Option<u32>> = vec![None; nodes];
     let first = node_of(topology, to).expect("a host or a switch");
@@ -85,10 +85,10 @@ pub(crate) fn distances(topology: &Topology, to: Vertex, dead: &Dead) -> Vec<Opt
 }
 
 /// The ways of every switch, in the order of their ids.
-pub fn ways(topology: &Topology, seats: &Seats, dead: &Dead) -> Vec<Ways> {
-    let mut tables = vec![vec![Vec::new(); seats.len()]; topology.switches() as usize];
-    for process in (0..seats.len() as u32).map(ProcessId) {
-        let to = vertex_of(topology, seats.node(process));
+pub fn compute_routes(topology: &Topology, layout: &Layout, dead: &Unavailable) -> Vec<Routes> {
+    let mut tables = vec![vec![Vec::new(); layout.len()]; topology.switches() as usize];
+    for process in (0..layout.len() as u32).map(ProcessId) {
+        let to = vertex_of(topology, layout.node(process));
         let distances = distances(topology, to, dead);
         for (at, table) in tables.iter_mut().enumerate() {
             let node = NodeId(topology.hosts() + at as u32);
@@ -104,5 +104,5 @@ pub fn ways(topology: &Topology, seats: &Seats, dead: &Dead) -> Vec<Ways> {
         }
     }
     let tables = tables.into_iter().zip(0..);
-    tables.map(|(ports, salt)| Ways { ports: Arc::new(ports), salt }).collect()
+    tables.map(|(ports, salt)| Routes { ports: Arc::new(ports), salt }).collect()
 }

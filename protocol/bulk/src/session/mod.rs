@@ -3,8 +3,8 @@
 //! Every transmission has a PSN of its own (as in QUIC), so an answer tells which one it answers. A
 //! frame that is lost is not repeated; what it said is said again, as it is then.
 
-mod heard;
-mod pace;
+mod congestion;
+mod received;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -12,14 +12,14 @@ use alloc::vec::Vec;
 use onepipe_base::{Mono, Psn};
 
 use crate::{Config, Link};
-pub(crate) use heard::Heard;
-use pace::Pace;
+use congestion::CongestionController;
+pub(crate) use received::ReceivedFrames;
 
 /// Frames in flight at most: those that an acknowledgement tells of.
-const FLIGHT_MAX: usize = heard::REACH as usize;
+const IN_FLIGHT_MAX: usize = received::ACK_REACH as usize;
 /// Places for frames in flight that are made with the first one: more than a link that keeps up
 /// needs, and nothing for members that we never speak to.
-const FLIGHT_BEGIN: usize = 128;
+const IN_FLIGHT_INITIAL: usize = 128;
 /// The other end is asked at least so often before it counts as dead: where every third frame is
 /// lost, all of them are in vain once in a hundred thousand times.
 const PROBES_MIN: u64 = 16;
@@ -47,7 +47,7 @@ pub(crate) enum Item {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Sent {
+struct SentFrame {
     /// `None` once it has come, or is known to be lost.
     item: Option<Item>,
     bytes: u32,
@@ -56,13 +56,13 @@ struct Sent {
 
 /// One link's frames, both ways.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lane {
+pub(crate) struct LinkSession {
     link: Link,
     next: Psn,
     /// The last frames sent, the oldest first; the oldest has not been answered.
-    flight: VecDeque<Sent>,
+    in_flight: VecDeque<SentFrame>,
     outstanding_bytes: u64,
-    pace: Pace,
+    congestion: CongestionController,
     probe_min_ns: u64,
     probe_max_ns: u64,
     ack_delay_ns: u64,
@@ -70,51 +70,51 @@ pub(crate) struct Lane {
     probe_at: Option<Mono>,
     probes: u32,
     /// Since when nothing that is in flight was answered.
-    waits_since: Option<Mono>,
+    unacked_since: Option<Mono>,
     /// The first frame that counted as lost because nothing was answered.
-    overdue: Option<Psn>,
-    pub heard: Heard,
+    first_timed_out: Option<Psn>,
+    pub received: ReceivedFrames,
 }
 
-impl Lane {
+impl LinkSession {
     pub fn new(link: Link, config: &Config) -> Self {
         Self {
             link,
             next: Psn::FIRST,
-            flight: VecDeque::new(),
+            in_flight: VecDeque::new(),
             outstanding_bytes: 0,
-            pace: Pace::new(config.frame_len_max),
+            congestion: CongestionController::new(config.frame_len_max),
             probe_min_ns: config.probe_min_ns,
             probe_max_ns: config.dead_after_ns / PROBES_MIN,
             ack_delay_ns: config.ack_delay_ns,
             probe_at: None,
             probes: 0,
-            waits_since: None,
-            overdue: None,
-            heard: Heard::default(),
+            unacked_since: None,
+            first_timed_out: None,
+            received: ReceivedFrames::default(),
         }
     }
 
     /// Whether a frame with news may be sent. What it carries comes in [`Self::on_sent`].
-    pub fn has_place(&self) -> bool {
-        self.flight.len() < FLIGHT_MAX
+    pub fn has_slot(&self) -> bool {
+        self.in_flight.len() < IN_FLIGHT_MAX
     }
 
     /// Whether a frame with a piece of so many bytes may be sent.
-    pub fn has_room(&self, bytes: usize) -> bool {
+    pub fn can_send(&self, bytes: usize) -> bool {
         let fits = match self.link {
             Link::Reliable => true,
-            Link::Lossy => self.outstanding_bytes + bytes as u64 <= self.pace.window(),
+            Link::Lossy => self.outstanding_bytes + bytes as u64 <= self.congestion.window(),
         };
         // A few places are kept for news.
-        fits && self.flight.len() < FLIGHT_MAX - FLIGHT_MAX / 8
+        fits && self.in_flight.len() < IN_FLIGHT_MAX - IN_FLIGHT_MAX / 8
     }
 
     /// Whether nothing more may be sent behind a frame of so many bytes before an answer: then it
     /// asks for one.
-    pub fn awaits_answer(&self, bytes: usize) -> bool {
+    pub fn needs_ack(&self, bytes: usize) -> bool {
         let outstanding = self.outstanding_bytes + 2 * bytes as u64;
-        self.link == Link::Lossy && outstanding > self.pace.window()
+        self.link == Link::Lossy && outstanding > self.congestion.window()
     }
 
     /// The PSN of the next frame.
@@ -123,34 +123,34 @@ impl Lane {
     }
 
     pub fn on_sent(&mut self, now: Mono, item: Item, bytes: usize) {
-        if self.flight.capacity() == 0 {
-            self.flight.reserve(FLIGHT_BEGIN);
+        if self.in_flight.capacity() == 0 {
+            self.in_flight.reserve(IN_FLIGHT_INITIAL);
         }
-        self.flight.push_back(Sent { item: Some(item), bytes: bytes as u32, at: now });
+        self.in_flight.push_back(SentFrame { item: Some(item), bytes: bytes as u32, at: now });
         self.next = self.next.plus(1);
         self.outstanding_bytes += bytes as u64;
-        self.waits_since.get_or_insert(now);
+        self.unacked_since.get_or_insert(now);
         if self.probe_at.is_none() {
-            self.probe_at = Some(self.overdue_at(now));
+            self.probe_at = Some(self.probe_deadline(now));
         }
     }
 
     /// When an answer to what is sent now is overdue.
-    fn overdue_at(&self, now: Mono) -> Mono {
-        let patience = self.pace.patience_ns(self.ack_delay_ns).max(self.probe_min_ns);
-        let longer = (patience << self.probes.min(16)).min(self.probe_max_ns);
-        now.after_ns(longer.max(patience))
+    fn probe_deadline(&self, now: Mono) -> Mono {
+        let timeout_ns = self.congestion.probe_timeout_ns(self.ack_delay_ns).max(self.probe_min_ns);
+        let backed_off_ns = (timeout_ns << self.probes.min(16)).min(self.probe_max_ns);
+        now.after_ns(backed_off_ns.max(timeout_ns))
     }
 
     /// Takes note of a frame that has come; an answer may be asked for.
-    pub fn on_frame(&mut self, now: Mono, psn: Psn, is_marked: bool, is_asked: bool) {
+    pub fn on_frame(&mut self, now: Mono, psn: Psn, is_marked: bool, is_ack_requested: bool) {
         let (every, delay) = match self.link {
-            _ if is_asked => (1, 0),
+            _ if is_ack_requested => (1, 0),
             Link::Lossy => (ACK_FRAMES[0], self.ack_delay_ns),
             // Nobody waits for it, but whoever asks whether we live.
             Link::Reliable => (ACK_FRAMES[1], self.ack_delay_ns * 4),
         };
-        self.heard.on_frame(psn, is_marked, every, now.after_ns(delay));
+        self.received.on_frame(psn, is_marked, every, now.after_ns(delay));
     }
 
     /// Takes in an acknowledgement, and adds what was in lost frames to `lost`.
@@ -161,48 +161,48 @@ impl Lane {
         words: impl Iterator<Item = u64> + Clone,
         lost: &mut Vec<Item>,
     ) {
-        let was_late = self.has_come_late(largest, words.clone());
-        let count = self.flight.len() as u32;
+        let was_spurious = self.is_spurious_loss(largest, words.clone());
+        let count = self.in_flight.len() as u32;
         let first = self.next.0.wrapping_sub(count);
         if largest.0.wrapping_sub(first) >= count {
             // Of what has been answered, or never was sent.
-            if was_late {
-                self.pace.restore();
+            if was_spurious {
+                self.congestion.undo_collapse();
             }
             return;
         }
-        let was_full = 2 * self.outstanding_bytes > self.pace.window();
+        let was_full = 2 * self.outstanding_bytes > self.congestion.window();
         let (mut acked_bytes, mut acked_frames) = (0, 0);
         for (psn, word) in (0..).map(|at| largest.0.wrapping_sub(64 * at)).zip(words) {
             for bit in 0..64u32 {
-                let place = psn.wrapping_sub(bit).wrapping_sub(first);
-                if word >> bit & 1 == 0 || place >= count {
+                let index = psn.wrapping_sub(bit).wrapping_sub(first);
+                if word >> bit & 1 == 0 || index >= count {
                     continue;
                 }
-                let sent = &mut self.flight[place as usize];
+                let sent = &mut self.in_flight[index as usize];
                 if sent.item.take().is_some() {
                     acked_bytes += u64::from(sent.bytes);
                     acked_frames += 1;
                     if psn.wrapping_sub(bit) == largest.0 {
-                        self.pace.on_rtt(now.since_ns(sent.at));
+                        self.congestion.on_rtt(now.since_ns(sent.at));
                     }
                 }
             }
         }
         self.outstanding_bytes -= acked_bytes;
         if acked_bytes > 0 && was_full {
-            self.pace.on_acked(acked_bytes);
+            self.congestion.on_acked(acked_bytes);
         }
-        self.pace.on_marked(acked_frames, marked, largest, self.next);
-        let losses = self.lose_before(largest, first, lost);
-        if was_late && losses == 0 {
-            self.pace.restore();
+        self.congestion.on_marked(acked_frames, marked, largest, self.next);
+        let losses = self.detect_losses(largest, first, lost);
+        if was_spurious && losses == 0 {
+            self.congestion.undo_collapse();
         }
         self.trim();
         if acked_bytes + losses > 0 {
             self.probes = 0;
-            self.waits_since = self.flight.front().map(|_| now);
-            self.probe_at = self.waits_since.map(|_| self.overdue_at(now));
+            self.unacked_since = self.in_flight.front().map(|_| now);
+            self.probe_at = self.unacked_since.map(|_| self.probe_deadline(now));
         }
     }
 
@@ -212,32 +212,32 @@ impl Lane {
     /// told of before, by acknowledgements that were lost. (Where loss was heavy and each such
     /// frame was taken for a long round trip, a member that lived was asked too seldom, and
     /// counted as silent.)
-    fn has_come_late(&mut self, largest: Psn, mut words: impl Iterator<Item = u64>) -> bool {
-        let Some(psn) = self.overdue else { return false };
+    fn is_spurious_loss(&mut self, largest: Psn, mut words: impl Iterator<Item = u64>) -> bool {
+        let Some(psn) = self.first_timed_out else { return false };
         let back = largest.0.wrapping_sub(psn.0);
         if largest.is_before(psn) {
             return false;
         }
         let word = words.nth(back as usize / 64).unwrap_or(0);
-        let has_come = word >> (back % 64) & 1 == 1;
-        if has_come || back >= REORDER_FRAMES {
-            self.overdue = None;
+        let was_received = word >> (back % 64) & 1 == 1;
+        if was_received || back >= REORDER_FRAMES {
+            self.first_timed_out = None;
         }
-        has_come
+        was_received
     }
 
     /// Whatever was sent well before `largest`, which has come, and has not come itself, is lost.
-    fn lose_before(&mut self, largest: Psn, first: u32, lost: &mut Vec<Item>) -> u64 {
+    fn detect_losses(&mut self, largest: Psn, first: u32, lost: &mut Vec<Item>) -> u64 {
         let reorder = match self.link {
             Link::Reliable => 1,
             Link::Lossy => REORDER_FRAMES,
         };
         let until = (largest.0.wrapping_sub(first) + 1).saturating_sub(reorder);
         let mut losses = 0;
-        for (psn, sent) in (first..).zip(self.flight.iter_mut().take(until as usize)) {
+        for (psn, sent) in (first..).zip(self.in_flight.iter_mut().take(until as usize)) {
             if let Some(item) = sent.item.take() {
                 self.outstanding_bytes -= u64::from(sent.bytes);
-                self.pace.cut(Psn(psn), self.next);
+                self.congestion.on_loss(Psn(psn), self.next);
                 losses += 1;
                 lost.push(item);
             }
@@ -246,15 +246,15 @@ impl Lane {
     }
 
     fn trim(&mut self) {
-        while self.flight.front().is_some_and(|sent| sent.item.is_none()) {
-            self.flight.pop_front();
+        while self.in_flight.front().is_some_and(|sent| sent.item.is_none()) {
+            self.in_flight.pop_front();
         }
     }
 
     /// When something is due that is not due at once, if anything is.
     pub fn due_at(&self) -> Option<Mono> {
-        let tell_at = self.heard.tell_at().filter(|at| *at > Mono::from_ns(0));
-        Mono::earlier(self.probe_at, tell_at)
+        let ack_at = self.received.ack_at().filter(|at| *at > Mono::from_ns(0));
+        Mono::earlier(self.probe_at, ack_at)
     }
 
     /// When the other end is asked after what is in flight.
@@ -263,8 +263,8 @@ impl Lane {
     }
 
     /// Whether the other end has left everything unanswered for `ns`.
-    pub fn is_silent(&self, now: Mono, ns: u64) -> bool {
-        self.waits_since.is_some_and(|since| now.since_ns(since) >= ns)
+    pub fn is_timed_out(&self, now: Mono, ns: u64) -> bool {
+        self.unacked_since.is_some_and(|since| now.since_ns(since) >= ns)
     }
 
     /// Whether the other end must be asked after what is in flight. On a lossy link the oldest
@@ -274,19 +274,19 @@ impl Lane {
             return false;
         }
         self.probes += 1;
-        self.probe_at = Some(self.overdue_at(now));
+        self.probe_at = Some(self.probe_deadline(now));
         if self.link == Link::Lossy {
-            let first = Psn(self.next.0.wrapping_sub(self.flight.len() as u32));
-            if let Some(sent) = self.flight.front_mut()
+            let first = Psn(self.next.0.wrapping_sub(self.in_flight.len() as u32));
+            if let Some(sent) = self.in_flight.front_mut()
                 && let Some(item) = sent.item.take()
             {
                 self.outstanding_bytes -= u64::from(sent.bytes);
-                self.overdue.get_or_insert(first);
+                self.first_timed_out.get_or_insert(first);
                 lost.push(item);
             }
             self.trim();
             if self.probes == 2 {
-                self.pace.collapse();
+                self.congestion.collapse();
             }
         }
         true
@@ -294,15 +294,15 @@ impl Lane {
 
     /// Whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
-        self.flight.is_empty()
+        self.in_flight.is_empty()
     }
 
     /// Forgets what is in flight: nobody is at the other end any more.
-    pub fn end(&mut self) {
-        self.flight.clear();
+    pub fn close(&mut self) {
+        self.in_flight.clear();
         self.outstanding_bytes = 0;
-        (self.probe_at, self.waits_since, self.overdue) = (None, None, None);
-        self.heard = Heard::default();
+        (self.probe_at, self.unacked_since, self.first_timed_out) = (None, None, None);
+        self.received = ReceivedFrames::default();
     }
 }
 
@@ -318,63 +318,67 @@ mod tests {
     const FRAMES: u32 = 160;
 
     /// A lossy link with a window of so many frames, all of them in flight since `at`.
-    fn full(at: Mono) -> Lane {
+    fn full_window(at: Mono) -> LinkSession {
         let member = Member { process: ProcessId(0), port: Port(0), link: Link::Lossy };
         let config = Config {
             frame_len_max: LEN,
             ..Config::new(GroupId(1), vec![member], 0, Incarnation(1))
         };
-        let mut lane = Lane::new(Link::Lossy, &config);
+        let mut session = LinkSession::new(Link::Lossy, &config);
         let mut lost = Vec::new();
         loop {
-            while lane.has_room(LEN) {
-                lane.on_sent(at, Item::State, LEN);
+            while session.can_send(LEN) {
+                session.on_sent(at, Item::State, LEN);
             }
-            if lane.flight.len() == FRAMES as usize {
-                return lane;
+            if session.in_flight.len() == FRAMES as usize {
+                return session;
             }
-            let last = Psn(lane.next().0.wrapping_sub(1));
-            lane.on_ack(at, (last, 0), [u64::MAX; 2].into_iter(), &mut lost);
+            let last = Psn(session.next().0.wrapping_sub(1));
+            session.on_ack(at, (last, 0), [u64::MAX; 2].into_iter(), &mut lost);
             assert!(lost.is_empty());
         }
     }
 
     /// Asks twice in vain; answers the first frame in flight, and when it was asked last.
-    fn starve(lane: &mut Lane) -> (Psn, Mono) {
-        let first = Psn(lane.next().0.wrapping_sub(lane.flight.len() as u32));
+    fn starve(session: &mut LinkSession) -> (Psn, Mono) {
+        let first = Psn(session.next().0.wrapping_sub(session.in_flight.len() as u32));
         let (mut lost, mut now) = (Vec::new(), Mono::from_ns(0));
         for _ in 0..2 {
-            now = lane.probe_at().expect("some are in flight");
-            assert!(lane.on_timeout(now, &mut lost));
+            now = session.probe_at().expect("some are in flight");
+            assert!(session.on_timeout(now, &mut lost));
         }
-        assert_eq!((lane.pace.window(), lost.len()), (2 * LEN as u64, 2));
+        assert_eq!((session.congestion.window(), lost.len()), (2 * LEN as u64, 2));
         (first, now)
     }
 
     #[test]
     fn a_window_is_restored_when_what_counted_as_lost_has_come() {
-        let (begun, mut lost) = (Mono::from_ns(1_000), Vec::new());
+        let (start, mut lost) = (Mono::from_ns(1_000), Vec::new());
         // Of the frames in flight the first two count as lost, and so are in flight no more.
         for back in [0, 1, 2, 63, 64, FRAMES - 1] {
-            let mut lane = full(begun);
-            let (first, now) = starve(&mut lane);
+            let mut session = full_window(start);
+            let (first, now) = starve(&mut session);
             let largest = Psn(first.0.wrapping_add(back));
-            lane.on_ack(now, (largest, 0), [u64::MAX; 3].into_iter(), &mut lost);
-            assert!(lane.pace.window() >= u64::from(FRAMES) * LEN as u64, "{back}");
+            session.on_ack(now, (largest, 0), [u64::MAX; 3].into_iter(), &mut lost);
+            assert!(session.congestion.window() >= u64::from(FRAMES) * LEN as u64, "{back}");
             assert!(lost.is_empty());
         }
     }
 
     #[test]
     fn nothing_is_restored_when_it_was_lost_or_others_were() {
-        let begun = Mono::from_ns(1_000);
+        let start = Mono::from_ns(1_000);
         // Of the frames up to one that was sent 64 later the first is missing, or the 24th.
         for (words, losses) in [([u64::MAX, !1], 0), ([!(1 << 40), u64::MAX], 1)] {
-            let (mut lane, mut lost) = (full(begun), Vec::new());
-            let (first, now) = starve(&mut lane);
+            let (mut session, mut lost) = (full_window(start), Vec::new());
+            let (first, now) = starve(&mut session);
             let largest = Psn(first.0.wrapping_add(64));
-            lane.on_ack(now, (largest, 0), words.into_iter(), &mut lost);
-            assert!(lane.pace.window() < 80 * LEN as u64, "{}", lane.pace.window());
+            session.on_ack(now, (largest, 0), words.into_iter(), &mut lost);
+            assert!(
+                session.congestion.window() < 80 * LEN as u64,
+                "{}",
+                session.congestion.window()
+            );
             assert_eq!(lost.len(), losses);
         }
     }

@@ -9,7 +9,7 @@ use onepipe_sim_engine::Random;
 
 /// One coordinator, as the store knows it.
 #[derive(Clone, Debug, Default)]
-struct Seat {
+struct CoordinatorState {
     epoch: Option<Epoch>,
     /// On their way into the store.
     writing: VecDeque<Decision>,
@@ -17,20 +17,20 @@ struct Seat {
 
 /// The controllers' store with its leases, as the coordinators use it.
 #[derive(Debug)]
-pub(crate) struct Court {
+pub(crate) struct CoordinatorStore {
     store: MemoryStore,
-    seats: Vec<Seat>,
+    coordinators: Vec<CoordinatorState>,
     lease_ns: u64,
     lease_until_ns: u64,
     store_ns: u64,
     random: Random,
 }
 
-impl Court {
+impl CoordinatorStore {
     pub fn new(coordinators: u32, (lease_ns, store_ns): (u64, u64), seed: u64) -> Self {
         Self {
             store: MemoryStore::new(),
-            seats: vec![Seat::default(); coordinators as usize],
+            coordinators: vec![CoordinatorState::default(); coordinators as usize],
             lease_ns,
             lease_until_ns: 0,
             store_ns,
@@ -44,13 +44,13 @@ impl Court {
     }
 
     /// The lease runs out early: another one may become active while the last does not know.
-    pub fn lapse(&mut self) {
+    pub fn expire_lease(&mut self) {
         self.lease_until_ns = 0;
     }
 
     /// The coordinator has died, with what was on its way.
-    pub fn forget(&mut self, place: usize) {
-        self.seats[place] = Seat::default();
+    pub fn on_crash(&mut self, index: usize) {
+        self.coordinators[index] = CoordinatorState::default();
     }
 
     /// A coordinator looks after its lease, or asks for one.
@@ -58,11 +58,11 @@ impl Court {
         &mut self,
         at_ns: u64,
         now: Now,
-        (place, process): (usize, ProcessId),
+        (index, process): (usize, ProcessId),
         coordinator: &mut Coordinator,
     ) {
-        let seat = &mut self.seats[place];
-        if let Some(epoch) = seat.epoch.filter(|_| coordinator.is_active()) {
+        let state = &mut self.coordinators[index];
+        if let Some(epoch) = state.epoch.filter(|_| coordinator.is_active()) {
             match self.store.renew(epoch) {
                 Ok(()) => self.lease_until_ns = at_ns + self.lease_ns,
                 Err(_) => coordinator.deactivate(),
@@ -75,7 +75,7 @@ impl Court {
         let Ok(Some(epoch)) = self.store.campaign(process) else { return };
         let Ok(records) = self.store.load() else { return };
         self.lease_until_ns = at_ns + self.lease_ns;
-        *seat = Seat { epoch: Some(epoch), writing: VecDeque::new() };
+        *state = CoordinatorState { epoch: Some(epoch), writing: VecDeque::new() };
         let decisions = records.into_iter().filter_map(|record| match record {
             Record::Leads(Leadership { group, epoch, leader }) => {
                 Some(Decision { group, epoch, leader })
@@ -86,22 +86,22 @@ impl Court {
     }
 
     /// Takes what a coordinator wants written. Answers how many ns until each is.
-    pub fn take(&mut self, place: usize, coordinator: &mut Coordinator) -> Vec<u64> {
-        let mut waits = Vec::new();
+    pub fn submit(&mut self, index: usize, coordinator: &mut Coordinator) -> Vec<u64> {
+        let mut delays_ns = Vec::new();
         while let Some(decision) = coordinator.poll_persist() {
-            self.seats[place].writing.push_back(decision);
-            waits.push(self.random.between(1, self.store_ns.max(1)));
+            self.coordinators[index].writing.push_back(decision);
+            delays_ns.push(self.random.between(1, self.store_ns.max(1)));
         }
-        waits
+        delays_ns
     }
 
     /// The store handles what a coordinator has asked for first.
-    pub fn write(&mut self, now: Now, place: usize, coordinator: &mut Coordinator) {
-        let seat = &mut self.seats[place];
-        let Some(decision) = seat.writing.pop_front() else { return };
+    pub fn write(&mut self, now: Now, index: usize, coordinator: &mut Coordinator) {
+        let state = &mut self.coordinators[index];
+        let Some(decision) = state.writing.pop_front() else { return };
         let Decision { group, epoch, leader } = decision;
         let record = Record::Leads(Leadership { group, epoch, leader });
-        let written = seat.epoch.map(|reign| self.store.append(reign, &record));
+        let written = state.epoch.map(|term| self.store.append(term, &record));
         let is_written = written == Some(Ok(()));
         coordinator.handle_persisted(now, decision, is_written);
         if !is_written {

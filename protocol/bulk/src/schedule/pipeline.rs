@@ -9,14 +9,14 @@ use super::hypercube::Hypercube;
 
 /// `members` over the vertices of the largest hypercube that they fill. At least two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Twins {
+pub(super) struct BinomialPipeline {
     members: u32,
     cube: Hypercube,
     /// 2^d.
     vertices: u32,
 }
 
-impl Twins {
+impl BinomialPipeline {
     pub const fn new(members: u32) -> Self {
         let dimensions = members.ilog2();
         Self { members, cube: Hypercube::new(dimensions), vertices: 1 << dimensions }

@@ -13,7 +13,7 @@ pub(crate) const ACK_LEN: usize = 4;
 
 /// One end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Channel {
+pub(crate) struct Connection {
     /// What is not acknowledged yet, and behind it what was not sent yet.
     queue: VecDeque<Entry>,
     /// The number of the first of these.
@@ -22,7 +22,7 @@ pub(crate) struct Channel {
     sent: usize,
     sent_bytes: usize,
     /// The number behind the last that was ever sent.
-    reached: Psn,
+    highest_sent: Psn,
     /// When the other end last acknowledged anything new, or the first of them was sent.
     progress: Mono,
     /// What comes next from the other end.
@@ -30,33 +30,33 @@ pub(crate) struct Channel {
     /// Up to where what came is done with. Only that is acknowledged.
     done: Psn,
     /// What it was last told of that.
-    told: Psn,
+    last_acked: Psn,
     /// It repeats itself: it has missed an acknowledgement.
-    is_asked: bool,
+    is_ack_due: bool,
 }
 
 /// What a frame has brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct ReadResult {
     /// Entries that were not the next ones, or made no sense.
     pub refused: u64,
     /// Whether the other end has room again.
-    pub has_room: bool,
+    pub has_space: bool,
 }
 
-impl Channel {
+impl Connection {
     pub(crate) fn new() -> Self {
         Self {
             queue: VecDeque::new(),
             first: Psn::FIRST,
             sent: 0,
             sent_bytes: 0,
-            reached: Psn::FIRST,
+            highest_sent: Psn::FIRST,
             progress: Mono::from_ns(0),
             expected: Psn::FIRST,
             done: Psn::FIRST,
-            told: Psn::FIRST,
-            is_asked: false,
+            last_acked: Psn::FIRST,
+            is_ack_due: false,
         }
     }
 
@@ -70,28 +70,28 @@ impl Channel {
     }
 
     /// How many entries have left, and are not acknowledged.
-    pub(crate) fn on_their_way(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.sent
     }
 
     /// Whether anything may be sent now.
     pub(crate) fn wants_transmit(&self, window_bytes: usize) -> bool {
         let has_more = self.sent < self.queue.len();
-        (has_more && (self.sent == 0 || self.sent_bytes < window_bytes)) || self.is_asked
+        (has_more && (self.sent == 0 || self.sent_bytes < window_bytes)) || self.is_ack_due
     }
 
     /// Whether the other end should be told what has come, before long.
-    pub(crate) fn owes_ack(&self) -> bool {
-        self.told != self.done
+    pub(crate) fn has_pending_ack(&self) -> bool {
+        self.last_acked != self.done
     }
 
     /// How many entries are done with that the other end does not know of.
-    pub(crate) fn untold(&self) -> u32 {
-        self.done.since(self.told) as u32
+    pub(crate) fn unacked(&self) -> u32 {
+        self.done.since(self.last_acked) as u32
     }
 
     /// One more entry is done with.
-    pub(crate) fn finish_one(&mut self) {
+    pub(crate) fn complete_one(&mut self) {
         self.done = self.done.plus(1);
     }
 
@@ -106,16 +106,16 @@ impl Channel {
         &mut self,
         now: Mono,
         (window_bytes, entries_max): (usize, usize),
-        room: &mut [u8],
+        buffer: &mut [u8],
     ) -> (Psn, usize) {
         let psn = self.first.plus(self.sent as u32);
-        room[..ACK_LEN].copy_from_slice(&self.done.0.to_be_bytes());
-        (self.told, self.is_asked) = (self.done, false);
+        buffer[..ACK_LEN].copy_from_slice(&self.done.0.to_be_bytes());
+        (self.last_acked, self.is_ack_due) = (self.done, false);
         let (mut bytes, mut left) = (ACK_LEN, entries_max);
         while left > 0
             && let Some(entry) = self.queue.get(self.sent)
             && (self.sent == 0 || self.sent_bytes < window_bytes)
-            && let Some(more) = entry.write(&mut room[bytes..])
+            && let Some(more) = entry.write(&mut buffer[bytes..])
         {
             if self.sent == 0 {
                 self.progress = now;
@@ -125,9 +125,9 @@ impl Channel {
             self.sent += 1;
             self.sent_bytes += more;
         }
-        let reached = self.first.plus(self.sent as u32);
-        if self.reached.is_before(reached) {
-            self.reached = reached;
+        let highest_sent = self.first.plus(self.sent as u32);
+        if self.highest_sent.is_before(highest_sent) {
+            self.highest_sent = highest_sent;
         }
         (psn, bytes)
     }
@@ -138,10 +138,10 @@ impl Channel {
         now: Mono,
         psn: Psn,
         mut bytes: Bytes,
-        mut take: impl FnMut(Entry),
-    ) -> Option<Taken> {
+        mut handle: impl FnMut(Entry),
+    ) -> Option<ReadResult> {
         let ack = bytes.get(..ACK_LEN)?.try_into().ok()?;
-        let has_room = self.on_ack(now, Psn(u32::from_be_bytes(ack)));
+        let has_space = self.on_ack(now, Psn(u32::from_be_bytes(ack)));
         let mut entries = bytes.split_off(ACK_LEN);
         let (mut psn, mut refused) = (psn, 0);
         while !entries.is_empty() {
@@ -151,20 +151,20 @@ impl Channel {
             };
             if psn == self.expected {
                 self.expected = psn.plus(1);
-                take(entry);
+                handle(entry);
             } else {
                 refused += 1;
-                self.is_asked = true;
+                self.is_ack_due = true;
             }
             psn = psn.plus(1);
         }
-        Some(Taken { refused, has_room })
+        Some(ReadResult { refused, has_space })
     }
 
     fn on_ack(&mut self, now: Mono, ack: Psn) -> bool {
         // Anything but a number between the first and the last sent is old, or nonsense. It may lie
         // behind what was sent again.
-        if !self.first.is_before(ack) || self.reached.is_before(ack) {
+        if !self.first.is_before(ack) || self.highest_sent.is_before(ack) {
             return false;
         }
         let known = ack.since(self.first) as usize;

@@ -1,0 +1,152 @@
+//! Congestion control of a client: limits the bytes in flight to a window that grows while replies
+//! arrive and shrinks on timeouts, as in TCP Reno (RFC 5681).
+
+use onepipe_base::Mono;
+
+use crate::rtt::RttEstimator;
+
+/// Congestion window and the bytes in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CongestionWindow {
+    bytes: u64,
+    messages: usize,
+    /// Congestion window in bytes, and its maximum.
+    window: u64,
+    window_max: u64,
+    /// Slow-start threshold in bytes: below it the window grows by the bytes acknowledged (slow
+    /// start), above it by one frame per window (congestion avoidance).
+    slow_start_threshold: u64,
+    frame_len: u64,
+    /// When the window was last reduced.
+    reduced_at: Option<Mono>,
+    /// Round-trip time of the client's messages.
+    pub rtt: RttEstimator,
+}
+
+impl CongestionWindow {
+    /// Minimum congestion window, in frames.
+    const FRAMES_MIN: u64 = 2;
+
+    /// Creates a window of `first` bytes that may grow to `most`, for frames of up to `frame_bytes`.
+    pub fn new((first, window_max): (u64, u64), frame_len: u64, rtt: RttEstimator) -> Self {
+        Self {
+            bytes: 0,
+            messages: 0,
+            window: first.min(window_max),
+            window_max,
+            slow_start_threshold: window_max,
+            frame_len,
+            reduced_at: None,
+            rtt,
+        }
+    }
+
+    pub const fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// Returns whether a message may be sent. One message may always be in flight.
+    pub const fn can_send(&self, bytes: u64) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(bytes) <= self.window
+    }
+
+    pub const fn on_sent(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.messages += 1;
+    }
+
+    /// Handles the completion of a message. `took_ns` is its round-trip time, or `None` if it was
+    /// retransmitted, which makes the time ambiguous.
+    pub fn on_completed(&mut self, bytes: u64, took_ns: Option<u64>) {
+        // A window that is not used must not grow (RFC 7661).
+        if self.bytes >= self.window / 2 {
+            let growth = match self.window < self.slow_start_threshold {
+                true => bytes,
+                false => self.frame_len.saturating_mul(bytes) / self.window.max(1),
+            };
+            self.window = self.window.saturating_add(growth).min(self.window_max);
+        }
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.messages = self.messages.saturating_sub(1);
+        if let Some(took_ns) = took_ns {
+            self.rtt.on_sample(took_ns);
+        }
+    }
+
+    /// Handles a timeout: halves the window, at most once per round trip.
+    pub fn on_timeout(&mut self, now: Mono) {
+        let timeout_ns = self.rtt.initial_ns();
+        if self.reduced_at.is_none_or(|at| now.since_ns(at) >= timeout_ns) {
+            self.reduced_at = Some(now);
+            let window_min = (Self::FRAMES_MIN * self.frame_len).min(self.window_max);
+            self.window = (self.bytes / 2).min(self.window).max(window_min);
+            self.slow_start_threshold = self.window;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn congestion(window_max: u64) -> CongestionWindow {
+        CongestionWindow::new((1_000, window_max), 100, RttEstimator::new(50))
+    }
+
+    #[test]
+    fn no_more_than_the_limit_leaves_but_for_the_first() {
+        let mut congestion = congestion(u64::MAX);
+        assert!(congestion.can_send(5_000));
+        congestion.on_sent(600);
+        assert!(congestion.can_send(400) && !congestion.can_send(401));
+        congestion.on_completed(600, Some(10));
+        assert_eq!((congestion.messages(), congestion.bytes), (0, 0));
+        assert!(congestion.can_send(1_600), "as much more as was answered");
+    }
+
+    #[test]
+    fn it_grows_fast_until_answers_stay_out_and_then_by_a_frame() {
+        let mut congestion = congestion(u64::MAX);
+        let round = |congestion: &mut CongestionWindow| {
+            let mut sent = 0;
+            while congestion.can_send(100) {
+                congestion.on_sent(100);
+                sent += 1;
+            }
+            (0..sent).for_each(|_| congestion.on_completed(100, None));
+            congestion.window
+        };
+        // At least half of the window is in use, so it grows.
+        assert_eq!([(); 3].map(|()| round(&mut congestion)), [1_400, 1_900, 2_600]);
+        (0..30).for_each(|_| congestion.on_sent(100));
+        congestion.on_timeout(Mono::from_ns(1_000));
+        congestion.on_timeout(Mono::from_ns(1_049));
+        assert_eq!(congestion.window, 1_500, "once of all that were sent together");
+        (0..30).for_each(|_| congestion.on_completed(100, None));
+        let before = congestion.window;
+        let after = round(&mut congestion);
+        assert!((30..=100).contains(&(after - before)), "{before} {after}");
+        (0..9).for_each(|nth| congestion.on_timeout(Mono::from_ns(2_000 + 100 * nth)));
+        assert_eq!(congestion.window, 200);
+    }
+
+    #[test]
+    fn who_sends_little_gets_no_more_room() {
+        let mut congestion = congestion(u64::MAX);
+        for _ in 0..99 {
+            congestion.on_sent(100);
+            congestion.on_completed(100, None);
+        }
+        assert_eq!(congestion.window, 1_000);
+    }
+
+    #[test]
+    fn it_never_exceeds_what_it_was_given() {
+        let mut congestion = congestion(1_100);
+        for _ in 0..9 {
+            (0..10).for_each(|_| congestion.on_sent(100));
+            (0..10).for_each(|_| congestion.on_completed(100, None));
+        }
+        assert_eq!(congestion.window, 1_100);
+    }
+}

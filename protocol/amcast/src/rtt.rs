@@ -1,0 +1,150 @@
+//! Round-trip time estimation and retransmission timeouts (RFC 6298).
+
+use core::hash::{Hash, Hasher};
+
+use onepipe_base::Mono;
+
+/// Round-trip time estimator (RFC 6298). Measures one exchange at a time. A timeout that follows the
+/// measured times keeps retransmissions from loading a peer that is merely slow.
+///
+/// The estimate only affects when packets are sent, never what they say. The model checker, which
+/// has no time, compares machines by state, so all estimators with the same minimum are equal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RttEstimator {
+    srtt_ns: u64,
+    rttvar_ns: u64,
+    rto_min_ns: u64,
+    /// Exchange being measured: its number, and when it started.
+    timed: Option<(u64, Mono)>,
+}
+
+impl RttEstimator {
+    /// Maximum timeout, in multiples of `rto_min_ns`.
+    const BACKOFF_MAX: u64 = 64;
+
+    /// Creates an estimator without samples, whose timeout is at least `rto_min_ns`.
+    pub const fn new(rto_min_ns: u64) -> Self {
+        Self { srtt_ns: 0, rttvar_ns: 0, rto_min_ns, timed: None }
+    }
+
+    /// Adds a sample, in ns.
+    pub fn on_sample(&mut self, rtt_ns: u64) {
+        if self.srtt_ns == 0 {
+            (self.srtt_ns, self.rttvar_ns) = (rtt_ns, rtt_ns / 2);
+        } else {
+            let off_ns = self.srtt_ns.abs_diff(rtt_ns);
+            self.rttvar_ns = self.rttvar_ns - self.rttvar_ns / 4 + off_ns / 4;
+            self.srtt_ns = self.srtt_ns - self.srtt_ns / 8 + rtt_ns / 8;
+        }
+    }
+
+    /// Updates the measurement, given how many exchanges have started and how many of them, in
+    /// order, have completed. Measures from the start of the latest exchange to its completion.
+    pub fn track(&mut self, now: Mono, started: u64, completed: u64) {
+        match self.timed {
+            Some((last, since)) if completed >= last => {
+                self.timed = None;
+                self.on_sample(now.since_ns(since));
+            }
+            None if started > completed => self.timed = Some((started, now)),
+            _ => {}
+        }
+    }
+
+    /// Discards the current measurement, because a retransmission would make it ambiguous (Karn's
+    /// algorithm).
+    pub fn discard_sample(&mut self) {
+        self.timed = None;
+    }
+
+    /// Returns the timeout in ns after `doublings` expiries without progress.
+    fn timeout_ns(&self, doublings: u32) -> u64 {
+        let rto_ns = self.srtt_ns.saturating_add(self.rttvar_ns.saturating_mul(4));
+        let max_ns = self.rto_min_ns.saturating_mul(Self::BACKOFF_MAX);
+        rto_ns.max(self.rto_min_ns).saturating_mul(1 << doublings).min(max_ns)
+    }
+
+    /// Returns the initial retransmission timeout in ns.
+    pub fn initial_ns(&self) -> u64 {
+        self.timeout_ns(0)
+    }
+}
+
+impl PartialEq for RttEstimator {
+    fn eq(&self, other: &Self) -> bool {
+        self.rto_min_ns == other.rto_min_ns
+    }
+}
+
+impl Eq for RttEstimator {}
+
+impl Hash for RttEstimator {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.rto_min_ns.hash(state);
+    }
+}
+
+/// Retransmission timer: the timeout doubles on every expiry until there is progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct RetransmitTimer {
+    doublings: u32,
+}
+
+impl RetransmitTimer {
+    /// Maximum number of doublings.
+    const DOUBLINGS_MAX: u32 = 6;
+
+    /// Resets the timeout after progress.
+    pub fn reset(&mut self) {
+        self.doublings = 0;
+    }
+
+    /// Returns the next timeout in ns and doubles the one after it.
+    pub fn next_timeout_ns(&mut self, rtt: &RttEstimator) -> u64 {
+        let timeout_ns = rtt.timeout_ns(self.doublings);
+        self.doublings = (self.doublings + 1).min(Self::DOUBLINGS_MAX);
+        timeout_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_answers_late_is_waited_for() {
+        let mut rtt = RttEstimator::new(50);
+        assert_eq!(rtt.initial_ns(), 50);
+        (0..64).for_each(|_| rtt.on_sample(400));
+        assert!((400..500).contains(&rtt.initial_ns()), "{rtt:?}");
+        (0..64).for_each(|_| rtt.on_sample(1 << 40));
+        assert_eq!(rtt.initial_ns(), 64 * 50);
+        let mut timer = RetransmitTimer::default();
+        (0..9).for_each(|_| assert_eq!(timer.next_timeout_ns(&rtt), 64 * 50));
+    }
+
+    #[test]
+    fn a_pause_doubles_until_there_is_progress() {
+        let (rtt, mut timer) = (RttEstimator::new(50), RetransmitTimer::default());
+        let timeouts = [50, 100, 200].map(|ns| timer.next_timeout_ns(&rtt) == ns);
+        assert_eq!(timeouts, [true; 3]);
+        timer.reset();
+        assert_eq!(timer.next_timeout_ns(&rtt), 50);
+    }
+
+    #[test]
+    fn one_is_timed_after_the_other() {
+        let mut rtt = RttEstimator::new(1);
+        let mut at = |ns, started, completed| rtt.track(Mono::from_ns(ns), started, completed);
+        at(100, 5, 5);
+        at(200, 7, 5);
+        at(300, 9, 6);
+        at(900, 12, 7);
+        assert_eq!(rtt.srtt_ns, 700, "until the seventh was completed");
+        let mut at = |ns, started, completed| rtt.track(Mono::from_ns(ns), started, completed);
+        at(1_000, 12, 7);
+        rtt.discard_sample();
+        rtt.track(Mono::from_ns(9_000_000), 12, 12);
+        assert_eq!(rtt.srtt_ns, 700, "it was said again");
+    }
+}
