@@ -119,7 +119,7 @@ pub struct Arguments {
     #[arg(value_parser = clap::value_parser!(u32).range(10..=10_000))]
     link_mbit: u32,
     /// Use of shared memory: which copies are made (bulk)
-    #[arg(long, value_enum, default_value_t = Memory::Sheet)]
+    #[arg(long, value_enum, default_value_t = Memory::Shared)]
     memory: Memory,
     /// Size of a block (bulk) [default: 1MiB; between nodes 32KiB]
     #[arg(long, value_parser = crate::units::bytes)]
@@ -151,7 +151,7 @@ enum Name {
     /// Two processes, submission to ordered delivery, against a bare ring or bare datagrams
     Pair,
     /// All processes scatter to all, in one total order
-    PolicyArg,
+    Order,
     /// One of three processes is killed: the longest gap in the others' reliable deliveries
     Recovery,
     /// The same simulated, by failed component: figure 10 of the paper, and up to 32 K hosts
@@ -225,7 +225,7 @@ enum Memory {
     /// The root copies into shared memory, the receivers copy out of it
     Private,
     /// The root writes into shared memory, the receivers copy out of it
-    Sheet,
+    Shared,
     /// No copies: all use the object in shared memory
     Mapped,
 }
@@ -241,7 +241,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
-    if arguments.rival.is_some() && name != Name::PolicyArg {
+    if arguments.rival.is_some() && name != Name::Order {
         crate::usage_error("--rival is for bench order only");
     }
     if arguments.part.is_some() != (name == Name::Arbiter) {
@@ -303,7 +303,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                 (false, false) => pair_shm(&options, show),
             }
         }
-        Name::PolicyArg => {
+        Name::Order => {
             let defaults = OrderOptions::default();
             let processes = arguments.processes.unwrap_or(defaults.processes);
             if !(2..=16).contains(&processes) {
@@ -410,7 +410,7 @@ fn bulk_options(arguments: &Arguments) -> BulkOptions {
     options.node_mbit = arguments.link_mbit;
     options.memory = match arguments.memory {
         Memory::Private => BulkMemory::Private,
-        Memory::Sheet => BulkMemory::Sheet,
+        Memory::Shared => BulkMemory::Shared,
         Memory::Mapped => BulkMemory::Mapped,
     };
     options.has_slow_link = arguments.slow_link;

@@ -41,13 +41,13 @@ pub struct Arguments {
 /// Timeout of a query.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum length of a response: a report of 2^20 processes is shorter.
-const ANSWER_LEN_MAX: u64 = 1 << 28;
+const RESPONSE_LEN_MAX: u64 = 1 << 28;
 /// Failures listed in the table; the JSON has all.
 const FAILURES_SHOWN: usize = 10;
 
 /// Response of one controller or arbiter.
 #[derive(Debug, Serialize)]
-struct Answer {
+struct Response {
     from: String,
     #[serde(flatten)]
     report: Option<StatusReport>,
@@ -74,41 +74,42 @@ impl StatusReport {
 }
 
 #[derive(Debug, Serialize)]
-struct Answers {
-    controllers: Vec<Answer>,
+struct Responses {
+    controllers: Vec<Response>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    arbiters: Vec<Answer>,
+    arbiters: Vec<Response>,
 }
 
 /// Queries all addresses and prints the reports.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let answers: Vec<Answer> = arguments.from.iter().map(|from| query(from)).collect();
-    let any_reached = answers.iter().any(|answer| answer.report.is_some());
+    let responses: Vec<Response> = arguments.from.iter().map(|from| query(from)).collect();
+    let any_reached = responses.iter().any(|response| response.report.is_some());
     let mut out = stdout().lock();
     if arguments.json {
-        let is_arbiter = |answer: &Answer| matches!(answer.report, Some(StatusReport::Arbiter(_)));
-        let (arbiters, controllers) = answers.into_iter().partition(is_arbiter);
-        serde_json::to_writer(&mut out, &Answers { controllers, arbiters })?;
+        let is_arbiter =
+            |response: &Response| matches!(response.report, Some(StatusReport::Arbiter(_)));
+        let (arbiters, controllers) = responses.into_iter().partition(is_arbiter);
+        serde_json::to_writer(&mut out, &Responses { controllers, arbiters })?;
         writeln!(out).context("cannot print")?;
     } else {
-        for answer in &answers {
-            let text = match (&answer.report, &answer.unreachable) {
+        for response in &responses {
+            let text = match (&response.report, &response.unreachable) {
                 (Some(report), _) => report.table(),
                 (None, why) => format!("unreachable: {}\n", why.as_deref().unwrap_or("no reason")),
             };
-            write!(out, "{}\n{text}\n", answer.from).context("cannot print")?;
+            write!(out, "{}\n{text}\n", response.from).context("cannot print")?;
         }
     }
     Ok(if any_reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn query(from: &str) -> Answer {
-    let asked = address(from).and_then(fetch);
-    let (report, unreachable) = match asked {
+fn query(from: &str) -> Response {
+    let result = address(from).and_then(fetch);
+    let (report, unreachable) = match result {
         Ok(report) => (Some(report), None),
         Err(error) => (None, Some(format!("{error:#}"))),
     };
-    Answer { from: from.to_owned(), report, unreachable }
+    Response { from: from.to_owned(), report, unreachable }
 }
 
 fn fetch(from: SocketAddr) -> Result<StatusReport> {
@@ -118,7 +119,7 @@ fn fetch(from: SocketAddr) -> Result<StatusReport> {
     // With HTTP/1.0 the response ends with the connection.
     write!(stream, "GET /status HTTP/1.0\r\nHost: {from}\r\n\r\n").context("connection lost")?;
     let mut text = String::new();
-    stream.take(ANSWER_LEN_MAX).read_to_string(&mut text).context("no response")?;
+    stream.take(RESPONSE_LEN_MAX).read_to_string(&mut text).context("no response")?;
     let (head, body) = text.split_once("\r\n\r\n").context("not an HTTP response")?;
     let status = head.lines().next().unwrap_or_default();
     ensure!(status.split(' ').nth(1) == Some("200"), "HTTP status {status:?}");
@@ -194,8 +195,8 @@ fn members(report: &Report) -> String {
 
 fn failed(failure: &FailureReport) -> String {
     let (name, incarnation, at) = (&failure.name, failure.incarnation, failure.failed_at_ns);
-    let doubt = if failure.is_exact { "" } else { " (approximately)" };
-    format!("{name} incarnation {incarnation} at {at} ns{doubt}")
+    let qualifier = if failure.is_exact { "" } else { " (approximately)" };
+    format!("{name} incarnation {incarnation} at {at} ns{qualifier}")
 }
 
 fn list(items: &[String]) -> String {

@@ -91,7 +91,7 @@ fn measure(
     plan: impl Fn(u64) -> Options,
     yardstick: f64,
 ) -> Result<f64> {
-    let (seed, begun) = (Cell::new(0), Instant::now());
+    let (seed, began) = (Cell::new(0), Instant::now());
     let all: RefCell<Vec<Measured>> = RefCell::new(Vec::new());
     let simulate = || {
         seed.set(seed.get() + 1);
@@ -119,7 +119,7 @@ fn measure(
         detail("graph searches", mean(|one| one.thought.looks as f64), ""),
         detail("nodes visited", mean(|one| one.thought.visits as f64), ""),
         detail("search time", mean(|one| one.thought.ns as f64 / 1_000.0), "us"),
-        detail("wall time per run", begun.elapsed().as_secs_f64() / all.len().max(1) as f64, "s"),
+        detail("wall time per run", began.elapsed().as_secs_f64() / all.len().max(1) as f64, "s"),
         detail("memory, peak so far", memory_mib(), "MiB"),
     ];
     harness.detail(details);

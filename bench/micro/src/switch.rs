@@ -111,7 +111,7 @@ pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> 
         let mut frames: Vec<Vec<Bytes>> = (0..count)
             .map(|index| (0..ports).map(|port| beacon(port, instant(index))).collect())
             .collect();
-        let begun = Instant::now();
+        let began = Instant::now();
         for (index, frames) in frames.iter_mut().enumerate() {
             // Beacons take half an interval to arrive.
             let now = at(instant(index) + interval_ns / 2);
@@ -125,7 +125,7 @@ pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> 
                 }
             }
         }
-        spent += begun.elapsed();
+        spent += began.elapsed();
         round += count;
     }
     black_box(&slot);
@@ -139,7 +139,7 @@ fn copied_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
     let frames: Vec<Bytes> = (0..ports).map(|port| beacon(port, START_NS)).collect();
     let mut table = vec![0u64; frames.len()];
     let mut slot = [0; HEADER_LEN];
-    let begun = Instant::now();
+    let began = Instant::now();
     for round in 0..rounds as u64 {
         for (held, frame) in table.iter_mut().zip(&frames) {
             slot = *black_box(frame);
@@ -151,7 +151,7 @@ fn copied_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
             black_box(&mut slot);
         }
     }
-    begun.elapsed().as_secs_f64() * 1e9 / (rounds as f64 * interval_ns as f64)
+    began.elapsed().as_secs_f64() * 1e9 / (rounds as f64 * interval_ns as f64)
 }
 
 /// Returns the rate of frames forwarded by the machine, each from one port to the next.
@@ -174,12 +174,12 @@ fn passing_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
         let all = (0..ports).cycle().take(ROUNDS_AT_ONCE * usize::from(ports));
         let mut frames: Vec<(u16, Bytes)> =
             all.map(|port| (port, frame(Opcode::Data, port, ns))).collect();
-        let begun = Instant::now();
+        let began = Instant::now();
         for (port, bytes) in &mut frames {
             let verdict = switch.handle_frame(at(ns), Port(*port), bytes);
             passed += u64::from(matches!(verdict, Verdict::Forward(_)));
         }
-        spent += begun.elapsed();
+        spent += began.elapsed();
     }
     let all = rounds.div_ceil(ROUNDS_AT_ONCE) * ROUNDS_AT_ONCE * usize::from(ports);
     ensure!(passed == all as u64, "{passed} of {all} frames passed");
@@ -189,14 +189,14 @@ fn passing_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
 fn copying_rate(rounds: usize) -> f64 {
     let from = vec![[7u8; HEADER_LEN]; 1_024];
     let mut to = from.clone();
-    let begun = Instant::now();
+    let began = Instant::now();
     for _ in 0..rounds {
         for (to, from) in to.iter_mut().zip(&from) {
             *to = *black_box(from);
         }
         black_box(&mut to);
     }
-    (rounds * from.len()) as f64 / begun.elapsed().as_secs_f64()
+    (rounds * from.len()) as f64 / began.elapsed().as_secs_f64()
 }
 
 #[cfg(test)]

@@ -281,10 +281,10 @@ impl DemoGroup {
                     eprintln!("coordinator: {line}");
                     self.election = Some(line);
                 }
-                Event::Report(at, WorkerReport::Replica(said)) => {
-                    self.checkpoints[at].extend_from_slice(&said.checkpoints);
-                    self.gaps[at] = self.gaps[at].max((said.gap_ns, said.gap_until_ns));
-                    self.replicas[at] = said;
+                Event::Report(at, WorkerReport::Replica(report)) => {
+                    self.checkpoints[at].extend_from_slice(&report.checkpoints);
+                    self.gaps[at] = self.gaps[at].max((report.gap_ns, report.gap_until_ns));
+                    self.replicas[at] = report;
                 }
                 Event::Report(at, WorkerReport::Client(sent)) => {
                     self.clients[at - REPLICAS] = Some(sent)

@@ -146,11 +146,11 @@ fn deliver(mut replica: AmcastReplica, stop: &AtomicBool) -> Result<()> {
     let (mut last, mut before_ns) = (Instant::now(), None);
     while !stop.load(Ordering::Acquire) && !delivered.is_behind {
         let mut has_delivered = false;
-        let came = replica.wait(POLL_INTERVAL, |message, id, position| {
+        let delivered_any = replica.wait(POLL_INTERVAL, |message, id, position| {
             has_delivered = true;
             delivered.take(message, (id.client, id.sequence), position.0);
         });
-        delivered.is_behind = came.is_err();
+        delivered.is_behind = delivered_any.is_err();
         if has_delivered {
             delivered.note_gap(&mut before_ns);
         }

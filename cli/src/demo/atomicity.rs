@@ -279,8 +279,8 @@ mod tests {
         );
         let bad = atomicity_report([reported(9), reported(8), sample(1, 5)], Some(2));
         assert_eq!(bad.first, [AtomicityViolation::Failure { process: 2, one: 0, other: 1 }]);
-        let silent = atomicity_report([reported(9), sample(1, 5), sample(1, 5)], Some(2));
-        assert_eq!(silent.first, [AtomicityViolation::Failure { process: 2, one: 0, other: 1 }]);
+        let missing = atomicity_report([reported(9), sample(1, 5), sample(1, 5)], Some(2));
+        assert_eq!(missing.first, [AtomicityViolation::Failure { process: 2, one: 0, other: 1 }]);
         let after_failure = ReliableSample { after_failure: 3, ..reported(9) };
         let bad = atomicity_report([reported(9), after_failure, sample(1, 5)], Some(2));
         assert_eq!(bad.first, [AtomicityViolation::AfterFailure { at: 1, messages: 3 }]);

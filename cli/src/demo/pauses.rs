@@ -82,10 +82,11 @@ impl Pauses {
             self.near.push((began_ns, length_ns));
         }
         let keeps_from_ns = killed_ns.unwrap_or(now_ns.saturating_sub(RETENTION_NS));
-        let echo_ends_ns = killed_ns.map_or(u64::MAX, |killed_ns| killed_ns + KILL_EFFECT_NS);
+        let kill_effect_ends_ns =
+            killed_ns.map_or(u64::MAX, |killed_ns| killed_ns + KILL_EFFECT_NS);
         let other_max_ns = &mut self.other_max_ns;
         self.near.retain(|(began_ns, length_ns)| {
-            let is_near = began_ns + length_ns >= keeps_from_ns && *began_ns <= echo_ends_ns;
+            let is_near = began_ns + length_ns >= keeps_from_ns && *began_ns <= kill_effect_ends_ns;
             if !is_near {
                 *other_max_ns = (*other_max_ns).max(*length_ns);
             }

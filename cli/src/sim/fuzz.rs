@@ -165,10 +165,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     // Panics are caught and reported with their seed.
     std::panic::set_hook(Box::new(|_| {}));
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let fresh = || since.map_or(0, |since| since.as_secs() * 1_000);
+    let seed_from_clock = || since.map_or(0, |since| since.as_secs() * 1_000);
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let seeds = Seeds {
-        first: arguments.seed.unwrap_or_else(fresh),
+        first: arguments.seed.unwrap_or_else(seed_from_clock),
         count: arguments.seeds.unwrap_or(1_000),
         jobs: arguments.jobs.map_or_else(cores, usize::from),
     };

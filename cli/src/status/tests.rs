@@ -16,29 +16,29 @@ const REPORT: &str = r#"{"replica":63,"incarnation":7,"epoch":4,"attachment":"sh
 "frozen":[{"owner":"switch 1 incarnation 9","number":1,"peer":null,"commit_ns":1700}],
 "counters":{"frames_taken":17}}"#;
 
-/// Serves `answer` to one HTTP request.
-fn serve_once(answer: String) -> SocketAddr {
+/// Serves `response` to one HTTP request.
+fn serve_once(response: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("somebody asks");
         // Reads the whole request: unread data would reset the connection.
-        let (mut asked, mut part) = (Vec::new(), [0; 4096]);
-        while !asked.ends_with(b"\r\n\r\n") {
+        let (mut result, mut part) = (Vec::new(), [0; 4096]);
+        while !result.ends_with(b"\r\n\r\n") {
             let bytes = stream.read(&mut part).expect("a question");
             assert!(bytes > 0, "the question breaks off");
-            asked.extend_from_slice(&part[..bytes]);
+            result.extend_from_slice(&part[..bytes]);
         }
-        assert!(asked.starts_with(b"GET /status HTTP/1.0\r\n"));
-        stream.write_all(answer.as_bytes()).expect("somebody listens");
+        assert!(result.starts_with(b"GET /status HTTP/1.0\r\n"));
+        stream.write_all(response.as_bytes()).expect("somebody listens");
     });
     address
 }
 
 #[test]
 fn formats_controller_report() {
-    let answer = format!("HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n{REPORT}");
-    let report = fetch(serve_once(answer)).expect("a report");
+    let response = format!("HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n{REPORT}");
+    let report = fetch(serve_once(response)).expect("a report");
     let expected = "  replica     process 63 incarnation 7, active in epoch 4, up for 12 s
   attached    shared memory lab
   store       UNAVAILABLE for 3 s: etcd is unavailable; recovery is paused, 2 records pending
@@ -70,8 +70,8 @@ fn distinguishes_arbiter_and_controller_reports() {
         ..Default::default()
     };
     let report = serde_json::to_string(&report).expect("it is text");
-    let answer = format!("HTTP/1.0 200 OK\r\n\r\n{report}");
-    let report = fetch(serve_once(answer)).expect("a report");
+    let response = format!("HTTP/1.0 200 OK\r\n\r\n{report}");
+    let report = fetch(serve_once(response)).expect("a report");
     let expected = "  arbiter     process 1000 incarnation 0, primary in epoch 0, up for 0 s
   attached    switch 127.0.0.1:4410, 3 threads
   endpoints   0 of 0 known, 0 timed out, 0 resets
@@ -88,7 +88,7 @@ fn distinguishes_arbiter_and_controller_reports() {
 #[test]
 fn explains_unexpected_responses() {
     let error =
-        |answer: &str| format!("{:#}", fetch(serve_once(answer.to_owned())).expect_err("no"));
+        |response: &str| format!("{:#}", fetch(serve_once(response.to_owned())).expect_err("no"));
     assert_eq!(error("SSH-2.0-here\r\n"), "not an HTTP response");
     assert_eq!(error("HTTP/1.0 503 Later\r\n\r\n"), r#"HTTP status "HTTP/1.0 503 Later""#);
     let other = error("HTTP/1.0 200 OK\r\n\r\n{\"name\":\"somebody\"}");

@@ -91,8 +91,9 @@ impl LossyLinkArg {
     fn links(&self) -> impl Iterator<Item = LossyLink> {
         let Self { rack, path, direction, loss, .. } = *self;
         let both = [Direction::Up, Direction::Down].into_iter();
-        let these = both.filter(move |one| direction.is_none_or(|direction| direction == *one));
-        these.map(move |direction| LossyLink { link: Link { rack, path, direction }, loss })
+        let directions =
+            both.filter(move |one| direction.is_none_or(|direction| direction == *one));
+        directions.map(move |direction| LossyLink { link: Link { rack, path, direction }, loss })
     }
 
     fn ends_ns(&self) -> Option<u64> {
@@ -239,7 +240,7 @@ mod tests {
         let short = lossy("path=0,rack=3").expect("it is a link");
         assert_eq!((short.direction, short.loss, short.ends_ns()), (None, 1.0, None));
         assert_eq!((short.links().count(), read.links().count()), (2, 1));
-        for (text, complaint) in [
+        for (text, expected) in [
             ("", "is not KEY=VALUE: write for example rack=0,path=2"),
             ("rack=0", "a link needs a rack and a path"),
             ("rack=0,path=-1", "is no number"),
@@ -251,7 +252,7 @@ mod tests {
             ("rack=0,path=1,rack=2", "rack is given twice"),
         ] {
             let error = lossy(text).expect_err(text).to_string();
-            assert!(error.contains(complaint), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 

@@ -68,35 +68,35 @@ impl Endpoint {
         let before = self.history.after(before);
         let (was, is) = (&before.endpoint, self.transfer.endpoint_stats());
         let running_since = |count: fn(&ClientStats) -> u64| count(is) - count(was);
-        let answers = running_since(|it| it.control_received);
+        let replies = running_since(|it| it.control_received);
         let apart = running_since(|it| it.clock_apart);
-        let heard = answers
+        let received = replies
             + apart
             + running_since(|it| it.control_bad)
             + running_since(|it| it.slots_received);
         let granted = running_since(|it| it.granted);
         let useless = (running_since(|it| it.late), running_since(|it| it.ahead));
         let slot = readable_ns(*slot);
-        if heard == 0 && is_port_closed(*udp) {
+        if received == 0 && is_port_closed(*udp) {
             return Some(format!(
                 "no switch listens at {udp}: `onepipe switch` is not running there"
             ));
         }
         let ids = arbiter.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        if answers == 0
+        if replies == 0
             && let Some(mismatched) = self.mismatched.last()
         {
             return Some(format!("{mismatched}: --slot and --nodes must be the arbiter's"));
         }
-        if answers == 0 && apart > 0 {
+        if replies == 0 && apart > 0 {
             return Some(format!(
                 "an arbiter answers ({ids} was asked), but its clock differs by more than a \
                  second from that of this host: timeslots need synchronised clocks"
             ));
         }
         let has_asked = running_since(|it| it.control_sent) > 0;
-        match self.last_answer {
-            None if answers == 0 && has_asked => {
+        match self.last_reply {
+            None if replies == 0 && has_asked => {
                 return Some(format!(
                     "no arbiter answers: {ids} was asked, behind the switch at {udp}, as endpoint \
                      {} of {nodes} for timeslots of {slot}; does `onepipe arbiter` run there with \
@@ -105,10 +105,10 @@ impl Endpoint {
                 ));
             }
             // An arbiter does not reply to an endpoint without demand.
-            Some((last, at)) if answers == 0 && has_asked && self.pending() > 0 => {
-                let silent = (self.running - at).as_secs_f64();
+            Some((last, at)) if replies == 0 && has_asked && self.pending() > 0 => {
+                let idle_s = (self.running - at).as_secs_f64();
                 return Some(format!(
-                    "arbiter {last} answered until {silent:.1} s ago, and no arbiter does any more \
+                    "arbiter {last} answered until {idle_s:.1} s ago, and no arbiter does any more \
                      ({ids} was asked, behind the switch at {udp}): do they still run?"
                 ));
             }

@@ -28,7 +28,7 @@ pub struct ServingArbiter {
     /// Process id of the arbiter.
     pub process: u32,
     /// Control packets received from it.
-    pub answers: u64,
+    pub replies: u64,
 }
 
 /// Snapshot of all counters.
@@ -56,7 +56,7 @@ pub struct Endpoint {
     pub(super) current_arbiter: u32,
     serving_arbiters: Vec<ServingArbiter>,
     /// The arbiter that replied last, and when.
-    pub(super) last_answer: Option<(u32, Duration)>,
+    pub(super) last_reply: Option<(u32, Duration)>,
     /// Arbiters that are configured for other endpoints.
     pub(super) mismatched: Vec<Unlike>,
     /// Time for which it has run, as of the last turn.
@@ -86,7 +86,7 @@ impl Endpoint {
             received: VecDeque::new(),
             current_arbiter: options.arbiter[0],
             serving_arbiters: Vec::new(),
-            last_answer: None,
+            last_reply: None,
             mismatched: Vec::new(),
             running: Duration::ZERO,
             last_turn: Instant::now(),
@@ -136,7 +136,7 @@ impl Endpoint {
         self.submit_outbox();
         let Self { transfer, current_arbiter, refused, in_progress, received, mismatched, .. } =
             self;
-        let answers = transfer.endpoint_stats().control_received;
+        let replies = transfer.endpoint_stats().control_received;
         let progress = transfer.poll(|event| match event {
             TransferEvent::Received(from, _, bytes) => received.push_back((from, bytes)),
             TransferEvent::Sent(id, _) => in_progress.retain(|one| *one != id),
@@ -151,9 +151,9 @@ impl Endpoint {
             }
             _ => {}
         });
-        let answers = transfer.endpoint_stats().control_received - answers;
-        if answers > 0 {
-            self.count(answers);
+        let replies = transfer.endpoint_stats().control_received - replies;
+        if replies > 0 {
+            self.count(replies);
         }
         if self.received.is_empty() {
             self.transfer.rest(progress);
@@ -171,18 +171,18 @@ impl Endpoint {
     }
 
     /// Counts replies of the current arbiter.
-    fn count(&mut self, answers: u64) {
-        self.last_answer = Some((self.current_arbiter, self.running));
+    fn count(&mut self, replies: u64) {
+        self.last_reply = Some((self.current_arbiter, self.running));
         self.mismatched.retain(|mismatched| mismatched.arbiter.0 != self.current_arbiter);
         match self
             .serving_arbiters
             .iter_mut()
             .find(|serving_arbiters| serving_arbiters.process == self.current_arbiter)
         {
-            Some(serving_arbiters) => serving_arbiters.answers += answers,
+            Some(serving_arbiters) => serving_arbiters.replies += replies,
             None => self
                 .serving_arbiters
-                .push(ServingArbiter { process: self.current_arbiter, answers }),
+                .push(ServingArbiter { process: self.current_arbiter, replies }),
         }
     }
 

@@ -83,16 +83,16 @@ impl Common {
         message
     }
 
-    fn table(&self, out: &mut dyn Write, with_whom: &str) -> io::Result<()> {
+    fn table(&self, out: &mut dyn Write, peer: &str) -> io::Result<()> {
         let Self { bytes, seconds, bits_per_s, counters } = self;
         let rate = readable(*bits_per_s);
-        writeln!(out, "{bytes} bytes {with_whom} in {seconds:.2} s: {rate}bit/s")?;
+        writeln!(out, "{bytes} bytes {peer} in {seconds:.2} s: {rate}bit/s")?;
         let of = |what: &str, which: &str| counters[what][which].as_u64().unwrap_or(0);
         let pieces = |which| of("pieces", which);
         let slots = |which| of("timeslots", which);
         let control = |which| of("control", which);
         let arbiters = counters["arbiters"].as_array().into_iter().flatten();
-        let arbiters = arbiters.map(|it| format!("{} ({} replies)", it["process"], it["answers"]));
+        let arbiters = arbiters.map(|it| format!("{} ({} replies)", it["process"], it["replies"]));
         let rows = [
             (
                 "pieces",

@@ -343,12 +343,12 @@ impl SendSession {
 
     /// Notifies the receiver of a failure, if that is possible soon, and cancels all pending data.
     fn fail(&mut self, endpoint: &mut Endpoint, reason: &str) {
-        let is_there = endpoint.running_since(&self.last_seen) < RECENTLY;
+        let is_reachable = endpoint.running_since(&self.last_seen) < RECENTLY;
         endpoint.abort();
         self.send_message(endpoint, Body::Failed { reason: reason.to_owned() }, b"");
         endpoint.linger(
             Duration::ZERO,
-            if is_there { ABORT_TIMEOUT } else { ABORT_TIMEOUT_UNREACHABLE },
+            if is_reachable { ABORT_TIMEOUT } else { ABORT_TIMEOUT_UNREACHABLE },
         );
     }
 
@@ -379,8 +379,8 @@ impl SendSession {
             let slots =
                 endpoint.counters().endpoint.slots_sent - self.last_seen.endpoint.slots_sent;
             // With two senders of one id, the earlier one gets no more messages.
-            let was_heard = matches!(self.state, State::Sending | State::Finishing(_));
-            let other = match was_heard || self.foreign_messages > 0 {
+            let was_connected = matches!(self.state, State::Sending | State::Finishing(_));
+            let other = match was_connected || self.foreign_messages > 0 {
                 true => format!(", or does another process use id {}", endpoint.process()),
                 false => String::new(),
             };

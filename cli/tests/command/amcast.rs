@@ -47,8 +47,8 @@ fn switch_hosts_group_member() {
     let mut delivered = Vec::new();
     while delivered.len() < MESSAGES as usize {
         client.poll(|_| {});
-        let has_come = replica.wait(HANG, |message, _, _| delivered.push(message.to_vec()));
-        assert!(has_come.expect("it is not behind"), "{} came", delivered.len());
+        let has_received = replica.wait(HANG, |message, _, _| delivered.push(message.to_vec()));
+        assert!(has_received.expect("it is not behind"), "{} came", delivered.len());
     }
     let sent = (0..MESSAGES).map(|number| number.to_be_bytes().to_vec());
     assert_eq!(delivered, sent.collect::<Vec<_>>(), "of one client, in its order");
@@ -90,9 +90,9 @@ fn demo_survives_kill_of_leader() {
 fn rejects_invalid_group_addresses() {
     let refused = |arguments: &[&str], why: &str| {
         let output = output(&[&["member"], arguments].concat());
-        let said = errors(&output);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(why), "{arguments:?}: {said}");
+        let report = errors(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {report}");
+        assert!(report.contains(why), "{arguments:?}: {report}");
     };
     let group = ["--group", "0=127.0.0.1:45001,127.0.0.1:45002,127.0.0.1:45003"];
     let clients = ["--clients", "127.0.0.1:45009"];

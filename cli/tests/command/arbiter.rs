@@ -34,18 +34,18 @@ fn secondary_takes_over_only_after_primary_is_killed() {
         let output = output(&["status", "--from", &from, "--json"]);
         serde_json::from_slice::<Value>(&output.stdout).expect("one JSON object")
     };
-    let mut said = status();
-    assert_eq!(said["controllers"], Value::Array(Vec::new()));
-    let began = said["arbiters"][1]["uptime_s"].as_f64().expect("file exists");
+    let mut report = status();
+    assert_eq!(report["controllers"], Value::Array(Vec::new()));
+    let began = report["arbiters"][1]["uptime_s"].as_f64().expect("file exists");
     wait_until("both have lived for three takeover times", || {
-        said = status();
-        said["arbiters"][1]["uptime_s"].as_f64() >= Some(began + STABLE_S)
+        report = status();
+        report["arbiters"][1]["uptime_s"].as_f64() >= Some(began + STABLE_S)
     });
     // Nothing has failed, so nothing has changed.
-    let of = |nth: usize, what: &str| said["arbiters"][nth][what].clone();
-    assert_eq!((of(0, "is_primary"), of(1, "is_primary")), (true.into(), false.into()), "{said}");
-    assert_eq!((of(0, "takeovers"), of(1, "takeovers")), (1.into(), 0.into()), "{said}");
-    assert_eq!((of(0, "threads"), of(1, "threads")), (1.into(), 3.into()), "{said}");
+    let of = |nth: usize, what: &str| report["arbiters"][nth][what].clone();
+    assert_eq!((of(0, "is_primary"), of(1, "is_primary")), (true.into(), false.into()), "{report}");
+    assert_eq!((of(0, "takeovers"), of(1, "takeovers")), (1.into(), 0.into()), "{report}");
+    assert_eq!((of(0, "threads"), of(1, "threads")), (1.into(), 3.into()), "{report}");
     primary.signal("-KILL");
     assert!(other.line().starts_with("primary from timeslot "));
     other.signal("-INT");
@@ -124,16 +124,16 @@ fn switch_reports_unserved_neighbours() {
     let mut switch = start(&["--ports", "1"]);
     let _first = arbiter(&switch, &[]);
     let _second = arbiter(&switch, &["--process", "1001", "--peers", "1000", "--secondary"]);
-    let heard = switch.process.stderr_line();
-    assert!(heard.contains("all 1 ports are in use"), "{heard}");
-    assert!(heard.contains("--ports 1"), "{heard}");
+    let line = switch.process.stderr_line();
+    assert!(line.contains("all 1 ports are in use"), "{line}");
+    assert!(line.contains("--ports 1"), "{line}");
 
     let mut switch = start(&[]);
     let _arbiter = arbiter(&switch, &["--process", "5000"]);
-    let heard = switch.process.stderr_line();
+    let line = switch.process.stderr_line();
     assert!(
-        heard.contains("process 5000 is not served: ids must be below --processes 1024"),
-        "{heard}"
+        line.contains("process 5000 is not served: ids must be below --processes 1024"),
+        "{line}"
     );
 
     let mut switch = start(&["--json"]);

@@ -26,12 +26,20 @@ fn interrupted_recovery_prints_partial_report() {
         controllers.len() == 2
     });
     bench.signal("-TERM");
-    let said: Value = serde_json::from_str(&bench.line()).expect("one object");
-    assert_eq!(bench.status(), Some(130), "{said}");
-    assert_eq!((&said["kills"], &said["was_interrupted"]), (&1.into(), &true.into()), "{said}");
-    assert_eq!((&said["violations"], &said["soak_minutes"]), (&0.into(), &0.0.into()), "{said}");
+    let report: Value = serde_json::from_str(&bench.line()).expect("one object");
+    assert_eq!(bench.status(), Some(130), "{report}");
+    assert_eq!(
+        (&report["kills"], &report["was_interrupted"]),
+        (&1.into(), &true.into()),
+        "{report}"
+    );
+    assert_eq!(
+        (&report["violations"], &report["soak_minutes"]),
+        (&0.into(), &0.0.into()),
+        "{report}"
+    );
     for key in ["gap_us", "detected_us"] {
-        assert!(said[key]["p50"].as_f64().is_some_and(|us| us > 0.0), "{key}: {said}");
+        assert!(report[key]["p50"].as_f64().is_some_and(|us| us > 0.0), "{key}: {report}");
     }
 }
 
@@ -88,14 +96,14 @@ fn grants_timeslots_a_lead_before_they_begin() {
     let tiny = ["--nodes", "8", "--slot-ns", "100000", "--seconds", "0.2", "--runs", "3"];
     let lead = ["--load", "0.5", "--cores", "1", "--lead", "30s", "--json"];
     let output = output(&[&["bench", "arbiter", "pace"][..], &tiny, &lead].concat());
-    let said = json(&output);
-    let details = said["results"][0]["details"].as_array().expect("there are some");
+    let report = json(&output);
+    let details = report["results"][0]["details"].as_array().expect("there are some");
     let value = |name: &str| {
         let detail = details.iter().find(|detail| detail["name"] == name);
         detail
             .and_then(|detail| detail["value"].as_f64())
-            .unwrap_or_else(|| panic!("{name}: {said}"))
+            .unwrap_or_else(|| panic!("{name}: {report}"))
     };
-    assert_eq!((value("lead"), value("late"), value("skipped")), (30e6, 0.0, 0.0), "{said}");
-    assert!(value("batches") > 10.0 && value("longest stall") >= 0.0, "{said}");
+    assert_eq!((value("lead"), value("late"), value("skipped")), (30e6, 0.0, 0.0), "{report}");
+    assert!(value("batches") > 10.0 && value("longest stall") >= 0.0, "{report}");
 }

@@ -9,19 +9,22 @@ fn check_demo(transport: &[&str]) {
     let arguments = ["demo", "--json", "--processes", "3", "--seconds", "2"];
     let output = output(&[&arguments, transport].concat());
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
-    let said = json(&output);
-    assert_eq!((&said["processes"], &said["violations"]), (&3.into(), &0.into()), "{said}");
-    assert_eq!(said["transport"], *transport.last().unwrap_or(&"shm"));
-    assert_eq!(said["killed"], 2);
-    assert!(said["messages_delivered"].as_u64().is_some_and(|count| count > 1000), "{said}");
-    assert!(said["messages_compared"].as_u64().is_some_and(|count| count > 1000), "{said}");
-    assert!(said["windows_compared_in_full"].as_u64().is_some_and(|count| count > 10), "{said}");
+    let report = json(&output);
+    assert_eq!((&report["processes"], &report["violations"]), (&3.into(), &0.into()), "{report}");
+    assert_eq!(report["transport"], *transport.last().unwrap_or(&"shm"));
+    assert_eq!(report["killed"], 2);
+    assert!(report["messages_delivered"].as_u64().is_some_and(|count| count > 1000), "{report}");
+    assert!(report["messages_compared"].as_u64().is_some_and(|count| count > 1000), "{report}");
+    assert!(
+        report["windows_compared_in_full"].as_u64().is_some_and(|count| count > 10),
+        "{report}"
+    );
     for key in ["seconds", "per_process_rate", "recovered_in_us"] {
-        assert!(said[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {said}");
+        assert!(report[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {report}");
     }
-    let latency = |key: &str| said["latency_us"][key].as_f64().unwrap_or(-1.0);
-    assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99"), "{said}");
-    assert!(latency("p99") <= latency("max"), "{said}");
+    let latency = |key: &str| report["latency_us"][key].as_f64().unwrap_or(-1.0);
+    assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99"), "{report}");
+    assert!(latency("p99") <= latency("max"), "{report}");
 }
 
 #[test]
@@ -43,13 +46,17 @@ fn reliable_scatterings_are_atomic_after_kill() {
         let output =
             output(&[&arguments, &["--rate", "2000", "--transport", transport][..]].concat());
         assert_eq!(output.status.code(), Some(0), "{transport}: {}", errors(&output));
-        let said = json(&output);
+        let report = json(&output);
         assert_eq!(
-            (&said["violations"], &said["atomicity"]),
+            (&report["violations"], &report["atomicity"]),
             (&0.into(), &"held".into()),
-            "{said}"
+            "{report}"
         );
-        assert_eq!((&said["killed"], &said["transport"]), (&2.into(), &transport.into()), "{said}");
+        assert_eq!(
+            (&report["killed"], &report["transport"]),
+            (&2.into(), &transport.into()),
+            "{report}"
+        );
         for (key, least) in [
             ("reliable_messages_compared", 1_000.0),
             ("reliable_windows_compared", 10.0),
@@ -58,7 +65,7 @@ fn reliable_scatterings_are_atomic_after_kill() {
             ("recovered_in_us", 1.0),
             ("best_effort_recovered_in_us", 1.0),
         ] {
-            assert!(said[key].as_f64().is_some_and(|value| value >= least), "{key}: {said}");
+            assert!(report[key].as_f64().is_some_and(|value| value >= least), "{key}: {report}");
         }
     }
 }
@@ -69,9 +76,13 @@ fn reports_no_failure_without_kill() {
     let arguments = ["--processes", "2", "--seconds", "1", "--rate", "500", "--no-kill"];
     let output = output(&[&["demo", "--reliable", "--json"], &arguments[..]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
-    let said = json(&output);
-    assert_eq!((&said["violations"], &said["atomicity"]), (&0.into(), &"held".into()), "{said}");
-    assert!(said["killed"].is_null() && said["detected_in_us"].is_null(), "{said}");
+    let report = json(&output);
+    assert_eq!(
+        (&report["violations"], &report["atomicity"]),
+        (&0.into(), &"held".into()),
+        "{report}"
+    );
+    assert!(report["killed"].is_null() && report["detected_in_us"].is_null(), "{report}");
 }
 
 #[test]
@@ -98,9 +109,9 @@ fn detects_injected_faults() {
             ["--processes", "2", "--seconds", "1", "--no-kill", "--inject-fault", wrong];
         let output = output(&[&["demo", "--json"], &arguments[..]].concat());
         assert_eq!(output.status.code(), Some(1), "{wrong}");
-        let said = json(&output);
-        assert!(said["violations"].as_u64().is_some_and(|count| count > 0), "{wrong}: {said}");
-        assert!(said["violation_texts"].to_string().contains(expected), "{wrong}: {said}");
+        let report = json(&output);
+        assert!(report["violations"].as_u64().is_some_and(|count| count > 0), "{wrong}: {report}");
+        assert!(report["violation_texts"].to_string().contains(expected), "{wrong}: {report}");
     }
 }
 

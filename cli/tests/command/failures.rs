@@ -21,8 +21,8 @@ impl Fabric {
 
     fn controller(&self) -> Controller {
         let store = self.folder.path().join("decisions").to_string_lossy().into_owned();
-        let place = ["--udp", &self.switch.address, "--store", &store];
-        Controller::start(&[&place[..], &CONTROLLERS].concat())
+        let common = ["--udp", &self.switch.address, "--store", &store];
+        Controller::start(&[&common[..], &CONTROLLERS].concat())
     }
 
     fn arguments<'a>(&'a self, process: &'a str, more: &[&'a str]) -> Vec<&'a str> {

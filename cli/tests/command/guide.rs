@@ -38,16 +38,16 @@ struct Terminals<'a> {
 
 impl Terminals<'_> {
     fn command(&self, words: &[String]) -> Command {
-        let places = words.iter().map(|word| {
+        let arguments = words.iter().map(|word| {
             let words = word.split(',');
-            let places = words.map(|word| match word {
+            let arguments = words.map(|word| match word {
                 "127.0.0.1:4410" => &self.switch.address,
                 word => self.status.get(word).map_or(word, String::as_str),
             });
-            places.collect::<Vec<_>>().join(",")
+            arguments.collect::<Vec<_>>().join(",")
         });
-        let places: Vec<String> = places.collect();
-        let mut command = onepipe(&places.iter().map(String::as_str).collect::<Vec<_>>());
+        let arguments: Vec<String> = arguments.collect();
+        let mut command = onepipe(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         command.current_dir(self.folder).env("ONEPIPE_SWITCH", &self.switch.address);
         command
     }
@@ -119,7 +119,7 @@ fn commands_of_transfer_guide_work() {
         }
         assert_eq!(terminals.receivers.len(), 1);
         assert_eq!(terminals.receivers[0].status(), Some(0));
-        let came = std::fs::read(to.join("disk.img")).expect("file exists");
-        assert!(came == vec![7; 100_000], "{} bytes", came.len());
+        let received = std::fs::read(to.join("disk.img")).expect("file exists");
+        assert!(received == vec![7; 100_000], "{} bytes", received.len());
     }
 }

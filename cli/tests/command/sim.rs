@@ -28,19 +28,23 @@ fn same_seed_gives_same_history() {
 
 #[test]
 fn losses_are_reported_and_break_nothing() {
-    let said = simulate(&["--loss", "5%"]);
-    assert_eq!((&said["violations"], &said["messages_open"]), (&0.into(), &0.into()), "{said}");
-    assert!(said["messages_lost"].as_u64().is_some_and(|count| count > 0), "{said}");
-    let sum = |keys: &[&str]| keys.iter().filter_map(|key| said[key].as_u64()).sum::<u64>();
+    let report = simulate(&["--loss", "5%"]);
+    assert_eq!(
+        (&report["violations"], &report["messages_open"]),
+        (&0.into(), &0.into()),
+        "{report}"
+    );
+    assert!(report["messages_lost"].as_u64().is_some_and(|count| count > 0), "{report}");
+    let sum = |keys: &[&str]| keys.iter().filter_map(|key| report[key].as_u64()).sum::<u64>();
     let outcomes = sum(&["messages_delivered", "messages_lost", "messages_unknown"]);
-    assert!(outcomes >= sum(&["messages_submitted"]), "{said}");
+    assert!(outcomes >= sum(&["messages_submitted"]), "{report}");
 }
 
 #[test]
 fn every_workload_and_topology_runs() {
     for workload in ["all-to-all", "random", "ping"] {
-        let said = simulate(&["--workload", workload, "--interval", "20us"]);
-        assert_eq!(said["violations"], 0, "{workload}: {said}");
+        let report = simulate(&["--workload", workload, "--interval", "20us"]);
+        assert_eq!(report["violations"], 0, "{workload}: {report}");
     }
     for topology in ["leaf-spine:2x2x2", "fat-tree:2", "testbed"] {
         let arguments = ["sim", "--json", "--duration", "50us", "--processes", "2", "--topology"];
@@ -53,11 +57,15 @@ fn every_workload_and_topology_runs() {
 #[test]
 fn every_form_runs_with_expected_latency() {
     let p50 = |form| {
-        let said =
+        let report =
             simulate(&["--form", form, "--workload", "ping", "--interval", "20us", "--seed", "3"]);
-        assert_eq!((&said["violations"], &said["messages_lost"]), (&0.into(), &0.into()), "{said}");
-        assert_eq!(said["form"], form);
-        said["latency_us"]["p50"].as_f64().expect("a number")
+        assert_eq!(
+            (&report["violations"], &report["messages_lost"]),
+            (&0.into(), &0.into()),
+            "{report}"
+        );
+        assert_eq!(report["form"], form);
+        report["latency_us"]["p50"].as_f64().expect("a number")
     };
     let (chip, delegate, cpu) = (p50("chip"), p50("delegate"), p50("switch-cpu"));
     assert!(chip < delegate && delegate < cpu, "{chip} us, {delegate} us, {cpu} us");
@@ -87,21 +95,21 @@ fn fuzzing_is_deterministic_by_seed() {
         assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
         json(&output)
     };
-    let (said, again) = (run(), run());
-    assert_eq!((&said["first_seed"], &said["seeds"]), (&100.into(), &6.into()), "{said}");
-    assert_eq!((&said["failed_seeds"], &said["panics"]), (&0.into(), &0.into()), "{said}");
-    assert!(said["first_failing"].is_null(), "{said}");
-    assert!(said["rules_broken"].as_object().is_some_and(|rules| rules.is_empty()), "{said}");
-    assert_eq!(said["was_interrupted"], false);
+    let (report, again) = (run(), run());
+    assert_eq!((&report["first_seed"], &report["seeds"]), (&100.into(), &6.into()), "{report}");
+    assert_eq!((&report["failed_seeds"], &report["panics"]), (&0.into(), &0.into()), "{report}");
+    assert!(report["first_failing"].is_null(), "{report}");
+    assert!(report["rules_broken"].as_object().is_some_and(|rules| rules.is_empty()), "{report}");
+    assert_eq!(report["was_interrupted"], false);
     for key in ["events", "deliveries_checked", "reliable_deliveries_checked"] {
-        assert!(said[key].as_u64().is_some_and(|count| count > 100), "{key}: {said}");
-        assert_eq!(said[key], again[key], "{key}");
+        assert!(report[key].as_u64().is_some_and(|count| count > 100), "{key}: {report}");
+        assert_eq!(report[key], again[key], "{key}");
     }
-    assert_eq!(said["faults"], again["faults"]);
-    let faults = said["faults"].as_object().expect("a count for each kind");
-    assert!(faults.values().any(|count| count.as_u64() > Some(0)), "{said}");
+    assert_eq!(report["faults"], again["faults"]);
+    let faults = report["faults"].as_object().expect("a count for each kind");
+    assert!(faults.values().any(|count| count.as_u64() > Some(0)), "{report}");
     for key in ["wall_seconds", "seeds_per_hour", "deliveries_per_second"] {
-        assert!(said[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {said}");
+        assert!(report[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {report}");
     }
 }
 
@@ -125,16 +133,20 @@ fn fuzzes_amcast_and_leader_failover() {
         assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
         json(&output)
     };
-    let said = run(&["fuzz", "--service", "amcast", "--seeds", "12", "--seed", "100"]);
-    assert_eq!((&said["service"], &said["failed_seeds"]), (&"amcast".into(), &0.into()), "{said}");
+    let report = run(&["fuzz", "--service", "amcast", "--seeds", "12", "--seed", "100"]);
+    assert_eq!(
+        (&report["service"], &report["failed_seeds"]),
+        (&"amcast".into(), &0.into()),
+        "{report}"
+    );
     for key in ["events", "deliveries_checked", "elections"] {
-        assert!(said[key].as_u64().is_some_and(|count| count > 3), "{key}: {said}");
+        assert!(report[key].as_u64().is_some_and(|count| count > 3), "{key}: {report}");
     }
-    let said = run(&["fail-over", "--crashes", "5", "--victim", "switch"]);
-    assert_eq!((&said["crashes"], &said["victim"]), (&5.into(), &"switch".into()), "{said}");
-    let of = |what: &str, key: &str| said[what][key].as_f64().expect("a number");
+    let report = run(&["fail-over", "--crashes", "5", "--victim", "switch"]);
+    assert_eq!((&report["crashes"], &report["victim"]), (&5.into(), &"switch".into()), "{report}");
+    let of = |what: &str, key: &str| report[what][key].as_f64().expect("a number");
     assert!(of("to_new_message_us", "p50") > 50.0 && of("to_new_message_us", "max") < 2_000.0);
-    assert!(of("to_next_delivery_us", "p50") <= of("to_new_message_us", "p50"), "{said}");
+    assert!(of("to_next_delivery_us", "p50") <= of("to_new_message_us", "p50"), "{report}");
 }
 
 #[test]
@@ -143,8 +155,8 @@ fn ctrl_c_prints_partial_fuzz_report() {
     let mut fuzz = Running::start(&mut onepipe(&arguments));
     fuzz.wait_for_signal_handler();
     fuzz.signal("-INT");
-    let said: Value = serde_json::from_str(&fuzz.line()).expect("the last line is JSON");
-    assert_eq!(fuzz.status(), Some(130), "{said}");
-    assert_eq!(said["was_interrupted"], true);
-    assert!(said["seeds"].as_u64().is_some_and(|seeds| seeds < 10_000_000), "{said}");
+    let report: Value = serde_json::from_str(&fuzz.line()).expect("the last line is JSON");
+    assert_eq!(fuzz.status(), Some(130), "{report}");
+    assert_eq!(report["was_interrupted"], true);
+    assert!(report["seeds"].as_u64().is_some_and(|seeds| seeds < 10_000_000), "{report}");
 }

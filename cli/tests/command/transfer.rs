@@ -32,8 +32,8 @@ impl Lab {
 
     /// Returns the arguments of an endpoint.
     fn command<'a>(&'a self, side: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
-        let place = ["--udp", &self.switch.address, "--slot", SLOT, "--timeout", self.wait];
-        [&["transfer", side], &place[..], arguments].concat()
+        let common = ["--udp", &self.switch.address, "--slot", SLOT, "--timeout", self.wait];
+        [&["transfer", side], &common[..], arguments].concat()
     }
 
     pub fn receive(&self, out: &Path, arguments: &[&str]) -> Running {
@@ -98,11 +98,14 @@ fn transfers_file_and_reports_counters() {
         let mut receiver = lab.receive(&out, &[]);
         let sent = lab.send(&file, &[]);
         assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
-        let (sent, came) = (json(&sent), report(&mut receiver));
+        let (sent, received) = (json(&sent), report(&mut receiver));
         assert_eq!(receiver.status(), Some(0));
-        assert_eq!((&sent["bytes"], &came["bytes"]), (&bytes.into(), &bytes.into()));
-        assert_eq!((&sent["digest"], &sent["to"]), (&came["digest"], &0.into()));
-        assert_eq!((&came["command"], &came["from"]), (&"transfer receive".into(), &1.into()));
+        assert_eq!((&sent["bytes"], &received["bytes"]), (&bytes.into(), &bytes.into()));
+        assert_eq!((&sent["digest"], &sent["to"]), (&received["digest"], &0.into()));
+        assert_eq!(
+            (&received["command"], &received["from"]),
+            (&"transfer receive".into(), &1.into())
+        );
         assert_eq!(sent["arbiters"][0]["process"], 1000, "{sent}");
         assert!(sent["pieces"]["sent"].as_u64() >= Some(bytes as u64 / 1_472), "{sent}");
         assert!(sent["pieces"]["retransmitted"].is_u64(), "{sent}");
@@ -128,9 +131,9 @@ fn transfers_pipe_to_pipe() {
     }
     drop(input);
     assert_eq!(sender.status(), Some(0));
-    let came = receiver.join().expect("it does not panic");
-    assert_eq!(came.status.code(), Some(0), "{}", errors(&came));
-    assert!(came.stdout == content(200_000), "{} bytes", came.stdout.len());
+    let received = receiver.join().expect("it does not panic");
+    assert_eq!(received.status.code(), Some(0), "{}", errors(&received));
+    assert!(received.stdout == content(200_000), "{} bytes", received.stdout.len());
 }
 
 #[test]
@@ -332,20 +335,20 @@ fn transfer_avoids_dead_link() {
     let (file, out) = (folder.path().join("original"), folder.path().join("copy"));
     std::fs::write(&file, content(300_000)).expect("test file is written");
     let [file, to] = [&file, &out].map(|path| path.to_str().expect("UTF-8 path"));
-    let place = ["--udp", &switch.address, "--slot", "5ms", "--timeout", "60s"];
-    let receive = [&["transfer", "receive", "--out", to], &place[..]].concat();
+    let common = ["--udp", &switch.address, "--slot", "5ms", "--timeout", "60s"];
+    let receive = [&["transfer", "receive", "--out", to], &common[..]].concat();
     let mut receiver = Running::start(&mut onepipe(&receive));
     assert!(receiver.line().starts_with("process "));
     assert!(receiver.line().starts_with("ready: "));
-    let sent = output(&[&["transfer", "send", file], &place[..]].concat());
+    let sent = output(&[&["transfer", "send", file], &common[..]].concat());
     assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
     assert_eq!(receiver.status(), Some(0));
     assert!(std::fs::read(&out).expect("file exists") == content(300_000));
 
-    let (said, report) = interrupted(&mut arbiter);
+    let (lines, report) = interrupted(&mut arbiter);
     // Two racks: what goes up from one comes down to the other.
-    let named = said.iter().find(|line| line.starts_with("avoids the link of rack "));
-    assert!(named.is_some_and(|line| line.ends_with(" to path 2")), "{said:?} {report}");
+    let named = lines.iter().find(|line| line.starts_with("avoids the link of rack "));
+    assert!(named.is_some_and(|line| line.ends_with(" to path 2")), "{lines:?} {report}");
     assert!(report["faults_found"].as_u64() >= Some(1), "{report}");
     assert!(report["packets_lost"].as_u64() >= Some(6), "{report}");
     assert!(report["avoids"].is_array(), "{report}");

@@ -40,8 +40,8 @@ fn receiver_learns_of_interrupted_sender() {
     // Much data is in flight now; the abort message must overtake it.
     sender.signal("-INT");
     assert_eq!(sender.status(), Some(130));
-    let heard = receiver.stderr_line();
-    assert!(heard.contains("process 1 aborted its file: its sender was interrupted"), "{heard}");
+    let line = receiver.stderr_line();
+    assert!(line.contains("process 1 aborted its file: its sender was interrupted"), "{line}");
     assert_eq!(names(&out), [""; 0]);
 }
 
@@ -58,9 +58,9 @@ fn names_party_that_dies_during_transfer() {
         let mut sender = lab.sender(&sparse_file(folder.path()), &[]);
         wait_for_partial_file(&out);
         kill(&lab, &receiver);
-        let heard = sender.stderr_line();
+        let line = sender.stderr_line();
         for stderr_line in stderr {
-            assert!(heard.contains(stderr_line), "{stderr_line:?} is not in {heard}");
+            assert!(line.contains(stderr_line), "{stderr_line:?} is not in {line}");
         }
         assert_eq!(sender.status(), Some(1));
         receiver
@@ -77,8 +77,8 @@ fn names_party_that_dies_during_transfer() {
     );
     // The receiver could not be notified, and must not report the sender as failed.
     drop(turn);
-    let heard = receiver.stderr_line();
-    assert!(heard.contains("no message for 30 s: no switch listens"), "{heard}");
+    let line = receiver.stderr_line();
+    assert!(line.contains("no message for 30 s: no switch listens"), "{line}");
 }
 
 /// The time for which a process was stopped does not count as a timeout.
@@ -118,11 +118,11 @@ fn aborts_file_modified_while_sent() {
         changed.and_then(|file| file.set_len(now)).expect("test file is written");
         let mut receiver = lab.receive(&out, &[]);
         let why = format!("original had {bytes} bytes and was modified");
-        let heard = sender.stderr_line();
-        assert!(heard.contains(&why), "{heard}");
+        let line = sender.stderr_line();
+        assert!(line.contains(&why), "{line}");
         assert_eq!(sender.status(), Some(1));
-        let heard = receiver.stderr_line();
-        assert!(heard.contains(&why), "{heard}");
+        let line = receiver.stderr_line();
+        assert!(line.contains(&why), "{line}");
         assert_eq!(names(&out), [""; 0]);
     }
 }
@@ -145,8 +145,8 @@ fn receiver_rejects_data_that_contradicts_offer() {
         assert_eq!(sent.wait(Duration::from_secs(60)), Some(Ok(())));
     };
     let mut judged = |stderr_line: &str| {
-        let heard = receiver.stderr_line();
-        assert!(heard.contains(stderr_line) && !heard.contains('\x1b'), "{heard}");
+        let line = receiver.stderr_line();
+        assert!(line.contains(stderr_line) && !line.contains('\x1b'), "{line}");
     };
     let begin = |name: &str| json!({ "Open": { "name": name, "bytes": 10 } });
     let chunk = json!({ "Data": { "offset": 0 } });
@@ -179,20 +179,20 @@ fn reports_duplicate_process_ids() {
     let mut first = lab.sender(&file, &[]);
     wait_for_partial_file(&out);
     let mut second = lab.sender(&file, &["--name", "other"]);
-    let heard = receiver.stderr_line();
-    assert!(heard.contains("does another process use id 1?"), "{heard}");
+    let line = receiver.stderr_line();
+    assert!(line.contains("does another process use id 1?"), "{line}");
     second.signal("-INT");
     assert_eq!(second.status(), Some(130));
     // It is notified, or times out because messages for process 1 go to the other one.
-    let heard = first.stderr_line();
-    assert!(heard.contains("does another process use id 1?"), "{heard}");
+    let line = first.stderr_line();
+    assert!(line.contains("does another process use id 1?"), "{line}");
     assert_eq!(first.status(), Some(1));
 
     let mut sender = lab.sender(&file, &["--process", "2", "--name", "third"]);
     wait_until("it is coming", || names(&out).iter().any(|name| name.starts_with("third.")));
     let _other = lab.receive(&out, &["--forever"]);
-    let heard = sender.stderr_line();
-    assert!(heard.contains("another process uses id 0"), "{heard}");
+    let line = sender.stderr_line();
+    assert!(line.contains("another process uses id 0"), "{line}");
     assert_eq!(sender.status(), Some(1));
 }
 
@@ -205,8 +205,8 @@ fn names_party_that_does_not_answer() {
     std::fs::write(&file, b"x").expect("test file is written");
     let file = file.to_str().expect("UTF-8 path");
     let gives_up = |side: &[&str], udp: &str, arguments: &[&str], stderr: &[&str]| {
-        let place = ["--udp", udp, "--timeout", "3s"];
-        let output = output(&[&["transfer"], side, &place, arguments].concat());
+        let common = ["--udp", udp, "--timeout", "3s"];
+        let output = output(&[&["transfer"], side, &common, arguments].concat());
         let errors = errors(&output);
         assert_eq!(output.status.code(), Some(1), "{errors}");
         for stderr_line in stderr {
@@ -215,9 +215,14 @@ fn names_party_that_does_not_answer() {
     };
     let (send, receive) = (["send", file], ["receive"]);
     // A port that was in use a moment ago.
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-    let nobody = nobody.expect("an address").to_string();
-    gives_up(&send, &nobody, &[], &[&format!("no switch listens at {nobody}"), "process 1"]);
+    let closed_address = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+    let closed_address = closed_address.expect("an address").to_string();
+    gives_up(
+        &send,
+        &closed_address,
+        &[],
+        &[&format!("no switch listens at {closed_address}"), "process 1"],
+    );
 
     let switch = Switch::start(&[]);
     let asked =

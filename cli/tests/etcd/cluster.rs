@@ -108,9 +108,9 @@ fn reads(port: u16) -> std::io::Result<bool> {
          Content-Length: {}\r\n\r\n{body}",
         body.len()
     )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer.contains(" 200 "))
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response.contains(" 200 "))
 }
 
 /// Returns ports that are free at the moment.

@@ -143,7 +143,7 @@ fn completions(options: &ArbiterOptions, nodes: u32, load: f64) -> Result<Vec<De
 struct Outcome {
     slots: u64,
     spent: Duration,
-    asked: u64,
+    requested: u64,
     given: u64,
     /// With several cores: the least time per timeslot of a window, in us.
     fastest: Option<f64>,
@@ -164,7 +164,7 @@ impl Outcome {
             unit: unit.to_string(),
         };
         let mut details = vec![
-            detail("utilisation", self.given as f64 / self.asked as f64, ""),
+            detail("utilisation", self.given as f64 / self.requested as f64, ""),
             // Packets of 1500 bytes, the unit of the Fastpass paper.
             detail("admitted", self.given as f64 * 12_000.0 / 1e9 / seconds, "Gbit/s"),
             detail("timeslots", self.slots as f64 / seconds, "slots/s"),
@@ -234,7 +234,7 @@ fn run(
     let mut outcome = Outcome {
         slots: 0,
         spent: Duration::ZERO,
-        asked: 0,
+        requested: 0,
         given: 0,
         fastest: None,
         cores: Vec::new(),
@@ -249,8 +249,8 @@ fn run(
         }
         let given = allocator.allocate(&mut schedule);
         let spent = clock.elapsed();
-        let asked: u64 = arrivals.iter().map(|(.., slots)| u64::from(*slots)).sum();
-        waiting += asked as i64 - given as i64;
+        let requested: u64 = arrivals.iter().map(|(.., slots)| u64::from(*slots)).sum();
+        waiting += requested as i64 - given as i64;
         ensure!(waiting >= 0, "{} more packets were granted than requested", -waiting);
         if start / batch % 16 == 0 {
             check(&schedule, options.batch_slots, given)?;
@@ -258,7 +258,7 @@ fn run(
         if start >= slots / 2 {
             outcome.slots += batch;
             outcome.spent += spent;
-            outcome.asked += asked;
+            outcome.requested += requested;
             outcome.given += given;
         }
     }
@@ -404,7 +404,7 @@ mod tests {
         let options = ArbiterOptions { batch_slots: 16, ..ArbiterOptions::default() };
         for outcome in [ours(&options, 24, 0.8, 4_096), plain(&options, 24, 0.8, 4_096)] {
             let outcome = outcome.expect("every timeslot is a matching");
-            let utilisation = outcome.given as f64 / outcome.asked as f64;
+            let utilisation = outcome.given as f64 / outcome.requested as f64;
             assert!((0.9..1.1).contains(&utilisation), "{utilisation}");
         }
     }

@@ -49,7 +49,7 @@ fn run_control(
     let middle = requests.len() / 2;
     let mut meter = CpuMeter::new();
     let (mut ordered, mut received) = (0, 0);
-    let (mut given, mut given_before, mut asked) = (0, 0, 0);
+    let (mut given, mut given_before, mut requested) = (0, 0, 0);
     let mut begin = Instant::now();
     let mut ends = Vec::with_capacity(requests.len());
     while received < requests.len() {
@@ -68,7 +68,11 @@ fn run_control(
         };
         meter.measure(|| control.poll_batch(&mut count).is_some());
         checked?;
-        ensure!(given <= asked, "{} more packets were granted than requested", given - asked);
+        ensure!(
+            given <= requested,
+            "{} more packets were granted than requested",
+            given - requested
+        );
         let Some(all) = requests.get(ordered).filter(|_| control.is_ready()) else {
             std::hint::spin_loop();
             continue;
@@ -85,13 +89,13 @@ fn run_control(
             true
         });
         result?;
-        asked += sum(all);
+        requested += sum(all);
         ordered += 1;
     }
     let outcome = Outcome {
         slots: (requests.len() - middle) as u64 * u64::from(config.batch_slots),
         spent: begin.elapsed(),
-        asked: requests[middle..].iter().map(|requests| sum(requests)).sum(),
+        requested: requests[middle..].iter().map(|requests| sum(requests)).sum(),
         given: given - given_before,
         fastest: fastest(&ends[middle..], config.batch_slots),
         cores: Vec::new(),
@@ -118,7 +122,7 @@ mod tests {
     fn pipeline_grants_all_requests() {
         for cores in [2, 3] {
             let outcome = run(Config::new(24), cores, 0.8, 8_192).expect("it is a matching");
-            let utilisation = outcome.given as f64 / outcome.asked as f64;
+            let utilisation = outcome.given as f64 / outcome.requested as f64;
             assert!((0.9..1.1).contains(&utilisation), "{utilisation}");
             assert!(
                 outcome.cores.len() == cores

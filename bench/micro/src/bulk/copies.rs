@@ -21,7 +21,7 @@ fn copies(options: &BulkOptions, processes: u32) -> u32 {
     let receivers = processes - 1;
     match (options.carrier, options.memory) {
         (Carrier::Shm, BulkMemory::Mapped) => 0,
-        (Carrier::Shm, BulkMemory::Sheet) => receivers,
+        (Carrier::Shm, BulkMemory::Shared) => receivers,
         (Carrier::Shm, BulkMemory::Private) => receivers + 1,
         (Carrier::Udp, _) => 4 * receivers,
         _ => 2 * receivers,
@@ -45,7 +45,7 @@ pub(super) fn copy_time_us(options: &BulkOptions, processes: u32, bytes: usize) 
         let mut least = f64::INFINITY;
         for _ in 0..RUNS {
             barrier.wait();
-            let begun = Instant::now();
+            let began = Instant::now();
             let (mut done, mut at) = (0, 0);
             while done < each {
                 let now = block.min(each - done);
@@ -55,7 +55,7 @@ pub(super) fn copy_time_us(options: &BulkOptions, processes: u32, bytes: usize) 
             }
             // The run ends when the slowest core is done.
             barrier.wait();
-            least = least.min(begun.elapsed().as_secs_f64() * 1e6);
+            least = least.min(began.elapsed().as_secs_f64() * 1e6);
         }
         least
     };
@@ -77,10 +77,10 @@ mod tests {
             let options = BulkOptions { carrier, memory, ..BulkOptions::loopback() };
             (copies(&options, 4), copy_time_us(&options, 4, 100_000) > 0.0)
         };
-        assert_eq!(of(Carrier::Tcp, BulkMemory::Sheet), (6, true));
-        assert_eq!(of(Carrier::Udp, BulkMemory::Sheet), (12, true));
+        assert_eq!(of(Carrier::Tcp, BulkMemory::Shared), (6, true));
+        assert_eq!(of(Carrier::Udp, BulkMemory::Shared), (12, true));
         assert_eq!(of(Carrier::Shm, BulkMemory::Private), (4, true));
-        assert_eq!(of(Carrier::Shm, BulkMemory::Sheet), (3, true));
+        assert_eq!(of(Carrier::Shm, BulkMemory::Shared), (3, true));
         assert_eq!(of(Carrier::Shm, BulkMemory::Mapped), (0, false));
     }
 }

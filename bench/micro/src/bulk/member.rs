@@ -35,7 +35,7 @@ pub enum BulkMemory {
     /// In private memory of each process; the root copies its object into shared memory.
     Private,
     /// The root writes into shared memory; the others copy to private memory.
-    Sheet,
+    Shared,
     /// As [`BulkMemory::Shared`], but receivers use the object in place: nothing is copied.
     Mapped,
 }

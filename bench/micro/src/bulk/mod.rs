@@ -66,7 +66,7 @@ impl BulkOptions {
     pub fn loopback() -> Self {
         Self {
             carrier: Carrier::Tcp,
-            memory: BulkMemory::Sheet,
+            memory: BulkMemory::Shared,
             processes: vec![2, 4, 8],
             bytes: vec![1, 64 << 10, 16 << 20, 256 << 20],
             block_len: 1 << 20,

@@ -29,7 +29,7 @@ pub(super) struct DeliveryLog {
     first_at: Option<Instant>,
     last_at: Option<Instant>,
     /// Number of the newest ping or pong.
-    pub last_word: Option<u64>,
+    pub last_number: Option<u64>,
     pub error: Option<String>,
     /// Scatterings of own end messages, and receivers that are known to have missed one.
     pub ends: Vec<ScatteringId>,
@@ -49,7 +49,7 @@ impl DeliveryLog {
             hash: 0,
             first_at: None,
             last_at: None,
-            last_word: None,
+            last_number: None,
             error: None,
             ends: Vec::new(),
             undelivered_ends: Vec::new(),
@@ -75,18 +75,18 @@ impl DeliveryLog {
         self.last = Some(key);
         let from = key.1 as usize;
         if word >= END {
-            return self.handle_control_word(from, word);
+            return self.handle_control(from, word);
         }
         if word < self.expected[from] {
             self.report_duplicate(from, word);
         }
         self.expected[from] = word + 1;
-        self.last_word = Some(word);
+        self.last_number = Some(word);
         self.count(key.0, u64::from(key.1), word);
     }
 
     #[cold]
-    fn handle_control_word(&mut self, from: usize, word: u64) {
+    fn handle_control(&mut self, from: usize, word: u64) {
         match word {
             HELLO => self.joined[from] = true,
             _ => {

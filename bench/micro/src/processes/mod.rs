@@ -89,12 +89,12 @@ impl Children {
     pub(crate) fn outcomes<T: serde::de::DeserializeOwned>(mut self) -> Result<Vec<T>> {
         let mut outcomes = Vec::new();
         for (at, child) in self.children.iter_mut().enumerate() {
-            let mut said = String::new();
+            let mut output = String::new();
             let mut stdout = child.stdout.take().context("its output is piped")?;
-            std::io::Read::read_to_string(&mut stdout, &mut said)?;
+            std::io::Read::read_to_string(&mut stdout, &mut output)?;
             let status = child.wait()?;
             ensure!(status.success(), "process {at} of the benchmark failed: {status}");
-            let outcome = serde_json::from_str(said.trim());
+            let outcome = serde_json::from_str(output.trim());
             outcomes.push(outcome.with_context(|| format!("reading the outcome of process {at}"))?);
         }
         Ok(outcomes)
@@ -147,17 +147,17 @@ mod tests {
             Err(_) => {
                 let mut benchmark =
                     spawn_self("benchmark").stdout(Stdio::piped()).spawn().expect("starts");
-                let mut said = BufReader::new(benchmark.stdout.take().expect("it is piped"));
+                let mut output = BufReader::new(benchmark.stdout.take().expect("it is piped"));
                 let mut line = String::new();
                 while line.trim() != "running" {
                     line.clear();
-                    assert_ne!(said.read_line(&mut line).expect("a pipe"), 0, "it did not start");
+                    assert_ne!(output.read_line(&mut line).expect("a pipe"), 0, "it did not start");
                 }
                 let benchmark_id = Pid::from_child(&benchmark);
                 kill_process(benchmark_id, Signal::TERM).expect("it is ours");
                 // The worker holds the other end too: the pipe closes when both have exited.
                 let mut rest = String::new();
-                said.read_to_string(&mut rest).expect("a pipe");
+                output.read_to_string(&mut rest).expect("a pipe");
                 assert!(!rest.contains("survived"), "{rest}");
                 benchmark.wait().expect("it is a child");
             }

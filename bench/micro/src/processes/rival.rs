@@ -194,8 +194,8 @@ impl<'j, T: Transport> Worker<'j, T> {
 
     /// Returns the idle time after which a sequencer exits.
     fn idle_timeout(&self) -> Duration {
-        let has_begun = self.driver.machine().rival.stats().frames_received > 0;
-        if has_begun { Duration::from_secs(1) } else { TIMEOUT }
+        let has_started = self.driver.machine().rival.stats().frames_received > 0;
+        if has_started { Duration::from_secs(1) } else { TIMEOUT }
     }
 
     fn is_settled(&self) -> bool {

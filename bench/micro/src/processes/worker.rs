@@ -80,14 +80,14 @@ fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
         ..onepipe_daemon_switch::Config::new(bind.parse()?)
     };
     let mut switch = SoftwareSwitch::new(&config)?;
-    let (mut last_word, mut frames) = (Instant::now(), 0u64);
-    while last_word.elapsed() < Duration::from_secs(if frames == 0 { 20 } else { 1 }) {
+    let (mut last_number, mut frames) = (Instant::now(), 0u64);
+    while last_number.elapsed() < Duration::from_secs(if frames == 0 { 20 } else { 1 }) {
         // The clock is read every 64 polls only: it costs as much as an idle poll.
         for _ in 0..64 {
             let progress = switch.turn(|_| {});
             if progress.frames_received > 0 {
                 frames += progress.frames_received as u64;
-                last_word = Instant::now();
+                last_number = Instant::now();
             }
             switch.rest(progress);
         }
@@ -248,9 +248,9 @@ impl<'j, T: Transport> Worker<'j, T> {
             // this process was descheduled while sending: ping again.
             let failed = self.delivery_log.outcome.failed;
             self.turn_until("a pong", |delivery_log| {
-                delivery_log.last_word == Some(number) || delivery_log.outcome.failed != failed
+                delivery_log.last_number == Some(number) || delivery_log.outcome.failed != failed
             })?;
-            if self.delivery_log.last_word == Some(number) {
+            if self.delivery_log.last_number == Some(number) {
                 histogram.record(sent.elapsed().as_nanos() as u64 / 2)?;
             }
             number += 1;
@@ -263,7 +263,7 @@ impl<'j, T: Transport> Worker<'j, T> {
     }
 
     fn pong(&mut self) -> Result<()> {
-        let (mut answered, mut failed) = (None, self.delivery_log.outcome.failed);
+        let (mut replied, mut failed) = (None, self.delivery_log.outcome.failed);
         let service = self.service();
         let deadline = self.deadline();
         let mut turns = 0u64;
@@ -275,12 +275,12 @@ impl<'j, T: Transport> Worker<'j, T> {
             ensure!(!is_late, "the end of the pings did not arrive: {}", self.state());
             if self.delivery_log.outcome.failed != failed {
                 // The reply was lost: send it again.
-                (answered, failed) = (None, self.delivery_log.outcome.failed);
+                (replied, failed) = (None, self.delivery_log.outcome.failed);
             }
-            if self.delivery_log.last_word != answered
-                && let Some(number) = self.delivery_log.last_word
+            if self.delivery_log.last_number != replied
+                && let Some(number) = self.delivery_log.last_number
             {
-                answered = self.delivery_log.last_word;
+                replied = self.delivery_log.last_number;
                 self.payload[..8].copy_from_slice(&number.to_le_bytes());
                 scatter(self.driver.machine_mut(), service, &[0], &self.payload)?;
             }

@@ -73,19 +73,22 @@ fn detects_swapped_timestamps_by_comparison() {
 fn accepts_loss_only_if_reported_to_sender() {
     let mut less = history();
     let (timestamp_ns, from, sequence) = less.remove(10);
-    let silent = verdict_on([log_of(&history()), log_of(&history()), log_of(&less)]);
+    let unreported = verdict_on([log_of(&history()), log_of(&history()), log_of(&less)]);
     let window = timestamp_ns / WINDOW_NS;
     let expected = Violation::Unreported { window, from, at: 2, messages: 1 };
-    assert_eq!(silent.first, [expected]);
+    assert_eq!(unreported.first, [expected]);
 
-    let tell = |is_lost| {
+    let verdict_with_report = |is_lost| {
         let mut logs = [log_of(&history()), log_of(&history()), log_of(&less)];
         logs[from as usize].on_failed(from, 2, timestamp_ns, sequence, is_lost);
         verdict_on(logs)
     };
-    let told = tell(true);
-    assert_eq!((told.violations, told.lost, told.windows_full), (0, 1, 4));
-    let unsure = tell(false);
+    let reported_lost = verdict_with_report(true);
+    assert_eq!(
+        (reported_lost.violations, reported_lost.lost, reported_lost.windows_full),
+        (0, 1, 4)
+    );
+    let unsure = verdict_with_report(false);
     assert_eq!((unsure.violations, unsure.lost, unsure.unknown), (0, 0, 1));
 }
 

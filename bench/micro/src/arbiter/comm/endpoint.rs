@@ -153,8 +153,8 @@ impl Endpoint {
         }
         let mut totals = [FcpTotal { dst: 0, total: 0 }; DESTINATIONS];
         for (at, total) in totals.iter_mut().enumerate() {
-            let asked = self.granted[at].wrapping_add(WANTED);
-            *total = FcpTotal { dst: self.destinations[at], total: asked };
+            let requested = self.granted[at].wrapping_add(WANTED);
+            *total = FcpTotal { dst: self.destinations[at], total: requested };
         }
         let form = FcpForm::shortest(&totals, true);
         if form != FcpForm::List {
