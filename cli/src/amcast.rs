@@ -124,7 +124,7 @@ pub struct MemberArguments {
     /// Own address, which selects the member
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: SocketAddr,
-    /// Messages in flight from which clients are told to back off [default: no limit]
+    /// Messages in flight from which clients get busy replies [default: no limit]
     #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..))]
     busy_threshold: Option<u64>,
     /// Busy-poll: takes a whole core

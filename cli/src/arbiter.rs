@@ -63,7 +63,7 @@ pub struct Arguments {
     /// Start as a secondary, which waits for the primary to fail
     #[arg(long, requires = "peers")]
     secondary: bool,
-    /// Take over from a primary that has not been heard for this time
+    /// Take over from a primary from which nothing was received for this time
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = units::time_ns)]
     takeover: u64,
     /// Busy-poll: takes whole cores
@@ -186,7 +186,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut before = daemon.report();
     let mut printed = Ok(());
     let mut replaced = None;
-    daemon.settle();
+    daemon.prepare_thread();
     while !stop.load(Ordering::Acquire) && replaced.is_none() {
         let progress = daemon.turn(|event| {
             if let ArbiterEvent::Replaced { by } = event {
@@ -264,8 +264,8 @@ fn print(event: ArbiterEvent) -> std::io::Result<()> {
     match event {
         ArbiterEvent::Primary(from) => writeln!(out, "primary from timeslot {}", from.0)?,
         ArbiterEvent::Secondary => writeln!(out, "secondary")?,
-        ArbiterEvent::Avoids(fault) => writeln!(out, "avoids {fault}")?,
-        ArbiterEvent::Tries(fault) => writeln!(out, "retries {fault}")?,
+        ArbiterEvent::Avoided(fault) => writeln!(out, "avoids {fault}")?,
+        ArbiterEvent::Retried(fault) => writeln!(out, "retries {fault}")?,
         ArbiterEvent::Replaced { .. } => writeln!(out, "replaced")?,
         other => writeln!(out, "{other:?}")?,
     }
@@ -285,7 +285,7 @@ fn print_interval(now: &Report, before: &Report, began: Instant, interval: Durat
         rate(now.packets_received, before.packets_received),
         rate(now.packets_sent, before.packets_sent),
     );
-    if !now.avoids.is_empty() {
+    if !now.avoided.is_empty() {
         eprintln!("          avoids {}", avoided(now));
     }
     now.clone()
@@ -313,12 +313,12 @@ fn print_summary(report: &Report, began: Instant, is_json: bool) -> Result<()> {
         report.takeovers,
     )?;
     if report.faults_found > 0 {
-        let Report { packets_lost, faults_found, faults_tried, .. } = report;
-        let avoids = avoided(report);
+        let Report { packets_lost, faults_found, faults_retried, .. } = report;
+        let avoided = avoided(report);
         writeln!(
             out,
             "{packets_lost} packets reported lost; {faults_found} faults located, \
-             {faults_tried} retried; avoids {avoids}"
+             {faults_retried} retried; avoids {avoided}"
         )?;
     }
     if report.packets_unknown > 0 {
@@ -329,8 +329,8 @@ fn print_summary(report: &Report, began: Instant, is_json: bool) -> Result<()> {
             "{many} packets from processes that are not among its {endpoints} endpoints"
         )?;
     }
-    if report.packets_unlike > 0 {
-        let (many, slot_ns) = (report.packets_unlike, report.slot_ns);
+    if report.packets_mismatched > 0 {
+        let (many, slot_ns) = (report.packets_mismatched, report.slot_ns);
         let endpoints = report.endpoints;
         writeln!(
             out,

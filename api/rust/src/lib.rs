@@ -175,8 +175,8 @@ pub use onepipe_amcast::{
     MessageId, ReplicaStats,
 };
 pub use onepipe_arbiter::{
-    ClientStats, FcpParams, OBJECT_LEN_MIN, ObjectId, TransferError, TransferEvent, TransferStats,
-    Unlike,
+    ClientStats, FcpParams, OBJECT_LEN_MIN, ObjectId, TermsMismatch, TransferError, TransferEvent,
+    TransferStats,
 };
 pub use onepipe_base::{Incarnation, ProcessId, ScatteringId, Timestamp};
 pub use onepipe_bulk::{Algorithm, Delivery, Plain, Reason};

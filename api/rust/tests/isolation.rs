@@ -97,8 +97,8 @@ impl World {
         self.switch.turn(|_| {});
         let (found, tried) = (&mut self.found, &mut self.tried);
         self.arbiter.turn(|event| match event {
-            ArbiterEvent::Avoids(fault) => drop(found.insert(fault)),
-            ArbiterEvent::Tries(fault) => drop(tried.insert(fault)),
+            ArbiterEvent::Avoided(fault) => drop(found.insert(fault)),
+            ArbiterEvent::Retried(fault) => drop(tried.insert(fault)),
             _ => {}
         });
         for (own, end) in (0..NODES).zip(&mut self.ends) {
@@ -164,7 +164,7 @@ fn a_link_is_avoided_and_used_again(cores: usize) {
             if on != last.0 {
                 last = (on, elsewhere);
             }
-            let is_told = world.arbiter.report().avoids.contains(&avoided);
+            let is_told = world.arbiter.report().avoided.contains(&avoided);
             is_told && elsewhere - last.1 >= ELSEWHERE
         });
 
@@ -173,13 +173,13 @@ fn a_link_is_avoided_and_used_again(cores: usize) {
         let healed = world.on(link);
         world.until("it is tried again", |world| world.tried.contains(&fault));
         world.until("it is used again", |world| world.on(link) - healed >= ELSEWHERE / 4);
-        world.until("nothing is avoided", |world| world.arbiter.report().avoids.is_empty());
+        world.until("nothing is avoided", |world| world.arbiter.report().avoided.is_empty());
     }
     world.is_sending = false;
     let sent = world.sent.iter().sum::<u32>();
     world.until("all objects have come whole", |world| world.came == sent);
     let report = world.arbiter.report();
-    assert!(report.faults_found >= 2 && report.faults_tried >= 2, "{report:?}");
+    assert!(report.faults_found >= 2 && report.faults_retried >= 2, "{report:?}");
     assert!(report.packets_lost >= 12, "{report:?}");
     assert_eq!(world.switch.stats().frames_without_path, 0);
 }

@@ -242,16 +242,16 @@ fn who_is_set_up_unlike_its_arbiter_can_tell() {
     let end = running.end(0).slot(2 * SLOT).open().expect("a socket");
     let sending = end.send(ProcessId(1), vec![7; 100]).expect("room");
     let began = Instant::now();
-    let unlike = loop {
+    let terms_mismatch = loop {
         assert!(began.elapsed() < PATIENCE, "{:?}", end.endpoint_stats());
-        match end.unlike() {
-            Some(unlike) => break unlike,
+        match end.terms_mismatch() {
+            Some(terms_mismatch) => break terms_mismatch,
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     };
-    assert_eq!(unlike.arbiter, ProcessId(ARBITER));
-    assert_eq!(u128::from(unlike.its.slot_ns), SLOT.as_nanos());
-    assert_eq!(unlike.own.slot_ns, 2 * unlike.its.slot_ns);
+    assert_eq!(terms_mismatch.arbiter, ProcessId(ARBITER));
+    assert_eq!(u128::from(terms_mismatch.theirs.slot_ns), SLOT.as_nanos());
+    assert_eq!(terms_mismatch.own.slot_ns, 2 * terms_mismatch.theirs.slot_ns);
     assert_eq!(sending.outcome(), None, "an arbiter that suits may come yet");
 }
 

@@ -58,7 +58,7 @@ impl Default for AmcastOptions {
 
 const ABOUT: &str = "messages delivered at each replica, every message to all groups of three \
                      members, one client; latency is from submission to delivery, cpu the processor \
-                     time of all processes a message; yardstick: PrimCast, where the three members of a \
+                     time of all processes per message; yardstick: PrimCast, where the three members of a \
                      group are hosts that deliver themselves, over the same sockets";
 const MEMBERS: usize = 3;
 /// Time for connections and congestion windows to reach a steady state.

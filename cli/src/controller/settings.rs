@@ -266,7 +266,7 @@ mod tests {
         let here =
             ControllerOptions { fabric: Some("lab".to_owned()), ..ControllerOptions::default() };
         let here = here.or(file(text).expect("all keys are known"));
-        assert_eq!(here.udp, None, "a place from one source only");
+        assert_eq!(here.udp, None, "the attachment comes from one source");
     }
 
     #[test]

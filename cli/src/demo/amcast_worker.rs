@@ -139,7 +139,7 @@ fn send(mut client: Amcast, arguments: &Arguments, stop: &AtomicBool) -> Result<
     print_report(&WorkerReport::Client(sent))
 }
 
-/// Delivers until told to exit.
+/// Delivers until `stop` is set.
 fn deliver(mut replica: AmcastReplica, stop: &AtomicBool) -> Result<()> {
     let mut delivered = Delivered::default();
     print_report(&WorkerReport::Replica(delivered.clone()))?;

@@ -13,7 +13,7 @@ use onepipe_arbiter::{Client, ClientConfig};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config as ArbiterConfig};
 use onepipe_daemon_switch::{Config as SwitchConfig, LinkRate, QueueReport, SoftwareSwitch};
-use onepipe_sim_arbiter::{Gated, Said, Tenants};
+use onepipe_sim_arbiter::{Gated, HostEvent, HostTraffic};
 use onepipe_sim_traffic::TcpConfig;
 use onepipe_transport_clock::{Clock, SystemClock, begin_life};
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Pipe};
@@ -85,8 +85,8 @@ pub struct Phase {
 /// A host whose flows are sent freely, or wait for timeslots.
 #[derive(Debug)]
 enum Host {
-    Unscheduled(Box<Tenants>),
-    Scheduled(Box<Gated<Tenants>>),
+    Unscheduled(Box<HostTraffic>),
+    Scheduled(Box<Gated<HostTraffic>>),
 }
 
 impl Phase {
@@ -202,16 +202,16 @@ fn host_driver(
     (client.queue_slots_max, client.slots_max) = (32, 64);
     let mut tcp = TcpConfig::new(host, port);
     // Segments of both kinds of flows have the size that fits a timeslot.
-    let most = client.reservation_bytes() - 2;
+    let most = client.slot_payload_max() - 2;
     tcp.segment_len -= tcp.frame_len_max().saturating_sub(most) as u32;
     // Timers of a busy machine are late by milliseconds.
     (tcp.timeout_ns_min, tcp.window_bytes_max) = (200_000_000, 1 << 20);
-    let tenants = Tenants::new(tcp).context("the numbers of a TCP")?;
+    let traffic = HostTraffic::new(tcp).context("the numbers of a TCP")?;
     let machine = match slot_ns {
-        None => Host::Unscheduled(Box::new(tenants)),
+        None => Host::Unscheduled(Box::new(traffic)),
         Some(_) => {
             let client = Client::new(client).context("the numbers of an endpoint")?;
-            Host::Scheduled(Box::new(Gated::new(tenants, client, port)))
+            Host::Scheduled(Box::new(Gated::new(traffic, client, port)))
         }
     };
     let link = UdpLink::connect(switch, &udp).context("cannot open a socket to the switch")?;
@@ -226,18 +226,18 @@ fn drive(hosts: &mut [HostDriver], is_over: &AtomicBool, snapshot: &Mutex<Snapsh
     let last = hosts.len() - 1;
     let now = clock.read();
     for host in &mut *hosts {
-        host.machine_mut().tenants_mut().pinger.ask(now, ABSENT, KEEPALIVE_NS);
+        host.machine_mut().traffic_mut().pinger.ask(now, ABSENT, KEEPALIVE_NS);
     }
     for host in &mut hosts[1..last] {
-        host.machine_mut().tenants_mut().stack.open(now, RECEIVER, None);
+        host.machine_mut().traffic_mut().stack.open(now, RECEIVER, None);
     }
-    hosts[last].machine_mut().tenants_mut().pinger.ask(now, RECEIVER, PING_NS);
+    hosts[last].machine_mut().traffic_mut().pinger.ask(now, RECEIVER, PING_NS);
     let mut pings = Vec::new();
     while !is_over.load(Ordering::Acquire) {
         for _ in 0..16 {
             for host in &mut *hosts {
                 host.turn(|_, said| {
-                    if let Said::Pong(pong) = said {
+                    if let HostEvent::Pong(pong) = said {
                         pings.push(pong.ns);
                     }
                 });
@@ -252,7 +252,7 @@ fn drive(hosts: &mut [HostDriver], is_over: &AtomicBool, snapshot: &Mutex<Snapsh
         let all = hosts.iter().map(|host| host.machine());
         snapshot.received_bytes = all.clone().map(Host::delivered_bytes).sum();
         snapshot.segments_sent =
-            all.clone().map(|host| host.tenants().stack.stats().data_sent).sum();
+            all.clone().map(|host| host.traffic().stack.stats().data_sent).sum();
         snapshot.timeslots = all.map(Host::timeslots).fold(Timeslots::default(), Timeslots::plus);
     }
     Ok(())
@@ -263,37 +263,37 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Host {
-    fn tenants(&self) -> &Tenants {
+    fn traffic(&self) -> &HostTraffic {
         match self {
-            Self::Unscheduled(tenants) => tenants,
-            Self::Scheduled(gated) => &gated.tenant,
+            Self::Unscheduled(traffic) => traffic,
+            Self::Scheduled(gated) => &gated.source,
         }
     }
 
-    fn tenants_mut(&mut self) -> &mut Tenants {
+    fn traffic_mut(&mut self) -> &mut HostTraffic {
         match self {
-            Self::Unscheduled(tenants) => tenants,
-            Self::Scheduled(gated) => &mut gated.tenant,
+            Self::Unscheduled(traffic) => traffic,
+            Self::Scheduled(gated) => &mut gated.source,
         }
     }
 
     /// Returns the bytes delivered by its only flow, if it has one.
     fn delivered_bytes(&self) -> u64 {
         let flow = onepipe_sim_traffic::FlowId(0);
-        self.tenants().stack.delivered_bytes(flow).unwrap_or(0)
+        self.traffic().stack.delivered_bytes(flow).unwrap_or(0)
     }
 
     /// Returns the timeslots of a sender; other hosts use theirs for replies.
     fn timeslots(&self) -> Timeslots {
         let Self::Scheduled(gated) = self else { return Timeslots::default() };
         let stats = gated.client.stats();
-        let is_sender = self.tenants().stack.stats().data_sent > 0;
+        let is_sender = self.traffic().stack.stats().data_sent > 0;
         let of_sender = |count: u64| if is_sender { count } else { 0 };
         Timeslots {
             used: of_sender(stats.slots_sent),
             idle: of_sender(stats.idle),
             late: of_sender(stats.late),
-            granted_twice: stats.twice,
+            granted_twice: stats.duplicate,
         }
     }
 }
@@ -310,39 +310,39 @@ impl Timeslots {
 }
 
 impl Machine for Host {
-    type Event = Said;
+    type Event = HostEvent;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         match self {
-            Self::Unscheduled(tenants) => tenants.handle_frame(now, port, frame),
+            Self::Unscheduled(traffic) => traffic.handle_frame(now, port, frame),
             Self::Scheduled(gated) => gated.handle_frame(now, port, frame),
         }
     }
 
     fn handle_timeout(&mut self, now: Now) {
         match self {
-            Self::Unscheduled(tenants) => tenants.handle_timeout(now),
+            Self::Unscheduled(traffic) => traffic.handle_timeout(now),
             Self::Scheduled(gated) => gated.handle_timeout(now),
         }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         match self {
-            Self::Unscheduled(tenants) => tenants.poll_transmit(now, slot),
+            Self::Unscheduled(traffic) => traffic.poll_transmit(now, slot),
             Self::Scheduled(gated) => gated.poll_transmit(now, slot),
         }
     }
 
-    fn poll_event(&mut self) -> Option<Said> {
+    fn poll_event(&mut self) -> Option<HostEvent> {
         match self {
-            Self::Unscheduled(tenants) => tenants.poll_event(),
+            Self::Unscheduled(traffic) => traffic.poll_event(),
             Self::Scheduled(gated) => gated.poll_event(),
         }
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
         match self {
-            Self::Unscheduled(tenants) => tenants.poll_timeout(),
+            Self::Unscheduled(traffic) => traffic.poll_timeout(),
             Self::Scheduled(gated) => gated.poll_timeout(),
         }
     }

@@ -21,7 +21,7 @@ use super::{Arguments, window_ns};
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for all messages to have an outcome.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time after which the user is told what the demo waits for.
+/// Time after which a note says what the demo waits for.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 /// Interval of refreshing the display and comparing logs.
 const TICK: Duration = Duration::from_millis(500);

@@ -30,7 +30,7 @@ Examples:
 A seed draws a topology, clocks, a load, controllers, and faults: links that lose, corrupt, duplicate,
 reorder, flap or fail, nodes, processes and controllers that crash, pause or leave, clocks that
 step, partitions, a store that fails. Every invariant is checked at every event; then all faults are
-healed, and everybody must come back; in some seeds one process stays down, and the others
+healed, and all processes must recover; in some seeds one process stays down, and the others
 must make progress. With --service amcast: groups of members in switches, their replicas, clients and
 coordinators, of which as many crash as are tolerated while leaders change.";
 

@@ -9,9 +9,9 @@ fn us(ns: u64) -> String {
 
 /// Formats the links and paths that the arbiter avoids.
 pub fn avoided(report: &Report) -> String {
-    match &report.avoids[..] {
+    match &report.avoided[..] {
         [] => "nothing".to_owned(),
-        avoids => avoids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        avoided => avoided.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -31,7 +31,7 @@ pub fn table(report: &Report) -> String {
             "endpoints",
             format!(
                 "{} of {} known, {} timed out, {} resets",
-                report.endpoints_known, report.endpoints, report.endpoints_silent, report.resets
+                report.endpoints_known, report.endpoints, report.endpoints_timed_out, report.resets
             ),
         ),
         (
@@ -44,7 +44,7 @@ pub fn table(report: &Report) -> String {
                 "{} requested, {} granted, {} advertised, {} skipped, {} without a path",
                 report.slots_demanded,
                 report.slots_granted,
-                report.slots_told,
+                report.slots_advertised,
                 report.slots_skipped,
                 report.slots_unplaced
             ),
@@ -71,7 +71,7 @@ pub fn table(report: &Report) -> String {
                 report.packets_bad,
                 report.checks_failed,
                 report.packets_unknown,
-                report.packets_unlike,
+                report.packets_mismatched,
                 report.frames_dropped
             ),
         ),
@@ -81,7 +81,7 @@ pub fn table(report: &Report) -> String {
                 "{} packets reported lost; {} faults located, {} retried; avoids {}",
                 report.packets_lost,
                 report.faults_found,
-                report.faults_tried,
+                report.faults_retried,
                 avoided(report)
             ),
         ),

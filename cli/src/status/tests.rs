@@ -21,7 +21,7 @@ fn serve_once(response: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("somebody asks");
+        let (mut stream, _) = listener.accept().expect("a connection");
         // Reads the whole request: unread data would reset the connection.
         let (mut result, mut part) = (Vec::new(), [0; 4096]);
         while !result.ends_with(b"\r\n\r\n") {
@@ -30,7 +30,7 @@ fn serve_once(response: String) -> SocketAddr {
             result.extend_from_slice(&part[..bytes]);
         }
         assert!(result.starts_with(b"GET /status HTTP/1.0\r\n"));
-        stream.write_all(response.as_bytes()).expect("somebody listens");
+        stream.write_all(response.as_bytes()).expect("response is sent");
     });
     address
 }
@@ -65,8 +65,8 @@ fn distinguishes_arbiter_and_controller_reports() {
         lead_ns: 65_000,
         packets_lost: 9,
         faults_found: 2,
-        faults_tried: 1,
-        avoids: vec![Avoided::Link { rack: 3, path: 1 }, Avoided::Path { path: 2 }],
+        faults_retried: 1,
+        avoided: vec![Avoided::Link { rack: 3, path: 1 }, Avoided::Path { path: 2 }],
         ..Default::default()
     };
     let report = serde_json::to_string(&report).expect("it is text");
@@ -94,5 +94,5 @@ fn explains_unexpected_responses() {
     let other = error("HTTP/1.0 200 OK\r\n\r\n{\"name\":\"somebody\"}");
     assert!(other.starts_with("neither a controller nor an arbiter"), "{other}");
     let unreachable = query("127.0.0.1:1");
-    assert!(unreachable.unreachable.expect("nobody").starts_with("cannot connect"));
+    assert!(unreachable.unreachable.expect("an error").starts_with("cannot connect"));
 }

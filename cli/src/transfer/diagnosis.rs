@@ -69,7 +69,7 @@ impl Endpoint {
         let (was, is) = (&before.endpoint, self.transfer.endpoint_stats());
         let running_since = |count: fn(&ClientStats) -> u64| count(is) - count(was);
         let replies = running_since(|it| it.control_received);
-        let apart = running_since(|it| it.clock_apart);
+        let apart = running_since(|it| it.clock_skewed);
         let received = replies
             + apart
             + running_since(|it| it.control_bad)

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use onepipe::{
     ClientStats, EmbeddedTransfer, ObjectId, ProcessId, TransferError, TransferEvent, TransferStats,
 };
-use onepipe_arbiter::{ClientEvent, Unlike};
+use onepipe_arbiter::{ClientEvent, TermsMismatch};
 
 use super::EndpointOptions;
 use super::diagnosis::RecentCounters;
@@ -58,7 +58,7 @@ pub struct Endpoint {
     /// The arbiter that replied last, and when.
     pub(super) last_reply: Option<(u32, Duration)>,
     /// Arbiters that are configured for other endpoints.
-    pub(super) mismatched: Vec<Unlike>,
+    pub(super) mismatched: Vec<TermsMismatch>,
     /// Time for which it has run, as of the last turn.
     pub(super) running: Duration,
     last_turn: Instant,
@@ -144,8 +144,10 @@ impl Endpoint {
                 in_progress.retain(|one| *one != id);
                 refused.push_back((Instant::now() + REFUSED_RETRY_DELAY, id.dst, bytes));
             }
-            TransferEvent::Client(ClientEvent::Asks(arbiter)) => *current_arbiter = arbiter.0,
-            TransferEvent::Client(ClientEvent::Unlike(one)) => {
+            TransferEvent::Client(ClientEvent::ArbiterChanged(arbiter)) => {
+                *current_arbiter = arbiter.0
+            }
+            TransferEvent::Client(ClientEvent::TermsMismatch(one)) => {
                 mismatched.retain(|known| known.arbiter != one.arbiter);
                 mismatched.push(one);
             }

@@ -50,9 +50,9 @@ fn common(bytes: u64, endpoint: &Endpoint, (began, now): (&Counters, &Counters))
     let counters = json!({
         "pieces": {
             "sent": sent.pieces_sent - before.pieces_sent,
-            "retransmitted": sent.pieces_sent_again - before.pieces_sent_again,
+            "retransmitted": sent.pieces_retransmitted - before.pieces_retransmitted,
             "received": sent.pieces_received - before.pieces_received,
-            "duplicates": sent.pieces_again - before.pieces_again,
+            "duplicates": sent.pieces_duplicate - before.pieces_duplicate,
             "reports_sent": sent.reports_sent - before.reports_sent,
         },
         "timeslots": {

@@ -64,7 +64,7 @@ fn switch_hosts_group_member() {
         assert!(counters["member"]["decided"].as_u64() > Some(0), "{counters}");
         proposed += counters["member"]["proposed"].as_u64().expect("a number");
     }
-    assert_eq!(proposed, u64::from(MESSAGES), "by who leads, each once");
+    assert_eq!(proposed, u64::from(MESSAGES), "proposed once each, by the leader");
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn measures_rival_against_ours() {
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let report = json(&output);
     let results = report["results"].as_array().expect("cases");
-    assert_eq!(results.len(), 4, "two lengths, messages and processor time: {report}");
+    assert_eq!(results.len(), 4, "two lengths, messages and CPU time: {report}");
     for result in results {
         let case = result["case"].as_str().expect("a name");
         assert!(case.starts_with("rival=unordered transport=shm processes=3"), "{case}");

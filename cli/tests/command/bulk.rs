@@ -120,7 +120,7 @@ fn receiver_that_ends_is_left_out(transport: &str, signal: &str, status: Option<
     receivers[0].program.wait_for_signal_handler();
     receivers[0].program.signal(signal);
     assert_eq!(receivers[0].program.status(), status);
-    assert!(part.exists(), "it goes on with it");
+    assert!(part.exists(), "it is resumed");
     let address = receivers[0].address.clone();
     let mut again = Receiver::start(&address, &receivers[0].out.clone(), &[]);
     // A pipe cannot seek back, so its receiver fails permanently.
@@ -138,7 +138,7 @@ fn receiver_that_ends_is_left_out(transport: &str, signal: &str, status: Option<
         (state(0), state(1), state(2)),
         (Some("complete"), Some("complete"), Some("failed"))
     );
-    let why = line["receivers"][2]["error"].as_str().expect("it says why");
+    let why = line["receivers"][2]["error"].as_str().expect("error message");
     assert!(why.contains("fifo") && why.contains("cannot resume"), "{why}");
     assert_eq!(receivers[2].program.status(), Some(1));
     drain.join().expect("it does not panic").expect("it can be read");

@@ -133,7 +133,7 @@ fn long_demo(kind: &[&str]) -> Running {
     let arguments = ["demo", "--processes", "3", "--seconds", "600", "--rate", "1000"];
     let mut demo = Running::start(&mut onepipe(&[&arguments, kind].concat()));
     assert!(demo.line().starts_with("3 processes"));
-    assert!(demo.line().contains("1 s"), "it is under way");
+    assert!(demo.line().contains("1 s"), "the demo runs");
     demo
 }
 

@@ -132,7 +132,7 @@ fn duplicate_process_id_ends_earlier_process() {
     assert!(error.contains("or another one has joined as process 1"), "{error}");
     // Others send to the new incarnation once they have learned of it.
     exchange_line(&mut later, &mut zero, "the latter");
-    exchange_line(&mut zero, &mut later, "to whoever is there");
+    exchange_line(&mut zero, &mut later, "to the new incarnation");
     let status = controller.until("resolved", |status| {
         status["open"].as_array().is_some_and(Vec::is_empty)
             && status["failures"].as_array().is_some_and(|all| all.len() == 1)
@@ -152,7 +152,7 @@ fn stopped_process_is_excluded_and_rejoins() {
     zero.joins(&controller, 0);
     controller.until("process 1 is up", |status| is(status, "process 1", "up"));
     still.signal("-STOP");
-    controller.until("it is missed, and nobody waits for it", |status| {
+    controller.until("its failure is decided", |status| {
         status["failures"].as_array().is_some_and(|all| all.len() == 1)
             && status["open"].as_array().is_some_and(Vec::is_empty)
     });

@@ -84,14 +84,14 @@ fn node_ends_after_piped_input() {
         .spawn()
         .expect("the program starts");
     let mut stdin = child.stdin.take().expect("its input is piped");
-    stdin.write_all(b"nobody hello\n0 hello\n\n").expect("it listens");
+    stdin.write_all(b"unknown hello\n0 hello\n\n").expect("it listens");
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.ends_with(" 0 hello\n") && text.lines().count() == 1, "{text}");
     assert!(
-        errors(&output).contains("\"nobody\" is not a list of processes"),
+        errors(&output).contains("\"unknown\" is not a list of processes"),
         "{}",
         errors(&output)
     );

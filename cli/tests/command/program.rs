@@ -56,7 +56,7 @@ pub fn errors(output: &Output) -> String {
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + HANG;
     while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -102,7 +102,7 @@ impl Running {
 
     /// Returns the next line of its standard error.
     pub fn stderr_line(&mut self) -> String {
-        let stderr = self.stderr.as_mut().expect("it was started to be heard");
+        let stderr = self.stderr.as_mut().expect("standard error is captured");
         let mut line = String::new();
         stderr.read_line(&mut line).expect("its complaints can be read");
         line.trim_end().to_string()

@@ -318,7 +318,7 @@ fn interrupted(process: &mut Running) -> (Vec<String>, Value) {
     process.signal("-INT");
     let lines = std::iter::repeat_with(|| process.line());
     let mut lines: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
-    let last = lines.pop().expect("it says something");
+    let last = lines.pop().expect("a last line");
     (lines, serde_json::from_str(&last).unwrap_or_else(|error| panic!("{error}: {last:?}")))
 }
 
@@ -351,7 +351,7 @@ fn transfer_avoids_dead_link() {
     assert!(named.is_some_and(|line| line.ends_with(" to path 2")), "{lines:?} {report}");
     assert!(report["faults_found"].as_u64() >= Some(1), "{report}");
     assert!(report["packets_lost"].as_u64() >= Some(6), "{report}");
-    assert!(report["avoids"].is_array(), "{report}");
+    assert!(report["avoided"].is_array(), "{report}");
     let (_, counters) = interrupted(&mut switch.process);
     let of = |path: u64, what: &str| {
         let links = counters["racks"]["links"].as_array().expect("a list");
@@ -359,7 +359,7 @@ fn transfer_avoids_dead_link() {
             (link["rack"].as_u64(), link["path"].as_u64()) == (Some(1), Some(path))
                 && link["direction"] == "up"
         });
-        link.and_then(|link| link[what].as_u64()).expect("it has borne something")
+        link.and_then(|link| link[what].as_u64()).expect("link counters")
     };
     assert!(of(2, "lost") >= 6 && of(2, "lost") == of(2, "frames"), "{counters}");
     assert!(of(3, "lost") == 0 && of(3, "frames") > of(2, "frames"), "{counters}");

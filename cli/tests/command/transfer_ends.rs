@@ -137,7 +137,7 @@ fn receiver_rejects_data_that_contradicts_offer() {
     std::fs::create_dir(&out).expect("test file is written");
     let mut receiver = lab.receive(&out, &["--forever"]);
     let end = Transfer::builder().switch(&lab.switch.address).process(3);
-    let end = end.slot(Duration::from_micros(200)).open().expect("it needs nobody");
+    let end = end.slot(Duration::from_micros(200)).open().expect("an endpoint");
     let type_line = |file: u32, word: Value, bytes: &[u8]| {
         let line = json!({ "version": 2, "file": file, "body": word }).to_string();
         let object = [line.as_bytes(), b"\n", bytes].concat();

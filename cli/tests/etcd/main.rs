@@ -93,7 +93,7 @@ fn failure_survives_controller_crash_and_lost_quorum() {
     assert!(third.ends_with(" 0 third"), "{third}");
     assert_eq!(one.process.line(), third);
     one.process.signal("-KILL");
-    wait_until("the status says what is wrong", || {
+    wait_until("the status reports the store", || {
         let table = standby.table();
         let line = table.lines().find(|line| line.starts_with("  store ")).unwrap_or_default();
         line.contains("UNAVAILABLE for ")

@@ -32,7 +32,7 @@ impl Config {
         let mut machine = ArbiterConfig::new(process, nodes, (1, 1), slot_ns);
         machine.core = Core::One { nodes };
         machine.lead_ns = 2_000_000;
-        machine.comm.silence_ns = 1_000_000_000;
+        machine.comm.idle_timeout_ns = 1_000_000_000;
         machine.failover.watchdog_ns = 1_000_000;
         machine.failover.takeover_ns = 20_000_000;
         Self { switch, machine, idle: Idle::CIVIL, cores: Vec::new(), status_listen: None }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use onepipe_arbiter::{Arbiter, ArbiterError, ArbiterEvent, Clerk, Desk};
+use onepipe_arbiter::{Arbiter, ArbiterError, ArbiterEvent, ControlPlane, Dispatcher};
 use onepipe_transport_clock::{SystemClock, begin_life, cores, sharpen_timers, stay_on};
 use onepipe_transport_driver::{
     Config as DriverConfig, Doorbell, Driver, Pipe, Progress, Transport,
@@ -12,8 +12,8 @@ use onepipe_transport_driver::{
 use onepipe_transport_status::{Questions, Server, bind};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
-use crate::crew::{Crew, CrewError};
-use crate::foreman::Foreman;
+use crate::pipelined::PipelinedArbiter;
+use crate::worker_pool::{WorkerPool, WorkerPoolError};
 use crate::{Config, Report, StartError};
 
 /// How often the clock is brought back to the machine's own, which others share, in ns.
@@ -23,26 +23,26 @@ const CLOCK_FOLLOW_NS: u64 = 10_000_000;
 /// for them.
 #[derive(Debug)]
 pub struct ArbiterDaemon {
-    work: Work,
+    work: Engine,
     core: Option<usize>,
     threads: usize,
     switch: SocketAddr,
     began: Instant,
-    status: Option<Answers>,
+    status: Option<StatusEndpoint>,
 }
 
 /// Who answers questions of the outside.
 #[derive(Debug)]
-struct Answers {
+struct StatusEndpoint {
     addr: SocketAddr,
     questions: Questions<Report>,
     _server: Server,
 }
 
 #[derive(Debug)]
-enum Work {
-    Alone(Box<Driver<Arbiter, UdpLink, SystemClock>>),
-    Crew(Box<Driver<Foreman, UdpLink, SystemClock>>),
+enum Engine {
+    Single(Box<Driver<Arbiter, UdpLink, SystemClock>>),
+    WorkerPool(Box<Driver<PipelinedArbiter, UdpLink, SystemClock>>),
 }
 
 impl ArbiterDaemon {
@@ -69,21 +69,27 @@ impl ArbiterDaemon {
         };
         let work = if config.cores.len() < 2 {
             let arbiter = Arbiter::new(machine)?;
-            Work::Alone(Box::new(drive(arbiter, connect()?, config)))
+            Engine::Single(Box::new(drive(arbiter, connect()?, config)))
         } else {
             let workers = config.cores.len() - 1;
             // That each may have a batch while another is ordered.
             let allocator = &mut machine.allocator;
             allocator.return_batches = allocator.return_batches.max(workers.min(16) as u32);
-            let desk = Desk::new(machine.clone())?;
-            let clerk = Clerk::new(&machine.allocator, workers).map_err(ArbiterError::from)?;
+            let control_plane = ControlPlane::new(machine.clone())?;
+            let dispatcher =
+                Dispatcher::new(&machine.allocator, workers).map_err(ArbiterError::from)?;
             let link = connect()?;
-            let crew = Crew::start(&machine, &config.cores[1..], config.idle, &link.doorbell());
-            let (crew, posts) = crew.map_err(|error| match error {
-                CrewError::Machine(error) => StartError::Machine(error),
-                CrewError::Thread(error) => StartError::Thread(error),
+            let pool =
+                WorkerPool::start(&machine, &config.cores[1..], config.idle, &link.doorbell());
+            let (pool, rings) = pool.map_err(|error| match error {
+                WorkerPoolError::Machine(error) => StartError::Machine(error),
+                WorkerPoolError::Thread(error) => StartError::Thread(error),
             })?;
-            Work::Crew(Box::new(drive(Foreman::new(desk, clerk, crew, posts), link, config)))
+            Engine::WorkerPool(Box::new(drive(
+                PipelinedArbiter::new(control_plane, dispatcher, pool, rings),
+                link,
+                config,
+            )))
         };
         let mut daemon = Self {
             work,
@@ -94,15 +100,15 @@ impl ArbiterDaemon {
             status: None,
         };
         if let Some(listen) = config.status_listen {
-            let answers = answer(listen, daemon.doorbell());
-            daemon.status = Some(answers.map_err(|source| StartError::Listen { listen, source })?);
+            let status = serve_status(listen, daemon.doorbell());
+            daemon.status = Some(status.map_err(|source| StartError::Listen { listen, source })?);
         }
         Ok(daemon)
     }
 
     /// Prepares the calling thread to give it its turns: it stays on the core that was chosen, and
     /// wakes when it is time.
-    pub fn settle(&self) {
+    pub fn prepare_thread(&self) {
         if let Some(core) = self.core {
             // It has been tried.
             let _ = stay_on(core);
@@ -112,31 +118,31 @@ impl ArbiterDaemon {
 
     /// Where it answers `GET /status` and `GET /metrics`, if it does.
     pub fn status_addr(&self) -> Option<SocketAddr> {
-        self.status.as_ref().map(|answers| answers.addr)
+        self.status.as_ref().map(|status| status.addr)
     }
 
     /// Takes what has arrived, gives out what is due. `on_event` hears what the arbiter tells.
     pub fn turn(&mut self, mut on_event: impl FnMut(ArbiterEvent)) -> Progress {
-        if let Some(answers) = &self.status {
-            answers.questions.answer(|| self.report());
+        if let Some(status) = &self.status {
+            status.questions.answer(|| self.report());
         }
         match &mut self.work {
-            Work::Alone(driver) => driver.turn(|_, event| on_event(event)),
-            Work::Crew(driver) => driver.turn(|_, event| on_event(event)),
+            Engine::Single(driver) => driver.turn(|_, event| on_event(event)),
+            Engine::WorkerPool(driver) => driver.turn(|_, event| on_event(event)),
         }
     }
 
     /// Rests as the idle strategy says, given what the last turn did.
     pub fn rest(&mut self, progress: Progress) {
         match &mut self.work {
-            Work::Alone(driver) => driver.rest(progress),
-            Work::Crew(driver) => driver.rest(progress),
+            Engine::Single(driver) => driver.rest(progress),
+            Engine::WorkerPool(driver) => driver.rest(progress),
         }
     }
 
     /// Works until `stop` is set. Ring the doorbell after setting it.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(ArbiterEvent)) {
-        self.settle();
+        self.prepare_thread();
         while !stop.load(Ordering::Acquire) {
             let progress = self.turn(&mut on_event);
             self.rest(progress);
@@ -146,16 +152,16 @@ impl ArbiterDaemon {
     /// What wakes it when it blocks.
     pub fn doorbell(&self) -> Doorbell {
         match &self.work {
-            Work::Alone(driver) => driver.doorbell(),
-            Work::Crew(driver) => driver.doorbell(),
+            Engine::Single(driver) => driver.doorbell(),
+            Engine::WorkerPool(driver) => driver.doorbell(),
         }
     }
 
     /// What it has done.
     pub fn report(&self) -> Report {
         let report = Report::new(match &self.work {
-            Work::Alone(driver) => driver.machine().desk(),
-            Work::Crew(driver) => driver.machine().desk(),
+            Engine::Single(driver) => driver.machine().control_plane(),
+            Engine::WorkerPool(driver) => driver.machine().control_plane(),
         });
         Report {
             attachment: format!("switch {}", self.switch),
@@ -172,10 +178,10 @@ fn drive<M: Pipe>(machine: M, link: UdpLink, config: &Config) -> Driver<M, UdpLi
     Driver::new(machine, link, clock, driver_config)
 }
 
-fn answer(listen: SocketAddr, doorbell: Doorbell) -> std::io::Result<Answers> {
+fn serve_status(listen: SocketAddr, doorbell: Doorbell) -> std::io::Result<StatusEndpoint> {
     let (listener, addr) = bind(listen)?;
     let (server, questions) = Server::start(listener, doorbell)?;
-    Ok(Answers { addr, questions, _server: server })
+    Ok(StatusEndpoint { addr, questions, _server: server })
 }
 
 /// Whether threads may run on all of these.

@@ -2,7 +2,7 @@
 //!
 //! demand → allocate → timeslots → path → grants: all of it is the machine
 //! [`onepipe_arbiter::Arbiter`]; [`ArbiterDaemon`] gives it a socket, a clock and a thread. With
-//! more cores than one the thread has the machine [`onepipe_arbiter::Desk`] alone, and a
+//! more cores than one the thread has the machine [`onepipe_arbiter::ControlPlane`] alone, and a
 //! [`onepipe_arbiter::Worker`] is on each of the others, joined by rings with one writer and one
 //! reader: what is granted is the same.
 //!
@@ -15,13 +15,13 @@
 #![forbid(unsafe_code)]
 
 mod config;
-mod crew;
 mod daemon;
-mod foreman;
-mod place;
+mod pipelined;
 mod report;
+mod ring;
+mod worker_pool;
 
 pub use config::{Config, StartError};
 pub use daemon::ArbiterDaemon;
-pub use place::{Done, Place, Posts, places};
 pub use report::{Avoided, Report};
+pub use ring::{RingWorker, StepResult, WorkerRings, worker_ring};

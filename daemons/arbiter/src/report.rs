@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use onepipe_arbiter::{Desk, Fault};
+use onepipe_arbiter::{ControlPlane, Fault};
 use onepipe_transport_status::{Metrics, Status};
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,7 @@ pub struct Report {
     /// Of these, the ones that have said something since it last began anew with them.
     pub endpoints_known: u32,
     /// Endpoints that fell silent while they were owed timeslots, or owed an acknowledgement.
-    pub endpoints_silent: u64,
+    pub endpoints_timed_out: u64,
     /// Batches given out.
     pub batches: u64,
     /// Of these, the ones that had begun already.
@@ -48,7 +48,7 @@ pub struct Report {
     /// Timeslots given to pairs.
     pub slots_granted: u64,
     /// Of these, the ones that endpoints were told of in time.
-    pub slots_told: u64,
+    pub slots_advertised: u64,
     /// Timeslots given for which no path was left.
     pub slots_unplaced: u64,
     /// Timeslots that passed unused because the daemon was late.
@@ -73,7 +73,7 @@ pub struct Report {
     pub packets_unknown: u64,
     /// Control packets of endpoints that are set up with another length of a timeslot, or another
     /// number of endpoints.
-    pub packets_unlike: u64,
+    pub packets_mismatched: u64,
     /// Control packets that were out of step, stale or nonsense.
     pub packets_bad: u64,
     /// Of these, the ones whose check was wrong.
@@ -87,9 +87,9 @@ pub struct Report {
     /// Times that a link was found to lose packets, and avoided.
     pub faults_found: u64,
     /// Times that one was used again, to see whether it still does.
-    pub faults_tried: u64,
+    pub faults_retried: u64,
     /// What is avoided now.
-    pub avoids: Vec<Avoided>,
+    pub avoided: Vec<Avoided>,
 }
 
 /// What is given to nobody, because it loses packets: see [`Fault`].
@@ -139,7 +139,7 @@ impl fmt::Display for Avoided {
 }
 
 impl Report {
-    pub(crate) fn new(arbiter: &Desk) -> Self {
+    pub(crate) fn new(arbiter: &ControlPlane) -> Self {
         let (config, stats, comm) = (arbiter.config(), arbiter.stats(), arbiter.comm_stats());
         let (slots_waiting, pairs_waiting) = arbiter.waiting();
         Self {
@@ -157,12 +157,12 @@ impl Report {
             lag_max_ns: stats.lag_max_ns,
             endpoints: config.comm.nodes,
             endpoints_known: arbiter.comm().known(),
-            endpoints_silent: comm.silent,
+            endpoints_timed_out: comm.timed_out,
             batches: stats.batches,
             batches_late: stats.late,
             slots_demanded: comm.demanded,
-            slots_granted: stats.given,
-            slots_told: comm.told,
+            slots_granted: stats.granted,
+            slots_advertised: comm.advertised,
             slots_unplaced: stats.unplaced,
             slots_skipped: stats.skipped,
             batches_held_back: stats.held_back,
@@ -173,16 +173,16 @@ impl Report {
             packets_received: comm.received,
             packets_sent: comm.sent,
             acks_sent: comm.sent_acks,
-            packets_unknown: comm.strangers,
-            packets_unlike: comm.unlike,
-            packets_bad: comm.bad + comm.stale + comm.malformed + comm.unknown,
+            packets_unknown: comm.unknown_sources,
+            packets_mismatched: comm.terms_mismatch,
+            packets_bad: comm.bad + comm.stale + comm.malformed + comm.unknown_destinations,
             checks_failed: comm.bad,
-            resets: comm.resets + comm.resets_taken,
+            resets: comm.resets + comm.resets_accepted,
             frames_dropped: stats.dropped,
             packets_lost: stats.lost,
             faults_found: stats.faults,
-            faults_tried: stats.tries,
-            avoids: arbiter.avoided().map(Avoided::from).collect(),
+            faults_retried: stats.retries,
+            avoided: arbiter.avoided().map(Avoided::from).collect(),
         }
     }
 }
@@ -199,19 +199,19 @@ impl Status for Report {
             ("endpoints_known", "Endpoints that are in step", self.endpoints_known.into()),
             ("slots_waiting", "Timeslots wanted and not given", self.slots_waiting),
             ("pairs_waiting", "Pairs that wait for timeslots", self.pairs_waiting.into()),
-            ("avoids", "Links and paths that are avoided", self.avoids.len() as u64),
+            ("avoided", "Links and paths that are avoided", self.avoided.len() as u64),
         ];
         for (name, help, value) in gauges {
             metrics.gauge(name, help, value as i64)?;
         }
         for (name, value) in [
             ("takeovers", self.takeovers),
-            ("endpoints_silent", self.endpoints_silent),
+            ("endpoints_timed_out", self.endpoints_timed_out),
             ("batches", self.batches),
             ("batches_late", self.batches_late),
             ("slots_demanded", self.slots_demanded),
             ("slots_granted", self.slots_granted),
-            ("slots_told", self.slots_told),
+            ("slots_advertised", self.slots_advertised),
             ("slots_unplaced", self.slots_unplaced),
             ("slots_skipped", self.slots_skipped),
             ("batches_held_back", self.batches_held_back),
@@ -221,14 +221,14 @@ impl Status for Report {
             ("packets_sent", self.packets_sent),
             ("acks_sent", self.acks_sent),
             ("packets_unknown", self.packets_unknown),
-            ("packets_unlike", self.packets_unlike),
+            ("packets_mismatched", self.packets_mismatched),
             ("packets_bad", self.packets_bad),
             ("checks_failed", self.checks_failed),
             ("resets", self.resets),
             ("frames_dropped", self.frames_dropped),
             ("packets_lost", self.packets_lost),
             ("faults_found", self.faults_found),
-            ("faults_tried", self.faults_tried),
+            ("faults_retried", self.faults_retried),
         ] {
             metrics.counter(name, value)?;
         }
@@ -243,13 +243,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn monitors_read_what_it_is_and_what_it_has_done() {
-        let report = Report { is_primary: true, lag_ns: 7_000, slots_told: 5, ..Report::default() };
+    fn metrics_contain_state_and_counters() {
+        let report =
+            Report { is_primary: true, lag_ns: 7_000, slots_advertised: 5, ..Report::default() };
         let text = text(report).expect("text has room");
         for line in [
             "onepipe_arbiter_primary 1",
             "onepipe_arbiter_lag_ns 7000",
-            "onepipe_arbiter_slots_told_total 5",
+            "onepipe_arbiter_slots_advertised_total 5",
             "onepipe_arbiter_resets_total 0",
             "# EOF",
         ] {

@@ -15,7 +15,7 @@ use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Pipe};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 /// Everything here takes milliseconds; what takes this long never comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Whoever is off its core is not dead.
 const TAKEOVER: Duration = Duration::from_millis(600);
 const NODES: u32 = 4;
@@ -26,7 +26,7 @@ const SLOT_NS: u64 = 100_000;
 /// An endpoint, and the packets that have come.
 struct Host {
     client: Client,
-    arrived: Vec<Vec<u8>>,
+    received: Vec<Vec<u8>>,
 }
 
 impl Machine for Host {
@@ -35,7 +35,7 @@ impl Machine for Host {
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let verdict = self.client.handle_frame(now, port, frame);
         if let (Verdict::Consumed, Some(packets)) = (verdict, Client::packets(frame)) {
-            self.arrived.extend(packets.map(<[u8]>::to_vec));
+            self.received.extend(packets.map(<[u8]>::to_vec));
         }
         verdict
     }
@@ -59,19 +59,19 @@ impl Machine for Host {
 
 impl Pipe for Host {}
 
-type Station = Driver<Host, UdpLink, SystemClock>;
+type HostDriver = Driver<Host, UdpLink, SystemClock>;
 
-struct World {
+struct TestNet {
     switch: SoftwareSwitch,
     arbiters: Vec<ArbiterDaemon>,
-    hosts: Vec<Station>,
+    hosts: Vec<HostDriver>,
     /// Who has become the primary, in this order.
     primaries: Vec<usize>,
     /// Who was told that a later one has its id.
     replaced: Vec<usize>,
 }
 
-impl World {
+impl TestNet {
     /// Each arbiter with so many cores; they share those that there are.
     fn new(cores: usize) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -79,7 +79,7 @@ impl World {
         let at = switch.local_addr();
         let arbiter = |nth: usize| {
             let mut config = Config::new(at, ARBITERS[nth], NODES, SLOT_NS);
-            config.cores = the_first(cores);
+            config.cores = first_cores(cores);
             config.status_listen = Some(any);
             config.machine.failover.peers = vec![ARBITERS[1 - nth]];
             config.machine.failover.role = [Role::Primary, Role::Secondary][nth];
@@ -93,7 +93,7 @@ impl World {
 
     /// Everybody gets turns until it is so.
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !is_so(self) {
             assert!(Instant::now() < deadline, "waited in vain: {what}: {}", self.state());
             for (nth, arbiter) in self.arbiters.iter_mut().enumerate() {
@@ -121,7 +121,7 @@ impl World {
     /// Everybody sends `count` packets to everybody else. Waits until all have come.
     fn exchange(&mut self, count: u32) {
         for host in &mut self.hosts {
-            host.machine_mut().arrived.clear();
+            host.machine_mut().received.clear();
         }
         for src in 0..NODES {
             for dst in (0..NODES).filter(|dst| *dst != src) {
@@ -133,21 +133,21 @@ impl World {
             }
         }
         let wanted = (count * (NODES - 1)) as usize;
-        self.until("all packets have come", |world| {
-            world.hosts.iter().all(|host| host.machine().arrived.len() >= wanted)
+        self.until("all packets have come", |net| {
+            net.hosts.iter().all(|host| host.machine().received.len() >= wanted)
         });
         for host in &self.hosts {
-            let mut arrived = host.machine().arrived.clone();
-            arrived.sort();
-            arrived.dedup();
-            assert_eq!(arrived.len(), wanted, "each once");
-            assert_eq!(host.machine().client.stats().twice, 0);
+            let mut received = host.machine().received.clone();
+            received.sort();
+            received.dedup();
+            assert_eq!(received.len(), wanted, "each once");
+            assert_eq!(host.machine().client.stats().duplicate, 0);
         }
     }
 }
 
 /// What the daemon answers over HTTP.
-fn ask(at: SocketAddr, what: &str) -> std::thread::JoinHandle<String> {
+fn http_get(at: SocketAddr, what: &str) -> std::thread::JoinHandle<String> {
     let question = format!("GET {what} HTTP/1.0\r\n\r\n");
     std::thread::spawn(move || {
         let mut stream = TcpStream::connect(at).expect("it listens");
@@ -159,12 +159,12 @@ fn ask(at: SocketAddr, what: &str) -> std::thread::JoinHandle<String> {
 }
 
 /// So many cores, or the same again.
-fn the_first(count: usize) -> Vec<usize> {
+fn first_cores(count: usize) -> Vec<usize> {
     let there = onepipe_transport_clock::cores().expect("the kernel says");
     there.into_iter().cycle().take(count).collect()
 }
 
-fn host(process: u32, switch: SocketAddr) -> Station {
+fn host(process: u32, switch: SocketAddr) -> HostDriver {
     let mut config = ClientConfig::new(ProcessId(process), NODES, ARBITERS[0], SLOT_NS);
     config.incarnation = begin_life();
     config.arbiters = ARBITERS.to_vec();
@@ -173,86 +173,86 @@ fn host(process: u32, switch: SocketAddr) -> Station {
     let link = UdpLink::connect(switch, &UdpConfig::default()).expect("the loopback is there");
     let clock = SystemClock::calibrated().following_system(10_000_000);
     let driver_config = DriverConfig { idle: Idle::Spin, ..DriverConfig::default() };
-    Driver::new(Host { client, arrived: Vec::new() }, link, clock, driver_config)
+    Driver::new(Host { client, received: Vec::new() }, link, clock, driver_config)
 }
 
-fn survives_its_primary(cores: usize) {
-    let mut world = World::new(cores);
-    world.until("somebody is the primary", |world| !world.primaries.is_empty());
-    assert_eq!(world.primaries, [0]);
+fn check_failover(cores: usize) {
+    let mut net = TestNet::new(cores);
+    net.until("somebody is the primary", |net| !net.primaries.is_empty());
+    assert_eq!(net.primaries, [0]);
     // Switches know who has sent something: what comes before is lost, and each says something to
     // the arbiter first.
-    world.exchange(5);
-    let granted = world.arbiters[0].report().slots_granted;
+    net.exchange(5);
+    let granted = net.arbiters[0].report().slots_granted;
     assert!(granted >= 5 * 12, "{granted}");
-    assert_eq!(world.arbiters[1].report().slots_granted, 0);
+    assert_eq!(net.arbiters[1].report().slots_granted, 0);
 
-    let at = world.arbiters[0].status_addr().expect("it listens");
+    let at = net.arbiters[0].status_addr().expect("it listens");
     for (what, answer) in
         [("/status", "\"is_primary\":true"), ("/metrics", "onepipe_arbiter_endpoints_known 4\n")]
     {
-        let asked = ask(at, what);
-        world.until("it has answered", |_| asked.is_finished());
+        let asked = http_get(at, what);
+        net.until("it has answered", |_| asked.is_finished());
         let text = asked.join().expect("it has answered");
         assert!(text.starts_with("HTTP/1.0 200 OK") && text.contains(answer), "{text}");
     }
 
-    world.arbiters.remove(0);
-    world.until("the other takes over", |world| world.primaries.len() == 2);
-    world.exchange(5);
-    let report = world.arbiters[0].report();
+    net.arbiters.remove(0);
+    net.until("the other takes over", |net| net.primaries.len() == 2);
+    net.exchange(5);
+    let report = net.arbiters[0].report();
     assert!(report.is_primary && report.slots_granted >= 5 * 12, "{report:?}");
     assert_eq!(report.takeovers, 1);
 }
 
 /// Switches know who has sent something: nobody else does that for a secondary.
 #[test]
-fn a_secondary_that_nobody_speaks_to_leaves_the_primary_alone() {
-    let mut world = World::new(0);
-    world.hosts.clear();
-    world.until("somebody is the primary", |world| !world.primaries.is_empty());
+fn idle_secondary_does_not_depose_the_primary() {
+    let mut net = TestNet::new(0);
+    net.hosts.clear();
+    net.until("somebody is the primary", |net| !net.primaries.is_empty());
     let until = Instant::now() + 3 * TAKEOVER;
-    world.until("three times a takeover has passed", |_| Instant::now() > until);
-    assert_eq!(world.primaries, [0]);
+    net.until("three times a takeover has passed", |_| Instant::now() > until);
+    assert_eq!(net.primaries, [0]);
 }
 
 #[test]
-fn packets_come_in_granted_timeslots_and_when_the_primary_dies_by_grants_of_the_other() {
-    survives_its_primary(0);
+fn failover_keeps_traffic_flowing() {
+    check_failover(0);
 }
 
 #[test]
-fn the_same_goes_for_arbiters_with_several_cores() {
-    survives_its_primary(2);
-    survives_its_primary(4);
+fn failover_keeps_traffic_flowing_on_several_cores() {
+    check_failover(2);
+    check_failover(4);
 }
 
 /// Somebody has given two the same id: the one that began first is told, and ends.
 #[test]
-fn of_two_arbiters_with_one_process_id_the_later_one_stays() {
-    let mut world = World::new(0);
-    world.arbiters.truncate(1);
-    world.until("it is the primary", |world| !world.primaries.is_empty());
-    world.exchange(5);
-    let second = Config::new(world.switch.local_addr(), ARBITERS[0], NODES, SLOT_NS);
-    world.arbiters.push(ArbiterDaemon::new(&second).expect("an arbiter"));
-    world.until("the second one is primary, too", |world| world.primaries.len() == 2);
+fn of_two_arbiters_with_one_id_the_later_stays() {
+    let mut net = TestNet::new(0);
+    net.arbiters.truncate(1);
+    net.until("it is the primary", |net| !net.primaries.is_empty());
+    net.exchange(5);
+    let second = Config::new(net.switch.local_addr(), ARBITERS[0], NODES, SLOT_NS);
+    net.arbiters.push(ArbiterDaemon::new(&second).expect("an arbiter"));
+    net.until("the second one is primary, too", |net| net.primaries.len() == 2);
     // Until then it is chance whom a switch brings what endpoints say.
-    let deadline = Instant::now() + PATIENCE;
-    while world.replaced.is_empty() {
-        assert!(Instant::now() < deadline, "nobody is told: {}", world.state());
-        world.exchange(1);
+    let deadline = Instant::now() + TIMEOUT;
+    while net.replaced.is_empty() {
+        assert!(Instant::now() < deadline, "nobody is told: {}", net.state());
+        net.exchange(1);
     }
-    assert_eq!((&world.replaced[..], &world.primaries[..]), (&[0][..], &[0, 1][..]));
-    let [first, second] = [0, 1].map(|nth| world.arbiters[nth].report());
+    assert_eq!((&net.replaced[..], &net.primaries[..]), (&[0][..], &[0, 1][..]));
+    let [first, second] = [0, 1].map(|nth| net.arbiters[nth].report());
     assert!(!first.is_primary && second.is_primary);
     assert_eq!((first.process, second.process), (60, 60));
-    world.exchange(5);
-    assert_eq!(world.replaced, [0]);
+    net.exchange(5);
+    assert_eq!(net.replaced, [0]);
 }
 
 #[test]
-fn an_arbiter_that_cannot_be_is_refused() {
+fn rejects_invalid_configurations() {
     let at = SocketAddr::from(([127, 0, 0, 1], 9));
     let inside = Config::new(at, ProcessId(3), NODES, SLOT_NS);
     assert!(matches!(ArbiterDaemon::new(&inside), Err(StartError::Machine(_))));

@@ -3,14 +3,15 @@
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 
 use crate::{
-    Allocator, ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, Capacity, CapacityError,
-    Comm, CommStats, Command, CorePaths, Demand, Desk, Fault, Given, RequestError, Schedule,
+    Allocator, ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, BatchSummary, Capacity,
+    CapacityError, Comm, CommStats, Command, ControlPlane, CorePaths, Demand, Fault, RequestError,
+    Schedule,
 };
 
 /// A [`ControlPlane`] together with the allocator and the path selection that it commands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Arbiter {
-    desk: Desk,
+    control_plane: ControlPlane,
     allocator: Allocator,
     schedule: Schedule,
     paths: CorePaths,
@@ -29,7 +30,7 @@ impl Arbiter {
             schedule: Schedule::new(config.allocator.nodes),
             paths: CorePaths::new(config.core)?,
             batches: 0,
-            desk: Desk::new(config)?,
+            control_plane: ControlPlane::new(config)?,
         })
     }
 
@@ -42,18 +43,18 @@ impl Arbiter {
     }
 
     /// Returns the control plane.
-    pub fn desk(&self) -> &Desk {
-        &self.desk
+    pub fn control_plane(&self) -> &ControlPlane {
+        &self.control_plane
     }
 
     /// Whether this arbiter currently grants timeslots.
     pub fn is_primary(&self) -> bool {
-        self.desk.is_primary()
+        self.control_plane.is_primary()
     }
 
     /// Returns the highest epoch that this arbiter has claimed or received.
     pub fn epoch(&self) -> u32 {
-        self.desk.epoch()
+        self.control_plane.epoch()
     }
 
     /// Returns the source-destination pairs of the last batch.
@@ -73,37 +74,37 @@ impl Arbiter {
 
     /// Returns the sessions with all endpoints.
     pub fn comm(&self) -> &Comm {
-        self.desk.comm()
+        self.control_plane.comm()
     }
 
     /// Returns the counters of the control protocol.
     pub fn comm_stats(&self) -> &CommStats {
-        self.desk.comm_stats()
+        self.control_plane.comm_stats()
     }
 
     /// Returns the counters of the arbiter.
     pub fn stats(&self) -> &ArbiterStats {
-        self.desk.stats()
+        self.control_plane.stats()
     }
 
     /// Returns the configuration.
     pub fn config(&self) -> &ArbiterConfig {
-        self.desk.config()
+        self.control_plane.config()
     }
 
     /// Marks a fault as repaired: an avoided link or path is used again from the next batch on.
     pub fn repair(&mut self, fault: Fault) {
-        self.desk.repair(fault);
+        self.control_plane.repair(fault);
     }
 
     /// Executes all pending commands of the control plane.
     fn drain(&mut self, now: Now) {
-        while let Some(command) = self.desk.poll_command() {
-            self.obey(now, command);
+        while let Some(command) = self.control_plane.poll_command() {
+            self.execute(now, command);
         }
     }
 
-    fn obey(&mut self, now: Now, command: Command) {
+    fn execute(&mut self, now: Now, command: Command) {
         match command {
             Command::Demand(Demand::Forget(src)) => self.allocator.forget(src),
             Command::Demand(Demand::Want { src, dst, slots }) => {
@@ -112,28 +113,28 @@ impl Arbiter {
                     Err(RequestError::TooMuch { refused }) => refused,
                     Err(_) => slots,
                 };
-                self.desk.on_refused(self.batches, (src, dst), refused);
+                self.control_plane.on_refused(self.batches, (src, dst), refused);
             }
-            Command::Avoid { fault, avoids } => {
-                self.paths.avoid(fault, avoids).expect("it was found among those there are");
+            Command::Avoid { fault, is_avoided } => {
+                self.paths.avoid(fault, is_avoided).expect("it was found among those there are");
             }
-            Command::Late => self.allocator.on_late(),
+            Command::Late => self.allocator.on_overload(),
             Command::Batch(start) => {
                 self.allocator.skip_to(start);
                 let batch = self.allocator.next_batch();
-                let (given, slots) = (batch.given(), batch.slots());
+                let (granted, slots) = (batch.granted(), batch.slots());
                 self.schedule.fill(batch.grants());
-                let batch = Given {
+                let batch = BatchSummary {
                     number: self.batches,
                     start,
                     slots,
-                    given,
+                    granted,
                     unplaced: self.paths.assign(&self.schedule, start, slots),
                     wanted: self.allocator.wanted(),
                     pairs: self.allocator.pairs(),
                 };
                 self.batches += 1;
-                self.desk.on_given(now, &batch, &self.schedule, &self.paths);
+                self.control_plane.on_batch_granted(now, &batch, &self.schedule, &self.paths);
             }
         }
     }
@@ -143,30 +144,30 @@ impl Machine for Arbiter {
     type Event = ArbiterEvent;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        let verdict = self.desk.handle_frame(now, port, frame);
+        let verdict = self.control_plane.handle_frame(now, port, frame);
         self.drain(now);
         verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.desk.handle_timeout(now);
+        self.control_plane.handle_timeout(now);
         self.drain(now);
         // After a delay more batches are due than may be in flight at a time.
-        while self.desk.is_batch_due(now) {
-            self.desk.handle_timeout(now);
+        while self.control_plane.is_batch_due(now) {
+            self.control_plane.handle_timeout(now);
             self.drain(now);
         }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        self.desk.poll_transmit(now, slot)
+        self.control_plane.poll_transmit(now, slot)
     }
 
     fn poll_event(&mut self) -> Option<ArbiterEvent> {
-        self.desk.poll_event()
+        self.control_plane.poll_event()
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        self.desk.poll_timeout()
+        self.control_plane.poll_timeout()
     }
 }

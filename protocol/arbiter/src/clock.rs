@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeslot_is_the_time_that_it_lasts() {
+    fn converts_between_times_and_timeslots() {
         let clock = SlotClock::new(1_250);
         let begin = clock.begin(Timeslot(7));
         assert_eq!(clock.at(begin), Timeslot(7));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_survive_the_wire() {
+    fn expands_48_bit_timeslot_numbers() {
         let wrap = 1 << WIRE_BITS;
         for (slot, near) in [(5, 4), (3 * wrap + 1, 3 * wrap - 1), (3 * wrap - 1, 3 * wrap + 1)] {
             assert_eq!(expand(slot % wrap, Timeslot(near)), Timeslot(slot));

@@ -50,7 +50,7 @@ impl FailoverConfig {
 pub(crate) enum Change {
     /// This arbiter grants timeslots from now on. `may_overlap`: another arbiter may have granted
     /// timeslots until now.
-    Primary { may_follow: bool },
+    Primary { may_overlap: bool },
     /// This arbiter has stepped down.
     Secondary,
 }
@@ -63,13 +63,13 @@ pub(crate) struct Failover {
     epoch: u32,
     is_primary: bool,
     /// When a secondary takes over unless it receives a claim.
-    takes_over: Option<Mono>,
+    takeover_at: Option<Mono>,
     /// When the next watchdogs are due.
-    tells: Mono,
+    advertise_at: Mono,
     /// Number of peers that the current watchdog has not been sent to.
-    to_tell: usize,
+    unsent: usize,
     /// A later incarnation of this arbiter exists: this one has stopped.
-    is_over: bool,
+    is_replaced: bool,
 }
 
 impl Failover {
@@ -79,17 +79,17 @@ impl Failover {
             config,
             epoch: 0,
             is_primary: false,
-            takes_over: None,
-            tells: Mono::from_ns(0),
-            to_tell: 0,
-            is_over: false,
+            takeover_at: None,
+            advertise_at: Mono::from_ns(0),
+            unsent: 0,
+            is_replaced: false,
         }
     }
 
     /// Stops this arbiter, as a later incarnation exists. Returns false if it was stopped already.
-    pub fn end(&mut self) -> bool {
-        let was_over = core::mem::replace(&mut self.is_over, true);
-        (self.is_primary, self.to_tell) = (false, 0);
+    pub fn retire(&mut self) -> bool {
+        let was_over = core::mem::replace(&mut self.is_replaced, true);
+        (self.is_primary, self.unsent) = (false, 0);
         !was_over
     }
 
@@ -108,37 +108,37 @@ impl Failover {
     }
 
     /// Handles a watchdog from any sender.
-    pub fn on_watchdog(&mut self, now: Mono, heard: Watchdog) -> Option<Change> {
-        if heard.epoch == 0 || self.is_over {
+    pub fn on_watchdog(&mut self, now: Mono, received: Watchdog) -> Option<Change> {
+        if received.epoch == 0 || self.is_replaced {
             return None;
         }
-        if heard.primary == self.own {
+        if received.primary == self.own {
             // An echo, or the claim of a previous incarnation: never claim less than that.
-            self.epoch = self.epoch.max(heard.epoch);
+            self.epoch = self.epoch.max(received.epoch);
             return None;
         }
         if !self.is_primary {
-            if heard.epoch >= self.epoch {
-                self.epoch = heard.epoch;
-                self.takes_over = Some(now.after_ns(self.config.takeover_ns));
+            if received.epoch >= self.epoch {
+                self.epoch = received.epoch;
+                self.takeover_at = Some(now.after_ns(self.config.takeover_ns));
             }
             return None;
         }
-        if heard < self.claim() {
+        if received < self.claim() {
             // The other arbiter does not know this claim yet.
-            self.to_tell = self.config.peers.len();
+            self.unsent = self.config.peers.len();
             return None;
         }
-        self.epoch = heard.epoch;
+        self.epoch = received.epoch;
         self.is_primary = false;
-        self.to_tell = 0;
-        self.takes_over = Some(now.after_ns(self.config.takeover_ns));
+        self.unsent = 0;
+        self.takeover_at = Some(now.after_ns(self.config.takeover_ns));
         Some(Change::Secondary)
     }
 
     /// Takes over, or starts sending watchdogs, when due.
     pub fn on_timeout(&mut self, now: Mono) -> Option<Change> {
-        if self.is_over {
+        if self.is_replaced {
             return None;
         }
         if self.config.peers.is_empty() {
@@ -148,43 +148,45 @@ impl Failover {
             Role::Primary => self.config.takeover_ns,
             Role::Secondary => 2 * self.config.takeover_ns,
         };
-        let takes_over = *self.takes_over.get_or_insert(now.after_ns(wait_ns));
-        if !self.is_primary && now >= takes_over {
+        let takeover_at = *self.takeover_at.get_or_insert(now.after_ns(wait_ns));
+        if !self.is_primary && now >= takeover_at {
             return self.take_over(now, true);
         }
-        if now >= self.tells {
-            self.tell(now);
+        if now >= self.advertise_at {
+            self.advertise(now);
         }
         None
     }
 
-    fn take_over(&mut self, now: Mono, may_follow: bool) -> Option<Change> {
+    fn take_over(&mut self, now: Mono, may_overlap: bool) -> Option<Change> {
         if self.is_primary {
             return None;
         }
         self.epoch = self.epoch.saturating_add(1);
         self.is_primary = true;
-        self.tell(now);
-        Some(Change::Primary { may_follow })
+        self.advertise(now);
+        Some(Change::Primary { may_overlap })
     }
 
-    fn tell(&mut self, now: Mono) {
-        self.to_tell = self.config.peers.len();
-        self.tells = now.after_ns(self.config.watchdog_ns);
+    fn advertise(&mut self, now: Mono) {
+        self.unsent = self.config.peers.len();
+        self.advertise_at = now.after_ns(self.config.watchdog_ns);
     }
 
     /// Returns the next watchdog and the peer to send it to.
-    pub fn poll(&mut self) -> Option<(ProcessId, Watchdog)> {
-        self.to_tell = self.to_tell.checked_sub(1)?;
-        Some((self.config.peers[self.to_tell], self.claim()))
+    pub fn poll_watchdog(&mut self) -> Option<(ProcessId, Watchdog)> {
+        self.unsent = self.unsent.checked_sub(1)?;
+        Some((self.config.peers[self.unsent], self.claim()))
     }
 
     pub fn due(&self) -> Option<Mono> {
-        match self.takes_over {
-            _ if self.is_over => None,
-            _ if self.config.peers.is_empty() => Some(self.tells).filter(|_| !self.is_primary),
-            Some(due) if !self.is_primary => Some(self.tells.min(due)),
-            _ => Some(self.tells),
+        match self.takeover_at {
+            _ if self.is_replaced => None,
+            _ if self.config.peers.is_empty() => {
+                Some(self.advertise_at).filter(|_| !self.is_primary)
+            }
+            Some(due) if !self.is_primary => Some(self.advertise_at.min(due)),
+            _ => Some(self.advertise_at),
         }
     }
 }
@@ -204,75 +206,80 @@ mod tests {
     }
 
     #[test]
-    fn the_primary_begins_and_the_other_takes_over_a_millisecond_after_its_last_word() {
+    fn secondary_takes_over_1_ms_after_the_last_watchdog() {
         let (mut one, mut other) = (new(9, Role::Primary, 8), new(8, Role::Secondary, 9));
         assert_eq!(one.on_timeout(Mono::from_ns(MS - 1)), None);
         let change = one.on_timeout(Mono::from_ns(MS));
-        assert_eq!(change, Some(Change::Primary { may_follow: true }));
-        let (to, word) = one.poll().expect("its peer");
-        assert_eq!((to, word.epoch, one.poll()), (ProcessId(8), 1, None));
-        assert_eq!(other.on_watchdog(Mono::from_ns(MS), word), None);
+        assert_eq!(change, Some(Change::Primary { may_overlap: true }));
+        let (to, watchdog) = one.poll_watchdog().expect("its peer");
+        assert_eq!((to, watchdog.epoch, one.poll_watchdog()), (ProcessId(8), 1, None));
+        assert_eq!(other.on_watchdog(Mono::from_ns(MS), watchdog), None);
         assert_eq!(other.on_timeout(Mono::from_ns(2 * MS - 1)), None);
         assert!(other.on_timeout(Mono::from_ns(2 * MS)).is_some() && other.epoch() == 2);
-        let (_, word) = other.poll().expect("its peer");
-        assert_eq!(one.on_watchdog(Mono::from_ns(2 * MS), word), Some(Change::Secondary));
+        let (_, watchdog) = other.poll_watchdog().expect("its peer");
+        assert_eq!(one.on_watchdog(Mono::from_ns(2 * MS), watchdog), Some(Change::Secondary));
         assert!(!one.is_primary() && other.is_primary());
-        assert_eq!(one.on_watchdog(Mono::from_ns(3 * MS), word), None);
+        assert_eq!(one.on_watchdog(Mono::from_ns(3 * MS), watchdog), None);
         assert!(one.on_timeout(Mono::from_ns(3 * MS + 999_999)).is_none());
         assert!(one.on_timeout(Mono::from_ns(4 * MS)).is_some() && one.epoch() == 3);
     }
 
     #[test]
-    fn of_two_claims_of_one_epoch_one_yields() {
+    fn of_two_primaries_in_one_epoch_one_steps_down() {
         let (mut one, mut other) = (new(9, Role::Primary, 8), new(8, Role::Primary, 9));
         for failover in [&mut one, &mut other] {
             assert!(failover.on_timeout(Mono::from_ns(MS)).is_some());
         }
-        let (nine, eight) = (one.poll().expect("a word").1, other.poll().expect("a word").1);
+        let (nine, eight) =
+            (one.poll_watchdog().expect("a word").1, other.poll_watchdog().expect("a word").1);
         assert_eq!(one.on_watchdog(Mono::from_ns(MS), eight), None);
-        assert_eq!(one.poll().expect("it says so at once").1, nine);
+        assert_eq!(one.poll_watchdog().expect("it says so at once").1, nine);
         assert_eq!(other.on_watchdog(Mono::from_ns(MS), nine), Some(Change::Secondary));
         assert!(one.is_primary() && !other.is_primary());
     }
 
     #[test]
-    fn who_is_not_the_primary_says_that_it_is_there_and_nothing_else() {
+    fn secondary_advertises_itself_without_a_claim() {
         let (mut one, mut other) = (new(9, Role::Secondary, 8), new(8, Role::Secondary, 9));
         let there = Watchdog { epoch: 0, primary: ProcessId(9) };
         for nth in 0..15 {
             let now = Mono::from_ns(nth * 100_000);
             assert!(nth == 0 || one.due() == Some(now), "it is time");
             assert_eq!((one.on_timeout(now), other.on_timeout(now)), (None, None));
-            let (to, word) = one.poll().expect("its peer");
-            assert_eq!((to, word, one.poll()), (ProcessId(8), there, None));
-            assert_eq!(other.on_watchdog(now, word), None);
+            let (to, watchdog) = one.poll_watchdog().expect("its peer");
+            assert_eq!((to, watchdog, one.poll_watchdog()), (ProcessId(8), there, None));
+            assert_eq!(other.on_watchdog(now, watchdog), None);
         }
         let now = Mono::from_ns(2 * MS);
         assert!(other.on_timeout(now).is_some(), "it has heard no primary");
-        let (_, claim) = other.poll().expect("its peer");
+        let (_, claim) = other.poll_watchdog().expect("its peer");
         assert_eq!((claim.epoch, other.on_watchdog(now, there)), (1, None));
-        assert_eq!(other.poll(), None, "nothing was claimed that it had to deny");
+        assert_eq!(other.poll_watchdog(), None, "nothing was claimed that it had to deny");
         assert_eq!((one.on_watchdog(now, claim), one.epoch()), (None, 1));
         assert_eq!(one.on_timeout(now), None);
-        assert_eq!(one.poll(), Some((ProcessId(8), there)), "of others' claims it says nothing");
+        assert_eq!(
+            one.poll_watchdog(),
+            Some((ProcessId(8), there)),
+            "of others' claims it says nothing"
+        );
     }
 
     #[test]
-    fn who_begins_anew_claims_more_than_its_former_life_did() {
-        let mut anew = new(9, Role::Primary, 8);
+    fn restarted_arbiter_claims_a_higher_epoch() {
+        let mut restarted = new(9, Role::Primary, 8);
         let former = Watchdog { epoch: 7, primary: ProcessId(9) };
-        assert_eq!(anew.on_watchdog(Mono::from_ns(0), former), None);
-        assert!(anew.on_timeout(Mono::from_ns(MS)).is_some(), "that is no other primary");
-        assert_eq!(anew.poll().map(|(_, word)| word.epoch), Some(8));
+        assert_eq!(restarted.on_watchdog(Mono::from_ns(0), former), None);
+        assert!(restarted.on_timeout(Mono::from_ns(MS)).is_some(), "that is no other primary");
+        assert_eq!(restarted.poll_watchdog().map(|(_, watchdog)| watchdog.epoch), Some(8));
         let lower = Watchdog { epoch: 3, primary: ProcessId(9) };
-        assert_eq!((anew.on_watchdog(Mono::from_ns(MS), lower), anew.epoch()), (None, 8));
+        assert_eq!((restarted.on_watchdog(Mono::from_ns(MS), lower), restarted.epoch()), (None, 8));
     }
 
     #[test]
-    fn who_is_alone_waits_for_nobody() {
+    fn arbiter_without_peers_starts_at_once() {
         let mut alone = Failover::new(ProcessId(9), FailoverConfig::ALONE);
         let change = alone.on_timeout(Mono::from_ns(5));
-        assert_eq!(change, Some(Change::Primary { may_follow: false }));
-        assert_eq!((alone.poll(), alone.due()), (None, None));
+        assert_eq!(change, Some(Change::Primary { may_overlap: false }));
+        assert_eq!((alone.poll_watchdog(), alone.due()), (None, None));
     }
 }

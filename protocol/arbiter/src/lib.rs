@@ -44,16 +44,16 @@ extern crate alloc;
 
 mod allocate;
 mod arbiter;
-mod between;
 mod client;
 mod clock;
 mod comm;
 mod config;
-mod demand;
-mod desk;
+mod control;
+mod core_paths;
 mod failover;
 mod fcp;
-mod isolate;
+mod flow;
+mod isolation;
 mod pairs;
 mod path;
 mod pipeline;
@@ -61,23 +61,28 @@ mod ring;
 mod timeslot;
 mod transfer;
 
-pub use allocate::{Allocator, Batch, Capacity, CapacityError, Grant, Ledger, Stage};
+pub use allocate::{Allocator, Batch, Capacity, CapacityError, DemandTable, Grant, Stage};
 pub use arbiter::Arbiter;
-pub use between::{Core, CorePaths, Routes};
-pub use client::{Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels, Unlike};
+pub use client::{
+    Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels, TermsMismatch,
+};
 pub use clock::SlotClock;
 pub use comm::{Comm, CommConfig, CommStats, Demand};
 pub use config::{Config, ConfigError, Policy, RequestError};
-pub use demand::{Flow, Flows};
-pub use desk::{
-    ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, Command, Desk, Given, Ordered, Pace,
+pub use control::{
+    ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, BatchScheduler, BatchSummary, Command,
+    ControlPlane, ScheduledBatch,
 };
+pub use core_paths::{Core, CorePaths, Routes};
 pub use failover::{FailoverConfig, Role};
-pub use isolate::Fault;
+pub use flow::{Flow, Flows};
+pub use isolation::Fault;
 pub use onepipe_wire::FcpParams;
 pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};
-pub use pipeline::{Allocated, Clerk, Hands, Order, Refused, Worker};
-pub use timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule, Timeslot};
+pub use pipeline::{
+    AllocatedBatch, Dispatcher, RefusedDemand, Worker, WorkerCommand, WorkerQueues,
+};
+pub use timeslot::{BATCH_SLOTS_MAX, NO_DESTINATION, Schedule, Timeslot};
 pub use transfer::{
     OBJECT_LEN_MIN, ObjectId, Transfer, TransferConfig, TransferError, TransferEvent, TransferStats,
 };

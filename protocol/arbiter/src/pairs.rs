@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use crate::demand::Flows;
+use crate::flow::Flows;
 
 /// Maximum number of timeslots that a pair may have queued beside its active flow.
-pub(crate) const MORE_MAX: u32 = u16::MAX as u32 - 1;
+pub(crate) const QUEUED_MAX: u32 = u16::MAX as u32 - 1;
 /// Up to this number of endpoints all counts are scanned directly: with two bytes per pair, half a
 /// mebibyte stays in the cache.
 const DENSE_NODES_MAX: usize = 512;
@@ -30,39 +30,39 @@ impl Pairs {
 
     /// Queues up to `slots` timeslots for the pair. Returns how many were taken, or `None` if the
     /// pair has no active flow.
-    pub fn ask(&mut self, src: usize, dst: usize, slots: u32) -> Option<u32> {
+    pub fn request(&mut self, src: usize, dst: usize, slots: u32) -> Option<u32> {
         match self {
-            Self::Dense(pairs) => pairs.ask(src, dst, slots),
-            Self::Sparse(pairs) => pairs.ask(src, dst, slots),
+            Self::Dense(pairs) => pairs.request(src, dst, slots),
+            Self::Sparse(pairs) => pairs.request(src, dst, slots),
         }
     }
 
     /// Queues `slots` timeslots for a pair with an active flow, on the fast path. Returns false and
     /// changes nothing if the limit is exceeded or the table has no fast path.
     #[inline]
-    pub fn ask_plainly(&mut self, src: usize, dst: usize, slots: u32) -> bool {
+    pub fn request_fast(&mut self, src: usize, dst: usize, slots: u32) -> bool {
         match self {
-            Self::Dense(pairs) => pairs.ask_plainly(src, dst, slots),
+            Self::Dense(pairs) => pairs.request_fast(src, dst, slots),
             Self::Sparse(_) => false,
         }
     }
 
     /// Marks the pair as having an active flow. Returns false if it had one already.
     #[inline]
-    pub fn begin(&mut self, src: usize, dst: usize) -> bool {
+    pub fn activate(&mut self, src: usize, dst: usize) -> bool {
         match self {
-            Self::Dense(pairs) => pairs.begin(src, dst),
-            Self::Sparse(pairs) => pairs.begin(src, dst),
+            Self::Dense(pairs) => pairs.activate(src, dst),
+            Self::Sparse(pairs) => pairs.activate(src, dst),
         }
     }
 
-    /// Renews the drained flows of `dry`. A flow whose pair has queued more stays in `dry`, and is
+    /// Renews the drained flows of `drained`. A flow whose pair has queued more stays in `drained`, and is
     /// appended to `renewed` with the queued timeslots; the others are removed and their pairs
     /// become inactive. `now` is the batch modulo 256 in which they restart, if the policy uses it.
-    pub fn renew(&mut self, dry: &mut Flows, now: Option<u8>, renewed: &mut Flows) {
+    pub fn renew(&mut self, drained: &mut Flows, now: Option<u8>, renewed: &mut Flows) {
         match self {
-            Self::Dense(pairs) => renew(dry, now, renewed, |src, dst| pairs.take(src, dst)),
-            Self::Sparse(pairs) => renew(dry, now, renewed, |src, dst| pairs.take(src, dst)),
+            Self::Dense(pairs) => renew(drained, now, renewed, |src, dst| pairs.take(src, dst)),
+            Self::Sparse(pairs) => renew(drained, now, renewed, |src, dst| pairs.take(src, dst)),
         }
     }
 
@@ -79,18 +79,18 @@ impl Pairs {
 /// Implements [`Pairs::renew`] with `take`, which returns and clears what a pair has queued.
 #[inline]
 fn renew(
-    dry: &mut Flows,
+    drained: &mut Flows,
     now: Option<u8>,
     renewed: &mut Flows,
     mut take: impl FnMut(usize, usize) -> u32,
 ) {
-    dry.retain_rare(|flow| {
-        let more = take(flow.src(), flow.dst());
-        if more > 0 {
-            let flow = flow.renewed(more);
+    drained.retain_rare(|flow| {
+        let queued = take(flow.src(), flow.dst());
+        if queued > 0 {
+            let flow = flow.renewed(queued);
             renewed.push(now.map_or(flow, |now| flow.with_age(0, now)));
         }
-        more > 0
+        queued > 0
     });
 }
 
@@ -110,27 +110,27 @@ impl Dense {
         Self { counts: alloc::vec![0; nodes * nodes], nodes }
     }
 
-    fn ask(&mut self, src: usize, dst: usize, slots: u32) -> Option<u32> {
+    fn request(&mut self, src: usize, dst: usize, slots: u32) -> Option<u32> {
         let count = &mut self.counts[src * self.nodes + dst];
-        let more = u32::from(*count).checked_sub(1)?;
-        let taken = slots.min(MORE_MAX - more);
+        let queued = u32::from(*count).checked_sub(1)?;
+        let taken = slots.min(QUEUED_MAX - queued);
         *count += taken as u16;
         Some(taken)
     }
 
     #[inline]
-    fn ask_plainly(&mut self, src: usize, dst: usize, slots: u32) -> bool {
+    fn request_fast(&mut self, src: usize, dst: usize, slots: u32) -> bool {
         let count = &mut self.counts[src * self.nodes + dst];
-        let more = u32::from(*count) + slots;
-        let is_taken = more <= MORE_MAX + 1;
+        let queued = u32::from(*count) + slots;
+        let is_taken = queued <= QUEUED_MAX + 1;
         if is_taken {
-            *count = more as u16;
+            *count = queued as u16;
         }
         is_taken
     }
 
     #[inline]
-    fn begin(&mut self, src: usize, dst: usize) -> bool {
+    fn activate(&mut self, src: usize, dst: usize) -> bool {
         let count = &mut self.counts[src * self.nodes + dst];
         let is_first = *count == 0;
         if is_first {
@@ -143,17 +143,17 @@ impl Dense {
     fn take(&mut self, src: usize, dst: usize) -> u32 {
         let count = &mut self.counts[src * self.nodes + dst];
         debug_assert_ne!(*count, 0, "it had a flow");
-        let more = count.saturating_sub(1);
-        *count = u16::from(more > 0);
-        u32::from(more)
+        let queued = count.saturating_sub(1);
+        *count = u16::from(queued > 0);
+        u32::from(queued)
     }
 
     fn forget(&mut self, src: usize) -> (u32, u64) {
         let row = &mut self.counts[src * self.nodes..][..self.nodes];
         let flows = row.iter().map(|count| u32::from(*count > 0)).sum();
-        let more = row.iter().map(|count| u64::from(count.saturating_sub(1))).sum();
+        let queued = row.iter().map(|count| u64::from(count.saturating_sub(1))).sum();
         row.fill(0);
-        (flows, more)
+        (flows, queued)
     }
 }
 
@@ -165,34 +165,34 @@ pub(crate) struct Sparse {
     /// source.
     bits: Vec<u64>,
     /// Timeslots queued beside the active flow.
-    more: Vec<u16>,
+    queued: Vec<u16>,
     nodes: usize,
 }
 
 const HAS_FLOW: u64 = 1;
-const HAS_MORE: u64 = 2;
+const HAS_QUEUED: u64 = 2;
 
 impl Sparse {
     fn new(nodes: usize) -> Self {
         let bits = alloc::vec![0; (nodes * nodes).div_ceil(32)];
-        Self { bits, more: alloc::vec![0; nodes * nodes], nodes }
+        Self { bits, queued: alloc::vec![0; nodes * nodes], nodes }
     }
 
-    fn ask(&mut self, src: usize, dst: usize, slots: u32) -> Option<u32> {
+    fn request(&mut self, src: usize, dst: usize, slots: u32) -> Option<u32> {
         let pair = src * self.nodes + dst;
         let (bits, shift) = (&mut self.bits[pair / 32], pair % 32 * 2);
         if *bits >> shift & HAS_FLOW == 0 {
             return None;
         }
-        let more = &mut self.more[pair];
-        let taken = slots.min(MORE_MAX - u32::from(*more));
-        *more += taken as u16;
-        *bits |= (if *more > 0 { HAS_MORE } else { 0 }) << shift;
+        let queued = &mut self.queued[pair];
+        let taken = slots.min(QUEUED_MAX - u32::from(*queued));
+        *queued += taken as u16;
+        *bits |= (if *queued > 0 { HAS_QUEUED } else { 0 }) << shift;
         Some(taken)
     }
 
     #[inline]
-    fn begin(&mut self, src: usize, dst: usize) -> bool {
+    fn activate(&mut self, src: usize, dst: usize) -> bool {
         let pair = src * self.nodes + dst;
         let (bits, shift) = (&mut self.bits[pair / 32], pair % 32 * 2);
         let is_first = *bits >> shift & HAS_FLOW == 0;
@@ -205,16 +205,16 @@ impl Sparse {
         let pair = src * self.nodes + dst;
         let (bits, shift) = (&mut self.bits[pair / 32], pair % 32 * 2);
         debug_assert_eq!(*bits >> shift & HAS_FLOW, HAS_FLOW, "it had a flow");
-        if *bits >> shift & HAS_MORE == 0 {
+        if *bits >> shift & HAS_QUEUED == 0 {
             *bits &= !(HAS_FLOW << shift);
             return 0;
         }
-        *bits &= !(HAS_MORE << shift);
-        u32::from(core::mem::take(&mut self.more[pair]))
+        *bits &= !(HAS_QUEUED << shift);
+        u32::from(core::mem::take(&mut self.queued[pair]))
     }
 
     fn forget(&mut self, src: usize) -> (u32, u64) {
-        let (mut flows, mut more) = (0, 0);
+        let (mut flows, mut queued) = (0, 0);
         let (mut pair, end) = (src * self.nodes, (src + 1) * self.nodes);
         while pair < end {
             // The pairs of the row that share a word.
@@ -225,19 +225,19 @@ impl Sparse {
             let mut rest = *bits & own;
             *bits &= !own;
             while rest != 0 {
-                let place = rest.trailing_zeros() as usize;
+                let bit = rest.trailing_zeros() as usize;
                 rest &= rest - 1;
-                match place % 2 {
+                match bit % 2 {
                     0 => flows += 1,
                     _ => {
-                        let asked = &mut self.more[pair / 32 * 32 + place / 2];
-                        more += u64::from(core::mem::take(asked));
+                        let count = &mut self.queued[pair / 32 * 32 + bit / 2];
+                        queued += u64::from(core::mem::take(count));
                     }
                 }
             }
             pair = last;
         }
-        (flows, more)
+        (flows, queued)
     }
 }
 
@@ -248,52 +248,52 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::demand::Flow;
+    use crate::flow::Flow;
 
     proptest! {
         #[test]
-        fn the_table_knows_what_a_map_knows(
+        fn pair_table_matches_a_map(
             steps in prop::collection::vec((0u32..40, 0usize..70, 0usize..2, 0u32..40_000), 1..400),
             is_dense in any::<bool>(),
         ) {
             let mut pairs = if is_dense { Pairs::new(70) } else { Pairs::Sparse(Sparse::new(70)) };
-            let mut known: BTreeMap<(usize, usize), u32> = BTreeMap::new();
+            let mut expected: BTreeMap<(usize, usize), u32> = BTreeMap::new();
             for (what, src, dst, slots) in steps {
                 let (what, dst) = (if what == 39 { 3 } else { what % 3 }, dst * 69);
                 if what == 3 {
-                    let own = known.iter().filter(|((of, _), _)| *of == src);
-                    let more = own.clone().map(|(_, more)| u64::from(*more)).sum();
-                    prop_assert_eq!(pairs.forget(src), (own.count() as u32, more));
-                    known.retain(|(of, _), _| *of != src);
+                    let own = expected.iter().filter(|((of, _), _)| *of == src);
+                    let queued = own.clone().map(|(_, queued)| u64::from(*queued)).sum();
+                    prop_assert_eq!(pairs.forget(src), (own.count() as u32, queued));
+                    expected.retain(|(of, _), _| *of != src);
                     continue;
                 }
-                match (what, known.get_mut(&(src, dst))) {
+                match (what, expected.get_mut(&(src, dst))) {
                     (0, it) => {
                         let is_first = it.is_none();
-                        prop_assert_eq!(pairs.begin(src, dst), is_first);
+                        prop_assert_eq!(pairs.activate(src, dst), is_first);
                         if is_first {
-                            known.insert((src, dst), 0);
+                            expected.insert((src, dst), 0);
                         }
                     }
-                    (2, Some(more)) => {
-                        let had = core::mem::take(more);
-                        let (mut dry, mut renewed) = (Flows::new(1), Flows::new(1));
-                        dry.push(Flow::new(src as u16, dst as u16, 0, 3));
+                    (2, Some(queued)) => {
+                        let had = core::mem::take(queued);
+                        let (mut drained, mut renewed) = (Flows::new(1), Flows::new(1));
+                        drained.push(Flow::new(src as u16, dst as u16, 0, 3));
                         let now = (src % 2 == 0).then_some(5);
-                        pairs.renew(&mut dry, now, &mut renewed);
+                        pairs.renew(&mut drained, now, &mut renewed);
                         let again = Flow::new(src as u16, dst as u16, had, now.unwrap_or(3));
                         let count = usize::from(had > 0);
-                        prop_assert_eq!((renewed.as_slice(), dry.len()), (&[again][..count], count));
+                        prop_assert_eq!((renewed.as_slice(), drained.len()), (&[again][..count], count));
                         if had == 0 {
-                            known.remove(&(src, dst));
+                            expected.remove(&(src, dst));
                         }
                     }
-                    (_, Some(more)) => {
-                        let taken = slots.min(MORE_MAX - *more);
-                        prop_assert_eq!(pairs.ask(src, dst, slots), Some(taken));
-                        *more += taken;
+                    (_, Some(queued)) => {
+                        let taken = slots.min(QUEUED_MAX - *queued);
+                        prop_assert_eq!(pairs.request(src, dst, slots), Some(taken));
+                        *queued += taken;
                     }
-                    _ => prop_assert_eq!(pairs.ask(src, dst, slots), None),
+                    _ => prop_assert_eq!(pairs.request(src, dst, slots), None),
                 }
             }
         }

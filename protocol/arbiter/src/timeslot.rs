@@ -12,7 +12,7 @@ use crate::Grant;
 pub const BATCH_SLOTS_MAX: u32 = 64;
 
 /// In a [`Schedule`]: the endpoint sends nothing in this timeslot.
-pub const NOBODY: u16 = u16::MAX;
+pub const NO_DESTINATION: u16 = u16::MAX;
 
 /// The number of a timeslot, counted from the origin of synchronised time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,13 +31,13 @@ const SHORT: usize = 16;
 /// Timeslots that are written at a time.
 const LANES: usize = 8;
 /// For each byte: all ones in the lanes of its zero bits, zero in the lanes of its one bits.
-static OTHERS: [Lanes; 256] = others();
+static UNSELECTED: [Lanes; 256] = unselected();
 
 /// The lanes of a SIMD vector.
 #[repr(align(16))]
 struct Lanes([u16; LANES]);
 
-const fn others() -> [Lanes; 256] {
+const fn unselected() -> [Lanes; 256] {
     let mut table = [const { Lanes([u16::MAX; LANES]) }; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -54,7 +54,7 @@ const fn others() -> [Lanes; 256] {
 }
 
 /// The row of an endpoint that sends nothing.
-const SILENT: Line = Line([NOBODY; SLOTS]);
+const IDLE_ROW: Line = Line([NO_DESTINATION; SLOTS]);
 
 /// The grants of a batch as a table: the destination of each endpoint in each timeslot.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Schedule {
     pub fn new(nodes: u32) -> Self {
         let nodes = nodes as usize;
         Self {
-            rows: alloc::vec![SILENT; nodes + 1],
+            rows: alloc::vec![IDLE_ROW; nodes + 1],
             busy: alloc::vec![0; nodes],
             slots: 0,
             lines: Lines::detect(),
@@ -96,7 +96,7 @@ impl Schedule {
         let busy = &mut self.busy[src as usize];
         let row = &mut self.rows[src as usize];
         if *busy == 0 {
-            *row = SILENT;
+            *row = IDLE_ROW;
         }
         row.0[slot as usize] = dst;
         *busy |= 1 << slot;
@@ -108,40 +108,40 @@ impl Schedule {
     pub fn fill(&mut self, grants: &[Grant]) {
         self.clear();
         if let Some(lines) = self.lines {
-            return self.paint_lines(lines, grants);
+            return self.fill_simd(lines, grants);
         }
         match grants.iter().any(|grant| grant.slots >> SHORT != 0) {
-            false => self.paint_all::<SHORT>(grants),
-            true => self.paint_all::<SLOTS>(grants),
+            false => self.fill_portable::<SHORT>(grants),
+            true => self.fill_portable::<SLOTS>(grants),
         }
     }
 
     /// Writes each grant with one SIMD operation.
-    fn paint_lines(&mut self, lines: Lines, grants: &[Grant]) {
+    fn fill_simd(&mut self, lines: Lines, grants: &[Grant]) {
         self.slots = SLOTS;
-        let silent = self.busy.len();
+        let idle_row = self.busy.len();
         for grant in grants {
             let src = usize::from(grant.src);
             let Some(busy) = self.busy.get_mut(src) else { continue };
-            let before = select_unpredictable(*busy == 0, silent, src);
+            let before = select_unpredictable(*busy == 0, idle_row, src);
             *busy |= grant.slots;
             lines.paint(&mut self.rows, (before, src), grant.slots, grant.dst);
         }
     }
 
     /// Writes the first `COUNT` timeslots of each grant without SIMD.
-    fn paint_all<const COUNT: usize>(&mut self, grants: &[Grant]) {
+    fn fill_portable<const COUNT: usize>(&mut self, grants: &[Grant]) {
         if self.slots > COUNT {
-            self.rows.fill(SILENT);
+            self.rows.fill(IDLE_ROW);
         }
         self.slots = COUNT;
         for grant in grants {
             let src = usize::from(grant.src);
-            let silent = self.busy.len();
+            let idle_row = self.busy.len();
             let Some(busy) = self.busy.get_mut(src) else { continue };
-            let before = select_unpredictable(*busy == 0, silent, src);
+            let before = select_unpredictable(*busy == 0, idle_row, src);
             *busy |= grant.slots;
-            self.paint::<COUNT>(grant, before);
+            self.write_row::<COUNT>(grant, before);
         }
     }
 
@@ -150,16 +150,16 @@ impl Schedule {
     /// holds [`NO_DESTINATION`], which has all bits set, and each timeslot is granted once, so a
     /// bitwise AND writes the destination.
     #[inline]
-    fn paint<const COUNT: usize>(&mut self, grant: &Grant, before: usize) {
+    fn write_row<const COUNT: usize>(&mut self, grant: &Grant, before: usize) {
         let src = usize::from(grant.src);
         for at in (0..COUNT).step_by(LANES) {
-            let Lanes(others) = &OTHERS[(grant.slots >> at) as usize & 0xff];
-            let mut places: [u16; LANES] =
+            let Lanes(unselected) = &UNSELECTED[(grant.slots >> at) as usize & 0xff];
+            let mut lanes: [u16; LANES] =
                 *self.rows[before].0[at..].first_chunk().expect("it has so many");
-            for (place, other) in places.iter_mut().zip(others) {
-                *place &= grant.dst | other;
+            for (lane, mask) in lanes.iter_mut().zip(unselected) {
+                *lane &= grant.dst | mask;
             }
-            *self.rows[src].0[at..].first_chunk_mut().expect("it has so many") = places;
+            *self.rows[src].0[at..].first_chunk_mut().expect("it has so many") = lanes;
         }
     }
 
@@ -168,8 +168,8 @@ impl Schedule {
     /// # Panics
     /// When `src` does not exist.
     pub fn of(&self, src: u32) -> &[u16; SLOTS] {
-        let silent = self.busy.len();
-        let row = if self.busy[src as usize] == 0 { silent } else { src as usize };
+        let idle_row = self.busy.len();
+        let row = if self.busy[src as usize] == 0 { idle_row } else { src as usize };
         &self.rows[row].0
     }
 
@@ -193,18 +193,18 @@ impl Schedule {
     pub fn pairs(&self, slot: u32) -> impl Iterator<Item = (u16, u16)> {
         (0..self.nodes())
             .map(move |src| (src as u16, self.of(src)[slot as usize]))
-            .filter(|(_, dst)| *dst != NOBODY)
+            .filter(|(_, dst)| *dst != NO_DESTINATION)
     }
 
     /// Returns the effective rows: stale rows of sources without grants are replaced.
-    fn read(&self) -> impl Iterator<Item = &[u16; SLOTS]> {
+    fn rows_read(&self) -> impl Iterator<Item = &[u16; SLOTS]> {
         (0..self.nodes()).map(|src| self.of(src))
     }
 }
 
 impl PartialEq for Schedule {
-    fn eq(&self, other: &Self) -> bool {
-        self.read().eq(other.read())
+    fn eq(&self, mask: &Self) -> bool {
+        self.rows_read().eq(mask.rows_read())
     }
 }
 
@@ -212,7 +212,7 @@ impl Eq for Schedule {}
 
 impl Hash for Schedule {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.read().for_each(|row| row.hash(state));
+        self.rows_read().for_each(|row| row.hash(state));
     }
 }
 
@@ -224,40 +224,40 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_processor_without_the_instructions_writes_the_same(
+        fn portable_and_simd_schedules_are_equal(
             batches in prop::collection::vec(
                 prop::collection::vec((0u16..6, 0u16..5, any::<u64>(), 1u32..=64), 0..40),
                 1..6,
             ),
         ) {
-            let mut able = Schedule::new(5);
-            let mut plain = Schedule { lines: None, ..able.clone() };
+            let mut simd = Schedule::new(5);
+            let mut portable = Schedule { lines: None, ..simd.clone() };
             for batch in batches {
                 // Each timeslot of a source is granted at most once.
-                let mut idle = [u64::MAX; 6];
+                let mut free = [u64::MAX; 6];
                 let grants: Vec<Grant> = batch
                     .into_iter()
                     .map(|(src, dst, slots, count)| {
-                        let slots = slots & idle[usize::from(src)] & u64::MAX >> (64 - count);
-                        idle[usize::from(src)] ^= slots;
+                        let slots = slots & free[usize::from(src)] & u64::MAX >> (64 - count);
+                        free[usize::from(src)] ^= slots;
                         Grant { src, dst, slots }
                     })
                     .collect();
-                able.fill(&grants);
-                plain.fill(&grants);
-                prop_assert_eq!(&able, &plain);
+                simd.fill(&grants);
+                portable.fill(&grants);
+                prop_assert_eq!(&simd, &portable);
             }
         }
     }
 
     #[test]
-    fn nothing_is_left_of_the_batch_before() {
+    fn fill_discards_the_previous_batch() {
         for lines in [Lines::detect(), None] {
-            forgets_the_batch_before(lines);
+            check_fill_discards_the_previous_batch(lines);
         }
     }
 
-    fn forgets_the_batch_before(lines: Option<Lines>) {
+    fn check_fill_discards_the_previous_batch(lines: Option<Lines>) {
         let grant = |src, dst, slots| Grant { src, dst, slots };
         let before = [grant(0, 2, u64::MAX), grant(1, 0, 0xff), grant(9, 1, 1)];
         let after = [grant(1, 2, 1 << 63 | 2), grant(2, 0, 4), grant(1, 0, 4)];
@@ -268,21 +268,21 @@ mod tests {
         let mut fresh = Schedule { lines, ..Schedule::new(3) };
         fresh.fill(&after);
         assert_eq!(used, fresh);
-        assert_eq!(used.of(0), &[NOBODY; 64]);
-        assert_eq!((used.of(1)[1], used.of(1)[2], used.of(1)[3]), (2, 0, NOBODY));
+        assert_eq!(used.of(0), &[NO_DESTINATION; 64]);
+        assert_eq!((used.of(1)[1], used.of(1)[2], used.of(1)[3]), (2, 0, NO_DESTINATION));
         assert_eq!(used.pairs(2).collect::<Vec<_>>(), [(1, 0), (2, 0)]);
         // A short batch after a long one, and again.
         let short = [grant(2, 1, 1)];
         used.fill(&short);
         fresh.fill(&short);
-        assert_eq!((used.of(2)[0], used.of(2)[2], &used), (1, NOBODY, &fresh));
+        assert_eq!((used.of(2)[0], used.of(2)[2], &used), (1, NO_DESTINATION, &fresh));
         used.put(2, 40, 0);
         used.fill(&short);
         assert_eq!(used, fresh);
         used.clear();
         used.put(1, 5, 0);
         assert_eq!(used.busy(1), 1 << 5);
-        assert_eq!(used.of(1).iter().filter(|dst| **dst != NOBODY).count(), 1);
+        assert_eq!(used.of(1).iter().filter(|dst| **dst != NO_DESTINATION).count(), 1);
         assert_ne!(used, fresh);
     }
 }

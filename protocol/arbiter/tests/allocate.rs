@@ -19,13 +19,13 @@ struct Want {
 }
 
 /// An allocator, and what a careful clerk knows of it.
-struct Desk {
+struct ControlPlane {
     allocator: Allocator,
     wants: BTreeMap<(u32, u32), Want>,
     batches: u64,
 }
 
-impl Desk {
+impl ControlPlane {
     fn new(config: Config) -> Self {
         let allocator = Allocator::new(config).expect("the settings are right");
         Self { allocator, wants: BTreeMap::new(), batches: 0 }
@@ -76,12 +76,12 @@ impl Desk {
         let batch = self.allocator.next_batch();
         assert_eq!(batch.start(), start);
         let [sources, destinations] = check_matching(batch);
-        let mut given = Wants::new();
+        let mut granted = Wants::new();
         for grant in batch.grants() {
             let pair = (u32::from(grant.src), u32::from(grant.dst));
             let slots = u64::from(grant.slots.count_ones());
             assert!(slots > 0, "a grant of nothing");
-            *given.entry(pair).or_default() += slots;
+            *granted.entry(pair).or_default() += slots;
             let want = self.wants.get_mut(&pair).expect("nobody is given what it did not want");
             want.own = want.own.checked_sub(slots).expect("nobody is given more than it wants");
             want.dry_in = (want.own == 0).then_some(number);
@@ -95,7 +95,7 @@ impl Desk {
         assert_eq!(self.allocator.wanted(), self.wanted());
         let pairs = self.wants.values().filter(|want| want.own > 0).count();
         assert_eq!(self.allocator.pairs() as usize, pairs);
-        given
+        granted
     }
 }
 
@@ -130,20 +130,20 @@ fn rounds() -> impl Strategy<Value = Vec<Vec<(u32, u32, u32)>>> {
 
 proptest! {
     #[test]
-    fn every_timeslot_is_a_matching_and_what_is_given_is_what_was_wanted(
+    fn grants_are_matchings_and_equal_demand(
         config in config(),
         rounds in rounds(),
     ) {
-        let mut desk = Desk::new(config);
+        let mut control_plane = ControlPlane::new(config);
         for requests in rounds {
             for (src, dst, slots) in requests {
-                desk.request(src, dst, slots);
+                control_plane.request(src, dst, slots);
             }
-            desk.batch();
+            control_plane.batch();
         }
         // Quiet now: twice what the busiest endpoint needs is enough (arbiter.md section 2).
         let mut busiest = BTreeMap::<(bool, u32), u64>::new();
-        for (&(src, dst), want) in &desk.wants {
+        for (&(src, dst), want) in &control_plane.wants {
             *busiest.entry((true, src)).or_default() += want.own + want.more;
             *busiest.entry((false, dst)).or_default() += want.own + want.more;
         }
@@ -151,29 +151,29 @@ proptest! {
         // And who has asked for more waits for that once.
         let batches = (2 * most).div_ceil(u64::from(config.batch_slots)) + 1;
         for _ in 0..2 * batches + u64::from(config.return_batches) {
-            desk.batch();
+            control_plane.batch();
         }
-        prop_assert_eq!((desk.wanted(), desk.allocator.pairs()), (0, 0), "{:?}", desk.wants);
-        prop_assert_eq!(desk.allocator.next_batch().given(), 0);
+        prop_assert_eq!((control_plane.wanted(), control_plane.allocator.pairs()), (0, 0), "{:?}", control_plane.wants);
+        prop_assert_eq!(control_plane.allocator.next_batch().granted(), 0);
     }
 
     #[test]
     fn equal_requests_get_equal_grants(config in config(), rounds in rounds()) {
-        let mut desks = [Desk::new(config), Desk::new(config)];
+        let mut desks = [ControlPlane::new(config), ControlPlane::new(config)];
         for requests in rounds {
-            let given = desks.each_mut().map(|desk| {
+            let granted = desks.each_mut().map(|control_plane| {
                 for &(src, dst, slots) in &requests {
-                    desk.request(src, dst, slots);
+                    control_plane.request(src, dst, slots);
                 }
-                desk.batch()
+                control_plane.batch()
             });
-            prop_assert_eq!(&given[0], &given[1]);
+            prop_assert_eq!(&granted[0], &granted[1]);
         }
         prop_assert_eq!(&desks[0].allocator, &desks[1].allocator);
     }
 
     #[test]
-    fn what_racks_share_is_never_exceeded(
+    fn rack_capacity_is_never_exceeded(
         requests in prop::collection::vec((0u32..24, 0u32..24, 1u32..200), 1..200),
         rack_nodes in 1u32..9,
         packets_max in 1u8..5,
@@ -185,12 +185,12 @@ proptest! {
         for (src, dst, slots) in requests {
             wanted += if allocator.request(src, dst, slots).is_ok() { u64::from(slots) } else { 0 };
         }
-        let mut given = 0;
+        let mut granted = 0;
         while allocator.wanted() > 0 {
             let batch = allocator.next_batch();
             check_matching(batch);
-            prop_assert!(batch.given() > 0, "it stands still");
-            given += u64::from(batch.given());
+            prop_assert!(batch.granted() > 0, "it stands still");
+            granted += u64::from(batch.granted());
             let mut packets = BTreeMap::<(bool, u32, u32), u8>::new();
             for grant in batch.grants() {
                 let racks = [grant.src, grant.dst].map(|node| u32::from(node) / rack_nodes);
@@ -203,22 +203,22 @@ proptest! {
             }
             prop_assert!(packets.values().all(|packets| *packets <= packets_max));
         }
-        prop_assert_eq!(given, wanted);
+        prop_assert_eq!(granted, wanted);
     }
 
     #[test]
-    fn an_endpoint_that_begins_anew_wants_nothing(config in config(), rounds in rounds()) {
-        let mut desk = Desk::new(config);
+    fn restarted_endpoint_has_no_demand(config in config(), rounds in rounds()) {
+        let mut control_plane = ControlPlane::new(config);
         for (round, requests) in rounds.into_iter().enumerate() {
             for (src, dst, slots) in requests {
-                desk.request(src, dst, slots);
+                control_plane.request(src, dst, slots);
             }
             let gone = round as u32 % config.nodes;
-            desk.allocator.forget(gone);
-            desk.wants.retain(|(src, _), _| *src != gone);
+            control_plane.allocator.forget(gone);
+            control_plane.wants.retain(|(src, _), _| *src != gone);
             // Its new life waits for nothing of the former one.
-            desk.request(gone, (gone + 1) % config.nodes, 3);
-            desk.batch();
+            control_plane.request(gone, (gone + 1) % config.nodes, 3);
+            control_plane.batch();
         }
     }
 }
@@ -243,7 +243,7 @@ fn saturate(config: Config, senders: u32, batches: u32) -> Vec<Vec<u32>> {
 }
 
 #[test]
-fn saturated_senders_take_turns_timeslot_by_timeslot() {
+fn saturated_senders_alternate_per_timeslot() {
     for senders in [2, 3, 7, 13] {
         let config = Config { share_slots: 1, ..Config::new(16) };
         for mut turns in saturate(config, senders, 20) {
@@ -259,7 +259,7 @@ fn saturated_senders_take_turns_timeslot_by_timeslot() {
 /// more; and for how many batches each is given nothing at most.
 fn rivals(config: Config, pairs: &[(u32, u32)], batches: u32) -> (Vec<u32>, Vec<u32>) {
     let mut allocator = Allocator::new(config).expect("the settings are right");
-    let [mut given, mut waits, mut longest] = [(); 3].map(|()| vec![0; pairs.len()]);
+    let [mut granted, mut waits, mut longest] = [(); 3].map(|()| vec![0; pairs.len()]);
     for number in 0..batches {
         for &(src, dst) in pairs {
             // As long as this is not always refused it is more than a batch gives.
@@ -270,16 +270,16 @@ fn rivals(config: Config, pairs: &[(u32, u32)], batches: u32) -> (Vec<u32>, Vec<
             let grants = batch.grants().iter();
             let own = grants.filter(|grant| (grant.src.into(), grant.dst.into()) == (src, dst));
             let slots: u32 = own.map(|grant| grant.slots.count_ones()).sum();
-            given[place] += if number < batches / 2 { 0 } else { slots };
+            granted[place] += if number < batches / 2 { 0 } else { slots };
             waits[place] = if slots > 0 { 0 } else { waits[place] + 1 };
             longest[place] = waits[place].max(longest[place]);
         }
     }
-    (given, longest)
+    (granted, longest)
 }
 
 #[test]
-fn who_gives_way_does_not_do_so_for_ever() {
+fn yielding_flows_do_not_starve() {
     // Of six endpoints three want to send to the last one, and one of these to two others, too.
     // Its flow to the last one always finds both ends busy, while each other one has an end that is
     // idle every other batch: it would be given nothing if it gave way always. Of that many times;
@@ -291,41 +291,41 @@ fn who_gives_way_does_not_do_so_for_ever() {
     let pairs: Vec<_> = crowd.clone().chain(kinds.into_iter().flat_map(copies)).collect();
     for return_batches in [0, 1, 3] {
         let own = Config { batch_slots: 16, share_slots: 16, return_batches, ..Config::new(600) };
-        let (mut given, mut longest) = rivals(own, &pairs, 600);
-        given.drain(..crowd.len());
+        let (mut granted, mut longest) = rivals(own, &pairs, 600);
+        granted.drain(..crowd.len());
         longest.drain(..crowd.len());
         assert!(
             longest.iter().all(|wait| *wait <= 64 + 4),
             "given nothing for {longest:?} batches"
         );
         // Each is given a third of what its ends can do.
-        for slots in &given {
-            assert!((1_500..=1_700).contains(slots), "{given:?} of 4800 each end");
+        for slots in &granted {
+            assert!((1_500..=1_700).contains(slots), "{granted:?} of 4800 each end");
         }
     }
 }
 
 #[test]
-fn nobody_starves_beside_an_endless_stream_of_short_transfers() {
+fn long_transfer_does_not_starve_beside_short_ones() {
     let config = Config { policy: Policy::ShortestFirst, ..Config::new(80) };
     let mut allocator = Allocator::new(config).expect("the settings are right");
     allocator.request(79, 0, 1_000).expect("it is an endpoint");
-    let mut given = 0;
+    let mut granted = 0;
     for _ in 0..200 {
         for src in 1..79 {
             let _ = allocator.request(src, 0, 1);
         }
         let batch = allocator.next_batch();
         let grants = batch.grants().iter().filter(|grant| grant.src == 79);
-        given += grants.map(|grant| grant.slots.count_ones()).sum::<u32>();
+        granted += grants.map(|grant| grant.slots.count_ones()).sum::<u32>();
     }
     // It is given a whole batch each time that it has waited for 32.
-    assert!(given >= 5 * 64, "only {given} of 1000");
-    assert!(given < 1_000, "there was no stream to hold it back");
+    assert!(granted >= 5 * 64, "only {granted} of 1000");
+    assert!(granted < 1_000, "there was no stream to hold it back");
 }
 
 #[test]
-fn the_shortest_is_done_first() {
+fn shortest_transfer_completes_first() {
     let config = Config { policy: Policy::ShortestFirst, ..Config::new(4) };
     let mut allocator = Allocator::new(config).expect("the settings are right");
     for (src, slots) in [(1, 40), (2, 3), (3, 9)] {
@@ -339,41 +339,48 @@ fn the_shortest_is_done_first() {
 /// Everybody wants something of everybody, and batches are late for a while; somebody may begin
 /// anew before the third. Answers to how many pairs each batch was given out.
 fn hurry(late: u32, batches: u32, gone: Option<u32>) -> Vec<usize> {
-    let mut desk = Desk::new(Config::new(64));
+    let mut control_plane = ControlPlane::new(Config::new(64));
     for (src, turn) in (1..64).flat_map(|turn| (0..64).map(move |src| (src, turn))) {
-        desk.request(src, (src + turn) % 64, 1);
+        control_plane.request(src, (src + turn) % 64, 1);
     }
     let pairs = |batch| {
         if batch < late {
-            desk.allocator.on_late();
+            control_plane.allocator.on_overload();
         }
         if let (2, Some(gone)) = (batch, gone) {
-            desk.allocator.forget(gone);
-            desk.wants.retain(|(src, _), _| *src != gone);
+            control_plane.allocator.forget(gone);
+            control_plane.wants.retain(|(src, _), _| *src != gone);
         }
         // Who is held back may be idle beside another, so a batch need not be full.
-        let given: BTreeMap<_, u64> = desk.allocator.next_batch().grants().iter().fold(
+        let granted: BTreeMap<_, u64> = control_plane.allocator.next_batch().grants().iter().fold(
             BTreeMap::new(),
-            |mut given, grant| {
-                *given.entry((grant.src, grant.dst)).or_default() +=
+            |mut granted, grant| {
+                *granted.entry((grant.src, grant.dst)).or_default() +=
                     u64::from(grant.slots.count_ones());
-                given
+                granted
             },
         );
-        for (pair, slots) in &given {
-            let want = desk.wants.get_mut(&(pair.0.into(), pair.1.into())).expect("it wants some");
+        for (pair, slots) in &granted {
+            let want = control_plane
+                .wants
+                .get_mut(&(pair.0.into(), pair.1.into()))
+                .expect("it wants some");
             want.own = want.own.checked_sub(*slots).expect("not more than it wants");
         }
-        assert_eq!(desk.allocator.wanted(), desk.wanted(), "who is held back wants it still");
-        let waiting = desk.wants.values().filter(|want| want.own > 0).count();
-        assert_eq!(desk.allocator.pairs() as usize, waiting);
-        given.len()
+        assert_eq!(
+            control_plane.allocator.wanted(),
+            control_plane.wanted(),
+            "who is held back wants it still"
+        );
+        let waiting = control_plane.wants.values().filter(|want| want.own > 0).count();
+        assert_eq!(control_plane.allocator.pairs() as usize, waiting);
+        granted.len()
     };
     (0..batches).map(pairs).collect()
 }
 
 #[test]
-fn late_batches_are_of_few_flows_and_nobody_is_forgotten() {
+fn overload_reduces_flows_and_drops_none() {
     let plain = hurry(0, 8, None);
     assert!(plain[0] > 3_000, "there is room for nearly all: {plain:?}");
     let late = hurry(6, 9, None);
@@ -383,13 +390,13 @@ fn late_batches_are_of_few_flows_and_nobody_is_forgotten() {
 }
 
 #[test]
-fn nonsense_is_refused_and_changes_nothing() {
+fn invalid_requests_are_rejected_without_effect() {
     let config = Config { pairs_max: 2, ..Config::new(3) };
     let mut allocator = Allocator::new(config).expect("the settings are right");
     let before = allocator.clone();
-    let unknown = RequestError::UnknownNode { node: 3, nodes: 3 };
-    assert_eq!(allocator.request(0, 3, 1), Err(unknown));
-    assert_eq!(allocator.request(3, 0, 1), Err(unknown));
+    let unknown_destinations = RequestError::UnknownNode { node: 3, nodes: 3 };
+    assert_eq!(allocator.request(0, 3, 1), Err(unknown_destinations));
+    assert_eq!(allocator.request(3, 0, 1), Err(unknown_destinations));
     assert_eq!(allocator.request(1, 1, 1), Err(RequestError::ToItself(1)));
     assert_eq!(allocator.request(0, 1, 0), Ok(()), "nothing is wanted");
     assert_eq!(allocator, before);
@@ -406,7 +413,7 @@ fn nonsense_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn timeslots_that_another_arbiter_may_have_given_are_left_out() {
+fn skip_to_leaves_earlier_timeslots_unused() {
     let mut allocator = Allocator::new(Config::new(2)).expect("the settings are right");
     allocator.skip_to(Timeslot(1_000));
     assert_eq!(allocator.next_batch().start(), Timeslot(1_000));

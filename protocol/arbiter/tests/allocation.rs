@@ -9,7 +9,7 @@ use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::parse_header;
 
 #[test]
-fn neither_allocator_nor_paths_take_from_the_heap_however_much_is_wanted() {
+fn allocator_and_paths_do_not_allocate_under_load() {
     for policy in [Policy::MaxMinFair, Policy::ShortestFirst] {
         let config = Config { policy, ..Config::new(64) };
         let mut allocator = Allocator::new(config).expect("the settings are right");
@@ -17,7 +17,7 @@ fn neither_allocator_nor_paths_take_from_the_heap_however_much_is_wanted() {
         let mut paths = Paths::new(fabric).expect("there can be such a fabric");
         let mut schedule = Schedule::new(64);
         let taken = measure(|| {
-            let (mut seed, mut given) = (1u32, 0);
+            let (mut seed, mut granted) = (1u32, 0);
             for round in 0..400 {
                 // Far too much for a while, then nothing.
                 for _ in 0..if round % 100 < 60 { 600 } else { 0 } {
@@ -29,10 +29,10 @@ fn neither_allocator_nor_paths_take_from_the_heap_however_much_is_wanted() {
                     allocator.forget(round % 64);
                 }
                 schedule.fill(allocator.next_batch().grants());
-                given += allocator.batch().given();
+                granted += allocator.batch().granted();
                 assert_eq!(paths.assign(&schedule, Timeslot(0), 64), 0);
             }
-            assert!(given > 100_000 && paths.stats().flips > 0);
+            assert!(granted > 100_000 && paths.stats().flips > 0);
         });
         assert_eq!(taken.count_total, 0);
     }
@@ -63,7 +63,7 @@ fn settle(from: usize, now: Now, clients: &mut [Client], arbiters: &mut [Arbiter
 }
 
 #[test]
-fn neither_clients_nor_arbiters_take_from_the_heap_whatever_is_lost() {
+fn clients_and_arbiters_do_not_allocate_under_loss() {
     const NODES: u32 = 8;
     let [first, second] = [NODES, NODES + 1].map(ProcessId);
     let config = |process| ClientConfig {

@@ -62,7 +62,7 @@ fn requests() -> impl Strategy<Value = Vec<(u32, u32, u32)>> {
 
 proptest! {
     #[test]
-    fn every_link_bears_its_share_and_no_more(
+    fn links_carry_at_most_their_share(
         fabric in fabric(),
         requests in requests(),
         start in any::<u64>(),
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn what_has_failed_is_used_by_nobody_and_serves_again_after_repair(
+    fn failed_paths_are_unused_until_repaired(
         fabric in fabric(),
         requests in requests(),
         failed in 0u32..8,
@@ -126,7 +126,7 @@ proptest! {
 /// If whoever is alone took one path all the time nothing would come when that is dead, and nobody
 /// would know what was lost.
 #[test]
-fn a_pair_takes_all_paths_in_turn_whichever_timeslots_it_has() {
+fn one_pair_spreads_over_all_paths() {
     let fabric = Fabric { nodes: 4, rack_nodes: 1, paths: 4, is_strict: false };
     let mut paths = Paths::new(fabric).expect("there can be such a fabric");
     let alone = schedule(4, &[(0, 1, 1)]);
@@ -142,7 +142,7 @@ fn a_pair_takes_all_paths_in_turn_whichever_timeslots_it_has() {
 }
 
 #[test]
-fn others_change_their_paths_where_they_must() {
+fn recolours_other_packets_when_necessary() {
     // Three racks of two. The last packet could leave by path 1 only and enter by path 0 only: so
     // the one that enters the same rack, and what hangs together with it, exchange theirs.
     let fabric = Fabric { nodes: 6, rack_nodes: 2, paths: 2, is_strict: true };
@@ -164,7 +164,7 @@ fn others_change_their_paths_where_they_must() {
 }
 
 #[test]
-fn packets_that_come_late_do_not_write_over_each_other() {
+fn uncoloured_edges_do_not_overwrite_each_other() {
     // Nearly all endpoints send, by one path, and some in vain at first.
     let fabric = Fabric { nodes: 9, rack_nodes: 2, paths: 1, is_strict: false };
     let mut paths = Paths::new(fabric).expect("there can be such a fabric");
@@ -187,7 +187,7 @@ fn packets_that_come_late_do_not_write_over_each_other() {
 }
 
 #[test]
-fn without_any_path_nothing_leaves_a_rack() {
+fn without_paths_nothing_leaves_a_rack() {
     let fabric = Fabric { nodes: 4, rack_nodes: 2, paths: 1, is_strict: false };
     let mut paths = Paths::new(fabric).expect("there can be such a fabric");
     paths.set_failed(0, true).expect("there is such a path");

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use onepipe_arbiter::{
-    Allocated, Allocator, ArbiterConfig, Clerk, Command, Config, Core, CorePaths, Demand, Fabric,
-    Fault, Flow, Hands, Order, Policy, RequestError, Routes, Schedule, Timeslot, Worker,
+    AllocatedBatch, Allocator, ArbiterConfig, Command, Config, Core, CorePaths, Demand, Dispatcher,
+    Fabric, Fault, Flow, Policy, RequestError, Routes, Schedule, Timeslot, Worker, WorkerCommand,
+    WorkerQueues,
 };
 use onepipe_base::ProcessId;
 use proptest::prelude::*;
@@ -62,8 +63,10 @@ fn alone(config: &ArbiterConfig, commands: &[Command]) -> Outcomes {
                     Err(_) => refused.push((src, dst, slots)),
                 }
             }
-            Command::Avoid { fault, avoids } => paths.avoid(fault, avoids).expect("it is there"),
-            Command::Late => allocator.on_late(),
+            Command::Avoid { fault, is_avoided } => {
+                paths.avoid(fault, is_avoided).expect("it is there")
+            }
+            Command::Late => allocator.on_overload(),
             Command::Batch(start) => {
                 allocator.skip_to(start);
                 schedule.fill(allocator.next_batch().grants());
@@ -79,18 +82,18 @@ fn alone(config: &ArbiterConfig, commands: &[Command]) -> Outcomes {
 /// A worker and what is on its way to it and from it.
 struct Place {
     worker: Worker,
-    orders: VecDeque<Order>,
+    commands: VecDeque<WorkerCommand>,
     fresh: VecDeque<Flow>,
     flows: VecDeque<Flow>,
-    written: VecDeque<Allocated>,
+    written: VecDeque<AllocatedBatch>,
 }
 
 impl Place {
     /// Takes as much as is drawn. Answers whether it has done something.
     fn turn(&mut self, mut draw: impl FnMut(usize) -> usize, allocator: &Config) -> bool {
-        let count = (1 + draw(30)).min(self.orders.len());
-        let mut taken = self.worker.on_orders(&self.orders.make_contiguous()[..count]);
-        self.orders.drain(..taken);
+        let count = (1 + draw(30)).min(self.commands.len());
+        let mut taken = self.worker.on_commands(&self.commands.make_contiguous()[..count]);
+        self.commands.drain(..taken);
         if !self.worker.is_open() {
             return taken > 0;
         }
@@ -98,16 +101,16 @@ impl Place {
         let flows = self.worker.on_flows(&self.flows.make_contiguous()[..count]);
         self.flows.drain(..flows);
         taken += flows;
-        let count = (1 + draw(40)).min(self.worker.lacks() as usize);
+        let count = (1 + draw(40)).min(self.worker.missing() as usize);
         if count > 0 {
             self.worker.on_fresh(&self.fresh.make_contiguous()[..count]);
             self.fresh.drain(..count);
             taken += 1;
         }
-        if self.worker.is_whole() {
+        if self.worker.is_complete() {
             taken += 1;
             self.worker.finish();
-            let mut allocated = Allocated::new(allocator);
+            let mut allocated = AllocatedBatch::new(allocator);
             self.worker.write(&mut allocated);
             self.written.push_back(allocated);
         }
@@ -118,9 +121,9 @@ impl Place {
 /// All places, where a clerk's orders go.
 struct Places(Vec<Place>);
 
-impl Hands for Places {
-    fn order(&mut self, worker: usize, order: Order) {
-        self.0[worker].orders.push_back(order);
+impl WorkerQueues for Places {
+    fn command(&mut self, worker: usize, command: WorkerCommand) {
+        self.0[worker].commands.push_back(command);
     }
 
     fn admit(&mut self, worker: usize, flows: &[Flow]) {
@@ -137,16 +140,17 @@ fn in_turns(
 ) -> Outcomes {
     let mut draws = draws.iter().copied().cycle();
     let mut draw = |below: usize| usize::from(draws.next().expect("endless")) % below.max(1);
-    let mut clerk = Clerk::new(&config.allocator, workers).expect("the settings are right");
+    let mut dispatcher =
+        Dispatcher::new(&config.allocator, workers).expect("the settings are right");
     let place = |at| Place {
         worker: Worker::new(config, at, workers).expect("the settings are right"),
-        orders: VecDeque::new(),
+        commands: VecDeque::new(),
         fresh: VecDeque::new(),
         flows: VecDeque::new(),
         written: VecDeque::new(),
     };
     let mut places = Places((0..workers).map(place).collect());
-    places.0[0].flows.extend(Worker::first_flows());
+    places.0[0].flows.extend(Worker::initial_flows());
     let mut commands = commands.iter();
     let mut refused: Vec<Vec<_>> = vec![Vec::new()];
     let mut outcomes: Vec<Outcome> = Vec::new();
@@ -155,41 +159,41 @@ fn in_turns(
         idle += 1;
         let mut commanded = 1 + draw(20);
         while commanded > 0
-            && clerk.is_ready()
+            && dispatcher.is_ready()
             && let Some(command) = commands.next()
         {
             commanded -= 1;
             idle = 0;
-            let number = clerk.number();
-            if let Some(of) = clerk.obey(*command, &mut places) {
+            let number = dispatcher.number();
+            if let Some(of) = dispatcher.execute(*command, &mut places) {
                 refused[number as usize].push((of.src, of.dst, of.slots));
             }
-            refused.resize(clerk.number() as usize + 1, Vec::new());
+            refused.resize(dispatcher.number() as usize + 1, Vec::new());
         }
         // Everybody has a turn now and then, whatever is drawn.
         let at = if idle < 10 { draw(workers) } else { idle % workers };
         if places.0[at].turn(&mut draw, &config.allocator) {
             idle = 0;
         }
-        let onward = places.0[at].worker.onward().to_vec();
-        places.0[at].worker.clear_onward();
-        places.0[(at + 1) % workers].flows.extend(onward);
+        let forwarded = places.0[at].worker.forwarded().to_vec();
+        places.0[at].worker.clear_forwarded();
+        places.0[(at + 1) % workers].flows.extend(forwarded);
         // It is heard of late, too, but in order.
         let next = outcomes.len() % workers;
         if (idle >= 10 || draw(3) > 0)
             && let Some(mut allocated) = places.0[next].written.pop_front()
         {
             idle = 0;
-            clerk.on_allocated(&mut allocated, &mut places);
-            allocated.spread();
-            let given = allocated.given();
-            assert_eq!(given.number, outcomes.len() as u64);
+            dispatcher.on_batch_allocated(&mut allocated, &mut places);
+            allocated.build_schedule();
+            let granted = allocated.summary();
+            assert_eq!(granted.number, outcomes.len() as u64);
             let refused = std::mem::take(&mut refused[outcomes.len()]);
-            let outcome = outcome(given.start, (allocated.schedule(), &allocated));
+            let outcome = outcome(granted.start, (allocated.schedule(), &allocated));
             outcomes.push(Outcome { refused, ..outcome });
         }
     }
-    (outcomes, (clerk.wanted(), clerk.pairs()))
+    (outcomes, (dispatcher.wanted(), dispatcher.pairs()))
 }
 
 fn a_command() -> impl Strategy<Value = Command> {
@@ -199,9 +203,9 @@ fn a_command() -> impl Strategy<Value = Command> {
         60 => want.prop_map(|(src, dst, slots)| Command::Demand(Demand::Want { src, dst, slots })),
         1 => Just(Command::Demand(Demand::Want { src: 3, dst: 4, slots: 70_000 })),
         4 => (0..NODES).prop_map(|src| Command::Demand(Demand::Forget(src))),
-        1 => fault.prop_map(|(rack, path, avoids)| {
+        1 => fault.prop_map(|(rack, path, is_avoided)| {
             let link = |rack| Fault::Link { rack, path };
-            Command::Avoid { fault: rack.map_or(Fault::Path(path), link), avoids }
+            Command::Avoid { fault: rack.map_or(Fault::Path(path), link), is_avoided }
         }),
         2 => Just(Command::Late),
         4 => Just(Command::Batch(Timeslot(0))),
@@ -210,7 +214,7 @@ fn a_command() -> impl Strategy<Value = Command> {
 
 proptest! {
     #[test]
-    fn the_number_of_cores_and_their_pace_change_nothing(
+    fn grants_are_independent_of_workers_and_timing(
         mut commands in prop::collection::vec(a_command(), 0..800),
         draws in prop::collection::vec(any::<u8>(), 1..60),
         workers in 1usize..5,

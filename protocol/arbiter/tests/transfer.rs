@@ -13,7 +13,7 @@ use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, SLOT_HEADER_LEN, Slot, sea
 const MS: u64 = 1_000_000;
 const NODES: u32 = 4;
 
-struct World {
+struct TestNet {
     now: u64,
     transfers: Vec<Transfer>,
     arbiter: Arbiter,
@@ -39,7 +39,7 @@ fn object(bytes: usize, seed: u8) -> Vec<u8> {
     (0..bytes).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
 }
 
-impl World {
+impl TestNet {
     fn new(seed: u64) -> Self {
         let mut arbiter = ArbiterConfig::new(ProcessId(NODES), NODES, (2, 2), 1_250);
         arbiter.allocator.batch_slots = 16;
@@ -153,92 +153,92 @@ impl World {
 }
 
 #[test]
-fn objects_of_every_length_come_whole_and_once_whatever_is_lost() {
+fn objects_of_any_length_arrive_once_despite_loss() {
     // Pieces have 210 bytes here, and a window 1024 of them.
     let lengths = [0, 1, 209, 210, 211, 420, 5_000, 13_440, 13_441, 60_000, 250_000];
     for (seed, lose, jitter_ns) in [(1, 0, 1), (2, 50, 30_000), (3, 7, 1), (4, 4, 100_000)] {
-        let mut world = World::new(seed);
-        (world.lose, world.jitter_ns) = (lose, jitter_ns);
+        let mut net = TestNet::new(seed);
+        (net.lose, net.jitter_ns) = (lose, jitter_ns);
         for (number, length) in lengths.into_iter().enumerate() {
-            let id = world.send(0, 3, object(length, number as u8));
+            let id = net.send(0, 3, object(length, number as u8));
             assert_eq!((id.dst, id.number), (ProcessId(3), number as u32));
-            world.send(3, 0, object(length, 100));
-            world.run_for(if length > 100_000 { 600 * MS } else { 2 * MS });
+            net.send(3, 0, object(length, 100));
+            net.run_for(if length > 100_000 { 600 * MS } else { 2 * MS });
         }
-        world.run_for(800 * MS);
+        net.run_for(800 * MS);
         for (src, dst) in [(0, 3), (3, 0)] {
-            let mut received = world.received(dst);
+            let mut received = net.received(dst);
             received.sort_by_key(|(_, number, _)| *number);
             assert_eq!(received.len(), lengths.len(), "seed {seed}, {src} to {dst}");
             for ((from, number, bytes), length) in received.into_iter().zip(lengths) {
                 let mark = if src == 0 { number as u8 } else { 100 };
                 assert_eq!((from, bytes), (ProcessId(src), &object(length, mark)));
             }
-            assert_eq!((world.sent(src), world.transfers[src as usize].sending()), (11, 0));
+            assert_eq!((net.sent(src), net.transfers[src as usize].sending()), (11, 0));
         }
     }
 }
 
 #[test]
-fn what_is_sent_again_is_hardly_more_than_what_was_lost() {
-    let mut world = World::new(9);
-    world.run_for(MS);
-    world.lose = 20;
-    world.send(0, 3, object(210 * 2_000, 1)[..399_000].to_vec());
-    world.run_for(100 * MS);
-    assert_eq!(world.received(3).len(), 1);
-    let stats = *world.transfers[0].stats();
+fn retransmissions_barely_exceed_losses() {
+    let mut net = TestNet::new(9);
+    net.run_for(MS);
+    net.lose = 20;
+    net.send(0, 3, object(210 * 2_000, 1)[..399_000].to_vec());
+    net.run_for(100 * MS);
+    assert_eq!(net.received(3).len(), 1);
+    let stats = *net.transfers[0].stats();
     let again = stats.pieces_sent - 1_900;
     assert!((60..150).contains(&again), "{again} of {}", stats.pieces_sent);
-    assert_eq!(stats.pieces_sent_again, again);
-    let reports = world.transfers[3].stats().reports_sent;
+    assert_eq!(stats.pieces_retransmitted, again);
+    let reports = net.transfers[3].stats().reports_sent;
     assert!(reports < 150, "{reports} reports");
 }
 
 #[test]
-fn what_is_under_way_takes_nothing_from_the_heap() {
-    let mut world = World::new(9);
+fn transfers_in_flight_do_not_allocate() {
+    let mut net = TestNet::new(9);
     for dst in 1..NODES {
-        world.send(0, dst, object(390_000, 1));
-        world.send(dst as usize, 0, object(100_000, 1));
+        net.send(0, dst, object(390_000, 1));
+        net.send(dst as usize, 0, object(100_000, 1));
     }
-    world.run_for(MS);
-    let (before, taken) = (*world.transfers[0].stats(), world.taken);
+    net.run_for(MS);
+    let (before, taken) = (*net.transfers[0].stats(), net.taken);
     assert!(before.pieces_sent > 500 && before.pieces_received > 500, "{before:?}");
-    world.lose = 20;
-    world.run_for(MS / 2);
-    let stats = world.transfers[0].stats();
-    assert!(stats.pieces_sent > before.pieces_sent + 300 && world.events.is_empty(), "{stats:?}");
-    assert_eq!(world.taken, taken);
+    net.lose = 20;
+    net.run_for(MS / 2);
+    let stats = net.transfers[0].stats();
+    assert!(stats.pieces_sent > before.pieces_sent + 300 && net.events.is_empty(), "{stats:?}");
+    assert_eq!(net.taken, taken);
 }
 
 #[test]
-fn a_transfer_without_losses_takes_its_timeslots_and_little_more() {
-    let mut world = World::new(9);
-    world.run_for(MS);
-    world.send(0, 3, object(390_000, 1));
+fn lossless_transfer_uses_few_extra_timeslots() {
+    let mut net = TestNet::new(9);
+    net.run_for(MS);
+    net.send(0, 3, object(390_000, 1));
     // 1858 timeslots, and what it takes to begin and to end.
-    world.run_for(1_858 * 1_250 + 300_000);
-    assert_eq!(world.received(3).len(), 1);
-    assert_eq!(world.transfers[0].stats().pieces_sent, 1_858);
-    assert_eq!(world.transfers[0].stats().pieces_sent_again, 0);
+    net.run_for(1_858 * 1_250 + 300_000);
+    assert_eq!(net.received(3).len(), 1);
+    assert_eq!(net.transfers[0].stats().pieces_sent, 1_858);
+    assert_eq!(net.transfers[0].stats().pieces_retransmitted, 0);
 }
 
 #[test]
-fn what_there_is_no_room_for_is_refused_and_said_so() {
+fn objects_beyond_receive_memory_are_refused() {
     let (large, small) = (object(400_001, 1), object(1_000, 2));
     for seed in 0..20 {
-        let mut world = World::new(seed);
-        world.lose = 3;
-        let id = world.send(1, 2, large.clone());
-        world.send(1, 2, small.clone());
-        world.run_for(2_000 * MS);
-        let refused = world.events.iter().find_map(|(at, event)| match event {
+        let mut net = TestNet::new(seed);
+        net.lose = 3;
+        let id = net.send(1, 2, large.clone());
+        net.send(1, 2, small.clone());
+        net.run_for(2_000 * MS);
+        let refused = net.events.iter().find_map(|(at, event)| match event {
             TransferEvent::Refused(id, bytes) => Some((*at, *id, bytes)),
             _ => None,
         });
         assert_eq!(refused, Some((1, id, &large)), "it is handed back");
-        assert_eq!((world.received(2).len(), world.sent(1)), (1, 1));
+        assert_eq!((net.received(2).len(), net.sent(1)), (1, 1));
     }
     let mut transfer = Transfer::new(config(0)).expect("right");
     for nobody in [0, 4] {
@@ -257,45 +257,45 @@ fn what_there_is_no_room_for_is_refused_and_said_so() {
 }
 
 #[test]
-fn a_receiver_that_begins_anew_is_sent_everything_anew() {
-    let mut world = World::new(6);
-    world.send(0, 3, object(300_000, 1));
-    world.run_for(MS);
-    assert!(world.transfers[3].stats().pieces_received > 100 && world.received(3).is_empty());
+fn restarted_receiver_gets_all_objects_again() {
+    let mut net = TestNet::new(6);
+    net.send(0, 3, object(300_000, 1));
+    net.run_for(MS);
+    assert!(net.transfers[3].stats().pieces_received > 100 && net.received(3).is_empty());
     let mut config = config(3);
     config.client.incarnation = Incarnation(2);
-    world.transfers[3] = Transfer::new(config).expect("right");
-    world.run_for(200 * MS);
-    assert_eq!((world.received(3).len(), world.sent(0)), (1, 1));
-    assert_eq!(world.received(3)[0].2, &object(300_000, 1));
+    net.transfers[3] = Transfer::new(config).expect("right");
+    net.run_for(200 * MS);
+    assert_eq!((net.received(3).len(), net.sent(0)), (1, 1));
+    assert_eq!(net.received(3)[0].2, &object(300_000, 1));
 }
 
 #[test]
-fn a_sender_that_begins_anew_numbers_its_objects_anew() {
-    let mut world = World::new(6);
+fn restarted_sender_restarts_object_numbers() {
+    let mut net = TestNet::new(6);
     for number in 0..3 {
-        assert_eq!(world.send(0, 3, object(2_000, 1)).number, number);
+        assert_eq!(net.send(0, 3, object(2_000, 1)).number, number);
     }
-    world.run_for(5 * MS);
-    world.send(0, 3, object(300_000, 1));
-    world.run_for(MS);
+    net.run_for(5 * MS);
+    net.send(0, 3, object(300_000, 1));
+    net.run_for(MS);
     let mut config = config(0);
     config.client.incarnation = Incarnation(2);
-    world.transfers[0] = Transfer::new(config).expect("right");
-    assert_eq!(world.send(0, 3, object(300_000, 7)).number, 0);
-    world.run_for(200 * MS);
-    let received = world.received(3);
+    net.transfers[0] = Transfer::new(config).expect("right");
+    assert_eq!(net.send(0, 3, object(300_000, 7)).number, 0);
+    net.run_for(200 * MS);
+    let received = net.received(3);
     assert_eq!((received.len(), received[3].2), (4, &object(300_000, 7)));
-    assert_eq!(world.sent(0), 3 + 1);
+    assert_eq!(net.sent(0), 3 + 1);
 }
 
 #[test]
-fn packets_of_others_and_nonsense_are_left_alone() {
-    let mut world = World::new(6);
-    let mut draws = World::new(7);
-    world.send(0, 3, object(100_000, 1));
+fn foreign_and_malformed_packets_are_dropped() {
+    let mut net = TestNet::new(6);
+    let mut draws = TestNet::new(7);
+    net.send(0, 3, object(100_000, 1));
     for _ in 0..2_000 {
-        world.run_for(1_000);
+        net.run_for(1_000);
         let (length, kind) = (draws.draw() as usize % 60, draws.draw() % 3);
         let mut bytes = [0; 400];
         let front = HEADER_LEN + SLOT_HEADER_LEN;
@@ -309,23 +309,23 @@ fn packets_of_others_and_nonsense_are_left_alone() {
         let end = onepipe_wire::write_packet(&mut bytes[front..], &packet).expect("it fits");
         let header = Header::new(Opcode::Slot, ProcessId(1), ProcessId(3), Incarnation(1));
         let end = seal(&mut bytes, header, SLOT_HEADER_LEN + end);
-        let now = world.at();
-        world.transfers[3].handle_frame(now, Port(0), &mut bytes[..end]);
+        let now = net.at();
+        net.transfers[3].handle_frame(now, Port(0), &mut bytes[..end]);
         assert!(Client::packets(&bytes[..end]).is_some());
-        world.settle(3);
+        net.settle(3);
     }
-    world.run_for(100 * MS);
-    assert!(world.transfers[3].stats().dropped > 500);
-    let received = world.received(3);
+    net.run_for(100 * MS);
+    assert!(net.transfers[3].stats().dropped > 500);
+    let received = net.received(3);
     let ours: Vec<_> = received.iter().filter(|(from, ..)| *from == ProcessId(0)).collect();
     assert_eq!((ours.len(), ours[0].2), (1, &object(100_000, 1)));
 }
 
 /// The first frame with a packet of a transfer that is on its way to `dst`.
-fn frame_on_its_way(world: &mut World, dst: usize) -> Vec<u8> {
+fn frame_on_its_way(net: &mut TestNet, dst: usize) -> Vec<u8> {
     for _ in 0..200 {
-        world.run_for(1_250);
-        let slots = world.in_flight.values().find(|(to, bytes)| {
+        net.run_for(1_250);
+        let slots = net.in_flight.values().find(|(to, bytes)| {
             *to == dst && Frame::parse(bytes).expect("sealed").opcode == Opcode::Slot
         });
         if let Some((_, bytes)) = slots {
@@ -335,124 +335,124 @@ fn frame_on_its_way(world: &mut World, dst: usize) -> Vec<u8> {
     panic!("nothing is sent");
 }
 
-fn begin_anew(world: &mut World, place: u32) {
+fn begin_anew(net: &mut TestNet, place: u32) {
     let mut config = config(place);
     config.client.incarnation = Incarnation(2);
-    world.transfers[place as usize] = Transfer::new(config).expect("right");
+    net.transfers[place as usize] = Transfer::new(config).expect("right");
 }
 
 #[test]
-fn a_stray_frame_of_a_senders_former_life_changes_nothing() {
-    let mut world = World::new(6);
-    world.send(0, 3, object(2_000, 1));
-    let mut stray = frame_on_its_way(&mut world, 3);
-    world.run_for(5 * MS);
-    begin_anew(&mut world, 0);
-    world.send(0, 3, object(300_000, 7));
-    world.run_for(MS);
-    let before = *world.transfers[3].stats();
-    assert!(before.pieces_received > 100 && world.received(3).len() == 1, "{before:?}");
-    let now = world.at();
-    world.transfers[3].handle_frame(now, Port(0), &mut stray);
-    world.settle(3);
-    world.run_for(20 * MS);
-    assert_eq!((world.received(3).len(), world.sent(0)), (2, 2));
-    let sent = world.transfers[0].stats().pieces_sent;
+fn stray_frame_of_a_previous_sender_is_ignored() {
+    let mut net = TestNet::new(6);
+    net.send(0, 3, object(2_000, 1));
+    let mut stray = frame_on_its_way(&mut net, 3);
+    net.run_for(5 * MS);
+    begin_anew(&mut net, 0);
+    net.send(0, 3, object(300_000, 7));
+    net.run_for(MS);
+    let before = *net.transfers[3].stats();
+    assert!(before.pieces_received > 100 && net.received(3).len() == 1, "{before:?}");
+    let now = net.at();
+    net.transfers[3].handle_frame(now, Port(0), &mut stray);
+    net.settle(3);
+    net.run_for(20 * MS);
+    assert_eq!((net.received(3).len(), net.sent(0)), (2, 2));
+    let sent = net.transfers[0].stats().pieces_sent;
     // 1429 pieces, and none again.
-    assert_eq!((sent, world.transfers[3].stats().dropped), (1_429, 1));
-    assert_eq!(world.transfers[3].client().stats().slots_lost, 0);
+    assert_eq!((sent, net.transfers[3].stats().dropped), (1_429, 1));
+    assert_eq!(net.transfers[3].client().stats().slots_lost, 0);
 }
 
 #[test]
-fn a_stray_report_of_a_receivers_former_life_changes_nothing() {
+fn stray_report_of_a_previous_receiver_is_ignored() {
     let pieces_sent = [false, true].map(|is_stray| {
-        let mut world = World::new(6);
-        world.send(0, 3, object(2_000, 1));
-        let mut stray = frame_on_its_way(&mut world, 0);
-        world.run_for(5 * MS);
-        begin_anew(&mut world, 3);
-        world.send(0, 3, object(300_000, 7));
-        world.run_for(2 * MS);
-        assert_eq!(world.sent(0), 1);
+        let mut net = TestNet::new(6);
+        net.send(0, 3, object(2_000, 1));
+        let mut stray = frame_on_its_way(&mut net, 0);
+        net.run_for(5 * MS);
+        begin_anew(&mut net, 3);
+        net.send(0, 3, object(300_000, 7));
+        net.run_for(2 * MS);
+        assert_eq!(net.sent(0), 1);
         if is_stray {
-            let now = world.at();
-            world.transfers[0].handle_frame(now, Port(0), &mut stray);
-            world.settle(0);
+            let now = net.at();
+            net.transfers[0].handle_frame(now, Port(0), &mut stray);
+            net.settle(0);
         }
-        world.run_for(20 * MS);
-        assert_eq!((world.received(3).len(), world.sent(0)), (2, 2));
-        world.transfers[0].stats().pieces_sent
+        net.run_for(20 * MS);
+        assert_eq!((net.received(3).len(), net.sent(0)), (2, 2));
+        net.transfers[0].stats().pieces_sent
     });
     assert_eq!(pieces_sent[0], pieces_sent[1]);
 }
 
 #[test]
-fn what_a_dead_sender_has_begun_takes_no_room_for_ever() {
-    let mut world = World::new(6);
-    world.send(0, 3, object(300_000, 1));
-    world.run_for(MS);
-    assert!(world.transfers[3].stats().pieces_received > 100 && world.received(3).is_empty());
+fn incomplete_objects_of_a_dead_sender_expire() {
+    let mut net = TestNet::new(6);
+    net.send(0, 3, object(300_000, 1));
+    net.run_for(MS);
+    assert!(net.transfers[3].stats().pieces_received > 100 && net.received(3).is_empty());
     // Whoever is there now has nothing to send, and says nothing to 3.
-    begin_anew(&mut world, 0);
-    world.run_for(9_000 * MS);
-    assert_eq!(world.transfers[3].stats().forgotten, 0);
-    world.run_for(1_100 * MS);
-    assert_eq!(world.transfers[3].stats().forgotten, 1);
-    world.send(1, 3, object(390_000, 1));
-    world.run_for(100 * MS);
-    assert_eq!((world.received(3).len(), world.sent(1)), (1, 1));
+    begin_anew(&mut net, 0);
+    net.run_for(9_000 * MS);
+    assert_eq!(net.transfers[3].stats().expired, 0);
+    net.run_for(1_100 * MS);
+    assert_eq!(net.transfers[3].stats().expired, 1);
+    net.send(1, 3, object(390_000, 1));
+    net.run_for(100 * MS);
+    assert_eq!((net.received(3).len(), net.sent(1)), (1, 1));
 }
 
 #[test]
-fn what_was_forgotten_while_nothing_came_through_comes_whole_nevertheless() {
-    let mut world = World::new(6);
-    world.send(0, 3, object(300_000, 1));
-    world.run_for(3 * MS / 2);
-    assert!(world.transfers[3].stats().pieces_received > 600 && world.received(3).is_empty());
-    world.lose = 1;
-    world.run_for(11_000 * MS);
-    assert_eq!(world.transfers[3].stats().forgotten, 1);
-    world.lose = 0;
-    world.run_for(600 * MS);
-    assert_eq!((world.received(3).len(), world.sent(0)), (1, 1));
-    assert_eq!(world.received(3)[0].2, &object(300_000, 1));
+fn expired_object_is_resent_and_completes() {
+    let mut net = TestNet::new(6);
+    net.send(0, 3, object(300_000, 1));
+    net.run_for(3 * MS / 2);
+    assert!(net.transfers[3].stats().pieces_received > 600 && net.received(3).is_empty());
+    net.lose = 1;
+    net.run_for(11_000 * MS);
+    assert_eq!(net.transfers[3].stats().expired, 1);
+    net.lose = 0;
+    net.run_for(600 * MS);
+    assert_eq!((net.received(3).len(), net.sent(0)), (1, 1));
+    assert_eq!(net.received(3)[0].2, &object(300_000, 1));
 }
 
 #[test]
-fn what_is_given_up_is_handed_back_and_does_not_come() {
-    let mut world = World::new(6);
-    let given_up = world.send(0, 3, object(300_000, 1));
-    world.send(0, 3, object(100_000, 2));
-    world.run_for(MS);
-    assert!(world.transfers[3].stats().pieces_received > 100);
-    assert_eq!(world.transfers[0].cancel(given_up), Some(object(300_000, 1)));
-    world.run_for(10_100 * MS);
-    assert_eq!((world.received(3).len(), world.sent(0)), (1, 1));
-    assert_eq!((world.transfers[0].sending(), world.transfers[3].stats().forgotten), (0, 1));
+fn cancelled_object_is_returned_and_not_delivered() {
+    let mut net = TestNet::new(6);
+    let given_up = net.send(0, 3, object(300_000, 1));
+    net.send(0, 3, object(100_000, 2));
+    net.run_for(MS);
+    assert!(net.transfers[3].stats().pieces_received > 100);
+    assert_eq!(net.transfers[0].cancel(given_up), Some(object(300_000, 1)));
+    net.run_for(10_100 * MS);
+    assert_eq!((net.received(3).len(), net.sent(0)), (1, 1));
+    assert_eq!((net.transfers[0].sending(), net.transfers[3].stats().expired), (0, 1));
 }
 
 #[test]
-fn empty_objects_take_room_too() {
-    let mut world = World::new(6);
-    world.transfers[3].set_receive_bytes_max(OBJECT_LEN_MIN - 1);
-    world.send(0, 3, Vec::new());
-    world.run_for(MS);
-    assert_eq!((world.received(3).len(), world.transfers[3].stats().refused), (0, 1));
-    world.transfers[3].set_receive_bytes_max(OBJECT_LEN_MIN);
-    world.send(0, 3, Vec::new());
-    world.run_for(MS);
-    assert_eq!(world.received(3).len(), 1);
+fn empty_objects_count_towards_memory() {
+    let mut net = TestNet::new(6);
+    net.transfers[3].set_receive_bytes_max(OBJECT_LEN_MIN - 1);
+    net.send(0, 3, Vec::new());
+    net.run_for(MS);
+    assert_eq!((net.received(3).len(), net.transfers[3].stats().refused), (0, 1));
+    net.transfers[3].set_receive_bytes_max(OBJECT_LEN_MIN);
+    net.send(0, 3, Vec::new());
+    net.run_for(MS);
+    assert_eq!(net.received(3).len(), 1);
 }
 
 #[test]
-fn a_receiver_that_is_not_there_holds_up_nobody_else() {
-    let mut world = World::new(6);
+fn absent_receiver_does_not_block_others() {
+    let mut net = TestNet::new(6);
     for _ in 0..64 {
-        world.send(0, 1, object(100, 1));
+        net.send(0, 1, object(100, 1));
     }
-    let more = world.transfers[0].send(ProcessId(1), object(100, 1));
+    let more = net.transfers[0].send(ProcessId(1), object(100, 1));
     assert!(matches!(more, Err(TransferError::Full(_))), "as many as are told apart");
-    world.send(0, 3, object(100, 2));
+    net.send(0, 3, object(100, 2));
     // Nor do as many as may be under way in all.
     let config = TransferConfig { objects_max: 2, ..config(0) };
     let mut transfer = Transfer::new(config).expect("right");
@@ -461,7 +461,7 @@ fn a_receiver_that_is_not_there_holds_up_nobody_else() {
 }
 
 #[test]
-fn objects_to_many_go_side_by_side() {
+fn objects_to_many_receivers_progress_in_parallel() {
     let nodes = 40;
     let client = ClientConfig {
         frame_len_max: 300,
@@ -479,14 +479,14 @@ fn objects_to_many_go_side_by_side() {
 }
 
 #[test]
-fn a_late_report_to_a_senders_former_life_says_nothing_of_this_one() {
-    let mut world = World::new(6);
-    world.send(0, 3, object(2_000, 1));
+fn late_report_to_a_previous_sender_is_ignored() {
+    let mut net = TestNet::new(6);
+    net.send(0, 3, object(2_000, 1));
     // The last report, that all of object 0 has come: it is late.
     let mut stray = None;
     for _ in 0..400 {
-        world.run_for(1_250);
-        let mut reports = world.in_flight.values().filter(|(to, bytes)| {
+        net.run_for(1_250);
+        let mut reports = net.in_flight.values().filter(|(to, bytes)| {
             *to == 0 && Frame::parse(bytes).expect("sealed").opcode == Opcode::Slot
         });
         if let Some((_, bytes)) = reports.next_back() {
@@ -494,57 +494,57 @@ fn a_late_report_to_a_senders_former_life_says_nothing_of_this_one() {
         }
     }
     let mut stray = stray.expect("a report");
-    begin_anew(&mut world, 0);
-    let sent_before = world.sent(0);
+    begin_anew(&mut net, 0);
+    let sent_before = net.sent(0);
     // Of this life another one, of the same number; its receiver is far from having it.
-    let id = world.send(0, 3, object(300_000, 7));
+    let id = net.send(0, 3, object(300_000, 7));
     assert_eq!(id.number, 0);
-    world.run_for(MS);
-    assert_eq!(world.sent(0), sent_before);
-    let now = world.at();
-    world.transfers[0].handle_frame(now, Port(0), &mut stray);
-    world.settle(0);
-    assert_eq!(world.sent(0), sent_before, "told as sent, and only a part has come");
-    world.run_for(200 * MS);
-    assert_eq!(world.received(3).last().expect("one").2, &object(300_000, 7));
+    net.run_for(MS);
+    assert_eq!(net.sent(0), sent_before);
+    let now = net.at();
+    net.transfers[0].handle_frame(now, Port(0), &mut stray);
+    net.settle(0);
+    assert_eq!(net.sent(0), sent_before, "told as sent, and only a part has come");
+    net.run_for(200 * MS);
+    assert_eq!(net.received(3).last().expect("one").2, &object(300_000, 7));
 }
 
 #[test]
-fn a_receiver_that_slept_while_its_sender_began_anew_loses_nothing() {
-    let mut world = World::new(6);
-    world.run_for(5 * MS);
-    world.send(0, 3, object(2_000, 1));
+fn receiver_survives_restart_of_its_sender_while_idle() {
+    let mut net = TestNet::new(6);
+    net.run_for(5 * MS);
+    net.send(0, 3, object(2_000, 1));
     // What comes to 3 waits in its socket from now on.
     let mut waiting = Vec::new();
-    let mut sleep = |world: &mut World, ns: u64| {
+    let mut sleep = |net: &mut TestNet, ns: u64| {
         for _ in 0..ns / 1_000 {
-            world.run_for(1_000);
-            let its = |(_, (to, _)): &(&(u64, u64), &(usize, Vec<u8>))| *to == 3;
-            let keys: Vec<_> = world.in_flight.iter().filter(its).map(|(key, _)| *key).collect();
+            net.run_for(1_000);
+            let theirs = |(_, (to, _)): &(&(u64, u64), &(usize, Vec<u8>))| *to == 3;
+            let keys: Vec<_> = net.in_flight.iter().filter(theirs).map(|(key, _)| *key).collect();
             for key in keys {
-                waiting.extend(world.in_flight.remove(&key).map(|(_, frame)| frame));
+                waiting.extend(net.in_flight.remove(&key).map(|(_, frame)| frame));
             }
         }
     };
-    sleep(&mut world, MS);
-    begin_anew(&mut world, 0);
-    world.send(0, 3, object(300_000, 7));
-    sleep(&mut world, 3 * MS);
+    sleep(&mut net, MS);
+    begin_anew(&mut net, 0);
+    net.send(0, 3, object(300_000, 7));
+    sleep(&mut net, 3 * MS);
     for mut frame in waiting {
-        let now = world.at();
-        world.transfers[3].handle_frame(now, Port(0), &mut frame);
-        world.settle(3);
+        let now = net.at();
+        net.transfers[3].handle_frame(now, Port(0), &mut frame);
+        net.settle(3);
     }
-    world.run_for(300 * MS);
-    let came = world.received(3).iter().any(|(.., bytes)| **bytes == object(300_000, 7));
-    assert!(came, "told as sent {} times", world.sent(0));
+    net.run_for(300 * MS);
+    let came = net.received(3).iter().any(|(.., bytes)| **bytes == object(300_000, 7));
+    assert!(came, "told as sent {} times", net.sent(0));
 }
 
 #[test]
-fn the_last_piece_of_an_object_is_sent_again_while_others_follow() {
-    let mut world = World::new(6);
-    world.run_for(MS);
-    world.send(0, 3, object(2_000, 1));
+fn lost_last_piece_is_retransmitted_during_later_objects() {
+    let mut net = TestNet::new(6);
+    net.run_for(MS);
+    net.send(0, 3, object(2_000, 1));
     // Its last piece is lost, once.
     let mut is_lost = false;
     let is_last = |bytes: &[u8]| {
@@ -556,24 +556,24 @@ fn the_last_piece_of_an_object_is_sent_again_while_others_follow() {
                     if piece.object == 0 && piece.index == 9)
             })
     };
-    let began = world.now;
+    let began = net.now;
     let mut follow = 0;
-    while !world.received(3).iter().any(|(_, number, _)| *number == 0) {
+    while !net.received(3).iter().any(|(_, number, _)| *number == 0) {
         // Others follow: a dozen of them are under way as long as there may be.
-        while world.transfers[0].sending() < 12
-            && world.transfers[0].send(ProcessId(3), object(20_000, 2)).is_ok()
+        while net.transfers[0].sending() < 12
+            && net.transfers[0].send(ProcessId(3), object(20_000, 2)).is_ok()
         {
             follow += 1;
         }
-        world.settle(0);
-        world.run_for(1_000);
-        let found = world.in_flight.iter().find(|(_, (to, bytes))| *to == 3 && is_last(bytes));
+        net.settle(0);
+        net.run_for(1_000);
+        let found = net.in_flight.iter().find(|(_, (to, bytes))| *to == 3 && is_last(bytes));
         if let Some(key) = found.map(|(key, _)| *key).filter(|_| !is_lost) {
-            world.in_flight.remove(&key);
+            net.in_flight.remove(&key);
             is_lost = true;
         }
-        assert!(world.now < began + 100 * MS, "it never comes");
+        assert!(net.now < began + 100 * MS, "it never comes");
     }
-    let (came, took) = (world.received(3).len() - 1, world.now - began);
+    let (came, took) = (net.received(3).len() - 1, net.now - began);
     assert!(is_lost && took < 4 * MS, "{came} of {follow} others came before, {took} ns");
 }

@@ -62,7 +62,7 @@ fn check(tree: Tree, paths: &TreePaths, schedule: &Schedule, unplaced: u32) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn no_link_bears_two_packets_in_a_timeslot(
+    fn no_link_carries_two_packets_in_a_timeslot(
         is_fat in any::<bool>(),
         requests in prop::collection::vec((0u32..128, 0u32..128, 1u32..64), 0..600),
     ) {
@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn a_link_that_is_cut_is_used_by_nobody_and_then_again() {
+fn cut_link_is_unused_until_repaired() {
     let all: Vec<_> = (0..32).map(|src| (src, src + 16, 64)).collect();
     let schedule = schedule(TESTBED, &all);
     let mut paths = TreePaths::new(TESTBED).expect("there is such a tree");
@@ -98,7 +98,7 @@ fn a_link_that_is_cut_is_used_by_nobody_and_then_again() {
 }
 
 #[test]
-fn what_is_no_tree_is_refused() {
+fn invalid_trees_are_rejected() {
     let refused = |tree| TreePaths::new(tree).expect_err("there is no such tree").name;
     assert_eq!(refused(Tree { rack_links: 3, ..FAT }), "rack_links", "oversubscribed");
     assert_eq!(refused(Tree { spine_links: 3, ..FAT }), "spine_links", "oversubscribed");

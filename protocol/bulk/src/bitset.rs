@@ -1,9 +1,9 @@
-//! A row of bits of fixed length.
+//! Bit set of fixed length.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// As many bits as were asked for, all clear at first.
+/// Bit set of fixed length, initially empty. Accesses beyond the end are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct BitSet {
     words: Vec<u64>,
@@ -19,7 +19,7 @@ impl BitSet {
         at < self.count && self.words[at as usize / 64] >> (at % 64) & 1 == 1
     }
 
-    /// Whether it was clear before. Bits behind the end are left alone.
+    /// Sets a bit. Returns whether it was clear before.
     pub fn set(&mut self, at: u32) -> bool {
         if at >= self.count || self.has(at) {
             return false;
@@ -44,7 +44,7 @@ impl BitSet {
         self.words.fill(0);
     }
 
-    /// Sets those of a word's bits that are not behind the end.
+    /// Sets bits of a word.
     pub fn merge(&mut self, word: usize, bits: u64) {
         let mask = self.mask(word);
         if let Some(place) = self.words.get_mut(word) {
@@ -52,7 +52,7 @@ impl BitSet {
         }
     }
 
-    /// Those of a word's bits that are not behind the end.
+    /// Returns the valid bits of a word.
     pub fn mask(&self, word: usize) -> u64 {
         match (self.count as usize).saturating_sub(word * 64) {
             bits if bits >= 64 => u64::MAX,

@@ -1,4 +1,4 @@
-//! What is agreed before a group begins, and what each member chooses for itself.
+//! Configuration of a group: the settings that members must agree on, and those of each member.
 
 use alloc::vec::Vec;
 
@@ -8,103 +8,106 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::schedule::{Algorithm, Plain, ScheduleError};
 
-/// Bytes of a frame before those of a piece.
+/// Length in bytes of the headers in front of a piece.
 pub const PIECE_FRONT_LEN: usize = HEADER_LEN + BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
-/// Objects of a group that may be under way at a time, at most.
+/// Maximum number of active objects of a group.
 pub const OBJECTS_MAX: u32 = 8;
-/// Bytes of the longest piece where no frame carries it: any block but a huge one is one piece.
+/// Maximum length of a piece where frames carry no data: any block but a huge one is one piece.
 const SHARED_PIECE_LEN: u32 = 1 << 30;
-/// Blocks of an object at most where all members share memory: each of them costs a frame to every
-/// member, and all are dealt at once. So blocks of large objects are larger.
+/// Maximum number of blocks of an object in shared memory. Each block costs a frame to every member,
+/// and all blocks are queued at once, so large objects get larger blocks.
 pub(crate) const SHARED_BLOCKS_MAX: usize = 512;
-/// Such a block is a multiple of so many bytes: whole pages are quicker.
+/// Granularity in bytes of the block length in shared memory, so that blocks are whole pages.
 const SHARED_BLOCK_UNIT: u64 = 1 << 16;
-/// A frame that says what a member must be able to say fits this many bytes.
+/// Minimum length of a frame: holds every control frame.
 const FRAME_LEN_MIN: usize = 512;
 
-/// Names a group; whoever creates it chooses a number that no other group of these processes has.
+/// Identifies a group. The creator chooses a number that no other group of these processes has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u64);
 
-/// What a link does with frames.
+/// Properties of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
-    /// It keeps them in order and holds back what the other end cannot take: TCP, shared memory. A
-    /// frame is missing only if it was corrupt.
+    /// Keeps frames in order and provides flow control: TCP, shared memory. A frame is lost only if
+    /// it was corrupt.
     Reliable,
-    /// It may lose, repeat and reorder them: UDP. The group paces itself and sends again.
+    /// May lose, duplicate and reorder frames: UDP. The group does congestion control and
+    /// retransmits.
     Lossy,
 }
 
-/// A member, and how it is reached.
+/// Member of a group, and the link to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
-    /// Who.
+    /// Process id.
     pub process: ProcessId,
-    /// Through which of our ports; our own entry's is of no meaning.
+    /// Own port that leads to the member; ignored in the own entry.
     pub port: Port,
-    /// What the link does.
+    /// Properties of the link.
     pub link: Link,
 }
 
-/// When an object is handed to the application.
+/// When an object is delivered to the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Delivery {
-    /// As soon as it is whole here, and every one before it.
+    /// As soon as this object and every earlier one is complete at this member.
     AtOnce,
-    /// When every member is known to hold it; after a failure, every survivor, if these are more
-    /// than half of the group. So nobody delivers what another correct member cannot.
+    /// When every member is known to have it; after a failure, every survivor, provided that the
+    /// survivors are more than half of the group. So no member delivers an object that another
+    /// correct member cannot deliver.
     AllOrNone,
 }
 
-/// How a member is set up. Members must agree on what is marked with *.
+/// Settings of a member. All members must agree on those marked with *.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// * The group.
     pub group: GroupId,
-    /// * Its members; the first is the root. Nobody is in it twice.
+    /// * Members, without duplicates; the first one is the root.
     pub members: Vec<Member>,
-    /// Our own rank: our place in the list.
+    /// Own rank: the index of this member in the list.
     pub own: u32,
-    /// Our own life.
+    /// Own incarnation.
     pub incarnation: Incarnation,
-    /// * How blocks travel. Default: the binomial pipeline.
+    /// * Schedule of the blocks. Default: the binomial pipeline.
     pub algorithm: Algorithm,
-    /// * Objects lie where every member can reach them, and frames carry none of their bytes. Who
-    ///   is handed a block finds it there, and copies it or uses it where it is. Links are
-    ///   reliable. Default no.
+    /// * Whether objects are in memory shared by all members, so that frames carry no data. A
+    ///   receiver copies a block from there, or uses it in place. Requires reliable links. Default
+    ///   no.
     pub is_shared: bool,
-    /// * Bytes of a block that one frame carries. Default 1,200, for frames that fit an Ethernet
-    ///   frame; up to 65,000 where frames may be as long.
+    /// * Length of a piece in bytes: the data of one frame. Default 1,200, which fits an Ethernet
+    ///   frame; up to 65,000 where the network permits.
     pub piece_len: u32,
-    /// Bytes of the longest frame that a slot holds: a piece must fit. Default 1,400.
+    /// Maximum length of a frame in bytes: a piece with its headers must fit. Default 1,400.
     pub frame_len_max: usize,
-    /// Bytes of each block of what we send. Default 1 MiB (the paper's); design: bulk.md
-    /// section 4 says how to choose it.
+    /// Length of the blocks of objects sent by this member, in bytes. Default 1 MiB, as in the
+    /// paper.
     pub block_len: u32,
-    /// Whether each block of what we send gets a digest that every receiver checks. Default yes.
+    /// Whether blocks sent by this member carry digests that receivers verify. Default yes.
     pub has_digests: bool,
-    /// Blocks for which a sender has tokens ahead. Default 2 (design: bulk.md section 3); 4 is
-    /// quicker where the members are no power of two.
+    /// Number of blocks per sender that may be sent ahead of the receiver's progress (tokens).
+    /// Default 2; 4 is faster if the number of members is not a power of two.
     pub lookahead_blocks: u32,
-    /// * Objects that may be under way at a time, 1 to 8. Default 4.
+    /// * Maximum number of active objects, 1 to 8. Default 4.
     pub objects_max: u32,
     /// * When objects are delivered. Default: at once.
     pub delivery: Delivery,
-    /// Bytes of an object that we take at most. Default 2^40.
+    /// Maximum length of a received object in bytes. Default 2^40.
     pub object_len_max: u64,
-    /// A member is taken for failed when it has answered nothing for so long. Default 2 s.
+    /// Failure timeout: a member that has left frames unanswered for this long, in ns, has failed.
+    /// Default 2 s.
     pub dead_after_ns: u64,
-    /// A sign of life is sent to the leader when nothing else was for so long. Default 250 ms.
+    /// Interval of keepalives to the leader, in ns. Default 250 ms.
     pub keepalive_ns: u64,
-    /// A frame without answer is asked after no earlier than this. Default 5 ms.
+    /// Minimum probe timeout for unacknowledged frames, in ns. Default 5 ms.
     pub probe_min_ns: u64,
-    /// An acknowledgement may wait for company for so long. Default 250 us.
+    /// Maximum delay of an acknowledgement, in ns. Default 250 us.
     pub ack_delay_ns: u64,
 }
 
 impl Config {
-    /// The defaults.
+    /// Returns the default settings.
     pub fn new(group: GroupId, members: Vec<Member>, own: u32, incarnation: Incarnation) -> Self {
         Self {
             group,
@@ -158,17 +161,17 @@ impl Config {
         value(patient, "dead_after_ns", self.dead_after_ns)
     }
 
-    /// Bytes of the longest piece.
+    /// Returns the maximum length of a piece in bytes.
     pub(crate) fn piece_len(&self) -> u32 {
         if self.is_shared { SHARED_PIECE_LEN } else { self.piece_len }
     }
 
-    /// Bytes of the longest piece that a frame carries.
+    /// Returns the maximum number of data bytes in a frame.
     pub(crate) fn staged_bytes(&self) -> usize {
         if self.is_shared { 0 } else { self.piece_len as usize }
     }
 
-    /// Bytes of each block of an object of so many.
+    /// Returns the block length for an object of `bytes` bytes.
     pub(crate) fn block_len_of(&self, bytes: u64) -> u32 {
         if !self.is_shared {
             return self.block_len;
@@ -177,7 +180,7 @@ impl Config {
         self.block_len.max(u32::try_from(least).unwrap_or(u32::MAX))
     }
 
-    /// A digest of what all members must agree on.
+    /// Returns a digest of all settings that members must agree on.
     pub(crate) fn plan(&self) -> u32 {
         let mut plan = u64::from(self.piece_len());
         let mut mix = |word: u64| plan = xxh3_64_with_seed(&word.to_be_bytes(), plan);
@@ -198,22 +201,22 @@ impl Config {
     }
 }
 
-/// A group that cannot be set up.
+/// Reason why a group cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A setting makes no sense.
+    /// A setting is out of range.
     #[error("{name} cannot be {value}")]
     Value {
-        /// Which one.
+        /// Name of the setting.
         name: &'static str,
-        /// What it was.
+        /// Its value.
         value: u64,
     },
-    /// A process is a member twice.
+    /// A process is listed twice among the members.
     #[error("process {} is a member twice", .0.0)]
     DuplicateMember(ProcessId),
-    /// There is no such schedule.
+    /// The algorithm has no schedule for the members.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
 }

@@ -1,86 +1,86 @@
-//! What a group tells its application, and why it refuses a command.
+//! Events of a group, and errors of its commands.
 
 use alloc::vec::Vec;
 
 use onepipe_wire::BulkRefused;
 
-/// What a group tells its application. Objects are numbered from 0 in the order of sending.
+/// Event of a group. Objects are numbered from 0 in the order of sending.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event<M = Vec<u8>> {
-    /// An object is coming, and there is no memory for it yet: see [`crate::Group::provide`] and
+    /// An object was announced and needs memory: call [`crate::Group::provide`] or
     /// [`crate::Group::decline`].
     Announced {
-        /// Which one.
+        /// Object number.
         object: u32,
-        /// How large it is.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// An object is whole: [`crate::Group::bytes`] shows it. They come in order.
+    /// An object is complete: see [`crate::Group::bytes`]. Objects are delivered in order.
     Delivered {
-        /// Which one.
+        /// Object number.
         object: u32,
     },
-    /// Every surviving member holds the object, so the group needs its memory no more.
+    /// All survivors have the object, so the group releases its memory.
     Stable {
-        /// Which one.
+        /// Object number.
         object: u32,
-        /// Its bytes.
+        /// Memory with the object's content.
         memory: M,
     },
-    /// No survivor holds all of an object's blocks: it will never be whole.
+    /// Some blocks of an object were lost with failed members: it will never be complete.
     Lost {
-        /// Which one.
+        /// Object number.
         object: u32,
     },
     /// A member has failed.
     Failed(Failure),
-    /// The group is over.
+    /// The group has ended.
     Closed(Outcome),
 }
 
-/// How a group has ended.
+/// Outcome of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Everything has reached every member.
+    /// All objects have reached all members.
     Complete,
-    /// Members have failed ([`crate::Group::failures`]). What has reached the survivors is told
-    /// object by object.
+    /// Members have failed ([`crate::Group::failures`]). Earlier events report the outcome of each
+    /// object.
     Failed,
-    /// We were refused.
+    /// Another member has refused this one.
     Refused(BulkRefused),
-    /// We have left before the end.
+    /// This member has left before the end.
     Left,
 }
 
-/// A member that has failed.
+/// Failure of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Failure {
-    /// Its rank.
+    /// Rank of the failed member.
     pub rank: u32,
-    /// The rank of who has noticed.
+    /// Rank of the member that has detected the failure.
     pub by: u32,
-    /// Why.
+    /// Cause of the failure.
     pub reason: Reason,
 }
 
-/// Why a member counts as failed.
+/// Cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// The link to it is broken.
+    /// The link to the member is down.
     Link = 1,
-    /// It has answered nothing for too long.
+    /// The member has left frames unanswered for too long.
     Timeout = 2,
-    /// It has no memory for an object.
+    /// The member has no memory for an object.
     Memory = 3,
-    /// It has left.
+    /// The member has left.
     Left = 4,
-    /// What it holds is not what the root has sent.
+    /// The member's objects differ from what the root has sent.
     Digest = 5,
-    /// It has begun a new life.
+    /// The member has restarted: it has a new incarnation.
     Restarted = 6,
-    /// A reason that this version does not know.
+    /// A cause that this version does not know.
     Other = 255,
 }
 
@@ -98,39 +98,39 @@ impl Reason {
     }
 }
 
-/// Memory that was not taken, and why.
+/// Rejected command with the memory that was passed to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{error}")]
 pub struct Unsent<M = Vec<u8>> {
-    /// Why.
+    /// Reason of the rejection.
     pub error: SendError,
-    /// What was given.
+    /// The memory, returned to the caller.
     pub memory: M,
 }
 
-/// Why a command was refused.
+/// Reason why a command was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// Only the root sends and closes.
-    #[error("only the root sends")]
+    /// Only the root may send and close.
+    #[error("only the root of a group can send or close")]
     NotRoot,
-    /// The group is closing, or over.
-    #[error("the group is closed")]
+    /// The group is closing or has ended.
+    #[error("cannot send: the group is closed")]
     Closed,
-    /// A member has failed: what was sent before goes to the survivors, and nothing more is taken.
-    #[error("a member has failed")]
+    /// A member has failed. Objects sent before go to the survivors; new ones are rejected.
+    #[error("cannot send: a member has failed")]
     Failed,
-    /// As many objects are under way as may be; wait for [`Event::Stable`].
-    #[error("as many objects are under way as may be")]
+    /// Too many objects are active; wait for [`Event::Stable`].
+    #[error("cannot send: the maximum number of objects is in flight (objects_max)")]
     Full,
-    /// The object has more blocks than there are numbers for.
-    #[error("the object has too many blocks")]
+    /// The object has too many blocks.
+    #[error("cannot send: the object has too many blocks; use a larger block_len")]
     TooLarge,
-    /// No such object waits for memory.
+    /// The object does not wait for memory.
     #[error("no such object waits for memory")]
     NotAnnounced,
-    /// Less memory than the object has bytes.
-    #[error("less memory than the object has bytes")]
+    /// The memory is shorter than the object.
+    #[error("the memory is shorter than the object")]
     TooSmall,
 }

@@ -1,4 +1,4 @@
-//! Many groups of one process, over the same links.
+//! Several groups of one process over the same links.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,17 +8,17 @@ use onepipe_wire::{BulkHeader, HEADER_LEN};
 
 use crate::{Event, Group, GroupId, Memory};
 
-/// Groups that share their links, and take turns frame by frame.
+/// Groups that share their links and are served in turn, frame by frame.
 ///
-/// A frame of a group that is not there is dropped: whoever sent it sends again, so a member may
-/// begin a little later than others.
+/// Frames of unknown groups are dropped. As senders retransmit, a member may create its group
+/// later than others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Groups<M = Vec<u8>> {
     groups: BTreeMap<GroupId, Group<M>>,
-    /// Whose turn it is to send.
+    /// Round-robin order of transmission.
     order: Vec<GroupId>,
     next: usize,
-    /// Frames of groups that are not there.
+    /// Frames dropped because their group is unknown.
     unknown: u64,
 }
 
@@ -29,14 +29,14 @@ impl<M> Default for Groups<M> {
 }
 
 impl Groups {
-    /// None yet.
+    /// Creates an empty set of groups.
     pub fn new() -> Self {
         Self::default()
     }
 }
 
 impl<M: Memory> Groups<M> {
-    /// Adds a group. Answers the one that had its name, which is no more.
+    /// Adds a group. Returns the group that it replaces, if any.
     pub fn insert(&mut self, group: Group<M>) -> Option<Group<M>> {
         let id = group.config().group;
         let old = self.groups.insert(id, group);
@@ -46,28 +46,28 @@ impl<M: Memory> Groups<M> {
         old
     }
 
-    /// Takes a group out.
+    /// Removes a group.
     pub fn remove(&mut self, id: GroupId) -> Option<Group<M>> {
         self.order.retain(|other| *other != id);
         self.groups.remove(&id)
     }
 
-    /// A group, for questions.
+    /// Returns a group.
     pub fn get(&self, id: GroupId) -> Option<&Group<M>> {
         self.groups.get(&id)
     }
 
-    /// A group, for commands and questions.
+    /// Returns a group for commands.
     pub fn get_mut(&mut self, id: GroupId) -> Option<&mut Group<M>> {
         self.groups.get_mut(&id)
     }
 
-    /// All groups, in the order of their names.
+    /// Returns all groups in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = &Group<M>> {
         self.groups.values()
     }
 
-    /// Frames that were dropped because their group is not there.
+    /// Returns the number of frames dropped because their group is unknown.
     pub fn unknown(&self) -> u64 {
         self.unknown
     }

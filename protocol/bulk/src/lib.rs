@@ -1,12 +1,13 @@
-//! Bulk multicast: one object to many receivers at the speed of one link (RDMC, DSN 2018; design:
-//! bulk.md and docs/design/bulk.md).
+//! Bulk multicast: sends an object to many receivers at the rate of one link (RDMC, DSN 2018;
+//! `docs/design/bulk.md`).
 //!
 //! object → blocks → `[schedule]` → `[group]` → pieces → frames → blocks → object
 //!
-//! A [`Group`] is one member of a fixed list; the first of the list is the root, which sends. An
-//! object is cut into blocks, a [`Schedule`] says who hands which one to whom, and relays hand on
-//! what is whole. [`Groups`] are many of them over the same links. Links may be reliable or lose
-//! frames. When a member fails, all are told, and the survivors get from each other what they lack.
+//! A [`Group`] is one member of a fixed list; the first member is the root, which sends. An object
+//! is cut into blocks. A [`Schedule`] determines which member sends which block to which other one,
+//! and members relay complete blocks. [`Groups`] runs several groups over the same links. Links may
+//! be reliable or lossy. When a member fails, all others are notified, and the survivors request
+//! missing blocks from each other.
 //!
 //! ```
 //! use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
@@ -28,7 +29,7 @@
 //!         }
 //!         while let Some(event) = pair[at].poll_event() {
 //!             match event {
-//!                 Event::Wanted { object, bytes } => {
+//!                 Event::Announced { object, bytes } => {
 //!                     pair[at].provide(object, vec![0; bytes as usize]).expect("it is wanted");
 //!                 }
 //!                 Event::Stable { memory, .. } => received.push(memory),
@@ -43,16 +44,16 @@
 //!
 //! # Invariants
 //! - A schedule is a pure function of (members, rank, blocks, step); a step takes O(log members)
-//!   work. Nobody negotiates a route. Sender and receiver agree on every step, nobody sends what
-//!   has not come to it in an earlier one, nobody gets a block twice, all get all, and nobody sends
-//!   or receives more than one block a step.
-//! - K: what is delivered is what was sent, byte for byte; [`Outcome::Complete`] at any member
-//!   means that every object is whole at every member.
+//!   work, and no route is negotiated. Sender and receiver agree on every step. A member only sends
+//!   blocks that it received in an earlier step, receives no block twice, receives every block, and
+//!   sends and receives at most one block per step.
+//! - K: a delivered object is byte for byte what was sent; [`Outcome::Complete`] at any member
+//!   means that every object is complete at every member.
 //! - Objects are delivered in the order of sending, each once.
-//! - Every survivor learns who has failed. Each object is whole at all of them in the end, or lost
-//!   to all of them.
-//! - A frame says what is so, not what has changed: it may come twice, late, or behind a newer one.
-//! - No allocation for a block or a frame in the steady state. No bytes from outside panic.
+//! - Every survivor learns which members have failed. In the end, each object is complete at all
+//!   survivors or lost to all of them.
+//! - Control frames carry state, not changes: duplicates and reordering do no harm.
+//! - No allocation per block or frame in the steady state. No input causes a panic.
 
 #![no_std]
 #![forbid(unsafe_code)]

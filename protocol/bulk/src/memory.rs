@@ -1,19 +1,19 @@
-//! Memory that an object lies in.
+//! Memory of objects.
 
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::hash::Hash;
 
-/// Memory of an object. Plain memory is a `Vec<u8>`; a world whose members share memory has others.
+/// Memory of an object: a `Vec<u8>`, or shared memory.
 pub trait Memory: Clone + Debug + Eq + Hash {
-    /// What stands in it.
+    /// Returns the content.
     fn bytes(&self) -> &[u8];
 
-    /// The same, to be written; `None` where it may only be read: then whatever belongs there is
+    /// Returns the content for writing, or `None` if the memory is read-only because its content is
     /// there already ([`crate::Config::is_shared`]).
     fn bytes_mut(&mut self) -> Option<&mut [u8]>;
 
-    /// Forgets what stands behind the first `bytes`.
+    /// Drops everything behind the first `bytes` bytes.
     fn truncate(&mut self, bytes: usize);
 }
 

@@ -1,4 +1,4 @@
-//! One object: how it is cut, which of it is here.
+//! An object: its division into blocks and pieces, and its reassembly.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::bitset::BitSet;
 use crate::memory::Memory;
 use crate::schedule::BLOCKS_MAX;
 
-/// How an object is cut into blocks, and these into pieces.
+/// Division of an object into blocks, and of the blocks into pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub extent: Extent,
@@ -20,40 +20,40 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// `None` when there would be too many blocks.
+    /// Returns `None` if there would be too many blocks.
     pub fn new(extent: Extent, piece_len: u32) -> Option<Self> {
-        // An object without bytes has one block without bytes: something must come.
+        // An empty object has one empty block, so that a frame announces it.
         let blocks = extent.bytes.div_ceil(extent.block_len.into()).max(1);
         let pieces = extent.bytes.div_ceil(piece_len.into()).max(1) + blocks;
         let is_possible = blocks <= BLOCKS_MAX.into() && u32::try_from(pieces).is_ok();
         is_possible.then_some(Self { extent, piece_len, blocks: blocks as u32 })
     }
 
-    /// Where in the object a block lies.
+    /// Returns the byte range of a block in the object.
     pub fn range(&self, block: u32) -> Range<usize> {
         let each = u64::from(self.extent.block_len);
         let at = |block: u64| (block * each).min(self.extent.bytes) as usize;
         at(block.into())..at(u64::from(block) + 1)
     }
 
-    /// How many pieces a block has, at least one.
+    /// Returns the number of pieces of a block, at least one.
     pub fn pieces(&self, block: u32) -> u32 {
         (self.range(block).len() as u32).div_ceil(self.piece_len).max(1)
     }
 
-    /// Where in the object a piece of a block lies.
+    /// Returns the byte range of a piece in the object.
     pub fn piece(&self, block: u32, piece: u32) -> Range<usize> {
         let range = self.range(block);
         let at = |piece: usize| (range.start + piece * self.piece_len as usize).min(range.end);
         at(piece as usize)..at(piece as usize + 1)
     }
 
-    /// How many bytes the piece has that begins at `offset` of a block.
+    /// Returns the length of the piece at `offset` of a block.
     pub fn piece_len_at(&self, block: u32, offset: u32) -> Option<usize> {
         (block < self.blocks).then(|| self.piece(block, offset / self.piece_len).len())
     }
 
-    /// Which piece begins at `offset` of a block and has so many bytes, if one does.
+    /// Returns the index of the piece at `offset` of a block if its length matches.
     pub fn piece_at(&self, block: u32, offset: u32, bytes: usize) -> Option<u32> {
         let piece = offset / self.piece_len;
         let is_known = block < self.blocks
@@ -62,48 +62,49 @@ impl Shape {
         (is_known && self.piece(block, piece).len() == bytes).then_some(piece)
     }
 
-    /// The number of a block's first piece among all of the object.
+    /// Returns the index of a block's first piece among all pieces of the object.
     fn first_piece(&self, block: u32) -> u32 {
         block * self.extent.block_len.div_ceil(self.piece_len)
     }
 }
 
-/// What became of a piece.
+/// Result of inserting a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PieceResult {
-    /// It was here already.
+    /// The piece was there already, or is being written in place.
     Duplicate,
-    /// Its block lacks others.
+    /// The block lacks further pieces.
     Accepted,
-    /// Its block is whole.
+    /// The block is complete.
     BlockComplete,
-    /// Its block would be whole, and is not what the root has sent: all of it is forgotten.
+    /// The block was complete but its digest is wrong: all its pieces were dropped.
     Corrupt,
 }
 
-/// An object for which there is memory.
+/// Object with memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Object<M> {
     pub shape: Shape,
     pub memory: M,
-    /// Blocks that are whole here.
+    /// Complete blocks.
     pub held: BitSet,
-    /// Blocks that are not.
+    /// Number of incomplete blocks.
     pub missing: u32,
-    /// Blocks that others were asked for.
+    /// Blocks requested from other members.
     pub requested: BitSet,
-    /// Pieces, block and number, whose bytes are being written where they belong.
+    /// Pieces, as block and index, that are being written in place.
     placements: Vec<(u32, u32)>,
-    /// Pieces that are here, and by block how many are not.
+    /// Pieces received.
     pieces: BitSet,
+    /// Number of missing pieces by block.
     missing_pieces: Vec<u32>,
-    /// By block; of the root's own, those that `is_digested`.
+    /// Digest by block; at the root, only of the blocks in `is_digested`.
     digests: Vec<u64>,
     is_digested: BitSet,
 }
 
 impl<M: Memory> Object<M> {
-    /// Nothing of it is here yet. `memory` holds as many bytes as the object has.
+    /// Creates an object without any blocks. `memory` has the length of the object.
     pub fn empty(shape: Shape, memory: M) -> Self {
         let blocks = shape.blocks;
         let pieces = shape.first_piece(blocks - 1) + shape.pieces(blocks - 1);
@@ -121,7 +122,7 @@ impl<M: Memory> Object<M> {
         }
     }
 
-    /// All of it is here.
+    /// Creates a complete object.
     pub fn complete(shape: Shape, memory: M) -> Self {
         let mut held = BitSet::new(shape.blocks);
         held.set_all();
@@ -139,8 +140,9 @@ impl<M: Memory> Object<M> {
         }
     }
 
-    /// Begins to write a piece where it belongs, if it is not here and nobody else does. Until
-    /// [`Self::placed`], [`Self::room`] is where.
+    /// Starts the placement of a piece: the caller writes it to [`Self::placement_mut`] until
+    /// [`Self::end_placement`]. Returns `false` if the piece is there already, is being placed, or
+    /// has another digest.
     pub fn begin_placement(&mut self, block: u32, piece: u32, digest: u64) -> bool {
         let is_known =
             self.held.has(block) || self.pieces.has(self.shape.first_piece(block) + piece);
@@ -152,20 +154,20 @@ impl<M: Memory> Object<M> {
         true
     }
 
-    /// Where a piece that is being written belongs.
+    /// Returns the memory of a piece that is being placed.
     pub fn placement_mut(&mut self, block: u32, piece: u32) -> Option<&mut [u8]> {
         let is_placing = self.placements.contains(&(block, piece));
         let range = self.shape.piece(block, piece);
         self.memory.bytes_mut().filter(|_| is_placing)?.get_mut(range)
     }
 
-    /// Nothing more is written there. Answers whether anything might have been.
+    /// Ends the placement of a piece. Returns whether the piece was being placed.
     pub fn end_placement(&mut self, block: u32, piece: u32) -> bool {
         let at = self.placements.iter().position(|placed| *placed == (block, piece));
         at.is_some_and(|at| self.placements.swap_remove(at) == (block, piece))
     }
 
-    /// Takes in a piece that lies where the shape says; of one that was placed, no bytes come.
+    /// Inserts a piece. `bytes` is `None` if the piece was placed.
     pub fn insert_piece(
         &mut self,
         block: u32,
@@ -173,14 +175,14 @@ impl<M: Memory> Object<M> {
         digest: u64,
         bytes: Option<&[u8]>,
     ) -> PieceResult {
-        // What is being written from elsewhere is awaited: its link works, or is given up.
+        // A piece that is being placed is awaited: either its link delivers it, or it is abandoned.
         if self.held.has(block) || self.placements.contains(&(block, piece)) {
             return PieceResult::Duplicate;
         }
         let is_first = self.is_digested.set(block);
         let known = &mut self.digests[block as usize];
         if core::mem::replace(known, digest) != digest && !is_first {
-            // One of two senders has it wrong, so nothing of before is worth anything.
+            // Two senders disagree, so none of the pieces received before can be trusted.
             self.reset_block(block);
             self.is_digested.set(block);
         }
@@ -217,7 +219,7 @@ impl<M: Memory> Object<M> {
         xxh3_64_with_seed(&self.memory.bytes()[self.shape.range(block)], block.into())
     }
 
-    /// The digest of a block that is whole here. The root works it out when it is first needed.
+    /// Returns the digest of a complete block. The root computes it on first use.
     pub fn digest(&mut self, block: u32) -> u64 {
         if self.shape.extent.has_digests && self.is_digested.set(block) {
             self.digests[block as usize] = self.hash(block);
@@ -225,11 +227,11 @@ impl<M: Memory> Object<M> {
         self.digests[block as usize]
     }
 
-    /// A digest of the whole object, which is here, and of those before it.
+    /// Returns a digest of the complete object, chained to the digest of all earlier objects.
     pub fn chain_digest(&mut self, before: u64) -> u64 {
         let mut all = xxh3_64_with_seed(&self.shape.extent.bytes.to_be_bytes(), before);
         for block in 0..self.shape.blocks {
-            // An odd factor and a rotation: no order of other digests gives the same but by chance.
+            // An odd factor and a rotation make the result depend on the order of the digests.
             all = (all ^ self.digest(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         }
         all
@@ -279,7 +281,7 @@ mod tests {
         assert_eq!(copy.insert_piece(1, 2, digest, piece(2)), PieceResult::Duplicate);
         assert_eq!(copy.insert_piece(1, 0, digest, Some(&[9, 9, 9])), PieceResult::Accepted);
         assert_eq!(copy.insert_piece(1, 1, digest, piece(1)), PieceResult::Corrupt);
-        // Another digest takes the place of the first.
+        // A piece with another digest drops the pieces before.
         assert_eq!(copy.insert_piece(1, 0, digest ^ 1, piece(0)), PieceResult::Accepted);
         for at in [1, 0] {
             assert_eq!(copy.insert_piece(1, at, digest, piece(at)), PieceResult::Accepted);
@@ -330,7 +332,7 @@ mod tests {
             !copy.begin_placement(2, 0, digest) && !copy.begin_placement(1, 0, digest ^ 1)
                 || copy.end_placement(1, 0)
         );
-        // One that was given up comes again, and another digest is not mixed with the first.
+        // An abandoned placement can be repeated. Pieces with different digests are not mixed.
         let digest = root.digest(0);
         assert!(
             copy.begin_placement(0, 0, digest)

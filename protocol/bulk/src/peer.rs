@@ -1,4 +1,4 @@
-//! What a member keeps of another one.
+//! State of another member.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -10,25 +10,26 @@ use crate::OBJECTS_MAX;
 use crate::bitset::BitSet;
 use crate::session::{Item, LinkSession};
 
-/// Blocks that are dealt to a peer ahead of what can be sent. A slow peer may fall back by so many
-/// before the others wait for it.
+/// Maximum number of scheduled blocks queued for a peer. A slow peer may lag by this many blocks
+/// before it delays the others.
 pub(crate) const QUEUE_BLOCKS: usize = 64;
-/// Blocks that a member asks a peer for at a time, once the schedule is void.
+/// Maximum number of blocks requested from a peer at a time, once the schedule is abandoned.
 pub(crate) const REQUESTED_BLOCKS_MAX: usize = 4;
-/// Blocks that a peer may have asked for and not got yet; more are nobody's who keeps the rules.
+/// Maximum number of blocks that a peer may request at a time. More violates the protocol.
 const PEER_REQUESTS_MAX: usize = 64;
-/// Words of held blocks that are told one by one; more begin the list anew.
+/// Maximum number of changed words of held blocks that are queued one by one; beyond it, the whole
+/// list is sent again.
 const HAVES_MAX: usize = 64;
 
-/// A block on its way to a peer.
+/// Transfer of a block to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockTransfer {
-    /// Its step, over all objects in order.
+    /// Object and step: the order of all transfers.
     pub step: (u32, u64),
     pub object: u32,
     pub block: u32,
     pub ordinal: u32,
-    /// The next piece of it.
+    /// Next piece to be sent.
     pub piece: u32,
 }
 
@@ -38,24 +39,26 @@ impl BlockTransfer {
     }
 }
 
-/// What goes back and forth between two members of one object.
+/// Progress of an object between this member and a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ObjectFlow {
     object: u32,
-    /// Blocks that the peer is ready to take, and those dealt to it.
+    /// Number of blocks that the peer has granted tokens for.
     pub granted: u32,
+    /// Number of blocks queued for the peer.
     pub queued: u32,
-    /// Blocks that it has sent us by the schedule.
+    /// Number of blocks that the peer has sent by the schedule.
     pub consumed: u32,
     pub has_offered: bool,
-    /// Which blocks it holds, how many words of it were told, and in which view.
+    /// Blocks that the peer holds.
     pub holds: BitSet,
+    /// Words of `holds` that were received in the present view.
     pub words_received: BitSet,
     pub words_view: Option<(u16, u64)>,
 }
 
 impl ObjectFlow {
-    /// Whether it was told wholly in this view.
+    /// Returns whether the peer has reported all its blocks in this view.
     pub fn is_reported_in(&self, view: u64) -> bool {
         let words = self.holds.words().len() as u32;
         self.words_view.is_some_and(|(_, words_view)| words_view == view)
@@ -69,31 +72,32 @@ pub(crate) struct Peer {
     pub session: LinkSession,
     pub incarnation: Option<Incarnation>,
     pub has_failed: bool,
-    /// Its link takes nothing now.
+    /// Whether the link accepts no frames now.
     pub is_blocked: bool,
     pub last_received: Mono,
     pub state_sent_at: Mono,
-    /// By the schedule.
+    /// Scheduled transfers.
     pub queue: VecDeque<BlockTransfer>,
-    /// The block that is being cut into frames.
+    /// Transfer in progress.
     pub current: Option<BlockTransfer>,
-    /// What was lost.
+    /// Content of lost frames.
     pub retransmits: VecDeque<Item>,
-    /// What it has asked for, and what we have asked for.
+    /// Blocks requested by the peer.
     pub wanted: VecDeque<(u32, u32)>,
+    /// Blocks requested from the peer.
     pub requested: Vec<(u32, u32)>,
-    /// What is to be told.
+    /// Requests that are to be sent.
     pub requests_due: VecDeque<(u32, u32)>,
     pub is_state_due: bool,
-    /// It lacks tokens for this object, as long as we lack some of it.
+    /// Object that the peer needs tokens for, as long as this member lacks blocks of it.
     pub tokens_due: Option<u32>,
     pub failures_sent: u32,
     pub have_cursor: Option<(u32, u32)>,
     pub haves_due: VecDeque<(u32, u32)>,
-    /// What the front of its last frame has told.
+    /// Counts in the header of the last frame received.
     pub front_stable: u32,
     pub front_failed: u16,
-    /// What it has told.
+    /// Counts in the last state received.
     pub complete: u32,
     pub known: u32,
     pub resolved: u32,
@@ -133,7 +137,7 @@ impl Peer {
         }
     }
 
-    /// What there is of an object; of those under way no two have the same place.
+    /// Returns the flow of an object. Active objects never share a slot.
     pub fn flow(&mut self, object: u32) -> &mut ObjectFlow {
         let flow = &mut self.flows[(object % OBJECTS_MAX) as usize];
         if flow.object != object {
@@ -142,19 +146,19 @@ impl Peer {
         flow
     }
 
-    /// As [`Peer::flow`], if there is anything.
+    /// Returns the flow of an object if there is one.
     pub fn get_flow(&self, object: u32) -> Option<&ObjectFlow> {
         Some(&self.flows[(object % OBJECTS_MAX) as usize]).filter(|flow| flow.object == object)
     }
 
-    /// It asks for a block.
+    /// Handles a request for a block.
     pub fn on_request(&mut self, wanted: (u32, u32)) {
         if self.wanted.len() < PEER_REQUESTS_MAX && !self.wanted.contains(&wanted) {
             self.wanted.push_back(wanted);
         }
     }
 
-    /// We ask for a block.
+    /// Requests a block from the peer.
     pub fn request(&mut self, wanted: (u32, u32)) {
         if !self.requested.contains(&wanted) {
             self.requested.push(wanted);
@@ -162,12 +166,12 @@ impl Peer {
         }
     }
 
-    /// A block is here.
+    /// Handles the completion of a block at this member.
     pub fn on_block_complete(&mut self, object: u32, block: u32) {
         self.requested.retain(|requested| *requested != (object, block));
     }
 
-    /// A word of what we hold is to be told.
+    /// Queues a changed word of held blocks.
     pub fn queue_have(&mut self, object: u32, word: u32, base: u32) {
         if self.haves_due.back() == Some(&(object, word)) {
             return;
@@ -180,13 +184,13 @@ impl Peer {
         }
     }
 
-    /// The schedule is void.
+    /// Drops scheduled transfers; requested ones go on.
     pub fn drop_schedule(&mut self) {
         self.queue.clear();
         self.current = self.current.filter(|due| due.ordinal == BulkPieceHeader::REQUESTED);
     }
 
-    /// It has failed.
+    /// Drops all pending work after the peer has failed.
     pub fn close(&mut self) {
         self.session.close();
         self.has_failed = true;

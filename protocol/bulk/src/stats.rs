@@ -1,26 +1,26 @@
-//! Counters.
+//! Counters of a member.
 
-/// What a member has done since its beginning.
+/// Counters of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stats {
     /// Frames sent.
     pub frames_sent: u64,
-    /// Frames that have come and were read.
+    /// Frames received and processed.
     pub frames_received: u64,
-    /// Frames that were no frames of ours: malformed, corrupt, or of another group.
+    /// Frames dropped: malformed, corrupt, or of another group.
     pub frames_dropped: u64,
-    /// Frames that nobody who keeps the rules sends.
+    /// Frames that violate the protocol.
     pub violations: u64,
-    /// Pieces sent, those sent again included.
+    /// Pieces sent, including retransmissions.
     pub pieces_sent: u64,
-    /// Frames of ours that were lost.
+    /// Frames sent that were lost.
     pub frames_lost: u64,
-    /// Pieces that were here already.
+    /// Pieces received more than once.
     pub pieces_duplicate: u64,
-    /// Blocks whose digest was wrong.
+    /// Blocks with a wrong digest.
     pub blocks_corrupt: u64,
-    /// Blocks that we have asked others for.
+    /// Blocks requested from other members.
     pub blocks_requested: u64,
-    /// Bytes of pieces that were new here.
+    /// Bytes of pieces received, without duplicates.
     pub bytes_received: u64,
 }

@@ -1,7 +1,7 @@
 //! What the bytes of control packets are for, on the rack of 32: `cargo run --release -p
 //! onepipe-sim-arbiter --example control`.
 
-use onepipe_sim_arbiter::{Offer, Ping, Plan, Setup, Way, measure};
+use onepipe_sim_arbiter::{ControlTraffic, OfferedLoad, Ping, Plan, Setup, measure};
 
 /// Each sends to so many others.
 const PEERS: [u32; 2] = [u32::MAX, 4];
@@ -17,7 +17,7 @@ fn main() {
     );
     for peers in PEERS {
         for load in LOADS {
-            let offer = Some(Offer { peers, ..Offer::to_all(load) });
+            let offer = Some(OfferedLoad { peers, ..OfferedLoad::to_all(load) });
             let pings = vec![Ping { from: 5, to: 0, every_ns: 250_000 }];
             let setup = Setup { offer, pings, ..Setup::rack() }.scheduled();
             let plan = Plan {
@@ -30,7 +30,7 @@ fn main() {
             let overhead = setup.host_link.overhead_bytes;
             let endpoints = f64::from(setup.arbitration.expect("it is scheduled").endpoints);
             let all = plan.measure_ns as f64 / setup.slot_ns() as f64 * endpoints / SLOTS;
-            let way = |way: &Way| {
+            let way = |way: &ControlTraffic| {
                 let (headers, fronts) = way.front_len();
                 let headers = headers + way.packets * overhead;
                 let counts = [way.packets, way.acks, way.resets, way.totals, way.slots];
@@ -39,19 +39,21 @@ fn main() {
                 each.map(|each| format!("{each:.2}")).collect::<Vec<_>>().join(" ")
             };
             let sent = measured.slots_sent * setup.full_len();
-            let percent =
-                |way: &Way| 100.0 * (way.bytes + way.packets * overhead) as f64 / sent as f64;
-            let (asked, given) = (&measured.control.asked, &measured.control.given);
-            let counted = asked.bytes + given.bytes + (asked.packets + given.packets) * overhead;
+            let percent = |way: &ControlTraffic| {
+                100.0 * (way.bytes + way.packets * overhead) as f64 / sent as f64
+            };
+            let (requests, grants) = (&measured.control.requests, &measured.control.grants);
+            let counted =
+                requests.bytes + grants.bytes + (requests.packets + grants.packets) * overhead;
             let ping = |part| measured.ping_ns(part) as f64 / 1e6;
             println!(
                 "{peers} {:.2} | {} | {} | {:.3} {:.3} {:.3} ({counted} {}) | {:.1} | {:.3} {:.3}",
                 f64::from(load) / 1e3,
-                way(asked),
-                way(given),
-                percent(asked),
-                percent(given),
-                percent(asked) + percent(given),
+                way(requests),
+                way(grants),
+                percent(requests),
+                percent(grants),
+                percent(requests) + percent(grants),
                 measured.control_bytes,
                 measured.wait_slots(setup.slot_ns()),
                 ping(0.5),

@@ -5,7 +5,7 @@ use onepipe_wire::{FCP_HEADER_LEN, Fcp, FcpPart, Frame, HEADER_LEN, Opcode};
 
 /// Control packets one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Way {
+pub struct ControlTraffic {
     /// All of them.
     pub packets: u64,
     /// Those that say nothing but what was heard.
@@ -22,7 +22,7 @@ pub struct Way {
     pub slots: u64,
 }
 
-impl Way {
+impl ControlTraffic {
     /// Bytes of the headers of their frames, and of the fronts of the packets.
     pub const fn front_len(&self) -> (u64, u64) {
         let all = self.packets;
@@ -63,25 +63,28 @@ impl Way {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Control {
     /// Of endpoints.
-    pub asked: Way,
+    pub requests: ControlTraffic,
     /// Of arbiters.
-    pub given: Way,
+    pub grants: ControlTraffic,
 }
 
 impl Control {
     /// What has come since.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
-        Self { asked: self.asked.since(&before.asked), given: self.given.since(&before.given) }
+        Self {
+            requests: self.requests.since(&before.requests),
+            grants: self.grants.since(&before.grants),
+        }
     }
 
     /// A frame leaves a host; the endpoints are those below `endpoints`.
-    pub(crate) fn see(&mut self, frame: &[u8], endpoints: u32) {
+    pub(crate) fn observe(&mut self, frame: &[u8], endpoints: u32) {
         let frame = Frame::parse(frame).ok().filter(|frame| frame.opcode == Opcode::Fcp);
         let Some(frame) = frame else { return };
         let Ok(fcp) = Fcp::parse(frame.header.psn().0, frame.payload) else { return };
         let is_asked = frame.header.src() < ProcessId(endpoints);
-        let way = if is_asked { &mut self.asked } else { &mut self.given };
+        let way = if is_asked { &mut self.requests } else { &mut self.grants };
         way.note(&frame, &fcp);
     }
 }

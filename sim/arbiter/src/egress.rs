@@ -14,7 +14,7 @@ pub struct Egress {
     frames: VecDeque<Waiting>,
     /// How long those in timeslots take, in ps.
     scheduled_ps: u64,
-    longest: Longest,
+    peak: QueuePeak,
 }
 
 /// A frame in a queue.
@@ -29,7 +29,7 @@ struct Waiting {
 
 /// The most that was in a queue at one time, what is being sent included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Longest {
+pub struct QueuePeak {
     /// Frames.
     pub frames: usize,
     /// Bytes, with what each frame costs on the wire.
@@ -38,7 +38,7 @@ pub struct Longest {
     pub scheduled_bytes: u64,
 }
 
-impl Longest {
+impl QueuePeak {
     /// The most of both.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
@@ -57,7 +57,7 @@ pub(crate) fn is_in_slot(frame: &[u8]) -> bool {
 
 impl Egress {
     /// A frame enters.
-    pub fn enter(&mut self, now: Instant, link: &LinkConfig, frame: &[u8]) {
+    pub fn on_frame(&mut self, now: Instant, link: &LinkConfig, frame: &[u8]) {
         while let Some(gone) = self.frames.front().filter(|one| one.end <= now) {
             self.scheduled_ps -= if gone.is_scheduled { gone.ps } else { 0 };
             self.frames.pop_front();
@@ -76,7 +76,7 @@ impl Egress {
             .front()
             .filter(|one| one.is_scheduled)
             .map_or(0, |first| first.ps.saturating_sub(first.end.since(now)));
-        self.longest = self.longest.max(Longest {
+        self.peak = self.peak.max(QueuePeak {
             frames: self.frames.len(),
             bytes: end.since(now) / byte_ps,
             scheduled_bytes: (self.scheduled_ps - gone_ps) / byte_ps,
@@ -84,13 +84,13 @@ impl Egress {
     }
 
     /// The most that was there at one time.
-    pub fn longest(&self) -> Longest {
-        self.longest
+    pub fn peak(&self) -> QueuePeak {
+        self.peak
     }
 
     /// Forgets how much there was.
     pub fn begin(&mut self) {
-        self.longest = Longest::default();
+        self.peak = QueuePeak::default();
     }
 }
 
@@ -110,25 +110,25 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_overlap_are_there_together() {
+    fn overlapping_frames_queue_together() {
         let link = LinkConfig { overhead_bytes: 0, ..LinkConfig::default() };
         let (slot, other) = (frame(Opcode::Slot), frame(Opcode::Fcp));
         let mut egress = Egress::default();
-        let mut enter = |ns: u64, frame: &[u8]| {
-            egress.enter(Instant::from_ps(ns * 1_000), &link, frame);
-            let Longest { frames, bytes, scheduled_bytes } = egress.longest();
+        let mut on_frame = |ns: u64, frame: &[u8]| {
+            egress.on_frame(Instant::from_ps(ns * 1_000), &link, frame);
+            let QueuePeak { frames, bytes, scheduled_bytes } = egress.peak();
             (frames, bytes, scheduled_bytes)
         };
         for ns in [0, 80, 160, 400] {
-            assert_eq!(enter(ns, &slot), (1, 1_000, 1_000));
+            assert_eq!(on_frame(ns, &slot), (1, 1_000, 1_000));
         }
         // The one before is half gone.
-        assert_eq!(enter(440, &other), (2, 1_500, 1_000));
-        assert_eq!(enter(460, &slot), (3, 2_250, 1_250));
-        assert_eq!(enter(480, &other), (3, 3_000, 1_250), "the first has left");
+        assert_eq!(on_frame(440, &other), (2, 1_500, 1_000));
+        assert_eq!(on_frame(460, &slot), (3, 2_250, 1_250));
+        assert_eq!(on_frame(480, &other), (3, 3_000, 1_250), "the first has left");
         egress.begin();
-        egress.enter(Instant::from_ps(9_000_000), &link, &other);
-        let alone = Longest { frames: 1, bytes: 1_000, scheduled_bytes: 0 };
-        assert_eq!(egress.longest(), alone);
+        egress.on_frame(Instant::from_ps(9_000_000), &link, &other);
+        let alone = QueuePeak { frames: 1, bytes: 1_000, scheduled_bytes: 0 };
+        assert_eq!(egress.peak(), alone);
     }
 }

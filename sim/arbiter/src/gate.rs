@@ -6,25 +6,25 @@ use onepipe_sim_traffic::{Guest, Stack};
 use onepipe_wire::{Opcode, parse_header};
 
 /// What can be asked for a frame to somebody there is room for.
-pub trait Tenant: Machine {
+pub trait PacketSource: Machine {
     /// Writes the next frame to one of those there is room for, and says to whom and how long it
     /// is.
     fn poll_to(
         &mut self,
         now: Now,
         slot: &mut [u8],
-        has_room: &mut dyn FnMut(ProcessId) -> bool,
+        has_space: &mut dyn FnMut(ProcessId) -> bool,
     ) -> Option<(ProcessId, usize)>;
 }
 
-impl Tenant for Stack {
+impl PacketSource for Stack {
     fn poll_to(
         &mut self,
         now: Now,
         slot: &mut [u8],
-        has_room: &mut dyn FnMut(ProcessId) -> bool,
+        has_space: &mut dyn FnMut(ProcessId) -> bool,
     ) -> Option<(ProcessId, usize)> {
-        Self::poll_to(self, now, slot, has_room)
+        Self::poll_to(self, now, slot, has_space)
     }
 }
 
@@ -33,7 +33,7 @@ impl Tenant for Stack {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gated<M> {
     /// What has something to send.
-    pub tenant: M,
+    pub source: M,
     /// What waits for timeslots.
     pub client: Client,
     card: Port,
@@ -41,11 +41,11 @@ pub struct Gated<M> {
     frame: Vec<u8>,
 }
 
-impl<M: Tenant> Gated<M> {
+impl<M: PacketSource> Gated<M> {
     /// The two, behind the network card at `card`.
-    pub fn new(tenant: M, client: Client, card: Port) -> Self {
+    pub fn new(source: M, client: Client, card: Port) -> Self {
         let frame = vec![0; client.config().frame_len_max];
-        Self { tenant, client, card, frame }
+        Self { source, client, card, frame }
     }
 
     /// Whether a frame is for the client.
@@ -57,12 +57,12 @@ impl<M: Tenant> Gated<M> {
 
     /// Hands the client what the tenant has, as far as there is room.
     fn pump(&mut self, now: Now) {
-        let Self { tenant, client, frame, .. } = self;
+        let Self { source, client, frame, .. } = self;
         loop {
             let config = client.config();
             let (each, all) = (config.queue_slots_max, config.slots_max);
-            let has_room = &mut |to| client.queued(to) < each && client.backlog() < all;
-            let Some((to, bytes)) = tenant.poll_to(now, frame, has_room) else { return };
+            let has_space = &mut |to| client.queued(to) < each && client.backlog() < all;
+            let Some((to, bytes)) = source.poll_to(now, frame, has_space) else { return };
             // What finds no room all the same was sent without asking, and is lost.
             let _ = client.enqueue(to, &frame[..bytes]);
         }
@@ -71,25 +71,25 @@ impl<M: Tenant> Gated<M> {
     /// Hands the tenant the packets that came in a timeslot.
     fn unpack(&mut self, now: Now, port: Port, frame: &[u8]) {
         for packet in Client::packets(frame).into_iter().flatten() {
-            let room = &mut self.frame[..packet.len()];
-            room.copy_from_slice(packet);
-            self.tenant.handle_frame(now, port, room);
+            let space = &mut self.frame[..packet.len()];
+            space.copy_from_slice(packet);
+            self.source.handle_frame(now, port, space);
         }
     }
 }
 
-impl<M: Tenant + Guest> Guest for Gated<M> {
+impl<M: PacketSource + Guest> Guest for Gated<M> {
     fn takes(&self, frame: &[u8]) -> bool {
-        Self::is_scheduled(frame) || self.tenant.takes(frame)
+        Self::is_scheduled(frame) || self.source.takes(frame)
     }
 }
 
-impl<M: Tenant> Machine for Gated<M> {
+impl<M: PacketSource> Machine for Gated<M> {
     type Event = M::Event;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         if !Self::is_scheduled(frame) {
-            return self.tenant.handle_frame(now, port, frame);
+            return self.source.handle_frame(now, port, frame);
         }
         let verdict = self.client.handle_frame(now, port, frame);
         if verdict == Verdict::Consumed {
@@ -100,8 +100,8 @@ impl<M: Tenant> Machine for Gated<M> {
 
     fn handle_timeout(&mut self, now: Now) {
         let is_due = |due: Option<Mono>| due.is_some_and(|due| due <= now.mono);
-        if is_due(self.tenant.poll_timeout()) {
-            self.tenant.handle_timeout(now);
+        if is_due(self.source.poll_timeout()) {
+            self.source.handle_timeout(now);
         }
         if is_due(self.client.poll_timeout()) {
             self.client.handle_timeout(now);
@@ -116,10 +116,10 @@ impl<M: Tenant> Machine for Gated<M> {
 
     fn poll_event(&mut self) -> Option<M::Event> {
         while self.client.poll_event().is_some() {}
-        self.tenant.poll_event()
+        self.source.poll_event()
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        Mono::earlier(self.tenant.poll_timeout(), self.client.poll_timeout())
+        Mono::earlier(self.source.poll_timeout(), self.client.poll_timeout())
     }
 }

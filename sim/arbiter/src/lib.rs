@@ -1,7 +1,7 @@
 //! Bulk traffic in a simulated network, with an arbiter that schedules it and without.
 //!
 //! `[worlds of scheduled transfer]` A [`Setup`] says which fabric, which flows, which questions and
-//! who schedules; a [`World`] is built from it and lives through virtual time; [`measure`] looks at
+//! who schedules; a [`SimEnv`] is built from it and lives through virtual time; [`measure`] looks at
 //! one receiver meanwhile: how long the queue before it is, what each sender gets through, how long
 //! answers take, what is sent again (Fastpass, SIGCOMM 2014, section 7; design: arbiter.md).
 //!
@@ -18,33 +18,33 @@
 //!
 //! # Invariants
 //! - Equal setups live through equal histories.
-//! - No timeslot is granted twice, whatever happens to arbiters and links: a [`Witness`] looks at
+//! - No timeslot is granted twice, whatever happens to arbiters and links: a [`GrantChecker`] looks at
 //!   every grant that reaches an endpoint.
 //! - Queues are counted twice: by the network, which drops and marks by them, and by an [`Egress`]
 //!   of this crate, which sees nothing but the frames that leave.
 
 #![forbid(unsafe_code)]
 
-mod application;
+mod arbiter_host;
 mod control;
 mod egress;
+mod env;
+mod fabric;
 mod gate;
+mod grant_checker;
+mod host_traffic;
 mod measure;
 mod node;
-mod seat;
 mod setup;
-mod tenants;
-mod tree;
-mod witness;
-mod world;
+mod workload;
 
-pub use control::{Control, Way};
-pub use egress::{Egress, Longest};
-pub use gate::{Gated, Tenant};
+pub use arbiter_host::ArbiterHost;
+pub use control::{Control, ControlTraffic};
+pub use egress::{Egress, QueuePeak};
+pub use env::SimEnv;
+pub use fabric::fabric_of;
+pub use gate::{Gated, PacketSource};
+pub use grant_checker::GrantChecker;
+pub use host_traffic::{HostEvent, HostTraffic};
 pub use measure::{Measured, Plan, measure, observe};
-pub use seat::Seat;
-pub use setup::{Arbitration, Flow, Offer, Ping, Setup};
-pub use tenants::{Said, Tenants};
-pub use tree::between;
-pub use witness::Witness;
-pub use world::World;
+pub use setup::{Arbitration, Flow, OfferedLoad, Ping, Setup};

@@ -3,9 +3,9 @@
 use hdrhistogram::Histogram;
 
 use crate::control::Control;
-use crate::egress::Longest;
+use crate::egress::QueuePeak;
+use crate::env::SimEnv;
 use crate::setup::Setup;
-use crate::world::World;
 
 /// When to look, and at whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Plan {
     /// How long it counts, in ns.
     pub measure_ns: u64,
     /// From one look at the queue to the next, in ns.
-    pub look_ns: u64,
+    pub sample_ns: u64,
     /// Throughput is taken over intervals of this, in ns.
     pub interval_ns: u64,
     /// The receiver whose link is looked at.
@@ -28,7 +28,7 @@ impl Plan {
         Self {
             warm_up_ns: 100_000_000,
             measure_ns: 400_000_000,
-            look_ns: 10_000,
+            sample_ns: 10_000,
             interval_ns: 10_000_000,
             receiver,
         }
@@ -55,7 +55,7 @@ pub struct Measured {
     /// Frames that met a full queue.
     pub overflowed: u64,
     /// The most at one time before any link between switches, or to an endpoint.
-    pub longest: Longest,
+    pub peak: QueuePeak,
     /// Bytes of control packets, with what each costs on the wire.
     pub control_bytes: u64,
     /// Control packets, as they have left hosts.
@@ -64,7 +64,7 @@ pub struct Measured {
     pub slots_sent: u64,
     /// Frames without a protocol that had been offered and not sent, at each look, all together.
     waiting: u64,
-    looks: u64,
+    samples: u64,
 }
 
 impl Measured {
@@ -97,7 +97,7 @@ impl Measured {
     /// sent, on average: by what waits, and how many are sent (Little's law).
     pub fn wait_slots(&self, slot_ns: u64) -> f64 {
         let ns = self.interval_ns * self.intervals.len() as u64;
-        let waiting = self.waiting as f64 / self.looks.max(1) as f64;
+        let waiting = self.waiting as f64 / self.samples.max(1) as f64;
         waiting * ns as f64 / (slot_ns * self.slots_sent.max(1)) as f64
     }
 
@@ -111,35 +111,35 @@ impl Measured {
 
 /// Lives through a setup, and looks.
 pub fn measure(setup: &Setup, plan: &Plan) -> Measured {
-    let mut world = World::new(setup);
-    world.run_for_ns(plan.warm_up_ns);
-    observe(&mut world, plan)
+    let mut env = SimEnv::new(setup);
+    env.run_for_ns(plan.warm_up_ns);
+    observe(&mut env, plan)
 }
 
 /// Looks at a world that is warm.
-pub fn observe(world: &mut World, plan: &Plan) -> Measured {
-    world.begin();
-    let (sent, lost) = world.segments();
-    let overflowed = world.overflowed();
-    let (control_bytes, slots_sent) = (world.control_bytes(), world.slots_sent());
-    let link = world.down_link(plan.receiver);
+pub fn observe(env: &mut SimEnv, plan: &Plan) -> Measured {
+    env.begin();
+    let (sent, lost) = env.segments();
+    let overflowed = env.overflowed();
+    let (control_bytes, slots_sent) = (env.control_bytes(), env.slots_sent());
+    let link = env.down_link(plan.receiver);
     let mut queue = Histogram::new_with_bounds(1, 1 << 40, 3).expect("the bounds are right");
     let mut intervals = Vec::new();
-    let (control, mut waiting, mut looks) = (*world.control(), 0, 0);
-    let mut before = world.received_bytes();
+    let (control, mut waiting, mut samples) = (*env.control(), 0, 0);
+    let mut before = env.received_bytes();
     for _ in 0..plan.measure_ns / plan.interval_ns {
-        for _ in 0..plan.interval_ns / plan.look_ns {
-            world.run_for_ns(plan.look_ns);
-            queue.saturating_record(world.backlog_bytes(link));
-            waiting += world.plain_waiting();
-            looks += 1;
+        for _ in 0..plan.interval_ns / plan.sample_ns {
+            env.run_for_ns(plan.sample_ns);
+            queue.saturating_record(env.backlog_bytes(link));
+            waiting += env.plain_waiting();
+            samples += 1;
         }
-        let after = world.received_bytes();
+        let after = env.received_bytes();
         intervals.push(after.iter().zip(&before).map(|(after, before)| after - before).collect());
         before = after;
     }
-    let (sent_now, lost_now) = world.segments();
-    let bench = &world.network.application;
+    let (sent_now, lost_now) = env.segments();
+    let bench = &env.network.application;
     Measured {
         queue,
         pongs: bench.pongs_ns.clone(),
@@ -148,12 +148,12 @@ pub fn observe(world: &mut World, plan: &Plan) -> Measured {
         interval_ns: plan.interval_ns,
         segments_sent: sent_now - sent,
         segments_lost: lost_now - lost,
-        overflowed: world.overflowed() - overflowed,
-        longest: world.longest(),
-        control_bytes: world.control_bytes() - control_bytes,
-        control: world.control().since(&control),
-        slots_sent: world.slots_sent() - slots_sent,
+        overflowed: env.overflowed() - overflowed,
+        peak: env.peak(),
+        control_bytes: env.control_bytes() - control_bytes,
+        control: env.control().since(&control),
+        slots_sent: env.slots_sent() - slots_sent,
         waiting,
-        looks,
+        samples,
     }
 }

@@ -4,37 +4,37 @@ use onepipe_arbiter::{Arbiter, Client};
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_sim_traffic::Forwarder;
 
+use crate::arbiter_host::ArbiterHost;
 use crate::gate::Gated;
-use crate::seat::Seat;
-use crate::tenants::{Said, Tenants};
+use crate::host_traffic::{HostEvent, HostTraffic};
 
 /// A host or a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(crate) enum Node {
     /// A host that sends when it wants.
-    Host(Tenants),
+    Host(HostTraffic),
     /// One that sends when the arbiter says so.
-    Gated(Box<Gated<Tenants>>),
+    Gated(Box<Gated<HostTraffic>>),
     /// The arbiter's.
-    Arbiter(Box<Seat>),
+    Arbiter(Box<ArbiterHost>),
     Switch(Forwarder),
 }
 
 impl Node {
     /// What uses the host's network, if it is a host.
-    pub fn tenants(&self) -> Option<&Tenants> {
+    pub fn traffic(&self) -> Option<&HostTraffic> {
         match self {
-            Self::Host(tenants) => Some(tenants),
-            Self::Gated(gated) => Some(&gated.tenant),
+            Self::Host(traffic) => Some(traffic),
+            Self::Gated(gated) => Some(&gated.source),
             Self::Arbiter(_) | Self::Switch(_) => None,
         }
     }
 
-    pub fn tenants_mut(&mut self) -> Option<&mut Tenants> {
+    pub fn traffic_mut(&mut self) -> Option<&mut HostTraffic> {
         match self {
-            Self::Host(tenants) => Some(tenants),
-            Self::Gated(gated) => Some(&mut gated.tenant),
+            Self::Host(traffic) => Some(traffic),
+            Self::Gated(gated) => Some(&mut gated.source),
             Self::Arbiter(_) | Self::Switch(_) => None,
         }
     }
@@ -55,7 +55,7 @@ impl Node {
 }
 
 impl Machine for Node {
-    type Event = Said;
+    type Event = HostEvent;
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
@@ -87,7 +87,7 @@ impl Machine for Node {
     }
 
     #[inline]
-    fn poll_event(&mut self) -> Option<Said> {
+    fn poll_event(&mut self) -> Option<HostEvent> {
         match self {
             Self::Host(host) => host.poll_event(),
             Self::Gated(gated) => gated.poll_event(),

@@ -2,7 +2,7 @@
 
 use onepipe_base::{Port, ProcessId};
 use onepipe_sim_network::{ClockConfig, LinkConfig};
-use onepipe_sim_traffic::{Demand, React, TcpConfig};
+use onepipe_sim_traffic::{CongestionControl, FlowSpec, TcpConfig};
 use onepipe_topology::Shape;
 use onepipe_wire::{HEADER_LEN, SLOT_HEADER_LEN};
 
@@ -20,7 +20,7 @@ pub(crate) const FRAME_LEN_MAX: usize = 1_472;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// From whom, to whom, from when on, how long.
-    pub demand: Demand,
+    pub spec: FlowSpec,
     /// When it ends, if it has not before, in ns of virtual time.
     pub closes_ns: Option<u64>,
 }
@@ -28,7 +28,7 @@ pub struct Flow {
 impl Flow {
     /// From the start and without an end.
     pub const fn endless(from: u32, to: u32) -> Self {
-        Self { demand: Demand { at_ns: 0, from, to, bytes: None }, closes_ns: None }
+        Self { spec: FlowSpec { at_ns: 0, from, to, bytes: None }, closes_ns: None }
     }
 }
 
@@ -45,11 +45,11 @@ pub struct Ping {
 
 /// Frames without a protocol, offered by every endpoint in every timeslot or not, by chance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Offer {
+pub struct OfferedLoad {
     /// Timeslots with a frame, of a thousand.
     pub load_permille: u32,
     /// Hosts that lie as close together as these are not sent to: those of one pod, for example.
-    pub apart_hosts: u32,
+    pub group_hosts: u32,
     /// Each sends to so many others, if there are as many: those that follow, so that each hears
     /// of as many.
     pub peers: u32,
@@ -57,10 +57,10 @@ pub struct Offer {
     pub until_ns: u64,
 }
 
-impl Offer {
+impl OfferedLoad {
     /// Such a load to all others, without an end.
     pub const fn to_all(load_permille: u32) -> Self {
-        Self { load_permille, apart_hosts: 1, peers: u32::MAX, until_ns: u64::MAX }
+        Self { load_permille, group_hosts: 1, peers: u32::MAX, until_ns: u64::MAX }
     }
 }
 
@@ -77,14 +77,14 @@ pub struct Arbitration {
     /// Timeslots of a batch. Default 32: with 64 a question waits longer for its timeslot.
     pub batch_slots: u32,
     /// An endpoint sends a control packet in so many timeslots on average. Default 64.
-    pub pace_slots: u32,
+    pub control_interval_slots: u32,
     /// Timeslots that a pair gets at a time while others wait. Default 1: turns, slot by slot.
     pub share_slots: u32,
     /// A batch is given out so long before it begins, in ns. Default 65 us (design: arbiter.md
     /// section 1).
     pub lead_ns: u64,
     /// Whether endpoints are told of two batches at a time. Default so.
-    pub gathers: bool,
+    pub coalesces_grants: bool,
 }
 
 impl Arbitration {
@@ -95,10 +95,10 @@ impl Arbitration {
             endpoints: hosts - 1,
             reserve_permille: 10,
             batch_slots: 32,
-            pace_slots: 64,
+            control_interval_slots: 64,
             share_slots: 1,
             lead_ns: 65_000,
-            gathers: true,
+            coalesces_grants: true,
         }
     }
 
@@ -122,20 +122,20 @@ pub struct Setup {
     /// How wrong the hosts' clocks are.
     pub clocks: ClockConfig,
     /// What TCP slows down for.
-    pub react: React,
+    pub congestion_control: CongestionControl,
     /// The flows.
     pub flows: Vec<Flow>,
     /// The questions.
     pub pings: Vec<Ping>,
     /// Frames without a protocol.
-    pub offer: Option<Offer>,
+    pub offer: Option<OfferedLoad>,
     /// Who schedules; `None`: nobody.
     pub arbitration: Option<Arbitration>,
     /// Whether frames in timeslots go first, before every link, and all others wait for gaps. Then
     /// an [`Egress`](crate::Egress) sees nothing else.
-    pub has_slots_first: bool,
+    pub prioritizes_slots: bool,
     /// Whether every grant is looked at.
-    pub has_witness: bool,
+    pub checks_grants: bool,
     /// Whatever is left to chance.
     pub seed: u64,
 }
@@ -157,13 +157,13 @@ impl Setup {
             host_link: link,
             switch_link: link,
             clocks: ClockConfig::default(),
-            react: React::Loss,
+            congestion_control: CongestionControl::Reno,
             flows: Vec::new(),
             pings: Vec::new(),
             offer: None,
             arbitration: None,
-            has_slots_first: false,
-            has_witness: false,
+            prioritizes_slots: false,
+            checks_grants: false,
             seed: 1,
         }
     }
@@ -178,11 +178,11 @@ impl Setup {
     /// Bytes of a stream in a full segment. Under an arbiter they are fewer: a packet in a
     /// timeslot is within a frame that has headers of its own, and two bytes for its length.
     pub fn segment_len(&self) -> u32 {
-        let plain = TcpConfig::new(ProcessId(0), Port(0));
-        let head_len = plain.frame_len_max() as u32 - plain.segment_len;
+        let raw = TcpConfig::new(ProcessId(0), Port(0));
+        let head_len = raw.frame_len_max() as u32 - raw.segment_len;
         let around_bytes = (HEADER_LEN + SLOT_HEADER_LEN) as u32 + 2;
         match self.arbitration {
-            None => plain.segment_len,
+            None => raw.segment_len,
             Some(_) => FRAME_LEN_MAX as u32 - around_bytes - head_len,
         }
     }

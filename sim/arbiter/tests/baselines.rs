@@ -1,20 +1,20 @@
 //! What TCP does to the rack without an arbiter.
 
-use onepipe_sim_arbiter::{Flow, Ping, Plan, Setup, World, measure};
-use onepipe_sim_traffic::{Incast, React};
+use onepipe_sim_arbiter::{Flow, Ping, Plan, Setup, SimEnv, measure};
+use onepipe_sim_traffic::{CongestionControl, Incast};
 
 /// Four senders with 20 flows each to host 0, and a fifth that asks it (Fastpass section 7.1).
-fn bulk(react: React) -> Setup {
+fn bulk(congestion_control: CongestionControl) -> Setup {
     let flows = (1..=4).flat_map(|from| [Flow::endless(from, 0); 20]).collect();
     let pings = vec![Ping { from: 5, to: 0, every_ns: 250_000 }];
-    Setup { react, flows, pings, ..Setup::rack() }
+    Setup { congestion_control, flows, pings, ..Setup::rack() }
 }
 
 const PLAN: Plan = Plan { measure_ns: 100_000_000, ..Plan::of(0) };
 
 #[test]
-fn tcp_fills_the_queue_and_questions_wait_behind_it() {
-    let measured = measure(&bulk(React::Loss), &PLAN);
+fn reno_fills_the_queue_and_delays_pings() {
+    let measured = measure(&bulk(CongestionControl::Reno), &PLAN);
     assert!(measured.goodput_bits_per_s() > 9.3e9, "{:e}", measured.goodput_bits_per_s());
     let queue = measured.queue_bytes(0.5);
     assert!((3_000_000..5_240_000).contains(&queue), "{queue}");
@@ -27,8 +27,8 @@ fn tcp_fills_the_queue_and_questions_wait_behind_it() {
 }
 
 #[test]
-fn dctcp_keeps_it_shorter_at_the_same_throughput() {
-    let measured = measure(&bulk(React::MarkedShare), &PLAN);
+fn dctcp_keeps_the_queue_short_at_full_throughput() {
+    let measured = measure(&bulk(CongestionControl::Dctcp), &PLAN);
     assert!(measured.goodput_bits_per_s() > 9.3e9, "{:e}", measured.goodput_bits_per_s());
     let queue = measured.queue_bytes(0.5);
     // 80 flows with two segments each at the least are above the mark.
@@ -37,9 +37,9 @@ fn dctcp_keeps_it_shorter_at_the_same_throughput() {
 }
 
 #[test]
-fn an_incast_of_short_flows_loses_segments_which_are_sent_again() {
+fn incast_loses_segments_and_retransmits_them() {
     let incast = Incast { to: 0, senders: 20, bytes: 1 << 20, every_ns: 25_000_000, rounds: 8 };
-    let flows = incast.demands(32).into_iter().map(|demand| Flow { demand, closes_ns: None });
+    let flows = incast.specs(32).into_iter().map(|spec| Flow { spec, closes_ns: None });
     let setup = Setup { flows: flows.collect(), ..Setup::rack() };
     let plan = Plan { warm_up_ns: 0, measure_ns: 250_000_000, ..Plan::of(0) };
     let measured = measure(&setup, &plan);
@@ -49,11 +49,11 @@ fn an_incast_of_short_flows_loses_segments_which_are_sent_again() {
 }
 
 #[test]
-fn equal_setups_live_through_equal_histories() {
+fn equal_setups_have_equal_trace_hashes() {
     let hash = |seed| {
-        let mut world = World::new(&Setup { seed, ..bulk(React::Loss) });
-        world.run_for_ns(3_000_000);
-        world.trace_hash()
+        let mut env = SimEnv::new(&Setup { seed, ..bulk(CongestionControl::Reno) });
+        env.run_for_ns(3_000_000);
+        env.trace_hash()
     };
     assert_eq!(hash(1), hash(1));
 }

@@ -1,6 +1,6 @@
 //! What an arbiter makes of the same traffic: empty queues, and turns.
 
-use onepipe_sim_arbiter::{Arbitration, Flow, Offer, Ping, Plan, Setup, World, measure};
+use onepipe_sim_arbiter::{Arbitration, Flow, OfferedLoad, Ping, Plan, Setup, SimEnv, measure};
 use onepipe_sim_network::ClockConfig;
 use onepipe_topology::Shape;
 
@@ -8,14 +8,14 @@ use onepipe_topology::Shape;
 const FULL: u64 = 1_538;
 
 #[test]
-fn bulk_leaves_the_queue_empty_the_link_full_and_questions_quick() {
+fn bulk_keeps_queue_empty_link_full_and_pings_fast() {
     let flows = (1..=4).flat_map(|from| [Flow::endless(from, 0); 20]).collect();
     let pings = vec![Ping { from: 5, to: 0, every_ns: 250_000 }];
     let setup = Setup { flows, pings, ..Setup::rack() }.scheduled();
     let plan = Plan { warm_up_ns: 20_000_000, measure_ns: 50_000_000, ..Plan::of(0) };
     let measured = measure(&setup, &plan);
     assert!(measured.queue_bytes(0.999) < 2 * FULL, "{}", measured.queue_bytes(0.999));
-    assert!(measured.longest.bytes < 2 * FULL, "{:?}", measured.longest);
+    assert!(measured.peak.bytes < 2 * FULL, "{:?}", measured.peak);
     let line = measured.goodput_bits_per_s() * FULL as f64 / f64::from(setup.segment_len());
     assert!(line > 0.98e10, "{line:e} bit/s of full frames");
     assert!(measured.pings() > 190 && measured.ping_ns(0.99) < 300_000, "{measured:?}");
@@ -23,15 +23,15 @@ fn bulk_leaves_the_queue_empty_the_link_full_and_questions_quick() {
 }
 
 #[test]
-fn so_many_senders_to_one_receiver_have_every_so_manieth_timeslot_each() {
+fn senders_to_one_receiver_share_timeslots_equally() {
     for senders in [2u32, 3, 5, 8] {
         let flows = (1..=senders).map(|from| Flow::endless(from, 0)).collect();
-        let setup = Setup { flows, has_witness: true, ..Setup::rack() }.scheduled();
-        let mut world = World::new(&setup);
-        world.run_for_ns(10_000_000);
-        let first = world.witness().sent.len();
-        world.run_for_ns(5_000_000);
-        let sent = world.witness().sent[first..].iter().filter(|(.., dst, _)| *dst == 0);
+        let setup = Setup { flows, checks_grants: true, ..Setup::rack() }.scheduled();
+        let mut env = SimEnv::new(&setup);
+        env.run_for_ns(10_000_000);
+        let first = env.grant_checker().sent.len();
+        env.run_for_ns(5_000_000);
+        let sent = env.grant_checker().sent[first..].iter().filter(|(.., dst, _)| *dst == 0);
         let sent: Vec<(u32, u16)> = sent.map(|(slot, src, ..)| (*slot, *src)).collect();
         assert!(sent.len() > 4_000, "{senders} senders: {} timeslots", sent.len());
         for turn in sent.windows(senders as usize) {
@@ -41,34 +41,39 @@ fn so_many_senders_to_one_receiver_have_every_so_manieth_timeslot_each() {
             let slots = turn[turn.len() - 1].0 - turn[0].0;
             assert_eq!(slots, senders - 1, "no timeslot is left out: {turn:?}");
         }
-        assert_eq!(world.witness().wrong, [""; 0]);
+        assert_eq!(env.grant_checker().violations, [""; 0]);
     }
 }
 
 #[test]
-fn an_endpoint_is_told_in_one_packet_what_it_is_given_in_64_timeslots() {
-    let offer = Some(Offer::to_all(900));
-    for (gathers, lead_ns, packets) in [(false, 65_000, 2), (true, 65_000, 1), (true, 40_000, 2)] {
-        let arbitration = Arbitration { gathers, lead_ns, ..Arbitration::of(32) };
+fn grants_of_64_timeslots_fit_one_packet() {
+    let offer = Some(OfferedLoad::to_all(900));
+    for (coalesces_grants, lead_ns, packets) in
+        [(false, 65_000, 2), (true, 65_000, 1), (true, 40_000, 2)]
+    {
+        let arbitration = Arbitration { coalesces_grants, lead_ns, ..Arbitration::of(32) };
         let setup = Setup { offer, arbitration: Some(arbitration), ..Setup::rack() };
-        let mut world = World::new(&setup);
-        world.run_for_ns(2_000_000);
-        let before = *world.control();
-        world.run_for_ns(8_000_000);
-        let given = world.control().since(&before).given;
+        let mut env = SimEnv::new(&setup);
+        env.run_for_ns(2_000_000);
+        let before = *env.control();
+        env.run_for_ns(8_000_000);
+        let grants = env.control().since(&before).grants;
         let all = 8_000_000 / setup.slot_ns() / 64 * 31;
-        let of = given.packets as f64 / all as f64;
-        assert!((of - f64::from(packets)).abs() < 0.1, "{gathers} {lead_ns}: {of} packets");
-        assert!((given.acks, given.resets) == (0, 0) && given.totals * 20 < all, "{given:?}");
+        let of = grants.packets as f64 / all as f64;
+        assert!(
+            (of - f64::from(packets)).abs() < 0.1,
+            "{coalesces_grants} {lead_ns}: {of} packets"
+        );
+        assert!((grants.acks, grants.resets) == (0, 0) && grants.totals * 20 < all, "{grants:?}");
         // With a shorter lead they do not wait for what comes too late.
-        let late: u64 = world.clients().map(|client| client.stats().late).sum();
-        assert_eq!(late, 0, "{gathers} {lead_ns}");
+        let late: u64 = env.clients().map(|client| client.stats().late).sum();
+        assert_eq!(late, 0, "{coalesces_grants} {lead_ns}");
     }
 }
 
 #[test]
-fn an_endpoint_that_has_to_wait_asks_just_before_a_batch_is_closed() {
-    let offer = Some(Offer::to_all(100));
+fn requests_arrive_just_before_a_batch_is_closed() {
+    let offer = Some(OfferedLoad::to_all(100));
     let setup = Setup { offer, ..Setup::rack() }.scheduled();
     let (warm_up_ns, measure_ns, interval_ns) = (5_000_000, 10_000_000, 1_000_000);
     let plan = Plan { warm_up_ns, measure_ns, interval_ns, ..Plan::of(0) };
@@ -83,42 +88,46 @@ fn an_endpoint_that_has_to_wait_asks_just_before_a_batch_is_closed() {
 /// they send to each other's; the arbiter is in the sixth. A tenth of each link is left to control
 /// packets: with less they come too late where they have to wait for gaps; for that they have the
 /// whole lead.
-fn tree(offset_ns_max: u64) -> World {
+fn tree(offset_ns_max: u64) -> SimEnv {
     let shape = Shape::fat_tree(6).expect("six is even");
-    let arbitration =
-        Arbitration { endpoints: 45, reserve_permille: 100, gathers: false, ..Arbitration::of(54) };
+    let arbitration = Arbitration {
+        endpoints: 45,
+        reserve_permille: 100,
+        coalesces_grants: false,
+        ..Arbitration::of(54)
+    };
     let setup = Setup {
         shape,
         arbitration: Some(arbitration),
-        offer: Some(Offer { apart_hosts: 9, ..Offer::to_all(990) }),
+        offer: Some(OfferedLoad { group_hosts: 9, ..OfferedLoad::to_all(990) }),
         clocks: ClockConfig { offset_ns_max, drift_ppb_max: 0 },
         // Only what is in timeslots is looked at: control packets wait for gaps.
-        has_slots_first: true,
-        has_witness: true,
+        prioritizes_slots: true,
+        checks_grants: true,
         ..Setup::rack()
     };
-    let mut world = World::new(&setup);
-    world.run_for_ns(2_000_000);
-    world.begin();
-    world.run_for_ns(3_000_000);
-    assert_eq!((world.overflowed(), world.witness().wrong.len()), (0, 0));
-    let (waiting, sent, received) = world.plain_frames();
+    let mut env = SimEnv::new(&setup);
+    env.run_for_ns(2_000_000);
+    env.begin();
+    env.run_for_ns(3_000_000);
+    assert_eq!((env.overflowed(), env.grant_checker().violations.len()), (0, 0));
+    let (waiting, sent, received) = env.plain_frames();
     assert!(received * 100 > (waiting + sent) * 90, "{received} of {sent} and {waiting} waiting");
-    let late: u64 = world.clients().map(|client| client.stats().late).sum();
+    let late: u64 = env.clients().map(|client| client.stats().late).sum();
     assert_eq!(late, 0);
-    world
+    env
 }
 
 #[test]
-fn with_exact_clocks_no_packet_waits_for_another_in_three_tiers_at_0_99() {
-    let bytes = tree(0).longest().scheduled_bytes;
+fn exact_clocks_keep_fat_tree_queues_empty_at_99_percent() {
+    let bytes = tree(0).peak().scheduled_bytes;
     // One that has begun to send a control packet goes on with it, and is that much late.
     assert!((FULL..FULL + FULL / 2).contains(&bytes), "{bytes}");
 }
 
 #[test]
-fn a_clock_that_is_a_timeslot_off_makes_two_packets_meet_and_never_three() {
+fn clock_skew_of_one_timeslot_queues_two_packets_at_most() {
     let slot_ns = 1_354;
-    let bytes = tree(slot_ns / 2).longest().scheduled_bytes;
+    let bytes = tree(slot_ns / 2).peak().scheduled_bytes;
     assert!((FULL + FULL / 2..2 * FULL + FULL / 4).contains(&bytes), "{bytes}");
 }

@@ -1,18 +1,19 @@
-//! Agreed multicast: uniform agreement, one order for all groups, integrity, validity, and nobody
-//! who is not concerned hears of a message (U and E of the design's list of invariants).
+//! Checks of agreed multicast: uniform agreement, one total order for all groups, integrity,
+//! validity, and genuineness (only processes concerned with a message take part in it). U in the
+//! table of invariants of this crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use onepipe_base::ProcessId;
 use onepipe_wire::{Amcast, GroupId, GroupSet, LogicalTime, MessageId};
 
-/// Texts that are kept; more are only counted.
+/// Number of violations kept as text; further ones are only counted.
 const TEXTS_MAX: usize = 20;
 
-/// A place in the order.
+/// A position in the total order.
 type Place = (LogicalTime, MessageId);
 
-/// What one replica has delivered, in all its lives that go on from one another's state.
+/// The deliveries of a replica, over all incarnations that continued from another one's state.
 #[derive(Clone, Debug)]
 struct Log {
     group: GroupId,
@@ -25,28 +26,28 @@ struct Sent {
     digest: u64,
 }
 
-/// Who belongs where, as far as the checker must know.
+/// The roles of processes, as far as the checker needs them.
 #[derive(Clone, Debug, Default)]
 pub struct Belongs {
-    /// Of each process: the groups that it orders or delivers for.
+    /// For each process: the groups that it orders or delivers for.
     pub of: Vec<GroupSet>,
-    /// Of each client, by its number: who it is.
+    /// For each client number: its process.
     pub clients: Vec<ProcessId>,
-    /// Who says who leads, and hears of no message.
+    /// Processes that appoint leaders and take no part in messages.
     pub coordinators: Vec<ProcessId>,
 }
 
-/// Checks one history. It knows no machine: it is told what clients, replicas and leaders say, and
-/// shown frames.
+/// Checks one history of agreed multicast. Knows no machine: it is fed with the events of clients,
+/// replicas and leaders, and with frames.
 #[derive(Clone, Debug)]
 pub struct Agreed {
     belongs: Belongs,
     sent: BTreeMap<MessageId, Sent>,
     over: BTreeSet<MessageId>,
     places: BTreeMap<MessageId, LogicalTime>,
-    /// Of each replica.
+    /// For each replica.
     logs: Vec<Log>,
-    /// Of lives that are gone.
+    /// Logs of incarnations that have ended.
     former: Vec<Log>,
     leaders: BTreeMap<(GroupId, u32), ProcessId>,
     texts: Vec<String>,
@@ -55,7 +56,7 @@ pub struct Agreed {
 }
 
 impl Agreed {
-    /// With replicas of these groups.
+    /// Creates a checker with replicas of the given groups.
     pub fn new(belongs: Belongs, replicas: impl IntoIterator<Item = GroupId>) -> Self {
         let log = |group| Log { group, delivered: Vec::new() };
         Self {
@@ -72,27 +73,27 @@ impl Agreed {
         }
     }
 
-    /// How many things were wrong.
+    /// Returns the number of violations.
     pub fn wrong(&self) -> u64 {
         self.wrong
     }
 
-    /// The first of them, in words.
+    /// Returns the first violations as text.
     pub fn texts(&self) -> &[String] {
         &self.texts
     }
 
-    /// Messages delivered, each checked.
+    /// Returns the number of checked deliveries.
     pub fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// How many messages were sent.
+    /// Returns the number of messages sent.
     pub fn sent(&self) -> usize {
         self.sent.len()
     }
 
-    /// Whatever else is wrong.
+    /// Records a violation found elsewhere.
     pub fn complain(&mut self, text: String) {
         self.wrong += 1;
         if self.texts.len() < TEXTS_MAX {
@@ -100,14 +101,14 @@ impl Agreed {
         }
     }
 
-    /// A client has begun a message with this digest.
+    /// Handles the submission of a message with this digest by a client.
     pub fn on_sent(&mut self, id: MessageId, groups: GroupSet, digest: u64) {
         if self.sent.insert(id, Sent { groups, digest }).is_some() {
-            self.complain(format!("{id:?} was sent twice"));
+            self.complain(format!("client sent {id:?} twice"));
         }
     }
 
-    /// A client was told that its message is over, and perhaps where in the order it is.
+    /// Handles the completion of a message at its client, with its position in the order if known.
     pub fn on_over(&mut self, id: MessageId, timestamp: Option<LogicalTime>) {
         self.over.insert(id);
         if let Some(timestamp) = timestamp {
@@ -115,23 +116,23 @@ impl Agreed {
         }
     }
 
-    /// A replica delivers a message for `groups` with this digest.
+    /// Handles the delivery of a message for `groups` with this digest at a replica.
     pub fn on_delivered(&mut self, replica: usize, place: Place, groups: GroupSet, digest: u64) {
         let (group, id) = (self.logs[replica].group, place.1);
         self.delivered += 1;
         match self.sent.get(&id) {
-            None => self.complain(format!("{id:?} was never sent")),
+            None => self.complain(format!("{id:?} was delivered but never sent")),
             Some(sent) if !sent.groups.contains(group) || sent.groups != groups => {
-                self.complain(format!("{id:?} is not for {group:?}"));
+                self.complain(format!("{id:?} was delivered in {group:?}, or for other groups"));
             }
             Some(sent) if sent.digest != digest => {
-                self.complain(format!("{id:?} is another message"));
+                self.complain(format!("{id:?} was delivered with another payload"));
             }
             Some(_) => {}
         }
         let last = self.logs[replica].delivered.last().copied();
         if last.is_some_and(|last| last >= place) {
-            self.complain(format!("replica {replica} delivers {place:?} behind {last:?}"));
+            self.complain(format!("replica {replica} delivered {place:?} after {last:?}"));
         }
         self.has_one_place(place);
         self.logs[replica].delivered.push(place);
@@ -140,18 +141,18 @@ impl Agreed {
     fn has_one_place(&mut self, (timestamp, id): Place) {
         let known = *self.places.entry(id).or_insert(timestamp);
         if known != timestamp {
-            self.complain(format!("{id:?} is at {timestamp:?} and at {known:?}"));
+            self.complain(format!("{id:?} has timestamps {timestamp:?} and {known:?}"));
         }
     }
 
-    /// A new life of a replica begins with the state of another one, or with nothing.
+    /// Starts a new incarnation of a replica with the state of another replica, or with none.
     pub fn on_joined(&mut self, replica: usize, from: Option<usize>) {
         let nothing = Log { group: self.logs[replica].group, delivered: Vec::new() };
         let new = from.map_or(nothing, |from| self.logs[from].clone());
         self.former.push(std::mem::replace(&mut self.logs[replica], new));
     }
 
-    /// A member leads its group.
+    /// Handles the start of a member's leadership of its group.
     pub fn on_leads(&mut self, group: GroupId, epoch: u32, member: ProcessId) {
         let known = *self.leaders.entry((group, epoch)).or_insert(member);
         if known != member {
@@ -159,12 +160,12 @@ impl Agreed {
         }
     }
 
-    /// How often anybody began to lead.
+    /// Returns the number of leaderships seen.
     pub fn elections(&self) -> usize {
         self.leaders.len()
     }
 
-    /// A frame travels from `src` to `dst`: genuineness.
+    /// Checks genuineness: a frame from `src` to `dst` must concern both.
     pub fn on_frame(&mut self, src: ProcessId, dst: ProcessId, body: &Amcast) {
         let is_about_message = body.has(Amcast::MESSAGE);
         let groups = if is_about_message { body.groups } else { GroupSet::EMPTY.with(body.group) };
@@ -177,13 +178,14 @@ impl Agreed {
                 || (!is_about_message && belongs.coordinators.contains(&process))
         };
         if !is_concerned(src) || !is_concerned(dst) {
-            self.complain(format!("{src:?} tells {dst:?} of {body:?}"));
+            self.complain(format!("{src:?} sends {dst:?}, which is not concerned, {body:?}"));
         }
     }
 
-    /// Uniform agreement: what any replica has delivered, even one that is gone, all have that
-    /// live, in all groups that it is for; and who is gone has delivered the beginning of that.
-    /// Answers what is wrong first, without counting it: before all is over it is lawful.
+    /// Checks uniform agreement: all live replicas have delivered, in every group of a message,
+    /// what any replica has delivered, crashed ones included; a crashed replica has delivered a
+    /// prefix. Returns the first violation without recording it, because disagreement is allowed
+    /// until the run has quiesced.
     pub fn disagreement(&self, is_alive: impl Fn(usize) -> bool) -> Option<String> {
         let mut orders: BTreeMap<GroupId, Vec<Place>> = BTreeMap::new();
         for (id, timestamp) in &self.places {
@@ -199,16 +201,19 @@ impl Agreed {
             let order = order(log.group);
             if is_alive(replica) && log.delivered != order {
                 let (has, of) = (log.delivered.len(), order.len());
-                return Some(format!("replica {replica} has delivered {has} of {of}, or others"));
+                return Some(format!(
+                    "replica {replica} delivered {has} of {of} messages, or others"
+                ));
             }
         }
         let dead = self.logs.iter().enumerate().filter(|(replica, _)| !is_alive(*replica));
         let first = dead.map(|(_, log)| log).chain(&self.former).find(gone)?;
-        Some(format!("a replica of {:?} delivered, and died with, something else", first.group))
+        Some(format!("a crashed replica of {:?} had delivered other messages", first.group))
     }
 
-    /// Validity, at the end: whatever a client that lives has sent is over, and what is over was
-    /// delivered by every group that has a replica left. Answers what is wrong first.
+    /// Checks validity at the end of a run: every message of a live client is completed, and every
+    /// completed message was delivered by each of its groups that has a live replica. Returns the
+    /// first violation.
     pub fn unheard(
         &self,
         is_client_alive: impl Fn(u32) -> bool,
@@ -217,14 +222,14 @@ impl Agreed {
         for (id, sent) in &self.sent {
             let is_over = self.over.contains(id);
             if is_client_alive(id.client) && !is_over {
-                return Some(format!("{id:?} is not over"));
+                return Some(format!("{id:?} has not completed at its client"));
             }
             let has_replica =
                 self.logs.iter().enumerate().any(|(replica, log)| {
                     sent.groups.contains(log.group) && is_replica_alive(replica)
                 });
             if is_over && has_replica && !self.places.contains_key(id) {
-                return Some(format!("{id:?} is over and nobody delivers it"));
+                return Some(format!("{id:?} has completed, but no replica delivered it"));
             }
         }
         None

@@ -1,4 +1,4 @@
-//! All processes of a run, each in all its lives.
+//! The checker of ordered scattering: all processes of a run with all their incarnations.
 
 use onepipe_base::{ProcessId, Promises, Timestamp};
 use onepipe_wire::Service;
@@ -10,71 +10,71 @@ use crate::violation::{Rule, Seen, Violations};
 
 mod finish;
 
-/// The name of a scattering among those of one process id and service: which life, and its number
-/// in it, counted from 0. Travels in the payload, so that a delivery says what it claims to be.
+/// Identifies a scattering among those of one process id and service by incarnation and number. The
+/// tag travels in the payload, so that a delivery can be attributed to its scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
-    /// The sender's life, counted from 0.
+    /// Incarnation of the sender, counted from 0.
     pub life: u32,
-    /// The scattering's number in that life.
+    /// Number of the scattering in this incarnation, counted from 0.
     pub scattering: u64,
 }
 
-/// A scattering that was accepted.
+/// An accepted scattering.
 #[derive(Clone, Copy, Debug)]
 pub struct Submitted<'a> {
-    /// How it is sent.
+    /// Service of the scattering.
     pub service: Service,
-    /// Its name.
+    /// Tag of the scattering.
     pub tag: Tag,
-    /// For each message whom it is for, and the [`digest`] of its payload.
+    /// For each message its receiver and the [`digest`] of its payload.
     pub messages: &'a [(ProcessId, u64)],
-    /// Given back with each delivery: the instant, say.
+    /// Opaque value that is returned with each delivery, such as the instant of submission.
     pub submitted_at: u64,
 }
 
-/// A message that was delivered.
+/// A delivered message.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivered {
-    /// How it was sent.
+    /// Service of the message.
     pub service: Service,
-    /// The timestamp that it bore.
+    /// Timestamp of the message.
     pub stamp: Timestamp,
-    /// Who sent it.
+    /// Sender of the message.
     pub from: ProcessId,
-    /// Its place in its scattering.
+    /// Index of the message in its scattering.
     pub index: u16,
-    /// What its payload says it is, if it says anything.
+    /// Tag found in the payload, if any.
     pub tag: Option<Tag>,
-    /// The [`digest`] of its payload.
+    /// [`digest`] of the payload.
     pub digest: u64,
 }
 
-/// A message that its sender was told about.
+/// A message that was reported to its sender as failed.
 #[derive(Clone, Copy, Debug)]
 pub struct Failed {
-    /// How it was sent.
+    /// Service of the message.
     pub service: Service,
-    /// Its scattering.
+    /// Tag of its scattering.
     pub tag: Tag,
-    /// Its place in it.
+    /// Index of the message in its scattering.
     pub index: u16,
-    /// Whom it was for.
+    /// Receiver of the message.
     pub to: ProcessId,
-    /// The timestamp that it bore, if it was sent.
+    /// Timestamp of the message, if it was sent.
     pub stamp: Option<Timestamp>,
-    /// What the sender was told.
+    /// Outcome that was reported.
     pub fate: Fate,
 }
 
-/// What became of a message.
+/// Outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was delivered.
+    /// The message was delivered.
     Delivered,
-    /// It was not and will not be delivered.
+    /// The message was not and will not be delivered.
     Lost,
-    /// It may or may not have been delivered.
+    /// The message may or may not have been delivered.
     Unknown,
 }
 
@@ -88,21 +88,21 @@ impl Fate {
     }
 }
 
-/// What a drained process says of itself.
+/// The externally visible state of a drained process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
-    /// Everything of best effort below this is delivered.
+    /// All best-effort messages below this timestamp are delivered.
     pub barrier: Option<Timestamp>,
-    /// Everything of the reliable service below this is delivered.
+    /// All reliable messages below this timestamp are delivered.
     pub commit_barrier: Option<Timestamp>,
-    /// What it promises.
+    /// Promises of the process.
     pub promises: Option<Promises>,
-    /// Scatterings that it has stamped already are still leaving. They hold its promise where they
-    /// were stamped, lawfully below what it has delivered in the meantime.
+    /// Whether scatterings that are already stamped are still leaving. They hold the process's
+    /// promise at their timestamps, which may be below later deliveries.
     pub is_sending: bool,
 }
 
-/// What was observed, counted.
+/// Totals over a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages submitted.
@@ -113,18 +113,17 @@ pub struct Counts {
     pub lost: u64,
     /// Messages reported unknown.
     pub unknown: u64,
-    /// Of those delivered, messages of the reliable service.
+    /// Delivered messages of the reliable service.
     pub reliable: u64,
-    /// Lives that processes were told have failed.
+    /// Incarnations that processes were notified of as failed.
     pub failures: u64,
-    /// Of those, lives whose failure timestamp could not be known for sure: their scatterings may
-    /// be torn.
+    /// Failed incarnations whose failure timestamp is not exact: their scatterings may be torn.
     pub inexact: u64,
-    /// Scatterings that were torn lawfully: see [`Checker::excuse_torn`].
+    /// Scatterings that were torn and allowed to be: see [`Checker::allow_torn`].
     pub torn: u64,
 }
 
-/// What a payload is compared by.
+/// Returns the digest by which payloads are compared.
 pub fn digest(payload: &[u8]) -> u64 {
     xxh3_64(payload)
 }
@@ -132,29 +131,29 @@ pub fn digest(payload: &[u8]) -> u64 {
 #[derive(Debug)]
 struct Process {
     lives: Vec<Life>,
-    /// Whether others may be left in the dark about what it received.
+    /// Whether other processes may be uncertain about what this one received.
     may_be_unknown: bool,
-    /// When it crashed or was cut off last, in ns of the run.
+    /// When the process last crashed or was cut off, in ns of the run.
     lost_ns: Option<u64>,
 }
 
 impl Process {
     fn now(&self) -> &Life {
-        self.lives.last().expect("a process has a first life")
+        self.lives.last().expect("a process has at least one incarnation")
     }
 
     fn now_mut(&mut self) -> &mut Life {
-        self.lives.last_mut().expect("a process has a first life")
+        self.lives.last_mut().expect("a process has at least one incarnation")
     }
 }
 
-/// Watches all processes of a run.
+/// Checks all processes of a run.
 #[derive(Debug)]
 pub struct Checker {
     processes: Vec<Process>,
     checks_submission_order: bool,
     is_merged: bool,
-    /// Whether correct processes were cut off from each other for good.
+    /// Whether correct processes were permanently cut off from each other.
     may_be_torn: bool,
     now_ns: u64,
     counts: Counts,
@@ -162,10 +161,10 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// A checker of `processes` processes, all in their first life.
+    /// Creates a checker of `processes` processes, all in their first incarnation.
     ///
-    /// `checks_submission_order`: whether the messages of a pair shall come in the order of their
-    /// submission, not only of their timestamps (I5).
+    /// `checks_submission_order`: whether messages of a pair of processes must arrive in the order
+    /// of their submission in addition to the order of their timestamps (I5).
     pub fn new(processes: u32, checks_submission_order: bool) -> Self {
         let process =
             |_| Process { lives: vec![Life::new(0, false)], may_be_unknown: false, lost_ns: None };
@@ -180,7 +179,7 @@ impl Checker {
         }
     }
 
-    /// Both services come as one stream, in one total order.
+    /// Sets whether both services are delivered as one stream in one total order.
     #[must_use]
     pub fn merged(mut self, is_merged: bool) -> Self {
         self.is_merged = is_merged;
@@ -190,24 +189,24 @@ impl Checker {
         self
     }
 
-    /// What follows happens at `ns` of the run.
+    /// Sets the time of the following calls, in ns of the run.
     #[inline]
     pub fn at_ns(&mut self, ns: u64) {
         self.now_ns = ns;
     }
 
-    /// A process submitted a scattering.
+    /// Handles the submission of a scattering.
     pub fn submitted(&mut self, process: ProcessId, submitted: Submitted<'_>) {
         let is_behind =
             submitted.service == Service::Reliable && self.is_behind(process, &submitted);
         let lives = &mut self.processes[process.index()].lives;
-        let life = lives.get_mut(submitted.tag.life as usize).expect("a known life");
+        let life = lives.get_mut(submitted.tag.life as usize).expect("the incarnation exists");
         let floor = (life.receiver.floor(), is_behind);
         life.senders[submitted.service as usize].on_submitted(&submitted, floor, self.now_ns);
         self.counts.submitted += submitted.messages.len() as u64;
     }
 
-    /// Whether a receiver has been told commits above what `process` promises.
+    /// Whether the commit barrier of a receiver is above what `process` promises.
     fn is_behind(&self, process: ProcessId, submitted: &Submitted<'_>) -> bool {
         let promises = self.processes[process.index()].now().receiver.promises();
         let promise = promises.map(|promises| promises.barrier);
@@ -217,7 +216,7 @@ impl Checker {
         })
     }
 
-    /// A frame on the wire showed that a scattering of a process bears `stamp`.
+    /// Handles a frame that shows the timestamp of a scattering.
     pub fn stamped(&mut self, process: ProcessId, service: Service, tag: Tag, stamp: Timestamp) {
         let process_of = self.processes.get_mut(process.index());
         let life = process_of.and_then(|process| process.lives.get_mut(tag.life as usize));
@@ -227,8 +226,8 @@ impl Checker {
         }
     }
 
-    /// A process delivered a message. Answers `submitted_at` of its scattering, when there is one
-    /// still open.
+    /// Handles a delivery. Returns `submitted_at` of its scattering if the scattering is still
+    /// open.
     pub fn delivered(&mut self, process: ProcessId, delivered: Delivered) -> Option<u64> {
         let Delivered { service, stamp, from, index, tag, digest } = delivered;
         let (at_ns, log) = (self.now_ns, &mut self.violations);
@@ -256,14 +255,14 @@ impl Checker {
         senders[service as usize].on_delivered(from, arrival, stamps, log)
     }
 
-    /// A process was told about one of its messages.
+    /// Handles a message that was reported to its sender as failed.
     pub fn failed(&mut self, process: ProcessId, failed: Failed) {
-        debug_assert!(failed.fate != Fate::Delivered, "a delivery is no failure");
+        debug_assert!(failed.fate != Fate::Delivered, "a delivered message cannot fail");
         match failed.fate {
             Fate::Lost => self.counts.lost += 1,
             _ => self.counts.unknown += 1,
         }
-        // Whoever was cut off itself, or was declared failed, cannot ask any more.
+        // A sender that was cut off or declared failed cannot query the outcome any more.
         let may_be_unknown = |process: ProcessId| {
             self.processes.get(process.index()).is_some_and(|process| process.may_be_unknown)
         };
@@ -288,7 +287,8 @@ impl Checker {
         }
     }
 
-    /// A process was told that `victim` has failed at `at`, in its life `life` and all before it.
+    /// Handles the notification of `process` that `victim` failed at timestamp `at` in its
+    /// incarnation `incarnation` and all earlier ones.
     pub fn told_failed(
         &mut self,
         process: ProcessId,
@@ -302,15 +302,16 @@ impl Checker {
         }
     }
 
-    /// A process was told that it has failed itself: it stops.
+    /// Handles the notification of `process` that it was itself declared failed: it stops.
     pub fn excluded(&mut self, process: ProcessId, at: Timestamp) {
         self.note_failure(process, (process, self.life(process)), at);
         self.end(process, End::Exclusion);
     }
 
-    /// A controller has decided that `victim` has failed, in its life `life`, before anybody is
-    /// told: others may rightly be in doubt about what it has received. Where it could not know for
-    /// sure when, what correct processes have of that life may differ.
+    /// Handles the controller's decision that `victim` has failed in its incarnation `incarnation`,
+    /// before any process is notified. From here on senders may be uncertain about what it has
+    /// received. If the failure timestamp is not exact, correct processes may have received
+    /// different parts of the incarnation's scatterings.
     pub fn decided(&mut self, victim: ProcessId, life: u32, is_exact: bool) {
         self.excuse(victim);
         let lives = &mut self.processes[victim.index()].lives;
@@ -322,8 +323,9 @@ impl Checker {
         }
     }
 
-    /// Correct processes were cut off from each other in a way that no controller can mend: what
-    /// breaks I6 and I7 is counted, and is no violation (design: ordering.md section 5, 2).
+    /// Allows torn scatterings: correct processes were cut off from each other in a way that no
+    /// controller can repair. Violations of I6 and I7 are counted, but not reported
+    /// (docs/design/failure.md, "Who has failed, and when?").
     pub fn excuse_torn(&mut self) {
         self.may_be_torn = true;
     }
@@ -360,20 +362,21 @@ impl Checker {
         }
     }
 
-    /// A process has handed out all its events: what it says of itself.
+    /// Handles the state of a process that has handed out all its events.
     #[inline]
     pub fn drained(&mut self, process: ProcessId, look: Look) {
         let receiver = &mut self.processes[process.index()].now_mut().receiver;
         receiver.on_drained(process, &look, self.now_ns, &mut self.violations);
     }
 
-    /// A process has crashed. What it submitted may have any fate, and what it received is unknown.
+    /// Handles a crash. What the process submitted may have any outcome, and what it received is
+    /// unknown to others.
     pub fn crashed(&mut self, process: ProcessId) {
         self.end(process, End::Crash);
     }
 
-    /// A process has taken its leave: the fate of all that it submitted is known to it, and it
-    /// delivers nothing more.
+    /// Handles a graceful leave: the process knows the outcome of everything that it submitted, and
+    /// delivers no more.
     pub fn left(&mut self, process: ProcessId) {
         self.end(process, End::Leave);
     }
@@ -385,7 +388,7 @@ impl Checker {
         process.may_be_unknown = true;
     }
 
-    /// A process has started again: a new life, which has delivered nothing.
+    /// Handles a restart: starts a new incarnation that has delivered nothing.
     pub fn restarted(&mut self, process: ProcessId) {
         let life = Life::new(self.now_ns, self.is_merged);
         let process = &mut self.processes[process.index()];
@@ -393,14 +396,14 @@ impl Checker {
         process.lives.push(life);
     }
 
-    /// Others may rightly be in doubt about what `process` has received: it was cut off, or frames
-    /// to or from it are lost.
+    /// Allows senders to report messages to `process` as unknown: it was cut off, or frames to or
+    /// from it are lost.
     pub fn excuse(&mut self, process: ProcessId) {
         self.processes[process.index()].may_be_unknown = true;
     }
 
-    /// The fabric was sound since `lost_before` messages had been reported lost: links lost,
-    /// changed and overtook nothing, nobody failed. Then no message is lost either.
+    /// Checks that no message was lost since `lost_before` losses had been reported: in that time
+    /// no link dropped, corrupted or reordered a frame, and no process failed.
     pub fn nothing_was_lost_on_the_way(&mut self, lost_before: u64) {
         let count = self.counts.lost - lost_before;
         if count > 0 {
@@ -408,20 +411,21 @@ impl Checker {
         }
     }
 
-    /// Which life a process is in, counted from 0.
+    /// Returns the current incarnation of a process, counted from 0.
     pub fn life(&self, process: ProcessId) -> u32 {
         self.processes[process.index()].lives.len() as u32 - 1
     }
 
-    /// Messages of living senders without a fate, to receivers that have not been lost since.
+    /// Returns the number of messages without an outcome, from live senders to receivers that have
+    /// not been cut off since.
     pub fn open(&self) -> u64 {
         let living = self.processes.iter().map(Process::now).filter(|life| life.end.is_none());
         let senders = living.flat_map(|life| &life.senders);
         senders.map(|sender| sender.open(self.counts_for())).sum()
     }
 
-    /// Whether a message must get a fate: not when its receiver was lost since, which may have
-    /// acknowledged it and taken it with it.
+    /// Returns whether a message must get an outcome. It need not if its receiver was lost after
+    /// the submission: the receiver may have acknowledged the message and lost it.
     fn counts_for(&self) -> impl Fn(ProcessId, u64) -> bool {
         |to: ProcessId, submitted_ns: u64| {
             let to = self.processes.get(to.index());
@@ -429,12 +433,12 @@ impl Checker {
         }
     }
 
-    /// What was observed, counted.
+    /// Returns the totals.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// What was wrong.
+    /// Returns the violations.
     pub fn violations(&self) -> &Violations {
         &self.violations
     }

@@ -1,23 +1,23 @@
-//! How many seeds it takes to catch each mistake that the machines can be told to make (design:
-//! testing.md row 40), as rows of a table.
+//! Mutation runs: the number of seeds that it takes to detect each seeded mistake of the machines,
+//! as rows of a table.
 
 use std::process::ExitCode;
 
 use onepipe_base::mistake::Mistake;
 
-/// So many seeds are tried with every mistake.
+/// Number of seeds that are tried with every mistake.
 const SEEDS: u64 = 20;
-/// A mistake that lives longer than this was missed.
+/// A mistake that no seed below this one detects is missed.
 const DRILL_SEEDS_MAX: u64 = 1_000;
 
-/// Tries the mistakes from seed 0 on. `shown` says what a seed shows of a mistake, or of none;
-/// `tell` is told the rows as they come. Answers how many mistakes were missed.
+/// Tries the mistakes from seed 0 on. `detected` returns what a seed shows of a mistake, or of
+/// none. Passes each row to `print_row`. Returns the number of missed mistakes.
 fn drill(
     mistakes: &[Mistake],
     shown: impl Fn(Option<Mistake>, u64) -> Option<String>,
     tell: impl Fn(&str),
 ) -> usize {
-    // Seeds that are wrong by themselves prove nothing.
+    // Seeds that fail without any mistake do not count.
     let wrong: Vec<u64> = (0..SEEDS).filter(|seed| shown(None, *seed).is_some()).collect();
     tell(&format!("| none | Nothing: the machines as they are. | | | {} |", wrong.len()));
     let mut missed = 0;
@@ -41,19 +41,19 @@ fn drill(
     missed
 }
 
-/// A change of a machine moves what a seed shows, and a seed that is wrong without the mistake,
-/// too, proves nothing: then the next ones are tried, so many at most.
+/// Limit on the seeds that are tried for a mistake with a known seed. The known seed may stop to
+/// detect the mistake when a machine changes, and a seed that fails without it does not count.
 const KNOWN_SEEDS_MAX: usize = 40;
 
-/// Tries each mistake from a seed on that is known to show it. `is_apt` says whether a seed draws
-/// what the mistake is about, `caught` whether it shows it and is right without. Answers which were
-/// missed.
+/// Tries each mistake from the seed on that is known to detect it. `is_applicable` returns whether
+/// a seed exercises the mistake; `caught` returns what it shows, if it passes without the mistake.
+/// Returns the missed mistakes.
 pub fn drill_known(
     first_seeds: &[(Mistake, u64)],
     is_apt: impl Fn(Mistake, u64) -> bool,
     caught: impl Fn(Mistake, u64) -> Option<String>,
 ) -> Vec<&'static str> {
-    // What panics is caught, and counts.
+    // Panics are caught and count as detections: suppress their output.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
     for (mistake, first) in first_seeds {
@@ -69,8 +69,8 @@ pub fn drill_known(
     missed
 }
 
-/// A program that writes the rows for the mistake that its argument names, or for all of these. It
-/// fails when one was missed.
+/// The main function of a program that prints the rows of the mistake named by its argument, or of
+/// all `mistakes`. Fails if one was missed.
 pub fn drill_program(
     mistakes: &[Mistake],
     shown: impl Fn(Option<Mistake>, u64) -> Option<String>,
@@ -79,10 +79,10 @@ pub fn drill_program(
     let is_chosen = |mistake: &&Mistake| only.as_ref().is_none_or(|only| only == mistake.title());
     let chosen: Vec<Mistake> = mistakes.iter().filter(is_chosen).copied().collect();
     if chosen.is_empty() {
-        eprintln!("no such mistake");
+        eprintln!("no mistake has this title: see `cargo xtask bugs` for the titles");
         return ExitCode::from(2);
     }
-    // What panics is caught, and counts.
+    // Panics are caught and count as detections: suppress their output.
     std::panic::set_hook(Box::new(|_| {}));
     ExitCode::from(u8::from(drill(&chosen, shown, |row| println!("{row}")) > 0))
 }

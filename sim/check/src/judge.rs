@@ -1,8 +1,8 @@
-//! The reliable service, judged when it is known who has failed: I6, I7 and I8.
+//! Checks of the reliable service once all failures are known: I6, I7 and I8.
 //!
-//! A life is *correct* when it runs to the end of the history and nobody was told that it has
-//! failed. What is judged is what any observer could see: who delivered what, what senders said of
-//! their messages, and which failures with which timestamps processes were told of.
+//! An incarnation is *correct* if it runs to the end of the history and no process was notified of
+//! its failure. The checks use only externally visible facts: deliveries, the outcomes that senders
+//! report, and the failure notifications with their timestamps.
 
 use onepipe_base::{ProcessId, Timestamp};
 
@@ -10,22 +10,22 @@ use crate::checker::Tag;
 use crate::sender::State;
 use crate::violation::{Rule, Seen, Violations};
 
-/// A scattering, and what became of its messages.
+/// A scattering with the outcomes of its messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// Its number in its sender's life.
+    /// Number of the scattering in its sender's incarnation.
     pub scattering: u64,
-    /// Its timestamp, if that was ever seen.
+    /// Its timestamp, if one was observed.
     pub stamp: Option<Timestamp>,
-    /// When it was submitted, in ns of the run.
+    /// Time of submission, in ns of the run.
     pub submitted_ns: u64,
-    /// Its sender had yet to catch up with what a receiver had been told: one of the two has just
-    /// joined, with a clock that is off. Such a message may come too late.
+    /// Whether the sender's promise was below the commit barrier of a receiver: one of the two has
+    /// just joined with a deviating clock. Such a message may arrive too late.
     pub is_behind: bool,
     pub parts: Vec<Part>,
 }
 
-/// One message of it.
+/// One message of a scattering.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub to: ProcessId,
@@ -38,19 +38,19 @@ impl Part {
     }
 }
 
-/// What became of its sender.
+/// Outcome of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fortune {
-    /// Correct, or it took its leave when all it had sent was settled.
+    /// Correct, or left after all its messages had an outcome.
     Correct,
-    /// It has failed at this timestamp; `is_exact`: that could be known.
+    /// Failed at this timestamp; `is_exact`: the timestamp is known exactly.
     Failed { at: Timestamp, is_exact: bool },
-    /// It is gone, and nobody was told when it failed.
+    /// Crashed, and no process was notified of the failure.
     Gone,
 }
 
-/// Judges one scattering of `sender`. `is_correct` says of whom it was for whether that one was
-/// there when it was submitted, and is correct; `is_known` whether the sender could know.
+/// Checks one scattering of `sender`. `is_correct` returns whether a receiver is correct and
+/// existed at the submission; `is_known` returns whether the sender could know about it.
 pub(crate) fn judge(
     (sender, life, fortune): (ProcessId, u32, Fortune),
     case: &Case,
@@ -63,8 +63,8 @@ pub(crate) fn judge(
     let correct = |part: &&Part| is_correct(part.to);
     let missing = case.parts.iter().filter(correct).find(|part| !part.is_delivered());
     let Some(missing) = missing.map(|part| part.to) else { return };
-    // What is delivered by anybody is delivered by all. But who failed together with the sender
-    // may have heard more of it than the others did.
+    // Atomicity: what one receiver delivers, all correct receivers deliver. But a receiver that
+    // failed together with the sender may have delivered more than the recovery retained.
     let counts = |part: &&Part| match fortune {
         Fortune::Correct => part.is_delivered(),
         Fortune::Failed { at, .. } => {
@@ -96,9 +96,9 @@ pub(crate) fn judge(
     }
 }
 
-/// Looks for a gap in what a process had delivered before it failed: a scattering of `sender` that
-/// others delivered, which it skipped. `spans`: the timestamps of the first and the last reliable
-/// delivery of each life of a receiver that has failed.
+/// Checks for a gap in the deliveries of a receiver before it failed: a scattering of `sender` that
+/// others delivered and that the receiver skipped. `spans` returns the timestamps of the first and
+/// last reliable delivery of each failed incarnation of a receiver.
 pub(crate) fn find_gap(
     (sender, life): (ProcessId, u32),
     case: &Case,

@@ -1,10 +1,10 @@
-//! How full buffers are: I11.
+//! Buffer occupancy: I11.
 
 use onepipe_base::ProcessId;
 
 use crate::violation::{Rule, Seen, Violations};
 
-/// Watches one kind of buffer at all processes.
+/// Checks one kind of buffer at all processes.
 #[derive(Debug)]
 pub struct Levels {
     buffer: &'static str,
@@ -14,12 +14,12 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// A checker of buffers named `buffer` that may hold `max`.
+    /// Creates a checker of buffers named `buffer` with capacity `max`.
     pub fn new(buffer: &'static str, max: u64) -> Self {
         Self { buffer, max, highest: 0, violations: Violations::default() }
     }
 
-    /// The buffer of `process` holds `level`.
+    /// Records that the buffer of `process` holds `level`.
     #[inline]
     pub fn seen(&mut self, process: ProcessId, level: u64, at_ns: u64) {
         self.highest = self.highest.max(level);
@@ -29,12 +29,12 @@ impl Levels {
         }
     }
 
-    /// The most that any of them held.
+    /// Returns the highest level observed.
     pub fn highest(&self) -> u64 {
         self.highest
     }
 
-    /// What was wrong.
+    /// Returns the violations.
     pub fn violations(&self) -> &Violations {
         &self.violations
     }

@@ -1,29 +1,29 @@
-//! The invariants of ordered scattering, checked on what can be seen from outside.
+//! Checkers of the invariants of ordered scattering, from externally visible events.
 //!
-//! `[check]` knows nothing of how endpoints and switches work. It is fed with observations — what
-//! was submitted, delivered and reported failed at which process, which frames entered which link —
-//! and compares them with what was promised (design: ordering.md section 7). It keeps only what is
-//! still open, so that it runs along with every simulation.
+//! The checkers know nothing about the implementation of endpoints and switches. They are fed with
+//! observations (what was submitted, delivered and reported failed at which process, which frames
+//! entered which link) and compare them with the guarantees below. They keep state only for what is
+//! still open, so that they run along with every simulation.
 //!
-//! | | where | what |
+//! | | checked by | invariant |
 //! |---|---|---|
 //! | I1 | [`Checker`], receiver | deliveries ascend by `(timestamp, sender, index)` |
-//! | I2 | [`Checker`], sender | one timestamp for all messages of a scattering, none for two of them; with I1 any two receivers agree |
-//! | I3 | [`Checker`] | what a process stamps and promises is above all that it has delivered |
-//! | I4 | [`Checker`], sender | nothing invented, nothing twice, payloads intact, to whom it was sent |
-//! | I5 | [`Checker`], sender | messages of a pair of processes come in the order of their timestamps and, where asked for, of their submission |
-//! | I6 | [`Checker`], judge | reliable: what correct processes send each other arrives |
-//! | I7 | [`Checker`], judge | reliable: all correct receivers of a scattering deliver it, or none; who failed has delivered a prefix of it |
-//! | I8 | [`Checker`], judge | of a failed process correct ones deliver what lies below its failure timestamp, and nothing else |
-//! | E | [`Checker`], [`Reigns`] | one failure timestamp for a life, told to everybody; one active controller an epoch |
-//! | I9 | [`Checker`], [`Links`] | barriers never move back, at processes and on links |
-//! | B | [`Checker`], [`Links`] | nothing is delivered, and on a sound link nothing sent, below an earlier barrier |
+//! | I2 | [`Checker`], sender | all messages of a scattering have one timestamp, and no two scatterings share one; with I1 any two receivers agree |
+//! | I3 | [`Checker`] | the timestamps and promises of a process are above everything that it has delivered |
+//! | I4 | [`Checker`], sender | a message is delivered at most once, intact, to its receiver, and only if it was sent |
+//! | I5 | [`Checker`], sender | messages of a pair of processes arrive in the order of their timestamps and, if requested, of their submission |
+//! | I6 | [`Checker`], verify | reliable: messages between correct processes arrive |
+//! | I7 | [`Checker`], verify | reliable: all correct receivers of a scattering deliver it or none; a failed receiver has delivered a prefix |
+//! | I8 | [`Checker`], verify | correct processes deliver of a failed one exactly what lies below its failure timestamp |
+//! | E | [`Checker`], [`ControllerEpochs`] | an incarnation has one failure timestamp, of which every process is notified; an epoch has one active controller |
+//! | I9 | [`Checker`], [`Links`] | barriers never regress, at processes and on links |
+//! | B | [`Checker`], [`Links`] | nothing is delivered, and on a fault-free link nothing sent, below an earlier barrier |
 //! | I10 | [`Liveness`] | barriers advance after healing |
-//! | I11 | [`Levels`] | buffers stay within their limits |
-//! | U | [`Agreed`] | agreed multicast: one order for all groups, and all deliver what anybody does |
-//! | I12 | [`Checker`], sender | every message of a living sender is delivered or reported lost, never both, never neither |
+//! | I11 | [`BufferLevels`] | buffers stay within their limits |
+//! | U | [`AgreedChecker`] | agreed multicast: one order for all groups, and uniform agreement |
+//! | I12 | [`Checker`], sender | every message of a live sender gets exactly one outcome, delivered or lost |
 //!
-//! Each check is shown a history that it must refuse, in `tests/`.
+//! The tests in `tests/` show each checker a history that it must reject.
 
 #![forbid(unsafe_code)]
 

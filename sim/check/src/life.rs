@@ -1,4 +1,4 @@
-//! One life of a process, and what it was told of others.
+//! One incarnation of a process, and the failures that it was notified of.
 
 use std::collections::BTreeMap;
 
@@ -10,43 +10,45 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stamps::Stamps;
 
-/// One life of a process.
+/// One incarnation of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
-    /// Best effort, reliable.
+    /// By service: best effort, reliable.
     pub senders: [Sender; 2],
     pub stamps: Stamps,
     pub receiver: Receiver,
-    /// When it began, in ns of the run.
+    /// Start of the incarnation, in ns of the run.
     pub started_ns: u64,
-    /// How it ended, if it did.
+    /// How the incarnation ended, if it did.
     pub end: Option<End>,
-    /// When it failed, by what anybody was told.
+    /// The failure that processes were notified of, if any.
     pub failed: Option<Failure>,
-    /// A controller could not know for sure when it failed.
+    /// Whether the controller's failure timestamp is not exact.
     pub is_inexact: bool,
-    /// The lives that it was told had failed, and when it was told, in ns of the run.
+    /// Incarnations that it was notified of as failed, with the time of the notification in ns of
+    /// the run.
     pub told: BTreeMap<(u32, u32), u64>,
-    /// The later lives of others that it has heard from, and since when, in ns of the run.
+    /// Restarted incarnations of other processes from which it has received a reliable message,
+    /// with the time of the first one in ns of the run.
     pub met: BTreeMap<(u32, u32), u64>,
 }
 
-/// What processes are told of a life that has failed.
+/// A failure as processes were notified of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
     pub at: Timestamp,
-    /// When anybody was told last, in ns of the run.
+    /// Time of the last notification, in ns of the run.
     pub last_told_ns: u64,
 }
 
-/// How a life ended.
+/// How an incarnation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// It crashed.
     Crash,
-    /// It was told that it had failed.
+    /// It was notified that it was declared failed.
     Exclusion,
-    /// It took its leave.
+    /// It left gracefully.
     Leave,
 }
 
@@ -65,12 +67,12 @@ impl Life {
         }
     }
 
-    /// Whether it runs, and nobody thinks otherwise.
+    /// Whether the incarnation runs and no process was notified of its failure.
     pub fn is_correct(&self) -> bool {
         self.end.is_none() && self.failed.is_none()
     }
 
-    /// What became of it as a sender.
+    /// Returns the outcome of the incarnation as a sender.
     pub fn fortune(&self) -> Fortune {
         match (self.failed, self.end) {
             (Some(Failure { at, .. }), _) => Fortune::Failed { at, is_exact: !self.is_inexact },

@@ -1,4 +1,4 @@
-//! What frames say on links: I9 and B.
+//! Promises in the frames on links: I9 and B.
 
 use onepipe_base::Timestamp;
 use onepipe_wire::{Header, Opcode, Service};
@@ -6,11 +6,12 @@ use zerocopy::FromBytes;
 
 use crate::violation::{Rule, Seen, Violations};
 
-/// A promise so far below the last one is none: a switch that has just started forwards frames
-/// before it can promise anything, and says so by a promise hours ago (2^44 ns = 4.9 h).
+/// A promise this far below the previous one counts as none: a switch that has just started
+/// forwards frames before it can promise anything, and marks them with a promise hours in the past
+/// (2^44 ns = 4.9 h).
 const NO_PROMISE_NS: u64 = 1 << 44;
 
-/// Watches the frames that enter links.
+/// Checks the frames that enter links.
 #[derive(Debug)]
 pub struct Links {
     links: Vec<Link>,
@@ -20,23 +21,24 @@ pub struct Links {
 
 #[derive(Clone, Debug, Default)]
 struct Link {
-    /// The highest promise for best effort, and for commits.
+    /// Highest best-effort promise, and highest commit promise.
     promise: Option<Timestamp>,
     commit: Option<Timestamp>,
-    /// What feeds it knows less from some frame on.
+    /// Whether the promises may regress once: the node at the head of the link has restarted.
     may_go_back: bool,
     is_strict: bool,
 }
 
-/// Why a promise breaks one before.
+/// How a promise is violated.
 enum Broken {
-    /// It is lower than that one.
+    /// By this lower promise.
     Back(Timestamp),
-    /// A message of this timestamp lies below it.
+    /// By a message with this lower timestamp.
     Below(Timestamp),
 }
 
-/// Takes in what a frame promises after `held`, and the timestamp of its message if that counts.
+/// Updates `held` with the promise `now` of a frame, and checks the timestamp of the frame's
+/// message if one is given.
 #[inline]
 fn on_promise(
     held: &mut Option<Timestamp>,
@@ -59,36 +61,38 @@ fn on_promise(
 }
 
 impl Links {
-    /// A checker of `links` links; all clocks are within hours of `origin` when the run starts.
+    /// Creates a checker of `links` links. All clocks must be within hours of `origin` at the
+    /// start.
     pub fn new(links: usize, origin: Timestamp) -> Self {
         let links = vec![Link::default(); links];
         Self { links, origin, violations: Violations::default() }
     }
 
-    /// From now on no message on any link may lie below an earlier promise on it. Holds once
-    /// everybody has joined, as long as all links are FIFO and lose nothing, and nothing restarts.
+    /// Sets whether messages below an earlier promise on their link are violations. The rule holds
+    /// once all processes have joined, as long as all links are FIFO and lossless and no node
+    /// restarts.
     pub fn be_strict(&mut self, is_strict: bool) {
         self.links.iter_mut().for_each(|link| link.is_strict = is_strict);
     }
 
-    /// What feeds this link has started anew: it may know less than before.
+    /// Resets a link whose sending node has restarted and may know less than before.
     pub fn restarted(&mut self, link: u32) {
         let link = &mut self.links[link as usize];
         (link.promise, link.commit) = (None, None);
     }
 
-    /// What feeds this link has started anew, and what it had to send before is still on its way
-    /// out: from some frame on it knows less.
+    /// Allows one regression on a link whose sending node has restarted in place: frames of the
+    /// previous incarnation may still leave first.
     pub fn reborn(&mut self, link: u32) {
         self.links[link as usize].may_go_back = true;
     }
 
-    /// A frame enters `link`.
+    /// Handles a frame that enters `link`.
     #[inline]
     pub fn departed(&mut self, link: u32, frame: &[u8], at_ns: u64) {
         let Ok((header, _)) = Header::ref_from_prefix(frame) else { return };
         let opcode = header.opcode().ok();
-        // What speaks of links promises nothing.
+        // Hop-only control frames carry no promises.
         if opcode.is_some_and(Opcode::is_control) {
             return;
         }
@@ -124,12 +128,12 @@ impl Links {
         self.violations.add(rule, at_ns, seen);
     }
 
-    /// The last promise for best effort on `link`.
+    /// Returns the last best-effort promise on `link`.
     pub fn promise(&self, link: u32) -> Option<Timestamp> {
         self.links[link as usize].promise
     }
 
-    /// What was wrong.
+    /// Returns the violations.
     pub fn violations(&self) -> &Violations {
         &self.violations
     }

@@ -1,11 +1,11 @@
-//! Whether the fabric comes back to life: I10.
+//! Recovery of the fabric after healing: I10.
 
 use onepipe_base::{ProcessId, Timestamp};
 
 use crate::violation::{Rule, Seen, Violations};
 
-/// Waits for every barrier to pass what its process had promised when the last fault was healed:
-/// then all that was sent until then can be delivered.
+/// Waits until every barrier has passed what its process had promised when the last fault was
+/// healed: then everything sent before can be delivered.
 #[derive(Clone, Debug, Default)]
 pub struct Liveness {
     targets: Vec<(ProcessId, Timestamp)>,
@@ -13,24 +13,25 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Nobody to wait for.
+    /// Creates a checker without targets.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Everything is healed; `process` promises `promise`.
+    /// Requires the barrier of `process` to pass `promise`.
     pub fn healed(&mut self, process: ProcessId, promise: Timestamp) {
         self.targets.push((process, promise));
     }
 
-    /// The barrier of `process` is now at `barrier`. Answers whether everybody has passed.
+    /// Records the barrier of `process`. Returns whether all targets are passed.
     pub fn seen(&mut self, process: ProcessId, barrier: Option<Timestamp>) -> bool {
         let has_passed = |target: Timestamp| barrier.is_some_and(|barrier| barrier > target);
         self.targets.retain(|(who, target)| *who != process || !has_passed(*target));
         self.targets.is_empty()
     }
 
-    /// Time is up: whoever has not passed is stuck. `barrier` answers where each is.
+    /// Ends the wait: reports every process that has not passed its target as stuck. `barrier`
+    /// returns the current barriers.
     pub fn finish(&mut self, at_ns: u64, barrier: impl Fn(ProcessId) -> Option<Timestamp>) {
         for (process, target) in std::mem::take(&mut self.targets) {
             let now = barrier(process);
@@ -40,7 +41,7 @@ impl Liveness {
         }
     }
 
-    /// What was wrong.
+    /// Returns the violations.
     pub fn violations(&self) -> &Violations {
         &self.violations
     }

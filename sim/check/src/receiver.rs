@@ -1,4 +1,4 @@
-//! One life of a process, as a receiver: I1, I3, I9 and B.
+//! One incarnation of a process as a receiver: I1, I3, I9 and B.
 
 use onepipe_base::{ProcessId, Promises, Timestamp};
 use onepipe_wire::Service;
@@ -6,52 +6,52 @@ use onepipe_wire::Service;
 use crate::checker::Look;
 use crate::violation::{Rule, Seen, Violations};
 
-/// A delivery's place in the total order: timestamp, sender, its life, index.
+/// Key of a delivery in the total order: timestamp, sender, its incarnation, index.
 pub(crate) type Key = (Timestamp, u32, u32, u16);
 
-/// One stream of deliveries: a service, or both of them merged.
+/// One stream of deliveries: of one service, or of both if they are merged.
 #[derive(Clone, Debug, Default)]
 struct Stream {
     first: Option<Timestamp>,
     /// The last delivery.
     last: Option<Key>,
-    /// The barrier at the last look.
+    /// Barrier at the last snapshot.
     barrier: Option<Timestamp>,
 }
 
-/// What a receiver has been seen to do so far.
+/// Observations of a receiver.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Receiver {
     is_merged: bool,
-    /// Best effort, reliable.
+    /// By service: best effort, reliable.
     streams: [Stream; 2],
-    /// The promises at the last look.
+    /// Promises at the last snapshot.
     promises: Option<Promises>,
 }
 
 impl Receiver {
-    /// Whether both services come as one stream.
+    /// Creates a receiver; `is_merged`: both services are delivered as one stream.
     pub fn new(is_merged: bool) -> Self {
         Self { is_merged, ..Self::default() }
     }
 
-    /// What this process must stamp above, if it has delivered anything.
+    /// Returns the timestamp above which this process must stamp, if it has delivered anything.
     pub fn floor(&self) -> Option<Timestamp> {
         let stamp = |stream: &Stream| stream.last.map(|(stamp, ..)| stamp);
         stamp(&self.streams[0]).max(stamp(&self.streams[1]))
     }
 
-    /// What the process promised at the last look.
+    /// Returns the promises at the last snapshot.
     pub fn promises(&self) -> Option<Promises> {
         self.promises
     }
 
-    /// The commit barrier at the last look.
+    /// Returns the commit barrier at the last snapshot.
     pub fn commit_barrier(&self) -> Option<Timestamp> {
         self.streams[Service::Reliable as usize].barrier
     }
 
-    /// The timestamps of the first and the last reliable delivery.
+    /// Returns the timestamps of the first and the last reliable delivery.
     pub fn reliable_span(&self) -> Option<(Timestamp, Timestamp)> {
         let stream = &self.streams[Service::Reliable as usize];
         Some((stream.first?, stream.last?.0))
@@ -70,7 +70,7 @@ impl Receiver {
             false => None,
         };
         let low = match self.is_merged {
-            // What is handed out waits for both, so it may lie below the further one.
+            // A merged stream waits for both barriers, so deliveries may lie below the higher one.
             true => self.streams[0].barrier.min(self.streams[1].barrier),
             false => self.streams[service as usize].barrier,
         };
@@ -91,7 +91,7 @@ impl Receiver {
         stream.last = Some(stream.last.map_or(now, |before| before.max(now)));
     }
 
-    /// The process is drained: what it says of its barriers and its promises.
+    /// Handles a snapshot of the drained process.
     #[inline]
     pub fn on_drained(
         &mut self,

@@ -1,4 +1,4 @@
-//! Who decides: at most one controller in every epoch. E.
+//! Active controllers: at most one per epoch. E.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use onepipe_base::ProcessId;
 
 use crate::violation::{Rule, Seen, Violations};
 
-/// Watches which controllers are active.
+/// Checks which controllers are active.
 #[derive(Clone, Debug, Default)]
 pub struct Reigns {
     by_epoch: BTreeMap<u32, ProcessId>,
@@ -14,12 +14,12 @@ pub struct Reigns {
 }
 
 impl Reigns {
-    /// Nobody was active yet.
+    /// Creates a checker without any epoch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `controller` takes itself for the active one of `epoch`, or acts as such.
+    /// Records that `controller` considers itself active in `epoch`, or acts as such.
     pub fn seen(&mut self, epoch: u32, controller: ProcessId, at_ns: u64) {
         let before = *self.by_epoch.entry(epoch).or_insert(controller);
         if before != controller {
@@ -28,20 +28,20 @@ impl Reigns {
         }
     }
 
-    /// `controller` was told that `epoch` is over, and has had the time to step down; whether it
-    /// still takes itself for the active one of it.
+    /// Records whether `controller` is still active in `epoch` after it was notified that the epoch
+    /// has ended and had time to step down.
     pub fn told_over(&mut self, epoch: u32, controller: ProcessId, goes_on: bool, at_ns: u64) {
         if goes_on {
             self.violations.add(Rule::E, at_ns, Seen::GoesOn { epoch, controller });
         }
     }
 
-    /// How many epochs there were.
+    /// Returns the number of epochs.
     pub fn epochs(&self) -> u64 {
         self.by_epoch.len() as u64
     }
 
-    /// What was wrong.
+    /// Returns the violations.
     pub fn violations(&self) -> &Violations {
         &self.violations
     }

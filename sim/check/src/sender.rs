@@ -1,5 +1,5 @@
-//! One life of a process, as a sender of one service: the fate of what it submitted. I2, I3, I4, I5
-//! and I12.
+//! One incarnation of a process as a sender of one service: the outcomes of its messages. I2, I3,
+//! I4, I5 and I12.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,10 +11,10 @@ use crate::judge::{Case, Part};
 use crate::stamps::Stamps;
 use crate::violation::{Rule, Seen, Violations};
 
-/// No scattering has this number.
+/// Marks a receiver without deliveries.
 const NONE: u64 = u64::MAX;
 
-/// What is known of a message's fate.
+/// What is known of a message's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Open,
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// The state after `fate` became known; `None` when the two do not go together.
+    /// Returns the state after `outcome` became known; `None` if the two contradict each other.
     fn after(self, fate: Fate) -> Option<Self> {
         match (self, fate) {
             (Self::Open, Fate::Delivered) => Some(Self::Delivered),
@@ -58,38 +58,38 @@ struct Message {
 
 #[derive(Clone, Debug)]
 struct Record {
-    /// Where its messages start, counted from the start of the life.
+    /// Index of its first message, counted from the start of the incarnation.
     first: u64,
     count: u32,
     open: u32,
     stamp: Option<Timestamp>,
-    /// What the process had delivered when it submitted this.
+    /// What the process had delivered at the submission.
     floor: Option<Timestamp>,
-    /// A receiver had been told commits above what the process promised then.
+    /// Whether the commit barrier of a receiver was above what the process promised then.
     is_behind: bool,
     submitted_at: u64,
-    /// When it was submitted, in ns of the run.
+    /// Time of the submission, in ns of the run.
     at_ns: u64,
 }
 
-/// What a sender has been seen to do, as far as it is still open.
+/// The open scatterings of a sender.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     service: Service,
-    /// The number of the first record.
+    /// Number of the first record.
     base: u64,
     records: VecDeque<Record>,
-    /// The place of the first message.
+    /// Index of the first message.
     messages_base: u64,
     messages: VecDeque<Message>,
-    /// Settled messages of retired scatterings that may yet change: unknown ones, and those that
-    /// were delivered and may yet be reported unknown.
+    /// Messages of retired scatterings whose state may yet change: unknown ones, and delivered ones
+    /// that may yet be reported unknown.
     loose: BTreeMap<(u64, u16), State>,
     /// For each receiver the last scattering delivered there.
     delivered: Vec<u64>,
-    /// Reliable: scatterings whose messages all have a fate, not all the best; ascending.
+    /// Reliable: retired scatterings with a message that was not delivered; ascending.
     mixed: Vec<Case>,
-    /// Reliable: for each receiver the last timestamp delivered there, and by which life of it.
+    /// Reliable: for each receiver the last timestamp delivered there, with its incarnation.
     last: Vec<Option<(Timestamp, u32)>>,
 }
 
@@ -115,7 +115,7 @@ impl Sender {
         at_ns: u64,
     ) {
         let expected = self.base + self.records.len() as u64;
-        assert_eq!(submitted.tag.scattering, expected, "scatterings are numbered without gaps");
+        assert_eq!(submitted.tag.scattering, expected, "scatterings are numbered consecutively");
         let first = self.messages_base + self.messages.len() as u64;
         let count = submitted.messages.len() as u32;
         let message =
@@ -127,7 +127,8 @@ impl Sender {
         self.records.push_back(record);
     }
 
-    /// A message of this sender was delivered. Answers when it was submitted, if it ever was.
+    /// Handles a delivery of a message of this sender. Returns `submitted_at` of its scattering if
+    /// the scattering is still open.
     pub fn on_delivered(
         &mut self,
         from: ProcessId,
@@ -166,7 +167,7 @@ impl Sender {
         Some(submitted_at)
     }
 
-    /// The sender reported one of its messages. Answers whom it was for.
+    /// Handles the report of a failed message by the sender.
     pub fn on_failed(
         &mut self,
         from: ProcessId,
@@ -190,7 +191,7 @@ impl Sender {
         self.settle(from, tag, index, fate, at_ns, log);
     }
 
-    /// The scattering `tag` was seen to bear `stamp`.
+    /// Handles a frame that shows the timestamp of a scattering.
     pub fn on_stamped(
         &mut self,
         process: ProcessId,
@@ -205,13 +206,13 @@ impl Sender {
         }
     }
 
-    /// How many messages have no fate yet and should have one some day: those that `counts` says of
-    /// whom they are for, and when they were submitted.
+    /// Returns the number of messages without an outcome for which `counts`, called with the
+    /// receiver and the time of submission, returns true.
     pub fn open(&self, counts: impl Fn(ProcessId, u64) -> bool) -> u64 {
         self.records.iter().map(|record| u64::from(self.open_of(record, &counts))).sum()
     }
 
-    /// The end of the run: everything should have a fate.
+    /// Checks at the end of the run that every message has an outcome.
     pub fn on_end(
         &self,
         process: ProcessId,
@@ -229,20 +230,20 @@ impl Sender {
         }
     }
 
-    /// Everything that must be judged when it is known who has failed.
+    /// Returns the scatterings that are verified when all failures are known.
     pub fn cases(&self) -> impl Iterator<Item = Case> {
         let open =
             (self.base..).zip(&self.records).map(|(number, record)| self.case(number, record));
         self.mixed.iter().cloned().chain(open)
     }
 
-    /// For each receiver the last timestamp delivered there, and by which life of it.
+    /// Returns for each receiver the last timestamp delivered there, with its incarnation.
     pub fn last(&self) -> impl Iterator<Item = (ProcessId, Timestamp, u32)> {
         let known = (0u32..).zip(&self.last);
         known.filter_map(|(to, last)| last.map(|(stamp, life)| (ProcessId(to), stamp, life)))
     }
 
-    /// Messages of a scattering without a fate that count.
+    /// Returns the number of messages of a scattering without an outcome for which `counts` holds.
     fn open_of(&self, record: &Record, counts: &impl Fn(ProcessId, u64) -> bool) -> u32 {
         if record.open == 0 {
             return 0;
@@ -283,7 +284,8 @@ impl Sender {
         is_inside.then(|| (record.first + u64::from(index) - self.messages_base) as usize)
     }
 
-    /// One timestamp for all messages of a scattering, none for two, all above what was delivered.
+    /// Checks the timestamp of a scattering: one for all its messages (I2), and above everything
+    /// that the process had delivered (I3).
     fn on_stamp(
         &mut self,
         process: ProcessId,
@@ -329,7 +331,7 @@ impl Sender {
         at_ns: u64,
         log: &mut Violations,
     ) {
-        let place = self.place(tag, index).expect("the caller has found it");
+        let place = self.place(tag, index).expect("checked by the caller");
         let before = self.messages[place].state;
         let Some(state) = before.after(fate) else {
             return two_fates(process, tag, index, before, fate, at_ns, log);
@@ -343,7 +345,7 @@ impl Sender {
         }
     }
 
-    /// Forgets the first scattering but for what may yet change, or must yet be judged.
+    /// Retires the first scattering: keeps only what may yet change or must be verified at the end.
     fn retire(&mut self) {
         if self.service == Service::Reliable
             && let Some(record) = self.records.front()
@@ -351,9 +353,9 @@ impl Sender {
         {
             self.mixed.push(self.case(self.base, record));
         }
-        let record = self.records.pop_front().expect("the caller has seen it");
+        let record = self.records.pop_front().expect("checked by the caller");
         for index in 0..record.count {
-            let message = self.messages.pop_front().expect("as many as counted");
+            let message = self.messages.pop_front().expect("every record has its messages");
             if matches!(message.state, State::Unknown) {
                 self.loose.insert((self.base, index as u16), message.state);
             }
@@ -382,8 +384,8 @@ impl Sender {
             return;
         }
         let key = (tag.scattering, index);
-        // What is not loose was delivered, or lost: of a delivered one the sender may yet say that
-        // it does not know.
+        // A message that is not kept was delivered or lost. A delivered one may yet be reported as
+        // unknown by its sender.
         let before = self.loose.get(&key).copied().unwrap_or(State::Delivered);
         match before.after(fate) {
             Some(state) => {
@@ -394,18 +396,18 @@ impl Sender {
     }
 }
 
-/// A delivery, as the sender's record is asked about it.
+/// A delivery, as a sender's record is checked against it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// The receiver.
+    /// Receiver of the message.
     pub process: ProcessId,
-    /// Which life of it.
+    /// Incarnation of the receiver.
     pub to_life: u32,
     pub tag: Tag,
     pub index: u16,
     pub stamp: Timestamp,
     pub digest: u64,
-    /// Whether the order of submission is to be checked.
+    /// Whether the order of submission is checked.
     pub is_fifo: bool,
     pub at_ns: u64,
 }

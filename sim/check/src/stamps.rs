@@ -1,4 +1,4 @@
-//! The timestamps of one life of a process: none for two scatterings. I2.
+//! The timestamps of one incarnation of a process: no two scatterings share one. I2.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use onepipe_wire::Service;
 use crate::checker::Tag;
 use crate::violation::{Rule, Seen, Violations};
 
-/// How many stamps of a sender are remembered to find two scatterings with one.
+/// Number of timestamps that are kept to detect shared ones.
 const STAMPS_MAX: usize = 1_024;
 
 /// `(timestamp, service, scattering)`, ascending: both services of a process share one clock.
@@ -18,7 +18,7 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// The scattering `tag` bears `now`.
+    /// Records that the scattering `tag` has the timestamp `now`.
     pub fn add(
         &mut self,
         (process, service): (ProcessId, Service),
@@ -27,7 +27,7 @@ impl Stamps {
         at_ns: u64,
         log: &mut Violations,
     ) {
-        // Nearly always it is the highest.
+        // Fast path: the new timestamp is nearly always the highest.
         let place = match self.known.back() {
             Some((last, ..)) if *last >= now => {
                 self.known.partition_point(|(stamp, ..)| *stamp < now)

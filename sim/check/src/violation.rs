@@ -1,4 +1,4 @@
-//! What is wrong with a history.
+//! Violations of invariants.
 
 use std::collections::BTreeMap;
 
@@ -6,101 +6,102 @@ use onepipe_base::{ProcessId, Timestamp};
 
 use crate::Tag;
 
-/// Which invariant was broken (design: ordering.md section 7; B: testing.md).
+/// A checked invariant: see the table of this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// Total order at a receiver.
     I1,
-    /// Receivers agree.
+    /// Agreement between receivers.
     I2,
     /// Causality.
     I3,
-    /// At most once, nothing invented, intact.
+    /// At-most-once delivery and integrity.
     I4,
     /// FIFO per pair.
     I5,
-    /// Reliable: what correct processes send each other arrives.
+    /// Reliable: messages between correct processes arrive.
     I6,
-    /// Reliable: all correct receivers or none.
+    /// Reliable: all correct receivers deliver, or none.
     I7,
-    /// Reliable: of a failed process exactly what lies below its failure timestamp.
+    /// Reliable: exactly the messages below the failure timestamp of a failed sender.
     I8,
-    /// Barriers never move back.
+    /// Barriers never regress.
     I9,
     /// Liveness after healing.
     I10,
     /// Bounded memory.
     I11,
-    /// One fate for every message.
+    /// One outcome for every message.
     I12,
     /// Barrier soundness.
     B,
-    /// One active controller an epoch, one failure timestamp a life, the same for everybody.
+    /// One active controller per epoch, and one failure timestamp per incarnation for all
+    /// processes.
     E,
-    /// Every run ends: no promise of the design, but without it there is no verdict on the others.
+    /// Every run ends. Not a guarantee of the protocol, but without it no other rule is decided.
     End,
 }
 
-/// One broken promise.
+/// One violation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule:?} at {at_ns} ns: {what}")]
 pub struct Violation {
-    /// Which promise.
+    /// The violated rule.
     pub rule: Rule,
-    /// When it showed, in ns of the run.
+    /// Time of detection, in ns of the run.
     pub at_ns: u64,
-    /// What was seen.
+    /// Details.
     pub what: Seen,
 }
 
-/// What was seen.
+/// Details of a violation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Seen {
-    /// A delivery not above its predecessor.
+    /// A delivery is not above its predecessor.
     #[error("process {} delivered {now:?} after {before:?}", process.0)]
     NotAscending {
-        /// Where.
+        /// The receiver.
         process: ProcessId,
-        /// `(timestamp, sender, its life, index)` delivered before.
+        /// Key of the earlier delivery: `(timestamp, sender, its incarnation, index)`.
         before: (Timestamp, u32, u32, u16),
-        /// `(timestamp, sender, its life, index)` delivered now.
+        /// Key of this delivery: `(timestamp, sender, its incarnation, index)`.
         now: (Timestamp, u32, u32, u16),
     },
-    /// Two timestamps for one scattering.
-    #[error("process {}'s {tag:?} bears {now:?} here and {before:?} elsewhere", process.0)]
+    /// A scattering has two timestamps.
+    #[error("process {}'s {tag:?} has timestamp {now:?} here and {before:?} elsewhere", process.0)]
     TwoStamps {
         /// The sender.
         process: ProcessId,
         /// The scattering.
         tag: Tag,
-        /// The timestamp known before.
+        /// The timestamp observed first.
         before: Timestamp,
-        /// The timestamp seen now.
+        /// The timestamp observed now.
         now: Timestamp,
     },
-    /// One timestamp for two scatterings.
+    /// Two scatterings share a timestamp.
     #[error("process {}'s {tag:?} and scattering {other} share {stamp:?}", process.0)]
     SharedStamp {
         /// The sender.
         process: ProcessId,
         /// The scattering.
         tag: Tag,
-        /// The other one's number.
+        /// Number of the other scattering.
         other: u64,
-        /// Their timestamp.
+        /// The shared timestamp.
         stamp: Timestamp,
     },
-    /// A timestamp or promise not above what the process had delivered.
-    #[error("process {} went on at {now:?} although it had delivered {floor:?}", process.0)]
+    /// A timestamp or promise is not above what the process had delivered.
+    #[error("process {} stamped or promised {now:?} after it had delivered {floor:?}", process.0)]
     NotCausal {
         /// The process.
         process: ProcessId,
-        /// What it stamped or promised.
+        /// The timestamp or promise.
         now: Timestamp,
-        /// What it had delivered.
+        /// The highest timestamp delivered before.
         floor: Timestamp,
     },
-    /// A delivery that nobody sent.
+    /// A delivered message was never sent.
     #[error("process {} delivered {tag:?}, message {index} of process {}, which was never sent to it", process.0, from.0)]
     Invented {
         /// The receiver.
@@ -109,11 +110,11 @@ pub enum Seen {
         from: ProcessId,
         /// The alleged scattering.
         tag: Option<Tag>,
-        /// The alleged place in it.
+        /// The alleged index in the scattering.
         index: u16,
     },
-    /// A delivery with other bytes than were sent.
-    #[error("process {} delivered {tag:?}, message {index} of process {}, changed", process.0, from.0)]
+    /// A delivered payload differs from the one sent.
+    #[error("process {} delivered {tag:?}, message {index} of process {}, with another payload", process.0, from.0)]
     Changed {
         /// The receiver.
         process: ProcessId,
@@ -121,35 +122,35 @@ pub enum Seen {
         from: ProcessId,
         /// The scattering.
         tag: Tag,
-        /// The place in it.
+        /// Index of the message.
         index: u16,
     },
-    /// A second fate that does not go with the first.
+    /// A second outcome contradicts the first.
     #[error("process {}'s {tag:?}, message {index}, was {before} and is now {now}", process.0)]
     TwoFates {
         /// The sender.
         process: ProcessId,
         /// The scattering.
         tag: Tag,
-        /// The place in it.
+        /// Index of the message.
         index: u16,
-        /// The fate known before.
+        /// The outcome observed first.
         before: &'static str,
-        /// The fate seen now.
+        /// The outcome observed now.
         now: &'static str,
     },
-    /// No fate at all.
+    /// Messages have no outcome.
     #[error("process {}'s {tag:?} has {open} messages that were neither delivered nor reported", process.0)]
     NoFate {
         /// The sender.
         process: ProcessId,
         /// The scattering.
         tag: Tag,
-        /// How many of its messages.
+        /// Number of its messages without an outcome.
         open: u32,
     },
-    /// An unknown outcome although the receiver was there all the time.
-    #[error("process {} reports {tag:?} as unknown, but process {} was never out of reach", process.0, to.0)]
+    /// An unknown outcome was reported although the receiver was always reachable.
+    #[error("process {} reports {tag:?} as unknown, but process {} was always reachable", process.0, to.0)]
     NeedlesslyUnknown {
         /// The sender.
         process: ProcessId,
@@ -158,117 +159,117 @@ pub enum Seen {
         /// The receiver.
         to: ProcessId,
     },
-    /// Losses although nothing on the way lost anything.
-    #[error("{count} messages were reported lost in a fabric that loses nothing")]
+    /// Messages were lost although no fault occurred.
+    #[error("{count} messages were reported lost in a fault-free fabric")]
     NeedlesslyLost {
-        /// How many.
+        /// Number of lost messages.
         count: u64,
     },
-    /// Out of the order of submission.
+    /// A delivery is out of the order of submission.
     #[error("process {} delivered scattering {now} of process {} after {before}", process.0, from.0)]
     NotFifo {
         /// The receiver.
         process: ProcessId,
         /// The sender.
         from: ProcessId,
-        /// The number of the scattering delivered before.
+        /// Number of the scattering delivered before.
         before: u64,
-        /// The number of the scattering delivered now.
+        /// Number of the scattering delivered now.
         now: u64,
     },
-    /// A barrier that moved back.
-    #[error("process {}'s barrier moved from {before:?} back to {now:?}", process.0)]
+    /// A barrier regressed.
+    #[error("process {}'s barrier regressed from {before:?} to {now:?}", process.0)]
     BarrierBack {
-        /// Where.
+        /// The process.
         process: ProcessId,
-        /// From.
+        /// The earlier barrier.
         before: Timestamp,
-        /// To.
+        /// The barrier now.
         now: Timestamp,
     },
-    /// A delivery outside the barriers between which it should lie.
+    /// A delivery lies outside the barriers that enclose it.
     #[error("process {} delivered {stamp:?} outside its barriers {low:?} to {high:?}", process.0)]
     OutsideBarriers {
-        /// Where.
+        /// The receiver.
         process: ProcessId,
-        /// The delivery's timestamp.
+        /// Timestamp of the delivery.
         stamp: Timestamp,
-        /// The barrier at the last look: it should not lie below.
+        /// The barrier at the last snapshot: an inclusive lower bound.
         low: Option<Timestamp>,
-        /// The barrier now: it should lie below.
+        /// The barrier now: an exclusive upper bound.
         high: Option<Timestamp>,
     },
-    /// A promise on a link that moved back.
-    #[error("link {link}'s promise moved from {before:?} back to {now:?}")]
+    /// A promise on a link regressed.
+    #[error("link {link}'s promise regressed from {before:?} to {now:?}")]
     PromiseBack {
         /// The link.
         link: u32,
-        /// From.
+        /// The earlier promise.
         before: Timestamp,
-        /// To.
+        /// The promise now.
         now: Timestamp,
     },
-    /// A message on a link below what the link had promised.
+    /// A message lies below an earlier promise on its link.
     #[error("on link {link} a message of {stamp:?} followed the promise {promise:?}")]
     BelowPromise {
         /// The link.
         link: u32,
-        /// The message's timestamp.
+        /// Timestamp of the message.
         stamp: Timestamp,
-        /// The promise before it.
+        /// The earlier promise.
         promise: Timestamp,
     },
-    /// A message between correct processes that did not arrive.
-    #[error("process {}'s {tag:?}, message {index}, never reached process {}, and nobody had failed", process.0, to.0)]
+    /// A message between correct processes did not arrive.
+    #[error("process {}'s {tag:?}, message {index}, never reached process {}, and neither had failed", process.0, to.0)]
     NotDelivered {
         /// The sender.
         process: ProcessId,
         /// The scattering.
         tag: Tag,
-        /// The place in it.
+        /// Index of the message.
         index: u16,
         /// The receiver.
         to: ProcessId,
     },
-    /// A scattering that some receivers delivered and a correct one did not.
+    /// Some receivers delivered a scattering and a correct one did not.
     #[error("process {}'s {tag:?} was delivered by process {}, but not by process {}", process.0, by.0, missing.0)]
     Torn {
         /// The sender.
         process: ProcessId,
         /// The scattering.
         tag: Tag,
-        /// Somebody who delivered his part.
+        /// A receiver that delivered its message.
         by: ProcessId,
-        /// A correct receiver who did not.
+        /// A correct receiver that did not.
         missing: ProcessId,
     },
-    /// A scattering below the failure timestamp of its sender that a correct receiver lacks.
+    /// A correct receiver lacks a scattering below the failure timestamp of its sender.
     #[error("process {}'s {tag:?} of {stamp:?} lies below its failure at {at:?}, but process {} did not deliver it", process.0, missing.0)]
     Uncommitted {
         /// The sender.
         process: ProcessId,
         /// The scattering.
         tag: Tag,
-        /// Its timestamp.
+        /// Timestamp of the scattering.
         stamp: Timestamp,
-        /// The sender's failure timestamp.
+        /// Failure timestamp of the sender.
         at: Timestamp,
-        /// A correct receiver.
+        /// The correct receiver that lacks it.
         missing: ProcessId,
     },
-    /// A delivery at or above the failure timestamp of its sender.
+    /// A delivery lies at or above the failure timestamp of its sender.
     #[error("process {} delivered {stamp:?} of process {}, which had failed at {at:?}", process.0, from.0)]
     AboveFailure {
         /// The receiver.
         process: ProcessId,
         /// The sender.
         from: ProcessId,
-        /// The delivery's timestamp.
+        /// Timestamp of the delivery.
         stamp: Timestamp,
-        /// The sender's failure timestamp.
+        /// Failure timestamp of the sender.
         at: Timestamp,
     },
-    /// A gap in what a process had delivered before it failed.
+    /// The deliveries of a failed process have a gap.
     #[error("process {} skipped {tag:?} of process {}, {stamp:?}", process.0, from.0)]
     Skipped {
         /// The receiver.
@@ -277,85 +278,85 @@ pub enum Seen {
         from: ProcessId,
         /// The scattering.
         tag: Tag,
-        /// Its timestamp.
+        /// Timestamp of the scattering.
         stamp: Timestamp,
     },
-    /// Two failure timestamps for one life.
-    #[error("process {} was told that life {life} of process {} failed at {now:?}, others {before:?}", process.0, failed.0)]
+    /// Two failure timestamps for one incarnation.
+    #[error("process {} was notified that incarnation {life} of process {} failed at {now:?}, others at {before:?}", process.0, failed.0)]
     TwoFailures {
-        /// Who was told.
+        /// The notified process.
         process: ProcessId,
-        /// Who has failed.
+        /// The failed process.
         failed: ProcessId,
-        /// Which life of it.
+        /// Its incarnation.
         life: u32,
-        /// What was told before.
+        /// The timestamp observed first.
         before: Timestamp,
-        /// What was told now.
+        /// The timestamp observed now.
         now: Timestamp,
     },
-    /// A failure that a correct process was not told of.
-    #[error("process {} was never told that life {life} of process {} has failed", process.0, failed.0)]
+    /// A correct process was not notified of a failure.
+    #[error("process {} was never notified that incarnation {life} of process {} has failed", process.0, failed.0)]
     NotTold {
-        /// Who was not told.
+        /// The process that was not notified.
         process: ProcessId,
-        /// Who has failed.
+        /// The failed process.
         failed: ProcessId,
-        /// Which life of it.
+        /// Its incarnation.
         life: u32,
     },
-    /// Two controllers that are active in one epoch, or one that is in an old one.
-    #[error("controller {} is active in epoch {epoch}, which is that of controller {}", now.0, before.0)]
+    /// Two controllers are active in one epoch, or one acts in an epoch of another.
+    #[error("controller {} is active in epoch {epoch} of controller {}", now.0, before.0)]
     TwoActive {
         /// The epoch.
         epoch: u32,
-        /// Whose it is.
+        /// The controller observed first.
         before: ProcessId,
-        /// Who acts in it.
+        /// The controller that acts now.
         now: ProcessId,
     },
-    /// A controller that stays active though it was told that its epoch is over.
-    #[error("controller {} was told that epoch {epoch} is over, and goes on", controller.0)]
+    /// A controller stays active after it was notified that its epoch has ended.
+    #[error("controller {} was notified that epoch {epoch} has ended, and is still active", controller.0)]
     GoesOn {
         /// The epoch.
         epoch: u32,
-        /// Who was told.
+        /// The controller.
         controller: ProcessId,
     },
-    /// A barrier that did not advance in time.
+    /// A barrier did not advance in time.
     #[error("process {}'s barrier is at {now:?} and should have passed {target:?}", process.0)]
     Stuck {
-        /// Where.
+        /// The process.
         process: ProcessId,
-        /// The barrier.
+        /// The barrier now.
         now: Option<Timestamp>,
-        /// What it should have passed.
+        /// The timestamp that it should have passed.
         target: Timestamp,
     },
-    /// A run that took more steps than it may.
+    /// A run exceeded its step limit.
     #[error("the run did not end within {steps} steps")]
     NoEnd {
-        /// How many it may take.
+        /// The step limit.
         steps: u64,
     },
-    /// A buffer above its limit.
+    /// A buffer exceeds its limit.
     #[error("process {}'s {buffer} holds {level} of at most {max}", process.0)]
     Overfull {
-        /// Where.
+        /// The process.
         process: ProcessId,
-        /// Which buffer.
+        /// Name of the buffer.
         buffer: &'static str,
-        /// How much it holds.
+        /// Bytes held.
         level: u64,
-        /// How much it may hold.
+        /// Capacity.
         max: u64,
     },
 }
 
-/// How many violations are kept in full.
+/// Number of violations kept in full.
 const KEPT_MAX: usize = 32;
 
-/// All violations of a run: the first ones in full, the rest counted.
+/// All violations of a run: the first ones in full, the rest as counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations {
     count: u64,
@@ -364,27 +365,27 @@ pub struct Violations {
 }
 
 impl Violations {
-    /// How many there were.
+    /// Returns the number of violations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many there were against each rule.
+    /// Returns the number of violations of each rule.
     pub fn by_rule(&self) -> &BTreeMap<Rule, u64> {
         &self.by_rule
     }
 
-    /// The first ones.
+    /// Returns the first violations.
     pub fn first(&self) -> &[Violation] {
         &self.first
     }
 
-    /// Whether one of them is against `rule`.
+    /// Whether `rule` was violated.
     pub fn has(&self, rule: Rule) -> bool {
         self.by_rule.contains_key(&rule)
     }
 
-    /// Adds those of another part of the run.
+    /// Adds the violations of another part of the run.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         for (rule, count) in &other.by_rule {
@@ -394,7 +395,7 @@ impl Violations {
         self.first.extend(other.first.iter().take(room).cloned());
     }
 
-    /// The run had to be ended after so many steps.
+    /// Records that the run was ended at its step limit.
     pub fn did_not_end(&mut self, at_ns: u64, steps: u64) {
         self.add(Rule::End, at_ns, Seen::NoEnd { steps });
     }

@@ -1,4 +1,4 @@
-//! Histories of agreed multicast that are right, and those that must be refused.
+//! Correct histories of agreed multicast, and incorrect ones that must be rejected.
 
 use onepipe_base::ProcessId;
 use onepipe_sim_check::{Agreed, Belongs};
@@ -15,8 +15,8 @@ fn place(timestamp: u64, sequence: u32) -> (LogicalTime, MessageId) {
     (LogicalTime(timestamp), id(sequence))
 }
 
-/// Process 0 orders for group 0, process 1 for group 1; 2 is the client, 3 the coordinator.
-/// Replicas 0 and 1 are of group 0, replica 2 is of group 1. Two messages were sent.
+/// Process 0 orders for group 0 and process 1 for group 1; 2 is the client, 3 the coordinator.
+/// Replicas 0 and 1 belong to group 0, replica 2 to group 1. Two messages were sent.
 fn checker() -> Agreed {
     let belongs = Belongs {
         of: vec![ONE, GroupSet::from_bits(0b10), GroupSet::EMPTY, GroupSet::EMPTY],
@@ -44,8 +44,8 @@ const RIGHT: &[(usize, u64, u32)] = &[(0, 1, 0), (0, 2, 1), (1, 1, 0), (1, 2, 1)
 fn what_all_deliver_in_one_order_is_right() {
     let mut checker = delivered(RIGHT);
     assert_eq!((checker.wrong(), checker.disagreement(|_| true)), (0, None));
-    assert!(checker.unheard(|_| true, |_| true).is_some(), "the client was told nothing");
-    assert_eq!(checker.unheard(|_| false, |_| true), None, "it is gone");
+    assert!(checker.unheard(|_| true, |_| true).is_some(), "no message has completed");
+    assert_eq!(checker.unheard(|_| false, |_| true), None, "the client has crashed");
     checker.on_over(id(0), None);
     checker.on_over(id(1), Some(LogicalTime(2)));
     assert_eq!((checker.wrong(), checker.unheard(|_| true, |_| true)), (0, None));
@@ -55,9 +55,9 @@ fn what_all_deliver_in_one_order_is_right() {
 fn who_lacks_what_another_one_has_delivered_is_found_even_if_that_one_is_gone() {
     let checker = delivered(&[(0, 1, 0), (0, 2, 1), (1, 1, 0), (2, 2, 1)]);
     assert!(checker.disagreement(|_| true).is_some());
-    assert!(checker.disagreement(|replica| replica != 0).is_some(), "it had delivered it");
-    assert_eq!(checker.disagreement(|replica| replica != 1), None, "the beginning is enough");
-    // Something was left out: not the beginning.
+    assert!(checker.disagreement(|replica| replica != 0).is_some(), "replica 0 had delivered it");
+    assert_eq!(checker.disagreement(|replica| replica != 1), None, "a prefix is enough");
+    // Not a prefix: a message was skipped.
     let checker = delivered(&[(0, 1, 0), (0, 2, 1), (1, 2, 1), (2, 2, 1)]);
     assert!(checker.disagreement(|replica| replica != 1).is_some());
 }
@@ -69,20 +69,25 @@ fn a_life_that_goes_on_from_another_s_state_has_delivered_that() {
     assert_eq!(checker.disagreement(|_| true), None);
     let mut checker = delivered(&[(0, 1, 0), (0, 2, 1), (1, 2, 1), (2, 2, 1)]);
     checker.on_joined(1, Some(0));
-    assert!(checker.disagreement(|_| true).is_some(), "its former life had left something out");
+    assert!(checker.disagreement(|_| true).is_some(), "the previous incarnation had skipped one");
 }
 
 #[test]
 fn what_is_wrong_at_once_is_counted_at_once() {
-    assert_eq!(delivered(&[(0, 2, 1), (0, 1, 0)]).wrong(), 1, "backwards");
+    assert_eq!(delivered(&[(0, 2, 1), (0, 1, 0)]).wrong(), 1, "descending");
     assert_eq!(delivered(&[(0, 1, 0), (0, 1, 0)]).wrong(), 1, "twice");
-    assert_eq!(delivered(&[(0, 2, 1), (2, 3, 1)]).wrong(), 1, "two places");
-    assert_eq!(delivered(&[(2, 1, 0)]).wrong(), 1, "not its group");
+    assert_eq!(delivered(&[(0, 2, 1), (2, 3, 1)]).wrong(), 1, "two positions");
+    assert_eq!(delivered(&[(2, 1, 0)]).wrong(), 1, "another group");
     let mut checker = checker();
     checker.on_delivered(0, place(1, 5), ONE, 7);
     checker.on_delivered(0, place(2, 0), ONE, 9);
     checker.on_delivered(0, place(3, 1), ONE, 8);
-    assert_eq!(checker.wrong(), 3, "never sent, changed, other groups: {:?}", checker.texts());
+    assert_eq!(
+        checker.wrong(),
+        3,
+        "never sent, another payload, other groups: {:?}",
+        checker.texts()
+    );
     checker.on_leads(GroupId(0), 2, ProcessId(0));
     checker.on_leads(GroupId(0), 2, ProcessId(0));
     checker.on_leads(GroupId(1), 2, ProcessId(1));

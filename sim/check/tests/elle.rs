@@ -1,7 +1,7 @@
-//! The order checker against another one, written by others for databases: `adya`, after Elle.
+//! The order checker against an independent one: `adya`, an implementation of Elle for databases.
 //!
-//! Each scattering is a transaction that appends to one list a receiver, each receiver's log a read
-//! of its list. Logs agree on one order iff no cycle of writes (G0) is found.
+//! Each scattering is a transaction that appends to one list per receiver, each receiver's log a
+//! read of its list. The logs agree on one order iff no cycle of writes (G0) is found.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ use proptest::prelude::*;
 
 const RECEIVERS: usize = 3;
 
-/// Who receives each scattering, and what each receiver delivered in which order. Scattering n
-/// bears the timestamp n; all come from one process.
+/// The receivers of each scattering, and the deliveries of each receiver in order. Scattering n has
+/// the timestamp n; all come from one process.
 #[derive(Clone, Debug)]
 struct Logs {
     to: Vec<Vec<usize>>,
@@ -35,7 +35,7 @@ fn accepted_by_ours(history: &Logs) -> bool {
     for (receiver, log) in history.logs.iter().enumerate() {
         for &number in log {
             let index = history.to[number].iter().position(|to| *to == receiver);
-            let index = index.expect("it was for this one") as u16;
+            let index = index.expect("the receiver is a destination of the scattering") as u16;
             let stamp = Timestamp::from_ns((1 << 50) + number as u64);
             let (tag, digest) = (Some(tag(number)), digest(&[]));
             let delivered = Delivered { service, stamp, from: sender, index, tag, digest };
@@ -70,7 +70,7 @@ fn accepted_by_adya(history: &Logs) -> bool {
     adya::check(&history, Workload::ListAppend, &opts).valid == Valid::True
 }
 
-/// Right logs of scatterings to these receivers.
+/// Returns correct logs of scatterings to these receivers.
 fn right(to: Vec<Vec<usize>>) -> Logs {
     let log = |receiver| {
         let numbers = 0..to.len();
@@ -113,8 +113,8 @@ proptest! {
                 log.swap(at, at + 1);
             }
         }
-        // Ours knows the timestamps: it refuses every log that is not ascending, the other one only
-        // those that contradict each other.
+        // Our checker knows the timestamps and rejects every log that is not ascending; adya
+        // rejects only logs that contradict each other.
         prop_assert_eq!(accepted_by_ours(&history), history.logs == before);
         prop_assert!(accepted_by_adya(&history) || !accepted_by_ours(&history));
     }

@@ -1,10 +1,10 @@
-//! Hand-made frames on a link: I9 and B.
+//! Handcrafted frames on a link: I9 and B.
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_sim_check::{Links, Rule};
 use onepipe_wire::{Header, Opcode, seal};
 
-/// Just below a wrap of the wire's clock, so that the checks are made across it.
+/// Just below a wrap of the wire timestamp, so that the checks cross the wrap.
 const ORIGIN: u64 = (7 << 48) - 50;
 
 fn ts(ns: u64) -> Timestamp {
@@ -32,7 +32,7 @@ fn strict() -> Links {
 fn a_right_link_passes_even_across_the_wrap() {
     let mut links = strict();
     for step in 0..10 {
-        // The last frame of a burst closes it: its own promise is above its own message.
+        // The last frame of a burst closes it: its promise is above its own message.
         depart(&mut links, Opcode::Data, step * 20, ts(step * 20 + 1));
         depart(&mut links, Opcode::Beacon, 0, ts(step * 20 + 10));
     }
@@ -60,7 +60,7 @@ fn b_catches_a_message_below_an_earlier_promise() {
     lenient.be_strict(false);
     depart(&mut lenient, Opcode::Beacon, 0, ts(70));
     depart(&mut lenient, Opcode::Data, 69, ts(70));
-    assert_eq!(lenient.violations().count(), 0, "with faults about, late messages are lawful");
+    assert_eq!(lenient.violations().count(), 0, "late messages are allowed under faults");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_promise_of_hours_ago_is_none_and_a_restart_forgets() {
     assert_eq!((links.violations().count(), links.promise(0)), (0, Some(ts(60))));
 }
 
-/// A reliable message, or none, under a commit promise; best effort promises nothing new.
+/// Sends a reliable message, or a beacon, with a commit promise; the best-effort promise stays low.
 fn commit(links: &mut Links, message: Option<u64>, promise: u64) {
     let opcode = message.map_or(Opcode::Beacon, |_| Opcode::ReliableData);
     let promises = Promises { barrier: ts(1), commit: ts(promise) };
@@ -95,16 +95,16 @@ fn commits_are_promises_of_their_own() {
     depart(&mut links, Opcode::Beacon, 0, ts(1));
     commit(&mut links, Some(70), 70);
     commit(&mut links, None, 80);
-    assert_eq!(links.violations().count(), 0, "above best effort's promise, as sent again");
+    assert_eq!(links.violations().count(), 0, "above the best-effort promise: a retransmission");
     commit(&mut links, None, 79);
-    assert!(links.violations().has(Rule::I9), "a commit moves back");
+    assert!(links.violations().has(Rule::I9), "the commit promise regressed");
 
     let mut links = strict();
     commit(&mut links, None, 80);
     commit(&mut links, Some(80), 80);
     assert_eq!(links.violations().count(), 0);
     commit(&mut links, Some(79), 80);
-    assert!(links.violations().has(Rule::B), "a scattering below what was committed");
+    assert!(links.violations().has(Rule::B), "a scattering below the commit promise");
 }
 
 #[test]

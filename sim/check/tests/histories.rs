@@ -1,4 +1,4 @@
-//! Hand-made histories: right ones that must pass, and for each invariant wrong ones that must not.
+//! Handcrafted histories: correct ones that must pass, and incorrect ones for each invariant.
 
 use onepipe_base::{ProcessId, Promises, Timestamp};
 use onepipe_sim_check::{
@@ -18,12 +18,12 @@ fn tag(scattering: u64) -> Tag {
     Tag { life: 0, scattering }
 }
 
-/// What message `index` of a scattering says.
+/// Returns the digest of message `index` of a scattering.
 fn says(tag: Tag, index: u16) -> u64 {
     digest(&[tag.life as u8, tag.scattering as u8, index as u8])
 }
 
-/// `from` scatters one message to each of `to`.
+/// Submits a scattering of `from` with one message to each of `to`.
 fn submit(checker: &mut Checker, from: ProcessId, tag: Tag, to: &[ProcessId]) {
     let messages: Vec<_> = (0u16..).zip(to).map(|(index, to)| (*to, says(tag, index))).collect();
     let submitted_at = tag.scattering;
@@ -46,13 +46,13 @@ fn failure(tag: Tag, index: u16, to: ProcessId, fate: Fate) -> Failed {
     Failed { service: BestEffort, tag, index, to, stamp: None, fate }
 }
 
-/// What a process says that is through with best effort up to `barrier`.
+/// Returns the snapshot of a process that has delivered all best-effort messages up to `barrier`.
 fn look(barrier: u64, promise: Option<u64>) -> Look {
     let promises = promise.map(|promise| Promises::both(ts(promise)));
     Look { barrier: Some(ts(barrier)), promises, ..Look::default() }
 }
 
-/// A and B have each scattered to everybody: A's scatterings 0 and 1, B's 0.
+/// Returns a checker that has seen scatterings 0 and 1 of A and scattering 0 of B.
 fn begun() -> Checker {
     let mut checker = Checker::new(3, true);
     submit(&mut checker, A, tag(0), &[B, C]);
@@ -61,7 +61,7 @@ fn begun() -> Checker {
     checker
 }
 
-/// Exactly the rules that `wrong` breaks when it goes on from [`begun`].
+/// Returns the rules that `wrong` violates after [`scattered`].
 fn broken(wrong: impl FnOnce(&mut Checker)) -> Vec<Rule> {
     let mut checker = begun();
     wrong(&mut checker);
@@ -125,7 +125,7 @@ fn i2_catches_receivers_that_saw_different_timestamps() {
 
 #[test]
 fn i2_catches_two_scatterings_of_a_sender_with_one_timestamp() {
-    // Each receiver's order is ascending, but B sees scattering 0 first and C sees 1 first.
+    // Each receiver's order is ascending, but B delivers scattering 0 first and C delivers 1 first.
     let rules = broken(|checker| {
         checker.delivered(B, delivery(A, tag(0), 0, 10));
         checker.delivered(C, delivery(A, tag(1), 1, 10));
@@ -144,7 +144,7 @@ fn i3_catches_a_promise_and_a_stamp_below_what_was_delivered() {
         checker.delivered(C, delivery(A, tag(0), 1, 10));
         checker.drained(C, Look { is_sending: true, ..look(11, Some(10)) });
     });
-    assert_eq!(rules, [], "what was stamped before is still leaving");
+    assert_eq!(rules, [], "messages stamped before the delivery are still leaving");
     let rules = broken(|checker| {
         checker.delivered(C, delivery(A, tag(0), 1, 10));
         submit(checker, C, tag(0), &[B]);
@@ -161,16 +161,20 @@ fn i4_catches_what_nobody_sent_to_this_process() {
         })
     };
     assert_eq!(at_b(delivery(C, tag(0), 0, 10)), [Rule::I4], "C sent nothing");
-    assert_eq!(at_b(delivery(A, tag(0), 1, 10)), [Rule::I4], "that one was for C");
+    assert_eq!(at_b(delivery(A, tag(0), 1, 10)), [Rule::I4], "that message was for C");
     assert_eq!(at_b(delivery(A, tag(0), 7, 10)), [Rule::I4], "no such message");
     assert_eq!(at_b(delivery(ProcessId(9), tag(0), 0, 10)), [Rule::I4], "no such process");
     assert_eq!(
         at_b(delivery(A, Tag { life: 1, scattering: 0 }, 0, 10)),
         [Rule::I4],
-        "no such life"
+        "no such incarnation"
     );
     assert_eq!(at_b(Delivered { tag: None, ..delivery(A, tag(0), 0, 10) }), [Rule::I4]);
-    assert_eq!(at_b(Delivered { digest: 5, ..delivery(A, tag(0), 0, 10) }), [Rule::I4], "changed");
+    assert_eq!(
+        at_b(Delivered { digest: 5, ..delivery(A, tag(0), 0, 10) }),
+        [Rule::I4],
+        "another payload"
+    );
 }
 
 #[test]
@@ -183,7 +187,7 @@ fn i4_catches_the_second_delivery_while_the_scattering_is_open_and_after_it_is_c
     let rules = broken(|checker| {
         checker.delivered(B, delivery(A, tag(0), 0, 10));
         checker.delivered(C, delivery(A, tag(0), 1, 10));
-        // Under another timestamp, so that the order alone does not betray it.
+        // With another timestamp, so that the total order alone does not detect it.
         checker.delivered(B, delivery(A, tag(0), 0, 11));
     });
     assert_eq!(rules, [Rule::I4]);
@@ -209,7 +213,7 @@ fn i9_and_b_catch_barriers_that_move_back_or_do_not_hold() {
         checker.drained(B, look(20, Some(20)));
         checker.drained(B, look(20, Some(19)));
     });
-    assert_eq!(rules, [Rule::I9], "a promise, too");
+    assert_eq!(rules, [Rule::I9], "promises must not regress either");
     let rules = broken(|checker| {
         checker.drained(B, look(20, None));
         checker.delivered(B, delivery(A, tag(0), 0, 19));
@@ -241,17 +245,17 @@ fn i12_catches_two_fates_and_none() {
         checker.failed(A, lost);
     });
     assert_eq!(rules, [Rule::I12], "lost twice");
-    assert_eq!(broken(Checker::finish), [Rule::I12], "no fate at all");
+    assert_eq!(broken(Checker::finish), [Rule::I12], "no outcome at all");
     let rules = broken(|checker| {
         checker.failed(A, lost);
         checker.nothing_was_lost_on_the_way(1);
     });
-    assert_eq!(rules, [], "it was lost before the fabric became sound");
+    assert_eq!(rules, [], "lost before the fabric became fault-free");
     let rules = broken(|checker| {
         checker.failed(A, lost);
         checker.nothing_was_lost_on_the_way(0);
     });
-    assert_eq!(rules, [Rule::I12], "lost in a sound fabric");
+    assert_eq!(rules, [Rule::I12], "lost in a fault-free fabric");
 }
 
 #[test]
@@ -259,12 +263,12 @@ fn i12_allows_unknown_only_of_receivers_that_were_out_of_reach() {
     let unknown = failure(tag(0), 1, C, Fate::Unknown);
     assert_eq!(broken(|checker| checker.failed(A, unknown)), [Rule::I12]);
     let rules = broken(|checker| {
-        // Its sender is told of its messages first, then of the failure.
+        // The sender reports its messages before it is notified of the failure.
         checker.decided(C, 0, true);
         checker.failed(A, unknown);
         checker.delivered(B, delivery(A, tag(0), 0, 10));
     });
-    assert_eq!(rules, [], "it was declared failed");
+    assert_eq!(rules, [], "the receiver was declared failed");
     let rules = broken(|checker| {
         checker.excuse(C);
         checker.failed(A, unknown);
@@ -279,7 +283,7 @@ fn i12_allows_unknown_only_of_receivers_that_were_out_of_reach() {
         checker.excuse(C);
         checker.failed(A, unknown);
         checker.failed(A, failure(tag(0), 0, B, Fate::Lost));
-        // The scattering is closed by now, the one message in doubt is not.
+        // The scattering is retired by now, but the message in doubt is not.
         checker.delivered(C, delivery(A, tag(0), 1, 10));
         checker.delivered(C, delivery(A, tag(0), 1, 11));
     });
@@ -295,7 +299,8 @@ fn a_crash_excuses_what_was_open_and_starts_a_new_history() {
         checker.restarted(A);
         let reborn = Tag { life: 1, scattering: 0 };
         submit(checker, A, reborn, &[B]);
-        // Of the former life, still under way; then of the new one, with a lower clock.
+        // A message of the previous incarnation in flight, then one of the new incarnation with a
+        // lower clock.
         checker.delivered(B, delivery(A, tag(0), 0, 10));
         checker.delivered(B, delivery(A, reborn, 0, 12));
         checker.drained(A, look(15, Some(15)));
@@ -317,9 +322,9 @@ fn a_crash_excuses_what_was_open_and_starts_a_new_history() {
             checker.finish();
         })
     };
-    assert_eq!(crash(|_| ()), [], "C took what it had received with it");
+    assert_eq!(crash(|_| ()), [], "C lost what it had received");
     let rules = crash(|checker| submit(checker, A, tag(2), &[C]));
-    assert_eq!(rules, [Rule::I12], "not what was submitted since");
+    assert_eq!(rules, [Rule::I12], "messages submitted after the restart must get an outcome");
 }
 
 #[test]
@@ -328,7 +333,7 @@ fn i10_catches_a_barrier_that_stays_behind() {
     liveness.healed(A, ts(100));
     liveness.healed(B, ts(120));
     assert!(!liveness.seen(A, Some(ts(101))));
-    assert!(!liveness.seen(B, Some(ts(120))), "reached, not passed");
+    assert!(!liveness.seen(B, Some(ts(120))), "reached, but not passed");
     let mut passed = liveness.clone();
     assert!(passed.seen(B, Some(ts(121))));
     passed.finish(9, |_| None);

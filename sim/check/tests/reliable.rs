@@ -1,4 +1,5 @@
-//! Hand-made histories of the reliable service: right ones, and wrong ones for I6, I7, I8 and E.
+//! Handcrafted histories of the reliable service: correct ones, and incorrect ones for I6, I7, I8
+//! and E.
 
 use onepipe_base::{ProcessId, Promises, Timestamp};
 use onepipe_sim_check::{
@@ -23,7 +24,7 @@ fn says(tag: Tag, index: u16) -> u64 {
     digest(&[tag.life as u8, tag.scattering as u8, index as u8])
 }
 
-/// A history of four processes, told line by line.
+/// A scripted history of four processes.
 struct Tale(Checker);
 
 impl Tale {
@@ -45,7 +46,7 @@ impl Tale {
         self.0.failed(from, Failed { service, tag, index, to, stamp, fate });
     }
 
-    /// Everybody but `victim` is told that its first life has failed.
+    /// Notifies every process but `victim` that its first incarnation has failed.
     fn tell(&mut self, victim: ProcessId, at: u64) {
         for process in [A, B, C, D].into_iter().filter(|process| *process != victim) {
             self.0.told_failed(process, (victim, 0), ts(at));
@@ -53,7 +54,8 @@ impl Tale {
     }
 }
 
-/// A has scattered 0 to B, C and D, 1 to B and C; then `rest`. Exactly the rules that it breaks.
+/// Runs `rest` after A has scattered message 0 to B, C and D and message 1 to B and C. Returns the
+/// violated rules.
 fn broken(rest: impl FnOnce(&mut Tale)) -> Vec<Rule> {
     let mut tale = Tale(Checker::new(4, false));
     tale.submit(A, tag(0, 0), &[B, C, D]);
@@ -108,7 +110,11 @@ fn right_histories_pass() {
         tale.tell(A, 20);
         tale.tell(B, 20);
     };
-    assert_eq!(broken(sender_and_a_receiver_fail_together), [], "B heard more than was resolved");
+    assert_eq!(
+        broken(sender_and_a_receiver_fail_together),
+        [],
+        "B delivered more than was retained"
+    );
 }
 
 fn everything_but_what_is_for_d(tale: &mut Tale) {
@@ -177,14 +183,14 @@ fn i7_catches_a_gap_in_what_a_failed_process_had_delivered() {
         tale.deliver(D, B, tag(0, 1), 0, 15);
         tale.0.crashed(D);
         tale.tell(D, 16);
-        // Of A's first, stamped 10, D has delivered nothing, though it went on to 15.
+        // D skipped A's first scattering with timestamp 10, although it delivered up to 15.
         everything_but_what_is_for_d(tale);
     });
     assert_eq!(rules, [Rule::I7]);
 }
 
-/// What was sent to a life that has crashed is missing in none of those after it, even if they have
-/// delivered lower timestamps: the clocks of their senders were behind.
+/// A message to a crashed incarnation is owed to none of the later ones, even if they have
+/// delivered lower timestamps because the clocks of their senders were behind.
 #[test]
 fn what_was_meant_for_a_former_life_is_no_gap_of_a_later_one() {
     let rules = |skips: bool| {
@@ -207,8 +213,8 @@ fn what_was_meant_for_a_former_life_is_no_gap_of_a_later_one() {
             everything_but_what_is_for_d(tale);
         })
     };
-    assert_eq!(rules(false), [], "A's first was for the life before");
-    assert_eq!(rules(true), [Rule::I7], "B's second was for this one");
+    assert_eq!(rules(false), [], "A's first scattering was for the previous incarnation");
+    assert_eq!(rules(true), [Rule::I7], "B's second scattering was for this incarnation");
 }
 
 #[test]
@@ -225,7 +231,7 @@ fn i8_catches_what_lies_on_the_wrong_side_of_the_failure_timestamp() {
         tale.0.stamped(A, Service::Reliable, tag(0, 1), ts(20));
         tale.tell(A, 21);
     };
-    assert_eq!(broken(below), [Rule::I8], "committed, and nobody has it");
+    assert_eq!(broken(below), [Rule::I8], "committed, but not delivered");
 }
 
 #[test]
@@ -234,7 +240,7 @@ fn an_inexact_failure_is_counted_and_excused() {
     tale.submit(A, tag(0, 0), &[B, C]);
     tale.0.crashed(A);
     tale.deliver(B, A, tag(0, 0), 0, 10);
-    // The controller knows before anybody is told.
+    // The controller decides before any process is notified.
     tale.0.decided(A, 0, false);
     tale.tell(A, 20);
     tale.0.finish();
@@ -262,12 +268,12 @@ fn e_catches_two_failure_timestamps_and_those_who_were_not_told() {
         tale.0.told_failed(A, (D, 0), ts(15));
         tale.0.told_failed(B, (D, 0), ts(15));
     };
-    assert_eq!(broken(untold), [Rule::E], "C never heard of it");
+    assert_eq!(broken(untold), [Rule::E], "C was not notified");
     let unborn = |tale: &mut Tale| {
         everything_arrives(tale);
         tale.0.told_failed(A, (D, 3), ts(15));
     };
-    assert_eq!(broken(unborn), [Rule::E], "there was no such life");
+    assert_eq!(broken(unborn), [Rule::E], "no such incarnation");
 }
 
 #[test]
@@ -300,7 +306,7 @@ fn a_verdict_is_final() {
         tale.deliver(B, A, tag(0, 1), 0, 20);
         tale.deliver(C, A, tag(0, 1), 1, 20);
     });
-    assert_eq!(rules, [Rule::I12], "taken back, then delivered");
+    assert_eq!(rules, [Rule::I12], "recalled, then delivered");
 }
 
 #[test]
@@ -309,7 +315,7 @@ fn a_process_that_comes_back_is_another_one() {
         tale.0.crashed(D);
         tale.0.restarted(D);
         tale.0.at_ns(200);
-        // Before A knows of the failure: that may yet cost the new life a message.
+        // Before A knows of the failure: the message to the new incarnation may still be lost.
         tale.submit(A, tag(0, 2), &[D]);
         tale.tell(D, 5);
         (0..3).zip([B, C, D]).for_each(|(index, to)| tale.fail(A, tag(0, 0), index, to, 10));
@@ -329,7 +335,7 @@ fn a_process_that_comes_back_is_another_one() {
         tale.submit(A, tag(0, 2), &[D]);
         tale.fail(A, tag(0, 2), 0, D, 30);
     });
-    assert_eq!(rules, [Rule::I6], "who has been heard from is owed what is sent to it");
+    assert_eq!(rules, [Rule::I6], "a known incarnation must get its messages");
 }
 
 #[test]

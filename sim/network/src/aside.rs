@@ -10,9 +10,9 @@ use crate::pool::FrameRef;
 
 /// The cost of running a switch's machine outside the chip: on the switch's own CPU, or on a host
 /// that acts as its delegate (docs/design/forms.md, "What differs between a chip, a switch's
-/// processor and a delegate?"). Hop-only frames (beacons,
-/// announcements) travel to the CPU, and every frame that the machine writes travels back to the
-/// chip. All other frames are forwarded by the chip without delay.
+/// processor and a delegate?"). Hop-only frames (beacons, announcements) travel to the CPU, and
+/// every frame that the machine writes travels back to the chip. All other frames are forwarded by
+/// the chip without delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Aside {
     /// Delay from the chip to the CPU, in ns: the wire, and the time until the CPU polls.

@@ -1,11 +1,11 @@
 //! Lookahead windows: how far each node may run ahead of the others.
 //!
 //! An event at a node affects a neighbour no earlier than one link delay later. So a node may
-//! handle all its events of that time before any other node runs, which keeps its state in the cache:
-//! one window is worth hundreds of events. This is conservative parallel discrete-event simulation
-//! on one thread. Data-centre topologies are bipartite: every neighbour of a node has the other
-//! colour. The nodes of the two colours run alternately, and each time advance to one link delay beyond
-//! their neighbours, in windows of two link delays.
+//! handle all its events of that time before any other node runs, which keeps its state in the
+//! cache: one window is worth hundreds of events. This is conservative parallel discrete-event
+//! simulation on one thread. Data-centre topologies are bipartite: every neighbour of a node has
+//! the other colour. The nodes of the two colours run alternately, and each time advance to one
+//! link delay beyond their neighbours, in windows of two link delays.
 
 use onepipe_sim_engine::Instant;
 

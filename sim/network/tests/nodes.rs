@@ -110,8 +110,8 @@ fn the_tail_of_the_history_can_be_read() {
     assert!(lines[2].contains("node=1") && lines[2].contains("Data 0->1 psn=4"), "{lines:?}");
 }
 
-/// Returns the frames that host 1 receives from host 0, messages and hop-only frames, and those that
-/// host 2 receives from the switch.
+/// Returns the frames that host 1 receives from host 0, messages and hop-only frames, and the
+/// frames that host 2 receives from the switch.
 fn heard_aside(aside: Option<Aside>) -> [Vec<(u64, u32)>; 3] {
     let mut world = world(star(), Config { aside, ..Config::default() }, 1);
     send(&mut world, 0, 1, 0..3, 0);

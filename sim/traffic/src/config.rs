@@ -7,13 +7,13 @@ use crate::segment::SEGMENT_LEN_MAX;
 
 /// What a sender slows down for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum React {
+pub enum CongestionControl {
     /// Loss alone: half of the window (Reno, RFC 5681).
-    Loss,
+    Reno,
     /// Loss, and marks as if they were losses (RFC 3168).
-    Marks,
+    RenoEcn,
     /// Marks by the share of packets that bear one, loss as Reno (DCTCP, RFC 8257).
-    MarkedShare,
+    Dctcp,
 }
 
 /// The numbers of a host's TCP.
@@ -23,8 +23,8 @@ pub struct TcpConfig {
     pub host: ProcessId,
     /// The host's network card.
     pub card: Port,
-    /// What its senders slow down for. Default [`React::Loss`].
-    pub react: React,
+    /// What its senders slow down for. Default [`CongestionControl::Reno`].
+    pub congestion_control: CongestionControl,
     /// Bytes of the stream that a full segment carries. Default 1,448: Ethernet's 1,500 less IPv4
     /// and TCP with timestamps.
     pub segment_len: u32,
@@ -39,7 +39,7 @@ pub struct TcpConfig {
     /// A packet is lost when one that was sent by so many later has come. Default 3 (RFC 5681:
     /// three duplicate acknowledgements; links keep the order). Linux takes more, up to 300, where
     /// it has met disorder (`tcp_max_reordering`). Below 64.
-    pub later_packets: u64,
+    pub reorder_threshold: u64,
     /// An acknowledgement waits for the second segment, but no longer than this, in ns. Default
     /// 50 us.
     pub ack_delay_ns: u64,
@@ -51,12 +51,12 @@ impl TcpConfig {
         Self {
             host,
             card,
-            react: React::Loss,
+            congestion_control: CongestionControl::Reno,
             segment_len: 1_448,
             initial_segments: 10,
             window_bytes_max: 6 << 20,
             timeout_ns_min: 1_000_000,
-            later_packets: 3,
+            reorder_threshold: 3,
             ack_delay_ns: 50_000,
         }
     }
@@ -76,10 +76,10 @@ impl TcpConfig {
             return Err(ConfigError::Window(self.window_bytes_max));
         }
         let zero = |name, is_zero| if is_zero { Err(ConfigError::Zero(name)) } else { Ok(()) };
-        if self.later_packets >= 64 {
-            return Err(ConfigError::Later(self.later_packets));
+        if self.reorder_threshold >= 64 {
+            return Err(ConfigError::ReorderThreshold(self.reorder_threshold));
         }
-        zero("later_packets", self.later_packets == 0)?;
+        zero("later_packets", self.reorder_threshold == 0)?;
         zero("initial_segments", self.initial_segments == 0)?;
         zero("timeout_ns_min", self.timeout_ns_min == 0)
     }
@@ -96,7 +96,7 @@ pub enum ConfigError {
     Window(u64),
     /// Acknowledgements tell of 64 packets.
     #[error("later_packets = {0}: less than 64 are possible")]
-    Later(u64),
+    ReorderThreshold(u64),
     /// It must be more.
     #[error("{0} must be more than 0")]
     Zero(&'static str),

@@ -4,13 +4,13 @@
 //! told to open, each a stream of bytes to another host, as long as it was told or without an
 //! end. It has what decides how long queues become: slow start, additive increase and
 //! multiplicative decrease, fast retransmit, a retransmission timeout, and three ways to
-//! [`React`]: to loss, to loss and marks, or as DCTCP does. Nothing else of TCP is there: no
+//! [`CongestionControl`]: to loss, to loss and marks, or as DCTCP does. Nothing else of TCP is there: no
 //! handshake, no receive window but [`TcpConfig::window_bytes_max`], and the stream's bytes are
 //! counted, not carried.
 //!
-//! [`Beside`] puts a stack, or another [`Guest`], and a machine behind one network card.
+//! [`SharedNic`] puts a stack, or another [`Guest`], and a machine behind one network card.
 //! [`background`] and [`Incast`] say who sends what to whom. A [`Forwarder`] is a switch that
-//! forwards and nothing else; a [`Pinger`] asks and answers, and [`Plain`] sends frames that nobody
+//! forwards and nothing else; a [`Pinger`] asks and answers, and [`RawTraffic`] sends frames that nobody
 //! answers.
 //!
 //! # Invariants
@@ -22,23 +22,23 @@
 
 #![forbid(unsafe_code)]
 
-mod beside;
 mod config;
-mod demand;
+mod flow;
 mod forwarder;
 mod ping;
-mod plain;
+mod raw;
 mod receiver;
-mod round_trip;
+mod rtt;
 mod segment;
 mod sender;
+mod shared_nic;
 mod stack;
 mod window;
 
-pub use beside::{Beside, Either, Guest};
-pub use config::{ConfigError, React, TcpConfig};
-pub use demand::{Demand, Incast, background};
+pub use config::{ConfigError, CongestionControl, TcpConfig};
+pub use flow::{FlowSpec, Incast, background};
 pub use forwarder::Forwarder;
 pub use ping::{Pinger, Pong};
-pub use plain::Plain;
+pub use raw::RawTraffic;
+pub use shared_nic::{Either, Guest, SharedNic};
 pub use stack::{Event, FlowId, Stack, Stats};

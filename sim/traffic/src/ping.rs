@@ -27,7 +27,7 @@ pub struct Pinger {
     host: ProcessId,
     card: Port,
     /// Whom it asks, how often in ns, and when next.
-    asks: Vec<(ProcessId, u64, Mono)>,
+    targets: Vec<(ProcessId, u64, Mono)>,
     /// Answers to be given: to whom, and when the question was asked.
     answers: VecDeque<(ProcessId, u64)>,
     pongs: VecDeque<Pong>,
@@ -38,12 +38,12 @@ impl Pinger {
     /// A host that asks nobody.
     pub fn new(host: ProcessId, card: Port) -> Self {
         let (answers, pongs) = (VecDeque::new(), VecDeque::new());
-        Self { host, card, asks: Vec::new(), answers, pongs, asked: 0 }
+        Self { host, card, targets: Vec::new(), answers, pongs, asked: 0 }
     }
 
-    /// Asks `whom` now, and then every `every_ns`.
-    pub fn ask(&mut self, now: Now, whom: ProcessId, every_ns: u64) {
-        self.asks.push((whom, every_ns.max(1), now.mono));
+    /// Asks `peer` now, and then every `every_ns`.
+    pub fn ask(&mut self, now: Now, peer: ProcessId, every_ns: u64) {
+        self.targets.push((peer, every_ns.max(1), now.mono));
     }
 
     /// Questions asked.
@@ -80,7 +80,7 @@ impl Pinger {
         if let Some((to, asked_ns)) = self.answers.pop_front() {
             return Some((to, true, asked_ns));
         }
-        let due = self.asks.iter_mut().find(|(.., due)| *due <= now.mono)?;
+        let due = self.targets.iter_mut().find(|(.., due)| *due <= now.mono)?;
         let (to, every_ns, asked_at) = *due;
         due.2 = asked_at.after_ns(every_ns);
         self.asked += 1;
@@ -92,10 +92,10 @@ impl Pinger {
     /// Writes what it has to send next, and says to whom and how long it is.
     pub fn poll_to(&mut self, now: Now, slot: &mut [u8]) -> Option<(ProcessId, usize)> {
         let (to, is_answer, asked_ns) = self.next(now)?;
-        let room = &mut slot[HEADER_LEN..];
-        room[..4].copy_from_slice(&MAGIC);
-        room[4] = is_answer.into();
-        room[5..PAYLOAD_LEN].copy_from_slice(&asked_ns.to_be_bytes());
+        let space = &mut slot[HEADER_LEN..];
+        space[..4].copy_from_slice(&MAGIC);
+        space[4] = is_answer.into();
+        space[5..PAYLOAD_LEN].copy_from_slice(&asked_ns.to_be_bytes());
         let header = Header::new(Opcode::Foreign, self.host, to, Incarnation(1));
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
         Some((to, seal(slot, header, PAYLOAD_LEN)))
@@ -121,7 +121,7 @@ impl Machine for Pinger {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        self.asks.iter().map(|(.., due)| *due).min()
+        self.targets.iter().map(|(.., due)| *due).min()
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_asked_on_time_and_answered_once() {
+    fn pings_are_sent_on_time_and_answered_once() {
         let (one, other) = (ProcessId(0), ProcessId(1));
         let (mut asker, mut answerer) = (Pinger::new(one, Port(1)), Pinger::new(other, Port(1)));
         asker.ask(at(1_000), other, 500);

@@ -11,7 +11,7 @@ use crate::segment::{Ack, Data};
 pub(crate) struct Receiver {
     /// The highest packet, and which of the 64 up to it have come.
     highest: Option<u64>,
-    came: u64,
+    acked: u64,
     marked: u32,
     /// The first part that has not come, and the bytes of those before it.
     next: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Receiver {
     /// Parts that came before their turn, with their bytes.
     early: BTreeMap<u64, u32>,
     /// Packets that were not acknowledged yet.
-    untold: u32,
+    unacked: u32,
     /// Whether the last packet was marked.
     was_marked: bool,
     /// When they are at the latest.
@@ -43,25 +43,25 @@ impl Receiver {
             self.next += 1;
             self.bytes += u64::from(bytes);
         }
-        self.untold += 1;
+        self.unacked += 1;
         self.due.get_or_insert(now.after_ns(delay_ns));
-        self.untold >= 2 || !is_next || changes || data.is_last || !self.early.is_empty()
+        self.unacked >= 2 || !is_next || changes || data.is_last || !self.early.is_empty()
     }
 
     /// Notes that a packet has come. Answers whether it was the next one.
     fn note(&mut self, packet: u64) -> bool {
         let Some(highest) = self.highest else {
-            (self.highest, self.came) = (Some(packet), 1);
+            (self.highest, self.acked) = (Some(packet), 1);
             return packet == 0;
         };
         if packet > highest {
             let ahead = packet - highest;
-            self.came = self.came.checked_shl(ahead.min(64) as u32).unwrap_or(0) | 1;
+            self.acked = self.acked.checked_shl(ahead.min(64) as u32).unwrap_or(0) | 1;
             self.highest = Some(packet);
             return ahead == 1;
         }
         if let Some(bit) = 1u64.checked_shl((highest - packet).min(64) as u32) {
-            self.came |= bit;
+            self.acked |= bit;
         }
         false
     }
@@ -69,8 +69,8 @@ impl Receiver {
     /// The acknowledgement that is due.
     pub fn ack(&mut self, flow: u32) -> Option<Ack> {
         let highest = self.highest?;
-        (self.untold, self.due) = (0, None);
-        Some(Ack { flow, highest, came: self.came, next: self.next, marked: self.marked })
+        (self.unacked, self.due) = (0, None);
+        Some(Ack { flow, highest, acked: self.acked, next: self.next, marked: self.marked })
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_counts_once_and_only_behind_all_before_it() {
+    fn each_byte_counts_once_and_in_order() {
         let mut receiver = Receiver::default();
         let now = Mono::from_ns(0);
         assert!(!receiver.on_data(now, &data(0, 0), false, 10), "the first one waits");
@@ -91,12 +91,12 @@ mod tests {
         assert!(receiver.on_data(now, &data(2, 2), false, 10), "a gap is told at once");
         assert_eq!(receiver.bytes, 100);
         let ack = receiver.ack(7).expect("something came");
-        assert_eq!(ack, Ack { flow: 7, highest: 2, came: 0b101, next: 1, marked: 0 });
+        assert_eq!(ack, Ack { flow: 7, highest: 2, acked: 0b101, next: 1, marked: 0 });
         receiver.on_data(now, &data(3, 1), true, 10);
         receiver.on_data(now, &data(4, 2), true, 10);
         assert_eq!(receiver.bytes, 300, "the second copy of part 2 counts nothing");
         let ack = receiver.ack(7).expect("something came");
-        assert_eq!(ack, Ack { flow: 7, highest: 4, came: 0b10111, next: 3, marked: 2 });
+        assert_eq!(ack, Ack { flow: 7, highest: 4, acked: 0b10111, next: 3, marked: 2 });
         assert_eq!(receiver.due, None);
         assert!(receiver.on_data(now, &data(5, 0), false, 10), "no longer marked");
         receiver.ack(7);

@@ -41,7 +41,7 @@ pub(crate) struct Ack {
     /// The highest packet that has come.
     pub highest: u64,
     /// Which of the 64 up to that have come: bit 0 stands for the highest.
-    pub came: u64,
+    pub acked: u64,
     /// The first part of the stream that has not come.
     pub next: u64,
     /// How many packets came marked, ever.
@@ -62,10 +62,10 @@ pub(crate) fn write(
     segment: Segment,
     slot: &mut [u8],
 ) -> usize {
-    let room = &mut slot[HEADER_LEN..];
+    let space = &mut slot[HEADER_LEN..];
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
-        room[at..at + bytes.len()].copy_from_slice(bytes);
+        space[at..at + bytes.len()].copy_from_slice(bytes);
         at += bytes.len();
     };
     put(&MAGIC);
@@ -82,7 +82,7 @@ pub(crate) fn write(
             put(&[0]);
             put(&ack.flow.to_be_bytes());
             put(&ack.highest.to_be_bytes());
-            put(&ack.came.to_be_bytes());
+            put(&ack.acked.to_be_bytes());
             put(&ack.next.to_be_bytes());
             put(&ack.marked.to_be_bytes());
             (ack.flow, 0)
@@ -105,9 +105,9 @@ pub(crate) fn read(frame: &Frame<'_>) -> Option<(Segment, bool)> {
     let mut word = || take::<8>(&mut rest).map(u64::from_be_bytes);
     let segment = match kind[0] {
         0 => {
-            let (highest, came, next) = (word()?, word()?, word()?);
+            let (highest, acked, next) = (word()?, word()?, word()?);
             let marked = u32::from_be_bytes(take::<4>(&mut rest)?);
-            Segment::Ack(Ack { flow, highest, came, next, marked })
+            Segment::Ack(Ack { flow, highest, acked, next, marked })
         }
         kind @ (1 | 2) => {
             let (packet, part) = (word()?, word()?);

@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use onepipe_base::{Mono, ProcessId};
 
 use crate::TcpConfig;
-use crate::round_trip::RoundTrip;
+use crate::rtt::RttEstimator;
 use crate::segment::{Ack, Data};
-use crate::window::{News, Window};
+use crate::window::{AckUpdate, Window};
 
 /// What is known of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Fate {
-    Flies,
-    Came,
+enum PacketState {
+    InFlight,
+    Acked,
     Lost,
 }
 
@@ -22,7 +22,7 @@ struct Packet {
     part: u64,
     bytes: u32,
     sent_at: Mono,
-    fate: Fate,
+    state: PacketState,
 }
 
 /// A stream to another host.
@@ -31,14 +31,14 @@ pub(crate) struct Sender {
     pub to: ProcessId,
     segment_len: u64,
     /// A packet is lost when one that was sent by so many later has come.
-    later: u64,
+    reorder_threshold: u64,
     /// Bytes of the stream; `None`: it does not end.
     bytes: Option<u64>,
     opened_at: Mono,
     /// The next part that was never sent.
-    fresh: u64,
+    next_new: u64,
     /// Parts to be sent again.
-    again: VecDeque<u64>,
+    retransmit: VecDeque<u64>,
     /// The packets from the first that flies on, and the number of the first.
     packets: VecDeque<Packet>,
     first: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Sender {
     delivered: u64,
     marked: u32,
     window: Window,
-    round_trip: RoundTrip,
+    rtt: RttEstimator,
     pub timeout_at: Option<Mono>,
 }
 
@@ -63,18 +63,18 @@ impl Sender {
         Self {
             to,
             segment_len: config.segment_len.into(),
-            later: config.later_packets,
+            reorder_threshold: config.reorder_threshold,
             bytes,
             opened_at: now,
-            fresh: 0,
-            again: VecDeque::new(),
+            next_new: 0,
+            retransmit: VecDeque::new(),
             packets: VecDeque::new(),
             first: 0,
             in_flight: 0,
             delivered: 0,
             marked: 0,
             window: Window::new(config),
-            round_trip: RoundTrip::new(config.timeout_ns_min),
+            rtt: RttEstimator::new(config.timeout_ns_min),
             timeout_at: None,
         }
     }
@@ -91,7 +91,7 @@ impl Sender {
 
     /// It ends with what was sent so far.
     pub fn close(&mut self) {
-        let sent = self.fresh * self.segment_len;
+        let sent = self.next_new * self.segment_len;
         self.bytes = Some(self.bytes.map_or(sent, |bytes| bytes.min(sent)));
     }
 
@@ -117,29 +117,29 @@ impl Sender {
         left.min(self.segment_len) as u32
     }
 
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         self.in_flight == 0 || self.in_flight + self.segment_len <= self.window.bytes()
     }
 
     /// The next packet to send.
     pub fn next(&mut self, now: Mono, flow: u32) -> Option<Data> {
-        if !self.has_room() {
+        if !self.has_space() {
             return None;
         }
         let part = loop {
-            match self.again.pop_front() {
+            match self.retransmit.pop_front() {
                 Some(part) if part >= self.delivered => break part,
                 Some(_) => {}
-                None => break self.fresh,
+                None => break self.next_new,
             }
         };
         let bytes = self.bytes_of(part);
         if bytes == 0 {
             return None;
         }
-        self.fresh = self.fresh.max(part + 1);
+        self.next_new = self.next_new.max(part + 1);
         let packet = self.first + self.packets.len() as u64;
-        self.packets.push_back(Packet { part, bytes, sent_at: now, fate: Fate::Flies });
+        self.packets.push_back(Packet { part, bytes, sent_at: now, state: PacketState::InFlight });
         self.in_flight += u64::from(bytes);
         if self.timeout_at.is_none() {
             self.wait(now);
@@ -151,11 +151,11 @@ impl Sender {
     /// Takes an acknowledgement. Answers how many packets it has shown to be lost.
     pub fn on_ack(&mut self, now: Mono, ack: &Ack) -> Losses {
         let next = self.first + self.packets.len() as u64;
-        if ack.highest >= next || ack.next > self.fresh {
+        if ack.highest >= next || ack.next > self.next_new {
             return Losses::default();
         }
-        let was_full = !self.has_room();
-        let mut news = News {
+        let was_full = !self.has_space();
+        let mut update = AckUpdate {
             packets: 0,
             bytes: 0,
             marked: ack.marked.wrapping_sub(self.marked).into(),
@@ -168,41 +168,41 @@ impl Sender {
         let mut round_trip_ns = None;
         for (number, packet) in (self.first..=ack.highest).zip(&mut self.packets) {
             let behind = ack.highest - number;
-            let came = behind < 64 && ack.came >> behind & 1 == 1;
-            if came && packet.fate != Fate::Came {
-                news.packets += 1;
-                news.bytes += u64::from(packet.bytes);
-                if packet.fate == Fate::Flies {
+            let acked = behind < 64 && ack.acked >> behind & 1 == 1;
+            if acked && packet.state != PacketState::Acked {
+                update.packets += 1;
+                update.bytes += u64::from(packet.bytes);
+                if packet.state == PacketState::InFlight {
                     self.in_flight -= u64::from(packet.bytes);
                 }
                 if behind == 0 {
                     round_trip_ns = Some(now.since_ns(packet.sent_at));
                 }
-                packet.fate = Fate::Came;
-            } else if behind >= self.later && packet.fate == Fate::Flies {
-                packet.fate = Fate::Lost;
+                packet.state = PacketState::Acked;
+            } else if behind >= self.reorder_threshold && packet.state == PacketState::InFlight {
+                packet.state = PacketState::Lost;
                 self.in_flight -= u64::from(packet.bytes);
-                self.again.push_back(packet.part);
-                news.lost = Some(number);
+                self.retransmit.push_back(packet.part);
+                update.lost = Some(number);
                 losses.packets += 1;
             }
         }
-        while self.packets.front().is_some_and(|packet| packet.fate != Fate::Flies) {
+        while self.packets.front().is_some_and(|packet| packet.state != PacketState::InFlight) {
             self.packets.pop_front();
             self.first += 1;
         }
-        if news.marked > u64::from(u32::MAX / 2) {
+        if update.marked > u64::from(u32::MAX / 2) {
             // An older count than the last.
-            news.marked = 0;
+            update.marked = 0;
         } else {
             self.marked = ack.marked;
         }
         self.delivered = self.delivered.max(ack.next);
         if let Some(ns) = round_trip_ns {
-            self.round_trip.on_sample(ns);
+            self.rtt.on_sample(ns);
         }
-        self.window.on_news(&news);
-        if news.packets > 0 || self.in_flight == 0 {
+        self.window.on_ack(&update);
+        if update.packets > 0 || self.in_flight == 0 {
             self.wait(now);
         }
         losses
@@ -213,23 +213,23 @@ impl Sender {
         if self.timeout_at.is_none_or(|due| due > now) {
             return Losses::default();
         }
-        let flying = self.packets.iter().filter(|one| one.fate == Fate::Flies);
+        let flying = self.packets.iter().filter(|one| one.state == PacketState::InFlight);
         let mut lost: Vec<u64> = flying.map(|one| one.part).collect();
         let losses = Losses { packets: lost.len() as u64, timeouts: 1 };
-        lost.extend(self.again.drain(..));
+        lost.extend(self.retransmit.drain(..));
         lost.sort_unstable();
-        self.again = lost.into();
+        self.retransmit = lost.into();
         self.first += self.packets.len() as u64;
         self.packets.clear();
         self.in_flight = 0;
         self.window.on_timeout(self.first);
-        self.round_trip.on_timeout();
+        self.rtt.on_timeout();
         self.timeout_at = None;
         losses
     }
 
     fn wait(&mut self, now: Mono) {
         let waits = self.in_flight > 0;
-        self.timeout_at = waits.then(|| now.after_ns(self.round_trip.timeout_ns()));
+        self.timeout_at = waits.then(|| now.after_ns(self.rtt.timeout_ns()));
     }
 }

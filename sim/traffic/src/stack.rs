@@ -211,10 +211,10 @@ impl Stack {
         &mut self,
         now: Now,
         slot: &mut [u8],
-        mut has_room: impl FnMut(ProcessId) -> bool,
+        mut has_space: impl FnMut(ProcessId) -> bool,
     ) -> Option<(ProcessId, usize)> {
-        let ack = self.write_ack(now, slot, &mut has_room);
-        ack.or_else(|| self.write_data(now, slot, &mut has_room))
+        let ack = self.write_ack(now, slot, &mut has_space);
+        ack.or_else(|| self.write_data(now, slot, &mut has_space))
     }
 
     /// The next acknowledgement: those that are due, then, as there is a frame to be had, no other.
@@ -222,11 +222,11 @@ impl Stack {
         &mut self,
         now: Now,
         slot: &mut [u8],
-        has_room: &mut impl FnMut(ProcessId) -> bool,
+        has_space: &mut impl FnMut(ProcessId) -> bool,
     ) -> Option<(ProcessId, usize)> {
         for _ in 0..self.acks.len() {
             let (to, flow) = self.acks.pop_front()?;
-            if !has_room(to) {
+            if !has_space(to) {
                 self.acks.push_back((to, flow));
                 continue;
             }
@@ -247,13 +247,13 @@ impl Stack {
         &mut self,
         now: Now,
         slot: &mut [u8],
-        has_room: &mut impl FnMut(ProcessId) -> bool,
+        has_space: &mut impl FnMut(ProcessId) -> bool,
     ) -> Option<(ProcessId, usize)> {
         for _ in 0..self.ready.len() {
             let flow = self.ready.pop_front()?;
             let sender = &mut self.senders[flow.index()];
             let to = sender.to;
-            if !has_room(to) {
+            if !has_space(to) {
                 self.ready.push_back(flow);
                 continue;
             }

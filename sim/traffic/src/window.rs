@@ -1,6 +1,6 @@
 //! The congestion window: how much may be in flight.
 
-use crate::{React, TcpConfig};
+use crate::{CongestionControl, TcpConfig};
 
 /// The share of marked packets is kept in parts of this (as Linux does).
 const WHOLE: u64 = 1 << 10;
@@ -12,7 +12,7 @@ const SEGMENTS_MIN: u64 = 2;
 /// Slow start, additive increase, multiplicative decrease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Window {
-    react: React,
+    congestion_control: CongestionControl,
     segment_len: u64,
     bytes_max: u64,
     bytes: u64,
@@ -26,14 +26,14 @@ pub(crate) struct Window {
     share: u64,
     /// Packets acknowledged of the window being looked at, how many of them were marked, and with
     /// which packet the next begins.
-    came: u64,
+    acked: u64,
     marked: u64,
     ends_at: u64,
 }
 
 /// What an acknowledgement says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct News {
+pub(crate) struct AckUpdate {
     /// Packets that are acknowledged for the first time, and their bytes.
     pub packets: u64,
     pub bytes: u64,
@@ -52,7 +52,7 @@ impl Window {
     pub fn new(config: &TcpConfig) -> Self {
         let segment_len = config.segment_len.into();
         Self {
-            react: config.react,
+            congestion_control: config.congestion_control,
             segment_len,
             bytes_max: config.window_bytes_max,
             bytes: (u64::from(config.initial_segments) * segment_len).min(config.window_bytes_max),
@@ -61,7 +61,7 @@ impl Window {
             shrinks_from: 0,
             // As after a window of marks only: who knows nothing is careful (RFC 8257).
             share: WHOLE,
-            came: 0,
+            acked: 0,
             marked: 0,
             ends_at: 0,
         }
@@ -73,19 +73,19 @@ impl Window {
     }
 
     /// Takes an acknowledgement into account.
-    pub fn on_news(&mut self, news: &News) {
-        self.count(news);
+    pub fn on_ack(&mut self, update: &AckUpdate) {
+        self.count(update);
         let is_new = |packet: u64| packet >= self.shrinks_from;
         let (by_loss, by_mark) =
-            (news.lost.is_some_and(is_new), news.marked > 0 && is_new(news.highest));
-        match (by_loss, by_mark, self.react) {
-            (true, ..) => self.shrink(self.bytes / 2, news.next),
-            (false, true, React::Marks) => self.shrink(self.bytes / 2, news.next),
-            (false, true, React::MarkedShare) => {
+            (update.lost.is_some_and(is_new), update.marked > 0 && is_new(update.highest));
+        match (by_loss, by_mark, self.congestion_control) {
+            (true, ..) => self.shrink(self.bytes / 2, update.next),
+            (false, true, CongestionControl::RenoEcn) => self.shrink(self.bytes / 2, update.next),
+            (false, true, CongestionControl::Dctcp) => {
                 let less = self.bytes * self.share / (2 * WHOLE);
-                self.shrink(self.bytes - less, news.next);
+                self.shrink(self.bytes - less, update.next);
             }
-            _ if news.was_full => self.grow(news.bytes),
+            _ if update.was_full => self.grow(update.bytes),
             _ => {}
         }
     }
@@ -96,15 +96,15 @@ impl Window {
         self.bytes = self.segment_len;
     }
 
-    fn count(&mut self, news: &News) {
-        self.came += news.packets;
-        self.marked += news.marked;
-        if news.highest < self.ends_at {
+    fn count(&mut self, update: &AckUpdate) {
+        self.acked += update.packets;
+        self.marked += update.marked;
+        if update.highest < self.ends_at {
             return;
         }
-        let share = (self.marked * WHOLE).checked_div(self.came).unwrap_or(0).min(WHOLE);
+        let share = (self.marked * WHOLE).checked_div(self.acked).unwrap_or(0).min(WHOLE);
         self.share = self.share - (self.share >> GAIN_SHIFT) + (share >> GAIN_SHIFT);
-        (self.came, self.marked, self.ends_at) = (0, 0, news.next);
+        (self.acked, self.marked, self.ends_at) = (0, 0, update.next);
     }
 
     fn shrink(&mut self, bytes: u64, next: u64) {
@@ -136,9 +136,9 @@ mod tests {
 
     const SEGMENT: u64 = 1_000;
 
-    fn window(react: React) -> Window {
+    fn window(congestion_control: CongestionControl) -> Window {
         let config = TcpConfig::new(ProcessId(0), Port(1));
-        Window::new(&TcpConfig { react, segment_len: SEGMENT as u32, ..config })
+        Window::new(&TcpConfig { congestion_control, segment_len: SEGMENT as u32, ..config })
     }
 
     /// A window's worth of news, of which so many packets are marked.
@@ -146,7 +146,7 @@ mod tests {
         let packets = window.bytes() / SEGMENT;
         let next = first + packets;
         for packet in first..next {
-            window.on_news(&News {
+            window.on_ack(&AckUpdate {
                 packets: 1,
                 bytes: SEGMENT,
                 marked: u64::from(packet - first < marked),
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn it_doubles_a_round_until_a_loss_halves_it_and_then_grows_by_a_segment() {
-        let mut window = window(React::Loss);
+    fn window_follows_slow_start_and_aimd() {
+        let mut window = window(CongestionControl::Reno);
         let mut next = round(&mut window, 0, 0, false);
         assert_eq!(window.bytes(), 20 * SEGMENT);
         next = round(&mut window, next, 20, false);
@@ -176,9 +176,9 @@ mod tests {
     }
 
     #[test]
-    fn marks_halve_it_or_take_their_share() {
-        let halves = |react, marked: fn(u64) -> u64| {
-            let mut window = window(react);
+    fn marks_shrink_the_window_by_algorithm() {
+        let halves = |congestion_control, marked: fn(u64) -> u64| {
+            let mut window = window(congestion_control);
             let mut next = 0;
             for _ in 0..4 {
                 next = round(&mut window, next, 0, false);
@@ -192,10 +192,10 @@ mod tests {
             round(&mut window, next, marked(100), false);
             window.bytes() / SEGMENT
         };
-        assert!((50..=52).contains(&halves(React::Marks, |_| 1)));
-        assert!((50..=52).contains(&halves(React::MarkedShare, |all| all)));
-        let few = halves(React::MarkedShare, |all| all / 10);
+        assert!((50..=52).contains(&halves(CongestionControl::RenoEcn, |_| 1)));
+        assert!((50..=52).contains(&halves(CongestionControl::Dctcp, |all| all)));
+        let few = halves(CongestionControl::Dctcp, |all| all / 10);
         assert!((93..=96).contains(&few), "{few}");
-        assert!(halves(React::Loss, |all| all) > 99);
+        assert!(halves(CongestionControl::Reno, |all| all) > 99);
     }
 }

@@ -70,8 +70,9 @@ fn amcast(seed: u64) -> u64 {
 /// duplicate, reorder or corrupt frames; every third seed adds TCP flows, every fourth runs on a
 /// fabric of four racks.
 fn arbiter(seed: u64) -> u64 {
-    use onepipe_sim_arbiter::{Arbitration, Flow, Offer, Setup, World};
-    let offer = Some(Offer { until_ns: 5 * MS, ..Offer::to_all(300 + 25 * (seed % 8) as u32) });
+    use onepipe_sim_arbiter::{Arbitration, Flow, OfferedLoad, Setup, SimEnv};
+    let offer =
+        Some(OfferedLoad { until_ns: 5 * MS, ..OfferedLoad::to_all(300 + 25 * (seed % 8) as u32) });
     let arbitration = Arbitration { arbiters: 2, endpoints: 24, ..Arbitration::of(32) };
     let shape = match seed % 4 {
         3 => Shape::leaf_spine(4, 4, 8).expect("32 hosts fit"),
@@ -83,7 +84,7 @@ fn arbiter(seed: u64) -> u64 {
         vec![]
     };
     let arbitration = Some(arbitration);
-    let mut world = World::new(&Setup { shape, offer, arbitration, flows, seed, ..Setup::rack() });
+    let mut world = SimEnv::new(&Setup { shape, offer, arbitration, flows, seed, ..Setup::rack() });
     let mut faults = LinkFaults::default();
     match seed % 5 {
         1 => faults.loss = Loss::every(20_000),

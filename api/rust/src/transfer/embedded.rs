@@ -1,7 +1,8 @@
 //! An end of scheduled transfer without a thread.
 
 use onepipe_arbiter::{
-    ClientStats, ObjectId, Transfer as Machine, TransferError, TransferEvent, TransferStats, Unlike,
+    ClientStats, ObjectId, TermsMismatch, Transfer as Machine, TransferError, TransferEvent,
+    TransferStats,
 };
 use onepipe_base::ProcessId;
 use onepipe_transport_clock::SystemClock;
@@ -81,7 +82,7 @@ impl EmbeddedTransfer {
 
     /// What an arbiter is set up with, and this end, if their timeslots or endpoints differ: such
     /// an arbiter grants nothing. `None` once one has answered that suits.
-    pub fn unlike(&self) -> Option<Unlike> {
-        self.driver.machine().client().unlike()
+    pub fn terms_mismatch(&self) -> Option<TermsMismatch> {
+        self.driver.machine().client().terms_mismatch()
     }
 }

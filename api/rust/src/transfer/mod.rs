@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use onepipe_arbiter::{ClientStats, TransferStats, Unlike};
+use onepipe_arbiter::{ClientStats, TermsMismatch, TransferStats};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
@@ -153,16 +153,16 @@ impl Transfer {
 
     /// What it has done, as of a moment ago: timeslots and control packets. If none is granted, a
     /// look at these tells why: nothing received from an arbiter (`control_received`), one that is
-    /// set up with something else (`unlike`: see [`Transfer::unlike`]), or whose clock shows
-    /// another time (`clock_apart`, `late`, `ahead`).
+    /// set up with something else (`terms_mismatch`: see [`Transfer::terms_mismatch`]), or whose clock shows
+    /// another time (`clock_skewed`, `late`, `ahead`).
     pub fn endpoint_stats(&self) -> ClientStats {
         lock(&self.shared.seen).endpoint
     }
 
     /// What an arbiter is set up with, and this end, if their timeslots or endpoints differ: such
     /// an arbiter grants nothing. As of a moment ago; `None` once one has answered that suits.
-    pub fn unlike(&self) -> Option<Unlike> {
-        lock(&self.shared.seen).unlike
+    pub fn terms_mismatch(&self) -> Option<TermsMismatch> {
+        lock(&self.shared.seen).terms_mismatch
     }
 
     fn end(&mut self) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use onepipe_arbiter::{ClientStats, OBJECT_LEN_MIN, TransferStats, Unlike};
+use onepipe_arbiter::{ClientStats, OBJECT_LEN_MIN, TermsMismatch, TransferStats};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
@@ -68,7 +68,7 @@ pub(super) struct Shared {
 pub(super) struct Seen {
     pub transfer: TransferStats,
     pub endpoint: ClientStats,
-    pub unlike: Option<Unlike>,
+    pub terms_mismatch: Option<TermsMismatch>,
 }
 
 /// What an object of so many bytes counts as.

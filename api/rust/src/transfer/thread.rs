@@ -39,7 +39,7 @@ pub(super) fn run(mut end: EmbeddedTransfer, shared: &Shared) {
             *lock(&shared.seen) = Seen {
                 transfer: *end.stats(),
                 endpoint: *end.endpoint_stats(),
-                unlike: end.unlike(),
+                terms_mismatch: end.terms_mismatch(),
             };
         }
         end.rest(progress);

@@ -10,7 +10,7 @@ use onepipe_endpoint::{Endpoint, Event, Message};
 use onepipe_node::Host;
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, LinkId, NodeId};
-use onepipe_sim_traffic::{Beside, Demand, Forwarder};
+use onepipe_sim_traffic::{FlowSpec, Forwarder, SharedNic};
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
@@ -34,7 +34,7 @@ pub(super) struct Bench {
     setup: Setup,
     /// Flows that share the links, and those that are to be opened.
     background: Option<Background>,
-    demands: Vec<Demand>,
+    specs: Vec<FlowSpec>,
     topology: Topology,
     place: Option<Place>,
     random: Random,
@@ -54,7 +54,7 @@ impl Bench {
     pub fn new(setup: Setup, topology: Topology, background: Option<Background>) -> Result<Self> {
         let members = setup.processes;
         let hosts = topology.hosts();
-        let demands = background.map_or_else(Vec::new, |it| it.demands(hosts, setup.seed));
+        let specs = background.map_or_else(Vec::new, |it| it.specs(hosts, setup.seed));
         let place = match setup.system {
             System::SwitchSequencer => Some(Place::new(&topology, members, true)),
             System::HostSequencer => Some(Place::new(&topology, members, false)),
@@ -71,7 +71,7 @@ impl Bench {
             disorder: 0,
             failed: 0,
             background,
-            demands,
+            specs,
             topology,
             setup,
         })
@@ -248,10 +248,14 @@ impl Application<Node> for Bench {
                     Some(background) => {
                         let card = Port(self.topology.ports(vertex).total() - 1);
                         match background.guest(&self.topology, node.0, card) {
-                            Guest::Stack(stack) => Node::Shared(Box::new(Beside::new(host, stack))),
-                            Guest::Gated(gated) => Node::Gated(Box::new(Beside::new(host, *gated))),
+                            Guest::Stack(stack) => {
+                                Node::Shared(Box::new(SharedNic::new(host, stack)))
+                            }
+                            Guest::Gated(gated) => {
+                                Node::Gated(Box::new(SharedNic::new(host, *gated)))
+                            }
                             Guest::Arbiter(seat) => {
-                                Node::Arbiter(Box::new(Beside::new(host, *seat)))
+                                Node::Arbiter(Box::new(SharedNic::new(host, *seat)))
                             }
                         }
                     }
@@ -270,9 +274,9 @@ impl Application<Node> for Bench {
     }
 
     fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
-        for (token, demand) in (FLOWS..).zip(&self.demands) {
-            if demand.from == at.node.0 {
-                at.alarm(demand.at_ns * NANOSECOND, token);
+        for (token, spec) in (FLOWS..).zip(&self.specs) {
+            if spec.from == at.node.0 {
+                at.alarm(spec.at_ns * NANOSECOND, token);
             }
         }
         if matches!(machine, Node::RivalHost(_)) || machine.ours_mut().is_some() {
@@ -310,10 +314,10 @@ impl Application<Node> for Bench {
     fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
 
     fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
-        if let Some(demand) = token.checked_sub(FLOWS).map(|at| self.demands[at as usize]) {
-            let to = ProcessId(self.topology.processes_of(HostId(demand.to)).start);
+        if let Some(spec) = token.checked_sub(FLOWS).map(|at| self.specs[at as usize]) {
+            let to = ProcessId(self.topology.processes_of(HostId(spec.to)).start);
             if let Some(stack) = machine.stack_mut() {
-                stack.open(at.now, to, demand.bytes);
+                stack.open(at.now, to, spec.bytes);
             }
             return;
         }

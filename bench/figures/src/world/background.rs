@@ -2,9 +2,9 @@
 
 use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Config};
 use onepipe_base::{Port, ProcessId};
-use onepipe_sim_arbiter::{Arbitration, Gated, Seat, between};
+use onepipe_sim_arbiter::{ArbiterHost, Arbitration, Gated, fabric_of};
 use onepipe_sim_network::LinkConfig;
-use onepipe_sim_traffic::{Demand, React, Stack, TcpConfig, background};
+use onepipe_sim_traffic::{CongestionControl, FlowSpec, Stack, TcpConfig, background};
 use onepipe_topology::Topology;
 use onepipe_wire::{Opcode, parse_header};
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ const fn queue_bytes() -> u32 {
 pub(super) enum Guest {
     Stack(Stack),
     Gated(Box<Gated<Stack>>),
-    Arbiter(Box<Seat>),
+    Arbiter(Box<ArbiterHost>),
 }
 
 /// Flows without an end, equally many from each host and to each host.
@@ -90,13 +90,13 @@ impl Background {
     }
 
     /// The flows to be opened.
-    pub(super) fn demands(self, hosts: u32, seed: u64) -> Vec<Demand> {
+    pub(super) fn specs(self, hosts: u32, seed: u64) -> Vec<FlowSpec> {
         if !self.is_scheduled {
             return background(hosts, self.flows, seed);
         }
         // What is sent before all links are up is lost, and Reno takes long to forget that.
         let all = background(hosts - 1, self.flows, seed).into_iter();
-        all.map(|demand| Demand { at_ns: demand.at_ns + CALM_NS, ..demand }).collect()
+        all.map(|spec| FlowSpec { at_ns: spec.at_ns + CALM_NS, ..spec }).collect()
     }
 
     /// Beside which guest a host's processes live.
@@ -111,20 +111,20 @@ impl Background {
             Arbitration { reserve_permille: RESERVE_PERMILLE, ..Arbitration::of(hosts) };
         let bytes = FRAME_LEN;
         let slot_ns = arbitration.slot_ns(&link, bytes);
-        let (core, labels) = between(topology, last);
+        let (core, labels) = fabric_of(topology, last);
         if host == last {
             let config = ArbiterConfig::new(process, last, (1, 1), slot_ns);
             let allocator = Config { share_slots: 1, ..config.allocator };
             let arbiter = Arbiter::new(ArbiterConfig { core, allocator, ..config });
             let arbiter = arbiter.expect("the testbed is a tree");
-            return Guest::Arbiter(Box::new(Seat { arbiter, card }));
+            return Guest::Arbiter(Box::new(ArbiterHost { arbiter, card }));
         }
         let config = ClientConfig {
             labels,
             // What a host sends while it waits for the answer to a request: 65 us and a round trip.
             slots_max: 4 * 1_024,
             queue_slots_max: 512,
-            pace_ns: u64::from(arbitration.pace_slots) * slot_ns,
+            control_interval_ns: u64::from(arbitration.control_interval_slots) * slot_ns,
             frame_len_max: bytes,
             ..ClientConfig::new(process, last, ProcessId(last), slot_ns)
         };
@@ -132,16 +132,17 @@ impl Background {
         let setup = onepipe_sim_arbiter::Setup::rack().scheduled();
         let segment_len = setup.segment_len();
         // Each packet takes the path of its timeslot.
-        let later_packets = LATER_PACKETS;
-        let tcp = TcpConfig { segment_len, later_packets, ..TcpConfig::new(process, card) };
+        let reorder_threshold = LATER_PACKETS;
+        let tcp = TcpConfig { segment_len, reorder_threshold, ..TcpConfig::new(process, card) };
         let stack = self.stack(tcp);
         Guest::Gated(Box::new(Gated::new(stack, client, card)))
     }
 
     /// The TCP of one host.
     fn stack(self, config: TcpConfig) -> Stack {
-        let react = if self.is_dctcp { React::MarkedShare } else { React::Loss };
-        let config = TcpConfig { react, ..config };
+        let congestion_control =
+            if self.is_dctcp { CongestionControl::Dctcp } else { CongestionControl::Reno };
+        let config = TcpConfig { congestion_control, ..config };
         Stack::new(config).expect("the defaults are in range")
     }
 }

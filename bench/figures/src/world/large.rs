@@ -59,14 +59,14 @@ impl Large {
             return Ok([("took_us".to_owned(), took_ns as f64 / 1e3)].into());
         }
         let within = BEGIN_NS..BEGIN_NS + took_ns;
-        let (beside, alone) =
+        let (shared, alone) =
             (story.probes_ns(within.clone()), self.story(false).probes_ns(within));
         let mean_us = |all: &[u64]| all.iter().sum::<u64>() as f64 / all.len().max(1) as f64 / 1e3;
         let values = [
             ("took_us", took_ns as f64 / 1e3),
-            ("beside_us", mean_us(&beside)),
-            ("beside_max_us", beside.last().map_or(0.0, |ns| *ns as f64 / 1e3)),
-            ("more_us", mean_us(&beside) - mean_us(&alone)),
+            ("beside_us", mean_us(&shared)),
+            ("beside_max_us", shared.last().map_or(0.0, |ns| *ns as f64 / 1e3)),
+            ("more_us", mean_us(&shared) - mean_us(&alone)),
         ];
         Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
     }

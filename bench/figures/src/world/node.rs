@@ -4,8 +4,8 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bench_rivals::{Delivery, Rival};
 use onepipe_endpoint::{Endpoint, Event};
 use onepipe_node::{Host, HostEvent};
-use onepipe_sim_arbiter::{Gated, Seat};
-use onepipe_sim_traffic::{Beside, Either, Stack};
+use onepipe_sim_arbiter::{ArbiterHost, Gated};
+use onepipe_sim_traffic::{Either, SharedNic, Stack};
 use onepipe_switch::Switch;
 
 use super::paced::Paced;
@@ -20,11 +20,11 @@ pub(super) type Ours = Host<Switch, Paced<Endpoint>>;
 pub(super) enum Node {
     Host(Ours),
     /// With flows beside it.
-    Shared(Box<Beside<Ours>>),
+    Shared(Box<SharedNic<Ours>>),
     /// With flows that wait for their timeslots.
-    Gated(Box<Beside<Ours, Gated<Stack>>>),
+    Gated(Box<SharedNic<Ours, Gated<Stack>>>),
     /// With the arbiter that gives these out.
-    Arbiter(Box<Beside<Ours, Seat>>),
+    Arbiter(Box<SharedNic<Ours, ArbiterHost>>),
     Switch(Switch),
     RivalHost(Host<Plain, Paced<Rival>>),
     Plain(Plain),
@@ -37,9 +37,9 @@ impl Node {
     pub fn ours_mut(&mut self) -> Option<&mut Ours> {
         match self {
             Self::Host(host) => Some(host),
-            Self::Shared(beside) => Some(&mut beside.machine),
-            Self::Gated(beside) => Some(&mut beside.machine),
-            Self::Arbiter(beside) => Some(&mut beside.machine),
+            Self::Shared(shared) => Some(&mut shared.machine),
+            Self::Gated(shared) => Some(&mut shared.machine),
+            Self::Arbiter(shared) => Some(&mut shared.machine),
             _ => None,
         }
     }
@@ -47,8 +47,8 @@ impl Node {
     /// The TCP of the host, if it has one.
     pub fn stack_mut(&mut self) -> Option<&mut Stack> {
         match self {
-            Self::Shared(beside) => Some(&mut beside.guest),
-            Self::Gated(beside) => Some(&mut beside.guest.tenant),
+            Self::Shared(shared) => Some(&mut shared.guest),
+            Self::Gated(shared) => Some(&mut shared.guest.source),
             _ => None,
         }
     }
@@ -56,8 +56,8 @@ impl Node {
     /// What its flows have received, in bytes.
     pub fn flows_bytes(&self) -> u64 {
         let stack = match self {
-            Self::Shared(beside) => &beside.guest,
-            Self::Gated(beside) => &beside.guest.tenant,
+            Self::Shared(shared) => &shared.guest,
+            Self::Gated(shared) => &shared.guest.source,
             _ => return 0,
         };
         stack.stats().bytes_received
@@ -79,9 +79,9 @@ impl Machine for Node {
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         match self {
             Self::Host(host) => host.handle_frame(now, port, frame),
-            Self::Shared(beside) => beside.handle_frame(now, port, frame),
-            Self::Gated(beside) => beside.handle_frame(now, port, frame),
-            Self::Arbiter(beside) => beside.handle_frame(now, port, frame),
+            Self::Shared(shared) => shared.handle_frame(now, port, frame),
+            Self::Gated(shared) => shared.handle_frame(now, port, frame),
+            Self::Arbiter(shared) => shared.handle_frame(now, port, frame),
             Self::Switch(switch) => switch.handle_frame(now, port, frame),
             Self::RivalHost(host) => host.handle_frame(now, port, frame),
             Self::Plain(plain) => plain.handle_frame(now, port, frame),
@@ -92,9 +92,9 @@ impl Machine for Node {
     fn handle_timeout(&mut self, now: Now) {
         match self {
             Self::Host(host) => host.handle_timeout(now),
-            Self::Shared(beside) => beside.handle_timeout(now),
-            Self::Gated(beside) => beside.handle_timeout(now),
-            Self::Arbiter(beside) => beside.handle_timeout(now),
+            Self::Shared(shared) => shared.handle_timeout(now),
+            Self::Gated(shared) => shared.handle_timeout(now),
+            Self::Arbiter(shared) => shared.handle_timeout(now),
             Self::Switch(switch) => switch.handle_timeout(now),
             Self::RivalHost(host) => host.handle_timeout(now),
             Self::Plain(plain) => plain.handle_timeout(now),
@@ -106,9 +106,9 @@ impl Machine for Node {
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         match self {
             Self::Host(host) => host.poll_transmit(now, slot),
-            Self::Shared(beside) => beside.poll_transmit(now, slot),
-            Self::Gated(beside) => beside.poll_transmit(now, slot),
-            Self::Arbiter(beside) => beside.poll_transmit(now, slot),
+            Self::Shared(shared) => shared.poll_transmit(now, slot),
+            Self::Gated(shared) => shared.poll_transmit(now, slot),
+            Self::Arbiter(shared) => shared.poll_transmit(now, slot),
             Self::Switch(switch) => switch.poll_transmit(now, slot),
             Self::RivalHost(host) => host.poll_transmit(now, slot),
             Self::Plain(plain) => plain.poll_transmit(now, slot),
@@ -120,9 +120,9 @@ impl Machine for Node {
     fn poll_event(&mut self) -> Option<Said> {
         match self {
             Self::Host(host) => host.poll_event().map(of_ours),
-            Self::Shared(beside) => beside.poll_event().map(of_either),
-            Self::Gated(beside) => beside.poll_event().map(of_either),
-            Self::Arbiter(beside) => beside.poll_event().map(of_either),
+            Self::Shared(shared) => shared.poll_event().map(of_either),
+            Self::Gated(shared) => shared.poll_event().map(of_either),
+            Self::Arbiter(shared) => shared.poll_event().map(of_either),
             Self::Switch(switch) => switch.poll_event().map(|_| Said::Nothing),
             Self::RivalHost(host) => host.poll_event().map(|said| match said {
                 HostEvent::Process(port, delivery) => Said::Rival(port, delivery),
@@ -136,9 +136,9 @@ impl Machine for Node {
     fn poll_timeout(&self) -> Option<Mono> {
         match self {
             Self::Host(host) => host.poll_timeout(),
-            Self::Shared(beside) => beside.poll_timeout(),
-            Self::Gated(beside) => beside.poll_timeout(),
-            Self::Arbiter(beside) => beside.poll_timeout(),
+            Self::Shared(shared) => shared.poll_timeout(),
+            Self::Gated(shared) => shared.poll_timeout(),
+            Self::Arbiter(shared) => shared.poll_timeout(),
             Self::Switch(switch) => switch.poll_timeout(),
             Self::RivalHost(host) => host.poll_timeout(),
             Self::Plain(plain) => plain.poll_timeout(),

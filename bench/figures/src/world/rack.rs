@@ -1,8 +1,8 @@
 //! One run on Fastpass's rack of 32.
 
 use anyhow::Result;
-use onepipe_sim_arbiter::{Flow, Measured, Offer, Ping, Plan, Setup, measure};
-use onepipe_sim_traffic::{Demand, Incast, React};
+use onepipe_sim_arbiter::{Flow, Measured, OfferedLoad, Ping, Plan, Setup, measure};
+use onepipe_sim_traffic::{CongestionControl, FlowSpec, Incast};
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::Values;
@@ -130,13 +130,13 @@ impl Rack {
     }
 
     fn lay_out(&self) -> (Setup, Plan) {
-        let react = match self.scheduler {
-            Scheduler::Tcp => React::Loss,
-            Scheduler::Dctcp => React::MarkedShare,
+        let congestion_control = match self.scheduler {
+            Scheduler::Tcp => CongestionControl::Reno,
+            Scheduler::Dctcp => CongestionControl::Dctcp,
             // It is nothing to slow down for.
-            Scheduler::Arbiter => React::Loss,
+            Scheduler::Arbiter => CongestionControl::Reno,
         };
-        let setup = Setup { react, seed: self.seed, ..Setup::rack() };
+        let setup = Setup { congestion_control, seed: self.seed, ..Setup::rack() };
         let setup = match self.scheduler {
             Scheduler::Arbiter => setup.scheduled(),
             Scheduler::Tcp | Scheduler::Dctcp => setup,
@@ -164,24 +164,24 @@ impl Rack {
                 let flow = |nth: u32| {
                     let at_ns = u64::from(nth) * stage_ns;
                     let endless = Flow::endless(1 + nth, 0);
-                    let demand = Demand { at_ns, ..endless.demand };
-                    Flow { demand, closes_ns: Some(at_ns + u64::from(CONNECTIONS) * stage_ns) }
+                    let spec = FlowSpec { at_ns, ..endless.spec };
+                    Flow { spec, closes_ns: Some(at_ns + u64::from(CONNECTIONS) * stage_ns) }
                 };
                 let flows = (0..CONNECTIONS).map(flow).collect();
                 let measure_ns = STAGES * stage_ns;
                 let plan = Plan { warm_up_ns: 0, measure_ns, interval_ns, ..Plan::of(0) };
                 (Setup { flows, ..setup }, plan)
             }
-            Bulk::Load { permille } => offered(setup, Offer::to_all(permille)),
+            Bulk::Load { permille } => offered(setup, OfferedLoad::to_all(permille)),
             Bulk::LoadToFew { permille, peers } => {
-                offered(setup, Offer { peers, ..Offer::to_all(permille) })
+                offered(setup, OfferedLoad { peers, ..OfferedLoad::to_all(permille) })
             }
             Bulk::Incast { senders } => {
                 // A megabyte each, ten times, at a fifth of the link with 16 senders.
                 let (bytes, every_ns, rounds) = (1 << 20, 70_000_000, 10);
                 let incast = Incast { to: 0, senders, bytes, every_ns, rounds };
-                let demands = incast.demands(32).into_iter();
-                let flows = demands.map(|demand| Flow { demand, closes_ns: None }).collect();
+                let specs = incast.specs(32).into_iter();
+                let flows = specs.map(|spec| Flow { spec, closes_ns: None }).collect();
                 let measure_ns = every_ns * u64::from(rounds);
                 let plan = Plan { warm_up_ns: 0, measure_ns, ..Plan::of(0) };
                 (Setup { flows, ..setup }, plan)
@@ -191,7 +191,7 @@ impl Rack {
 }
 
 /// Frames without a protocol.
-fn offered(setup: Setup, offer: Offer) -> (Setup, Plan) {
+fn offered(setup: Setup, offer: OfferedLoad) -> (Setup, Plan) {
     let (warm_up_ns, measure_ns, interval_ns) = (2_000_000, 5_000_000, 1_000_000);
     let plan = Plan { warm_up_ns, measure_ns, interval_ns, ..Plan::of(0) };
     (Setup { offer: Some(offer), ..setup }, plan)
@@ -208,11 +208,11 @@ fn deviations(setup: &Setup, plan: &Plan, measured: &Measured) -> [f64; 2] {
         let ends_ns = begins_ns + plan.interval_ns;
         let during = begins_ns..ends_ns;
         let changes = |flow: &Flow| {
-            during.contains(&flow.demand.at_ns)
+            during.contains(&flow.spec.at_ns)
                 || flow.closes_ns.is_some_and(|at| during.contains(&at))
         };
         let sends = |flow: &Flow| {
-            flow.demand.at_ns <= begins_ns && flow.closes_ns.is_none_or(|at| ends_ns <= at)
+            flow.spec.at_ns <= begins_ns && flow.closes_ns.is_none_or(|at| ends_ns <= at)
         };
         let of_senders = setup.flows.iter().zip(bytes).filter(|(flow, _)| sends(flow));
         let rates: Vec<f64> = of_senders.map(|(_, bytes)| *bytes as f64 * 8.0 / seconds).collect();
@@ -239,8 +239,8 @@ fn of_all(setup: &Setup, measured: &Measured) -> Values {
         ("line_percent", 100.0 * line / setup.host_link.rate_bits_per_s as f64),
         ("segments_lost", measured.segments_lost as f64),
         ("resent_percent", 100.0 * resent),
-        ("frames_queued_max", measured.longest.frames as f64),
-        ("octets_queued_max", measured.longest.bytes as f64),
+        ("frames_queued_max", measured.peak.frames as f64),
+        ("octets_queued_max", measured.peak.bytes as f64),
     ];
     let mut values: Values = values.map(|(name, value)| (name.to_owned(), value)).into();
     for percent in QUANTILES {

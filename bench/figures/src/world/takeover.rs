@@ -1,7 +1,7 @@
 //! One arbiter takes over from another on Fastpass's rack.
 
 use anyhow::{Result, ensure};
-use onepipe_sim_arbiter::{Arbitration, Offer, Setup, World};
+use onepipe_sim_arbiter::{Arbitration, OfferedLoad, Setup, SimEnv};
 use onepipe_sim_network::{Fault, LinkFaults, Loss, NodeId};
 use serde::{Deserialize, Serialize};
 
@@ -54,26 +54,26 @@ impl Takeover {
         let (mut pauses, mut takeovers) = (Vec::new(), 0);
         let (mut granted, mut contradictions) = (0, 0);
         for seed in 1..=u64::from(self.times) {
-            let mut world = self.world(seed);
-            world.run_for_ns(BEFORE_NS);
-            self.strike(&mut world, seed * 17_000);
+            let mut env = self.env(seed);
+            env.run_for_ns(BEFORE_NS);
+            self.strike(&mut env, seed * 17_000);
             let (mut longest, mut pause) = (0, 0);
             for _ in 0..AFTER_NS / LOOK_NS {
-                let before = world.slots_sent();
-                world.run_for_ns(LOOK_NS);
-                pause = if world.slots_sent() == before { pause + LOOK_NS } else { 0 };
+                let before = env.slots_sent();
+                env.run_for_ns(LOOK_NS);
+                pause = if env.slots_sent() == before { pause + LOOK_NS } else { 0 };
                 longest = longest.max(pause);
             }
-            world.run_for_ns(QUIET_NS);
-            takeovers += world.arbiter(SECONDARY).map_or(0, |one| one.stats().takeovers);
-            let (waiting, sent, _) = world.plain_frames();
+            env.run_for_ns(QUIET_NS);
+            takeovers += env.arbiter(SECONDARY).map_or(0, |one| one.stats().takeovers);
+            let (waiting, sent, _) = env.plain_frames();
             ensure!(
                 waiting == 0 && sent > 0,
                 "{waiting} frames are left, {sent} sent, seed {seed}"
             );
             pauses.push(longest as f64 / 1e3);
-            granted += world.witness().granted();
-            contradictions += world.witness().wrong.len();
+            granted += env.grant_checker().granted();
+            contradictions += env.grant_checker().violations.len();
         }
         ensure!(takeovers > 0, "nobody has taken over");
         pauses.sort_by(f64::total_cmp);
@@ -88,22 +88,22 @@ impl Takeover {
         Ok(known.collect())
     }
 
-    fn world(&self, seed: u64) -> World {
+    fn env(&self, seed: u64) -> SimEnv {
         let until_ns = BEFORE_NS + AFTER_NS;
-        let offer = Some(Offer { until_ns, ..Offer::to_all(self.load_permille) });
+        let offer = Some(OfferedLoad { until_ns, ..OfferedLoad::to_all(self.load_permille) });
         let arbitration = Arbitration { arbiters: 2, endpoints: SECONDARY, ..Arbitration::of(32) };
-        let (arbitration, has_witness) = (Some(arbitration), true);
-        World::new(&Setup { offer, arbitration, has_witness, seed, ..Setup::rack() })
+        let (arbitration, checks_grants) = (Some(arbitration), true);
+        SimEnv::new(&Setup { offer, arbitration, checks_grants, seed, ..Setup::rack() })
     }
 
-    fn strike(&self, world: &mut World, in_ns: u64) {
+    fn strike(&self, env: &mut SimEnv, in_ns: u64) {
         match self.mishap {
-            Mishap::Dies => world.schedule(in_ns, Fault::Crash(NodeId(PRIMARY))),
+            Mishap::Dies => env.schedule(in_ns, Fault::Crash(NodeId(PRIMARY))),
             Mishap::IsHardlyHeard => {
-                let link = world.card_link(PRIMARY);
+                let link = env.card_link(PRIMARY);
                 let loss = LinkFaults { loss: Loss::every(LOST_PPM), ..LinkFaults::default() };
-                world.schedule(in_ns, Fault::Switches(link, loss));
-                world.schedule(in_ns + 3_000_000, Fault::Switches(link, LinkFaults::default()));
+                env.schedule(in_ns, Fault::Switches(link, loss));
+                env.schedule(in_ns + 3_000_000, Fault::Switches(link, LinkFaults::default()));
             }
         }
     }

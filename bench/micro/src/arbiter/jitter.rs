@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn counts_stalls_longer_than_threshold() {
-        let core = onepipe_transport_clock::cores().expect("the kernel says")[0];
+        let core = onepipe_transport_clock::cores().expect("list of cores")[0];
         let mut jitter = run(&[core], 0.02).expect("there is such a core");
         assert!(jitter.all >= Duration::from_millis(20));
         let before = jitter.longer_than(65_000);

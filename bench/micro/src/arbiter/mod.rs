@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use onepipe_arbiter::{
-    Allocator, ArbiterConfig, BATCH_SLOTS_MAX, Config, Core, Fabric, NOBODY, Paths, Policy,
+    Allocator, ArbiterConfig, BATCH_SLOTS_MAX, Config, Core, Fabric, NO_DESTINATION, Paths, Policy,
     Schedule, Timeslot,
 };
 use onepipe_base::ProcessId;
@@ -200,7 +200,7 @@ impl SlotAllocator for Allocator {
     fn allocate(&mut self, schedule: &mut Schedule) -> u64 {
         let batch = self.next_batch();
         schedule.fill(batch.grants());
-        u64::from(batch.given())
+        u64::from(batch.granted())
     }
 }
 
@@ -381,7 +381,7 @@ fn check_paths(schedule: &Schedule, fabric: Fabric, routes: &Routes) -> Result<(
         for src in 0..fabric.nodes {
             let dst = schedule.of(src)[slot as usize];
             let [from, to] = [src, u32::from(dst)].map(|node| node / fabric.rack_nodes);
-            if dst == NOBODY || from == to {
+            if dst == NO_DESTINATION || from == to {
                 continue;
             }
             let path = u32::from(routes[src as usize][slot as usize]);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
-use onepipe_arbiter::{Allocated, Config, Ordered, Pace, Policy, Timeslot};
+use onepipe_arbiter::{AllocatedBatch, BatchScheduler, Config, Policy, ScheduledBatch, Timeslot};
 use onepipe_transport_clock::cores;
 
 use super::check;
@@ -284,7 +284,7 @@ struct Pacer<'a> {
     requests: &'a Requests,
     control: ControlCore,
     /// The first timeslot begins a lead after the start of the run.
-    pace: Pace,
+    pace: BatchScheduler,
     lead: u64,
     began: Instant,
     /// Batches whose requests were read.
@@ -298,7 +298,7 @@ impl<'a> Pacer<'a> {
     fn new(options: &'a PaceOptions, requests: &'a Requests, control: ControlCore) -> Result<Self> {
         let lead = options.lead_ns.div_ceil(options.slot_ns);
         let workers = options.cores.saturating_sub(1) as u32;
-        let mut pace = Pace::new(lead, options.batch_slots, workers);
+        let mut pace = BatchScheduler::new(lead, options.batch_slots, workers);
         pace.begin(Timeslot(lead));
         Ok(Self {
             options,
@@ -325,7 +325,7 @@ impl<'a> Pacer<'a> {
             let now = Timeslot(now.as_nanos() as u64 / self.options.slot_ns);
             let next = self.pace.next().0;
             let is_ready = next < end && self.control.is_ready();
-            let Some(ordered) = is_ready.then(|| self.pace.order(now)).flatten() else {
+            let Some(ordered) = is_ready.then(|| self.pace.poll_batch(now)).flatten() else {
                 std::hint::spin_loop();
                 continue;
             };
@@ -357,7 +357,7 @@ impl<'a> Pacer<'a> {
     }
 
     /// Reads the requests that are due, and starts the batch.
-    fn start_batch(&mut self, ordered: Ordered) -> Result<()> {
+    fn start_batch(&mut self, ordered: ScheduledBatch) -> Result<()> {
         let batch = self.batch_at(Timeslot(ordered.start.0 - self.lead));
         let (control, requests) = (&mut self.control, self.requests);
         let (requested, until) = (self.requested, (batch + 1).min(requests.batches()));
@@ -365,7 +365,7 @@ impl<'a> Pacer<'a> {
         self.meter.measure(|| {
             result = (requested..until).try_for_each(|number| control.request(requests.of(number)));
             if ordered.is_late {
-                control.on_late();
+                control.on_overload();
             }
             control.start_batch(ordered.start.0);
             true
@@ -383,8 +383,8 @@ impl<'a> Pacer<'a> {
         let (control, slots) = (&mut self.control, self.options.batch_slots);
         let mut given = None;
         self.meter.measure(|| {
-            given = control.poll_batch(|allocated: &Allocated| {
-                let given = u64::from(allocated.given().given);
+            given = control.poll_batch(|allocated: &AllocatedBatch| {
+                let given = u64::from(allocated.summary().granted);
                 if !is_measured && batch.is_multiple_of(CHECKED) {
                     check(allocated.schedule(), slots, given)?;
                 }
@@ -395,7 +395,7 @@ impl<'a> Pacer<'a> {
         let Some(given) = given else { return Ok(()) };
         let (given, now) = (given?, self.began.elapsed().as_nanos() as u64);
         self.in_flight.pop_front();
-        self.pace.on_given(Timeslot(now / self.options.slot_ns), start);
+        self.pace.on_batch_granted(Timeslot(now / self.options.slot_ns), start);
         if is_measured {
             let run = &mut self.run;
             let lag_ns = now.saturating_sub((start.0 - self.lead) * self.options.slot_ns);
@@ -443,7 +443,7 @@ mod tests {
             cores: 1,
             ..PaceOptions::default()
         };
-        let available = cores().expect("the kernel says");
+        let available = cores().expect("list of cores");
         let config = Config::new(16);
         let requests = Requests::new(config, 0.5, 1_024);
         let some = run(&slow, config, &available, &requests).expect("it is a matching");

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use onepipe_arbiter::{Allocated, Config};
+use onepipe_arbiter::{AllocatedBatch, Config};
 
 use super::load::Load;
 use super::workers::{self, ControlCore, CpuMeter};
@@ -54,8 +54,8 @@ fn run_control(
     let mut ends = Vec::with_capacity(requests.len());
     while received < requests.len() {
         let mut checked = Ok(());
-        let mut count = |batch: &Allocated| {
-            let packets = u64::from(batch.given().given);
+        let mut count = |batch: &AllocatedBatch| {
+            let packets = u64::from(batch.summary().granted);
             (given, received) = (given + packets, received + 1);
             ends.push(Instant::now());
             if received <= middle {

@@ -1,6 +1,6 @@
 //! Baselines: the same work, implemented plainly.
 
-use onepipe_arbiter::{BATCH_SLOTS_MAX, Fabric, NOBODY, Paths, Schedule};
+use onepipe_arbiter::{BATCH_SLOTS_MAX, Fabric, NO_DESTINATION, Paths, Schedule};
 
 use super::{Routes, SlotAllocator};
 
@@ -132,12 +132,12 @@ impl PlainPaths {
                 let dst = schedule.of(src as u32)[slot];
                 let racks =
                     [src, usize::from(dst)].map(|node| node / self.fabric.rack_nodes as usize);
-                if dst != NOBODY && racks[0] != racks[1] {
+                if dst != NO_DESTINATION && racks[0] != racks[1] {
                     self.edges.push(PlainEdge { src, racks, colour: 0 });
                 }
             }
             for edge in 0..self.edges.len() {
-                unplaced += u32::from(self.place(edge).is_none());
+                unplaced += u32::from(self.ring_worker(edge).is_none());
             }
             for edge in &self.edges {
                 routes[edge.src][slot] = (edge.colour % self.fabric.paths as usize) as u8;
@@ -146,7 +146,7 @@ impl PlainPaths {
         unplaced
     }
 
-    fn place(&mut self, edge: usize) -> Option<()> {
+    fn ring_worker(&mut self, edge: usize) -> Option<()> {
         let racks = self.edges[edge].racks;
         let one = self.free(0, racks[0])?;
         if self.table[self.at(1, racks[1], one)].is_some() {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
-use onepipe_arbiter::{Allocated, Clerk, Command, Config, Demand, Timeslot};
-use onepipe_daemon_arbiter::{Place, Posts, places};
+use onepipe_arbiter::{AllocatedBatch, Command, Config, Demand, Dispatcher, Timeslot};
+use onepipe_daemon_arbiter::{RingWorker, WorkerRings, worker_ring};
 use onepipe_transport_clock::stay_on;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -85,50 +85,50 @@ impl CpuMeter {
 
 /// The core that keeps the demand table; it allocates as well if it is the only one.
 pub(super) struct ControlCore {
-    clerk: Clerk,
-    posts: Posts,
-    own: Option<Place>,
+    dispatcher: Dispatcher,
+    rings: WorkerRings,
+    own: Option<RingWorker>,
 }
 
 impl ControlCore {
     /// Returns whether a batch can be started; otherwise a finished one has to be polled first.
     pub fn is_ready(&self) -> bool {
-        self.clerk.is_ready()
+        self.dispatcher.is_ready()
     }
 
     /// Adds requests, which count from the next batch on.
     pub fn request(&mut self, requests: &[(u16, u16, u32)]) -> Result<()> {
         for &(src, dst, slots) in requests {
             let want = Demand::Want { src: src.into(), dst: dst.into(), slots };
-            let refused = self.clerk.obey(Command::Demand(want), &mut self.posts);
+            let refused = self.dispatcher.execute(Command::Demand(want), &mut self.rings);
             ensure!(refused.is_none(), "no space for {refused:?}");
         }
         Ok(())
     }
 
     /// Reports that the control core is late: see [`Command::Late`].
-    pub fn on_late(&mut self) {
-        self.clerk.obey(Command::Late, &mut self.posts);
+    pub fn on_overload(&mut self) {
+        self.dispatcher.execute(Command::Late, &mut self.rings);
     }
 
     /// Returns the timeslots requested and not yet granted.
     pub fn wanted(&self) -> u64 {
-        self.clerk.wanted()
+        self.dispatcher.wanted()
     }
 
     pub fn start_batch(&mut self, start: u64) {
-        self.clerk.obey(Command::Batch(Timeslot(start)), &mut self.posts);
+        self.dispatcher.execute(Command::Batch(Timeslot(start)), &mut self.rings);
     }
 
     /// Polls the next finished batch and passes it to `read`.
-    pub fn poll_batch<R>(&mut self, read: impl FnOnce(&Allocated) -> R) -> Option<R> {
-        let Self { clerk, posts, own } = self;
+    pub fn poll_batch<R>(&mut self, read: impl FnOnce(&AllocatedBatch) -> R) -> Option<R> {
+        let Self { dispatcher, rings, own } = self;
         if let Some(own) = own {
             own.turn();
         }
-        posts.read(|posts, batch, _| {
-            clerk.on_allocated(batch, posts);
-            batch.spread();
+        rings.read(|rings, batch, _| {
+            dispatcher.on_batch_allocated(batch, rings);
+            batch.build_schedule();
             read(batch)
         })
     }
@@ -148,19 +148,20 @@ pub(super) fn run<R: Send>(
     // Each worker may have a finished batch while another one is started.
     let return_batches = config.return_batches.max(workers.min(16) as u32);
     let config = Config { return_batches, ..config };
-    let (places, posts) = places(&machine(config, slot_ns), workers)?;
-    let mut control = ControlCore { clerk: Clerk::new(&config, workers)?, posts, own: None };
-    let mut places: Vec<_> = places.into_iter().map(Some).collect();
+    let (worker_ring, rings) = worker_ring(&machine(config, slot_ns), workers)?;
+    let mut control =
+        ControlCore { dispatcher: Dispatcher::new(&config, workers)?, rings, own: None };
+    let mut worker_ring: Vec<_> = worker_ring.into_iter().map(Some).collect();
     if cores.len() < 2 {
-        control.own = places[0].take();
+        control.own = worker_ring[0].take();
     }
     let (is_measured, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let others = cores.get(1..).unwrap_or_default();
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (places.into_iter().flatten().zip(others))
-            .map(|(place, core)| {
+        let workers: Vec<_> = (worker_ring.into_iter().flatten().zip(others))
+            .map(|(ring_worker, core)| {
                 let (is_measured, stop) = (&is_measured, &stop);
-                scope.spawn(move || work(place, *core, is_measured, stop))
+                scope.spawn(move || work(ring_worker, *core, is_measured, stop))
             })
             .collect();
         let run_control = scope.spawn(|| {
@@ -183,7 +184,7 @@ pub(super) fn run<R: Send>(
 }
 
 fn work(
-    mut place: Place,
+    mut ring_worker: RingWorker,
     core: Option<usize>,
     is_measured: &AtomicBool,
     stop: &AtomicBool,
@@ -197,7 +198,7 @@ fn work(
         if is_measured.load(Ordering::Relaxed) {
             meter.start();
         }
-        if meter.measure(|| place.turn().is_busy) {
+        if meter.measure(|| ring_worker.turn().is_busy) {
             spins = 0;
             continue;
         }

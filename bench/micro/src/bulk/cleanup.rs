@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn releases_processes_folders_and_namespaces() {
         let folder = std::env::temp_dir().join(format!("onepipe-left-{}", std::process::id()));
-        std::fs::create_dir_all(folder.join("inner")).expect("there is room");
+        std::fs::create_dir_all(folder.join("inner")).expect("directory is created");
         release(&Resource::Folder(folder.clone()));
         assert!(!folder.exists());
 

@@ -139,7 +139,7 @@ mod tests {
                 worker.wait().expect("it is a child");
             }
             Ok(starter) => {
-                end_with(starter.parse().expect("a number")).expect("the starter waits");
+                end_with(starter.parse().expect("a number")).expect("the parent is alive");
                 println!("\nrunning");
                 std::thread::sleep(Duration::from_secs(10));
                 println!("\nsurvived");

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use onepipe_processor::Bits;
 
 use super::capacity::{Capacity, Limit, Unlimited};
-use super::idle::{Idle, LOOK};
-use super::pick::{Pick, Plain};
-use crate::demand::{Flow, Flows};
+use super::free_slots::{CHUNK, FreeSlots};
+use super::pick::{Pick, Portable};
+use crate::flow::{Flow, Flows};
 use crate::timeslot::Timeslot;
 
 /// Timeslots granted to a pair.
@@ -22,11 +22,11 @@ pub struct Grant {
 }
 
 /// Number of flows after which the hit rate is evaluated again.
-const SERVED: usize = 64;
+const SERVE_CHUNK: usize = 64;
 
 /// The share of recently visited flows that found a timeslot, as a prediction for the next ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Found {
+enum HitRate {
     /// Flows are served without filtering.
     NearlyAll,
     Some,
@@ -34,7 +34,7 @@ enum Found {
     Few,
 }
 
-impl Found {
+impl HitRate {
     fn of(served: usize, all: usize) -> Self {
         match (all - served) * 8 / all {
             0 => Self::NearlyAll,
@@ -50,22 +50,22 @@ pub struct Batch {
     start: Timeslot,
     /// One bit for each timeslot of the batch.
     all: u64,
-    idle: Idle,
+    free_slots: FreeSlots,
     capacity: Option<Capacity>,
     /// Bit deposit instructions, if the CPU has them. The grants are the same without.
     bits: Option<Bits>,
     /// Hit rate of the flows visited last.
-    found: Found,
+    hit_rate: HitRate,
     /// Scratch space for the flows that are examined together.
     open: Vec<Flow>,
     grants: Grants,
-    given: u32,
+    granted_slots: u32,
 }
 
 /// A list of grants with a fixed capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grants {
-    places: Vec<Grant>,
+    items: Vec<Grant>,
     /// Entries at or after `len` are undefined.
     len: usize,
 }
@@ -75,34 +75,34 @@ impl Grants {
     pub fn new(nodes: u32, slots: u32) -> Self {
         // A grant has at least one timeslot. Branch-free serving also writes one entry for each
         // flow of a chunk that finds none.
-        Self { places: alloc::vec![Grant::default(); (nodes * slots) as usize + LOOK], len: 0 }
+        Self { items: alloc::vec![Grant::default(); (nodes * slots) as usize + CHUNK], len: 0 }
     }
 
     pub fn as_slice(&self) -> &[Grant] {
-        &self.places[..self.len]
+        &self.items[..self.len]
     }
 }
 
 /// Where the flows go that a batch has visited.
-pub(super) struct Exits<'a> {
+pub(super) struct Outputs<'a> {
     /// Flows without a timeslot left in this batch, passed to the next batch. Final, as a taken
     /// timeslot is never freed.
-    pub onward: &'a mut Flows,
+    pub forwarded: &'a mut Flows,
     /// A subset of those that goes to the end of the list.
-    pub behind: Behind<'a>,
+    pub tail: Tail<'a>,
     /// Flows that got timeslots and want more.
-    pub again: &'a mut Flows,
+    pub requeued: &'a mut Flows,
     /// Drained flows; each holds, in place of its backlog, the length of `requeued` at that time.
     pub done: &'a mut Flows,
 }
 
 /// Which flows go to the end of the list instead of to their place.
-pub(super) enum Behind<'a> {
+pub(super) enum Tail<'a> {
     /// None. Flows that pass the filter and then find nothing follow those filtered with them.
-    Nobody,
+    None,
     /// Flows that passed the filter and then lost their timeslots to a flow just before them; the
     /// others keep their order.
-    Lost(&'a mut Flows),
+    LostRace(&'a mut Flows),
     /// Flows that yield: neither end has a timeslot left. Any other blocked flow has one end that
     /// may stay idle because the flow was visited too late.
     Way(&'a mut Flows),
@@ -113,13 +113,13 @@ impl Batch {
         Self {
             start: Timeslot(0),
             all: u64::MAX >> (64 - slots),
-            idle: Idle::new(nodes as usize),
+            free_slots: FreeSlots::new(nodes as usize),
             capacity: None,
             bits: Bits::detect(),
-            found: Found::NearlyAll,
-            open: alloc::vec![Flow::default(); LOOK],
+            hit_rate: HitRate::NearlyAll,
+            open: alloc::vec![Flow::default(); CHUNK],
             grants: Grants::new(nodes, slots),
-            given: 0,
+            granted_slots: 0,
         }
     }
 
@@ -130,9 +130,9 @@ impl Batch {
 
     /// Disables CPU-specific instructions.
     #[cfg(test)]
-    pub(super) fn make_plain(&mut self) {
+    pub(super) fn disable_simd(&mut self) {
         self.bits = None;
-        self.idle.make_plain();
+        self.free_slots.disable_simd();
     }
 
     pub(super) fn limit(&mut self, capacity: Capacity) {
@@ -142,23 +142,23 @@ impl Batch {
     /// Starts a batch without grants.
     pub(super) fn begin(&mut self, start: Timeslot) {
         self.start = start;
-        self.idle.begin(self.all);
+        self.free_slots.begin(self.all);
         if let Some(capacity) = &mut self.capacity {
             capacity.begin(self.all);
         }
-        self.found = Found::NearlyAll;
+        self.hit_rate = HitRate::NearlyAll;
         self.grants.len = 0;
-        self.given = 0;
+        self.granted_slots = 0;
     }
 
     /// Visits `flows` in order and grants up to `share` timeslots to each.
-    pub(super) fn visit(&mut self, flows: &[Flow], share: u32, exits: &mut Exits<'_>) {
+    pub(super) fn visit(&mut self, flows: &[Flow], share: u32, outputs: &mut Outputs<'_>) {
         match self.capacity.take() {
             Some(mut capacity) => {
-                self.visit_within(&mut capacity, flows, share, exits);
+                self.visit_within(&mut capacity, flows, share, outputs);
                 self.capacity = Some(capacity);
             }
-            None => self.visit_within(&mut Unlimited, flows, share, exits),
+            None => self.visit_within(&mut Unlimited, flows, share, outputs),
         }
     }
 
@@ -167,11 +167,11 @@ impl Batch {
         limit: &mut impl Limit,
         flows: &[Flow],
         share: u32,
-        exits: &mut Exits<'_>,
+        outputs: &mut Outputs<'_>,
     ) {
         match self.bits {
-            Some(bits) => self.visit_by(bits, limit, flows, share, exits),
-            None => self.visit_by(Plain, limit, flows, share, exits),
+            Some(bits) => self.visit_by(bits, limit, flows, share, outputs),
+            None => self.visit_by(Portable, limit, flows, share, outputs),
         }
     }
 
@@ -185,24 +185,24 @@ impl Batch {
         limit: &mut impl Limit,
         flows: &[Flow],
         share: u32,
-        exits: &mut Exits<'_>,
+        outputs: &mut Outputs<'_>,
     ) {
         let mut open = core::mem::take(&mut self.open);
-        for flows in flows.chunks(LOOK) {
+        for flows in flows.chunks(CHUNK) {
             let mut rest = flows;
-            while self.found == Found::NearlyAll && !rest.is_empty() {
-                let (flows, behind) = rest.split_at(rest.len().min(SERVED));
+            while self.hit_rate == HitRate::NearlyAll && !rest.is_empty() {
+                let (flows, tail) = rest.split_at(rest.len().min(SERVE_CHUNK));
                 open[..flows.len()].copy_from_slice(flows);
-                let served = self.serve(pick, limit, &mut open[..flows.len()], share, exits);
-                self.found = Found::of(served, flows.len());
-                rest = behind;
+                let served = self.serve(pick, limit, &mut open[..flows.len()], share, outputs);
+                self.hit_rate = HitRate::of(served, flows.len());
+                rest = tail;
             }
             if rest.is_empty() {
                 continue;
             }
-            let count = match &mut exits.behind {
-                Behind::Way(way) if self.found == Found::Few => {
-                    self.idle.part(rest, &mut open, exits.onward, way)
+            let count = match &mut outputs.tail {
+                Tail::Way(way) if self.hit_rate == HitRate::Few => {
+                    self.free_slots.partition(rest, &mut open, outputs.forwarded, way)
                 }
                 _ => {
                     open[..rest.len()].copy_from_slice(rest);
@@ -210,11 +210,11 @@ impl Batch {
                 }
             };
             let mut served = 0;
-            for flows in open[..count].chunks_mut(SERVED) {
-                let count = self.idle.look(limit, flows, exits.onward);
-                served += self.serve(pick, limit, &mut flows[..count], share, exits);
+            for flows in open[..count].chunks_mut(SERVE_CHUNK) {
+                let count = self.free_slots.retain_open(limit, flows, outputs.forwarded);
+                served += self.serve(pick, limit, &mut flows[..count], share, outputs);
             }
-            self.found = Found::of(served, rest.len());
+            self.hit_rate = HitRate::of(served, rest.len());
         }
         self.open = open;
     }
@@ -229,24 +229,24 @@ impl Batch {
         limit: &mut impl Limit,
         flows: &mut [Flow],
         share: u32,
-        exits: &mut Exits<'_>,
+        outputs: &mut Outputs<'_>,
     ) -> usize {
-        let lost = match &mut exits.behind {
-            Behind::Lost(lost) => lost,
-            _ => &mut *exits.onward,
+        let lost_flows = match &mut outputs.tail {
+            Tail::LostRace(lost_flows) => lost_flows,
+            _ => &mut *outputs.forwarded,
         };
-        let (from, to) = (&mut *self.idle.from, &mut *self.idle.to);
-        let grants = &mut self.grants.places[self.grants.len..][..flows.len()];
-        let lose = lost.room();
+        let (from, to) = (&mut *self.free_slots.from, &mut *self.free_slots.to);
+        let grants = &mut self.grants.items[self.grants.len..][..flows.len()];
+        let lost_slots = lost_flows.spare_mut();
         let mut granted = 0;
-        let mut losses = 0;
-        let mut given = 0;
+        let mut lost_count = 0;
+        let mut granted_slots = 0;
         for at in 0..flows.len() {
             let flow = flows[at];
             let (src, dst) = (flow.src(), flow.dst());
             let free = from[src] & to[dst] & limit.free(src, dst);
-            lose[losses] = flow;
-            losses += usize::from(free == 0);
+            lost_slots[lost_count] = flow;
+            lost_count += usize::from(free == 0);
             let (slots, count) = pick.lowest(free, flow.backlog().min(share));
             from[src] ^= slots;
             to[dst] ^= slots;
@@ -254,15 +254,15 @@ impl Batch {
             grants[granted] = Grant { src: src as u16, dst: dst as u16, slots };
             flows[granted] = flow.served(count);
             granted += usize::from(free != 0);
-            given += count;
+            granted_slots += count;
         }
-        lost.grow(losses);
+        lost_flows.grow(lost_count);
         self.grants.len += granted;
-        self.given += given;
+        self.granted_slots += granted_slots;
         if granted > 0 {
-            self.idle.on_given();
+            self.free_slots.on_granted();
         }
-        part(&flows[..granted], exits);
+        split_served(&flows[..granted], outputs);
         granted
     }
 
@@ -282,24 +282,24 @@ impl Batch {
     }
 
     /// Returns the number of packets granted.
-    pub fn given(&self) -> u32 {
-        self.given
+    pub fn granted(&self) -> u32 {
+        self.granted_slots
     }
 }
 
 /// Separates served flows into those that want more and those that are drained.
 #[inline]
-fn part(flows: &[Flow], exits: &mut Exits<'_>) {
-    let before = exits.again.len();
-    let (again, done) = (exits.again.room(), exits.done.room());
-    let (mut agains, mut dones) = (0, 0);
+fn split_served(flows: &[Flow], outputs: &mut Outputs<'_>) {
+    let before = outputs.requeued.len();
+    let (requeued, done) = (outputs.requeued.spare_mut(), outputs.done.spare_mut());
+    let (mut requeued_count, mut done_count) = (0, 0);
     for &flow in flows {
-        again[agains] = flow;
-        done[dones] = flow.dry_at(before + agains);
+        requeued[requeued_count] = flow;
+        done[done_count] = flow.drained_at(before + requeued_count);
         let is_done = flow.backlog() == 0;
-        dones += usize::from(is_done);
-        agains = agains + 1 - usize::from(is_done);
+        done_count += usize::from(is_done);
+        requeued_count = requeued_count + 1 - usize::from(is_done);
     }
-    exits.again.grow(agains);
-    exits.done.grow(dones);
+    outputs.requeued.grow(requeued_count);
+    outputs.done.grow(done_count);
 }

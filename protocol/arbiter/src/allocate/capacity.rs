@@ -13,19 +13,19 @@ pub struct Capacity {
     /// The rack of each endpoint.
     racks: Vec<u16>,
     /// Outgoing and incoming links, by rack.
-    ways: [Vec<Way>; 2],
+    links: [Vec<RackLink>; 2],
 }
 
 /// The shared link of a rack in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Way {
+struct RackLink {
     packets_max: u8,
     /// Timeslots with capacity for one more packet.
     free: u64,
     packets: [u8; SLOTS],
 }
 
-impl Way {
+impl RackLink {
     fn new(packets_max: u8) -> Self {
         Self { packets_max, free: 0, packets: [0; SLOTS] }
     }
@@ -49,8 +49,8 @@ impl Capacity {
         let rack_nodes = rack_nodes.max(1);
         let racks: Vec<u16> = (0..nodes).map(|node| (node / rack_nodes) as u16).collect();
         let count = racks.last().map_or(0, |rack| usize::from(*rack) + 1);
-        let way = Way::new(packets_max.max(1));
-        Self { racks, ways: [alloc::vec![way.clone(); count], alloc::vec![way; count]] }
+        let link = RackLink::new(packets_max.max(1));
+        Self { racks, links: [alloc::vec![link.clone(); count], alloc::vec![link; count]] }
     }
 
     pub(super) fn nodes(&self) -> u32 {
@@ -59,9 +59,9 @@ impl Capacity {
 
     /// Starts a batch with all links unused.
     pub(super) fn begin(&mut self, all: u64) {
-        for way in self.ways.iter_mut().flatten() {
-            way.free = all;
-            way.packets = [0; SLOTS];
+        for link in self.links.iter_mut().flatten() {
+            link.free = all;
+            link.packets = [0; SLOTS];
         }
     }
 }
@@ -93,7 +93,7 @@ impl Limit for Capacity {
         match from == to {
             true => u64::MAX,
             false => {
-                let [leaving, entering] = &self.ways;
+                let [leaving, entering] = &self.links;
                 leaving[usize::from(from)].free & entering[usize::from(to)].free
             }
         }
@@ -102,7 +102,7 @@ impl Limit for Capacity {
     fn take(&mut self, src: usize, dst: usize, slots: u64) {
         let (from, to) = (self.racks[src], self.racks[dst]);
         if from != to {
-            let [leaving, entering] = &mut self.ways;
+            let [leaving, entering] = &mut self.links;
             leaving[usize::from(from)].take(slots);
             entering[usize::from(to)].take(slots);
         }
@@ -111,10 +111,10 @@ impl Limit for Capacity {
 
 /// A capacity that was built for another number of endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("capacities of {given} endpoints do not fit an arbiter of {own}")]
+#[error("capacities of {actual} endpoints do not fit an arbiter of {expected}")]
 pub struct CapacityError {
     /// Endpoints of the allocator.
-    pub own: u32,
+    pub expected: u32,
     /// Endpoints of the capacity.
-    pub given: u32,
+    pub actual: u32,
 }

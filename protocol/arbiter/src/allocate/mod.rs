@@ -10,31 +10,31 @@
 
 mod batch;
 mod capacity;
-mod idle;
-mod ledger;
+mod demand;
+mod free_slots;
 mod pick;
 mod shortest;
 mod stage;
 
-use crate::demand::Flows;
+use crate::flow::Flows;
 use crate::timeslot::Timeslot;
 use crate::{Config, ConfigError, RequestError};
 
 pub(crate) use batch::Grants;
 pub use batch::{Batch, Grant};
 pub use capacity::{Capacity, CapacityError};
-pub use ledger::Ledger;
+pub use demand::DemandTable;
 pub use stage::Stage;
 
 /// Allocates timeslots to pairs on one core: a [`DemandTable`] and one [`Stage`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Allocator {
     config: Config,
-    ledger: Ledger,
+    demand: DemandTable,
     stage: Stage,
     /// Flows passed on by the last batch, longest unserved first.
     waiting: Flows,
-    onward: Flows,
+    forwarded: Flows,
     next: Timeslot,
 }
 
@@ -45,10 +45,10 @@ impl Allocator {
     /// When a setting is out of range.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         Ok(Self {
-            ledger: Ledger::new(&config)?,
+            demand: DemandTable::new(&config)?,
             stage: Stage::new(config)?,
             waiting: Flows::new(config.pairs_max),
-            onward: Flows::new(config.pairs_max),
+            forwarded: Flows::new(config.pairs_max),
             next: Timeslot(0),
             config,
         })
@@ -69,18 +69,18 @@ impl Allocator {
     /// See [`RequestError`]; except for `TooMuch`, nothing was taken.
     #[inline]
     pub fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<(), RequestError> {
-        self.ledger.request(src, dst, slots)
+        self.demand.request(src, dst, slots)
     }
 
     /// Drops all demand of `src`, which was reset and will report its demand again.
     pub fn forget(&mut self, src: u32) {
-        self.ledger.forget(src);
+        self.demand.forget(src);
         self.stage.forget(src);
     }
 
     /// Reports an overload: see [`DemandTable::on_overload`].
-    pub fn on_late(&mut self) {
-        self.ledger.on_late();
+    pub fn on_overload(&mut self) {
+        self.demand.on_overload();
     }
 
     /// Leaves all timeslots before `start` unused. Never goes back.
@@ -90,17 +90,17 @@ impl Allocator {
 
     /// Allocates the next batch.
     pub fn next_batch(&mut self) -> &Batch {
-        let Self { ledger, stage, waiting, onward, .. } = self;
-        stage.begin(ledger.number(), self.next);
+        let Self { demand, stage, waiting, forwarded, .. } = self;
+        stage.begin(demand.number(), self.next);
         self.next = self.next.plus(self.config.batch_slots);
-        onward.clear();
-        stage.offer(waiting.as_slice(), onward);
-        ledger.close(|fresh| stage.admit(fresh, onward));
-        ledger.renew(|fresh| stage.admit(fresh, onward));
-        let at_hand = ledger.is_at_hand().then_some(&mut *ledger);
-        stage.finish(at_hand, onward);
-        ledger.on_batch(stage.batch().given(), stage.dropped(), stage.dry());
-        core::mem::swap(waiting, onward);
+        forwarded.clear();
+        stage.offer(waiting.as_slice(), forwarded);
+        demand.close(|fresh| stage.admit(fresh, forwarded));
+        demand.renew(|fresh| stage.admit(fresh, forwarded));
+        let table = demand.renews_immediately().then_some(&mut *demand);
+        stage.finish(table, forwarded);
+        demand.on_batch(stage.batch().granted(), stage.dropped(), stage.drained());
+        core::mem::swap(waiting, forwarded);
         stage.batch()
     }
 
@@ -117,13 +117,13 @@ impl Allocator {
     /// Returns the timeslots requested and not granted. Those of an endpoint that was reset are
     /// counted until the next batch.
     pub fn wanted(&self) -> u64 {
-        self.ledger.wanted()
+        self.demand.wanted()
     }
 
     /// Returns the number of pairs that wait for timeslots, without those whose flow came back and
     /// is not renewed yet.
     pub fn pairs(&self) -> u32 {
-        self.ledger.pairs()
+        self.demand.pairs()
     }
 
     /// Returns the configuration.
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_processor_without_the_instructions_gives_the_same(
+        fn portable_and_simd_allocations_are_equal(
             batch_slots in 1u32..=64,
             share_slots in 1u32..=64,
             is_fair in any::<bool>(),
@@ -154,15 +154,15 @@ mod tests {
         ) {
             let policy = if is_fair { Policy::MaxMinFair } else { Policy::ShortestFirst };
             let config = Config { batch_slots, policy, share_slots, ..Config::new(70) };
-            let mut able = Allocator::new(config).expect("the settings are right");
-            let mut plain = able.clone();
-            plain.stage.make_plain();
+            let mut simd = Allocator::new(config).expect("the settings are right");
+            let mut portable = simd.clone();
+            portable.stage.disable_simd();
             for requests in rounds {
                 for (src, dst, slots) in requests {
-                    prop_assert_eq!(able.request(src, dst, slots), plain.request(src, dst, slots));
+                    prop_assert_eq!(simd.request(src, dst, slots), portable.request(src, dst, slots));
                 }
-                let grants: Vec<Grant> = able.next_batch().grants().to_vec();
-                prop_assert_eq!(&grants, plain.next_batch().grants());
+                let grants: Vec<Grant> = simd.next_batch().grants().to_vec();
+                prop_assert_eq!(&grants, portable.next_batch().grants());
             }
         }
     }

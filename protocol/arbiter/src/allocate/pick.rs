@@ -10,9 +10,9 @@ pub(super) trait Pick: Copy {
 
 /// Uses only instructions of every CPU.
 #[derive(Clone, Copy)]
-pub(super) struct Plain;
+pub(super) struct Portable;
 
-impl Pick for Plain {
+impl Pick for Portable {
     #[inline]
     fn lowest(self, word: u64, count: u32) -> (u64, u32) {
         lowest(word, count)
@@ -29,9 +29,9 @@ impl Pick for Bits {
 }
 
 /// The lowest bit of each byte.
-const EACH: u64 = 0x0101_0101_0101_0101;
+const ONES: u64 = 0x0101_0101_0101_0101;
 /// The highest bit of each byte.
-const TOPS: u64 = EACH << 7;
+const HIGH_BITS: u64 = ONES << 7;
 /// Each byte without its `count` highest set bits, at `[byte][count]`.
 static WITHOUT: [[u8; 8]; 256] = without();
 
@@ -63,13 +63,13 @@ fn lowest(word: u64, count: u32) -> (u64, u32) {
     let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
     let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
     let bytes = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
-    let all = bytes.wrapping_mul(EACH) >> 56;
+    let all = bytes.wrapping_mul(ONES) >> 56;
     let count = u64::from(count).min(all);
     // For each byte: the number of set bits up to and including the byte, minus `count`, plus 128.
     // Its highest bit is set where the bits suffice. There is no carry between bytes, as the counts
     // are at most 64.
-    let reach = (bytes + 128 - count).wrapping_mul(EACH);
-    let at = (reach & TOPS).trailing_zeros() & 0x38;
+    let reach = (bytes + 128 - count).wrapping_mul(ONES);
+    let at = (reach & HIGH_BITS).trailing_zeros() & 0x38;
     let last = WITHOUT[(word >> at) as usize & 0xff][(reach >> at) as usize & 7];
     (word & !(u64::MAX << at) | u64::from(last) << at, count as u32)
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earliest_are_taken_first() {
+    fn lowest_takes_the_lowest_bits_first() {
         assert_eq!(lowest(0b1011_0100, 2), (0b1_0100, 2));
         assert_eq!(lowest(0b1011_0100, 5), (0b1011_0100, 4));
         assert_eq!(lowest(u64::MAX, 64), (u64::MAX, 64));
@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_what_counting_one_by_one_gives(
+        fn lowest_matches_bit_by_bit_selection(
             words in (any::<u64>(), any::<u64>(), any::<u64>()),
             count in 1u32..70,
         ) {

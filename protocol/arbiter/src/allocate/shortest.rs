@@ -1,19 +1,19 @@
 //! The order of shortest-first: urgent flows, then all others by remaining backlog.
 
-use crate::demand::Flow;
+use crate::flow::Flow;
 
 /// Batches without service after which a flow is urgent, whatever its backlog.
 const AGE_URGENT: u8 = 32;
 /// Cap of ages, as stamps count batches modulo 256.
-const AGE_KEPT: u8 = 128;
+const AGE_CAP: u8 = 128;
 /// Interval in batches at which flows are checked for urgency.
-const AGES_EVERY: u8 = 4;
+const AGE_CHECK_BATCHES: u8 = 4;
 /// Number of distinct backlogs in the sort order; longer ones are equal.
-const LENGTHS: usize = 256;
+const BUCKETS: usize = 256;
 
 #[inline]
 fn length(flow: Flow) -> usize {
-    (flow.backlog() as usize).min(LENGTHS - 1)
+    (flow.backlog() as usize).min(BUCKETS - 1)
 }
 
 /// Sorts `flows` into `sorted`, which is as long: urgent flows first, then the others by backlog,
@@ -21,7 +21,7 @@ fn length(flow: Flow) -> usize {
 ///
 /// `now` is the number of the batch, modulo 256.
 pub(super) fn sort(flows: &[Flow], now: u8, sorted: &mut [Flow]) -> usize {
-    if now.is_multiple_of(AGES_EVERY) {
+    if now.is_multiple_of(AGE_CHECK_BATCHES) {
         return sort_all(flows, now, sorted);
     }
     let (ends, run) = sorted_run(flows);
@@ -39,7 +39,7 @@ fn key(flow: Flow, now: u8) -> usize {
 }
 
 fn sort_all(flows: &[Flow], now: u8, sorted: &mut [Flow]) -> usize {
-    let mut counts = [0u32; LENGTHS];
+    let mut counts = [0u32; BUCKETS];
     for flow in flows {
         counts[key(*flow, now)] += 1;
     }
@@ -49,17 +49,17 @@ fn sort_all(flows: &[Flow], now: u8, sorted: &mut [Flow]) -> usize {
         begin += core::mem::replace(count, begin);
     }
     for flow in flows {
-        let place = &mut counts[key(*flow, now)];
-        sorted[*place as usize] = *flow;
-        *place += 1;
+        let offset = &mut counts[key(*flow, now)];
+        sorted[*offset as usize] = *flow;
+        *offset += 1;
     }
-    keep_urgent(&mut sorted[..urgent], now)
+    cap_ages(&mut sorted[..urgent], now)
 }
 
 /// Caps the ages of urgent flows and returns their number.
-fn keep_urgent(flows: &mut [Flow], now: u8) -> usize {
+fn cap_ages(flows: &mut [Flow], now: u8) -> usize {
     for flow in &mut *flows {
-        *flow = flow.with_age(AGE_KEPT, now);
+        *flow = flow.with_age(AGE_CAP, now);
     }
     flows.len()
 }
@@ -68,12 +68,12 @@ fn keep_urgent(flows: &mut [Flow], now: u8) -> usize {
 /// sorted here. A flow found urgent in an earlier batch and not served is part of `rest`.
 fn merge(
     mut run: &[Flow],
-    ends: &[u32; LENGTHS],
+    ends: &[u32; BUCKETS],
     rest: &[Flow],
     now: u8,
     sorted: &mut [Flow],
 ) -> usize {
-    let mut counts = [0u32; LENGTHS];
+    let mut counts = [0u32; BUCKETS];
     for flow in rest {
         counts[key(*flow, now)] += 1;
     }
@@ -82,24 +82,24 @@ fn merge(
     for (count, end) in counts.iter_mut().zip(ends) {
         if *count > 0 {
             let before = run.len() - (all - *end as usize);
-            let (first, behind) = run.split_at(before);
+            let (first, tail) = run.split_at(before);
             sorted[to..][..before].copy_from_slice(first);
-            (run, to) = (behind, to + before);
+            (run, to) = (tail, to + before);
             to += core::mem::replace(count, to as u32) as usize;
         }
     }
     sorted[to..][..run.len()].copy_from_slice(run);
     for flow in rest {
-        let place = &mut counts[key(*flow, now)];
-        sorted[*place as usize] = *flow;
-        *place += 1;
+        let offset = &mut counts[key(*flow, now)];
+        sorted[*offset as usize] = *flow;
+        *offset += 1;
     }
-    keep_urgent(&mut sorted[..urgent], now)
+    cap_ages(&mut sorted[..urgent], now)
 }
 
 /// Returns the length of the sorted prefix of `flows`, and the end of each backlog within it.
-fn sorted_run(flows: &[Flow]) -> ([u32; LENGTHS], usize) {
-    let mut ends = [0; LENGTHS];
+fn sorted_run(flows: &[Flow]) -> ([u32; BUCKETS], usize) {
+    let mut ends = [0; BUCKETS];
     let mut run = 0;
     for (at, flow) in flows.iter().enumerate() {
         let length = length(*flow);
@@ -140,22 +140,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_merged_is_sorted_and_equals_keep_their_order(flows in flows()) {
+        fn merge_sorts_stably(flows in flows()) {
             let flows: Vec<_> = flows.into_iter().map(|flow| flow.with_age(3, 1)).collect();
             let mut sorted = alloc::vec![Flow::default(); flows.len()];
             prop_assert_eq!(sort(&flows, 1, &mut sorted), 0);
-            let mut known = flows.clone();
-            known.sort_by_key(|flow| length(*flow));
-            prop_assert_eq!(sorted, known);
+            let mut expected = flows.clone();
+            expected.sort_by_key(|flow| length(*flow));
+            prop_assert_eq!(sorted, expected);
         }
 
         #[test]
-        fn who_has_waited_for_long_comes_first(flows in flows()) {
+        fn urgent_flows_come_first(flows in flows()) {
             let mut sorted = alloc::vec![Flow::default(); flows.len()];
             let urgent = sort(&flows, 0, &mut sorted);
             let is_urgent = |flow: &&Flow| flow.age(0) >= AGE_URGENT;
             prop_assert_eq!(urgent, flows.iter().filter(is_urgent).count());
-            prop_assert!(sorted[..urgent].iter().all(|flow| flow.age(0) == AGE_KEPT));
+            prop_assert!(sorted[..urgent].iter().all(|flow| flow.age(0) == AGE_CAP));
             prop_assert!(sorted[urgent..].is_sorted_by_key(|flow| length(*flow)));
             prop_assert!(!sorted[urgent..].iter().any(|flow| is_urgent(&flow)));
         }

@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::batch::{Batch, Behind, Exits, Grants};
+use super::batch::{Batch, Grants, Outputs, Tail};
 use super::capacity::{Capacity, CapacityError};
-use super::idle::LOOK;
-use super::ledger::Ledger;
+use super::demand::DemandTable;
+use super::free_slots::CHUNK;
 use super::shortest;
-use crate::demand::{Flow, Flows};
+use crate::flow::{Flow, Flows};
 use crate::timeslot::Timeslot;
 use crate::{Config, ConfigError, Policy};
 
@@ -25,15 +25,15 @@ pub struct Stage {
     batch: Batch,
     /// The number of the batch, modulo 256.
     now: u8,
-    again: Flows,
-    turn: Flows,
+    requeued: Flows,
+    input: Flows,
     done: Flows,
     /// Flows that are forwarded after all others: under shortest-first those out of the sort order,
     /// under max–min fairness those that yield.
-    late: Flows,
+    yielded: Flows,
     /// One bit for each endpoint whose flows of earlier batches are dropped.
     forgotten: Vec<u64>,
-    forgets: bool,
+    has_forgotten: bool,
     /// Timeslots that the dropped flows wanted.
     dropped: u64,
 }
@@ -49,12 +49,12 @@ impl Stage {
         Ok(Self {
             batch: Batch::new(config.nodes, config.batch_slots),
             now: 0,
-            again: flows(),
-            turn: flows(),
+            requeued: flows(),
+            input: flows(),
             done: flows(),
-            late: flows(),
+            yielded: flows(),
             forgotten: alloc::vec![0; config.nodes.div_ceil(u64::BITS) as usize],
-            forgets: false,
+            has_forgotten: false,
             dropped: 0,
             config,
         })
@@ -66,9 +66,9 @@ impl Stage {
     /// # Errors
     /// When the capacity was built for another number of endpoints.
     pub fn limit(&mut self, capacity: Capacity) -> Result<(), CapacityError> {
-        let (own, given) = (self.config.nodes, capacity.nodes());
-        if own != given {
-            return Err(CapacityError { own, given });
+        let (expected, actual) = (self.config.nodes, capacity.nodes());
+        if expected != actual {
+            return Err(CapacityError { expected, actual });
         }
         self.batch.limit(capacity);
         Ok(())
@@ -78,8 +78,8 @@ impl Stage {
     pub fn begin(&mut self, number: u64, start: Timeslot) {
         self.batch.begin(start);
         self.now = number as u8;
-        self.again.clear();
-        self.turn.clear();
+        self.requeued.clear();
+        self.input.clear();
         self.done.clear();
         self.dropped = 0;
     }
@@ -89,16 +89,16 @@ impl Stage {
     pub fn forget(&mut self, src: u32) {
         if let Some(bits) = self.forgotten.get_mut((src / u64::BITS) as usize) {
             *bits |= 1 << (src % u64::BITS);
-            self.forgets = true;
+            self.has_forgotten = true;
         }
     }
 
     /// Takes flows of the last batch. Those that find no timeslot are appended to the output.
     ///
     /// The result does not depend on how the flows are divided among calls.
-    pub fn offer(&mut self, flows: &[Flow], onward: &mut Flows) {
-        if !self.forgets {
-            return self.admit(flows, onward);
+    pub fn offer(&mut self, flows: &[Flow], forwarded: &mut Flows) {
+        if !self.has_forgotten {
+            return self.admit(flows, forwarded);
         }
         let is_kept = |forgotten: &[u64], flow: &Flow| {
             let bits = u64::BITS as usize;
@@ -106,15 +106,15 @@ impl Stage {
         };
         let mut rest = flows;
         while let Some(first) = rest.first() {
-            let keeps = is_kept(&self.forgotten, first);
-            let end = rest.iter().position(|flow| is_kept(&self.forgotten, flow) != keeps);
-            let (run, behind) = rest.split_at(end.unwrap_or(rest.len()));
-            if keeps {
-                self.admit(run, onward);
+            let keep_run = is_kept(&self.forgotten, first);
+            let end = rest.iter().position(|flow| is_kept(&self.forgotten, flow) != keep_run);
+            let (run, tail) = rest.split_at(end.unwrap_or(rest.len()));
+            if keep_run {
+                self.admit(run, forwarded);
             } else {
                 self.dropped += run.iter().map(|flow| u64::from(flow.backlog())).sum::<u64>();
             }
-            rest = behind;
+            rest = tail;
         }
     }
 
@@ -122,103 +122,103 @@ impl Stage {
     ///
     /// The result does not depend on how the flows are divided among calls: chunks are always the
     /// same.
-    pub fn admit(&mut self, mut flows: &[Flow], onward: &mut Flows) {
+    pub fn admit(&mut self, mut flows: &[Flow], forwarded: &mut Flows) {
         if self.config.policy == Policy::ShortestFirst {
             // All flows must be known before the shortest can be served.
-            self.turn.extend(flows);
+            self.input.extend(flows);
             return;
         }
-        if !self.turn.is_empty() {
-            let (first, rest) = flows.split_at(flows.len().min(LOOK - self.turn.len()));
-            self.turn.extend(first);
+        if !self.input.is_empty() {
+            let (first, rest) = flows.split_at(flows.len().min(CHUNK - self.input.len()));
+            self.input.extend(first);
             flows = rest;
-            if self.turn.len() < LOOK {
+            if self.input.len() < CHUNK {
                 return;
             }
-            self.visit_turn(onward);
+            self.visit_input(forwarded);
         }
-        let (whole, rest) = flows.split_at(flows.len() / LOOK * LOOK);
-        self.visit(whole, onward);
-        self.turn.extend(rest);
+        let (whole, rest) = flows.split_at(flows.len() / CHUNK * CHUNK);
+        self.visit(whole, forwarded);
+        self.input.extend(rest);
     }
 
     /// Ends the batch: serves the flows that want more until none finds a timeslot, and appends the
     /// rest to the output. With a demand table at hand, drained flows are renewed within the batch.
-    pub fn finish(&mut self, ledger: Option<&mut Ledger>, onward: &mut Flows) {
+    pub fn finish(&mut self, demand: Option<&mut DemandTable>, forwarded: &mut Flows) {
         match self.config.policy {
             Policy::MaxMinFair => {
-                self.visit_turn(onward);
-                self.visit_again(ledger, onward);
-                onward.extend(self.late.as_slice());
-                self.late.clear();
+                self.visit_input(forwarded);
+                self.visit_requeued(demand, forwarded);
+                forwarded.extend(self.yielded.as_slice());
+                self.yielded.clear();
             }
-            Policy::ShortestFirst => self.visit_by_length(ledger, onward),
+            Policy::ShortestFirst => self.visit_by_length(demand, forwarded),
         }
-        if self.forgets {
+        if self.has_forgotten {
             self.forgotten.fill(0);
-            self.forgets = false;
+            self.has_forgotten = false;
         }
     }
 
-    fn visit(&mut self, flows: &[Flow], onward: &mut Flows) {
-        let (again, done) = (&mut self.again, &mut self.done);
-        let behind = Behind::Way(&mut self.late);
+    fn visit(&mut self, flows: &[Flow], forwarded: &mut Flows) {
+        let (requeued, done) = (&mut self.requeued, &mut self.done);
+        let tail = Tail::Way(&mut self.yielded);
         let share = self.config.share();
-        self.batch.visit(flows, share, &mut Exits { onward, behind, again, done });
+        self.batch.visit(flows, share, &mut Outputs { forwarded, tail, requeued, done });
     }
 
-    fn visit_turn(&mut self, onward: &mut Flows) {
-        let (again, done) = (&mut self.again, &mut self.done);
-        let (flows, share) = (self.turn.as_slice(), self.config.share());
-        let behind = match self.config.policy {
-            Policy::MaxMinFair => Behind::Way(&mut self.late),
-            Policy::ShortestFirst => Behind::Nobody,
+    fn visit_input(&mut self, forwarded: &mut Flows) {
+        let (requeued, done) = (&mut self.requeued, &mut self.done);
+        let (flows, share) = (self.input.as_slice(), self.config.share());
+        let tail = match self.config.policy {
+            Policy::MaxMinFair => Tail::Way(&mut self.yielded),
+            Policy::ShortestFirst => Tail::None,
         };
-        self.batch.visit(flows, share, &mut Exits { onward, behind, again, done });
-        self.turn.clear();
+        self.batch.visit(flows, share, &mut Outputs { forwarded, tail, requeued, done });
+        self.input.clear();
     }
 
     /// Serves flows that want more, in rounds, until no timeslot or no flow is left.
-    fn visit_again(&mut self, mut ledger: Option<&mut Ledger>, onward: &mut Flows) {
+    fn visit_requeued(&mut self, mut demand: Option<&mut DemandTable>, forwarded: &mut Flows) {
         loop {
-            if let Some(ledger) = &mut ledger {
-                ledger.renew_at_once(&mut self.done, &mut self.again, &mut self.turn);
+            if let Some(demand) = &mut demand {
+                demand.renew_immediately(&mut self.done, &mut self.requeued, &mut self.input);
             }
-            if self.again.is_empty() {
+            if self.requeued.is_empty() {
                 break;
             }
-            core::mem::swap(&mut self.turn, &mut self.again);
+            core::mem::swap(&mut self.input, &mut self.requeued);
             if self.config.policy == Policy::ShortestFirst {
-                self.turn.restamp(self.now);
+                self.input.restamp(self.now);
             }
-            self.visit_turn(onward);
+            self.visit_input(forwarded);
         }
     }
 
     /// Serves flows by length. Blocked flows are forwarded in their sort order, so that the next
     /// batch sorts only the others, which follow them.
-    fn visit_by_length(&mut self, ledger: Option<&mut Ledger>, onward: &mut Flows) {
-        let urgent = shortest::sort(self.turn.as_slice(), self.now, self.again.room());
-        self.again.grow(self.turn.len());
-        core::mem::swap(&mut self.turn, &mut self.again);
-        self.again.clear();
-        let (first, others) = self.turn.as_slice().split_at(urgent);
-        let (again, done, late) = (&mut self.again, &mut self.done, &mut self.late);
+    fn visit_by_length(&mut self, demand: Option<&mut DemandTable>, forwarded: &mut Flows) {
+        let urgent = shortest::sort(self.input.as_slice(), self.now, self.requeued.spare_mut());
+        self.requeued.grow(self.input.len());
+        core::mem::swap(&mut self.input, &mut self.requeued);
+        self.requeued.clear();
+        let (first, others) = self.input.as_slice().split_at(urgent);
+        let (requeued, done, yielded) = (&mut self.requeued, &mut self.done, &mut self.yielded);
         let share = self.config.share();
-        let mut exits = Exits { onward: late, behind: Behind::Nobody, again, done };
-        self.batch.visit(first, share, &mut exits);
-        let Exits { onward: late, again, done, .. } = exits;
-        let mut exits = Exits { onward, behind: Behind::Lost(late), again, done };
-        self.batch.visit(others, share, &mut exits);
-        self.turn.clear();
-        onward.extend(self.late.as_slice());
-        self.late.clear();
-        self.visit_again(ledger, onward);
+        let mut outputs = Outputs { forwarded: yielded, tail: Tail::None, requeued, done };
+        self.batch.visit(first, share, &mut outputs);
+        let Outputs { forwarded: yielded, requeued, done, .. } = outputs;
+        let mut outputs = Outputs { forwarded, tail: Tail::LostRace(yielded), requeued, done };
+        self.batch.visit(others, share, &mut outputs);
+        self.input.clear();
+        forwarded.extend(self.yielded.as_slice());
+        self.yielded.clear();
+        self.visit_requeued(demand, forwarded);
     }
 
     #[cfg(test)]
-    pub(super) fn make_plain(&mut self) {
-        self.batch.make_plain();
+    pub(super) fn disable_simd(&mut self) {
+        self.batch.disable_simd();
     }
 
     /// Returns the current or last batch.
@@ -232,13 +232,13 @@ impl Stage {
     }
 
     /// Returns the drained flows, which go back to the demand table.
-    pub fn dry(&mut self) -> &mut Flows {
+    pub fn drained(&mut self) -> &mut Flows {
         &mut self.done
     }
 
     /// Swaps out the result of the batch: the grants and the drained flows.
-    pub(crate) fn exchange(&mut self, grants: &mut Grants, dry: &mut Flows) {
+    pub(crate) fn exchange(&mut self, grants: &mut Grants, drained: &mut Flows) {
         self.batch.exchange(grants);
-        core::mem::swap(&mut self.done, dry);
+        core::mem::swap(&mut self.done, drained);
     }
 }

@@ -20,14 +20,14 @@ pub struct Labels {
     pub first: u8,
     /// Upper links of that switch; 0 if nobody is to obey. Path `p` takes `p` modulo this there,
     /// and `p` divided by it at the next switch, if it leads up from there.
-    pub ways: u8,
+    pub uplinks: u8,
     /// Endpoints of a pod, which a path between them does not leave; 0: all of them.
     pub pod_nodes: u32,
     /// Parallel links between a rack's switch and the next: packets arrive by the one of the same
     /// number as that by which they left.
-    pub lanes: u8,
+    pub parallel_links: u8,
     /// Parallel links between the switches above those.
-    pub core_lanes: u8,
+    pub core_parallel_links: u8,
 }
 
 impl Labels {
@@ -35,27 +35,30 @@ impl Labels {
     pub const NONE: Self = Self::new(0, 0);
 
     /// Where no two links are parallel, and no pods.
-    pub const fn new(first: u8, ways: u8) -> Self {
-        Self { first, ways, pod_nodes: 0, lanes: 1, core_lanes: 1 }
+    pub const fn new(first: u8, uplinks: u8) -> Self {
+        Self { first, uplinks, pod_nodes: 0, parallel_links: 1, core_parallel_links: 1 }
     }
 
     pub(crate) fn label(self, path: u8, (src, dst): (u32, u32)) -> [u8; 4] {
         let mut label = [ANY_LINK; 4];
-        if path == NO_PATH || self.ways == 0 {
+        if path == NO_PATH || self.uplinks == 0 {
             return label;
         }
-        let (lanes, core_lanes) = (self.lanes.max(1), self.core_lanes.max(1));
-        let (up, above) = (path % self.ways, path / self.ways);
+        let (parallel_links, core_parallel_links) =
+            (self.parallel_links.max(1), self.core_parallel_links.max(1));
+        let (up, above) = (path % self.uplinks, path / self.uplinks);
         let is_within = match (src.checked_div(self.pod_nodes), dst.checked_div(self.pod_nodes)) {
             (Some(from), Some(to)) => from == to,
             _ => above == 0,
         };
         let bytes = if is_within {
-            [up, up % lanes, ANY_LINK, ANY_LINK]
+            [up, up % parallel_links, ANY_LINK, ANY_LINK]
         } else {
             // Down from the core to the spine of the same number as that on the way up.
-            let spine = (up / lanes).wrapping_mul(core_lanes).wrapping_add(above % core_lanes);
-            [up, above, spine, up % lanes]
+            let spine = (up / parallel_links)
+                .wrapping_mul(core_parallel_links)
+                .wrapping_add(above % core_parallel_links);
+            [up, above, spine, up % parallel_links]
         };
         let first = usize::from(self.first);
         label.iter_mut().skip(first).zip(bytes).for_each(|(byte, way)| *byte = way);
@@ -91,16 +94,16 @@ pub struct ClientConfig {
     pub ahead_slots_max: u32,
     /// Control packets leave at intervals of so much on average, ns; up to four of them at once.
     /// Default the length of 64 timeslots.
-    pub pace_ns: u64,
+    pub control_interval_ns: u64,
     /// How switches know the path. Default [`Labels::NONE`].
     pub labels: Labels,
 }
 
 /// Timeslots between an endpoint's control packets, on average: what keeps them near 0.3 % of the
 /// data (design: arbiter.md section 4).
-pub(crate) const PACE_SLOTS: u64 = 64;
+pub(crate) const CONTROL_INTERVAL_SLOTS: u64 = 64;
 /// Control packets that may leave at once.
-pub(crate) const BURST: u64 = 4;
+pub(crate) const CONTROL_BURST: u64 = 4;
 
 impl ClientConfig {
     /// The longest lead, in ns, of an arbiter whose grants are taken after
@@ -128,13 +131,13 @@ impl ClientConfig {
             slots_max: 1_024,
             late_slots_max: 16,
             ahead_slots_max: 64 + (130_000 / slot_ns.max(1)) as u32,
-            pace_ns: PACE_SLOTS * slot_ns,
+            control_interval_ns: CONTROL_INTERVAL_SLOTS * slot_ns,
             labels: Labels::NONE,
         }
     }
 
     /// Bytes of the packets of one timeslot, each with two bytes for its length.
-    pub const fn reservation_bytes(&self) -> usize {
+    pub const fn slot_payload_max(&self) -> usize {
         self.frame_len_max - HEADER_LEN - SLOT_HEADER_LEN
     }
 
@@ -170,13 +173,13 @@ impl ClientConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error(
     "arbiter {} has timeslots of {} ns and {} endpoints, and this endpoint was set up for {} ns and {}",
-    .arbiter.0, .its.slot_ns, .its.nodes, .own.slot_ns, .own.nodes
+    .arbiter.0, .theirs.slot_ns, .theirs.nodes, .own.slot_ns, .own.nodes
 )]
-pub struct Unlike {
+pub struct TermsMismatch {
     /// The arbiter that has said so.
     pub arbiter: ProcessId,
     /// What it is set up with.
-    pub its: FcpParams,
+    pub theirs: FcpParams,
     /// What the endpoint is.
     pub own: FcpParams,
 }
@@ -189,12 +192,12 @@ pub enum EnqueueError {
     #[error("as many packets wait as may")]
     Full,
     /// It does not fit a timeslot.
-    #[error("{bytes} bytes do not fit into the {most} of a timeslot")]
+    #[error("{bytes} bytes do not fit into the {limit} of a timeslot")]
     TooLong {
         /// Its length.
         bytes: usize,
-        /// [`ClientConfig::reservation_bytes`], without the two of a length.
-        most: usize,
+        /// [`ClientConfig::slot_payload_max`], without the two of a length.
+        limit: usize,
     },
     /// There is no such endpoint, or it is this one.
     #[error("{} is no other endpoint", .0.0)]
@@ -206,9 +209,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_names_each_link_of_a_way_through_bundles() {
+    fn label_names_each_link_through_parallel_links() {
         // The testbed of 1Pipe: pods of 16, 2 spines a pod, all bundles of four.
-        let labels = Labels { first: 0, ways: 8, pod_nodes: 16, lanes: 4, core_lanes: 4 };
+        let labels = Labels {
+            first: 0,
+            uplinks: 8,
+            pod_nodes: 16,
+            parallel_links: 4,
+            core_parallel_links: 4,
+        };
         // Up by link 6, which is the second spine's third; there by link 3 to the first core.
         assert_eq!(labels.label(6 + 8 * 3, (0, 17)), [6, 3, 4 + 3, 2]);
         assert_eq!(labels.label(6, (0, 9)), [6, 2, ANY_LINK, ANY_LINK], "within the pod");
@@ -219,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_of_the_longest_lead_and_of_two_batches_are_taken() {
+    fn long_leads_cover_the_maximum_lead_and_two_batches() {
         for (slot_ns, slots) in [(1_250, 3_200 + 128), (100_000, 40 + 128), (10, 1 << 16)] {
             let mut config = ClientConfig::new(ProcessId(0), 8, ProcessId(9), slot_ns);
             config.take_long_leads();

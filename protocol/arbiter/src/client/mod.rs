@@ -5,11 +5,11 @@
 //! grant that is lost, or comes too late, is asked for again by itself (design: arbiter.md
 //! section 4).
 
-mod asking;
+mod calendar;
 mod config;
-mod losses;
-mod parking;
+mod loss;
 mod queue;
+mod request;
 
 use alloc::vec::Vec;
 
@@ -22,16 +22,16 @@ use onepipe_wire::{
 };
 
 use crate::clock::expand;
-use crate::fcp::{Ends, Judgement, Session, seal_frame};
+use crate::fcp::{FrameAddress, PacketVerdict, Session, seal_frame};
 use crate::ring::Ring;
 use crate::{ConfigError, SlotClock, Timeslot};
-use asking::Asking;
-use losses::Losses;
-use parking::{Parked, Parking, Refused};
+use calendar::{Refused, SlotCalendar, SlotGrant};
+use loss::LossDetector;
 use queue::{Cells, Queue};
+use request::Requester;
 
-pub use config::{ClientConfig, EnqueueError, Labels, Unlike};
-pub(crate) use config::{LENGTH_BYTES, PACE_SLOTS};
+pub(crate) use config::{CONTROL_INTERVAL_SLOTS, LENGTH_BYTES};
+pub use config::{ClientConfig, EnqueueError, Labels, TermsMismatch};
 
 /// Reports of losses leave at intervals of so much at least, in ns.
 const REPORT_NS: u64 = 200_000;
@@ -41,9 +41,9 @@ const REPORT_NS: u64 = 200_000;
 #[non_exhaustive]
 pub enum ClientEvent {
     /// It asks this arbiter from now on.
-    Asks(ProcessId),
+    ArbiterChanged(ProcessId),
     /// An arbiter cannot serve it. Told once, until that is over or is something else.
-    Unlike(Unlike),
+    TermsMismatch(TermsMismatch),
 }
 
 /// What a client has done since its beginning.
@@ -70,7 +70,7 @@ pub struct ClientStats {
     /// Granted, but too far ahead.
     pub ahead: u64,
     /// Granted twice: never, if the arbiters do what they should.
-    pub twice: u64,
+    pub duplicate: u64,
     /// Control packets sent.
     pub control_sent: u64,
     /// Bytes of their frames, and of reports.
@@ -83,9 +83,9 @@ pub struct ClientStats {
     pub resets: u64,
     /// Resets of arbiters that are set up with another length of a timeslot, or number of
     /// endpoints.
-    pub unlike: u64,
+    pub terms_mismatch: u64,
     /// Resets of arbiters whose clock shows a time more than a second away: they are not followed.
-    pub clock_apart: u64,
+    pub clock_skewed: u64,
     /// Frames that are none, or not for this endpoint.
     pub dropped: u64,
 }
@@ -95,7 +95,7 @@ pub struct ClientStats {
 struct Destination {
     queue: Queue,
     /// Timeslots that are granted and have not begun.
-    parked: u32,
+    pending_grants: u32,
     /// Slot frames sent to it, and the paths of the last three, the latest first.
     sent: u32,
     earlier: [u8; 3],
@@ -109,11 +109,11 @@ pub struct Client {
     last: Option<Now>,
     destinations: Vec<Destination>,
     cells: Cells,
-    parking: Parking,
-    asking: Asking,
-    losses: Losses,
+    calendar: SlotCalendar,
+    request: Requester,
+    losses: LossDetector,
     reported: Option<Mono>,
-    unlike: Option<Unlike>,
+    terms_mismatch: Option<TermsMismatch>,
     events: Ring<ClientEvent>,
     stats: ClientStats,
 }
@@ -126,17 +126,17 @@ impl Client {
     pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let destination =
-            Destination { queue: Queue::EMPTY, parked: 0, sent: 0, earlier: [NO_PATH; 3] };
+            Destination { queue: Queue::EMPTY, pending_grants: 0, sent: 0, earlier: [NO_PATH; 3] };
         Ok(Self {
             clock: SlotClock::new(config.slot_ns),
             last: None,
             destinations: alloc::vec![destination; config.nodes as usize],
-            cells: Cells::new(config.slots_max, config.reservation_bytes()),
-            parking: Parking::new(config.late_slots_max, config.ahead_slots_max),
-            asking: Asking::new(&config),
-            losses: Losses::new(config.nodes),
+            cells: Cells::new(config.slots_max, config.slot_payload_max()),
+            calendar: SlotCalendar::new(config.late_slots_max, config.ahead_slots_max),
+            request: Requester::new(&config),
+            losses: LossDetector::new(config.nodes),
             reported: None,
-            unlike: None,
+            terms_mismatch: None,
             events: Ring::new(16),
             stats: ClientStats::default(),
             config,
@@ -149,9 +149,9 @@ impl Client {
     /// # Errors
     /// See [`EnqueueError`]; nothing was taken then.
     pub fn enqueue(&mut self, dst: ProcessId, packet: &[u8]) -> Result<(), EnqueueError> {
-        let most = self.config.reservation_bytes() - config::LENGTH_BYTES;
-        if packet.len() > most {
-            return Err(EnqueueError::TooLong { bytes: packet.len(), most });
+        let limit = self.config.slot_payload_max() - config::LENGTH_BYTES;
+        if packet.len() > limit {
+            return Err(EnqueueError::TooLong { bytes: packet.len(), limit });
         }
         if dst == self.config.process || dst.0 >= self.config.nodes {
             return Err(EnqueueError::Unknown(dst));
@@ -162,7 +162,7 @@ impl Client {
             return Err(EnqueueError::Full);
         }
         self.stats.packets += 1;
-        self.want(dst.0 as u16);
+        self.set_demand(dst.0 as u16);
         Ok(())
     }
 
@@ -186,22 +186,22 @@ impl Client {
     /// Timeslots to `dst`, modulo 2^16: how many were ever asked for since the last reset, and how
     /// many the arbiter has told to have given. Equal when it is quiet.
     pub fn totals(&self, dst: ProcessId) -> (u16, u16) {
-        self.asking.totals(dst.0 as u16)
+        self.request.totals(dst.0 as u16)
     }
 
     /// Timeslots that are granted and have not begun.
-    pub fn parked(&self) -> u32 {
-        self.parking.count()
+    pub fn pending_grants(&self) -> u32 {
+        self.calendar.count()
     }
 
     /// The arbiter that is asked.
     pub fn arbiter(&self) -> ProcessId {
-        self.asking.arbiter()
+        self.request.arbiter()
     }
 
     /// Why nothing is granted, if an arbiter has said so and no other has answered since.
-    pub fn unlike(&self) -> Option<Unlike> {
-        self.unlike
+    pub fn terms_mismatch(&self) -> Option<TermsMismatch> {
+        self.terms_mismatch
     }
 
     /// As it was set up.
@@ -215,23 +215,23 @@ impl Client {
     }
 
     /// What waits for `dst`, or its timeslots, have changed.
-    fn want(&mut self, dst: u16) {
+    fn set_demand(&mut self, dst: u16) {
         let to = &self.destinations[usize::from(dst)];
-        self.asking.want(dst, to.queue.cells().saturating_sub(to.parked));
+        self.request.set_demand(dst, to.queue.cells().saturating_sub(to.pending_grants));
     }
 
     /// All counts are nothing again: what waits is asked for anew. What is parked stays granted.
     fn on_reset(&mut self) {
         self.stats.resets += 1;
-        self.asking.forget();
+        self.request.forget();
         for dst in 0..self.config.nodes as u16 {
-            self.want(dst);
+            self.set_demand(dst);
         }
     }
 
     fn on_now(&mut self, now: Now) {
         if self.last.is_none() {
-            self.asking.restart(now);
+            self.request.restart(now);
             self.on_reset();
         }
         self.last = Some(now);
@@ -239,48 +239,48 @@ impl Client {
 
     fn on_fcp(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
         let (src, psn, payload) = (frame.header.src(), frame.header.psn().0, frame.payload);
-        let (Some(place), Ok(fcp)) = (self.asking.place(src), Fcp::parse(psn, payload)) else {
+        let (Some(index), Ok(fcp)) = (self.request.index_of(src), Fcp::parse(psn, payload)) else {
             return self.drop_frame();
         };
         let incarnation = frame.header.incarnation();
-        if self.asking.is_outlived(place, incarnation) {
+        if self.request.is_stale_incarnation(index, incarnation) {
             return self.drop_frame();
         }
-        if let Some(unlike) = self.asking.unlike(src, &fcp) {
-            self.stats.unlike += 1;
-            if self.unlike.replace(unlike) != Some(unlike) {
-                self.events.push(ClientEvent::Unlike(unlike));
+        if let Some(terms_mismatch) = self.request.terms_mismatch(src, &fcp) {
+            self.stats.terms_mismatch += 1;
+            if self.terms_mismatch.replace(terms_mismatch) != Some(terms_mismatch) {
+                self.events.push(ClientEvent::TermsMismatch(terms_mismatch));
             }
             return Verdict::Dropped;
         }
-        if self.asking.follow(now, place, &fcp) {
-            self.events.push(ClientEvent::Asks(src));
+        if self.request.follow_late_reset(now, index, &fcp) {
+            self.events.push(ClientEvent::ArbiterChanged(src));
             self.on_reset();
             return Verdict::Consumed;
         }
-        match self.asking.judge(now, place, &fcp) {
-            Judgement::Good { begins } => {
+        match self.request.verify(now, index, &fcp) {
+            PacketVerdict::Accepted { is_new_session } => {
                 self.stats.control_received += 1;
-                self.unlike = None;
-                self.asking.on_life(place, incarnation);
-                if begins {
-                    self.events.push(ClientEvent::Asks(src));
+                self.terms_mismatch = None;
+                self.request.on_incarnation(index, incarnation);
+                if is_new_session {
+                    self.events.push(ClientEvent::ArbiterChanged(src));
                     self.on_reset();
                 }
                 self.on_parts(now, &fcp);
                 Verdict::Consumed
             }
-            Judgement::Again | Judgement::Stale => {
-                self.stats.clock_apart += u64::from(Session::is_apart(now, &fcp));
+            PacketVerdict::Duplicate | PacketVerdict::Stale => {
+                self.stats.clock_skewed += u64::from(Session::is_clock_skewed(now, &fcp));
                 Verdict::Dropped
             }
-            Judgement::Stranger | Judgement::Bad { is_burst: false } => {
+            PacketVerdict::NoSession | PacketVerdict::OutOfStep { is_burst: false } => {
                 self.stats.control_bad += 1;
                 Verdict::Dropped
             }
-            Judgement::Bad { is_burst: true } => {
+            PacketVerdict::OutOfStep { is_burst: true } => {
                 self.stats.control_bad += 1;
-                self.asking.restart(now);
+                self.request.restart(now);
                 self.on_reset();
                 Verdict::Dropped
             }
@@ -294,17 +294,17 @@ impl Client {
                 FcpPart::Reset(_) => {}
                 FcpPart::Early(early) => {
                     let batch_ns = u64::from(early.batch_slots) * self.config.slot_ns;
-                    self.asking.on_early(fcp.received, early.ns, batch_ns);
+                    self.request.on_early(fcp.received, early.ns, batch_ns);
                 }
                 FcpPart::Grants(grants) => {
                     let base = expand(grants.base(), present);
                     for FcpGrant { slot, dst, path } in grants.grants() {
                         if self.is_other(dst) {
-                            self.park(present, base.plus(slot.into()), Parked { dst, path });
-                            self.asking.on_granted(dst, fcp.sequence);
+                            self.park(present, base.plus(slot.into()), SlotGrant { dst, path });
+                            self.request.on_granted(dst, fcp.sequence);
                         }
                     }
-                    grants.grants().for_each(|grant| self.want_if(grant.dst));
+                    grants.grants().for_each(|grant| self.set_demand_checked(grant.dst));
                 }
                 FcpPart::Totals(totals) if totals.form() == FcpForm::ShortMap => {
                     // Endpoints say so, not arbiters.
@@ -312,8 +312,8 @@ impl Client {
                 FcpPart::Totals(totals) => {
                     for FcpTotal { dst, total } in totals.totals() {
                         if self.is_other(dst) {
-                            self.asking.on_total(dst, fcp.sequence, total);
-                            self.want(dst);
+                            self.request.on_total(dst, fcp.sequence, total);
+                            self.set_demand(dst);
                         }
                     }
                 }
@@ -325,21 +325,21 @@ impl Client {
         u32::from(dst) != self.config.process.0 && u32::from(dst) < self.config.nodes
     }
 
-    fn want_if(&mut self, dst: u16) {
+    fn set_demand_checked(&mut self, dst: u16) {
         if self.is_other(dst) {
-            self.want(dst);
+            self.set_demand(dst);
         }
     }
 
-    fn park(&mut self, present: Timeslot, slot: Timeslot, what: Parked) {
-        let counter = match self.parking.park(present, slot, what) {
+    fn park(&mut self, present: Timeslot, slot: Timeslot, what: SlotGrant) {
+        let counter = match self.calendar.park(present, slot, what) {
             Ok(()) => {
-                self.destinations[usize::from(what.dst)].parked += 1;
+                self.destinations[usize::from(what.dst)].pending_grants += 1;
                 &mut self.stats.granted
             }
             Err(Refused::Late) => &mut self.stats.late,
             Err(Refused::Ahead) => &mut self.stats.ahead,
-            Err(Refused::Twice) => &mut self.stats.twice,
+            Err(Refused::Duplicate) => &mut self.stats.duplicate,
         };
         *counter += 1;
     }
@@ -372,23 +372,23 @@ impl Client {
         Verdict::Dropped
     }
 
-    fn ends(&self, dst: ProcessId) -> Ends {
-        Ends { src: self.config.process, incarnation: self.config.incarnation, dst }
+    fn address(&self, dst: ProcessId) -> FrameAddress {
+        FrameAddress { src: self.config.process, incarnation: self.config.incarnation, dst }
     }
 
     /// A frame for a timeslot that has begun.
-    fn poll_slot(&mut self, now: Now, room: &mut [u8]) -> Option<usize> {
+    fn poll_slot(&mut self, now: Now, buffer: &mut [u8]) -> Option<usize> {
         let present = self.clock.at(now.sync);
-        while let Some((slot, what, is_late)) = self.parking.take(present) {
+        while let Some((slot, what, is_late)) = self.calendar.take(present) {
             let to = &mut self.destinations[usize::from(what.dst)];
-            to.parked -= 1;
+            to.pending_grants -= 1;
             if is_late {
                 self.stats.late += 1;
-                self.want(what.dst);
+                self.set_demand(what.dst);
                 continue;
             }
             let front = HEADER_LEN + SLOT_HEADER_LEN;
-            let Some(bytes) = self.cells.take(&mut to.queue, &mut room[front..]) else {
+            let Some(bytes) = self.cells.take(&mut to.queue, &mut buffer[front..]) else {
                 // Nothing waits: so there is nothing to be asked for in its place.
                 self.stats.idle += 1;
                 continue;
@@ -399,33 +399,34 @@ impl Client {
             let pair = (self.config.process.0, u32::from(what.dst));
             let label = self.config.labels.label(what.path, pair);
             let slot = Slot { label, timeslot: slot.0 as u32, path: what.path, earlier };
-            slot.write(&mut room[HEADER_LEN..]).expect("checked when it was set up");
+            slot.write(&mut buffer[HEADER_LEN..]).expect("checked when it was set up");
             self.stats.slots_sent += 1;
-            let ends = self.ends(ProcessId(u32::from(what.dst)));
-            let what = (Opcode::Slot, ends, number);
-            return Some(seal_frame(room, what, now, SLOT_HEADER_LEN + bytes));
+            let address = self.address(ProcessId(u32::from(what.dst)));
+            let what = (Opcode::Slot, address, number);
+            return Some(seal_frame(buffer, what, now, SLOT_HEADER_LEN + bytes));
         }
         None
     }
 
     /// A control packet, a word to an arbiter that is none any more, or a report of losses.
-    fn poll_control(&mut self, now: Now, room: &mut [u8]) -> Option<usize> {
-        let ends = self.ends(self.asking.arbiter());
-        let bytes = if let Some((misled, word)) = self.asking.poll_misled(now.mono) {
-            let payload = word.write(&mut room[HEADER_LEN..])?;
-            seal_frame(room, (Opcode::Watchdog, self.ends(misled), 0), now, payload)
-        } else if let Some((word, incarnation)) = self.asking.poll_outlived(now.mono) {
-            let payload = word.write(&mut room[HEADER_LEN..])?;
-            let ends = self.ends(word.primary);
-            seal_frame(room, (Opcode::Watchdog, ends, incarnation.0), now, payload)
-        } else if let Some((number, payload)) = self.asking.poll(now.mono, &mut room[HEADER_LEN..])
+    fn poll_control(&mut self, now: Now, buffer: &mut [u8]) -> Option<usize> {
+        let address = self.address(self.request.arbiter());
+        let bytes = if let Some((stale_arbiter, word)) = self.request.poll_stale_arbiter(now.mono) {
+            let payload = word.write(&mut buffer[HEADER_LEN..])?;
+            seal_frame(buffer, (Opcode::Watchdog, self.address(stale_arbiter), 0), now, payload)
+        } else if let Some((word, incarnation)) = self.request.poll_replaced(now.mono) {
+            let payload = word.write(&mut buffer[HEADER_LEN..])?;
+            let address = self.address(word.primary);
+            seal_frame(buffer, (Opcode::Watchdog, address, incarnation.0), now, payload)
+        } else if let Some((number, payload)) =
+            self.request.poll(now.mono, &mut buffer[HEADER_LEN..])
         {
             self.stats.control_sent += 1;
-            seal_frame(room, (Opcode::Fcp, ends, number), now, payload)
+            seal_frame(buffer, (Opcode::Fcp, address, number), now, payload)
         } else if self.report_due().is_some_and(|due| due <= now.mono) {
             self.reported = Some(now.mono);
-            let payload = Drops::write(&mut room[HEADER_LEN..], self.losses.drain());
-            seal_frame(room, (Opcode::Drops, ends, 0), now, payload)
+            let payload = Drops::write(&mut buffer[HEADER_LEN..], self.losses.drain());
+            seal_frame(buffer, (Opcode::Drops, address, 0), now, payload)
         } else {
             return None;
         };
@@ -435,12 +436,12 @@ impl Client {
 
     fn report_due(&self) -> Option<Mono> {
         let next = self.reported.map_or(Mono::from_ns(0), |last| last.after_ns(REPORT_NS));
-        self.losses.has_lines().then_some(next)
+        self.losses.has_reports().then_some(next)
     }
 
     /// When the next granted timeslot begins.
     fn slot_due(&self) -> Option<Mono> {
-        let (slot, now): (Timeslot, Now) = (self.parking.next()?, self.last?);
+        let (slot, now): (Timeslot, Now) = (self.calendar.next()?, self.last?);
         let sync: Timestamp = now.sync;
         Some(self.clock.mono(now, sync, slot))
     }
@@ -461,8 +462,8 @@ impl Machine for Client {
         self.losses.on_timeout(now.mono);
         self.stats.slots_lost = self.losses.lost;
         self.stats.slots_lost_unplaced = self.losses.lost_unplaced;
-        if self.asking.on_timeout(now) {
-            self.events.push(ClientEvent::Asks(self.asking.arbiter()));
+        if self.request.on_timeout(now) {
+            self.events.push(ClientEvent::ArbiterChanged(self.request.arbiter()));
             self.on_reset();
         }
     }
@@ -472,10 +473,10 @@ impl Machine for Client {
         if slot.len() < self.config.frame_len_max {
             return None;
         }
-        let room = &mut slot[..self.config.frame_len_max];
-        let bytes = match self.poll_slot(now, room) {
+        let buffer = &mut slot[..self.config.frame_len_max];
+        let bytes = match self.poll_slot(now, buffer) {
             Some(bytes) => bytes,
-            None => self.poll_control(now, room)?,
+            None => self.poll_control(now, buffer)?,
         };
         Some(Transmit { port: Port(0), bytes })
     }
@@ -488,7 +489,7 @@ impl Machine for Client {
         if self.last.is_none() {
             return Some(Mono::from_ns(0));
         }
-        let next = Mono::earlier(self.slot_due(), self.asking.due());
+        let next = Mono::earlier(self.slot_due(), self.request.due());
         Mono::earlier(next, Mono::earlier(self.losses.due(), self.report_due()))
     }
 }

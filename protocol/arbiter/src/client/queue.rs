@@ -57,17 +57,17 @@ impl Cells {
     }
 
     /// Appends a packet: to the last cell of the queue if it has room, so that small packets share
-    /// a timeslot, else in a new one. Answers false if there is none, or the queue has `most`.
-    pub fn append(&mut self, queue: &mut Queue, packet: &[u8], most: u32) -> bool {
-        if queue.tail != NIL && self.put(queue.tail, packet) {
+    /// a timeslot, else in a new one. Answers false if there is none, or the queue has `limit`.
+    pub fn append(&mut self, queue: &mut Queue, packet: &[u8], limit: u32) -> bool {
+        if queue.tail != NIL && self.append_to_cell(queue.tail, packet) {
             return true;
         }
-        if queue.cells >= most || self.free == NIL {
+        if queue.cells >= limit || self.free == NIL {
             return false;
         }
         let cell = self.free;
         self.used[cell as usize] = 0;
-        if !self.put(cell, packet) {
+        if !self.append_to_cell(cell, packet) {
             return false;
         }
         self.free = core::mem::replace(&mut self.next[cell as usize], NIL);
@@ -81,23 +81,23 @@ impl Cells {
         true
     }
 
-    fn put(&mut self, cell: u32, packet: &[u8]) -> bool {
+    fn append_to_cell(&mut self, cell: u32, packet: &[u8]) -> bool {
         let (begin, used) = (cell as usize * self.size, &mut self.used[cell as usize]);
-        let room = &mut self.bytes[begin + usize::from(*used)..begin + self.size];
-        let bytes = write_packet(room, packet);
+        let buffer = &mut self.bytes[begin + usize::from(*used)..begin + self.size];
+        let bytes = write_packet(buffer, packet);
         *used += bytes.unwrap_or_default() as u16;
         bytes.is_some()
     }
 
-    /// Takes the first cell off the queue and copies its packets into `room`. Answers how many
+    /// Takes the first cell off the queue and copies its packets into `buffer`. Answers how many
     /// bytes they have.
-    pub fn take(&mut self, queue: &mut Queue, room: &mut [u8]) -> Option<usize> {
+    pub fn take(&mut self, queue: &mut Queue, buffer: &mut [u8]) -> Option<usize> {
         let cell = queue.head;
         if cell == NIL {
             return None;
         }
         let (begin, bytes) = (cell as usize * self.size, usize::from(self.used[cell as usize]));
-        room[..bytes].copy_from_slice(&self.bytes[begin..begin + bytes]);
+        buffer[..bytes].copy_from_slice(&self.bytes[begin..begin + bytes]);
         queue.head = core::mem::replace(&mut self.next[cell as usize], self.free);
         self.free = cell;
         if queue.head == NIL {
@@ -117,21 +117,28 @@ mod tests {
     fn small_packets_share_a_cell_and_order_is_kept() {
         let mut cells = Cells::new(3, 10);
         let (mut one, mut other) = (Queue::EMPTY, Queue::EMPTY);
-        let mut put = |queue: &mut Queue, packet: &[u8]| cells.append(queue, packet, 2);
-        assert!(put(&mut one, b"abc") && put(&mut one, b"de") && put(&mut one, b"fgh"));
-        assert!(!put(&mut one, b"12345678"), "its two are in use");
-        assert!(put(&mut one, b""), "it fits into the last");
-        assert!(put(&mut other, b"12345678") && !put(&mut other, b"x"), "no cell is left");
+        let mut append_to_cell = |queue: &mut Queue, packet: &[u8]| cells.append(queue, packet, 2);
+        assert!(
+            append_to_cell(&mut one, b"abc")
+                && append_to_cell(&mut one, b"de")
+                && append_to_cell(&mut one, b"fgh")
+        );
+        assert!(!append_to_cell(&mut one, b"12345678"), "its two are in use");
+        assert!(append_to_cell(&mut one, b""), "it fits into the last");
+        assert!(
+            append_to_cell(&mut other, b"12345678") && !append_to_cell(&mut other, b"x"),
+            "no cell is left"
+        );
         assert_eq!((one.cells(), other.cells(), cells.waiting()), (2, 1, 3));
-        let mut room = [0; 10];
-        assert_eq!(cells.take(&mut one, &mut room), Some(9));
-        assert_eq!(&room[..9], b"\0\x03abc\0\x02de");
+        let mut buffer = [0; 10];
+        assert_eq!(cells.take(&mut one, &mut buffer), Some(9));
+        assert_eq!(&buffer[..9], b"\0\x03abc\0\x02de");
         assert!(cells.append(&mut other, b"x", 2), "there is one again");
-        assert_eq!(cells.take(&mut one, &mut room), Some(7));
-        assert_eq!(&room[..7], b"\0\x03fgh\0\0");
-        assert_eq!((cells.take(&mut one, &mut room), cells.waiting()), (None, 2));
+        assert_eq!(cells.take(&mut one, &mut buffer), Some(7));
+        assert_eq!(&buffer[..7], b"\0\x03fgh\0\0");
+        assert_eq!((cells.take(&mut one, &mut buffer), cells.waiting()), (None, 2));
         assert!(!cells.append(&mut one, b"123456789", 2), "longer than a cell");
-        assert_eq!(cells.take(&mut other, &mut room), Some(10));
-        assert_eq!(cells.take(&mut other, &mut room), Some(3));
+        assert_eq!(cells.take(&mut other, &mut buffer), Some(10));
+        assert_eq!(cells.take(&mut other, &mut buffer), Some(3));
     }
 }

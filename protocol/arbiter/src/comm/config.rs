@@ -5,7 +5,7 @@ use onepipe_wire::FcpParams;
 
 use crate::ConfigError;
 use crate::config::{SLOT_NS_MAX, check};
-use crate::fcp::RETRY_NS;
+use crate::fcp::RTO_MIN_NS;
 
 /// How the arbiter's ends are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,11 +32,11 @@ pub struct CommConfig {
     /// is given none any more, and told nothing but now and then a reset, until it says something,
     /// ns. Default 20 ms; of an [`crate::ArbiterConfig`] eight times the
     /// pace of the endpoints' control packets at least.
-    pub silence_ns: u64,
+    pub idle_timeout_ns: u64,
     /// Whether endpoints are told of as many batches at a time as have 64 timeslots together, if
     /// there is time: a third of the lead. Not where control packets wait for gaps between others.
     /// Default so.
-    pub gathers: bool,
+    pub coalesces_grants: bool,
 }
 
 impl CommConfig {
@@ -49,9 +49,9 @@ impl CommConfig {
             slot_ns: 1_250,
             frame_len_max: 1_472,
             demand_slots_max: 1 << 14,
-            retry_ns: RETRY_NS,
-            silence_ns: 20_000_000,
-            gathers: true,
+            retry_ns: RTO_MIN_NS,
+            idle_timeout_ns: 20_000_000,
+            coalesces_grants: true,
         }
     }
 
@@ -84,35 +84,35 @@ pub struct CommStats {
     /// Timeslots demanded.
     pub demanded: u64,
     /// Timeslots told as granted, each once.
-    pub told: u64,
+    pub advertised: u64,
     /// Timeslots granted that could not be told in time, or had no path: endpoints are told of
     /// them as totals only, and ask again.
-    pub void: u64,
+    pub wasted: u64,
     /// Packets out of step.
     pub bad: u64,
     /// Packets that came again.
-    pub again: u64,
+    pub duplicates: u64,
     /// Packets with a reset that is too old, or not of this time.
     pub stale: u64,
     /// Resets begun here.
     pub resets: u64,
     /// Resets of endpoints taken over.
-    pub resets_taken: u64,
-    /// Totals that had gone back: said before others that came earlier.
+    pub resets_accepted: u64,
+    /// PairTotals that had gone back: said before others that came earlier.
     pub backwards: u64,
     /// Timeslots wanted above what a pair may be owed.
     pub capped: u64,
     /// Requests for an endpoint that there is not.
-    pub unknown: u64,
+    pub unknown_destinations: u64,
     /// Packets of endpoints that there are not: whose number is not below `nodes`.
-    pub strangers: u64,
+    pub unknown_sources: u64,
     /// Resets of endpoints that are set up with another length of a timeslot, or number of
     /// endpoints, than this arbiter.
-    pub unlike: u64,
+    pub terms_mismatch: u64,
     /// Frames that are no control packets.
     pub malformed: u64,
     /// Endpoints that fell silent while they were owed timeslots, or owed an acknowledgement.
-    pub silent: u64,
+    pub timed_out: u64,
     /// Timeslots that the allocator had no room for, or whose demand found none on its way to it:
     /// asked for again.
     pub refused: u64,

@@ -1,12 +1,12 @@
 //! The arbiter's ends of the control protocol, one for each endpoint.
 //!
-//! Totals come in, of which what is new is demand; batches go in, and control packets come out. It
+//! PairTotals come in, of which what is new is demand; batches go in, and control packets come out. It
 //! knows nothing of how timeslots are allocated, so that this may go on elsewhere meanwhile
 //! (design: arbiter.md sections 2 and 4).
 
 mod config;
-mod rows;
-mod telling;
+mod grant;
+mod grant_queue;
 mod totals;
 
 use alloc::vec::Vec;
@@ -15,21 +15,21 @@ use onepipe_base::{Mono, Now, ProcessId};
 use onepipe_wire::{Fcp, FcpForm, FcpPart, FcpTotal, Frame};
 
 use crate::ConfigError;
-use crate::fcp::{Judgement, Session};
+use crate::fcp::{PacketVerdict, Session};
 use crate::ring::Ring;
-use rows::Rows;
-use totals::Totals;
+use grant_queue::GrantQueue;
+use totals::PairTotals;
 
 pub use config::{CommConfig, CommStats};
 
 /// Destinations whose totals wait to be told again, of one endpoint; the others are asked for.
-const AGAIN_MAX: usize = 32;
+const RESEND_MAX: usize = 32;
 /// An endpoint that did not answer is called again at intervals of so much, in ns. Who has
 /// something to say need not wait for that; and of 4,096 who are not there a thousand are called
 /// in a second.
-const CALL_NS: u64 = 4_000_000_000;
+const PROBE_NS: u64 = 4_000_000_000;
 /// Who cannot be served is told why, one of them in so many ns.
-const TURN_AWAY_NS: u64 = 2_000_000;
+const REJECT_INTERVAL_NS: u64 = 2_000_000;
 /// Demands that wait to be taken.
 const DEMANDS_MAX: usize = 4_096;
 
@@ -52,25 +52,25 @@ pub enum Demand {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Peer {
     session: Session,
-    rows: Rows,
+    grants: GrantQueue,
     /// Destinations whose totals are to be told again. When it is full the endpoint will ask, as it
     /// waits for timeslots that it does not know to be given.
-    again: Ring<u16>,
-    heard_at: Mono,
+    resend: Ring<u16>,
+    last_seen: Mono,
     /// The first batch that gives it what it has asked for since it began anew; what is given by
     /// those before, which are still under way, its former life has asked for.
-    since: u64,
+    first_batch: u64,
     /// Timeslots that it is owed.
-    owed: u32,
+    pending: u32,
     /// It has said something in step since the last beginning.
     is_known: bool,
     is_ready: bool,
-    is_looked_after: bool,
+    is_timer_armed: bool,
     is_held: bool,
     /// It does not answer, and is called now and then.
-    is_away: bool,
+    is_unreachable: bool,
     /// It is among those who are called next.
-    is_called: bool,
+    is_probe_queued: bool,
 }
 
 /// The arbiter's ends of the control protocol, one for each endpoint.
@@ -79,7 +79,7 @@ pub struct Comm {
     config: CommConfig,
     peers: Vec<Peer>,
     /// A row for each source.
-    totals: Vec<Totals>,
+    totals: Vec<PairTotals>,
     ready: Ring<u16>,
     /// Who was given something of which it is told with what it is given next; how many timeslots
     /// there are in the batches that are held back so; and when it must be told all the same.
@@ -87,13 +87,13 @@ pub struct Comm {
     held_slots: u32,
     held_until: Option<Mono>,
     /// Who is looked after next, and when: soonest first.
-    ticks: Ring<(Mono, u16)>,
+    timers: Ring<(Mono, u16)>,
     /// Who is called next if it is still away, and when: soonest first, and not all at once.
-    calls: Ring<(Mono, u16)>,
-    called_last: Mono,
+    probes: Ring<(Mono, u16)>,
+    last_probe_at: Mono,
     /// Who is told next that it is set up with other terms, and from when on the next one may be.
-    turned_away: Option<ProcessId>,
-    turns_away_from: Mono,
+    rejected: Option<ProcessId>,
+    reject_after: Mono,
     demands: Ring<Demand>,
     /// The number of the batch that what is demanded now counts in.
     batch: u64,
@@ -114,31 +114,31 @@ impl Comm {
         config.check()?;
         let nodes = config.nodes as usize;
         let peer = || Peer {
-            session: Session::new(config.silence_ns),
-            rows: Rows::EMPTY,
-            again: Ring::new(AGAIN_MAX),
-            heard_at: Mono::from_ns(0),
-            since: 0,
-            owed: 0,
+            session: Session::new(config.idle_timeout_ns),
+            grants: GrantQueue::EMPTY,
+            resend: Ring::new(RESEND_MAX),
+            last_seen: Mono::from_ns(0),
+            first_batch: 0,
+            pending: 0,
             is_known: false,
             is_ready: false,
-            is_looked_after: false,
+            is_timer_armed: false,
             is_held: false,
-            is_away: false,
-            is_called: false,
+            is_unreachable: false,
+            is_probe_queued: false,
         };
         Ok(Self {
             peers: (0..nodes).map(|_| peer()).collect(),
-            totals: alloc::vec![Totals::default(); nodes * nodes],
+            totals: alloc::vec![PairTotals::default(); nodes * nodes],
             ready: Ring::new(nodes),
             held: Ring::new(nodes),
             held_slots: 0,
             held_until: None,
-            ticks: Ring::new(nodes),
-            calls: Ring::new(nodes),
-            called_last: Mono::from_ns(0),
-            turned_away: None,
-            turns_away_from: Mono::from_ns(0),
+            timers: Ring::new(nodes),
+            probes: Ring::new(nodes),
+            last_probe_at: Mono::from_ns(0),
+            rejected: None,
+            reject_after: Mono::from_ns(0),
             demands: Ring::new(nodes + DEMANDS_MAX),
             batch: 0,
             closed_at: Mono::from_ns(0),
@@ -159,42 +159,43 @@ impl Comm {
             self.stats.malformed += 1;
             return false;
         };
-        let unlike = Session::unlike(&fcp, self.config.terms());
-        let Some(peer) = self.peers.get_mut(src.index()).filter(|_| unlike.is_none()) else {
+        let terms_mismatch = Session::terms_mismatch(&fcp, self.config.terms());
+        let Some(peer) = self.peers.get_mut(src.index()).filter(|_| terms_mismatch.is_none())
+        else {
             let is_stranger = src.0 >= self.config.nodes;
-            self.stats.strangers += u64::from(is_stranger);
-            self.stats.unlike += u64::from(!is_stranger);
+            self.stats.unknown_sources += u64::from(is_stranger);
+            self.stats.terms_mismatch += u64::from(!is_stranger);
             // Who is an endpoint by its own terms: arbiters do not answer each other for ever.
-            if unlike.is_some_and(|its| src.0 < its.nodes.into()) {
-                self.turn_away(now.mono, src);
+            if terms_mismatch.is_some_and(|theirs| src.0 < theirs.nodes.into()) {
+                self.reject(now.mono, src);
             }
             return false;
         };
-        let judgement = peer.session.judge(now, &fcp);
+        let verdict = peer.session.verify(now, &fcp);
         // What it was told in vain may have put it out of step.
-        let was_away = peer.is_away;
+        let was_away = peer.is_unreachable;
         let src = src.0 as u16;
-        match judgement {
-            Judgement::Good { begins } => {
+        match verdict {
+            PacketVerdict::Accepted { is_new_session } => {
                 self.stats.received += 1;
-                peer.heard_at = now.mono;
-                peer.is_away = false;
-                if begins {
-                    self.stats.resets_taken += 1;
+                peer.last_seen = now.mono;
+                peer.is_unreachable = false;
+                if is_new_session {
+                    self.stats.resets_accepted += 1;
                     self.forget(src);
-                    self.be_ready(src);
+                    self.mark_ready(src);
                 }
                 self.peers[usize::from(src)].is_known = true;
                 self.on_parts(src, &fcp);
-                self.look_after(now.mono, src);
+                self.arm_timer(now.mono, src);
                 true
             }
-            Judgement::Again => {
-                self.stats.again += 1;
-                self.look_after(now.mono, src);
+            PacketVerdict::Duplicate => {
+                self.stats.duplicates += 1;
+                self.arm_timer(now.mono, src);
                 false
             }
-            Judgement::Stale => {
+            PacketVerdict::Stale => {
                 // It may not know the newer one yet.
                 self.stats.stale += 1;
                 if was_away {
@@ -202,11 +203,11 @@ impl Comm {
                 }
                 false
             }
-            Judgement::Stranger => {
+            PacketVerdict::NoSession => {
                 self.reset(now, src);
                 false
             }
-            Judgement::Bad { is_burst } => {
+            PacketVerdict::OutOfStep { is_burst } => {
                 self.stats.bad += 1;
                 if is_burst || was_away {
                     self.reset(now, src);
@@ -218,10 +219,10 @@ impl Comm {
 
     /// It is told what it must be set up with, when there is nobody else to be told and none was of
     /// late.
-    fn turn_away(&mut self, now: Mono, who: ProcessId) {
-        if self.turned_away.is_none() && now >= self.turns_away_from {
-            self.turned_away = Some(who);
-            self.turns_away_from = now.after_ns(TURN_AWAY_NS);
+    fn reject(&mut self, now: Mono, to: ProcessId) {
+        if self.rejected.is_none() && now >= self.reject_after {
+            self.rejected = Some(to);
+            self.reject_after = now.after_ns(REJECT_INTERVAL_NS);
         }
     }
 
@@ -231,10 +232,10 @@ impl Comm {
         self.forget(src);
         let peer = &mut self.peers[usize::from(src)];
         peer.session.restart(now);
-        peer.heard_at = now.mono;
-        peer.is_away = false;
-        self.look_after(now.mono, src);
-        self.be_ready(src);
+        peer.last_seen = now.mono;
+        peer.is_unreachable = false;
+        self.arm_timer(now.mono, src);
+        self.mark_ready(src);
     }
 
     /// Of which epoch the arbiter is. Endpoints refuse who is of a lower one than they know.
@@ -254,22 +255,22 @@ impl Comm {
             self.forget(src);
             let peer = &mut self.peers[usize::from(src)];
             peer.session.close();
-            peer.is_away = false;
+            peer.is_unreachable = false;
         }
-        self.turned_away = None;
+        self.rejected = None;
     }
 
     /// All counts of an endpoint are nothing.
     fn forget(&mut self, src: u16) {
         let peer = &mut self.peers[usize::from(src)];
-        peer.rows.clear();
-        peer.again.clear();
+        peer.grants.clear();
+        peer.resend.clear();
         // Until the allocator is told.
-        peer.since = u64::MAX;
-        peer.owed = 0;
+        peer.first_batch = u64::MAX;
+        peer.pending = 0;
         peer.is_known = false;
         let nodes = self.config.nodes as usize;
-        self.totals[usize::from(src) * nodes..][..nodes].fill(Totals::default());
+        self.totals[usize::from(src) * nodes..][..nodes].fill(PairTotals::default());
         let own = u32::from(src);
         self.demands.retain(|demand| match demand {
             Demand::Forget(src) | Demand::Want { src, .. } => *src != own,
@@ -296,23 +297,23 @@ impl Comm {
     fn on_request(&mut self, src: u16, FcpTotal { dst, total }: FcpTotal, is_short: bool) {
         let nodes = self.config.nodes;
         if u32::from(dst) >= nodes || dst == src {
-            self.stats.unknown += 1;
+            self.stats.unknown_destinations += 1;
             return;
         }
         let totals = &mut self.totals[usize::from(src) * nodes as usize + usize::from(dst)];
-        let owed = totals.owed();
-        let more = total.wrapping_sub(totals.asked);
+        let pending = totals.pending();
+        let more = total.wrapping_sub(totals.requested);
         let more = if is_short { i16::from(more as i8) } else { more as i16 };
         if more <= 0 {
             self.stats.backwards += u64::from(more < 0);
-            if owed == 0 {
+            if pending == 0 {
                 // It waits for what was given long ago.
-                self.tell_again(src, dst);
+                self.resend_total(src, dst);
             }
             return;
         }
         let wanted = more as u32;
-        let slots = wanted.min(self.config.demand_slots_max.saturating_sub(owed));
+        let slots = wanted.min(self.config.demand_slots_max.saturating_sub(pending));
         self.stats.capped += u64::from(wanted - slots);
         let demand = Demand::Want { src: u32::from(src), dst: u32::from(dst), slots };
         if slots == 0 {
@@ -322,16 +323,16 @@ impl Comm {
             self.stats.refused += u64::from(slots);
             return;
         }
-        totals.asked = totals.asked.wrapping_add(slots as u16);
+        totals.requested = totals.requested.wrapping_add(slots as u16);
         self.stats.demanded += u64::from(slots);
-        self.peers[usize::from(src)].owed += slots;
+        self.peers[usize::from(src)].pending += slots;
     }
 
     /// The next thing that the allocator is to do.
     pub fn poll_demand(&mut self) -> Option<Demand> {
         let demand = self.demands.pop()?;
         if let Demand::Forget(src) = demand {
-            self.peers[src as usize].since = self.batch;
+            self.peers[src as usize].first_batch = self.batch;
         }
         Some(demand)
     }
@@ -347,36 +348,37 @@ impl Comm {
     /// Batch `number` has not taken `slots` of what was demanded: the endpoint will ask again.
     pub fn refuse(&mut self, number: u64, (src, dst): (u32, u32), slots: u32) {
         let nodes = self.config.nodes;
-        let has_src = self.peers.get(src as usize).is_some_and(|peer| peer.since <= number);
-        if !has_src || dst >= nodes {
+        let is_current =
+            self.peers.get(src as usize).is_some_and(|peer| peer.first_batch <= number);
+        if !is_current || dst >= nodes {
             return;
         }
         let totals = &mut self.totals[(src * nodes + dst) as usize];
-        totals.asked = totals.asked.wrapping_sub(slots as u16);
-        let owed = &mut self.peers[src as usize].owed;
-        *owed = owed.saturating_sub(slots);
+        totals.requested = totals.requested.wrapping_sub(slots as u16);
+        let pending = &mut self.peers[src as usize].pending;
+        *pending = pending.saturating_sub(slots);
         self.stats.refused += u64::from(slots);
     }
 
     /// The totals of a pair are to be told, though nothing is granted.
-    fn tell_again(&mut self, src: u16, dst: u16) {
-        self.peers[usize::from(src)].again.push_once(dst);
-        self.be_ready(src);
+    fn resend_total(&mut self, src: u16, dst: u16) {
+        self.peers[usize::from(src)].resend.push_once(dst);
+        self.mark_ready(src);
     }
 
-    fn be_ready(&mut self, src: u16) {
+    fn mark_ready(&mut self, src: u16) {
         let peer = &mut self.peers[usize::from(src)];
         if !peer.is_ready {
             peer.is_ready = self.ready.push(src);
         }
     }
 
-    fn look_after(&mut self, now: Mono, src: u16) {
+    fn arm_timer(&mut self, now: Mono, src: u16) {
         let peer = &mut self.peers[usize::from(src)];
-        if !peer.is_looked_after {
+        if !peer.is_timer_armed {
             // So often that nothing is told again much later than it should be.
             let due = now.after_ns(self.config.retry_ns / 2);
-            peer.is_looked_after = self.ticks.push((due, src));
+            peer.is_timer_armed = self.timers.push((due, src));
         }
     }
 
@@ -384,95 +386,97 @@ impl Comm {
     pub fn handle_timeout(&mut self, now: Now) {
         self.now = now.mono;
         if self.held_until.is_some_and(|until| until <= now.mono) {
-            self.let_go();
+            self.release_held();
         }
-        while let Some((_, src)) = self.ticks.front().copied().filter(|(due, _)| *due <= now.mono) {
-            self.ticks.pop();
-            self.peers[usize::from(src)].is_looked_after = false;
-            self.on_tick(now.mono, src);
+        while let Some((_, src)) = self.timers.front().copied().filter(|(due, _)| *due <= now.mono)
+        {
+            self.timers.pop();
+            self.peers[usize::from(src)].is_timer_armed = false;
+            self.on_timer(now.mono, src);
         }
-        while let Some((_, src)) = self.calls.front().copied().filter(|(due, _)| *due <= now.mono) {
-            self.calls.pop();
+        while let Some((_, src)) = self.probes.front().copied().filter(|(due, _)| *due <= now.mono)
+        {
+            self.probes.pop();
             let peer = &mut self.peers[usize::from(src)];
-            peer.is_called = false;
-            if peer.is_away {
+            peer.is_probe_queued = false;
+            if peer.is_unreachable {
                 peer.session.restart(now);
-                self.call_later(now.mono, src);
-                self.be_ready(src);
+                self.schedule_probe(now.mono, src);
+                self.mark_ready(src);
             }
         }
     }
 
     /// It does not answer: it is owed nothing any more, and told nothing until it is called.
-    fn leave_alone(&mut self, now: Mono, src: u16) {
-        self.stats.silent += u64::from(self.peers[usize::from(src)].is_known);
+    fn give_up(&mut self, now: Mono, src: u16) {
+        self.stats.timed_out += u64::from(self.peers[usize::from(src)].is_known);
         self.forget(src);
         let peer = &mut self.peers[usize::from(src)];
         peer.session.close();
-        peer.is_away = true;
-        if !peer.is_called {
-            self.call_later(now, src);
+        peer.is_unreachable = true;
+        if !peer.is_probe_queued {
+            self.schedule_probe(now, src);
         }
     }
 
-    fn call_later(&mut self, now: Mono, src: u16) {
-        let spread = self.called_last.after_ns(CALL_NS / u64::from(self.config.nodes));
-        self.called_last = now.after_ns(CALL_NS).max(spread);
-        self.peers[usize::from(src)].is_called = self.calls.push((self.called_last, src));
+    fn schedule_probe(&mut self, now: Mono, src: u16) {
+        let build_schedule = self.last_probe_at.after_ns(PROBE_NS / u64::from(self.config.nodes));
+        self.last_probe_at = now.after_ns(PROBE_NS).max(build_schedule);
+        self.peers[usize::from(src)].is_probe_queued = self.probes.push((self.last_probe_at, src));
     }
 
-    fn on_tick(&mut self, now: Mono, src: u16) {
+    fn on_timer(&mut self, now: Mono, src: u16) {
         let peer = &mut self.peers[usize::from(src)];
-        if !peer.session.is_open() || peer.is_away {
+        if !peer.session.is_open() || peer.is_unreachable {
             return;
         }
-        let retry_ns = self.config.retry_ns.max(peer.session.patience_ns());
+        let retry_ns = self.config.retry_ns.max(peer.session.rto_ns());
         let before = Mono::from_ns(now.as_ns().saturating_sub(retry_ns));
-        while let Some(told) = peer.session.unheard.lose(before) {
-            told.all().iter().for_each(|dst| peer.again.push_once(*dst));
+        while let Some(advertised) = peer.session.unacked.take_expired(before) {
+            advertised.as_slice().iter().for_each(|dst| peer.resend.push_once(*dst));
         }
-        let is_silent = now.since_ns(peer.heard_at) > self.config.silence_ns;
-        let owes_answer = peer.owed > 0
-            || !peer.again.is_empty()
-            || peer.session.unheard.since().is_some()
+        let is_idle = now.since_ns(peer.last_seen) > self.config.idle_timeout_ns;
+        let expects_answer = peer.pending > 0
+            || !peer.resend.is_empty()
+            || peer.session.unacked.oldest_sent_at().is_some()
             || peer.session.reset_due().is_some();
-        if is_silent && owes_answer {
-            return self.leave_alone(now, src);
+        if is_idle && expects_answer {
+            return self.give_up(now, src);
         }
         let is_due = peer.session.reset_due().is_some_and(|due| due <= now);
         // What is held back is told soon, and acknowledges with it. So does most likely, of who is
         // owed timeslots, what the batch gives it that is closed next.
-        let slots = if peer.owed > 0 { self.batch_slots } else { 0 };
+        let slots = if peer.pending > 0 { self.batch_slots } else { 0 };
         let waits_ns = u64::from(slots) * self.config.slot_ns;
         let due = peer.session.ack_due().map(|due| due.after_ns(waits_ns));
-        let owes = !peer.is_held && due.is_some_and(|due| due <= now);
-        if is_due || owes || !peer.again.is_empty() {
-            self.be_ready(src);
+        let is_ack_due = !peer.is_held && due.is_some_and(|due| due <= now);
+        if is_due || is_ack_due || !peer.resend.is_empty() {
+            self.mark_ready(src);
         }
         let peer = &self.peers[usize::from(src)];
-        let is_open = peer.session.unheard.since().is_some()
+        let is_open = peer.session.unacked.oldest_sent_at().is_some()
             || peer.session.reset_due().is_some()
-            || peer.session.owes_since.is_some();
+            || peer.session.ack_pending_since.is_some();
         if is_open || peer.is_ready {
-            self.look_after(now, src);
+            self.arm_timer(now, src);
         }
     }
 
     /// When [`Comm::handle_timeout`] must next be called, if ever.
     pub fn poll_timeout(&self) -> Option<Mono> {
-        let tick = self.ticks.front().map(|(due, _)| *due);
-        let call = self.calls.front().map(|(due, _)| *due);
+        let tick = self.timers.front().map(|(due, _)| *due);
+        let call = self.probes.front().map(|(due, _)| *due);
         Mono::earlier(Mono::earlier(tick, call), self.held_until)
     }
 
     /// Whether [`Comm::poll_transmit`] has something to say.
     pub fn is_ready(&self) -> bool {
-        !self.ready.is_empty() || self.turned_away.is_some()
+        !self.ready.is_empty() || self.rejected.is_some()
     }
 
     /// Timeslots that `src` is owed, of all destinations.
-    pub fn owed(&self, src: u32) -> u32 {
-        self.peers.get(src as usize).map_or(0, |peer| peer.owed)
+    pub fn pending(&self, src: u32) -> u32 {
+        self.peers.get(src as usize).map_or(0, |peer| peer.pending)
     }
 
     /// Endpoints that have said something in step since the last beginning with them.
@@ -484,7 +488,7 @@ impl Comm {
     pub fn totals(&self, src: u32, dst: u32) -> (u16, u16) {
         let nodes = self.config.nodes;
         let place = (src.min(nodes) * nodes + dst.min(nodes - 1)) as usize;
-        self.totals.get(place).map_or((0, 0), |totals| (totals.asked, totals.given))
+        self.totals.get(place).map_or((0, 0), |totals| (totals.requested, totals.granted))
     }
 
     /// As it was set up.

@@ -2,19 +2,19 @@
 
 /// A pair's timeslots since the reset, modulo 2^16: demanded, and given, which are not more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Totals {
-    pub asked: u16,
-    pub given: u16,
+pub(super) struct PairTotals {
+    pub requested: u16,
+    pub granted: u16,
 }
 
-impl Totals {
+impl PairTotals {
     /// So many more are given.
     pub fn give(&mut self, more: u16) {
-        self.given = self.given.wrapping_add(more);
+        self.granted = self.granted.wrapping_add(more);
     }
 
     /// Timeslots that were demanded and not given.
-    pub fn owed(self) -> u32 {
-        (self.asked.wrapping_sub(self.given) as i16).max(0) as u32
+    pub fn pending(self) -> u32 {
+        (self.requested.wrapping_sub(self.granted) as i16).max(0) as u32
     }
 }

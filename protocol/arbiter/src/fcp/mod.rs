@@ -10,12 +10,12 @@ mod window;
 use onepipe_base::{Incarnation, Now, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 
-pub(crate) use session::{Judgement, RETRY_NS, Session};
-pub(crate) use window::{TOLD_MAX, Told, WINDOW};
+pub(crate) use session::{PacketVerdict, RTO_MIN_NS, Session};
+pub(crate) use window::{DESTINATIONS_MAX, DestinationSet, WINDOW};
 
 /// Who sends a frame, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ends {
+pub(crate) struct FrameAddress {
     pub src: ProcessId,
     pub incarnation: Incarnation,
     pub dst: ProcessId,
@@ -29,12 +29,12 @@ const NO_PROMISE_NS: u64 = 1 << 46;
 /// length.
 pub(crate) fn seal_frame(
     slot: &mut [u8],
-    (opcode, ends, psn): (Opcode, Ends, u32),
+    (opcode, address, psn): (Opcode, FrameAddress, u32),
     now: Now,
     payload_len: usize,
 ) -> usize {
     let nothing = Promises::both(Timestamp::from_ns(now.sync.as_ns().wrapping_sub(NO_PROMISE_NS)));
-    let header = Header::new(opcode, ends.src, ends.dst, ends.incarnation);
+    let header = Header::new(opcode, address.src, address.dst, address.incarnation);
     let bytes = seal(slot, header.stamped(now.sync, nothing, Psn(psn)), payload_len);
     debug_assert_eq!(bytes, HEADER_LEN + payload_len);
     bytes

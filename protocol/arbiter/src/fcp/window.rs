@@ -7,18 +7,18 @@ use onepipe_base::Mono;
 /// Packets that are acknowledged one by one.
 pub(crate) const WINDOW: usize = 64;
 /// Destinations that one packet speaks of at most.
-pub(crate) const TOLD_MAX: usize = 64;
+pub(crate) const DESTINATIONS_MAX: usize = 64;
 
 /// What has come of the other end's packets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Heard {
+pub(crate) struct ReceiveWindow {
     /// The highest number, 0 if none has come.
     pub highest: u32,
     /// Bit `i`: that number less `i` has come, or there was none.
     pub bits: u64,
 }
 
-impl Heard {
+impl ReceiveWindow {
     /// Nothing yet: the first number is 1.
     pub const NONE: Self = Self { highest: 0, bits: u64::MAX };
 
@@ -29,7 +29,7 @@ impl Heard {
 
     /// Takes note of a packet. Answers whether it is the first time that it comes, as far as is
     /// known.
-    pub fn note(&mut self, sequence: u32) -> bool {
+    pub fn record(&mut self, sequence: u32) -> bool {
         let ahead = sequence.wrapping_sub(self.highest) as i32;
         if ahead > 0 {
             self.bits = self.bits.unbounded_shl(ahead.unsigned_abs()) | 1;
@@ -45,69 +45,69 @@ impl Heard {
 
 /// The destinations that a packet speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Told {
+pub(crate) struct DestinationSet {
     /// What stands behind so many is of another packet.
     count: u8,
-    destinations: [u16; TOLD_MAX],
+    destinations: [u16; DESTINATIONS_MAX],
 }
 
-impl Told {
-    pub const NONE: Self = Self { count: 0, destinations: [0; TOLD_MAX] };
+impl DestinationSet {
+    pub const NONE: Self = Self { count: 0, destinations: [0; DESTINATIONS_MAX] };
 
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// How many more it has room for.
-    pub fn room(&self) -> usize {
-        TOLD_MAX - usize::from(self.count)
+    pub fn free(&self) -> usize {
+        DESTINATIONS_MAX - usize::from(self.count)
     }
 
     /// Adds one, which must have room, unless it is there.
     pub fn push(&mut self, dst: u16) {
-        if !self.all().contains(&dst) {
+        if !self.as_slice().contains(&dst) {
             self.destinations[usize::from(self.count)] = dst;
             self.count += 1;
         }
     }
 
-    pub fn all(&self) -> &[u16] {
+    pub fn as_slice(&self) -> &[u16] {
         &self.destinations[..usize::from(self.count)]
     }
 
     /// Becomes the same as another, of which no more is copied than there is.
     fn set(&mut self, other: &Self) {
         self.count = other.count;
-        self.destinations[..usize::from(other.count)].copy_from_slice(other.all());
+        self.destinations[..usize::from(other.count)].copy_from_slice(other.as_slice());
     }
 }
 
 /// What was sent and is not known to have come.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Unheard {
+pub(crate) struct SendWindow {
     next: u32,
     /// When each of the last packets left, and what it spoke of; those that were taken note of.
-    at: Vec<Mono>,
-    told: Vec<Told>,
+    sent_at: Vec<Mono>,
+    destinations: Vec<DestinationSet>,
     /// A bit for each place of those that are neither known to have come nor given up.
     open: u64,
     /// And of those that are not known to have come.
-    unanswered: u64,
+    unacked: u64,
 }
 
-impl Unheard {
+impl SendWindow {
     pub fn new() -> Self {
         Self {
             next: 1,
-            at: alloc::vec![Mono::from_ns(0); WINDOW],
-            told: alloc::vec![Told::NONE; WINDOW],
+            sent_at: alloc::vec![Mono::from_ns(0); WINDOW],
+            destinations: alloc::vec![DestinationSet::NONE; WINDOW],
             open: 0,
-            unanswered: 0,
+            unacked: 0,
         }
     }
 
     pub fn reset(&mut self) {
-        (self.next, self.open, self.unanswered) = (1, 0, 0);
+        (self.next, self.open, self.unacked) = (1, 0, 0);
     }
 
     /// The number of the next packet.
@@ -117,48 +117,53 @@ impl Unheard {
 
     /// The packet of this number leaves, and is taken note of if it matters whether it comes.
     /// Answers what was told in the one that is too long ago now to be acknowledged.
-    pub fn send(&mut self, now: Mono, told: &Told, is_noted: bool) -> Option<Told> {
-        let place = self.next as usize % WINDOW;
+    pub fn send(
+        &mut self,
+        now: Mono,
+        destinations: &DestinationSet,
+        is_noted: bool,
+    ) -> Option<DestinationSet> {
+        let index = self.next as usize % WINDOW;
         self.next = self.next.wrapping_add(1);
-        let lost = (self.open >> place & 1 == 1).then(|| self.told[place]);
-        (self.open, self.unanswered) = (self.open & !(1 << place), self.unanswered & !(1 << place));
+        let lost = (self.open >> index & 1 == 1).then(|| self.destinations[index]);
+        (self.open, self.unacked) = (self.open & !(1 << index), self.unacked & !(1 << index));
         if is_noted {
-            (self.open, self.unanswered) = (self.open | 1 << place, self.unanswered | 1 << place);
-            self.at[place] = now;
-            self.told[place].set(told);
+            (self.open, self.unacked) = (self.open | 1 << index, self.unacked | 1 << index);
+            self.sent_at[index] = now;
+            self.destinations[index].set(destinations);
         }
         lost
     }
 
     /// The other end says what it has heard. Answers how long it took to say so of what it says for
     /// the first time, of the oldest, in ns.
-    pub fn settle(&mut self, now: Mono, heard: u32, bits: u64) -> Option<u64> {
+    pub fn on_ack(&mut self, now: Mono, received: u32, bits: u64) -> Option<u64> {
         let last = self.next.wrapping_sub(1);
-        let (mut rest, mut round_trip_ns) = (self.unanswered, None);
+        let (mut rest, mut round_trip_ns) = (self.unacked, None);
         while rest != 0 {
-            let place = rest.trailing_zeros();
+            let index = rest.trailing_zeros();
             rest &= rest - 1;
             // Its number is the last of those whose place it is.
-            let sequence = last.wrapping_sub(last.wrapping_sub(place) % WINDOW as u32);
-            if bits.unbounded_shr(heard.wrapping_sub(sequence)) & 1 == 1 {
-                (self.open, self.unanswered) =
-                    (self.open & !(1 << place), self.unanswered & !(1 << place));
-                round_trip_ns = round_trip_ns.max(Some(now.since_ns(self.at[place as usize])));
+            let sequence = last.wrapping_sub(last.wrapping_sub(index) % WINDOW as u32);
+            if bits.unbounded_shr(received.wrapping_sub(sequence)) & 1 == 1 {
+                (self.open, self.unacked) =
+                    (self.open & !(1 << index), self.unacked & !(1 << index));
+                round_trip_ns = round_trip_ns.max(Some(now.since_ns(self.sent_at[index as usize])));
             }
         }
         round_trip_ns
     }
 
     /// What was told before `before` and has not been heard.
-    pub fn lose(&mut self, before: Mono) -> Option<Told> {
-        let place = self.oldest().filter(|place| self.at[*place] <= before)?;
-        self.open &= !(1 << place);
-        Some(self.told[place])
+    pub fn take_expired(&mut self, before: Mono) -> Option<DestinationSet> {
+        let index = self.oldest().filter(|index| self.sent_at[*index] <= before)?;
+        self.open &= !(1 << index);
+        Some(self.destinations[index])
     }
 
     /// When the oldest was sent that is not known to have come.
-    pub fn since(&self) -> Option<Mono> {
-        self.oldest().map(|place| self.at[place])
+    pub fn oldest_sent_at(&self) -> Option<Mono> {
+        self.oldest().map(|index| self.sent_at[index])
     }
 
     fn oldest(&self) -> Option<usize> {
@@ -167,8 +172,8 @@ impl Unheard {
         }
         // The place behind the last one written is the oldest.
         let turn = self.next % WINDOW as u32;
-        let place = self.open.rotate_right(turn).trailing_zeros() + turn;
-        Some(place as usize % WINDOW)
+        let index = self.open.rotate_right(turn).trailing_zeros() + turn;
+        Some(index as usize % WINDOW)
     }
 }
 
@@ -176,77 +181,92 @@ impl Unheard {
 mod tests {
     use super::*;
 
-    fn told(dst: u16) -> Told {
-        let mut told = Told::NONE;
-        told.push(dst);
-        told
+    fn destinations(dst: u16) -> DestinationSet {
+        let mut destinations = DestinationSet::NONE;
+        destinations.push(dst);
+        destinations
     }
 
     #[test]
-    fn a_packet_counts_once_and_not_when_it_is_too_old() {
-        let mut heard = Heard::NONE;
-        assert!(heard.note(100) && !heard.note(100) && heard.note(97) && !heard.note(97));
-        assert_eq!((heard.highest, heard.bits), (100, 0b1001));
-        assert!(heard.note(163) && heard.bits == 1 << 63 | 1 && !heard.note(100));
-        assert!(!heard.note(99), "before the window");
-        assert!(heard.note(u32::MAX.wrapping_add(300)), "far ahead");
-        assert_eq!(heard.bits, 1);
+    fn receive_window_accepts_each_packet_once() {
+        let mut received = ReceiveWindow::NONE;
+        assert!(
+            received.record(100)
+                && !received.record(100)
+                && received.record(97)
+                && !received.record(97)
+        );
+        assert_eq!((received.highest, received.bits), (100, 0b1001));
+        assert!(received.record(163) && received.bits == 1 << 63 | 1 && !received.record(100));
+        assert!(!received.record(99), "before the window");
+        assert!(received.record(u32::MAX.wrapping_add(300)), "far ahead");
+        assert_eq!(received.bits, 1);
     }
 
     #[test]
-    fn what_was_heard_is_not_lost_and_the_oldest_is_lost_first() {
-        let (mut unheard, at) = (Unheard::new(), Mono::from_ns);
+    fn unacked_packets_expire_oldest_first() {
+        let (mut unacked, sent_at) = (SendWindow::new(), Mono::from_ns);
         for dst in 1..=5u16 {
-            assert_eq!(unheard.send(at(u64::from(dst)), &told(dst), true), None);
+            assert_eq!(unacked.send(sent_at(u64::from(dst)), &destinations(dst), true), None);
         }
-        assert_eq!(unheard.since(), Some(at(1)));
-        assert_eq!(unheard.settle(at(9), 4, 0b1011), Some(8));
-        let mut lose = |before| unheard.lose(at(before)).map(|told| told.all()[0]);
+        assert_eq!(unacked.oldest_sent_at(), Some(sent_at(1)));
+        assert_eq!(unacked.on_ack(sent_at(9), 4, 0b1011), Some(8));
+        let mut take_expired = |before| {
+            unacked.take_expired(sent_at(before)).map(|destinations| destinations.as_slice()[0])
+        };
         assert_eq!(
-            [lose(1), lose(2), lose(4), lose(5), lose(9)],
+            [take_expired(1), take_expired(2), take_expired(4), take_expired(5), take_expired(9)],
             [None, Some(2), None, Some(5), None]
         );
     }
 
     #[test]
-    fn a_round_trip_is_that_of_a_packet_of_this_life_and_counts_once() {
-        let (mut unheard, at) = (Unheard::new(), Mono::from_ns);
-        assert_eq!(unheard.settle(at(5), 0, u64::MAX), None);
+    fn round_trip_is_sampled_once_per_packet() {
+        let (mut unacked, sent_at) = (SendWindow::new(), Mono::from_ns);
+        assert_eq!(unacked.on_ack(sent_at(5), 0, u64::MAX), None);
         for dst in 1..=3 {
-            unheard.send(at(10 * u64::from(dst)), &told(dst), dst != 2);
+            unacked.send(sent_at(10 * u64::from(dst)), &destinations(dst), dst != 2);
         }
         let answers = [(3, 0b1), (3, 0b11), (3, 0b111), (3, 0b111)];
-        let trips = answers.map(|(heard, bits)| unheard.settle(at(45), heard, bits));
+        let trips = answers.map(|(received, bits)| unacked.on_ack(sent_at(45), received, bits));
         assert_eq!(trips, [Some(15), None, Some(35), None], "nobody waits for the second");
-        unheard.send(at(50), &told(1), true);
-        unheard.reset();
-        assert_eq!(unheard.settle(at(60), 4, u64::MAX), None);
+        unacked.send(sent_at(50), &destinations(1), true);
+        unacked.reset();
+        assert_eq!(unacked.on_ack(sent_at(60), 4, u64::MAX), None);
         for number in 1..=99u16 {
-            unheard.send(at(60 + u64::from(number)), &told(number), number % 9 == 0);
+            unacked.send(sent_at(60 + u64::from(number)), &destinations(number), number % 9 == 0);
         }
-        assert_eq!(unheard.settle(at(170), 99, 0b10), None, "the last but one");
-        assert_eq!(unheard.settle(at(170), 99, 1 << 45 | 1), Some(56), "54 and 99");
+        assert_eq!(unacked.on_ack(sent_at(170), 99, 0b10), None, "the last but one");
+        assert_eq!(unacked.on_ack(sent_at(170), 99, 1 << 45 | 1), Some(56), "54 and 99");
     }
 
     #[test]
-    fn what_came_after_it_was_given_up_has_taken_long_and_says_so() {
-        let (mut unheard, at) = (Unheard::new(), Mono::from_ns);
-        unheard.send(at(10), &told(7), true);
-        assert_eq!(unheard.lose(at(20)).expect("it is late").all(), [7]);
-        unheard.send(at(20), &told(7), true);
-        assert_eq!(unheard.settle(at(25), 2, 0b11), Some(15));
-        assert_eq!((unheard.since(), unheard.settle(at(30), 2, 0b11)), (None, None));
+    fn late_ack_of_an_expired_packet_is_sampled() {
+        let (mut unacked, sent_at) = (SendWindow::new(), Mono::from_ns);
+        unacked.send(sent_at(10), &destinations(7), true);
+        assert_eq!(unacked.take_expired(sent_at(20)).expect("it is late").as_slice(), [7]);
+        unacked.send(sent_at(20), &destinations(7), true);
+        assert_eq!(unacked.on_ack(sent_at(25), 2, 0b11), Some(15));
+        assert_eq!((unacked.oldest_sent_at(), unacked.on_ack(sent_at(30), 2, 0b11)), (None, None));
     }
 
     #[test]
-    fn who_acknowledges_nothing_loses_what_leaves_the_window() {
-        let mut unheard = Unheard::new();
+    fn packets_that_leave_the_window_unacked_are_lost() {
+        let mut unacked = SendWindow::new();
         for dst in 1..=64u16 {
-            assert_eq!(unheard.send(Mono::from_ns(0), &told(dst), true), None);
+            assert_eq!(unacked.send(Mono::from_ns(0), &destinations(dst), true), None);
         }
-        let lost = |told: Option<Told>| told.map(|told| told.all().to_vec());
-        assert_eq!(lost(unheard.send(Mono::from_ns(0), &told(65), true)), Some(alloc::vec![1]));
-        assert_eq!(lost(unheard.send(Mono::from_ns(0), &Told::NONE, false)), Some(alloc::vec![2]));
-        assert_eq!(unheard.lose(Mono::from_ns(0)).expect("open").all(), [3]);
+        let lost = |destinations: Option<DestinationSet>| {
+            destinations.map(|destinations| destinations.as_slice().to_vec())
+        };
+        assert_eq!(
+            lost(unacked.send(Mono::from_ns(0), &destinations(65), true)),
+            Some(alloc::vec![1])
+        );
+        assert_eq!(
+            lost(unacked.send(Mono::from_ns(0), &DestinationSet::NONE, false)),
+            Some(alloc::vec![2])
+        );
+        assert_eq!(unacked.take_expired(Mono::from_ns(0)).expect("open").as_slice(), [3]);
     }
 }

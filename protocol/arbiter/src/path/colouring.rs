@@ -93,15 +93,15 @@ impl Colouring {
             return self.entering[rack][colour as usize];
         }
         let begin = self.begins[rack];
-        let late = *self.begins.last().expect("there is one more than racks");
+        let uncoloured = *self.begins.last().expect("there is one more than racks");
         let has_it = |edge: &Edge| u32::from(edge.colour()) == colour;
         let own = &edges[usize::from(begin)..usize::from(self.begins[rack + 1])];
-        let late_one = |edge: &Edge| edge.rack(LEAVES) == rack && has_it(edge);
+        let is_uncoloured = |edge: &Edge| edge.rack(LEAVES) == rack && has_it(edge);
         match own.iter().position(has_it) {
             Some(at) => begin + at as u16,
             None => {
-                let at = edges[usize::from(late)..].iter().position(late_one);
-                late + at.expect("the colour is taken") as u16
+                let at = edges[usize::from(uncoloured)..].iter().position(is_uncoloured);
+                uncoloured + at.expect("the colour is taken") as u16
             }
         }
     }

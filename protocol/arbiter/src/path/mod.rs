@@ -72,12 +72,12 @@ pub struct PathStats {
 /// Places for a timeslot's packets: one for each endpoint, and as many as a line of the cache has.
 /// Those of all timeslots are written in turn, and were they a power of two apart, as endpoints
 /// often are, they would drive each other out of the cache.
-const fn edge_places(nodes: usize) -> usize {
+const fn edges_stride(nodes: usize) -> usize {
     nodes + 8
 }
 
 /// The first so many colours.
-const fn first(colours: u32) -> u64 {
+const fn first_colours(colours: u32) -> u64 {
     u64::MAX.unbounded_shr(COLOURS_MAX - colours)
 }
 
@@ -86,12 +86,12 @@ const fn first(colours: u32) -> u64 {
 fn usable(cut: u64, colours: u32, path_of: &PathOf) -> u64 {
     let all_paths = path_of.iter().enumerate().take(colours as usize);
     let is_cut = all_paths.filter(|(_, path)| cut.unbounded_shr(u32::from(**path)) & 1 == 1);
-    is_cut.fold(first(colours), |usable, (colour, _)| usable & !(1 << colour))
+    is_cut.fold(first_colours(colours), |usable, (colour, _)| usable & !(1 << colour))
 }
 
 /// Any two numbers give two that have nothing in common (G. Steele et al., 2014, SplitMix64).
-const fn mix(number: u64) -> u64 {
-    let mixed = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+const fn mix(assign_colours: u64) -> u64 {
+    let mixed = (assign_colours ^ assign_colours >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ mixed >> 31
 }
@@ -119,18 +119,18 @@ pub struct Paths {
     /// By rack: the paths whose link to it has failed.
     cut: Vec<u64>,
     /// Paths that work, turned by none, by one, and so on.
-    turned: Vec<PathOf>,
+    rotations: Vec<PathOf>,
     /// Those of each timeslot.
     path_of: Vec<PathOf>,
     /// In each timeslot, by rack: the colours that no packet has yet that leaves it, or enters it.
     leaving: Vec<[u64; SLOTS]>,
     entering: Vec<[u64; SLOTS]>,
     colouring: Colouring,
-    /// The packets that leave their rack, [`edge_places`] for each timeslot: those with a colour
+    /// The packets that leave their rack, [`edges_stride`] for each timeslot: those with a colour
     /// from the front on, those without from the back on. And how many there are of either.
     edges: Vec<Edge>,
     counts: [usize; SLOTS],
-    late: [usize; SLOTS],
+    uncoloured: [usize; SLOTS],
     /// By rack: how many there were in front when its own began.
     begins: Vec<[usize; SLOTS]>,
     /// A row for each source.
@@ -165,20 +165,20 @@ impl Paths {
             has_failed: alloc::vec![false; fabric.paths as usize],
             colours: 0,
             cut: alloc::vec![0; racks as usize],
-            turned: Vec::with_capacity(fabric.paths as usize),
+            rotations: Vec::with_capacity(fabric.paths as usize),
             path_of: alloc::vec![[Self::NONE; COLOURS_MAX as usize]; SLOTS],
             leaving: alloc::vec![[0; SLOTS]; racks as usize],
             entering: alloc::vec![[0; SLOTS]; racks as usize],
             colouring: Colouring::new(racks as usize),
-            edges: alloc::vec![Edge::default(); edge_places(fabric.nodes as usize) * SLOTS],
+            edges: alloc::vec![Edge::default(); edges_stride(fabric.nodes as usize) * SLOTS],
             counts: [0; SLOTS],
-            late: [0; SLOTS],
+            uncoloured: [0; SLOTS],
             begins: alloc::vec![[0; SLOTS]; racks as usize],
             routes: alloc::vec![row; fabric.nodes as usize],
             stats: PathStats::default(),
             fabric,
         };
-        paths.number();
+        paths.assign_colours();
         Ok(paths)
     }
 
@@ -189,7 +189,7 @@ impl Paths {
     pub fn set_failed(&mut self, path: u32, has_failed: bool) -> Result<(), FabricError> {
         let known = self.has_failed.get_mut(path as usize);
         *known.ok_or(FabricError { name: "path", value: path })? = has_failed;
-        self.number();
+        self.assign_colours();
         Ok(())
     }
 
@@ -204,7 +204,7 @@ impl Paths {
         let known = self.cut.get_mut(rack as usize);
         let known = known.ok_or(FabricError { name: "rack", value: rack })?;
         *known = (*known & !(1 << path)) | (u64::from(is_cut) << path);
-        self.number();
+        self.assign_colours();
         Ok(())
     }
 
@@ -214,31 +214,31 @@ impl Paths {
     }
 
     /// Gives colours to the paths that work.
-    fn number(&mut self) {
+    fn assign_colours(&mut self) {
         let Fabric { rack_nodes, paths, .. } = self.fabric;
         let alive = (0..paths).filter(|path| !self.has_failed[*path as usize]);
-        let turns = alive.clone().count();
-        self.colours = (rack_nodes.div_ceil(paths) * turns as u32).min(COLOURS_MAX);
-        self.turned.clear();
-        for turn in 0..turns {
+        let rotation_count = alive.clone().count();
+        self.colours = (rack_nodes.div_ceil(paths) * rotation_count as u32).min(COLOURS_MAX);
+        self.rotations.clear();
+        for rotation in 0..rotation_count {
             let mut path_of = [Self::NONE; COLOURS_MAX as usize];
             let colours = path_of.iter_mut().take(self.colours as usize);
-            let turned = alive.clone().cycle().skip(turn);
-            colours.zip(turned).for_each(|(colour, path)| *colour = path as u8);
-            self.turned.push(path_of);
+            let rotations = alive.clone().cycle().skip(rotation);
+            colours.zip(rotations).for_each(|(colour, path)| *colour = path as u8);
+            self.rotations.push(path_of);
         }
     }
 
     /// Draws which path each colour stands for, timeslot by timeslot. One after the other they are
     /// as even as they were.
-    fn turn(&mut self, start: Timeslot, slots: u32) {
-        let Self { turned, path_of, tier, .. } = self;
+    fn rotate(&mut self, start: Timeslot, slots: u32) {
+        let Self { rotations, path_of, tier, .. } = self;
         for (nth, path_of) in (0..).zip(path_of.iter_mut().take(slots as usize)) {
             let drawn = mix(*tier << 63 ^ start.0.wrapping_add(nth)) >> 32;
-            let turn = (drawn * turned.len() as u64) >> 32;
+            let rotation = (drawn * rotations.len() as u64) >> 32;
             // None, if no path works.
-            if let Some(turned) = turned.get(turn as usize) {
-                *path_of = *turned;
+            if let Some(rotations) = rotations.get(rotation as usize) {
+                *path_of = *rotations;
             }
         }
     }
@@ -247,13 +247,13 @@ impl Paths {
     /// `start`. Answers how many have none: they must not be sent.
     pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {
         let slots = slots.min(BATCH_SLOTS_MAX);
-        self.turn(start, slots);
+        self.rotate(start, slots);
         let all = u64::MAX.unbounded_shr(BATCH_SLOTS_MAX - slots);
         let masks = match self.fabric.is_strict {
             true => self.least_colours(schedule, all),
             false => [u64::MAX; SLOTS],
         };
-        let colours = first(self.colours);
+        let colours = first_colours(self.colours);
         for (rack, cut) in self.cut.iter().enumerate() {
             self.leaving[rack] = match cut {
                 0 => masks.map(|mask| colours & mask),
@@ -264,7 +264,7 @@ impl Paths {
             self.entering[rack] = self.leaving[rack];
         }
         self.counts = [0; SLOTS];
-        self.late = [0; SLOTS];
+        self.uncoloured = [0; SLOTS];
         let rack_nodes = self.fabric.rack_nodes as usize;
         for src in 0..self.rack_of.len() {
             if src.is_multiple_of(rack_nodes) {
@@ -276,8 +276,8 @@ impl Paths {
         }
         let mut unplaced = 0;
         for (slot, mask) in masks.into_iter().enumerate() {
-            if self.late[slot] > 0 {
-                unplaced += self.assign_late(slot, mask);
+            if self.uncoloured[slot] > 0 {
+                unplaced += self.assign_uncoloured(slot, mask);
             }
         }
         self.stats.packets += self.counts.iter().sum::<usize>() as u64 - u64::from(unplaced);
@@ -315,8 +315,8 @@ impl Paths {
 
     /// Gives a path to every packet of `src` that finds one, in the timeslots `busy`.
     fn assign_row(&mut self, src: usize, row: &[u16; SLOTS], busy: u64) {
-        let Self { rack_of, entering, counts, late, edges, path_of, .. } = self;
-        let (places, from) = (edge_places(rack_of.len()), rack_of[src]);
+        let Self { rack_of, entering, counts, uncoloured, edges, path_of, .. } = self;
+        let (stride, from) = (edges_stride(rack_of.len()), rack_of[src]);
         let (leaving, routes) = (&mut self.leaving[usize::from(from)], &mut self.routes[src]);
         *routes = [Self::NONE; SLOTS];
         for_each(busy, |slot| {
@@ -328,14 +328,14 @@ impl Paths {
             let free = leaving[slot] & *entering;
             let edge = Edge::new(src as u16, from, to, free.trailing_zeros() as u8);
             if free == 0 {
-                late[slot] += 1;
-                edges[(slot + 1) * places - late[slot]] = edge;
+                uncoloured[slot] += 1;
+                edges[(slot + 1) * stride - uncoloured[slot]] = edge;
                 return;
             }
             let colour = free & free.wrapping_neg();
             leaving[slot] ^= colour;
             *entering ^= colour;
-            edges[slot * places + counts[slot]] = edge;
+            edges[slot * stride + counts[slot]] = edge;
             counts[slot] += 1;
             routes[slot] = path_of[slot][usize::from(edge.colour())];
         });
@@ -343,20 +343,20 @@ impl Paths {
 
     /// Gives a path to the packets of a timeslot that have found none, and others another. Answers
     /// how many there is none for.
-    fn assign_late(&mut self, slot: usize, mask: u64) -> u32 {
+    fn assign_uncoloured(&mut self, slot: usize, mask: u64) -> u32 {
         let Self { cut, colours, path_of, leaving, entering, begins, colouring, .. } = self;
-        let places = edge_places(self.rack_of.len());
-        let edges = &mut self.edges[slot * places..][..places];
-        let (first, late) = (self.counts[slot], self.late[slot]);
-        edges.copy_within(places - late.., first);
-        let edges = &mut edges[..first + late];
+        let stride = edges_stride(self.rack_of.len());
+        let edges = &mut self.edges[slot * stride..][..stride];
+        let (first, uncoloured) = (self.counts[slot], self.uncoloured[slot]);
+        edges.copy_within(stride - uncoloured.., first);
+        let edges = &mut edges[..first + uncoloured];
         let of = |rack: usize| {
             let usable = usable(cut[rack], *colours, &path_of[slot]) & mask;
             ([usable, leaving[rack][slot], entering[rack][slot]], begins[rack][slot] as u16)
         };
         colouring.begin(of, &edges[..first]);
         let mut unplaced = 0;
-        for at in first..first + late {
+        for at in first..first + uncoloured {
             if !colouring.place(edges, at, &mut self.stats.flips) {
                 unplaced += 1;
                 continue;
@@ -366,7 +366,7 @@ impl Paths {
                 self.routes[edge.src()][slot] = path_of[slot][usize::from(edge.colour())];
             }
         }
-        self.counts[slot] += late;
+        self.counts[slot] += uncoloured;
         unplaced
     }
 

@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 
 use super::{Fabric, FabricError, PathStats, Paths};
-use crate::timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule};
+use crate::timeslot::{BATCH_SLOTS_MAX, NO_DESTINATION, Schedule};
 use crate::{Grant, Timeslot};
 
 /// A tree of three tiers of switches that is nowhere oversubscribed.
@@ -103,7 +103,7 @@ impl TreePaths {
     pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {
         let slots = slots.min(BATCH_SLOTS_MAX);
         let unplaced = self.racks.assign(schedule, start, slots);
-        self.gather(schedule, slots);
+        self.gather_pod_exits(schedule, slots);
         let unplaced = unplaced + self.spines.assign(&self.above, start, slots);
         self.merge(schedule, slots);
         unplaced
@@ -112,25 +112,25 @@ impl TreePaths {
     /// The end of a spine that a packet passes that takes upper link `link` of `rack`'s switch.
     fn end(&self, rack: u32, link: u8) -> u32 {
         let Tree { pod_racks, rack_links, spines, .. } = self.tree;
-        let lanes = rack_links / spines;
-        let spine = rack / pod_racks * spines + u32::from(link) / lanes;
-        (spine * pod_racks + rack % pod_racks) * lanes + u32::from(link) % lanes
+        let parallel = rack_links / spines;
+        let spine = rack / pod_racks * spines + u32::from(link) / parallel;
+        (spine * pod_racks + rack % pod_racks) * parallel + u32::from(link) % parallel
     }
 
     /// Where a packet leaves its rack, if it does: the racks, and the link.
-    fn crossing(&self, schedule: &Schedule, src: u32, slot: usize) -> Option<(u32, u32, u8)> {
+    fn rack_exit(&self, schedule: &Schedule, src: u32, slot: usize) -> Option<(u32, u32, u8)> {
         let (dst, link) = (schedule.of(src)[slot], self.racks.of(src)[slot]);
-        let is_one = dst != NOBODY && link != Paths::NONE;
+        let is_one = dst != NO_DESTINATION && link != Paths::NONE;
         let [from, to] = [src, dst.into()].map(|node| node / self.tree.rack_nodes);
         is_one.then_some((from, to, link))
     }
 
     /// Collects what leaves its pod.
-    fn gather(&mut self, schedule: &Schedule, slots: u32) {
+    fn gather_pod_exits(&mut self, schedule: &Schedule, slots: u32) {
         self.grants.clear();
         for src in 0..self.tree.nodes.min(schedule.nodes()) {
             for slot in 0..slots as usize {
-                let Some((from, to, link)) = self.crossing(schedule, src, slot) else { continue };
+                let Some((from, to, link)) = self.rack_exit(schedule, src, slot) else { continue };
                 if from / self.tree.pod_racks != to / self.tree.pod_racks {
                     let [src, dst] = [from, to].map(|rack| self.end(rack, link) as u16);
                     self.grants.push(Grant { src, dst, slots: 1 << slot });
@@ -144,7 +144,7 @@ impl TreePaths {
     fn merge(&mut self, schedule: &Schedule, slots: u32) {
         for src in 0..self.tree.nodes.min(schedule.nodes()) {
             for slot in 0..slots as usize {
-                let path = self.crossing(schedule, src, slot).and_then(|(from, to, link)| {
+                let path = self.rack_exit(schedule, src, slot).and_then(|(from, to, link)| {
                     if from / self.tree.pod_racks == to / self.tree.pod_racks {
                         return Some(link);
                     }

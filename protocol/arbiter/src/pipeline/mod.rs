@@ -11,10 +11,10 @@
 //! executes the same commands (`docs/design/arbiter.md`, "How do several cores give out what one
 //! would?").
 
-mod allocated;
-mod clerk;
+mod batch;
+mod dispatcher;
 mod worker;
 
-pub use allocated::Allocated;
-pub use clerk::{Clerk, Hands, Order, Refused};
+pub use batch::AllocatedBatch;
+pub use dispatcher::{Dispatcher, RefusedDemand, WorkerCommand, WorkerQueues};
 pub use worker::Worker;

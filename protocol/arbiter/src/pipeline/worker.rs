@@ -1,9 +1,10 @@
 //! A worker: one core that allocates batches.
 
-use crate::between::Routes;
-use crate::demand::{Flow, Flows};
+use crate::core_paths::Routes;
+use crate::flow::{Flow, Flows};
 use crate::{
-    Allocated, ArbiterConfig, ArbiterError, Capacity, CapacityError, CorePaths, Order, Stage,
+    AllocatedBatch, ArbiterConfig, ArbiterError, Capacity, CapacityError, CorePaths, Stage,
+    WorkerCommand,
 };
 
 /// Allocates every n-th batch of n workers, and chooses its paths.
@@ -20,21 +21,21 @@ pub struct Worker {
     /// The number of the current or next batch.
     number: u64,
     workers: u64,
-    open: Option<Open>,
+    open: Option<OpenBatch>,
     /// All flows of the previous batch have arrived.
     has_all: bool,
-    onward: Flows,
+    forwarded: Flows,
     /// The number of the last finished batch.
     ended: u64,
 }
 
 /// State of the current batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Open {
+struct OpenBatch {
     /// Number of new flows that were commanded and not taken.
-    lacks: u32,
+    missing: u32,
     /// Whether no more follow.
-    is_whole: bool,
+    is_complete: bool,
 }
 
 impl Worker {
@@ -51,7 +52,7 @@ impl Worker {
             open: None,
             has_all: false,
             // One more for the end marker.
-            onward: Flows::new(config.allocator.pairs_max + 1),
+            forwarded: Flows::new(config.allocator.pairs_max + 1),
             ended: 0,
         })
     }
@@ -71,17 +72,17 @@ impl Worker {
     }
 
     /// Returns the number of new flows it takes now: 0 until all forwarded flows have arrived.
-    pub fn lacks(&self) -> u32 {
-        self.open.filter(|_| self.has_all).map_or(0, |open| open.lacks)
+    pub fn missing(&self) -> u32 {
+        self.open.filter(|_| self.has_all).map_or(0, |open| open.missing)
     }
 
     /// Whether the batch has all of its flows.
-    pub fn is_whole(&self) -> bool {
-        self.has_all && self.open == Some(Open { lacks: 0, is_whole: true })
+    pub fn is_complete(&self) -> bool {
+        self.has_all && self.open == Some(OpenBatch { missing: 0, is_complete: true })
     }
 
     /// Returns the input of the first worker, which has no predecessor at the start.
-    pub fn first_flows() -> [Flow; 1] {
+    pub fn initial_flows() -> [Flow; 1] {
         [Flow::END]
     }
 
@@ -89,31 +90,31 @@ impl Worker {
     ///
     /// # Panics
     /// When a fault does not exist in the fabric.
-    pub fn on_orders(&mut self, orders: &[Order]) -> usize {
-        let taken = orders.iter().take_while(|order| {
-            let is_taken = !self.open.is_some_and(|open| open.is_whole);
+    pub fn on_commands(&mut self, commands: &[WorkerCommand]) -> usize {
+        let taken = commands.iter().take_while(|command| {
+            let is_taken = !self.open.is_some_and(|open| open.is_complete);
             if is_taken {
-                self.on_order(**order);
+                self.on_command(**command);
             }
             is_taken
         });
         taken.count()
     }
 
-    fn on_order(&mut self, order: Order) {
-        match order {
-            Order::Forget(src) => self.stage.forget(src),
-            Order::Avoid { fault, avoids } => {
-                self.paths.avoid(fault, avoids).expect("it was found among those there are");
+    fn on_command(&mut self, command: WorkerCommand) {
+        match command {
+            WorkerCommand::Forget(src) => self.stage.forget(src),
+            WorkerCommand::Avoid { fault, is_avoided } => {
+                self.paths.avoid(fault, is_avoided).expect("it was found among those there are");
             }
-            Order::Batch { start, fresh } => {
+            WorkerCommand::Batch { start, fresh } => {
                 self.stage.begin(self.number, start);
-                self.open = Some(Open { lacks: fresh, is_whole: false });
+                self.open = Some(OpenBatch { missing: fresh, is_complete: false });
             }
-            Order::Renew { fresh } => {
+            WorkerCommand::Renew { fresh } => {
                 if let Some(open) = &mut self.open {
-                    open.lacks += fresh;
-                    open.is_whole = true;
+                    open.missing += fresh;
+                    open.is_complete = true;
                 }
             }
         }
@@ -129,7 +130,7 @@ impl Worker {
         let end = flows.iter().position(|flow| *flow == Flow::END);
         let own = &flows[..end.unwrap_or(flows.len())];
         self.has_all = end.is_some();
-        self.stage.offer(own, &mut self.onward);
+        self.stage.offer(own, &mut self.forwarded);
         own.len() + usize::from(self.has_all)
     }
 
@@ -137,16 +138,16 @@ impl Worker {
     pub fn on_fresh(&mut self, flows: &[Flow]) {
         debug_assert!(self.has_all, "the others come before");
         if let Some(open) = &mut self.open {
-            open.lacks -= flows.len() as u32;
-            self.stage.admit(flows, &mut self.onward);
+            open.missing -= flows.len() as u32;
+            self.stage.admit(flows, &mut self.forwarded);
         }
     }
 
     /// Ends a complete batch.
     pub fn finish(&mut self) {
-        debug_assert!(self.is_whole(), "there is more to come");
-        self.stage.finish(None, &mut self.onward);
-        self.onward.push(Flow::END);
+        debug_assert!(self.is_complete(), "there is more to come");
+        self.stage.finish(None, &mut self.forwarded);
+        self.forwarded.push(Flow::END);
         self.has_all = false;
         self.ended = self.number;
         self.number += self.workers;
@@ -154,36 +155,36 @@ impl Worker {
     }
 
     /// Returns the flows for the next worker, in order.
-    pub fn onward(&self) -> &[Flow] {
-        self.onward.as_slice()
+    pub fn forwarded(&self) -> &[Flow] {
+        self.forwarded.as_slice()
     }
 
     /// Removes the flows that were moved to the next worker.
-    pub fn clear_onward(&mut self) {
-        self.onward.clear();
+    pub fn clear_forwarded(&mut self) {
+        self.forwarded.clear();
     }
 
     /// Chooses the paths of the finished batch, if the fabric has any, and writes its result.
     ///
     /// # Panics
     /// When `into` was built for fewer endpoints.
-    pub fn write(&mut self, into: &mut Allocated) {
+    pub fn write(&mut self, into: &mut AllocatedBatch) {
         let batch = self.stage.batch();
-        into.given.number = self.ended;
-        into.given.start = batch.start();
-        into.given.slots = batch.slots();
-        into.given.given = batch.given();
+        into.summary.number = self.ended;
+        into.summary.start = batch.start();
+        into.summary.slots = batch.slots();
+        into.summary.granted = batch.granted();
         into.dropped = self.stage.dropped();
-        into.dry.clear();
-        self.stage.exchange(&mut into.grants, &mut into.dry);
-        into.is_spread = false;
+        into.drained.clear();
+        self.stage.exchange(&mut into.grants, &mut into.drained);
+        into.has_schedule = false;
         into.rack_nodes = self.paths.rack_nodes();
         if let CorePaths::One(_) = self.paths {
             return;
         }
-        into.spread();
-        let (start, slots) = (into.given.start, into.given.slots);
-        into.given.unplaced = self.paths.assign(&into.schedule, start, slots);
+        into.build_schedule();
+        let (start, slots) = (into.summary.start, into.summary.slots);
+        into.summary.unplaced = self.paths.assign(&into.schedule, start, slots);
         for (src, routes) in into.routes.iter_mut().enumerate() {
             if into.schedule.busy(src as u32) != 0 {
                 *routes = *self.paths.of(src as u32);

@@ -24,13 +24,18 @@ pub struct TransferConfig {
     /// An object on its way in of which nothing has come for so long is forgotten, ns: its sender
     /// has died or given it up. One that lives, and was not heard, sends all of it anew. Default
     /// 10 s; a sender that is granted timeslots repeats itself each 256 ms.
-    pub forget_ns: u64,
+    pub reassembly_timeout_ns: u64,
 }
 
 impl TransferConfig {
     /// The defaults.
     pub const fn new(client: ClientConfig) -> Self {
-        Self { client, receive_bytes_max: 1 << 28, objects_max: 1024, forget_ns: 10_000_000_000 }
+        Self {
+            client,
+            receive_bytes_max: 1 << 28,
+            objects_max: 1024,
+            reassembly_timeout_ns: 10_000_000_000,
+        }
     }
 }
 
@@ -80,11 +85,11 @@ pub struct TransferStats {
     pub pieces_sent: u64,
     /// Of these, the ones sent again, as they were lost or nothing was heard of them; not those to
     /// a receiver that has begun anew.
-    pub pieces_sent_again: u64,
+    pub pieces_retransmitted: u64,
     /// Pieces received for the first time.
     pub pieces_received: u64,
     /// Pieces received again.
-    pub pieces_again: u64,
+    pub pieces_duplicate: u64,
     /// Reports sent.
     pub reports_sent: u64,
     /// Packets that are none of a transfer, of no object that there is, or of a former life.
@@ -92,5 +97,5 @@ pub struct TransferStats {
     /// Objects refused for want of room.
     pub refused: u64,
     /// Objects begun and forgotten, as nothing more came of them.
-    pub forgotten: u64,
+    pub expired: u64,
 }

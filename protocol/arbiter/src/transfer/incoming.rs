@@ -18,7 +18,7 @@ pub(super) struct Incoming {
     /// All pieces before this one have come.
     cumulative: u32,
     /// When a piece of it came last.
-    pub touched: Mono,
+    pub last_received: Mono,
 }
 
 impl Incoming {
@@ -32,7 +32,7 @@ impl Incoming {
             pieces,
             come: alloc::vec![0; pieces.div_ceil(64) as usize],
             cumulative: 0,
-            touched: now,
+            last_received: now,
         })
     }
 
@@ -52,14 +52,14 @@ impl Incoming {
         if !is_like {
             return None;
         }
-        self.touched = now;
+        self.last_received = now;
         let (word, bit) = (piece.index as usize / 64, 1 << (piece.index % 64));
         if self.come[word] & bit != 0 {
             return Some(false);
         }
         self.come[word] |= bit;
-        let begin = piece.index as usize * usize::from(self.piece_len);
-        self.bytes[begin..begin + bytes.len()].copy_from_slice(bytes);
+        let open_object = piece.index as usize * usize::from(self.piece_len);
+        self.bytes[open_object..open_object + bytes.len()].copy_from_slice(bytes);
         while self.cumulative < self.pieces
             && self.come[self.cumulative as usize / 64] >> (self.cumulative % 64) & 1 == 1
         {
@@ -68,7 +68,7 @@ impl Incoming {
         Some(true)
     }
 
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.cumulative == self.pieces
     }
 
@@ -80,9 +80,9 @@ impl Incoming {
     pub fn report(&self) -> (u32, impl ExactSizeIterator<Item = u64>) {
         let (from, shift) = (self.cumulative as usize / 64, self.cumulative % 64);
         let words = (self.come.len() - from.min(self.come.len())).min(PIECE_ACK_WORDS_MAX);
-        let word = move |place: usize| {
-            let at = |place: usize| self.come.get(place).copied().unwrap_or_default();
-            at(from + place) >> shift | at(from + place + 1).unbounded_shl(u64::BITS - shift)
+        let word = move |index: usize| {
+            let at = |index: usize| self.come.get(index).copied().unwrap_or_default();
+            at(from + index) >> shift | at(from + index + 1).unbounded_shl(u64::BITS - shift)
         };
         (self.cumulative, (0..words).map(word))
     }

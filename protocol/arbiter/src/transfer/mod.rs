@@ -6,10 +6,10 @@
 
 mod config;
 mod incoming;
-mod lane;
-mod lanes;
 mod outgoing;
-mod receiving;
+mod receiver;
+mod send_queue;
+mod send_queues;
 mod sender;
 
 use alloc::vec::Vec;
@@ -23,10 +23,10 @@ use onepipe_wire::{
 use crate::ConfigError;
 use crate::client::{Client, LENGTH_BYTES};
 use crate::ring::Ring;
-use lanes::Lanes;
 use outgoing::Outgoing;
-use receiving::Receiving;
-use sender::OPEN_MAX;
+use receiver::Receiving;
+use send_queues::SendQueues;
+use sender::OBJECTS_PER_PAIR_MAX;
 
 pub use config::{
     OBJECT_LEN_MIN, ObjectId, TransferConfig, TransferError, TransferEvent, TransferStats,
@@ -37,7 +37,7 @@ pub use config::{
 pub struct Transfer {
     config: TransferConfig,
     client: Client,
-    sending: Lanes,
+    sending: SendQueues,
     receiving: Receiving,
     /// The latest life of each other endpoint that was met.
     incarnations: Vec<Option<Incarnation>>,
@@ -56,20 +56,22 @@ impl Transfer {
         let wrong = ConfigError { name: "objects_max", value: config.objects_max.into() };
         right.then_some(()).ok_or(wrong)?;
         let client = Client::new(config.client.clone())?;
-        let room = config.client.reservation_bytes() - LENGTH_BYTES;
+        let buffer = config.client.slot_payload_max() - LENGTH_BYTES;
         let short =
             ConfigError { name: "frame_len_max", value: config.client.frame_len_max as u64 };
         let report = PIECE_ACK_HEADER_LEN + 8 * PIECE_ACK_WORDS_MAX;
-        (room >= report).then_some(()).ok_or(short)?;
+        (buffer >= report).then_some(()).ok_or(short)?;
         let nodes = config.client.nodes as usize;
         Ok(Self {
             client,
-            sending: Lanes::new(config.client.nodes),
+            sending: SendQueues::new(config.client.nodes),
             receiving: Receiving::new(&config),
             incarnations: alloc::vec![None; nodes],
             // Each object that ends says so once; more are not under way.
-            events: Ring::new(config.objects_max as usize + (OPEN_MAX as usize + 1) * nodes + 16),
-            packet: alloc::vec![0; room],
+            events: Ring::new(
+                config.objects_max as usize + (OBJECTS_PER_PAIR_MAX as usize + 1) * nodes + 16,
+            ),
+            packet: alloc::vec![0; buffer],
             stats: TransferStats::default(),
             config,
         })
@@ -98,7 +100,7 @@ impl Transfer {
 
     /// Gives up an object that is on its way out, and hands it back; `None` if there is none. What
     /// has left has left: it may yet come whole. Else its receiver keeps its room for
-    /// [`TransferConfig::forget_ns`].
+    /// [`TransferConfig::reassembly_timeout_ns`].
     pub fn cancel(&mut self, id: ObjectId) -> Option<Vec<u8>> {
         self.sending.remove(id)
     }
@@ -111,7 +113,7 @@ impl Transfer {
 
     /// Objects that are on their way out.
     pub fn sending(&self) -> usize {
-        self.sending.count() as usize
+        self.sending.on_serial() as usize
     }
 
     /// The endpoint.
@@ -126,9 +128,9 @@ impl Transfer {
 
     /// Hands pieces to the endpoint, as long as it has room.
     fn feed(&mut self) {
-        let (sent, again) = self.sending.feed(&mut self.client, &mut self.packet);
+        let (sent, retransmit) = self.sending.feed(&mut self.client, &mut self.packet);
         self.stats.pieces_sent += sent;
-        self.stats.pieces_sent_again += again;
+        self.stats.pieces_retransmitted += retransmit;
     }
 
     fn on_packet(
@@ -138,7 +140,7 @@ impl Transfer {
         packet: &[u8],
     ) {
         let packet = TransferPacket::parse(packet).ok();
-        let Some(packet) = packet.filter(|_| self.meet(src, incarnation)) else {
+        let Some(packet) = packet.filter(|_| self.on_incarnation(src, incarnation)) else {
             self.stats.dropped += 1;
             return;
         };
@@ -166,14 +168,14 @@ impl Transfer {
 
     /// Whether this is the latest life of `src`: what was somewhere on its way from a former one is
     /// none of its any more. Who has begun anew knows nothing of what there was.
-    fn meet(&mut self, src: ProcessId, incarnation: Incarnation) -> bool {
+    fn on_incarnation(&mut self, src: ProcessId, incarnation: Incarnation) -> bool {
         let known = &mut self.incarnations[src.index()];
         if known.is_some_and(|known| incarnation < known) {
             return false;
         }
         let former = known.replace(incarnation);
         if former != Some(incarnation) {
-            self.receiving.begin_anew(src, incarnation);
+            self.receiving.restart(src, incarnation);
         }
         if former.is_some_and(|former| incarnation > former) {
             self.sending.restart(src);
@@ -181,10 +183,10 @@ impl Transfer {
         true
     }
 
-    fn settle(&mut self, now: Mono) {
-        self.receiving.forget(now, &mut self.stats);
+    fn advance(&mut self, now: Mono) {
+        self.receiving.expire(now, &mut self.stats);
         self.receiving.report(now, &mut self.client, &mut self.packet, &mut self.stats);
-        self.sending.on_silence(now, &self.client);
+        self.sending.on_retransmit_timeout(now, &self.client);
         self.feed();
     }
 }
@@ -204,20 +206,20 @@ impl Machine for Transfer {
             let from = (frame.header.src(), frame.header.incarnation());
             packets.for_each(|packet| self.on_packet(now.mono, from, packet));
         }
-        self.settle(now.mono);
+        self.advance(now.mono);
         verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {
         self.client.handle_timeout(now);
-        self.settle(now.mono);
+        self.advance(now.mono);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let transmit = self.client.poll_transmit(now, slot);
         if transmit.is_none() {
             // There is room where packets have left.
-            self.settle(now.mono);
+            self.advance(now.mono);
         }
         transmit.or_else(|| self.client.poll_transmit(now, slot))
     }

@@ -8,7 +8,7 @@ use onepipe_wire::{PIECE_ACK_WORDS_MAX, Piece, PieceAck, PieceAckWords};
 /// Pieces that may be on their way: as many as a report speaks of.
 const WINDOW: u32 = 64 * PIECE_ACK_WORDS_MAX as u32;
 /// A packet is lost when so many that were sent after it have come: paths differ by less.
-const DISORDER: u32 = 16;
+const REORDER_THRESHOLD: u32 = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Outgoing {
@@ -23,12 +23,12 @@ pub(super) struct Outgoing {
     next: u32,
     /// By the piece modulo the window: it has come, or it is to be sent again.
     come: [u64; PIECE_ACK_WORDS_MAX],
-    again: [u64; PIECE_ACK_WORDS_MAX],
-    again_count: u32,
+    retransmit: [u64; PIECE_ACK_WORDS_MAX],
+    retransmit_count: u32,
     /// By the piece modulo the window: with which serial number of the lane it was sent last.
     serials: Vec<u32>,
     /// The highest serial number that a report of it bore, and at first that of the packet before.
-    heard: u32,
+    highest_acked: u32,
 }
 
 /// The place of a piece's bit.
@@ -55,10 +55,10 @@ impl Outgoing {
             cumulative: 0,
             next: 0,
             come: [0; PIECE_ACK_WORDS_MAX],
-            again: [0; PIECE_ACK_WORDS_MAX],
-            again_count: 0,
+            retransmit: [0; PIECE_ACK_WORDS_MAX],
+            retransmit_count: 0,
             serials: alloc::vec![0; WINDOW as usize],
-            heard: serial.wrapping_sub(1),
+            highest_acked: serial.wrapping_sub(1),
         })
     }
 
@@ -69,20 +69,20 @@ impl Outgoing {
 
     /// The receiver knows nothing of it any more: all is sent anew, from this serial number on.
     pub fn restart(&mut self, serial: u32) {
-        (self.cumulative, self.next, self.again_count) = (0, 0, 0);
+        (self.cumulative, self.next, self.retransmit_count) = (0, 0, 0);
         self.come = [0; PIECE_ACK_WORDS_MAX];
-        self.again = [0; PIECE_ACK_WORDS_MAX];
+        self.retransmit = [0; PIECE_ACK_WORDS_MAX];
         // What is under way of it comes to be known as old.
-        self.heard = serial.wrapping_sub(1);
+        self.highest_acked = serial.wrapping_sub(1);
     }
 
     /// The piece that is to be sent next.
     fn due(&self) -> Option<u32> {
-        if self.again_count > 0 {
+        if self.retransmit_count > 0 {
             let in_window = self.cumulative..self.next;
             return in_window.into_iter().find(|piece| {
                 let (word, bit) = bit(*piece);
-                self.again[word] & bit != 0
+                self.retransmit[word] & bit != 0
             });
         }
         self.is_due().then_some(self.next)
@@ -90,16 +90,17 @@ impl Outgoing {
 
     /// Whether there is a piece to send.
     pub fn is_due(&self) -> bool {
-        self.again_count > 0 || (self.next < self.pieces && self.next - self.cumulative < WINDOW)
+        self.retransmit_count > 0
+            || (self.next < self.pieces && self.next - self.cumulative < WINDOW)
     }
 
     /// Writes the packet that is to be sent next, with this serial number. Answers its piece and
     /// its bytes.
-    pub fn write(&self, room: &mut [u8], serial: u32) -> Option<(u32, usize)> {
+    pub fn write(&self, buffer: &mut [u8], serial: u32) -> Option<(u32, usize)> {
         let index = self.due()?;
         let each = usize::from(self.piece_len);
-        let begin = index as usize * each;
-        let bytes = &self.bytes[begin..self.bytes.len().min(begin + each)];
+        let open_object = index as usize * each;
+        let bytes = &self.bytes[open_object..self.bytes.len().min(open_object + each)];
         let piece = Piece {
             object: self.object,
             bytes: self.bytes.len() as u64,
@@ -107,16 +108,16 @@ impl Outgoing {
             index,
             serial,
         };
-        Some((index, piece.write(room, bytes)?))
+        Some((index, piece.write(buffer, bytes)?))
     }
 
     /// That packet has been taken. Answers whether its piece was sent before.
     pub fn on_sent(&mut self, index: u32, serial: u32) -> bool {
         let (word, bit) = bit(index);
-        let is_again = self.again[word] & bit != 0;
+        let is_again = self.retransmit[word] & bit != 0;
         if is_again {
-            self.again[word] &= !bit;
-            self.again_count -= 1;
+            self.retransmit[word] &= !bit;
+            self.retransmit_count -= 1;
         } else {
             debug_assert_eq!(index, self.next);
             self.come[word] &= !bit;
@@ -129,67 +130,67 @@ impl Outgoing {
     /// The receiver says what has come; the next packet to it has this serial number. Answers
     /// whether something new has, or it begins anew.
     pub fn on_report(&mut self, report: &PieceAck, words: PieceAckWords<'_>, serial: u32) -> bool {
-        let news = report.serial.wrapping_sub(self.heard) as i32;
+        let ahead = report.serial.wrapping_sub(self.highest_acked) as i32;
         // Of a report that another one has overtaken nothing is to be learned.
-        if report.cumulative > self.next || news < 0 {
+        if report.cumulative > self.next || ahead < 0 {
             return false;
         }
         let words = |piece: u32| {
             let at = piece - report.cumulative;
             words.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
         };
-        let has_come = |piece| piece < report.cumulative || words(piece);
-        let is_missed = |piece| self.has_come(piece) && !has_come(piece);
+        let is_acked = |piece| piece < report.cumulative || words(piece);
+        let is_forgotten = |piece| self.is_acked(piece) && !is_acked(piece);
         let is_behind = report.cumulative < self.cumulative;
-        if news > 0 && (is_behind || (self.cumulative..self.next).any(is_missed)) {
+        if ahead > 0 && (is_behind || (self.cumulative..self.next).any(is_forgotten)) {
             // What it had said to have it has not: it has forgotten the object meanwhile.
             self.restart(serial);
             return true;
         }
         let before = (self.cumulative, self.come);
-        let new = (self.cumulative..self.next).filter(|piece| has_come(*piece));
-        new.for_each(|piece| self.on_come(piece));
+        let new = (self.cumulative..self.next).filter(|piece| is_acked(*piece));
+        new.for_each(|piece| self.on_acked(piece));
         self.cumulative = self.cumulative.max(report.cumulative);
-        self.heard = report.serial;
+        self.highest_acked = report.serial;
         before != (self.cumulative, self.come)
     }
 
-    fn has_come(&self, piece: u32) -> bool {
+    fn is_acked(&self, piece: u32) -> bool {
         let (word, bit) = bit(piece);
         self.come[word] & bit != 0
     }
 
-    fn on_come(&mut self, piece: u32) {
+    fn on_acked(&mut self, piece: u32) {
         let (word, bit) = bit(piece);
         self.come[word] |= bit;
-        self.again_count -= u32::from(self.again[word] & bit != 0);
-        self.again[word] &= !bit;
+        self.retransmit_count -= u32::from(self.retransmit[word] & bit != 0);
+        self.retransmit[word] &= !bit;
     }
 
     /// A packet of this serial number has come. What it and others have overtaken is sent again.
-    pub fn lose(&mut self, heard: u32) {
+    pub fn detect_losses(&mut self, highest_acked: u32) {
         for piece in self.cumulative..self.next {
-            let behind = heard.wrapping_sub(self.serials[(piece % WINDOW) as usize]) as i32;
-            if behind > DISORDER as i32 {
-                self.send_again(piece);
+            let behind = highest_acked.wrapping_sub(self.serials[(piece % WINDOW) as usize]) as i32;
+            if behind > REORDER_THRESHOLD as i32 {
+                self.mark_lost(piece);
             }
         }
     }
 
     /// Nothing was heard for long: the first that has not come is sent again, and the last that was
     /// sent, so that a report tells of all between.
-    pub fn on_silence(&mut self) {
+    pub fn on_retransmit_timeout(&mut self) {
         if self.next > self.cumulative {
-            self.send_again(self.cumulative);
-            self.send_again(self.next - 1);
+            self.mark_lost(self.cumulative);
+            self.mark_lost(self.next - 1);
         }
     }
 
-    fn send_again(&mut self, piece: u32) {
+    fn mark_lost(&mut self, piece: u32) {
         let (word, bit) = bit(piece);
-        if (self.come[word] | self.again[word]) & bit == 0 {
-            self.again[word] |= bit;
-            self.again_count += 1;
+        if (self.come[word] | self.retransmit[word]) & bit == 0 {
+            self.retransmit[word] |= bit;
+            self.retransmit_count += 1;
         }
     }
 }

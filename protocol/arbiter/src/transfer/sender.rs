@@ -10,7 +10,7 @@ use crate::ring::Ring;
 
 /// Objects of one sender that may be under way at a time: one that begins tells that those so far
 /// before it have ended, for their sender too.
-pub(super) const OPEN_MAX: u32 = 64;
+pub(super) const OBJECTS_PER_PAIR_MAX: u32 = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sender {
@@ -28,13 +28,13 @@ pub(super) struct Sender {
     pub unreported: u32,
     pub report_at: Option<Mono>,
     /// What to say at once of objects that have ended.
-    pub finals: Ring<(u32, PieceAckState)>,
+    pub final_reports: Ring<(u32, PieceAckState)>,
     /// It is among those to be reported to.
     pub is_waiting: bool,
 }
 
 /// What is known of the object of a piece.
-pub(super) enum Known {
+pub(super) enum ObjectState {
     /// It is under way, at this place.
     Open(usize),
     /// It has not been met yet.
@@ -50,19 +50,19 @@ impl Sender {
         Self {
             incarnation,
             serial: None,
-            open: Vec::with_capacity(OPEN_MAX as usize),
+            open: Vec::with_capacity(OBJECTS_PER_PAIR_MAX as usize),
             first: None,
             whole: 0,
             refused: 0,
             unreported: 0,
             report_at: None,
-            finals: Ring::new(OPEN_MAX as usize),
+            final_reports: Ring::new(OBJECTS_PER_PAIR_MAX as usize),
             is_waiting: false,
         }
     }
 
     /// It has begun anew. The objects of its former life never end: they are answered.
-    pub fn begin_anew(&mut self, incarnation: Incarnation) -> Vec<Incoming> {
+    pub fn restart(&mut self, incarnation: Incarnation) -> Vec<Incoming> {
         let is_waiting = self.is_waiting;
         let former = core::mem::replace(self, Self::new(incarnation));
         self.is_waiting = is_waiting;
@@ -70,7 +70,7 @@ impl Sender {
     }
 
     /// Takes note of the packet of a piece.
-    pub fn count(&mut self, piece: &Piece) {
+    pub fn on_serial(&mut self, piece: &Piece) {
         let is_later = |serial: u32| piece.serial.wrapping_sub(serial) as i32 > 0;
         if self.serial.is_none_or(is_later) {
             self.serial = Some(piece.serial);
@@ -84,21 +84,21 @@ impl Sender {
     }
 
     /// What is known of the object of this piece. `ended` hears of those that must have ended.
-    pub fn know(&mut self, piece: &Piece, mut ended: impl FnMut(&Incoming)) -> Known {
+    pub fn lookup(&mut self, piece: &Piece, mut ended: impl FnMut(&Incoming)) -> ObjectState {
         let object = piece.object;
-        let first = *self.first.get_or_insert(object.wrapping_sub(OPEN_MAX - 1));
+        let first = *self.first.get_or_insert(object.wrapping_sub(OBJECTS_PER_PAIR_MAX - 1));
         let ahead = object.wrapping_sub(first);
         if ahead as i32 <= -1 {
-            return Known::Stale;
+            return ObjectState::Stale;
         }
-        let slide = (ahead + 1).saturating_sub(OPEN_MAX);
+        let slide = (ahead + 1).saturating_sub(OBJECTS_PER_PAIR_MAX);
         if slide > 0 {
             let first = first.wrapping_add(slide);
             self.first = Some(first);
             self.whole = self.whole.unbounded_shr(slide);
             self.refused = self.refused.unbounded_shr(slide);
             self.open.retain(|open| {
-                let stays = open.object.wrapping_sub(first) < OPEN_MAX;
+                let stays = open.object.wrapping_sub(first) < OBJECTS_PER_PAIR_MAX;
                 if !stays {
                     ended(open);
                 }
@@ -107,16 +107,16 @@ impl Sender {
         }
         let bit = 1u64 << (ahead - slide);
         if self.whole & bit != 0 {
-            self.say(object, PieceAckState::Whole);
-            return Known::Ended;
+            self.queue_final(object, PieceAckState::Whole);
+            return ObjectState::Ended;
         }
         if self.refused & bit != 0 {
-            self.say(object, PieceAckState::Refused);
-            return Known::Ended;
+            self.queue_final(object, PieceAckState::Refused);
+            return ObjectState::Ended;
         }
         match self.open.iter().position(|open| open.object == object) {
-            Some(place) => Known::Open(place),
-            None => Known::New,
+            Some(index) => ObjectState::Open(index),
+            None => ObjectState::New,
         }
     }
 
@@ -128,12 +128,12 @@ impl Sender {
             PieceAckState::Refused => self.refused |= bit,
             PieceAckState::Partial => {}
         }
-        self.say(object, state);
+        self.queue_final(object, state);
     }
 
-    fn say(&mut self, object: u32, state: PieceAckState) {
-        if !self.finals.contains(&(object, state)) {
-            self.finals.push((object, state));
+    fn queue_final(&mut self, object: u32, state: PieceAckState) {
+        if !self.final_reports.contains(&(object, state)) {
+            self.final_reports.push((object, state));
         }
     }
 }
@@ -143,18 +143,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_ended_stays_so_and_is_said_again_once() {
+    fn final_state_is_repeated_once_per_request() {
         let piece = |object| Piece { object, bytes: 9, piece_len: 9, index: 0, serial: 0 };
         for state in [PieceAckState::Refused, PieceAckState::Whole] {
             let mut sender = Sender::new(Incarnation(1));
-            assert!(matches!(sender.know(&piece(5), |_| {}), Known::New));
+            assert!(matches!(sender.lookup(&piece(5), |_| {}), ObjectState::New));
             sender.end(5, state);
-            assert_eq!(sender.finals.pop(), Some((5, state)));
+            assert_eq!(sender.final_reports.pop(), Some((5, state)));
             for _ in 0..2 {
-                assert!(matches!(sender.know(&piece(5), |_| {}), Known::Ended), "{state:?}");
+                assert!(
+                    matches!(sender.lookup(&piece(5), |_| {}), ObjectState::Ended),
+                    "{state:?}"
+                );
             }
-            assert_eq!((sender.finals.pop(), sender.finals.pop()), (Some((5, state)), None));
-            assert!(matches!(sender.know(&piece(4), |_| {}), Known::New), "another one");
+            assert_eq!(
+                (sender.final_reports.pop(), sender.final_reports.pop()),
+                (Some((5, state)), None)
+            );
+            assert!(matches!(sender.lookup(&piece(4), |_| {}), ObjectState::New), "another one");
         }
     }
 }

@@ -7,7 +7,7 @@ use onepipe_wire::{
     Opcode, Watchdog, seal,
 };
 
-use crate::world::{Draws, SLOT_NS, World, arbiter_config, client_config};
+use crate::net::{Draws, SLOT_NS, TestNet, arbiter_config, client_config};
 
 const MS: u64 = 1_000_000;
 
@@ -44,11 +44,11 @@ fn terms(slot_ns: u64, nodes: u32) -> FcpParams {
 }
 
 /// A control packet with a reset at the present time, that asks for all of these.
-fn request(world: &World, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
-    let time = world.at().sync;
-    frame(Opcode::Fcp, src, world.nodes(), |room| {
+fn request(net: &TestNet, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
+    let time = net.at().sync;
+    frame(Opcode::Fcp, src, net.nodes(), |room| {
         let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
-        let terms = terms(SLOT_NS, world.nodes());
+        let terms = terms(SLOT_NS, net.nodes());
         assert!(writer.reset(FcpReset { time, epoch: 1, terms }));
         for (dst, total) in wants {
             let total = FcpTotal { dst: *dst, total: *total };
@@ -58,25 +58,25 @@ fn request(world: &World, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
     })
 }
 
-fn put(world: &mut World, bytes: &[u8]) -> Verdict {
-    let (now, mut bytes) = (world.at(), bytes.to_vec());
-    world.arbiters[0].handle_frame(now, Port(0), &mut bytes)
+fn put(net: &mut TestNet, bytes: &[u8]) -> Verdict {
+    let (now, mut bytes) = (net.at(), bytes.to_vec());
+    net.arbiters[0].handle_frame(now, Port(0), &mut bytes)
 }
 
 #[test]
-fn requests_for_nobody_are_counted_and_the_others_are_taken() {
-    let mut world = World::new(4, 1, 1);
-    world.run_for(MS);
-    let bytes = request(&world, 1, &[(9, 1), (1, 1), (4, 1), (2, 3)]);
-    assert_eq!(put(&mut world, &bytes), Verdict::Consumed);
-    let stats = *world.arbiters[0].comm_stats();
-    assert_eq!((stats.unknown, world.arbiters[0].comm().owed(1)), (3, 3));
-    let stranger = request(&world, 5, &[(2, 3)]);
-    assert_eq!(put(&mut world, &stranger), Verdict::Dropped);
-    let stats = world.arbiters[0].comm_stats();
-    assert_eq!((stats.unknown, stats.strangers), (3, 1));
-    let (now, mut slot) = (world.at(), [0; 1_472]);
-    while let Some(transmit) = world.arbiters[0].poll_transmit(now, &mut slot) {
+fn requests_for_unknown_endpoints_are_counted() {
+    let mut net = TestNet::new(4, 1, 1);
+    net.run_for(MS);
+    let bytes = request(&net, 1, &[(9, 1), (1, 1), (4, 1), (2, 3)]);
+    assert_eq!(put(&mut net, &bytes), Verdict::Consumed);
+    let stats = *net.arbiters[0].comm_stats();
+    assert_eq!((stats.unknown_destinations, net.arbiters[0].comm().pending(1)), (3, 3));
+    let stranger = request(&net, 5, &[(2, 3)]);
+    assert_eq!(put(&mut net, &stranger), Verdict::Dropped);
+    let stats = net.arbiters[0].comm_stats();
+    assert_eq!((stats.unknown_destinations, stats.unknown_sources), (3, 1));
+    let (now, mut slot) = (net.at(), [0; 1_472]);
+    while let Some(transmit) = net.arbiters[0].poll_transmit(now, &mut slot) {
         let frame = Frame::parse(&slot[..transmit.bytes]).expect("sealed");
         assert_eq!(
             frame.header.dst(),
@@ -89,13 +89,13 @@ fn requests_for_nobody_are_counted_and_the_others_are_taken() {
 /// What a total modulo 2^8 says depends on what came before, so it must not come behind what was
 /// said later.
 #[test]
-fn a_short_total_that_was_overtaken_is_not_taken_and_not_acknowledged() {
-    let mut world = World::new(4, 1, 1);
-    world.run_for(MS);
-    world.fate = Box::new(|_, from, to, _| [from, to].contains(&ProcessId(1)));
-    let (time, nodes) = (world.at().sync, world.nodes());
-    let bytes = request(&world, 1, &[(3, 50)]);
-    assert_eq!(put(&mut world, &bytes), Verdict::Consumed);
+fn reordered_short_total_is_ignored_and_unacked() {
+    let mut net = TestNet::new(4, 1, 1);
+    net.run_for(MS);
+    net.fate = Box::new(|_, from, to, _| [from, to].contains(&ProcessId(1)));
+    let (time, nodes) = (net.at().sync, net.nodes());
+    let bytes = request(&net, 1, &[(3, 50)]);
+    assert_eq!(put(&mut net, &bytes), Verdict::Consumed);
     let says = |number, form, total| {
         numbered(number, Opcode::Fcp, (1, nodes), |room| {
             let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
@@ -104,78 +104,78 @@ fn a_short_total_that_was_overtaken_is_not_taken_and_not_acknowledged() {
         })
     };
     let short = says(2, FcpForm::ShortMap, 60);
-    assert_eq!(put(&mut world, &says(3, FcpForm::List, 300)), Verdict::Consumed);
-    assert_eq!(world.arbiters[0].comm().owed(1), 300);
+    assert_eq!(put(&mut net, &says(3, FcpForm::List, 300)), Verdict::Consumed);
+    assert_eq!(net.arbiters[0].comm().pending(1), 300);
     // 60 is not 316, and will not be, however often it is said.
     for _ in 0..2 {
-        assert_eq!(put(&mut world, &short), Verdict::Dropped);
-        assert_eq!(world.arbiters[0].comm().owed(1), 300);
+        assert_eq!(put(&mut net, &short), Verdict::Dropped);
+        assert_eq!(net.arbiters[0].comm().pending(1), 300);
     }
-    assert_eq!(put(&mut world, &says(4, FcpForm::ShortMap, 60)), Verdict::Consumed);
-    assert_eq!(world.arbiters[0].comm().owed(1), 316, "in order it is");
-    assert_eq!(put(&mut world, &says(2, FcpForm::List, 60)), Verdict::Consumed, "not heard before");
+    assert_eq!(put(&mut net, &says(4, FcpForm::ShortMap, 60)), Verdict::Consumed);
+    assert_eq!(net.arbiters[0].comm().pending(1), 316, "in order it is");
+    assert_eq!(put(&mut net, &says(2, FcpForm::List, 60)), Verdict::Consumed, "not heard before");
 }
 
 #[test]
-fn an_absurd_demand_is_capped_and_others_get_their_share() {
-    let mut world = World::new(4, 1, 1);
-    world.run_for(MS);
-    let bytes = request(&world, 1, &[(3, 32_767)]);
-    put(&mut world, &bytes);
-    let stats = *world.arbiters[0].comm_stats();
-    assert_eq!((stats.capped, world.arbiters[0].comm().owed(1)), (32_767 - 16_384, 16_384));
+fn excessive_demand_is_capped_and_others_are_served() {
+    let mut net = TestNet::new(4, 1, 1);
+    net.run_for(MS);
+    let bytes = request(&net, 1, &[(3, 32_767)]);
+    put(&mut net, &bytes);
+    let stats = *net.arbiters[0].comm_stats();
+    assert_eq!((stats.capped, net.arbiters[0].comm().pending(1)), (32_767 - 16_384, 16_384));
     // Half of all that there are would go back.
-    let bytes = request(&world, 2, &[(3, 32_768)]);
-    put(&mut world, &bytes);
-    assert_eq!(world.arbiters[0].comm_stats().backwards, 1);
-    (0..100).for_each(|_| assert!(world.enqueue(0, 3, 200)));
-    world.run_for(100_000 + 300 * SLOT_NS);
-    world.assert_all_came();
+    let bytes = request(&net, 2, &[(3, 32_768)]);
+    put(&mut net, &bytes);
+    assert_eq!(net.arbiters[0].comm_stats().backwards, 1);
+    (0..100).for_each(|_| assert!(net.enqueue(0, 3, 200)));
+    net.run_for(100_000 + 300 * SLOT_NS);
+    net.assert_all_came();
 }
 
 #[test]
-fn who_falls_silent_is_owed_nothing_after_a_while() {
-    let mut world = World::new(4, 1, 1);
-    world.run_for(MS);
-    world.fate = Box::new(|_, from, _, _| from == ProcessId(1));
-    let bytes = request(&world, 1, &[(3, 16_000), (2, 16_000)]);
-    put(&mut world, &bytes);
-    let from = Timeslot(world.timeslot());
-    world.run_for(30 * MS);
-    assert_eq!(world.arbiters[0].comm_stats().silent, 1);
-    assert_eq!((world.arbiters[0].comm().owed(1), world.arbiters[0].allocator().wanted()), (0, 0));
-    assert!(world.granted_to(1, from) < 21 * MS as usize / SLOT_NS as usize);
+fn demand_of_an_idle_endpoint_expires() {
+    let mut net = TestNet::new(4, 1, 1);
+    net.run_for(MS);
+    net.fate = Box::new(|_, from, _, _| from == ProcessId(1));
+    let bytes = request(&net, 1, &[(3, 16_000), (2, 16_000)]);
+    put(&mut net, &bytes);
+    let from = Timeslot(net.timeslot());
+    net.run_for(30 * MS);
+    assert_eq!(net.arbiters[0].comm_stats().timed_out, 1);
+    assert_eq!((net.arbiters[0].comm().pending(1), net.arbiters[0].allocator().wanted()), (0, 0));
+    assert!(net.granted_to(1, from) < 21 * MS as usize / SLOT_NS as usize);
     // It speaks again, and is a stranger for one round trip.
-    world.fate = Box::new(|_, _, _, _| false);
-    assert!(world.enqueue(1, 3, 200));
-    world.run_for(10 * MS);
-    world.assert_all_came();
+    net.fate = Box::new(|_, _, _, _| false);
+    assert!(net.enqueue(1, 3, 200));
+    net.run_for(10 * MS);
+    net.assert_all_came();
 }
 
 #[test]
-fn more_than_the_arbiter_has_room_for_waits_and_is_served_in_turn() {
-    let mut world = World::new(6, 1, 1);
+fn demand_beyond_pairs_max_waits_and_is_served() {
+    let mut net = TestNet::new(6, 1, 1);
     let mut config = arbiter_config(0, 6, 1);
     config.allocator.pairs_max = 5;
-    world.arbiters[0] = Arbiter::new(config).expect("right");
+    net.arbiters[0] = Arbiter::new(config).expect("right");
     for src in 0..6u32 {
         for dst in (0..6).filter(|dst| *dst != src) {
-            (0..20).for_each(|_| assert!(world.enqueue(src, dst, 200)));
+            (0..20).for_each(|_| assert!(net.enqueue(src, dst, 200)));
         }
     }
-    world.run_for(3 * MS);
-    assert!(world.arbiters[0].stats().refused > 0 && world.arbiters[0].allocator().pairs() <= 5);
-    world.run_for(200 * MS);
-    world.assert_quiet();
-    world.assert_all_came();
+    net.run_for(3 * MS);
+    assert!(net.arbiters[0].stats().refused > 0 && net.arbiters[0].allocator().pairs() <= 5);
+    net.run_for(200 * MS);
+    net.assert_quiet();
+    net.assert_all_came();
 }
 
 /// Nobody takes what is demanded meanwhile. What there is no room for is asked for again.
 #[test]
-fn demands_beyond_what_may_wait_are_counted() {
+fn demands_beyond_the_queue_are_counted() {
     let nodes = 200;
     let mut comm = Comm::new(CommConfig::new(ProcessId(nodes), nodes)).expect("right");
-    let now = World::new(2, 1, 1).at();
+    let now = TestNet::new(2, 1, 1).at();
     let wants = |src| (0..nodes as u16).filter(move |dst| u32::from(*dst) != src);
     for src in 0..40 {
         let bytes = frame(Opcode::Fcp, src, nodes, |room| {
@@ -195,10 +195,10 @@ fn demands_beyond_what_may_wait_are_counted() {
 
 /// Timeslots have 48 bits on the wire, and those of 100 us do not reach back so far.
 #[test]
-fn a_grant_from_before_the_beginning_of_time_is_refused() {
+fn grant_before_timeslot_zero_is_rejected() {
     let arbiter = ProcessId(4);
     let mut client = Client::new(ClientConfig::new(ProcessId(0), 4, arbiter, 100_000)).unwrap();
-    let now = World::new(2, 1, 1).at();
+    let now = TestNet::new(2, 1, 1).at();
     client.handle_timeout(now);
     let bytes = frame(Opcode::Fcp, 4, 0, |room| {
         let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
@@ -209,16 +209,16 @@ fn a_grant_from_before_the_beginning_of_time_is_refused() {
         writer.finish(seed(time))
     });
     assert_eq!(client.handle_frame(now, Port(0), &mut bytes.clone()), Verdict::Consumed);
-    assert_eq!((client.parked(), client.stats().late), (0, 64));
+    assert_eq!((client.pending_grants(), client.stats().late), (0, 64));
 }
 
 #[test]
-fn a_client_refuses_what_it_has_no_room_for() {
+fn client_rejects_packets_beyond_its_queues() {
     let mut client = Client::new(client_config(0, 4, 1)).expect("right");
-    let most = 300 - HEADER_LEN - 12 - 2;
-    assert_eq!(client.enqueue(ProcessId(1), &vec![0; most]), Ok(()));
-    let bytes = most + 1;
-    let long = EnqueueError::TooLong { bytes, most };
+    let limit = 300 - HEADER_LEN - 12 - 2;
+    assert_eq!(client.enqueue(ProcessId(1), &vec![0; limit]), Ok(()));
+    let bytes = limit + 1;
+    let long = EnqueueError::TooLong { bytes, limit };
     assert_eq!(client.enqueue(ProcessId(1), &vec![0; bytes]), Err(long));
     for nobody in [0, 4, u32::MAX].map(ProcessId) {
         assert_eq!(client.enqueue(nobody, b"x"), Err(EnqueueError::Unknown(nobody)));
@@ -235,11 +235,11 @@ fn a_client_refuses_what_it_has_no_room_for() {
 
 /// Frames with right checks and any payload whatever, to both kinds of machines in a busy world.
 #[test]
-fn no_payload_whatever_stops_the_others() {
+fn corrupt_payloads_do_not_affect_other_endpoints() {
     for seed in 0..20 {
-        let (mut world, mut draws) = (World::new(4, 2, seed), Draws(seed));
+        let (mut net, mut draws) = (TestNet::new(4, 2, seed), Draws(seed));
         for _ in 0..400 {
-            world.enqueue(draws.below(3) as u32, 3, 200);
+            net.enqueue(draws.below(3) as u32, 3, 200);
             let opcode = [Opcode::Fcp, Opcode::Slot, Opcode::Watchdog, Opcode::Drops, Opcode::Data]
                 [draws.below(5) as usize];
             let length = draws.below(60) as usize;
@@ -250,34 +250,34 @@ fn no_payload_whatever_stops_the_others() {
                 length
             });
             let place = draws.below(6) as usize;
-            let now = world.at();
+            let now = net.at();
             if opcode == Opcode::Watchdog || draws.one_in(2) {
                 let drops = [Loss { src: draws.below(9) as u16, lost: 9, path: 1 }];
                 bytes = frame(Opcode::Drops, 1, 4, |room| Drops::write(room, drops.into_iter()));
             }
             match place {
-                0..4 => world.clients[place].handle_frame(now, Port(0), &mut bytes),
-                _ => world.arbiters[place - 4].handle_frame(now, Port(0), &mut bytes),
+                0..4 => net.clients[place].handle_frame(now, Port(0), &mut bytes),
+                _ => net.arbiters[place - 4].handle_frame(now, Port(0), &mut bytes),
             };
-            world.run_for(draws.below(10 * SLOT_NS));
+            net.run_for(draws.below(10 * SLOT_NS));
         }
-        world.run_for(40 * MS);
-        world.assert_quiet();
-        world.assert_all_came();
+        net.run_for(40 * MS);
+        net.assert_quiet();
+        net.assert_all_came();
     }
 }
 
 #[test]
-fn a_false_watchdog_stops_an_arbiter_for_a_millisecond_only() {
-    let mut world = World::new(4, 1, 1);
-    world.run_for(MS);
+fn forged_watchdog_stops_an_arbiter_for_1_ms() {
+    let mut net = TestNet::new(4, 1, 1);
+    net.run_for(MS);
     let word = Watchdog { epoch: 4_000, primary: ProcessId(77) };
     let bytes = frame(Opcode::Watchdog, 77, 4, |room| word.write(room).expect("it fits"));
-    put(&mut world, &bytes);
-    assert!(!world.arbiters[0].is_primary());
-    assert!(world.enqueue(0, 3, 200));
-    world.run_for(3 * MS);
-    world.assert_quiet();
-    world.assert_all_came();
-    assert_eq!((world.arbiters[0].is_primary(), world.arbiters[0].epoch()), (true, 4_001));
+    put(&mut net, &bytes);
+    assert!(!net.arbiters[0].is_primary());
+    assert!(net.enqueue(0, 3, 200));
+    net.run_for(3 * MS);
+    net.assert_quiet();
+    net.assert_all_came();
+    assert_eq!((net.arbiters[0].is_primary(), net.arbiters[0].epoch()), (true, 4_001));
 }

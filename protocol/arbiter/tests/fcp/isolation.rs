@@ -6,7 +6,7 @@ use std::rc::Rc;
 use onepipe_base::{Machine, ProcessId};
 use onepipe_wire::{Frame, Opcode, Slot};
 
-use crate::world::{Draws, SLOT_NS, World};
+use crate::net::{Draws, SLOT_NS, TestNet};
 
 const MS: u64 = 1_000_000;
 
@@ -19,68 +19,67 @@ fn passes(rack: u32, path: u8, (from, to): (ProcessId, ProcessId), frame: &Frame
 }
 
 /// Sends from everybody to the other rack, and answers how many came of how many.
-fn load(world: &mut World, draws: &mut Draws, ns: u64) -> (usize, usize) {
-    let count = |world: &World| world.came.values().map(Vec::len).sum::<usize>();
-    let (end, before, mut sent) = (world.now + ns, count(world), 0);
-    while world.now < end {
+fn load(net: &mut TestNet, draws: &mut Draws, ns: u64) -> (usize, usize) {
+    let count = |net: &TestNet| net.came.values().map(Vec::len).sum::<usize>();
+    let (end, before, mut sent) = (net.now + ns, count(net), 0);
+    while net.now < end {
         for src in 0..6 {
             let dst = (src / 3 * 3 + 3) % 6 + draws.below(3) as u32;
-            sent += usize::from(draws.one_in(3) && world.enqueue(src, dst, 200));
+            sent += usize::from(draws.one_in(3) && net.enqueue(src, dst, 200));
         }
-        world.run_for(SLOT_NS);
+        net.run_for(SLOT_NS);
     }
-    world.run_for(MS);
-    (count(world) - before, sent)
+    net.run_for(MS);
+    (count(net) - before, sent)
 }
 
 #[test]
-fn a_link_that_loses_everything_is_avoided_within_milliseconds_and_used_after_its_repair() {
-    let (mut world, mut draws) = (World::new(6, 1, 3), Draws(3));
+fn dead_link_is_avoided_within_ms_and_used_after_repair() {
+    let (mut net, mut draws) = (TestNet::new(6, 1, 3), Draws(3));
     let is_broken = Rc::new(Cell::new(false));
     let broken = is_broken.clone();
-    world.fate =
-        Box::new(move |_, from, to, frame| broken.get() && passes(0, 1, (from, to), frame));
-    let (came, sent) = load(&mut world, &mut draws, 3 * MS);
+    net.fate = Box::new(move |_, from, to, frame| broken.get() && passes(0, 1, (from, to), frame));
+    let (came, sent) = load(&mut net, &mut draws, 3 * MS);
     assert_eq!(came, sent);
     is_broken.set(true);
-    let (came, sent) = load(&mut world, &mut draws, 2 * MS);
+    let (came, sent) = load(&mut net, &mut draws, 2 * MS);
     assert!(came < sent, "some were lost: {came} of {sent}");
     let lost = sent - came;
     assert!(lost * 2 < sent, "but not for long: {lost} of {sent}");
-    let (came, sent) = load(&mut world, &mut draws, 3 * MS);
+    let (came, sent) = load(&mut net, &mut draws, 3 * MS);
     assert_eq!(came, sent, "it is avoided");
     is_broken.set(false);
     // It is tried again after ten milliseconds.
-    world.run_for(10 * MS);
+    net.run_for(10 * MS);
     let met = Rc::new(Cell::new(0));
     let meets = met.clone();
-    world.fate = Box::new(move |_, from, to, frame| {
+    net.fate = Box::new(move |_, from, to, frame| {
         meets.set(meets.get() + u32::from(passes(0, 1, (from, to), frame)));
         false
     });
-    let (came, sent) = load(&mut world, &mut draws, 3 * MS);
+    let (came, sent) = load(&mut net, &mut draws, 3 * MS);
     assert_eq!(came, sent);
     assert!(met.get() > 100, "it is used again: {} times", met.get());
 }
 
 #[test]
-fn what_never_heals_costs_ever_less() {
-    let (mut world, mut draws) = (World::new(6, 1, 4), Draws(4));
-    world.fate = Box::new(|_, from, to, frame| passes(1, 0, (from, to), frame));
-    let (came, sent) = load(&mut world, &mut draws, 70 * MS);
+fn permanent_fault_costs_ever_less() {
+    let (mut net, mut draws) = (TestNet::new(6, 1, 4), Draws(4));
+    net.fate = Box::new(|_, from, to, frame| passes(1, 0, (from, to), frame));
+    let (came, sent) = load(&mut net, &mut draws, 70 * MS);
     let lost = sent - came;
     assert!(lost > 0 && lost * 100 < sent, "{lost} of {sent}");
-    assert!(world.arbiters[0].stats().lost > 0);
-    assert!(world.arbiters[0].poll_event().is_none(), "the world has taken them");
+    assert!(net.arbiters[0].stats().lost > 0);
+    assert!(net.arbiters[0].poll_event().is_none(), "the world has taken them");
 }
 
 #[test]
-fn a_link_that_loses_a_tenth_is_found_as_well() {
-    let (mut world, mut draws) = (World::new(6, 1, 5), Draws(5));
+fn link_with_10_percent_loss_is_found() {
+    let (mut net, mut draws) = (TestNet::new(6, 1, 5), Draws(5));
     let mut chance = Draws(6);
-    world.fate =
+    net.fate =
         Box::new(move |_, from, to, frame| passes(0, 1, (from, to), frame) && chance.one_in(10));
-    load(&mut world, &mut draws, 3 * MS);
-    let (came, sent) = load(&mut world, &mut draws, 3 * MS);
+    load(&mut net, &mut draws, 3 * MS);
+    let (came, sent) = load(&mut net, &mut draws, 3 * MS);
     assert_eq!(came, sent);
 }

@@ -1,13 +1,13 @@
 //! Clients and arbiters together, in a world of their own.
 
-mod accidents;
-mod acknowledgements;
+mod ack;
 mod failover;
+mod faults;
+mod idle;
 mod input;
 mod isolation;
-mod latecomers;
-mod perfect;
+mod late_join;
+mod mismatch;
+mod net;
 mod pipeline;
-mod quiet;
-mod unlike;
-mod world;
+mod throughput;

@@ -10,13 +10,13 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
-    fn an_arbiter_and_its_endpoints_bear_anything(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
+    fn arbitrary_operation_sequences_are_safe(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
         properties::arbiter(&bytes);
     }
 }
 
 #[test]
-fn an_arbiter_and_its_endpoints_bear_what_was_found_before() {
+fn regression_operation_sequences_are_safe() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/arbiter");
     let mut met = 0;
     for entry in fs::read_dir(folder).expect("the seeds are committed") {

@@ -32,7 +32,7 @@ impl Script<'_> {
     }
 }
 
-struct World {
+struct TestNet {
     transfers: Vec<Transfer>,
     arbiter: Arbiter,
     now_ns: u64,
@@ -53,11 +53,16 @@ pub fn arbiter(bytes: &[u8]) {
             slots_max: 64,
             ..ClientConfig::new(ProcessId(process), NODES, ProcessId(NODES), SLOT_NS)
         };
-        TransferConfig { receive_bytes_max: 5_000, objects_max: 8, forget_ns: 1_000_000, client }
+        TransferConfig {
+            receive_bytes_max: 5_000,
+            objects_max: 8,
+            reassembly_timeout_ns: 1_000_000,
+            client,
+        }
     };
     let mut arbiter = ArbiterConfig::new(ProcessId(NODES), NODES, (2, 2), SLOT_NS);
     arbiter.allocator.batch_slots = 1 + script.below(64) as u32;
-    let mut world = World {
+    let mut net = TestNet {
         transfers: (0..NODES).map(|at| Transfer::new(config(at)).expect("right")).collect(),
         arbiter: Arbiter::new(arbiter).expect("right"),
         now_ns: 1_000,
@@ -68,7 +73,7 @@ pub fn arbiter(bytes: &[u8]) {
         objects: 0,
     };
     while !script.rest.is_empty() {
-        world.step(&mut script);
+        net.step(&mut script);
     }
 }
 
@@ -76,7 +81,7 @@ fn object(mark: u8) -> Vec<u8> {
     vec![mark; usize::from(mark) * 37]
 }
 
-impl World {
+impl TestNet {
     fn step(&mut self, script: &mut Script<'_>) {
         match script.byte() {
             0..=99 => (0..4).for_each(|_| self.pass(script)),

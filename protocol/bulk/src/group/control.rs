@@ -1,4 +1,4 @@
-//! News for the other members, and the frames that carry them.
+//! Control frames: acknowledgements, state, failures, held blocks and requests.
 
 use onepipe_base::{Now, ProcessId, Promises, Psn, Transmit};
 use onepipe_wire::{
@@ -10,13 +10,13 @@ use super::Group;
 use crate::Memory;
 use crate::session::Item;
 
-/// Words of held blocks in one frame: they fit the smallest that a member may have.
+/// Maximum number of words of held blocks per frame: fits the shortest frame allowed.
 const HAVE_WORDS_MAX: u32 = 48;
-/// Failures in one frame: the same.
+/// Maximum number of failures per frame: fits the shortest frame allowed.
 const FAILURES_MAX: usize = 48;
 
 impl<M: Memory> Group<M> {
-    /// A member must be told how far we are.
+    /// Queues a state frame for a member.
     pub(super) fn queue_state(&mut self, rank: u32) {
         if self.is_live_peer(rank) && !self.peers[rank as usize].has_failed {
             self.peer(rank).is_state_due = true;
@@ -24,8 +24,8 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// A member must be told for how many blocks of an object it has tokens. If we have all of it
-    /// by then there is nothing to tell: an object of one block costs no frame for this.
+    /// Queues a state frame with tokens for an object. The frame is omitted if the object is
+    /// complete by then, so an object of one block costs no frame for tokens.
     pub(super) fn queue_tokens(&mut self, rank: u32, object: u32) {
         if self.is_live_peer(rank) && !self.peers[rank as usize].has_failed {
             let peer = self.peer(rank);
@@ -39,14 +39,14 @@ impl<M: Memory> Group<M> {
         self.ranks().for_each(|rank| self.queue_state(rank));
     }
 
-    /// Whoever may send the first block of the next object must have a token.
+    /// Queues tokens for members that may send the first block of the next object.
     pub(super) fn queue_first_tokens(&mut self) {
         for at in 0..self.first_senders.len() {
             self.queue_state(self.first_senders[at]);
         }
     }
 
-    /// All must be told that a word of what we hold has changed.
+    /// Queues a changed word of held blocks for all live peers.
     pub(super) fn queue_have(&mut self, object: u32, word: u32) {
         let stable = self.stable;
         for rank in self.ranks() {
@@ -57,7 +57,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Writes the next news for a member, if there are any.
+    /// Writes the next control frame for a member, if any.
     pub(super) fn write_control(
         &mut self,
         now: Now,
@@ -162,7 +162,7 @@ impl<M: Memory> Group<M> {
             known: self.known,
             resolved: self.resolved,
             total: self.total,
-            // The root's is worked out when somebody else's is to be compared with it.
+            // The root computes its own digest only when it compares it with another member's.
             digest: if self.config.own == 0 { 0 } else { self.digest_before(self.complete) },
             view: self.view,
             is_closed: self.is_closed,
@@ -179,25 +179,26 @@ impl<M: Memory> Group<M> {
         })
     }
 
-    /// Whether there is memory for an object, and not all of it is here.
+    /// Returns whether an object has memory but is not complete.
     fn lacks(&self, object: u32) -> bool {
         let active = self.get(object).and_then(|active| active.object.as_ref());
         active.is_some_and(|object| object.missing > 0)
     }
 
-    /// How many blocks of an object we are ready to take from a member, in all.
+    /// Returns how many blocks of an object a member may send in total.
     fn tokens(&mut self, rank: u32, object: u32) -> u32 {
         let Some(active) = self.get(object) else { return 0 };
         if active.object.is_some() {
             let ahead = self.config.lookahead_blocks;
             return self.peer(rank).flow(object).consumed.saturating_add(ahead);
         }
-        // Who sends the first block gets a token before anything is known; one object at a time.
+        // Senders of a first block get one token before the object is known, for one object at a
+        // time.
         let is_next = active.shape.is_none() && object == self.known.max(self.stable);
         u32::from(is_next && self.first_senders.contains(&rank))
     }
 
-    /// Writes which blocks we hold from a word on, and where the next frame goes on.
+    /// Writes held blocks from a word on. Also returns where the next frame continues.
     fn write_have(
         &mut self,
         now: Now,
@@ -223,7 +224,7 @@ impl<M: Memory> Group<M> {
         Some((sent, next))
     }
 
-    /// Writes one frame to a member, which takes a number if it has an `item`.
+    /// Writes a frame to a member. A frame with an `item` gets a PSN and is retransmitted if lost.
     pub(super) fn write(
         &mut self,
         now: Now,
@@ -236,7 +237,7 @@ impl<M: Memory> Group<M> {
         self.write_detached(now, rank, (opcode, None), item, slot, body)
     }
 
-    /// As [`Self::write`], where so many bytes of the frame may stay where they are.
+    /// Writes a frame whose last `detached_len` bytes are not in the slot.
     pub(super) fn write_detached(
         &mut self,
         now: Now,
@@ -269,7 +270,7 @@ impl<M: Memory> Group<M> {
         Some(Transmit { port: member.port, bytes })
     }
 
-    /// Tells somebody who is no member that it is none.
+    /// Writes the next refusal of a process that is not a member.
     pub(super) fn write_refusal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let (port, process, reason) = self.refusals.pop_front()?;
         let buffer = self.front().write(slot.get_mut(HEADER_LEN..)?)?;

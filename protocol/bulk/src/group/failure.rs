@@ -1,4 +1,4 @@
-//! Members that fail, and what is due by the clock.
+//! Failures of members, and timeouts.
 
 use onepipe_base::Mono;
 use onepipe_wire::BulkRefused;
@@ -9,7 +9,7 @@ use crate::Memory;
 use crate::event::{Event, Failure, Outcome, Reason};
 
 impl<M: Memory> Group<M> {
-    /// Takes note of the time, and begins when there is one for the first time.
+    /// Records the time, and starts the group on the first call.
     pub(super) fn start(&mut self, now: Mono) {
         self.now = now;
         if core::mem::replace(&mut self.is_started, true) {
@@ -58,7 +58,7 @@ impl<M: Memory> Group<M> {
         self.on_lost(rank, lost);
     }
 
-    /// The leader must hear from everybody, and everybody wants to know that the leader lives.
+    /// Sends a keepalive to the leader; at the leader, detects members that are silent.
     fn check_keepalive(&mut self, now: Mono) {
         if self.keepalive_at.is_none_or(|at| at > now) {
             return;
@@ -80,14 +80,14 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// A member has failed. Everybody is told, the schedule is void, and the survivors get from
-    /// each other what they lack.
+    /// Handles the failure of a member: notifies all others, abandons the schedule, and requests
+    /// missing blocks from the survivors.
     pub(super) fn fail(&mut self, rank: u32, by: u32, reason: Reason) {
         if rank >= self.peers.len() as u32 || self.has_failed.has(rank) {
             return;
         }
         if self.is_closed || matches!(self.outcome, Some(Outcome::Refused(_))) {
-            // It changes nothing any more, but that there is nobody to be told.
+            // Too late to change the outcome; only stop sending to the member.
             return self.peer(rank).close();
         }
         if rank == self.config.own {
@@ -117,12 +117,13 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Nothing goes by the schedule any more; what was asked for of others may be asked again.
+    /// Abandons the schedule. Requested blocks may be requested again from other members.
     fn abandon_schedule(&mut self) {
         let stable = self.stable;
         let now = self.now;
         self.peers.iter_mut().for_each(|peer| {
-            // Whoever leads now has perhaps never been spoken to.
+            // Restart the failure timeout: this member may lead now, and may not have received
+            // anything from the peer yet.
             peer.last_received = now;
             peer.drop_schedule();
             peer.requested.clear();
@@ -137,7 +138,7 @@ impl<M: Memory> Group<M> {
         self.queue_state_to_all();
     }
 
-    /// We leave, or cannot go on: the others are told.
+    /// Leaves the group and notifies the others of the reason.
     pub(super) fn leave_with(&mut self, reason: Reason) {
         if self.outcome.is_some() {
             return;
@@ -150,7 +151,7 @@ impl<M: Memory> Group<M> {
         self.finish(Outcome::Left);
     }
 
-    /// The others go on without us.
+    /// Ends this member because the others have excluded it.
     pub(super) fn exclude(&mut self, refused: BulkRefused) {
         self.peers.iter_mut().for_each(|peer| peer.close());
         self.finish(Outcome::Refused(refused));

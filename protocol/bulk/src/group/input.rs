@@ -1,4 +1,4 @@
-//! Frames from other members.
+//! Input: dispatches frames of other members.
 
 use onepipe_base::{Mono, Port, Verdict};
 use onepipe_wire::{
@@ -11,7 +11,7 @@ use super::placement::Payload;
 use crate::Memory;
 use crate::event::{Outcome, Reason};
 
-/// Refusals that wait to be sent; whoever asks again is answered again.
+/// Capacity of the queue of refusals. A refused process asks again.
 const REFUSALS_MAX: usize = 16;
 
 impl<M: Memory> Group<M> {
@@ -34,7 +34,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Takes in a frame; of a piece that was placed, so many bytes are where they belong.
+    /// Processes a parsed frame. `placed` is the number of bytes of a piece that was placed.
     pub(super) fn process_frame(
         &mut self,
         now: Mono,
@@ -66,7 +66,7 @@ impl<M: Memory> Group<M> {
         match self.peers[from as usize].incarnation {
             Some(known) if incarnation < known => return Ok(()),
             Some(known) if incarnation > known => {
-                // So the life that is a member is over.
+                // The incarnation that is a member has ended.
                 self.fail(from, self.config.own, Reason::Restarted);
                 return self.refuse(port, frame, BulkRefused::OtherIncarnation);
             }
@@ -78,7 +78,7 @@ impl<M: Memory> Group<M> {
         if matches!(self.outcome, Some(Outcome::Refused(_))) {
             return Ok(());
         }
-        // Taken for dead behind the end of the group, it shows that it was not.
+        // A member whose failure was detected only after the end of the group is live after all.
         self.peer(from).has_failed = false;
         self.peer(from).last_received = now;
         if frame.opcode != Opcode::BulkAck {
@@ -128,7 +128,7 @@ impl<M: Memory> Group<M> {
         Ok(())
     }
 
-    /// Answers a frame of somebody who is no member.
+    /// Queues a refusal of a process that is not a member.
     fn refuse(
         &mut self,
         port: Port,
@@ -148,7 +148,7 @@ impl<M: Memory> Group<M> {
         let from = self.ranks().find(|rank| member(*rank) == frame.header.src());
         let Some(from) = from.filter(|from| is_for_us && *from != self.config.own) else { return };
         if self.outcome.is_some() {
-            // Whom we have told that we leave need not be told again.
+            // The peer has refused this member, so it need not be notified of the end.
             self.peer(from).session.close();
             self.peer(from).failures_sent = self.failures.len() as u32;
             self.peer(from).is_state_due = false;
@@ -190,7 +190,7 @@ impl<M: Memory> Group<M> {
         if self.config.own != 0 && self.total.is_none() {
             self.total = state.total;
         }
-        // The root decides itself. Once it has failed, somebody may have heard its last word.
+        // The root decides by itself. After its failure, any member may have received its decision.
         if state.is_closed && !self.is_closed && self.config.own != 0 {
             self.close_group(state.is_clean);
         } else if self.is_closed && !state.is_closed {
@@ -201,7 +201,7 @@ impl<M: Memory> Group<M> {
         self.request_missing();
     }
 
-    /// Compares a member's digest of all it has with ours: the leader vouches for it.
+    /// Compares a member's digest of its complete objects with that of the root.
     fn check_digest(&mut self, from: u32, complete: u32, digest: u64) {
         let is_known = (self.stable..=self.complete).contains(&complete);
         if self.outcome.is_some() || from == 0 || self.config.own != 0 || !is_known {

@@ -1,4 +1,4 @@
-//! One member of a group.
+//! Member of a group.
 
 mod control;
 mod failure;
@@ -28,21 +28,21 @@ use crate::{Config, ConfigError, Memory};
 
 pub use placement::{Gathered, Placement};
 
-/// An object under way, or a place for one.
+/// State of an active object, known or expected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ActiveObject<M> {
     shape: Option<Shape>,
     object: Option<Object<M>>,
     is_delivered: bool,
     is_lost: bool,
-    /// In this view it is known that the survivors hold all of it.
+    /// View in which the survivors together were found to hold all blocks.
     covered_in_view: Option<u64>,
-    /// A digest of it and all objects before, once it was asked for.
+    /// Digest of this object and all earlier ones, once computed.
     digest: Option<u64>,
-    /// The next step of ours, and how many there are.
+    /// Next own step of the schedule, and the number of steps.
     step: u64,
     steps: u64,
-    /// Blocks that came before there was memory, and from whom.
+    /// Blocks, with their senders, whose pieces were dropped before there was memory.
     missed: Vec<(u32, u32)>,
 }
 
@@ -62,40 +62,41 @@ impl<M> Default for ActiveObject<M> {
     }
 }
 
-/// A piece that came before there was memory for its object.
+/// Piece received before its object had memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Staged {
     from: u32,
     header: BulkPieceHeader,
 }
 
-/// One member of a group: see the crate's documentation.
+/// Member of a group; see the crate documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group<M = Vec<u8>> {
     config: Config,
     plan: u32,
     schedule: Schedule,
-    /// By rank; our own entry is of no meaning.
+    /// Peers by rank; the own entry is unused.
     peers: Vec<Peer>,
-    /// What was in lost frames, while it is looked at.
+    /// Buffer for the content of lost frames.
     lost: Vec<Item>,
-    /// Who may send us the first block of an object, and who may send us any.
+    /// Ranks that may send the first block of an object to this member.
     first_senders: Vec<u32>,
+    /// Ranks that may send any block to this member.
     sources: BitSet,
-    /// To whom there may be something to send.
+    /// Ranks with something to send.
     ready: BitSet,
-    /// Every object before this one is whole at every survivor, and forgotten.
+    /// All objects before this one are complete at every survivor and have been released.
     stable: u32,
-    /// The objects from `stable` on: always as many as may be under way.
+    /// Objects from `stable` on: always `objects_max` entries.
     active: VecDeque<ActiveObject<M>>,
-    /// A digest of all objects before `stable`.
+    /// Digest of all objects before `stable`.
     digest: u64,
-    /// Every object before this one is whole here; whole here or lost; known here.
+    /// All objects before this one are complete; complete or lost; known, respectively.
     complete: u32,
     resolved: u32,
     known: u32,
     total: Option<u32>,
-    /// The object that is being dealt.
+    /// Object whose transfers are being queued.
     queueing: u32,
     failures: Vec<Failure>,
     has_failed: BitSet,
@@ -111,26 +112,26 @@ pub struct Group<M = Vec<u8>> {
     is_started: bool,
     now: Mono,
     keepalive_at: Option<Mono>,
-    /// Nothing is due before this.
+    /// Lower bound of all deadlines.
     due_at: Option<Mono>,
     stats: Stats,
 }
 
 impl Group {
-    /// A member that has not met the others yet. Objects lie in plain memory.
+    /// Creates a member that has not sent or received anything, with objects in `Vec<u8>`.
     ///
     /// # Errors
-    /// When there can be no such group.
+    /// [`ConfigError`] if the configuration is invalid.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         Self::with_memory(config)
     }
 }
 
 impl<M: Memory> Group<M> {
-    /// As [`Group::new`], with objects in memory of another kind.
+    /// Creates a member with objects in another kind of memory.
     ///
     /// # Errors
-    /// When there can be no such group.
+    /// [`ConfigError`] if the configuration is invalid.
     pub fn with_memory(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let members = config.members.len() as u32;
@@ -174,10 +175,10 @@ impl<M: Memory> Group<M> {
         Ok(group)
     }
 
-    /// Sends an object to all other members, from the root. Answers its number.
+    /// Sends an object to all other members. Returns its number.
     ///
     /// # Errors
-    /// When the group takes none now; the memory comes back.
+    /// [`Unsent`] with the memory if this member is not the root or cannot send now.
     pub fn send(&mut self, memory: M) -> Result<u32, Unsent<M>> {
         let object = self.known;
         let bytes = memory.bytes().len() as u64;
@@ -203,10 +204,10 @@ impl<M: Memory> Group<M> {
         Err(Unsent { error, memory })
     }
 
-    /// Gives memory for an object that is [`Event::Wanted`].
+    /// Provides memory for an object that was [`Event::Announced`].
     ///
     /// # Errors
-    /// When no such object waits, or it does not fit; the memory comes back.
+    /// [`Unsent`] with the memory if the object does not wait for memory, or does not fit.
     pub fn provide(&mut self, object: u32, mut memory: M) -> Result<(), Unsent<M>> {
         let found = self.get(object).filter(|active| active.object.is_none());
         let error = match found.and_then(|active| active.shape) {
@@ -224,8 +225,8 @@ impl<M: Memory> Group<M> {
         Err(Unsent { error, memory })
     }
 
-    /// There is no memory for an object that is [`Event::Wanted`], and will be none: we leave the
-    /// group, and everybody is told why.
+    /// Declines an object that was [`Event::Announced`]. This member leaves the group, and the
+    /// others are notified of the reason.
     pub fn decline(&mut self, object: u32) {
         if self.get(object).is_some_and(|active| active.shape.is_some() && active.object.is_none())
         {
@@ -233,21 +234,22 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Gives memory ahead, for the next object that it is large enough for: nothing waits for an
-    /// answer to [`Event::Wanted`] then. What was not used comes back by [`Group::take_spare`].
+    /// Provides memory in advance, for the next object that fits: then no [`Event::Announced`] is
+    /// reported for it. [`Group::take_spare`] returns unused memory.
     pub fn offer_memory(&mut self, memory: M) {
         self.spare.push_back(memory);
     }
 
-    /// Memory that was given ahead and is not used.
+    /// Returns memory that was provided in advance and is unused.
     pub fn take_spare(&mut self) -> Option<M> {
         self.spare.pop_front()
     }
 
-    /// Nothing more will be sent. [`Event::Closed`] says how it has ended, at every member.
+    /// Closes the group: no more objects will be sent. [`Event::Closed`] reports the outcome at
+    /// every member.
     ///
     /// # Errors
-    /// When we are not the root.
+    /// [`SendError::NotRoot`] if this member is not the root.
     pub fn close(&mut self) -> Result<(), SendError> {
         if self.config.own != 0 {
             return Err(SendError::NotRoot);
@@ -260,17 +262,17 @@ impl<M: Memory> Group<M> {
         Ok(())
     }
 
-    /// Leaves before the end: the others are told, and go on without us.
+    /// Leaves the group before its end. The other members are notified and continue.
     pub fn leave(&mut self) {
         self.leave_with(Reason::Left);
     }
 
-    /// The world says that the link to a member is broken.
+    /// Handles the loss of the link to a member.
     pub fn handle_link_down(&mut self, rank: u32) {
         self.fail(rank, self.config.own, Reason::Link);
     }
 
-    /// The link to a member takes nothing now, or does again. Others go on meanwhile.
+    /// Sets whether the link to a member accepts frames. Other links are not affected.
     pub fn set_blocked(&mut self, rank: u32, is_blocked: bool) {
         if let Some(peer) = self.peers.get_mut(rank as usize) {
             peer.is_blocked = is_blocked;
@@ -279,31 +281,31 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Whether [`Machine::poll_event`] has something to tell.
+    /// Returns whether [`Machine::poll_event`] has an event.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// The bytes of an object that is whole here and not yet stable.
+    /// Returns the content of a complete object that is not stable yet.
     pub fn bytes(&self, object: u32) -> Option<&[u8]> {
         let object = self.get(object)?.object.as_ref().filter(|object| object.missing == 0)?;
         Some(object.memory.bytes())
     }
 
-    /// The memory of an object under way, of which not all need be here yet.
+    /// Returns the memory of an active object, which may be incomplete.
     pub fn memory(&self, object: u32) -> Option<&M> {
         Some(&self.get(object)?.object.as_ref()?.memory)
     }
 
-    /// How many blocks of an object under way are here, and how many it has. When the group is over
-    /// nothing is under way.
+    /// Returns the number of complete blocks of an active object, and the number of all its blocks.
+    /// A group that has ended has no active objects.
     pub fn progress(&self, object: u32) -> Option<(u32, u32)> {
         let active = self.get(object).filter(|_| self.outcome.is_none())?;
         let blocks = active.shape?.blocks;
         Some((blocks - active.object.as_ref().map_or(blocks, |object| object.missing), blocks))
     }
 
-    /// How many objects are whole at a member, as far as it has told us.
+    /// Returns the number of objects that are complete at a member, as far as reported.
     pub fn completed_by(&self, rank: u32) -> Option<u32> {
         match rank {
             own if own == self.config.own => Some(self.complete),
@@ -311,17 +313,18 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Who has failed, in the order in which we were told.
+    /// Returns all failures in the order in which this member learned of them.
     pub fn failures(&self) -> &[Failure] {
         &self.failures
     }
 
-    /// How it has ended, once it has.
+    /// Returns the outcome once the group has ended.
     pub fn outcome(&self) -> Option<Outcome> {
         self.outcome
     }
 
-    /// Whether the group is over and everybody has been told: the machine may be dropped.
+    /// Returns whether the group has ended and all members have been notified. Then the machine may
+    /// be dropped.
     pub fn is_done(&self) -> bool {
         self.outcome.is_some()
             && self.live_peers().all(|peer| {
@@ -330,17 +333,17 @@ impl<M: Memory> Group<M> {
             })
     }
 
-    /// What it has done.
+    /// Returns the counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// As it was set up.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Who leads: the root, or the first survivor in its place.
+    /// Returns the rank of the leader: the first live member. Initially this is the root.
     fn leader(&self) -> u32 {
         self.ranks().find(|rank| !self.has_failed.has(*rank)).unwrap_or(0)
     }
@@ -349,12 +352,12 @@ impl<M: Memory> Group<M> {
         0..self.peers.len() as u32
     }
 
-    /// Whether this is another member that has not failed.
+    /// Returns whether `rank` is another member that has not failed.
     fn is_live_peer(&self, rank: u32) -> bool {
         rank != self.config.own && !self.has_failed.has(rank)
     }
 
-    /// All others that have not failed.
+    /// Returns all other members that have not failed.
     fn live_peers(&self) -> impl Iterator<Item = &Peer> {
         self.ranks().filter(|rank| self.is_live_peer(*rank)).map(|rank| &self.peers[rank as usize])
     }
@@ -363,7 +366,7 @@ impl<M: Memory> Group<M> {
         self.active.get(object.checked_sub(self.stable)? as usize)
     }
 
-    /// An object that is under way.
+    /// Returns an active object.
     fn active_mut(&mut self, object: u32) -> &mut ActiveObject<M> {
         &mut self.active[(object - self.stable) as usize]
     }
@@ -401,7 +404,7 @@ impl<M: Memory> Machine for Group<M> {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        // Before the first call with a time there is no time to name.
+        // The time is unknown before the first call: request one immediately.
         if self.is_started { self.due_at } else { Some(Mono::from_ns(0)) }
     }
 }

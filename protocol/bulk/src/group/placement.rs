@@ -1,8 +1,8 @@
-//! Pieces that go from one object into another, and are copied by nobody between.
+//! Zero-copy transfer of pieces (direct data placement).
 //!
-//! A world that gathers what it sends ([`Group::poll_gather`]) writes the bytes of a piece from
-//! the object in which they lie. One that scatters what it takes ([`Group::place`]) reads them into
-//! the object to which they belong.
+//! A transport with gathering output ([`Group::poll_gather`]) writes the data of a piece directly
+//! from its object. A transport with scattering input ([`Group::begin_placement`]) reads the data
+//! directly into its object.
 
 use core::ops::Range;
 
@@ -14,12 +14,12 @@ use onepipe_wire::{
 use super::Group;
 use crate::Memory;
 
-/// A frame of which perhaps only the front was written.
+/// Frame whose payload may be detached: only its header is in the slot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gathered {
-    /// Where it goes, and how many bytes stand in the slot.
+    /// Destination, and number of bytes in the slot.
     pub header: Transmit,
-    /// In which object those behind lie, and where.
+    /// Object that the detached payload is in, and its range there.
     pub(super) payload: Option<(u32, Range<usize>)>,
 }
 
@@ -29,7 +29,7 @@ impl From<Transmit> for Gathered {
     }
 }
 
-/// A piece whose bytes are being written into the object to which they belong.
+/// Piece whose data is being written into its object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Placement {
     front: [u8; DETACHED_FRONT_LEN],
@@ -41,35 +41,35 @@ pub struct Placement {
 }
 
 impl Gathered {
-    /// How many bytes the piece has; none if it is something else.
+    /// Returns the length of the detached payload.
     pub fn bytes(&self) -> usize {
         self.payload.as_ref().map_or(0, |(_, range)| range.len())
     }
 }
 
 impl Placement {
-    /// The object that the piece is of.
+    /// Returns the object of the piece.
     pub fn object(&self) -> u32 {
         self.object
     }
 
-    /// Where in the object it begins.
+    /// Returns the offset of the piece in its object.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// How many bytes it has.
+    /// Returns the length of the piece.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Where the bytes of a piece are.
+/// Data of a received piece.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Payload<'a> {
     /// In the frame.
     InFrame(&'a [u8]),
-    /// Where they belong, so many.
+    /// Already in its object: the number of bytes.
     Placed(usize),
 }
 
@@ -83,15 +83,15 @@ impl Payload<'_> {
 }
 
 impl<M: Memory> Group<M> {
-    /// As [`onepipe_base::Machine::poll_transmit`], but the bytes of a piece stay where they are:
-    /// [`Group::behind`] shows them, until the group is told or commanded anything. `slot` holds at
-    /// least [`crate::Config::frame_len_max`].
+    /// Like [`onepipe_base::Machine::poll_transmit`], but leaves the data of a piece in its object.
+    /// [`Group::payload`] returns the data until the group is modified. `slot` must hold at least
+    /// [`crate::Config::frame_len_max`] bytes.
     pub fn poll_gather(&mut self, now: Now, slot: &mut [u8]) -> Option<Gathered> {
         self.start(now.mono);
         self.transmit(now, slot, true)
     }
 
-    /// What follows the front of a frame; nothing, if all of it stands in the slot.
+    /// Returns the detached payload of a frame; empty if the whole frame is in the slot.
     pub fn payload(&self, gathered: &Gathered) -> &[u8] {
         let bytes = gathered.payload.as_ref().and_then(|(object, range)| {
             self.get(*object)?.object.as_ref()?.memory.bytes().get(range.clone())
@@ -99,11 +99,11 @@ impl<M: Memory> Group<M> {
         bytes.unwrap_or_default()
     }
 
-    /// Whether the bytes that follow this front, [`onepipe_wire::DETACHED_FRONT_LEN`] of a frame, may be
-    /// read into their object. If not, the frame is taken as others are.
+    /// Starts the placement of a piece, given the first [`onepipe_wire::DETACHED_FRONT_LEN`] bytes of
+    /// its frame. Returns `None` if the frame must be received as a whole.
     ///
-    /// If so, they go into [`Group::room`], and [`Group::handle_placed`] says that they are all
-    /// there, or [`Group::abandon`] that they never will be.
+    /// The caller writes the rest of the frame to [`Group::placement_mut`], and then calls
+    /// [`Group::handle_placed`], or [`Group::abandon_placement`] if the data cannot be completed.
     pub fn begin_placement(&mut self, front: &[u8]) -> Option<Placement> {
         let front: [u8; DETACHED_FRONT_LEN] = front.get(..DETACHED_FRONT_LEN)?.try_into().ok()?;
         let (header, payload, bytes) = open_detached(&front).ok()?;
@@ -112,7 +112,7 @@ impl<M: Memory> Group<M> {
         let member = self.config.members.get(rank).map(|member| member.process);
         let is_ours = from.group == self.config.group.0 && from.plan == self.plan;
         let is_theirs = member == Some(header.src()) && from.from != self.config.own as u16;
-        // Where memory is shared no bytes follow, and the shape says how many there are.
+        // In shared memory no data follows; its length is that of the piece.
         let may_be = self.config.is_shared == (bytes == 0);
         if !is_ours || !is_theirs || self.outcome.is_some() || !may_be {
             return None;
@@ -126,7 +126,7 @@ impl<M: Memory> Group<M> {
             return None;
         }
         if self.config.is_shared {
-            // There is no other occasion: it must be known before it can be placed.
+            // The object must be announced before its first block can be placed.
             self.on_extent(piece.object, piece.extent)?;
         }
         let is_shared = self.config.is_shared;
@@ -150,12 +150,12 @@ impl<M: Memory> Group<M> {
         })
     }
 
-    /// Where the bytes of a piece belong; `None` when its object is gone, and nobody needs them.
+    /// Returns the memory of a piece, or `None` if its object has been released.
     pub fn placement_mut(&mut self, placement: &Placement) -> Option<&mut [u8]> {
         self.object_mut(placement.object)?.placement_mut(placement.block, placement.piece)
     }
 
-    /// All bytes of a piece are where they belong.
+    /// Handles a piece whose data is complete in its object.
     pub fn handle_placed(&mut self, now: Now, port: Port, placement: &Placement) -> Verdict {
         self.start(now.mono);
         let result = open_detached(&placement.front).and_then(|(header, payload, _)| {
@@ -164,13 +164,13 @@ impl<M: Memory> Group<M> {
             self.process_frame(now.mono, port, &frame, Some(placement.bytes))
         });
         if let Some(body) = self.object_mut(placement.object) {
-            // Whoever was no member any more has filled nothing.
+            // The frame may have been ignored, for example because its sender was excluded.
             body.end_placement(placement.block, placement.piece);
         }
         self.count_frame(result)
     }
 
-    /// The bytes of a piece will never all be there.
+    /// Ends the placement of a piece whose data is incomplete.
     pub fn abandon_placement(&mut self, placement: &Placement) {
         if let Some(body) = self.object_mut(placement.object) {
             body.end_placement(placement.block, placement.piece);

@@ -1,4 +1,4 @@
-//! What is whole, what is stable, and when the group is over.
+//! Progress of objects: complete, stable or lost; and the end of the group.
 
 use super::{ActiveObject, Group};
 use crate::Memory;
@@ -6,7 +6,7 @@ use crate::config::Delivery;
 use crate::event::{Event, Outcome};
 
 impl<M: Memory> Group<M> {
-    /// Draws all conclusions from what has changed.
+    /// Processes all consequences of a change: deliveries, lost and stable objects, the end.
     pub(super) fn advance(&mut self) {
         if self.outcome.is_some() {
             return;
@@ -24,7 +24,7 @@ impl<M: Memory> Group<M> {
         let leader = self.leader();
         if before != (self.complete, self.resolved) {
             self.queue_state(leader);
-            // After a failure whoever leads next must know, too.
+            // After a failure any survivor may become the leader.
             if !self.failures.is_empty() {
                 self.queue_state_to_all();
             }
@@ -41,7 +41,7 @@ impl<M: Memory> Group<M> {
             .is_some_and(|object| object.missing == 0)
     }
 
-    /// Whether an object is lost. What only others know of is lost for us as well.
+    /// Returns whether an object is lost. An object that only other members know can be lost, too.
     fn check_lost(&mut self, object: u32) -> bool {
         let known = self.live_peers().map(|peer| peer.known).fold(self.known, u32::max);
         if object >= known || !self.is_unrecoverable(object) {
@@ -54,7 +54,7 @@ impl<M: Memory> Group<M> {
     }
 
     fn deliver(&mut self, object: u32) {
-        // What the root has sent itself it knows.
+        // The root needs no event for its own objects.
         if !core::mem::replace(&mut self.active_mut(object).is_delivered, true)
             && self.config.own != 0
         {
@@ -62,10 +62,10 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Every object before this one is whole at every survivor, as the leader sees it.
+    /// Returns the first object that is not known to be complete at every survivor.
     fn compute_stable(&self) -> u32 {
         let survivors = self.live_peers().count() + 1;
-        // Half a group may not know of another half that goes on.
+        // A minority must not deliver: a majority may be live on the other side of a partition.
         let is_few = !self.failures.is_empty() && 2 * survivors <= self.peers.len();
         if is_few && self.config.delivery == Delivery::AllOrNone {
             return self.stable;
@@ -73,14 +73,14 @@ impl<M: Memory> Group<M> {
         self.live_peers().map(|peer| peer.complete).fold(self.complete, u32::min)
     }
 
-    /// Every object before `stable` is whole at every survivor.
+    /// Handles the leader's report that all objects before `stable` are complete everywhere.
     pub(super) fn on_stable(&mut self, stable: u32) {
-        // Whoever says so knows that these are whole here.
+        // That includes this member, so a larger number is invalid.
         let stable = stable.min(self.complete);
         if stable <= self.stable || self.outcome.is_some() {
             return;
         }
-        // So many were under way that nobody has a token for the next one.
+        // If the maximum number of objects was active, no tokens were granted for the next one.
         let was_full = self.known - self.stable >= self.config.objects_max;
         while self.stable < stable {
             let object = self.stable;
@@ -102,7 +102,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// A digest of every object before `object`, all of which are whole here.
+    /// Returns the digest of all objects before `object`, which must be complete.
     pub(super) fn digest_before(&mut self, object: u32) -> u64 {
         let mut all = self.digest;
         for at in self.stable..object {
@@ -117,11 +117,11 @@ impl<M: Memory> Group<M> {
         all
     }
 
-    /// The leader ends the group when nothing is under way any more.
+    /// Ends the group at the leader once no object is active.
     fn try_close(&mut self) {
         let total = match self.config.own {
             0 => self.total,
-            // The root has failed: there is no more than the survivors know of.
+            // The root has failed: only objects that a survivor knows remain.
             _ => Some(self.live_peers().map(|peer| peer.known).fold(self.known, u32::max)),
         };
         let Some(total) = total.filter(|total| self.resolved >= *total) else { return };

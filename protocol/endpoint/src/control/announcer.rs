@@ -1,4 +1,4 @@
-//! Telling the controllers of this process's links.
+//! Announces this process's links to the controllers.
 
 use onepipe_base::{Backoff, Controllers, Mono, ProcessId, Psn, Registers};
 use onepipe_wire::{Announce, Opcode};
@@ -7,18 +7,18 @@ use super::ControlFrame;
 use super::links::LinkMonitor;
 use super::round_robin::RoundRobin;
 
-/// Says what the links are, in parts, to each controller (design: failure.md, "Where is the
+/// Announces the links, in parts, to each controller (docs/design/failure.md, "Where is the
 /// controller?").
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Announcer {
     backoff: Backoff,
     round: RoundRobin,
     generation: u32,
-    /// The place of the next part's first link.
+    /// Index of the first link in the next part.
     first: u16,
-    /// How many links were live_links when it was last looked at.
+    /// Number of live links when last checked.
     live_links: u32,
-    /// It has changed, and nothing was said of it yet.
+    /// The links have changed since the last announcement.
     has_update: bool,
 }
 
@@ -28,14 +28,14 @@ impl Announcer {
         Self { backoff, round, generation: 0, first: 0, live_links: 0, has_update: false }
     }
 
-    /// Whether there is something to say now.
+    /// Returns whether an announcement is due now.
     #[inline]
     pub fn wants_transmit(&self, registers: &Registers, links: &LinkMonitor) -> bool {
         let has_changed = self.live_links != registers.live() || links.has_changed();
         self.has_update || has_changed || self.round.current().is_some()
     }
 
-    /// When it is to be said again.
+    /// Returns when the announcement is to be repeated.
     pub fn deadline(&self) -> Option<Mono> {
         self.backoff.due()
     }
@@ -61,7 +61,7 @@ impl Announcer {
         }
         let to = self.round.current()?;
         self.write_part(to, registers, links, payload).or_else(|| {
-            debug_assert!(false, "a frame holds a link");
+            debug_assert!(false, "a frame is too short for one link");
             self.round.stop();
             None
         })

@@ -1,4 +1,4 @@
-//! Who has failed, as far as this process was told.
+//! Processes reported as failed.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -6,14 +6,14 @@ use alloc::vec::Vec;
 use onepipe_base::{Incarnation, ProcessId, Timestamp};
 use onepipe_wire::Failure;
 
-/// Everybody who was told to have failed, and what of it is news. One entry a process at most, its
-/// latest failed life; empty but after a failure.
+/// Failed processes and the failures not yet polled. At most one entry per process, for its last
+/// failed incarnation; empty unless there was a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Failures {
-    /// Disjoint ranges, ascending.
+    /// Disjoint ranges in ascending order.
     known: Vec<Failure>,
     unreported: VecDeque<Failure>,
-    /// Process ids lie below this.
+    /// Upper bound (exclusive) of process ids.
     processes_max: u32,
 }
 
@@ -22,7 +22,7 @@ impl Failures {
         Self { known: Vec::new(), unreported: VecDeque::new(), processes_max }
     }
 
-    /// When this life of `process` has failed, if it has.
+    /// Returns the failure timestamp of this incarnation of `process`, if it has failed.
     #[inline]
     pub fn has_failed(&self, process: ProcessId, incarnation: Incarnation) -> Option<Timestamp> {
         if self.known.is_empty() {
@@ -32,19 +32,19 @@ impl Failures {
         known.covers(process, incarnation).then_some(known.at)
     }
 
-    /// The last life of `process` that has failed.
+    /// Returns the last failed incarnation of `process`.
     pub fn last_failed(&self, process: ProcessId) -> Option<Incarnation> {
         let known = self.known.get(self.position(process.0))?;
         known.covers(process, known.incarnation).then_some(known.incarnation)
     }
 
-    /// The first range that ends behind `process`.
+    /// Returns the position of the first range that ends behind `process`.
     fn position(&self, process: u32) -> usize {
         self.known.partition_point(|known| end(known) <= process)
     }
 
-    /// Takes in what a notice says. Answers whether any of it is news: of a process of whom a later
-    /// life has failed, or this one, nothing is.
+    /// Inserts a failure from a notice. Returns whether any of it is new: for a process whose
+    /// failed incarnation is the same or later, it is not.
     pub fn insert(&mut self, failure: Failure) -> bool {
         let before = self.unreported.len();
         let last = end(&failure).min(self.processes_max);
@@ -68,7 +68,8 @@ impl Failures {
         self.unreported.len() > before
     }
 
-    /// Puts in a range that lies within one of the known, of an earlier life, or between two.
+    /// Records a range that lies within a known range of an earlier incarnation, or between two
+    /// ranges.
     fn record(&mut self, failure: Failure) {
         self.unreported.push_back(failure);
         let mut at = self.position(failure.first.0);
@@ -93,7 +94,7 @@ impl Failures {
         }
     }
 
-    /// Makes one of the ranges `at` and behind it, if they say the same.
+    /// Merges the ranges at `at` and behind it if they are adjacent and equal.
     fn merge(&mut self, at: usize) {
         let [one, next, ..] = self.known[at..] else { return };
         let is_same = (one.incarnation, one.at) == (next.incarnation, next.at);
@@ -103,7 +104,7 @@ impl Failures {
         }
     }
 
-    /// The next failure that was not taken yet, in the order of hearing.
+    /// Returns the next failure that was not polled yet, in order of arrival.
     pub fn poll(&mut self) -> Option<Failure> {
         self.unreported.pop_front()
     }
@@ -113,7 +114,7 @@ impl Failures {
     }
 }
 
-/// One behind the last process of a range.
+/// Returns the process id behind a range.
 fn end(failure: &Failure) -> u32 {
     failure.first.0.saturating_add(failure.count)
 }
@@ -142,7 +143,7 @@ mod tests {
         assert!(!failures.insert(failure(4, 4, 2)) && !failures.insert(failure(5, 1, 1)));
         assert!(failures.insert(failure(2, 8, 2)));
         assert_eq!(polled(&mut failures), [(4, 4, 2), (2, 2, 2), (8, 2, 2)]);
-        assert_eq!(failures.known, [failure(2, 8, 2)], "they are one range");
+        assert_eq!(failures.known, [failure(2, 8, 2)], "the ranges are merged");
         assert!(failures.insert(failure(5, 1, 3)));
         assert_eq!(polled(&mut failures), [(5, 1, 3)]);
         let failed = |number| failures.has_failed(ProcessId(5), Incarnation(number));
@@ -161,7 +162,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model with a slot for every process.
+        /// Compares with a model that has a slot for every process.
         #[test]
         fn ranges_match_a_per_process_model(
             reported in prop::collection::vec((0..PROCESSES + 4, 1..9u32, 1..6u32), 1..40),

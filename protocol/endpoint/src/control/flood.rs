@@ -1,39 +1,39 @@
-//! What waves ask of this process, and when they are answered.
+//! Floods received from the controllers, and their acknowledgements.
 
 use onepipe_base::{Port, ProcessId, Psn};
 use onepipe_wire::{FloodAck, FloodId, FloodKind, Opcode};
 
 use super::ControlFrame;
 
-/// The way by which a wave came, and its answer goes.
+/// Where a flood came from, and its acknowledgement goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum FloodOrigin {
-    /// A wave over this link: answered by an echo.
+    /// A flood over this link, acknowledged by a FloodAck.
     Link(Port),
-    /// A notice of this controller: answered by a completion.
+    /// A Notice of this controller, acknowledged by Completed.
     Controller(ProcessId),
 }
 
-/// A notice that is not answered yet.
+/// A notice that is not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct OpenNotice {
     id: FloodId,
     link: Option<Port>,
     controller: Option<ProcessId>,
-    /// The composer has done what it asks.
+    /// The endpoint has handled every failure that it reports.
     is_handled: bool,
 }
 
-/// Which waves were heard, which are answered, and which answers are to be sent.
+/// Floods received, floods acknowledged, and acknowledgements to send.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Floods {
-    /// The highest epoch heard.
+    /// Highest epoch seen.
     epoch: u32,
-    /// The last notice that was answered.
+    /// The last notice that was acknowledged.
     answered: Option<FloodId>,
     open: Option<OpenNotice>,
-    /// Answers to be sent, by kind and way: a later one takes an earlier one's place, as the wave
-    /// does.
+    /// Acknowledgements to send, by kind and origin. A later one replaces an earlier one, as the
+    /// flood itself does.
     pending_acks: [Option<(FloodOrigin, FloodAck)>; 6],
 }
 
@@ -42,19 +42,19 @@ impl Floods {
         Self { epoch: 0, answered: None, open: None, pending_acks: [None; 6] }
     }
 
-    /// The highest epoch heard.
+    /// Returns the highest epoch seen.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// A wave was heard. Answers false when its controller is not active any more.
+    /// Updates the epoch. Returns false if the flood's controller is no longer active.
     pub fn accepts(&mut self, id: FloodId) -> bool {
         let is_current = id.epoch >= self.epoch;
         self.epoch = self.epoch.max(id.epoch);
         is_current
     }
 
-    /// A notice was heard, and something of it was news or nothing.
+    /// Handles a notice; `is_new` if it reports a new failure.
     pub fn on_notice(&mut self, id: FloodId, origin: FloodOrigin, is_new: bool) {
         if !is_new && self.answered >= Some(id) {
             return self.queue_ack(origin, id, FloodKind::Notice);
@@ -73,7 +73,7 @@ impl Floods {
         }
     }
 
-    /// A wave was heard whose wish is done.
+    /// Queues the acknowledgement of a flood that is handled.
     pub fn queue_ack(&mut self, origin: FloodOrigin, id: FloodId, kind: FloodKind) {
         let index = match kind {
             FloodKind::Notice => 0,
@@ -84,19 +84,19 @@ impl Floods {
         self.pending_acks[index + is_second] = Some((origin, FloodAck { id, kind }));
     }
 
-    /// Whether a notice waits for the composer.
+    /// Returns whether a notice waits to be handled by the endpoint.
     pub fn is_open(&self) -> bool {
         self.open.is_some_and(|open| !open.is_handled)
     }
 
-    /// Everything that was told is done.
+    /// Every reported failure is handled.
     pub fn on_handled(&mut self) {
         if let Some(open) = &mut self.open {
             open.is_handled = true;
         }
     }
 
-    /// Nothing stands in the way of an answer.
+    /// Acknowledges the notice that is handled.
     pub fn ack_handled(&mut self) {
         let Some(open) = self.open.take_if(|open| open.is_handled) else { return };
         self.answered = self.answered.max(Some(open.id));
@@ -112,7 +112,7 @@ impl Floods {
         self.pending_acks.iter().any(Option::is_some)
     }
 
-    /// Writes the next answer.
+    /// Writes the next acknowledgement.
     pub fn write(&mut self, own: ProcessId, payload: &mut [u8]) -> Option<ControlFrame> {
         let (origin, ack) = self.pending_acks.iter_mut().find_map(Option::take)?;
         let payload_len = ack.write(payload)?;
@@ -152,7 +152,7 @@ mod tests {
         let mut payload = [0; 64];
         let mut all = Vec::new();
         while let Some(frame) = floods.write(ProcessId(1), &mut payload) {
-            let ack = FloodAck::parse(&payload[..frame.payload_len]).expect("just written");
+            let ack = FloodAck::parse(&payload[..frame.payload_len]).expect("written above");
             all.push((frame.opcode, ack.id.sequence));
         }
         all
@@ -165,15 +165,15 @@ mod tests {
         floods.on_notice(id(1, 3), LINK, false);
         assert!(floods.is_open() && acks(&mut floods).is_empty());
         floods.ack_handled();
-        assert!(acks(&mut floods).is_empty(), "nobody has done anything");
+        assert!(acks(&mut floods).is_empty(), "the failure is not handled");
         floods.on_handled();
-        assert!(!floods.is_open() && acks(&mut floods).is_empty(), "not clear yet");
+        assert!(!floods.is_open() && acks(&mut floods).is_empty(), "recalls are not recorded yet");
         floods.ack_handled();
         assert_eq!(acks(&mut floods), [(Opcode::FloodAck, 3)]);
         floods.on_notice(id(1, 3), FloodOrigin::Controller(ProcessId(9)), false);
         assert_eq!(acks(&mut floods), [(Opcode::Completed, 3)]);
         floods.on_notice(id(1, 2), LINK, false);
-        assert_eq!(acks(&mut floods), [(Opcode::FloodAck, 2)], "an earlier one is done too");
+        assert_eq!(acks(&mut floods), [(Opcode::FloodAck, 2)], "an earlier notice is handled, too");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What controllers say, and what becomes of it.
+//! Handles frames from the controllers.
 
 use onepipe_base::{Mono, Port, Registers, Timestamp};
 use onepipe_wire::{Failure, FloodId, FloodKind, FloodView, Frame, Opcode, RecoveryView};
@@ -6,23 +6,21 @@ use onepipe_wire::{Failure, FloodId, FloodKind, FloodView, Frame, Opcode, Recove
 use super::flood::FloodOrigin;
 use super::{ControlPlane, relay};
 
-/// What has become of a frame of the controllers' range.
+/// Effect of a frame of the control plane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Handled<'a> {
-    /// Refused and counted.
+    /// Dropped and counted.
     No,
     Yes,
-    /// Dead links hold commits no longer, or live ones were declared dead: the barriers may have
-    /// risen.
+    /// Frozen links were resolved or live ones declared dead: the barriers may have risen.
     LinksChanged,
-    /// The controllers have handed this frame on: it is to be handled as if it had come from its
-    /// source, but for its promises. Answers go by relay for a while.
+    /// A frame relayed by a controller: handle it as if it came from its source, except for its
+    /// promises. Responses are relayed for a while, too.
     Relayed(Frame<'a>),
 }
 
 impl ControlPlane {
-    /// Takes in a frame whose opcode is of the controllers' range. `clock` is near the fabric's
-    /// time.
+    /// Handles a frame of the control plane. `clock` is near the fabric's time.
     pub fn on_frame<'a>(
         &mut self,
         registers: &mut Registers,
@@ -58,7 +56,7 @@ impl ControlPlane {
                 self.pending_pong = Some(from);
                 Handled::Yes
             }
-            // That of a former life says nothing to this one.
+            // One for a previous incarnation does not register this one.
             Opcode::AnnounceAck if header.psn().0 == self.own.incarnation.0 => {
                 self.is_registered = true;
                 Handled::Yes
@@ -88,7 +86,8 @@ impl ControlPlane {
                 }
                 Err(_) => self.reject_malformed(),
             },
-            // What processes and switches say to controllers, and echoes: a leaf awaits none.
+            // Frames from processes or switches to controllers; and FloodAcks, which a leaf never
+            // awaits.
             _ => self.reject_malformed(),
         };
         if !matches!(handled, Handled::No) {

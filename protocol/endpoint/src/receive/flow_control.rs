@@ -1,4 +1,4 @@
-//! What may be put into the receive buffer: windows, and room for messages that exceed them.
+//! Flow control: windows, and reservations for messages that exceed a window.
 
 use super::Receiver;
 use super::remote_sender::{RemoteSender, Reservation};
@@ -7,10 +7,10 @@ use crate::stats::Stats;
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
 use onepipe_wire::{Connect, Opcode, Probe, Service};
 
-/// Stands for the process itself among those who wait for room.
+/// Stands for the local process in the reservation queue.
 const LOCAL: u32 = u32::MAX;
 
-/// Room for a message of the process to itself.
+/// Reservation for a message of the process to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LocalReservation {
     None,
@@ -19,8 +19,8 @@ pub(super) enum LocalReservation {
 }
 
 impl Receiver {
-    /// The process asks for room at itself, in line with all others. Answers false when there is no
-    /// such room.
+    /// Requests a reservation for local messages, in the same queue as remote requests. Returns
+    /// false if the size exceeds the limit.
     pub fn request_local_reservation(&mut self, size: u64) -> bool {
         if size > self.reservation_bytes_max {
             return false;
@@ -31,8 +31,7 @@ impl Receiver {
         true
     }
 
-    /// The process does not need the room that it has asked for, of which it was told that `granted`
-    /// bytes are its own.
+    /// Releases the local reservation, of which `granted` bytes were handed to the sender.
     pub fn release_local_reservation(&mut self, granted: u64) {
         let unclaimed =
             match core::mem::replace(&mut self.local_reservation, LocalReservation::None) {
@@ -44,19 +43,19 @@ impl Receiver {
         self.grant_reservations();
     }
 
-    /// Whether room was given to the process itself that it has not been told of.
+    /// Returns whether a local reservation was granted and not yet taken.
     pub fn has_local_grant(&self) -> bool {
         matches!(self.local_reservation, LocalReservation::Granted(_))
     }
 
-    /// The room that was given to the process itself, told once.
+    /// Takes the local reservation that was granted, once.
     pub fn take_local_grant(&mut self) -> Option<u64> {
         let LocalReservation::Granted(size) = self.local_reservation else { return None };
         self.local_reservation = LocalReservation::None;
         Some(size)
     }
 
-    /// Whether `charge` more bytes of this sender may be held, and if so counts them.
+    /// Returns whether `charge` more bytes of this sender may be buffered, and charges them if so.
     #[inline]
     pub(super) fn admit(
         &mut self,
@@ -83,7 +82,7 @@ impl Receiver {
         true
     }
 
-    /// A sender opens a connection or asks for room.
+    /// Handles a Connect: opens a connection or requests a reservation.
     pub fn on_connect(
         &mut self,
         config: &Config,
@@ -130,7 +129,7 @@ impl Receiver {
         true
     }
 
-    /// A sender asks what became of its packets.
+    /// Handles a Probe: reports the state of the sender's packets.
     pub fn on_probe(&mut self, now: Mono, from: (ProcessId, Incarnation), probe: Probe) -> bool {
         let Some(at) = self.peers.index_of(from.0) else {
             self.queue_reset(from.0, probe.resolved);
@@ -154,8 +153,7 @@ impl Receiver {
         true
     }
 
-    /// A process is known to be gone in lives up to `incarnation`: nobody waits for what it has
-    /// asked for.
+    /// Handles the failure of a process up to `incarnation`: its reservation is released.
     pub fn on_gone(&mut self, process: ProcessId, incarnation: Incarnation) {
         if let Some(at) = self.peers.index_of(process)
             && self.peers.get(at).incarnation <= incarnation
@@ -164,9 +162,9 @@ impl Receiver {
         }
     }
 
-    /// Takes room back that is kept by a process not heard of for long, if others wait for room.
-    /// Not in the reliable service: what is on the way into it would never be taken, and its sender
-    /// would never give it up. There, controllers say who is gone.
+    /// Reclaims reservations of idle senders if others wait. Never in the reliable service: packets
+    /// in flight for the reservation would never be accepted, and their sender would never give up.
+    /// There, controllers report failed senders.
     pub(super) fn reclaim_reservations(&mut self, config: &Config, now: Mono) {
         if self.reservation_queue.is_empty() || self.service == Service::Reliable {
             return;
@@ -187,7 +185,7 @@ impl Receiver {
         self.grant_reservations();
     }
 
-    /// Gives free room to those who wait, first come first served.
+    /// Grants free capacity to waiting requests in FIFO order.
     pub(super) fn grant_reservations(&mut self) {
         while let Some(&at) = self.reservation_queue.front() {
             let free = self.reservation_bytes_max - self.reserved_bytes;

@@ -1,4 +1,4 @@
-//! Messages of which only fragments are here.
+//! Reassembly of fragmented messages.
 
 use alloc::vec::Vec;
 
@@ -8,31 +8,31 @@ use onepipe_wire::Fragment;
 use crate::MESSAGE_CHARGE_BYTES;
 use crate::arena::{PayloadArena, PayloadRef};
 
-/// A message that is being put together.
+/// A message under reassembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Partial {
-    /// Index of the sender among the peers, and which of its lives.
+    /// Index of the sender in the peer table; with the sender's generation.
     pub from: u32,
     pub generation: u16,
     pub index: u16,
     pub timestamp: Timestamp,
     pub payload_ref: PayloadRef,
     pub len: u32,
-    /// Bytes that are here, and what the sender has charged for them. Duplicates are kept out by
-    /// PSN, so pieces never overlap unless the sender misbehaves.
+    /// Bytes received, and their charge. Duplicates are filtered by PSN, so pieces overlap only if
+    /// the sender misbehaves.
     pub arrived: u32,
     pub charge: u64,
     pub is_reserved: bool,
 }
 
 impl Partial {
-    /// What the whole message is charged.
+    /// Returns the charge of the whole message.
     pub fn full_charge(&self) -> u64 {
         u64::from(self.len) + u64::from(MESSAGE_CHARGE_BYTES)
     }
 }
 
-/// All messages under reassembly, few at any time.
+/// All messages under reassembly; few at any time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reassembly {
     partials: Vec<Partial>,
@@ -43,7 +43,7 @@ impl Reassembly {
         Self { partials: Vec::new() }
     }
 
-    /// Where the message is that `wanted` is a part of.
+    /// Returns the index of the message that `wanted` belongs to.
     pub fn find(&self, wanted: &Partial) -> Option<usize> {
         self.partials.iter().position(|partial| {
             let (a, b) = (partial, wanted);
@@ -52,15 +52,16 @@ impl Reassembly {
         })
     }
 
-    /// Sets a place aside for a message of which no piece is here yet. Answers where it is.
+    /// Allocates memory for a message without pieces so far. Returns its index.
     pub fn start(&mut self, arena: &mut PayloadArena, first: Partial) -> usize {
         let payload_ref = arena.alloc(first.len as usize, 1);
         self.partials.push(Partial { payload_ref, ..first });
         self.partials.len() - 1
     }
 
-    /// Adds a piece to the message at `at`. Answers the message when that completes it, and `Err`
-    /// when the piece contradicts what is here: with the message if that can no longer be right.
+    /// Adds a piece to the message at `at`. Returns the message if that completes it. Fails if the
+    /// piece contradicts earlier ones, with the message if it was removed because it can no longer
+    /// be correct.
     pub fn add(
         &mut self,
         arena: &mut PayloadArena,
@@ -82,17 +83,17 @@ impl Reassembly {
             return Ok(None);
         }
         let partial = self.partials.swap_remove(at);
-        // As many bytes as it has, but not one beginning: some piece was there twice.
+        // Complete by length but not by charge, so some piece arrived twice under different PSNs.
         if partial.charge == partial.full_charge() { Ok(Some(partial)) } else { Err(Some(partial)) }
     }
 
-    /// Takes out a message that the barrier has passed before it was whole: it will never be.
+    /// Removes a message that was incomplete when the barrier passed it.
     pub fn take_overdue(&mut self, barrier: Timestamp) -> Option<Partial> {
         let at = self.partials.iter().position(|partial| partial.timestamp < barrier)?;
         Some(self.partials.swap_remove(at))
     }
 
-    /// Messages under reassembly.
+    /// Returns the number of messages under reassembly.
     pub fn len(&self) -> usize {
         self.partials.len()
     }
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(reassembly.add(&mut arena, at, &piece(0, b"abcd"), 68), Ok(None));
         assert_eq!(reassembly.add(&mut arena, at, &piece(3, b"def"), 3), Err(None));
         let broken = reassembly.add(&mut arena, at, &piece(0, b"ab"), 66);
-        assert!(matches!(broken, Err(Some(_))), "two beginnings");
+        assert!(matches!(broken, Err(Some(_))), "two first pieces");
         assert_eq!(reassembly.len(), 0);
     }
 

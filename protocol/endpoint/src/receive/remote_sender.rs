@@ -1,4 +1,4 @@
-//! What a receiver knows of one sender.
+//! State of one sender at a receiver.
 
 use alloc::boxed::Box;
 
@@ -7,11 +7,11 @@ use onepipe_wire::Opcode;
 
 use super::tracker::PacketTracker;
 
-/// Room given to a sender for messages that exceed its window.
+/// Memory reserved for messages of a sender that exceed its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reservation {
     None,
-    /// Asked for; given when enough is free.
+    /// Requested; granted when enough memory is free.
     Waiting(u64),
     Granted {
         size: u64,
@@ -20,44 +20,43 @@ pub(crate) enum Reservation {
     Refused,
 }
 
-/// What is known only of a sender that has asked for room, or has restarted.
+/// State that exists only for senders that have requested a reservation or have restarted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ColdState {
-    /// Charge in the buffer, in the window, of all former lives.
+    /// Charge of messages of previous incarnations that occupy the window.
     pub buffered_before: u64,
-    /// Charge in the buffer that is in room, of any life.
+    /// Charge of messages that occupy reserved memory, of any incarnation.
     pub buffered_reserved: u64,
     pub reservation_id: u32,
     pub reservation: Reservation,
-    /// When it was last last_seen of.
+    /// When a frame of the sender last arrived.
     pub last_seen: Mono,
 }
 
-/// One sender. A line of the cache: of these there are as many as pairs of processes, so hardly any
-/// is found in it, and each line more is another wait.
+/// State of one sender. It fills one cache line: there is one for each pair of processes, so it is
+/// rarely in the cache, and a second line would be a second miss.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[repr(align(64))]
 pub(crate) struct RemoteSender {
     pub from: ProcessId,
     pub incarnation: Incarnation,
-    /// Counts the lives of the sender that were met here: what is held from a former life is not
-    /// counted against the window of this one.
+    /// Number of restarts of the sender seen here. Messages of previous incarnations do not count
+    /// against the window of the current one.
     pub generation: u16,
     pub tracker: PacketTracker,
     pub received: u32,
     pub marked: u32,
-    /// Charge in the buffer, in the window, of this life: no window exceeds 32 bits.
+    /// Charge of this incarnation's messages that occupy the window; no window exceeds 32 bits.
     pub buffered: u32,
-    /// Charge of this life consumed so far.
+    /// Charge of this incarnation's messages that the application has consumed so far.
     pub consumed: u64,
-    /// Charge of any life that has left the buffer since the sender was last told; no less than a
-    /// window when it is so much.
+    /// Charge of any incarnation's messages freed since the last acknowledgement; saturates.
     pub freed_since_ack: u32,
-    /// Packets since the last acknowledgement.
+    /// Data packets since the last acknowledgement.
     pub unacked: u16,
-    /// An acknowledgement is due when the delay is over.
+    /// An acknowledgement is due when the delay ends.
     pub is_ack_delayed: bool,
-    /// What to answer next, if anything.
+    /// The acknowledgement to send next, if any.
     pub pending_ack: Option<Opcode>,
     cold: Option<Box<ColdState>>,
 }
@@ -83,13 +82,13 @@ impl RemoteSender {
         }
     }
 
-    /// What is known of it only if it has asked for room or has restarted.
+    /// Returns the cold state, if there is any.
     #[inline]
     pub fn cold(&self) -> Option<&ColdState> {
         self.cold.as_deref()
     }
 
-    /// The same, to change; from now on there is some.
+    /// Returns the cold state, creating it if there is none.
     pub fn cold_mut(&mut self) -> &mut ColdState {
         self.cold.get_or_insert_with(|| {
             Box::new(ColdState {
@@ -102,7 +101,7 @@ impl RemoteSender {
         })
     }
 
-    /// It was last_seen. Of one that has no room nobody asks when.
+    /// Records that a frame arrived. Only the timeout of reservations needs the time.
     #[inline]
     pub fn touch(&mut self, now: Mono) {
         if let Some(cold) = &mut self.cold {
@@ -110,19 +109,19 @@ impl RemoteSender {
         }
     }
 
-    /// The room that it was given, or waits for.
+    /// Returns the reservation, granted or requested.
     #[inline]
     pub fn reservation(&self) -> Reservation {
         self.cold().map_or(Reservation::None, |cold| cold.reservation)
     }
 
-    /// The number of its last request for room.
+    /// Returns the id of the last reservation request.
     #[inline]
     pub fn reservation_id(&self) -> u32 {
         self.cold().map_or(0, |cold| cold.reservation_id)
     }
 
-    /// Whether nothing of any life of it is in the buffer.
+    /// Returns whether no message of any incarnation is buffered.
     pub fn has_nothing_buffered(&self) -> bool {
         self.buffered == 0
             && self
@@ -130,14 +129,14 @@ impl RemoteSender {
                 .is_none_or(|cold| cold.buffered_before == 0 && cold.buffered_reserved == 0)
     }
 
-    /// Fetches what a frame will change. See [`crate::Endpoint::prefetch`].
+    /// Prefetches the state that a frame will change. See [`crate::Endpoint::prefetch`].
     #[inline]
     pub fn prefetch(&self) -> u64 {
         self.buffered.into()
     }
 
-    /// The sender has restarted. Answers false when it cannot be admitted: what it has left behind
-    /// here in 65,535 former lives would be taken for its own.
+    /// Handles a restart of the sender. Returns false if it cannot be admitted, because messages of
+    /// 65,535 incarnations ago would be mistaken for its own.
     pub fn restart(&mut self, now: Mono, incarnation: Incarnation, base: Psn) -> bool {
         let generation = match self.generation.checked_add(1) {
             Some(generation) => generation,
@@ -155,13 +154,13 @@ impl RemoteSender {
         true
     }
 
-    /// What of `window` is left to this life.
+    /// Returns what previous incarnations leave of `window` to this one.
     #[inline]
     pub fn window_bytes(&self, window: u64) -> u64 {
         window.saturating_sub(self.cold().map_or(0, |cold| cold.buffered_before))
     }
 
-    /// Puts `charge` into the room that it was given, if it fits: then it is full or still open.
+    /// Charges a message to the reservation. Returns false if it does not fit.
     pub fn use_reservation(&mut self, charge: u64) -> bool {
         let Some(cold) = &mut self.cold else { return false };
         let Reservation::Granted { size, used } = cold.reservation else { return false };
@@ -175,7 +174,7 @@ impl RemoteSender {
         true
     }
 
-    /// Closes the room. Answers the charge that was set aside and will not be used.
+    /// Closes the reservation. Returns its unused charge.
     pub fn close_reservation(&mut self) -> u64 {
         let Some(cold) = &mut self.cold else { return 0 };
         match core::mem::replace(&mut cold.reservation, Reservation::None) {

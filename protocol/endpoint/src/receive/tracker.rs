@@ -1,4 +1,4 @@
-//! Which packets of one connection are here, and which never will be.
+//! Tracks received and rejected packets of one connection.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,29 +6,29 @@ use alloc::vec::Vec;
 use onepipe_base::Psn;
 use onepipe_base::mistake::{Mistake, makes};
 
-/// How far ahead of the first unsettled packet a packet may lie: enough for a message of 16 MiB in
+/// Maximum distance of a packet from the first unresolved one: enough for a message of 16 MiB in
 /// the smallest frames.
 pub(crate) const WINDOW_PACKETS: u32 = 1 << 17;
 
-/// What a PSN means on arrival.
+/// State of a PSN when its packet arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PsnState {
     New,
     Duplicate,
-    /// Further ahead than any sender goes.
+    /// Further ahead than any correct sender goes.
     Beyond,
 }
 
-/// Packet states from `base` on. A packet is missing, received or *fenced*: refused for good, even
-/// if it arrives later.
+/// State of each packet from `base` on. A packet is missing, received or *rejected*: never to be
+/// accepted, even if it arrives later.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PacketTracker {
-    /// Everything before is settled on both sides.
+    /// First packet that is not resolved on both sides.
     base: Psn,
-    /// Everything from here on is missing.
+    /// No packet from here on has arrived.
     end: Psn,
-    /// What lies between the two. Nothing does while packets come in order: then there is no need
-    /// of it, and of connections there are many.
+    /// State of the packets between the two. Not allocated while packets arrive in order, because
+    /// there are many connections.
     bitmaps: Option<Box<Bitmaps>>,
 }
 
@@ -62,7 +62,7 @@ impl PacketTracker {
         if is_known { PsnState::Duplicate } else { PsnState::New }
     }
 
-    /// Notes that the new packet `psn` is here.
+    /// Records the arrival of the new packet `psn`.
     #[inline]
     pub fn receive(&mut self, psn: Psn) {
         if psn == self.base && self.base == self.end {
@@ -74,12 +74,12 @@ impl PacketTracker {
         self.skip_received();
     }
 
-    /// Refuses the missing packet `psn` for good.
+    /// Rejects the missing packet `psn` permanently.
     pub fn reject(&mut self, psn: Psn) {
         self.extend_to(psn).rejected.set(psn);
     }
 
-    /// Refuses every packet before `until` that is still missing. Answers how many there were.
+    /// Rejects every missing packet before `until`. Returns their number.
     pub fn reject_missing(&mut self, until: Psn) -> u32 {
         let mut count = 0;
         let mut psn = self.base;
@@ -94,7 +94,8 @@ impl PacketTracker {
         count
     }
 
-    /// The sender knows the fate of everything before `psn`; one that is behind says nothing new.
+    /// Advances the base to `psn`, before which the sender knows the outcome of every packet.
+    /// Ignores an outdated `psn`.
     pub fn advance_to(&mut self, psn: Psn) {
         if self.base.is_before(psn) {
             self.move_base(psn);
@@ -112,7 +113,8 @@ impl PacketTracker {
         self.skip_received();
     }
 
-    /// For each 64 packets from `base` on, at most `words_max` times: received, fenced.
+    /// Returns a word of received and a word of rejected packets for each 64 packets from `base`
+    /// on, at most `words_max`.
     pub fn words(&self, words_max: usize) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
         let ahead = self.end.since(self.base).max(0) as usize;
         let bitmaps = self.bitmaps.as_deref();
@@ -148,7 +150,7 @@ impl PacketTracker {
         }
     }
 
-    /// The rings, with room for `psn`.
+    /// Returns the bitmaps, extended to hold `psn`.
     fn extend_to(&mut self, psn: Psn) -> &mut Bitmaps {
         let need = psn.since(self.base) as u32 + 1;
         let bitmaps = self.bitmaps.get_or_insert_with(Box::default);
@@ -214,7 +216,7 @@ impl BitRing {
         }
     }
 
-    /// The 64 bits from `from` on; those at or behind `end` read as 0.
+    /// Returns the 64 bits from `from` on; bits from `end` on read as 0.
     fn word(&self, from: Psn, end: Psn) -> u64 {
         let count = end.since(from).clamp(0, 64) as u32;
         (0..count).filter(|&i| self.has(from.plus(i))).fold(0, |word, i| word | 1 << i)
@@ -253,7 +255,7 @@ mod tests {
         #[test]
         fn matches_a_map_model(start in any::<u32>(), steps in prop::collection::vec((0u32..600, 0u8..4), 1..400)) {
             let mut tracker = PacketTracker::new(Psn(start));
-            // Offset from start → received?; all below `acked` are known to the sender.
+            // Offset from start → received or rejected; below `acked` the sender knows the outcome.
             let (mut model, mut acked) = (BTreeMap::<u32, bool>::new(), 0u32);
             for (offset, action) in steps {
                 let psn = Psn(start).plus(offset);

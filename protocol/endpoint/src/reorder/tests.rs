@@ -1,4 +1,4 @@
-//! The reorder stage against a sorted map.
+//! The reorder stage compared with a sorted map.
 
 use alloc::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ fn entry(ts: u64, order: u64) -> Entry<u64> {
 /// One step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Inserts this many entries this far behind the barrier, this far apart.
+    /// Inserts `count` entries from `ahead` ns after the barrier on, `spacing` ns apart.
     Insert { ahead: u64, spacing: u64, count: u64 },
-    /// Moves the barrier on and pops at most this many.
+    /// Advances the barrier and pops at most `count` entries.
     Pop { jump: u64, count: usize },
 }
 
@@ -62,7 +62,7 @@ fn run(start: u64, steps: &[Step]) {
         match *step {
             Step::Insert { ahead, spacing, count } => {
                 for n in 0..count {
-                    // Orders come neither ascending nor descending.
+                    // Orders are neither ascending nor descending.
                     order += 1;
                     let order = order ^ 5;
                     let new = entry(barrier + ahead + n * spacing, order);
@@ -102,13 +102,13 @@ proptest! {
 fn slot_filling_in_reverse_order_is_narrowed() {
     let mut reorder = Reorder::new(ReorderConfig::default());
     let start = 1 << 40;
-    // Open the slot, which is 1,024 ns wide.
+    // Opens the slot, which is 1,024 ns wide.
     reorder.insert(entry(start, 0));
     assert!(reorder.pop(Timestamp::from_ns(start + 1)).is_some());
     let width_log2 = reorder.wheel.width_log2();
     for n in 0..1_000 {
         reorder.insert(entry(start + 1_001 - n, n));
-        assert!(reorder.run.len() <= SHIFT_MAX + 2, "the run must not take them all");
+        assert!(reorder.run.len() <= SHIFT_MAX + 2, "the run must not hold all entries");
     }
     assert!(reorder.wheel.width_log2() < width_log2);
     for n in (0..1_000).rev() {
@@ -141,7 +141,7 @@ fn equal_timestamps_pop_in_order_at_any_count() {
         }
         let mut last = None;
         for _ in 0..count {
-            let popped = reorder.pop(Timestamp::from_ns(8)).expect("count were inserted");
+            let popped = reorder.pop(Timestamp::from_ns(8)).expect("`count` entries were inserted");
             assert!(last < Some(popped.order));
             last = Some(popped.order);
         }
@@ -154,7 +154,7 @@ fn entry_at_the_barrier_is_not_popped() {
     let mut reorder = Reorder::new(ReorderConfig::default());
     reorder.insert(entry(1_000, 3));
     assert_eq!(reorder.pop(Timestamp::from_ns(1_000)), None);
-    // The slot is in progress now: what comes into it still comes in order.
+    // The slot is open now: entries inserted into it are still sorted.
     reorder.insert(entry(1_000, 2));
     reorder.insert(entry(1_001, 1));
     let popped: Vec<_> = core::iter::from_fn(|| reorder.pop(Timestamp::from_ns(1_001))).collect();

@@ -1,4 +1,4 @@
-//! What becomes of everything submitted when the process itself takes part no more.
+//! Reports every open message after this process was excluded.
 
 use onepipe_base::{ScatteringId, Timestamp};
 use onepipe_wire::Service;
@@ -8,11 +8,12 @@ use super::flight::SentMessage;
 use crate::{Outcome, SendFailed};
 
 impl Sender {
-    /// This process was excluded as of `at`: each message whose fate is open is reported, once.
-    /// What has not left never will; of what has, the fate of best effort is not known, and a
-    /// reliable scattering at or above `at` is delivered by nobody. Not while a burst is under way.
+    /// Reports each message without a known outcome, once, after this process was excluded at `at`.
+    /// Messages that were not sent are lost. Of those that were sent, best-effort ones have an
+    /// unknown outcome, and no process delivers a reliable scattering at or above `at`. Must not be
+    /// called during a burst.
     pub fn abandon(&mut self, at: Timestamp) {
-        debug_assert!(self.burst.first().is_none(), "a burst ends before it is abandoned");
+        debug_assert!(self.burst.first().is_none(), "abandon() must not be called during a burst");
         self.abandon_waiting();
         match self.service {
             Service::BestEffort => self.abandon_flights(),

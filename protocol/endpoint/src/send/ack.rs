@@ -1,4 +1,4 @@
-//! Acknowledgements: releases what they resolve and updates windows, RTT and congestion control.
+//! Handles acknowledgements: releases what they resolve, updates windows, RTT and congestion.
 
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
 use onepipe_wire::{AckView, Opcode, Service};
@@ -12,7 +12,7 @@ use crate::stats::Stats;
 use crate::{Config, Outcome, SendFailed};
 
 impl Sender {
-    /// Takes in an ACK, NAK or grant from `from`. Answers false when it is not about this life.
+    /// Handles an ACK, NAK or Grant from `from`. Returns false if it is not about this incarnation.
     pub fn on_ack(
         &mut self,
         config: &Config,
@@ -45,7 +45,7 @@ impl Sender {
             Some(unacked) => to_recall.push(unacked.scattering),
             None => failures.push_back(failed(to, message, Outcome::Lost)),
         };
-        // A scattering that is broken is taken back before it is settled by that.
+        // A scattering is recalled before its remaining messages count as acknowledged.
         let lost = |unacked| lost.push(unacked);
         let (buffer, commit) = (&mut self.buffer, &mut self.commit);
         let acked = |unacked: UnackedMessage| {
@@ -71,8 +71,9 @@ impl Sender {
         if summary.has_stale_rejection {
             connection.wants_probe = connection.wants_probe.or(Some(base));
         }
-        // A packet is lost when enough later ones have arrived (links are FIFO unless declared
-        // otherwise): ask at once, the receiver fences what it does not have.
+        // A packet is presumed lost when enough later ones have arrived (links are FIFO unless
+        // declared otherwise). Best effort probes at once: the receiver rejects what it does not
+        // have. The reliable service retransmits.
         if let Some(highest) = summary.highest_received
             && config.reorder_packets > 0
         {
@@ -99,7 +100,8 @@ impl Sender {
         let wants_probe = connection.wants_probe.is_some();
         let is_idle = connection.is_idle();
         let progressed = summary.received_charge > 0 || summary.rejected_charge > 0;
-        // Without progress the deadline stands: answers alone must not put the question off.
+        // The deadline stands unless there was progress: acknowledgements alone must not postpone
+        // it.
         if is_idle || progressed {
             connection.deadline = None;
         }
@@ -122,7 +124,7 @@ impl Sender {
         true
     }
 
-    /// The receiver says that it knows no such connection: it has restarted.
+    /// Handles a Reset: the receiver does not know the connection, because it has restarted.
     pub fn on_reset(
         &mut self,
         config: &Config,
@@ -131,13 +133,14 @@ impl Sender {
         psn: Psn,
         stats: &mut Stats,
     ) {
-        // Who has restarted is declared failed first: until then nothing is given up.
+        // The controllers report a restarted receiver as failed first; until then nothing is given
+        // up.
         if self.service == Service::Reliable {
             return;
         }
         let Some(at) = self.peers.index_of(from.0) else { return };
         let connection = self.peers.get_mut(at);
-        // The life that granted the window does not forget, and a former life is over.
+        // The granting incarnation never resets, and an earlier incarnation is over.
         if connection.is_stale(from.1) || connection.peer == Some(from.1) {
             return;
         }

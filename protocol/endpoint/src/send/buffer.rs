@@ -1,4 +1,4 @@
-//! Scatterings that were submitted and have not left.
+//! The send buffer: submitted scatterings that were not sent.
 
 use onepipe_base::ScatteringId;
 
@@ -6,24 +6,24 @@ use crate::arena::{PayloadArena, PayloadRef};
 use crate::seq_deque::SeqDeque;
 use crate::{MESSAGE_CHARGE_BYTES, SendError};
 
-/// A scattering that waits.
+/// A waiting scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Queued {
     pub id: ScatteringId,
-    /// The number of its first message among all ever submitted.
+    /// Number of its first message, counted over all submitted messages.
     pub first: u64,
     pub messages: u32,
-    /// Left already, overtaking the ones before it.
+    /// Sent already, overtaking earlier scatterings.
     pub is_sent: bool,
 }
 
-/// The same as it lies in the queue, its id being its number there. Words without a gap, as for
+/// A queue entry; its sequence number is the scattering's id. No padding, as in
 /// [`super::retransmit_buffer::UnackedMessage`]: one is written for each scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct QueueEntry {
     first: u64,
     messages: u32,
-    /// 1: it has left.
+    /// 1 if the scattering was sent.
     sent: u32,
 }
 
@@ -34,24 +34,24 @@ impl QueueEntry {
     }
 }
 
-/// A message of a scattering that waits. Words without a gap, too.
+/// A message of a waiting scattering. No padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QueuedMessage {
-    /// Index of the destination among the connections.
+    /// Index of the connection to the destination.
     pub to: u32,
     pub len: u32,
-    /// Nowhere once it is reported as failed.
+    /// [`PayloadRef::NONE`] once the message was reported as failed.
     pub payload_ref: PayloadRef,
 }
 
 impl QueuedMessage {
-    /// Reported as failed: its destination is out of reach.
+    /// Returns whether the message was reported as failed, because its destination is unreachable.
     #[inline]
     pub fn has_failed(&self) -> bool {
         self.payload_ref == PayloadRef::NONE
     }
 
-    /// It is reported as failed. Answers where its payload lies, which is to be released.
+    /// Marks the message as failed. Returns its payload, which the caller must release.
     pub fn fail(&mut self) -> PayloadRef {
         core::mem::replace(&mut self.payload_ref, PayloadRef::NONE)
     }
@@ -61,7 +61,7 @@ impl QueuedMessage {
     }
 }
 
-/// The bounded send buffer, first in, first out but for overtaking.
+/// The bounded send buffer. A queue whose scatterings may overtake each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SendBuffer {
     queue: SeqDeque<QueueEntry>,
@@ -82,25 +82,26 @@ impl SendBuffer {
         }
     }
 
-    /// Bytes held, charges included.
+    /// Returns the bytes used, per-message charges included.
     pub fn bytes_used(&self) -> usize {
         self.used
     }
 
-    /// How many scatterings wait, those that have overtaken others included.
+    /// Returns the number of queue entries, sent ones behind a waiting one included.
     #[inline]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether `need` more bytes fit now; that they would fit an empty buffer is known.
+    /// Checks that `need` more bytes fit now. The caller has checked that they fit an empty buffer.
     #[inline]
     pub fn check(&self, need: usize) -> Result<(), SendError> {
         let free = self.bytes_max - self.used;
         if need > free { Err(SendError::BufferFull { need, free }) } else { Ok(()) }
     }
 
-    /// Adds a message to the scattering that [`SendBuffer::push`] completes. Room was checked.
+    /// Adds a message to the scattering that [`SendBuffer::push`] completes. The caller has checked
+    /// that it fits.
     #[inline]
     pub fn push_message(&mut self, to: u32, payload: &[u8]) {
         let payload_ref = self.arena.alloc(payload.len(), 1);
@@ -120,7 +121,7 @@ impl SendBuffer {
         id
     }
 
-    /// The scattering at `position` from the front.
+    /// Returns the scattering at `position` from the front.
     #[inline]
     pub fn queued(&self, position: usize) -> Queued {
         let number = self.queue.first() + position as u64;
@@ -133,14 +134,14 @@ impl SendBuffer {
         }
     }
 
-    /// The oldest scattering, if it has a single message.
+    /// Returns the oldest scattering if it has a single message.
     #[inline]
     pub fn oldest_single(&self) -> Option<(ScatteringId, &QueuedMessage)> {
         let oldest = self.queue.front().filter(|oldest| oldest.messages == 1)?;
         Some((ScatteringId(self.queue.first()), self.messages.get(oldest.first)))
     }
 
-    /// The oldest scattering, which has a single message, leaves.
+    /// Removes the oldest scattering, which has a single message.
     #[inline]
     pub fn send_single(&mut self) {
         self.messages.pop_front(1);
@@ -160,7 +161,7 @@ impl SendBuffer {
         self.messages.get_mut(number)
     }
 
-    /// The scattering at `position` leaves the queue; its payloads stay until released one by one.
+    /// Marks the scattering at `position` as sent. Its payloads stay until they are released.
     #[inline]
     pub fn mark_sent(&mut self, position: usize) {
         self.queue.get_mut(self.queue.first() + position as u64).sent = 1;
@@ -179,7 +180,7 @@ impl SendBuffer {
         self.arena.get(payload_ref, len as usize)
     }
 
-    /// The message's payload is no longer needed here.
+    /// Releases the payload of a message.
     #[inline]
     pub fn release(&mut self, payload_ref: PayloadRef, len: u32) {
         self.arena.release(payload_ref);

@@ -1,4 +1,4 @@
-//! Scatterings that leave together: stamped at once, sorted by destination, coalesced or cut.
+//! Bursts: scatterings that are stamped together, sorted by destination, coalesced or fragmented.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use super::retransmit_buffer::UnackedMessage;
 use crate::arena::PayloadRef;
 use crate::{Config, MESSAGE_CHARGE_BYTES};
 
-/// A stamped message on its way into a frame.
+/// A stamped message that waits for its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stamped {
     timestamp: Timestamp,
@@ -23,26 +23,27 @@ struct Stamped {
     payload_ref: PayloadRef,
     len: u32,
     index: u16,
-    /// The next one for the same destination.
+    /// The next message for the same destination.
     next: u32,
-    /// Its scattering's number in the order of departure; 0 in best effort.
+    /// Number of its scattering in sending order; 0 in best effort.
     number: u64,
 }
 
-/// The burst that is being sent. Until its last packet is polled nothing on this port promises
-/// more than its first timestamp (the emission rule, ordering.md section 3).
+/// The burst that is being sent. Until its last packet is polled, every frame promises the burst's
+/// first timestamp (docs/design/ordering.md, "Why does the last frame of a burst already promise
+/// what follows?").
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Burst {
     messages: Vec<Stamped>,
-    /// Destinations in the order in which they are served, and how many have been.
+    /// Destinations in the order in which they are served, and how many were served.
     destinations: Vec<u32>,
     served: usize,
-    /// Bytes of the message at hand that have been sent in fragments.
+    /// Bytes of the current message that were sent in fragments.
     cut: u32,
     first: Option<Timestamp>,
 }
 
-/// A data frame's payload as written, and what the header must say.
+/// A data frame whose payload is written, with the fields for its header.
 pub(crate) struct Written {
     pub to: ProcessId,
     pub opcode: Opcode,
@@ -57,7 +58,7 @@ impl Burst {
         Self { messages: Vec::new(), destinations: Vec::new(), served: 0, cut: 0, first: None }
     }
 
-    /// The first timestamp of the burst while packets of it have still to be polled.
+    /// Returns the first timestamp of the burst while packets of it remain to be polled.
     #[inline]
     pub fn first(&self) -> Option<Timestamp> {
         self.first
@@ -71,7 +72,7 @@ impl Burst {
 }
 
 impl Sender {
-    /// Adds a stamped message to the chain of its destination.
+    /// Appends a stamped message to the chain of its destination.
     #[inline]
     pub(super) fn chain(
         &mut self,
@@ -105,8 +106,8 @@ impl Sender {
         }
     }
 
-    /// Writes the next data frame of the burst behind the header's place in `slot`. The burst is
-    /// over when [`Burst::first`] answers `None` afterwards: this frame closes it.
+    /// Writes the next data frame of the burst behind the header in `slot`. If [`Burst::first`] is
+    /// `None` afterwards, this frame closes the burst.
     #[inline]
     pub fn write_data(&mut self, config: &Config, now: Mono, slot: &mut [u8]) -> Option<Written> {
         let to = *self.burst.destinations.get(self.burst.served)? as usize;
@@ -137,7 +138,7 @@ impl Sender {
         Some(written)
     }
 
-    /// As many whole messages as fit.
+    /// Writes as many whole messages as fit.
     #[inline]
     fn write_whole(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> Written {
         let is_reliable = self.service == Service::Reliable;
@@ -172,7 +173,7 @@ impl Sender {
             }
             connection.chain.0 = stamped.next;
         }
-        debug_assert!(count > 0, "the head was measured to fit");
+        debug_assert!(count > 0, "the first message fits");
         connection.flight.push_packet(now, count, charge, connection.uses_reservation);
         let flags = Flags::END_OF_MESSAGE;
         Written {
@@ -185,7 +186,7 @@ impl Sender {
         }
     }
 
-    /// The next piece of a message that exceeds a frame.
+    /// Writes the next fragment of a message that exceeds a frame.
     fn write_piece(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> Written {
         let is_reliable = self.service == Service::Reliable;
         let connection = self.peers.get_mut(to);
@@ -231,7 +232,8 @@ impl Sender {
         Written { to, opcode: Opcode::Fragment, timestamp, psn, flags, payload_len }
     }
 
-    /// Demand an acknowledgement once a quarter of the congestion window has left without one.
+    /// Returns whether to request an acknowledgement: once a quarter of the congestion window was
+    /// sent without such a request.
     #[inline]
     fn should_demand_ack(&mut self, to: usize, payload_len: usize) -> bool {
         let connection = self.peers.get_mut(to);

@@ -1,8 +1,8 @@
-//! Reliable scatterings whose fate is open, and the commit promise that follows from them.
+//! Open reliable scatterings, and the commit promise that follows from them.
 //!
-//! Scatterings are numbered in the order of their departure, which is that of their timestamps. A
-//! scattering is settled when each of its receivers has acknowledged its messages, or their recall
-//! (design: failure.md).
+//! Scatterings are numbered in the order in which they are sent, which is that of their timestamps.
+//! A scattering is complete when each receiver has acknowledged its messages or their recall
+//! (docs/design/failure.md, "How is a message taken back?").
 
 use alloc::vec::Vec;
 
@@ -10,30 +10,30 @@ use onepipe_base::{ScatteringId, Timestamp};
 
 use crate::seq_deque::SeqDeque;
 
-/// A scattering that has left.
+/// A scattering that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OpenScattering {
     pub id: ScatteringId,
     pub timestamp: Timestamp,
-    /// Acknowledgements that are missing: of messages, and of recalls.
+    /// Acknowledgements of messages and recalls that have not arrived.
     acks_missing: u32,
     pub is_recalled: bool,
     to: Targets,
 }
 
-/// Where the messages of a scattering go.
+/// The targets of a scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Targets {
-    /// Its only one.
+    /// Its only target.
     One(Target),
-    /// Its messages among `targets`.
+    /// Its range in [`CommitTracker::targets`].
     Several { first: u64, messages: u32 },
 }
 
-/// Where one message of a scattering goes.
+/// The destination of one message of a scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
-    /// Index of the destination among the connections.
+    /// Index of the connection to the destination.
     pub to: u32,
     pub index: u16,
 }
@@ -46,7 +46,7 @@ pub(crate) struct CommitTracker {
 }
 
 impl OpenScattering {
-    /// Whether nothing is waited for any more.
+    /// Returns whether every acknowledgement has arrived.
     pub fn is_complete(&self) -> bool {
         self.acks_missing == 0
     }
@@ -57,26 +57,26 @@ impl CommitTracker {
         Self { open: SeqDeque::new(), targets: SeqDeque::new() }
     }
 
-    /// The timestamp of the oldest scattering that is not settled: nothing below it is open.
+    /// Returns the timestamp of the oldest incomplete scattering, below which none is open.
     #[inline]
     pub fn oldest(&self) -> Option<Timestamp> {
         self.open.front().map(|open| open.timestamp)
     }
 
-    /// The number that the next scattering will have.
+    /// Returns the number of the next scattering.
     #[inline]
     pub fn next(&self) -> u64 {
         self.open.next()
     }
 
-    /// The scattering under way has a message to `target`.
+    /// Adds a target to the scattering that [`CommitTracker::push`] completes.
     #[inline]
     pub fn push_target(&mut self, target: Target) {
         self.targets.push(target);
     }
 
-    /// The scattering of the last `messages` targets leaves, and `acks_missing` acknowledgements are to
-    /// be waited for.
+    /// Records the sending of a scattering with the last `messages` targets, which needs
+    /// `acks_missing` acknowledgements.
     #[inline]
     pub fn push(
         &mut self,
@@ -92,7 +92,8 @@ impl CommitTracker {
         }
     }
 
-    /// A scattering of one message leaves; `acks_missing` as in [`CommitTracker::push`].
+    /// Records the sending of a scattering with one message; `acks_missing` as in
+    /// [`CommitTracker::push`].
     #[inline]
     pub fn push_single(
         &mut self,
@@ -108,17 +109,17 @@ impl CommitTracker {
         }
     }
 
-    /// The scattering with this number, if it is still open.
+    /// Returns the scattering with this number if it is recorded.
     pub fn get(&self, number: u64) -> Option<&OpenScattering> {
         (number >= self.open.first() && number < self.open.next()).then(|| self.open.get(number))
     }
 
-    /// The numbers of those that are kept, settled ones behind an open one included.
+    /// Returns the numbers of all recorded scatterings, complete ones behind an open one included.
     pub fn numbers(&self) -> core::ops::Range<u64> {
         self.open.first()..self.open.next()
     }
 
-    /// Its targets.
+    /// Copies the targets of a scattering to `into`.
     pub fn targets(&self, number: u64, into: &mut Vec<Target>) {
         into.clear();
         match self.get(number).map(|open| open.to) {
@@ -131,29 +132,29 @@ impl CommitTracker {
         }
     }
 
-    /// One acknowledgement has come.
+    /// Counts one acknowledgement.
     #[inline]
     pub fn ack(&mut self, number: u64) {
         let open = self.open.get_mut(number);
-        debug_assert!(open.acks_missing > 0, "settled twice");
+        debug_assert!(open.acks_missing > 0, "acknowledged twice");
         open.acks_missing -= 1;
         if open.acks_missing == 0 && number == self.open.first() {
             self.pop_complete();
         }
     }
 
-    /// One more acknowledgement is to be waited for: that of a recall.
+    /// Expects one more acknowledgement, that of a recall.
     pub fn expect_ack(&mut self, number: u64) {
         self.open.get_mut(number).acks_missing += 1;
     }
 
-    /// Marks the scattering as recalled. Answers false if it was, or is settled.
+    /// Marks the scattering as recalled. Returns false if it was recalled before or is complete.
     pub fn recall(&mut self, number: u64) -> bool {
         let is_open = self.get(number).is_some();
         is_open && !core::mem::replace(&mut self.open.get_mut(number).is_recalled, true)
     }
 
-    /// Whether all are settled.
+    /// Returns whether no scattering is open.
     #[inline]
     pub fn is_complete(&self) -> bool {
         self.open.is_empty()
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(commit.oldest(), Some(Timestamp::from_ns(0)));
         commit.ack(0);
         assert_eq!(commit.oldest(), Some(Timestamp::from_ns(10)));
-        assert!(!commit.recall(0), "it is settled");
+        assert!(!commit.recall(0), "it is complete");
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! DCTCP, one window a destination.
+//! DCTCP with one congestion window per destination.
 
 use onepipe_base::Psn;
 
-/// Fixed point for fractions: this is 1.
+/// The number 1 in fixed point.
 const ONE: u64 = 1 << 16;
-/// The weight of a new observation in `alpha`, as a shift: g = 1/16 (DCTCP; ordering.md section 4).
+/// Gain of the moving average `alpha`, as a shift: g = 1/16 (DCTCP).
 const GAIN_SHIFT: u32 = 4;
 
-/// How many bytes may be in flight to one destination.
+/// The congestion window of one destination, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CongestionController {
     window: u32,
@@ -15,13 +15,13 @@ pub(crate) struct CongestionController {
     window_max: u32,
     frame: u32,
     threshold: u32,
-    /// The fraction of marked packets, smoothed; in units of 1/65,536.
+    /// Moving average of the fraction of marked packets, in units of 1/65,536.
     alpha: u64,
-    /// The window of observation ends when this packet is acknowledged.
+    /// The current observation window ends when this packet is acknowledged.
     observed_until: Psn,
     received: u32,
     marked: u32,
-    /// The receiver's counters at the last acknowledgement.
+    /// The receiver's counters in the last acknowledgement.
     last_counters: Option<(u32, u32)>,
     cut_in_window: bool,
 }
@@ -44,20 +44,20 @@ impl CongestionController {
         }
     }
 
-    /// Bytes that may be in flight.
+    /// Returns the bytes that may be in flight.
     #[inline]
     pub fn window_bytes(&self) -> u32 {
         self.window
     }
 
-    /// Takes in an acknowledgement: the receiver's counters, the bytes newly settled, the first
-    /// packet not yet settled and the next one to be sent.
+    /// Handles an acknowledgement with the receiver's counters and the newly acknowledged bytes.
+    /// `acked` is the first unresolved packet, `next` the next packet to be sent.
     pub fn on_ack(&mut self, counters: (u32, u32), bytes: u32, acked: Psn, next: Psn) {
         let (received, marked) = counters;
         let (then_received, then_marked) = self.last_counters.unwrap_or((0, 0));
         let newly_received = received.wrapping_sub(then_received);
         if newly_received > u32::MAX / 2 {
-            // An older acknowledgement overtaken by a newer one.
+            // A newer acknowledgement has overtaken this one.
             return;
         }
         self.last_counters = Some(counters);
@@ -72,12 +72,12 @@ impl CongestionController {
         }
     }
 
-    /// The receiver has restarted: it counts from 0 again.
+    /// Resets the counters after a restart of the receiver, which counts from 0 again.
     pub fn reset_counters(&mut self) {
         self.last_counters = None;
     }
 
-    /// A packet was lost: halve, once a window.
+    /// Handles a loss: halves the window, at most once per observation window.
     pub fn on_loss(&mut self, next: Psn) {
         if !self.cut_in_window {
             self.cut(u64::from(self.window) / 2);
@@ -124,7 +124,7 @@ mod tests {
         CongestionController::new(100_000, 0, 1_000_000, 1_000)
     }
 
-    /// Plays `rounds` windows of 100 packets, the first `marked` of each marked.
+    /// Acknowledges `rounds` windows of 100 packets, the first `marked` of each marked.
     fn play(congestion: &mut CongestionController, rounds: u32, marked: u32) {
         for round in 1..=rounds {
             let psn = Psn(round * 100);
@@ -146,7 +146,7 @@ mod tests {
         play(&mut few, 100, 5);
         play(&mut all, 100, 100);
         assert!(few.alpha < ONE / 10 && all.alpha > ONE * 9 / 10);
-        assert_eq!(all.window_bytes(), 2_000, "all marked: down to two frames");
+        assert_eq!(all.window_bytes(), 2_000, "all marked: two frames remain");
         assert!(few.window_bytes() > all.window_bytes());
     }
 

@@ -1,5 +1,4 @@
-//! What a sender knows of one destination: is it there, how much may it be sent, what is on the
-//! way.
+//! State of one destination at a sender: connection state, flow control, packets in flight.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -12,8 +11,8 @@ use super::flight::{Flight, SentMessage};
 use super::rtt::RttEstimator;
 use crate::Config;
 
-/// Waiting for an answer doubles at most this often: a peer that is slow, not gone, is found again
-/// within eight times the usual wait.
+/// Maximum number of doublings of the retransmission timeout: a peer that was slow, not dead, is
+/// found again within eight times the usual timeout.
 const BACKOFF_MAX: u32 = 3;
 
 /// Marks the end of a chain of messages.
@@ -21,99 +20,99 @@ pub(crate) const END: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum State {
-    /// Never used, or left alone after a failure.
+    /// Never used, or closed after a failure.
     Closed,
-    /// Asked for a window, no answer yet.
+    /// A Connect was sent, and no Grant has arrived.
     Opening,
     Open,
-    /// Did not answer; messages to it fail at once until it does. It is not asked again before this
+    /// Does not respond; messages to it fail at once until it does. No Connect is sent before this
     /// instant.
     Unreachable(Mono),
 }
 
-/// Room asked for at the receiver, for messages that exceed the window.
+/// A reservation at the receiver, for messages that exceed the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reservation {
     None,
     Requested(u64),
     Granted(u64),
-    /// Messages in it are on the way, or the receiver has not confirmed that it is closed.
+    /// Messages charged to it are in flight, or the receiver has not confirmed that it is closed.
     InUse,
     Refused,
 }
 
-/// Whether messages may leave now.
+/// Whether a message may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     Now,
-    /// Not now; something will change.
+    /// Not now, but possibly after an acknowledgement.
     Later,
-    /// Never.
     Never,
 }
 
-/// What only the reliable service knows of a destination.
+/// State of a destination that only the reliable service needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Reliable {
-    /// Scatterings to be recalled there: number and timestamp, until acknowledged.
+    /// Recalls without an acknowledgement: number and timestamp of the scattering.
     pub recalls: VecDeque<(u64, Timestamp)>,
-    /// How many of them, from the front, have been sent since it was last asked again.
+    /// How many recalls, from the front, were sent since the last timeout.
     pub recalls_sent: usize,
-    /// The number of the last scattering that was taken back.
+    /// Number of the last scattering that was recalled.
     pub last_recalled: Option<u64>,
-    /// It waits among those with packets to send again.
+    /// The connection is in the retransmission queue.
     pub is_retransmit_queued: bool,
-    /// Its life that has failed.
+    /// Last incarnation that has failed.
     pub last_failed: Option<Incarnation>,
-    /// Its last life that has opened a connection of its own.
+    /// Last incarnation that has opened a connection to this process.
     pub last_connected: Option<Incarnation>,
-    /// It does not answer, and this was said.
+    /// The destination was reported as unreachable.
     pub is_reported: bool,
 }
 
-/// One destination.
+/// A connection to one destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Connection {
     pub to: ProcessId,
-    /// The process itself: reached without a network.
+    /// The destination is this process itself.
     pub is_local: bool,
     pub state: State,
     pub peer: Option<Incarnation>,
     pub flight: Flight,
     pub congestion: CongestionController,
-    /// The receiver's window, in bytes.
+    /// Window of the receiver, in bytes.
     pub window: u64,
-    /// Charges of window messages sent, failed, and consumed by the receiver, since the opening.
+    /// Charges of messages sent, rejected and consumed within the window since the connection
+    /// opened.
     pub sent: u64,
     pub failed: u64,
     pub consumed: u64,
-    /// What the oldest waiting scattering has claimed.
+    /// Charge that the oldest waiting scattering has claimed.
     pub claimed: u64,
-    /// What the scattering under consideration needs.
+    /// Charge that the scattering under consideration needs.
     pub need: u64,
     pub reservation: Reservation,
     pub reservation_id: u32,
-    /// The messages of the current burst for this destination, as a chain.
+    /// First and last message of the current burst for this destination, a linked chain.
     pub chain: (u32, u32),
     /// Charge of the messages of the current burst.
     pub in_burst: u64,
-    /// They go into room.
+    /// The messages of the current burst are charged to the reservation.
     pub uses_reservation: bool,
-    /// Bytes sent since an acknowledgement was last demanded.
+    /// Bytes sent since an acknowledgement was last requested.
     pub bytes_since_ack_request: u32,
-    /// A scattering waits for this destination.
+    /// The oldest waiting scattering waits for this destination.
     pub has_waiting: bool,
     pub wants_connect: bool,
     pub wants_probe: Option<Psn>,
-    /// The gaps before this packet have been asked after already.
+    /// The gaps before this packet were probed or retransmitted.
     pub probed_until: Psn,
     pub is_signal_queued: bool,
-    /// What only the reliable service knows of it; boxed, because best effort has many connections.
+    /// State of the reliable service; boxed, because best effort has many connections.
     pub reliable: Option<Box<Reliable>>,
-    /// Questions asked without any answer.
+    /// Consecutive timeouts without an acknowledgement.
     pub attempts: u32,
     pub deadline: Option<Mono>,
-    /// When it was last asked.
+    /// When the last probe or Connect was scheduled.
     pub last_request: Option<Mono>,
     rtt: RttEstimator,
 }
@@ -161,12 +160,12 @@ impl Connection {
         }
     }
 
-    /// A destination that needs no network: the process itself.
+    /// Creates the connection of the process to itself, which needs no network.
     pub fn loopback(to: ProcessId, config: &Config, service: Service, window: u64) -> Self {
         Self { is_local: true, state: State::Open, window, ..Self::new(to, config, service) }
     }
 
-    /// That destination, of which every life up to `incarnation` is known to have failed.
+    /// Marks every incarnation up to `incarnation` as failed.
     pub fn with_failed(mut self, incarnation: Incarnation) -> Self {
         if let Some(known) = &mut self.reliable {
             known.last_failed = Some(incarnation);
@@ -174,7 +173,7 @@ impl Connection {
         self
     }
 
-    /// Fetches what an acknowledgement will change. See [`crate::Endpoint::prefetch`].
+    /// Prefetches the state that an acknowledgement will change. See [`crate::Endpoint::prefetch`].
     #[inline]
     pub fn prefetch(&self) -> u64 {
         let own = self.window
@@ -184,13 +183,13 @@ impl Connection {
         own ^ self.flight.prefetch() ^ u64::from(self.congestion.window_bytes())
     }
 
-    /// Charge of what was sent and is neither failed nor consumed.
+    /// Returns the charge of messages that were sent and neither rejected nor consumed.
     pub fn outstanding(&self) -> u64 {
         self.sent.saturating_sub(self.failed).saturating_sub(self.consumed)
     }
 
-    /// Whether messages of charge `self.need` may leave. The oldest waiting scattering is not held
-    /// up by its own claim.
+    /// Returns whether messages of charge `self.need` may be sent. The oldest waiting scattering is
+    /// not held back by its own claim.
     #[inline]
     pub fn fit(&self, is_oldest: bool) -> Fit {
         match self.state {
@@ -211,7 +210,7 @@ impl Connection {
 
     fn fit_reservation(&self, is_oldest: bool) -> Fit {
         match self.reservation {
-            // Only the oldest collects: what it gets, it keeps until it leaves.
+            // Only the oldest scattering collects reservations, and keeps them until it is sent.
             _ if !is_oldest => Fit::Later,
             Reservation::Granted(size) if size >= self.need => match self.flight.charge() {
                 0 => Fit::Now,
@@ -225,8 +224,8 @@ impl Connection {
         }
     }
 
-    /// The receiver has opened the connection, perhaps anew. `fail` is called for each message that
-    /// a former life of it may or may not have.
+    /// Handles a Grant of incarnation `peer`. Calls `fail` for each message in flight to the
+    /// previous incarnation, whose outcome is unknown.
     pub fn open(&mut self, peer: Incarnation, fail: impl FnMut(SentMessage)) {
         self.state = State::Open;
         self.attempts = 0;
@@ -237,40 +236,41 @@ impl Connection {
             (self.sent, self.failed, self.consumed) = (0, 0, 0);
         }
         if !self.flight.is_empty() {
-            // What was on the way when it was last heard of: has it arrived?
+            // Packets were in flight when the peer became unreachable: probe whether they have
+            // arrived.
             self.wants_probe = Some(self.flight.next());
         }
     }
 
-    /// Whether it has room, or waits for it.
+    /// Returns whether a reservation is granted or requested.
     pub fn has_requested_reservation(&self) -> bool {
         matches!(self.reservation, Reservation::Requested(_) | Reservation::Granted(_))
     }
 
-    /// Whether this life of it is known to have failed.
+    /// Returns whether this incarnation of the destination is known to have failed.
     pub fn has_failed(&self, incarnation: Incarnation) -> bool {
         let failed = self.reliable.as_ref().and_then(|known| known.last_failed);
         failed.is_some_and(|failed| incarnation <= failed)
     }
 
-    /// Whether its last life that is known has failed: nobody may be there.
+    /// Returns whether the last known incarnation has failed, so that there may be no process.
     pub fn is_presumed_failed(&self) -> bool {
         self.reliable.as_ref().is_some_and(|known| {
             known.last_failed.is_some() && known.last_connected <= known.last_failed
         })
     }
 
-    /// Whether recalls wait for its acknowledgement.
+    /// Returns whether recalls wait for their acknowledgement.
     pub fn has_recalls(&self) -> bool {
         self.reliable.as_ref().is_some_and(|known| !known.recalls.is_empty())
     }
 
-    /// Whether a recall is to be sent.
+    /// Returns whether a recall is to be sent.
     pub fn wants_recall(&self) -> bool {
         self.reliable.as_ref().is_some_and(|known| known.recalls_sent < known.recalls.len())
     }
 
-    /// Writes those recalls that are to be sent, as many as fit, if there are any.
+    /// Writes as many pending recalls as fit. Returns `None` if there are none.
     pub fn write_recalls(&mut self, payload: &mut [u8]) -> Option<usize> {
         let known =
             self.reliable.as_mut().filter(|known| known.recalls_sent < known.recalls.len())?;
@@ -280,25 +280,24 @@ impl Connection {
         Some(len)
     }
 
-    /// Whether nothing is awaited from it.
+    /// Returns whether no acknowledgement is awaited.
     pub fn is_idle(&self) -> bool {
         let is_quiet = self.flight.is_empty() && !self.has_waiting && !self.has_recalls();
         is_quiet && !matches!(self.reservation, Reservation::InUse | Reservation::Granted(_))
     }
 
-    /// It has answered.
     pub fn on_response(&mut self) {
         if let Some(known) = &mut self.reliable {
             known.is_reported = false;
         }
     }
 
-    /// Whether what `peer` says is news: a former life of it is over.
+    /// Returns whether `peer` is a previous incarnation.
     pub fn is_stale(&self, peer: Incarnation) -> bool {
         self.peer.is_some_and(|known| peer < known)
     }
 
-    /// Takes in the receiver's window. Answers whether more may be sent than before.
+    /// Takes in the receiver's window. Returns whether more may be sent than before.
     pub fn on_window(&mut self, ack: &Ack) -> bool {
         let consumed = ack.consumed_bytes;
         let window = u64::from(ack.window_bytes);
@@ -310,7 +309,7 @@ impl Connection {
         has_grown
     }
 
-    /// Takes in the receiver's answer about room. Answers whether it changed anything.
+    /// Takes in the state of the reservation at the receiver. Returns whether it has changed.
     pub fn on_reservation(&mut self, ack: &Ack) -> bool {
         if ack.reservation_id != self.reservation_id {
             return false;
@@ -318,25 +317,25 @@ impl Connection {
         self.reservation = match (self.reservation, ack.reservation) {
             (Reservation::Requested(size), Ack::RESERVATION_GRANTED) => Reservation::Granted(size),
             (Reservation::Requested(_), Ack::RESERVATION_REFUSED) => Reservation::Refused,
-            // It was not used for long, and another one needed it.
+            // Reclaimed by the receiver because it was idle and others waited.
             (Reservation::Granted(_), Ack::RESERVATION_PENDING) => Reservation::None,
             (Reservation::InUse, Ack::RESERVATION_PENDING) if self.is_reservation_drained() => {
                 Reservation::None
             }
-            // Given after it was given back, which the receiver has not heard: say so again.
+            // Granted after it was given up, which the receiver does not know: release it again.
             (Reservation::None, Ack::RESERVATION_GRANTED) => Reservation::InUse,
             _ => return false,
         };
         true
     }
 
-    /// Whether the fate of everything that was sent into the room is known.
+    /// Returns whether every packet charged to the reservation is resolved.
     pub fn is_reservation_drained(&self) -> bool {
         self.reservation == Reservation::InUse && self.flight.is_empty() && self.in_burst == 0
     }
 
-    /// A packet sent at `sent` was acknowledged now (RFC 6298's estimator). Not after a probe: then
-    /// the answer says when it was asked for, not when the packet arrived (Karn).
+    /// Takes an RTT sample from a packet sent at `sent` (RFC 6298). After a probe no sample is
+    /// taken, because the acknowledgement may answer either transmission (Karn's algorithm).
     pub fn on_round_trip(&mut self, now: Mono, sent: Mono) {
         if self.attempts > 0 {
             return;
@@ -344,12 +343,12 @@ impl Connection {
         self.rtt.on_sample(now.since_ns(sent));
     }
 
-    /// How long a peer that did not answer is left alone.
+    /// Returns how long an unreachable peer is left alone, in ns.
     pub fn retry_interval_ns(&self, config: &Config) -> u64 {
         self.rto_ns(config) << BACKOFF_MAX
     }
 
-    /// How long to wait for an answer before asking (again).
+    /// Returns the retransmission timeout in ns, with exponential backoff.
     pub fn rto_ns(&self, config: &Config) -> u64 {
         let estimate = match self.rtt.smoothed_ns() {
             0 => 4 * config.probe_timeout_min_ns,

@@ -1,11 +1,11 @@
-//! Which waiting scattering may leave.
+//! Admission: which waiting scattering may be sent.
 //!
-//! A scattering leaves when all its messages fit the windows of their destinations. The oldest one
-//! claims what it needs everywhere and keeps the claim while it waits, so a large scattering is
-//! not starved by small ones; later ones may overtake it as far as its claims leave room
-//! (ordering.md section 4, "no live-lock"). Only the oldest claims, and it asks for room at its
-//! destinations one after the other by ascending process id: no two scatterings, of one sender or
-//! of several, can wait for each other.
+//! A scattering is sent when all its messages fit the windows of their destinations. The oldest one
+//! claims what it needs everywhere and keeps the claim while it waits, so that small scatterings do
+//! not starve a large one; later ones may overtake it as far as its claims permit. Only the oldest
+//! claims, and it requests reservations at its destinations one by one in ascending order of
+//! process id, so no two scatterings, of one sender or of several, can deadlock
+//! (docs/design/ordering.md, "How do messages larger than a window get through?").
 
 use alloc::vec::Vec;
 use core::hint::black_box;
@@ -18,10 +18,10 @@ use super::buffer::{Queued, QueuedMessage};
 use super::connection::{Fit, Reservation, State};
 use crate::{Config, Outcome, SendFailed};
 
-/// How many scatterings behind the oldest are looked at for overtaking.
+/// How many scatterings behind the oldest are considered for overtaking.
 const OVERTAKERS_MAX: usize = 16;
 
-/// Which scatterings have been looked at since something changed.
+/// Progress of admission since the state of a connection last changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Credit {
     /// Scatterings at the front that are known not to fit.
@@ -30,16 +30,16 @@ pub(crate) struct Credit {
     destinations: Vec<u32>,
 }
 
-/// A scattering that may leave now.
+/// A scattering that may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
     pub scattering: Queued,
     pub position: usize,
-    /// Some of its messages go into room: it leaves in a burst of its own.
+    /// Some of its messages use reservations, so it needs a burst of its own.
     pub needs_reservation: bool,
 }
 
-/// A scattering of one message that may leave now.
+/// A scattering of one message that may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SingleMessage {
     pub id: ScatteringId,
@@ -52,7 +52,7 @@ enum Decision {
         needs_reservation: bool,
     },
     Wait,
-    /// Some of its messages can never leave and are reported: look again.
+    /// Some messages can never be sent and were reported: consider the scattering again.
     Retry,
 }
 
@@ -61,13 +61,13 @@ impl Credit {
         Self { blocked: 0, destinations: Vec::new() }
     }
 
-    /// A window has opened, or a destination has gone.
+    /// Reconsiders all scatterings after a window has opened or a destination has failed.
     #[inline]
     pub fn reconsider(&mut self) {
         self.blocked = 0;
     }
 
-    /// Whether there is anything to consider.
+    /// Returns whether no scattering remains to be considered.
     #[inline]
     pub fn is_blocked(&self, queued: usize) -> bool {
         self.blocked >= queued.min(OVERTAKERS_MAX + 1)
@@ -75,8 +75,8 @@ impl Credit {
 }
 
 impl Sender {
-    /// The first scattering that may leave. One that needs room does so only when `is_first` in
-    /// its burst.
+    /// Returns the first scattering that may be sent. One that needs a reservation is returned only
+    /// if it `is_first` in its burst.
     #[inline]
     pub(super) fn admit(&mut self, config: &Config, now: Mono, is_first: bool) -> Option<Admitted> {
         while !self.credit.is_blocked(self.buffer.len()) {
@@ -102,8 +102,8 @@ impl Sender {
         None
     }
 
-    /// The frequent case by a short way: the oldest scattering has one message, which fits a
-    /// destination that is open. Anything else is left to [`Sender::admit`].
+    /// Fast path: admits the oldest scattering if it has one message that fits the window of an
+    /// open connection. [`Sender::admit`] handles all other cases.
     #[inline]
     pub(super) fn admit_single(&mut self) -> Option<SingleMessage> {
         if self.credit.blocked != 0 {
@@ -128,7 +128,7 @@ impl Sender {
         Some(SingleMessage { id, message: *message, is_local })
     }
 
-    /// Whether `scattering` may leave. If so, what it needs stays noted at its destinations.
+    /// Decides whether `scattering` may be sent. If so, its needs stay recorded in the connections.
     fn consider(
         &mut self,
         config: &Config,
@@ -162,7 +162,8 @@ impl Sender {
         }
         if is_oldest {
             self.claim(config, now);
-            // Not before all windows are known: rooms are asked for in the order of process ids.
+            // Not before all windows are known, because reservations are requested in ascending
+            // order of process id.
             if needs_reservation && is_open {
                 self.request_reservation(config, now);
             }
@@ -171,11 +172,11 @@ impl Sender {
         Decision::Wait
     }
 
-    /// Adds up what the scattering needs at each destination, and opens connections on first use.
+    /// Sums up what the scattering needs at each destination, and opens connections on first use.
     #[inline]
     fn sum_needs(&mut self, config: &Config, now: Mono, scattering: Queued) {
         let numbers = scattering.first..scattering.first + u64::from(scattering.messages);
-        // All destinations are fetched at once: one after the other the misses would add up.
+        // All destinations are prefetched together, so that the cache misses overlap.
         let needs = numbers.clone().map(|number| self.buffer.message(number).to as usize);
         black_box(needs.fold(0, |all, to| all ^ self.peers.get(to).prefetch()));
         for number in numbers {
@@ -192,7 +193,8 @@ impl Sender {
             match connection.state {
                 State::Closed => self.start_opening(config, now, to as usize),
                 State::Unreachable(until) if until <= now => {
-                    // Who scatters to it again and again shall not wait again and again.
+                    // Only rarely is a scattering delayed for a presumably failed destination;
+                    // otherwise an application that keeps sending to it would wait again and again.
                     let is_rare = now.since_ns(until) > connection.retry_interval_ns(config);
                     match is_rare && connection.is_presumed_failed() {
                         true => self.start_opening(config, now, to as usize),
@@ -204,7 +206,7 @@ impl Sender {
         }
     }
 
-    /// What was needed is now used.
+    /// Charges the recorded needs to windows and reservations.
     #[inline]
     fn use_credit(&mut self, is_oldest: bool) {
         for &to in &self.credit.destinations {
@@ -223,7 +225,7 @@ impl Sender {
                     connection.reservation,
                     Reservation::Granted(_) | Reservation::Requested(_)
                 ) {
-                    // Asked for and not needed: given back with the next acknowledgement.
+                    // Requested but not needed: released by the next probe.
                     connection.reservation = Reservation::InUse;
                 }
             }
@@ -240,7 +242,8 @@ impl Sender {
             let to = self.credit.destinations[at] as usize;
             let connection = self.peers.get_mut(to);
             connection.has_waiting = connection.fit(true) != Fit::Now;
-            // What goes into room waits until nothing else is on the way there: claim all.
+            // A message that uses a reservation waits until nothing else is in flight there: claim
+            // the whole window.
             connection.claimed = connection.need.min(connection.window);
             if connection.has_waiting && connection.deadline.is_none() {
                 self.arm(config, now, to);
@@ -255,7 +258,7 @@ impl Sender {
         self.credit.destinations.clear();
     }
 
-    /// Asks the lowest destination that still lacks room for it.
+    /// Requests a reservation at the first destination, by process id, that still needs one.
     fn request_reservation(&mut self, config: &Config, now: Mono) {
         let lacking = |to: &u32| {
             let connection = self.peers.get(*to as usize);
@@ -271,10 +274,10 @@ impl Sender {
         let need = connection.need;
         if matches!(connection.reservation, Reservation::Granted(_)) && connection.flight.is_empty()
         {
-            // Too small: give it back, then ask anew.
+            // Too small: release it, then request another.
             return self.release_reservation(config, now, to as usize);
         }
-        // One request at a time, and none while messages of an earlier room are on the way.
+        // One request at a time, and none while packets of an earlier reservation are in flight.
         if connection.reservation == Reservation::None && connection.flight.is_empty() {
             connection.reservation_id = connection.reservation_id.wrapping_add(1);
             connection.reservation = Reservation::Requested(need);
@@ -288,8 +291,8 @@ impl Sender {
         }
     }
 
-    /// Reports every message of `scattering` that can never leave as lost: it was never sent. Of a
-    /// reliable one, all: all its receivers deliver it, or none.
+    /// Reports every message of `scattering` that can never be sent as lost; all messages if the
+    /// scattering is reliable, because it must be delivered as a whole.
     #[cold]
     fn fail_unreachable(
         &mut self,
@@ -307,7 +310,7 @@ impl Sender {
                 continue;
             }
             let (payload_ref, len) = (message.fail(), message.len);
-            // Of a later scattering: what the oldest has claimed stays claimed.
+            // If a later scattering fails, the claims of the oldest stand.
             if is_oldest {
                 (connection.claimed, connection.has_waiting) = (0, false);
             }
@@ -326,14 +329,15 @@ impl Sender {
             if self.peers.get(to).reservation == Reservation::Refused {
                 self.peers.get_mut(to).reservation = Reservation::None;
             }
-            // Only the oldest has asked for room; of a reliable one nothing will use it.
+            // Only the oldest scattering has requested reservations; a failed reliable one will not
+            // use them.
             if is_oldest && self.service == Service::Reliable {
                 self.release_reservation(config, now, to);
             }
         }
     }
 
-    /// What was asked for at `to` is not needed.
+    /// Releases the reservation at `to`, granted or requested.
     fn release_reservation(&mut self, config: &Config, now: Mono, to: usize) {
         let connection = self.peers.get_mut(to);
         if !connection.has_requested_reservation() {

@@ -1,4 +1,4 @@
-//! Packets that have left on one connection and whose fate is not known.
+//! Packets in flight on one connection.
 
 use alloc::boxed::Box;
 
@@ -8,64 +8,64 @@ use onepipe_wire::AckView;
 use super::retransmit_buffer::{RetransmitBuffer, RetransmitRange, UnackedMessage, UnackedPacket};
 use crate::seq_deque::SeqDeque;
 
-/// A message that has left, as its failure would be reported.
+/// A sent message, with what a report of its failure needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SentMessage {
     pub scattering: ScatteringId,
     pub timestamp: Timestamp,
     pub index: u16,
-    /// Reported already (a message of several fragments fails once).
+    /// Whether the failure was reported; a fragmented message fails once.
     pub is_failed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Packet {
-    /// The number of its first message among all that the connection has sent.
+    /// Number of its first message, counted over the connection.
     first: u64,
     messages: u16,
     is_resolved: bool,
-    /// Its messages went into room, not into the window.
+    /// Its messages are charged to a reservation instead of the window.
     is_reserved: bool,
     charge: u32,
     sent: Mono,
 }
 
-/// What an acknowledgement has changed.
+/// Effect of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AckSummary {
-    /// Charge of packets newly known to be received.
+    /// Charge of packets newly acknowledged as received.
     pub received_charge: u32,
-    /// Charge of packets newly known to be fenced, and what of it was in the window.
+    /// Charge of packets newly reported as rejected, in total and within the window.
     pub rejected_charge: u64,
     pub rejected_in_window: u64,
-    /// When the newest of the newly received packets left.
+    /// Send time of the newest of the newly received packets.
     pub newest_sent: Option<Mono>,
-    /// The highest packet that is reported as received out of turn.
+    /// The highest packet reported as received.
     pub highest_received: Option<Psn>,
-    /// The receiver still keeps a fence that this side has settled: tell it.
+    /// The receiver still reports a rejection that is resolved here: it must learn the new base.
     pub has_stale_rejection: bool,
 }
 
-/// The packets from the first unsettled one on.
+/// The packets from the first unresolved one on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flight {
     base: Psn,
     packets: SeqDeque<Packet>,
     messages: SeqDeque<SentMessage>,
-    /// The message that is still being cut into fragments must not be forgotten.
+    /// The message that is being fragmented; its record must be kept.
     open: Option<u64>,
     charge: u64,
-    /// All messages of packets before this one are reported: their outcome was unknown.
+    /// Every message in packets before this one was reported with an unknown outcome.
     given_up: Psn,
-    /// Of the reliable service: what is sent again.
+    /// Reliable service: what retransmission needs.
     buffer: Option<Box<RetransmitBuffer>>,
 }
 
-/// A packet that is to be sent again.
+/// A packet to retransmit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retransmission {
     pub psn: Psn,
-    /// Its messages' numbers.
+    /// Number of its first message.
     pub first: u64,
     pub messages: u16,
     pub is_reserved: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Retransmission {
 }
 
 impl Flight {
-    /// A flight whose packets can be sent again.
+    /// Creates a flight whose packets can be retransmitted.
     pub fn reliable() -> Self {
         Self { buffer: Some(Box::new(RetransmitBuffer::new())), ..Self::new() }
     }
@@ -90,25 +90,25 @@ impl Flight {
         }
     }
 
-    /// Fetches the oldest packet and its message.
+    /// Prefetches the oldest packet and its message.
     #[inline]
     pub fn prefetch(&self) -> u64 {
         let packet = self.packets.front().map_or(0, |packet| packet.first);
         packet ^ self.messages.front().map_or(0, |message| u64::from(message.index))
     }
 
-    /// The first packet whose fate is not known.
+    /// Returns the first unresolved packet.
     pub fn base(&self) -> Psn {
         self.base
     }
 
-    /// The packet that leaves next.
+    /// Returns the next packet to be sent.
     #[inline]
     pub fn next(&self) -> Psn {
         self.base.plus(self.packets.len() as u32)
     }
 
-    /// Charge of all packets whose fate is not known.
+    /// Returns the charge of all unresolved packets.
     #[inline]
     pub fn charge(&self) -> u64 {
         self.charge
@@ -118,19 +118,19 @@ impl Flight {
         self.packets.is_empty()
     }
 
-    /// Whether the fate of every message is known, or reported as unknown.
+    /// Returns whether the outcome of every message is known or was reported as unknown.
     pub fn is_accounted_for(&self) -> bool {
         self.is_empty() || !self.given_up.is_before(self.next())
     }
 
-    /// When the oldest packet of unknown fate left.
+    /// Returns when the oldest unresolved packet was sent.
     pub fn oldest_sent(&self) -> Option<Mono> {
         self.packets.front().map(|packet| packet.sent)
     }
 
-    /// The first packet that left after `instant`, or the next one.
+    /// Returns the first packet that was sent after `instant`, or the next packet.
     pub fn first_sent_after(&self, instant: Mono) -> Psn {
-        // They left in order, so search by halves.
+        // Packets are ordered by their send time, so a binary search finds it.
         let (mut older, mut end) = (0, self.packets.len());
         while older < end {
             let middle = usize::midpoint(older, end);
@@ -148,7 +148,7 @@ impl Flight {
         self.messages.push(message);
     }
 
-    /// Keeps the message added last.
+    /// Records the last message for retransmission.
     #[inline]
     pub fn push_unacked(&mut self, unacked: UnackedMessage) {
         if let Some(buffer) = &mut self.buffer {
@@ -156,7 +156,7 @@ impl Flight {
         }
     }
 
-    /// The packet with the last `messages` messages leaves.
+    /// Records the sending of a packet with the last `messages` messages.
     #[inline]
     pub fn push_packet(&mut self, now: Mono, messages: u16, charge: u32, is_reserved: bool) {
         let first = self.messages.next() - u64::from(messages);
@@ -166,7 +166,7 @@ impl Flight {
         }
     }
 
-    /// A packet with a fragment of the last message leaves; `is_last` when it ends the message.
+    /// Records the sending of a fragment of the last message; `is_last` if it ends the message.
     pub fn push_fragment(
         &mut self,
         now: Mono,
@@ -195,10 +195,10 @@ impl Flight {
         self.packets.push(Packet { first, messages, is_resolved, is_reserved, charge, sent: now });
     }
 
-    /// Takes in what the receiver has and has not; `on_fail` is called once for each message that it
-    /// will never have, and then `on_lost` if nothing of it is on the way any more; `on_acked` for each
-    /// other of which that is true, while nothing is lost. Answers `None` for an acknowledgement
-    /// of packets that never left.
+    /// Resolves packets by an acknowledgement. Calls `on_fail` once for each message of a rejected
+    /// packet, and `on_lost` when no other part of that message is in flight. Calls `on_acked` for
+    /// each completely received message while no rejection precedes it, `on_lost` otherwise.
+    /// Returns `None` if the acknowledgement is about packets that were never sent.
     pub fn on_ack(
         &mut self,
         view: &AckView<'_>,
@@ -209,7 +209,7 @@ impl Flight {
         let from = view.ack.cumulative;
         let reach = view.words().len() as u32 * 64;
         if self.next().is_before(from) || from.plus(reach).since(self.base) < 0 && reach > 0 {
-            // From the future: not ours. From the distant past: nothing new in it.
+            // Packets that were never sent are an error; packets of long ago are resolved already.
             return (!self.next().is_before(from)).then(AckSummary::default);
         }
         let mut summary = AckSummary::default();
@@ -224,7 +224,7 @@ impl Flight {
                 let at = start + bit as i32;
                 if at >= 0 && (at as usize) < self.packets.len() {
                     summary.highest_received = Some(self.base.plus(at as u32));
-                    // It may be the rest of a message that is lost.
+                    // The packet may be the rest of a message that is lost.
                     let mut on_acked = |unacked| match lowest_rejected {
                         None => on_acked(unacked),
                         Some(_) => on_lost(unacked),
@@ -248,8 +248,9 @@ impl Flight {
         Some(summary)
     }
 
-    /// Reports every message whose fate is unknown, once. Their packets stay: if the receiver is
-    /// found again it says which of them it has, so that its window is counted right.
+    /// Reports every message without a known outcome, once. The packets stay: if the receiver
+    /// responds again, its acknowledgements still resolve them, so that its window is accounted
+    /// for.
     pub fn give_up(&mut self, mut on_fail: impl FnMut(SentMessage)) {
         for at in 0..self.packets.len() {
             let packet = *self.packet(at);
@@ -260,10 +261,10 @@ impl Flight {
         self.given_up = self.next();
     }
 
-    /// The receiver has lost its memory, so no packet's fate will ever be known. Of the reliable
-    /// service nothing is on the way then: see [`Flight::abandon`].
+    /// Fails every packet, because the receiver has restarted and will never acknowledge them. In
+    /// the reliable service [`Flight::abandon`] comes first.
     pub fn clear(&mut self, mut on_fail: impl FnMut(SentMessage)) {
-        debug_assert!(self.buffer.is_none() || self.is_empty(), "it was abandoned before");
+        debug_assert!(self.buffer.is_none() || self.is_empty(), "abandon() must precede clear()");
         for at in 0..self.packets.len() {
             self.fail_at(at, &mut |message, _| on_fail(message), &mut |_| {});
         }
@@ -285,7 +286,7 @@ impl Flight {
             let (charge, sent) = (packet.charge, packet.sent);
             let messages = (packet.first, packet.messages);
             self.charge -= u64::from(charge);
-            // What was given up was answered after that: no round trip.
+            // Acknowledged only after the connection was given up: no RTT sample.
             let mut was_probed = self.base.plus(at as u32).is_before(self.given_up);
             if let Some(buffer) = &mut self.buffer {
                 was_probed |=
@@ -298,8 +299,8 @@ impl Flight {
         }
     }
 
-    /// What left at or before `overdue`, and what lies before `gap` and was sent only once, is to
-    /// be sent again, at most `packets_max` before the next acknowledgement.
+    /// Schedules the retransmission of packets sent at or before `overdue`, and of packets before
+    /// `gap` that were sent only once: at most `packets_max` before the next acknowledgement.
     pub fn schedule_retransmit(
         &mut self,
         overdue: Option<Mono>,
@@ -311,7 +312,7 @@ impl Flight {
         let previous = buffer.range.take();
         let later = |one: Psn, other: Psn| if one.is_before(other) { other } else { one };
         let gap = gap.unwrap_or(next);
-        // Nothing behind the gap is looked at for its sake.
+        // Without `overdue`, packets behind the gap need not be considered.
         let until = if overdue.is_some() { end } else { gap };
         buffer.range = Some(RetransmitRange {
             next,
@@ -324,7 +325,8 @@ impl Flight {
         });
     }
 
-    /// An acknowledgement has come: as many packets again may follow. Answers whether any wait.
+    /// Allows `packets_max` further retransmissions after an acknowledgement. Returns whether any
+    /// are scheduled.
     pub fn resume_retransmit(&mut self, packets_max: u32) -> bool {
         let range = self.buffer.as_mut().and_then(|buffer| buffer.range.as_mut());
         range.is_some_and(|range| {
@@ -333,7 +335,7 @@ impl Flight {
         })
     }
 
-    /// The next packet to send again, as if it left now.
+    /// Returns the next packet to retransmit, and records that it is sent now.
     pub fn next_retransmit(&mut self, now: Mono) -> Option<Retransmission> {
         loop {
             let buffer = self.buffer.as_mut()?;
@@ -366,13 +368,13 @@ impl Flight {
         }
     }
 
-    /// A message of a packet to be sent again.
+    /// Returns a message of a packet to retransmit.
     pub fn message(&self, number: u64) -> Option<(SentMessage, UnackedMessage)> {
         let buffer = self.buffer.as_ref()?;
         Some((*self.messages.get(number), *buffer.messages.get(number)))
     }
 
-    /// Drops all packets: their receiver is gone for good. `on_drop` is called once for each message
+    /// Drops all packets, because their receiver has failed. Calls `on_drop` once for each message
     /// that was not acknowledged.
     pub fn abandon(&mut self, mut on_drop: impl FnMut(SentMessage, UnackedMessage)) {
         let Some(buffer) = &mut self.buffer else { return };
@@ -425,7 +427,7 @@ impl Flight {
         }
     }
 
-    /// Forgets settled packets at the front, and the messages that only they held.
+    /// Removes resolved packets at the front, and messages that only they contained.
     fn pop_resolved(&mut self) {
         while self.packets.front().is_some_and(|packet| packet.is_resolved) {
             self.packets.pop_front(1);
@@ -444,7 +446,7 @@ impl Flight {
         }
     }
 
-    /// The packet at this distance from the base.
+    /// Returns the packet at this distance from the base.
     fn packet(&self, at: usize) -> &Packet {
         self.packets.get(self.packets.first() + at as u64)
     }
@@ -454,7 +456,7 @@ impl Flight {
     }
 }
 
-/// A packet with these messages is acknowledged.
+/// Records the acknowledgement of a packet with these messages.
 #[inline]
 fn ack_messages(
     buffer: &mut RetransmitBuffer,
@@ -463,7 +465,7 @@ fn ack_messages(
 ) {
     for number in first..first + u64::from(count) {
         let unacked = buffer.messages.get_mut(number);
-        debug_assert!(unacked.missing > 0, "settled twice");
+        debug_assert!(unacked.missing > 0, "acknowledged twice");
         unacked.missing -= 1;
         if unacked.missing == 0 {
             on_acked(*unacked);
@@ -471,7 +473,7 @@ fn ack_messages(
     }
 }
 
-/// The positions of the ones in a word, ascending.
+/// Iterates over the positions of the ones in a word, in ascending order.
 struct Ones(u64);
 
 impl Iterator for Ones {

@@ -1,4 +1,4 @@
-//! A sender without a composer and without receivers, for the tests of its stages.
+//! A sender without receivers, for unit tests of its stages.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use crate::stats::Stats;
 use crate::timestamp::TimestampSource;
 use crate::{Config, Message};
 
-/// Process 0, and what it has scattered.
+/// The sender of process 0.
 pub(super) struct SenderHarness {
     pub config: Config,
     pub sender: Sender,
@@ -19,7 +19,7 @@ pub(super) struct SenderHarness {
     now: Mono,
 }
 
-/// A data frame as it was written.
+/// A data frame as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SentFrame {
     pub to: u32,
@@ -27,11 +27,11 @@ pub(super) struct SentFrame {
     pub timestamp: Timestamp,
     pub opcode: Opcode,
     pub flags: u8,
-    /// Timestamp, index and bytes of each whole message; of a fragment, bytes of its piece.
+    /// Timestamp, index and length of each whole message; of a fragment, the length of its piece.
     pub messages: Vec<(Timestamp, u16, usize)>,
-    /// Where a fragment begins.
+    /// Offset of a fragment in its message.
     pub offset: Option<u32>,
-    /// What the sender holds its promise at once this frame has been written.
+    /// Timestamp at which the promise is held after this frame.
     pub unfinished: Option<Timestamp>,
 }
 
@@ -53,22 +53,24 @@ impl SenderHarness {
         Self { config, sender, stats: Stats::default(), timestamps, now: now.mono }
     }
 
-    /// Scatters a message of so many bytes to each of these processes.
+    /// Scatters a message of the given length to each of the processes.
     pub fn scatter(&mut self, messages: &[(u32, usize)]) -> ScatteringId {
         let bytes = [7; 1 << 16];
         let messages: Vec<_> = messages
             .iter()
             .map(|&(to, len)| Message { to: ProcessId(to), payload: &bytes[..len] })
             .collect();
-        self.sender.submit(&self.config, &messages, |_| None).expect("there is room for it")
+        self.sender
+            .submit(&self.config, &messages, |_| None)
+            .expect("the send buffer is large enough")
     }
 
-    /// Stamps what may leave. Answers how many messages that were.
+    /// Starts a burst. Returns the number of its messages.
     pub fn burst(&mut self) -> u64 {
         self.sender.start_burst(&self.config, self.now, &mut self.timestamps, |_| {})
     }
 
-    /// The next data frame of the burst.
+    /// Writes the next data frame of the burst.
     pub fn frame(&mut self) -> Option<SentFrame> {
         let mut slot = [0; 1 << 16];
         let slot = &mut slot[..self.config.frame_len_max];
@@ -76,12 +78,12 @@ impl SenderHarness {
         let payload = &slot[HEADER_LEN..HEADER_LEN + written.payload_len];
         let (mut messages, mut offset) = (Vec::new(), None);
         if written.opcode == Opcode::Fragment {
-            let fragment = Fragment::parse(payload).expect("just written");
+            let fragment = Fragment::parse(payload).expect("written above");
             offset = Some(fragment.header.offset);
             messages.push((written.timestamp, fragment.header.index, fragment.piece.len()));
         } else {
             for message in Messages::new(payload) {
-                let message = message.expect("just written");
+                let message = message.expect("written above");
                 let timestamp = written.timestamp.wrapping_add_ns(u64::from(message.delta_ns));
                 messages.push((timestamp, message.index, message.payload.len()));
             }
@@ -98,14 +100,14 @@ impl SenderHarness {
         })
     }
 
-    /// All data frames of the burst.
+    /// Writes all data frames of the burst.
     pub fn frames(&mut self) -> Vec<SentFrame> {
         let frames: Vec<_> = core::iter::from_fn(|| self.frame()).take(1_000).collect();
         assert!(frames.len() < 1_000, "a burst ends");
         frames
     }
 
-    /// Stamps what may leave. Answers to whom the messages go, and how long they are.
+    /// Sends a burst. Returns the destination and length of each message.
     pub fn send_lens(&mut self) -> Vec<(u32, usize)> {
         self.burst();
         let frames = self.frames();
@@ -115,7 +117,7 @@ impl SenderHarness {
         frames.iter().flat_map(each).collect()
     }
 
-    /// Process `to` answers, whatever was asked, as `change` says.
+    /// Process `to` sends an acknowledgement, adjusted by `change`.
     pub fn respond(&mut self, to: u32, opcode: Opcode, change: impl FnOnce(&mut Ack)) {
         let mut ack = Ack {
             cumulative: Psn::FIRST,
@@ -130,12 +132,12 @@ impl SenderHarness {
         change(&mut ack);
         let mut bytes = [0; 64];
         let len = ack.write(&mut bytes, core::iter::empty()).expect("fits");
-        let view = AckView::parse(&bytes[..len]).expect("just written");
+        let view = AckView::parse(&bytes[..len]).expect("written above");
         let from = (ProcessId(to), Incarnation(1));
         assert!(self.sender.on_ack(&self.config, self.now, from, opcode, &view));
     }
 
-    /// Opens the connections to these processes, each with a window of so many bytes.
+    /// Opens connections to these processes, with windows of the given sizes in bytes.
     pub fn open(&mut self, windows: &[(u32, u32)]) {
         for &(to, _) in windows {
             self.scatter(&[(to, 0)]);
@@ -155,14 +157,14 @@ impl SenderHarness {
         self.signals();
     }
 
-    /// Who is sent connects and probes now, and how much room each connect asks for.
+    /// Takes all signalling frames: destination, opcode, and the size of a requested reservation.
     pub fn signals(&mut self) -> Vec<(u32, Opcode, u64)> {
         let mut payload = [0; 256];
         let mut all = Vec::new();
         while let Some(signal) = self.sender.write_signal(&mut payload) {
             let connect = Connect::parse(&payload[..signal.payload_len]);
             let reservation = match signal.opcode {
-                Opcode::Connect => connect.expect("just written").reservation_bytes,
+                Opcode::Connect => connect.expect("written above").reservation_bytes,
                 _ => 0,
             };
             all.push((signal.to.0, signal.opcode, reservation));

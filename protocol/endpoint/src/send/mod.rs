@@ -1,4 +1,5 @@
-//! From `scatter` to frames: buffer → credit → burst (stamp, coalesce, cut) → flight.
+//! The send path, from `scatter` to frames: buffer → credit → burst (stamp, coalesce, fragment) →
+//! flight.
 
 mod abandon;
 mod ack;
@@ -36,51 +37,52 @@ use connection::{Connection, Reservation};
 use credit::{Credit, SingleMessage};
 use retransmit_buffer::UnackedMessage;
 
-/// A message to the process itself: it never sees the network.
+/// A message of the process to itself, which bypasses the network.
 pub(crate) struct Local<'a> {
     pub timestamp: Timestamp,
     pub index: u16,
     pub payload: &'a [u8],
-    /// It exceeds the window and goes into room.
+    /// The message exceeds the window and is charged to a reservation.
     pub is_reserved: bool,
 }
 
-/// The sending half of an endpoint.
+/// The sender of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sender {
     service: Service,
-    /// The longest frame, in bytes.
     frame_len_max: usize,
     buffer: SendBuffer,
     peers: PeerTable<Connection>,
     credit: Credit,
     burst: Burst,
-    /// Connections with a connect or a probe to send.
+    /// Connections with a Connect, Probe or Recall to send.
     signals: VecDeque<u32>,
     pub(crate) failures: VecDeque<SendFailed>,
-    /// The earliest deadline of any connection, or earlier.
+    /// Lower bound of all deadlines of connections.
     deadline: Option<Mono>,
-    /// Bytes of the window at the process itself.
+    /// Window of the process at its own receiver, in bytes.
     local_window: u64,
-    /// Room that is asked for at the process itself, and room there that is not needed any more:
-    /// how much of it was given.
+    /// A reservation to request from the local receiver; a reservation there to release, with the
+    /// bytes that were granted.
     local_request: Option<u64>,
     local_release: Option<u64>,
-    /// Of the reliable service: scatterings whose fate is open.
+    /// Reliable service: the open scatterings.
     commit: CommitTracker,
-    /// Connections with packets to send again.
+    /// Connections with packets to retransmit.
     retransmit_queue: VecDeque<u32>,
-    /// Scatterings of the process to itself that are taken back.
+    /// Local scatterings to recall.
     pub(crate) local_recalls: Vec<Timestamp>,
-    /// Recalls whose receiver has failed, to be recorded, and the numbers of their scatterings;
-    /// behind it, the numbers of those that are being recorded. Until then the scattering is open.
+    /// Recalls to failed receivers that the controllers must record, with the numbers of their
+    /// scatterings; then the numbers of those being recorded. A scattering stays open until they
+    /// are recorded.
     undeliverable: VecDeque<(Undeliverable, u64)>,
     recording_undeliverable: VecDeque<u64>,
-    /// Receivers that do not answer: frames to them shall go by a controller.
+    /// Receivers that do not respond: frames to them are relayed by a controller.
     pub(crate) unreachable: Vec<ProcessId>,
-    /// Recalls that are not acknowledged.
+    /// Number of recalls without an acknowledgement.
     recalls_open: u32,
-    /// Messages that one acknowledgement has settled, and scatterings that it has broken.
+    /// Messages resolved by the current acknowledgement, and scatterings that it requires to
+    /// recall.
     acked: Vec<UnackedMessage>,
     to_recall: Vec<u64>,
     targets: Vec<Target>,
@@ -114,8 +116,8 @@ impl Sender {
         }
     }
 
-    /// Accepts a scattering whole, or refuses it whole. `last_failed` says of a destination that is
-    /// used for the first time which life of it was the last that has failed.
+    /// Accepts or refuses a scattering as a whole. `last_failed` returns the last failed
+    /// incarnation of a destination that is used for the first time.
     #[inline]
     pub fn submit(
         &mut self,
@@ -144,14 +146,14 @@ impl Sender {
         Ok(self.buffer.push(messages.len() as u32))
     }
 
-    /// Fetches what an acknowledgement from `process` will change.
+    /// Prefetches the state that an acknowledgement from `process` will change.
     #[inline]
     pub fn prefetch(&self, process: ProcessId) -> u64 {
         self.peers.index_of(process).map_or(0, |at| self.peers.get(at).prefetch())
     }
 
-    /// Whether there are messages to send now, or something to settle with the receiving half. What
-    /// waits in the buffer counts only if it may leave.
+    /// Returns whether there are messages to send now, or a local reservation to request or
+    /// release. Submitted messages count if they `may_send`.
     #[inline]
     pub fn has_data(&self, may_send: bool) -> bool {
         self.burst.first().is_some()
@@ -161,43 +163,43 @@ impl Sender {
             || self.local_release.is_some()
     }
 
-    /// Whether there are connects, probes or recalls to send now.
+    /// Returns whether a Connect, Probe or Recall is to be sent now.
     #[inline]
     pub fn has_signal(&self) -> bool {
         !self.signals.is_empty()
     }
 
-    /// Bytes in the send buffer.
+    /// Returns the bytes used in the send buffer.
     pub fn buffered_bytes(&self) -> usize {
         self.buffer.bytes_used()
     }
 
-    /// Whether everything submitted has left.
+    /// Returns whether every submitted message was sent.
     pub fn has_sent_all(&self) -> bool {
         self.buffer.len() == 0 && self.burst.first().is_none()
     }
 
-    /// Whether the fate of everything submitted is known.
+    /// Returns whether the outcome of every submitted message is known.
     pub fn is_drained(&self) -> bool {
         self.has_sent_all()
             && self.commit.is_complete()
             && self.peers.iter().all(|connection| connection.flight.is_accounted_for())
     }
 
-    /// The timestamp of the oldest reliable scattering whose fate is open.
+    /// Returns the timestamp of the oldest open reliable scattering.
     #[inline]
     pub fn oldest_open(&self) -> Option<Timestamp> {
         self.commit.oldest()
     }
 
-    /// The first timestamp of a burst that is still being sent.
+    /// Returns the first timestamp of the burst that is being sent.
     #[inline]
     pub fn unfinished_burst(&self) -> Option<Timestamp> {
         self.burst.first()
     }
 
-    /// Stamps as many scatterings as may leave now and fit one burst. Messages to the process
-    /// itself go to `deliver`. Answers how many messages were stamped.
+    /// Stamps as many scatterings as may be sent now and fit one burst. Passes local messages to
+    /// `deliver`. Returns the number of messages stamped.
     pub fn start_burst(
         &mut self,
         config: &Config,
@@ -217,8 +219,8 @@ impl Sender {
             let Some(admitted) = self.admit(config, now, count == 0) else { break };
             let scattering = admitted.scattering;
             if self.has_failed(scattering) {
-                // No timestamp, and no place among the open ones: behind a scattering that stays
-                // open they would pile up as fast as an application can submit.
+                // Assigns no timestamp and does not count the scattering as open: behind an open
+                // scattering, failed ones would accumulate as fast as the application can submit.
                 self.buffer.mark_sent(admitted.position);
                 continue;
             }
@@ -250,7 +252,8 @@ impl Sender {
             }
             self.buffer.mark_sent(admitted.position);
             if admitted.needs_reservation {
-                // Alone in its burst, so that no packet mixes window and room.
+                // Ends the burst, so that no packet mixes messages of the window and the
+                // reservation.
                 if let Some(at) = self.peers.index_of(config.process) {
                     self.peers.get_mut(at).uses_reservation = false;
                 }
@@ -260,7 +263,7 @@ impl Sender {
         count
     }
 
-    /// Whether all its messages were reported as lost before they could leave.
+    /// Returns whether every message was reported as lost before it could be sent.
     fn has_failed(&self, scattering: Queued) -> bool {
         let numbers = scattering.first..scattering.first + u64::from(scattering.messages);
         numbers.into_iter().all(|number| self.buffer.message(number).has_failed())
@@ -300,18 +303,17 @@ impl Sender {
         self.buffer.release(payload_ref, len);
     }
 
-    /// Room that is to be asked for at the process itself.
+    /// Takes the reservation to request from the local receiver.
     pub fn take_local_request(&mut self) -> Option<u64> {
         self.local_request.take()
     }
 
-    /// Room at the process itself that is not needed any more, whether it was given or not: how
-    /// much of it was.
+    /// Takes the local reservation to release, granted or not: the bytes that were granted.
     pub fn take_local_release(&mut self) -> Option<u64> {
         self.local_release.take()
     }
 
-    /// There is no such room at the process itself.
+    /// Handles the refusal of a local reservation, which exceeds the limit.
     pub fn on_local_request_refused(&mut self, config: &Config) {
         if let Some(at) = self.peers.index_of(config.process) {
             self.peers.get_mut(at).reservation = Reservation::Refused;
@@ -319,7 +321,7 @@ impl Sender {
         }
     }
 
-    /// The room asked for at the process itself is given.
+    /// Handles the grant of a local reservation.
     pub fn on_local_grant(&mut self, config: &Config, len: u64) {
         if let Some(at) = self.peers.index_of(config.process) {
             self.peers.get_mut(at).reservation = Reservation::Granted(len);
@@ -327,7 +329,7 @@ impl Sender {
         }
     }
 
-    /// The application has consumed a message of the process to itself.
+    /// Handles the release of a local message by the application.
     pub fn on_local_consumed(&mut self, config: &Config, charge: u64, was_reserved: bool) {
         if let Some(at) = self.peers.index_of(config.process) {
             if !was_reserved {

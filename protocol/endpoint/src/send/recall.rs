@@ -1,4 +1,4 @@
-//! Taking scatterings back: because a receiver has failed, or one of their messages came too late.
+//! Recall of scatterings whose receiver has failed or one of whose messages arrived too late.
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Incarnation, Mono, ProcessId, Timestamp};
@@ -9,7 +9,8 @@ use super::connection::{Reservation, State};
 use crate::{Config, Outcome, SendFailed};
 
 impl Sender {
-    /// Frees what an acknowledgement has settled, and takes back what it has broken.
+    /// Releases messages resolved by an acknowledgement, and recalls scatterings with a rejected
+    /// message.
     pub(super) fn complete_acked(&mut self, config: &Config, now: Mono) {
         while let Some(number) = self.to_recall.pop() {
             self.recall_scattering(config, now, number);
@@ -20,9 +21,9 @@ impl Sender {
         }
     }
 
-    /// Every life of `process` up to `incarnation` has failed: nothing more is sent to it, and the
-    /// scatterings that it has not acknowledged are taken back everywhere. Not while a burst is
-    /// under way.
+    /// Handles the failure of every incarnation of `process` up to `incarnation`: sends nothing
+    /// more to it, and recalls the scatterings that it has not acknowledged. Must not be called
+    /// during a burst.
     pub fn on_failed(
         &mut self,
         config: &Config,
@@ -30,13 +31,14 @@ impl Sender {
         process: ProcessId,
         incarnation: Incarnation,
     ) {
-        debug_assert!(self.burst.first().is_none(), "a burst ends before failures are handled");
+        debug_assert!(self.burst.first().is_none(), "on_failed() must not be called during a burst");
         let Some(at) = self.peers.index_of(process) else { return };
         let connection = self.peers.get_mut(at);
         if connection.is_local || connection.peer.is_some_and(|peer| peer > incarnation) {
             return;
         }
-        // Whoever scatters to it next asks whether it is back, and waits a little for the answer.
+        // The next scattering to it sends a Connect and waits briefly for the response of a new
+        // incarnation.
         connection.state = State::Closed;
         connection.reservation = Reservation::None;
         (connection.wants_connect, connection.wants_probe) = (false, None);
@@ -61,8 +63,8 @@ impl Sender {
         self.credit.reconsider();
     }
 
-    /// Takes the scattering with this number back, once: reports each of its messages, and asks
-    /// each of its receivers not to deliver it.
+    /// Recalls a scattering, once: reports each of its messages and sends a recall to each
+    /// receiver.
     fn recall_scattering(&mut self, config: &Config, now: Mono, number: u64) {
         if !self.commit.recall(number) {
             return;
@@ -89,7 +91,7 @@ impl Sender {
                 continue;
             }
             let Some(known) = &mut connection.reliable else { continue };
-            // Several messages to one receiver are taken back together.
+            // One recall covers several messages to the same receiver.
             if known.last_recalled.replace(number) == Some(number) {
                 continue;
             }
@@ -111,7 +113,7 @@ impl Sender {
         self.targets = targets;
     }
 
-    /// A receiver has acknowledged recalls.
+    /// Handles acknowledgements of recalls.
     pub fn on_recall_ack(
         &mut self,
         from: (ProcessId, Incarnation),
@@ -140,7 +142,7 @@ impl Sender {
         true
     }
 
-    /// Hands over the recalls that nobody can be told of, for as long as `record` takes them.
+    /// Passes recalls to failed receivers on to `record`, as long as it accepts them.
     pub fn report_undeliverable(&mut self, mut record: impl FnMut(Undeliverable) -> bool) {
         while let Some((recall, number)) = self.undeliverable.front().copied()
             && record(recall)
@@ -150,7 +152,8 @@ impl Sender {
         }
     }
 
-    /// The first `count` of those that were handed over are recorded: whoever recovers will know.
+    /// Handles the recording of the first `count` recalls passed on: a recovering process will
+    /// learn them.
     pub fn on_undeliverable_ack(&mut self, count: usize) {
         for number in
             self.recording_undeliverable.drain(..count.min(self.recording_undeliverable.len()))
@@ -159,13 +162,13 @@ impl Sender {
         }
     }
 
-    /// Whether recalls wait to be handed over.
+    /// Returns whether recalls wait to be passed on.
     #[inline]
     pub fn has_undeliverable(&self) -> bool {
         !self.undeliverable.is_empty()
     }
 
-    /// Whether every recall is acknowledged.
+    /// Returns whether every recall is acknowledged.
     pub fn has_acked_recalls(&self) -> bool {
         self.recalls_open == 0
     }

@@ -1,5 +1,4 @@
-//! Sending packets of the reliable service again: after the retransmission time, or when later
-//! packets were acknowledged.
+//! Retransmission in the reliable service, after a timeout or when later packets were acknowledged.
 
 use onepipe_base::Mono;
 use onepipe_wire::{
@@ -13,17 +12,17 @@ use super::{Sender, Written};
 use crate::Config;
 use crate::stats::Stats;
 
-/// How many packets are sent again to a receiver before its next acknowledgement: about what a link
-/// carries while the answer to the first of them comes back.
+/// Maximum number of packets retransmitted to a receiver before its next acknowledgement: about
+/// what a link carries in one round trip.
 pub(crate) const RETRANSMIT_BURST: u32 = 64;
 
-/// Who has failed is asked so often again whether it is back, before what is scattered to it fails:
-/// one answer may be lost, and nobody else shall wait long for the dead.
+/// Number of repeated Connects to a failed receiver before scatterings to it fail: one response may
+/// be lost, and other receivers must not wait long.
 const RECONNECT_ATTEMPTS_MAX: u32 = 1;
 
 impl Sender {
-    /// Asks a silent receiver again: with the connect, the recalls and the packets that it has not
-    /// answered. It is never given up here: controllers decide who has failed.
+    /// Handles a timeout: repeats the Connect, recalls and packets that were not acknowledged.
+    /// Never gives up, because only controllers declare a receiver failed.
     pub(super) fn on_reliable_timeout(
         &mut self,
         config: &Config,
@@ -35,7 +34,7 @@ impl Sender {
         let is_presumed_gone =
             connection.attempts >= RECONNECT_ATTEMPTS_MAX && connection.is_presumed_failed();
         if connection.state == State::Opening && is_presumed_gone {
-            // It has failed and is not back: what waits for it will not leave.
+            // The receiver has failed and is not back: scatterings to it fail.
             connection.state =
                 State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
             (connection.attempts, connection.wants_connect) = (0, false);
@@ -82,7 +81,7 @@ impl Sender {
         }
     }
 
-    /// Writes the next packet that is to be sent again behind the header's place in `slot`.
+    /// Writes the next packet to retransmit behind the header in `slot`.
     #[inline]
     pub fn write_retransmit(
         &mut self,

@@ -1,4 +1,4 @@
-//! What the reliable service keeps of packets on the way, to send them again.
+//! What the reliable service stores about packets in flight for retransmission.
 
 use onepipe_base::{Mono, Psn};
 
@@ -8,39 +8,39 @@ use crate::seq_deque::SeqDeque;
 /// A message that stays in the send buffer until it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UnackedMessage {
-    /// Its scattering's number in the order of departure.
+    /// Number of its scattering in sending order.
     pub scattering: u64,
     pub payload_ref: PayloadRef,
     pub len: u32,
-    /// Packets with parts of it that are not acknowledged, and one more until all have left. No
-    /// flag beside it: these are copied for each message, and a copy of what was written field by
-    /// field, or of bytes that are in none, waits for the store buffer.
+    /// Packets with parts of the message that are not acknowledged, plus one while packets remain
+    /// to be sent. No flag and no padding: the record is copied for each message, and a copy of
+    /// separately written fields stalls on store forwarding.
     pub missing: u32,
 }
 
-/// What a packet was, as far as its messages do not say.
+/// What a packet contained, as far as its messages do not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UnackedPacket {
-    /// Where its piece begins in its message; `None`: whole messages.
+    /// Offset of its fragment in the message; `None` for whole messages.
     pub offset: Option<u32>,
-    /// Bytes of its piece.
+    /// Length of its fragment in bytes.
     pub piece: u32,
     pub was_retransmitted: bool,
 }
 
-/// Packets to send again: those before `until` that left at or before `overdue`, and those before
-/// `gap` that were sent only once.
+/// Packets to retransmit: those before `until` that were sent at or before `overdue`, and those
+/// before `gap` that were sent only once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RetransmitRange {
     pub next: Psn,
     pub until: Psn,
     pub overdue: Mono,
     pub gap: Psn,
-    /// How many more before the next acknowledgement.
+    /// How many packets may be retransmitted before the next acknowledgement.
     pub budget: u32,
 }
 
-/// Numbered as the flight numbers its messages and packets.
+/// Messages and packets of a [`super::flight::Flight`], with the same sequence numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RetransmitBuffer {
     pub messages: SeqDeque<UnackedMessage>,

@@ -1,4 +1,4 @@
-//! Round-trip time, as RFC 6298 estimates it.
+//! Round-trip time estimation (RFC 6298).
 
 /// Smoothed round-trip time and its mean deviation, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ impl RttEstimator {
         Self { smoothed_ns: 0, deviation_ns: 0 }
     }
 
-    /// Takes in a sample (RFC 6298, section 2, with alpha = 1/8 and beta = 1/4).
+    /// Adds a sample (RFC 6298, section 2, with alpha = 1/8 and beta = 1/4).
     pub fn on_sample(&mut self, sample_ns: u64) {
         if self.smoothed_ns == 0 {
             self.smoothed_ns = sample_ns;

@@ -1,4 +1,4 @@
-//! Frames of a sender that carry no messages: connects, probes and recalls.
+//! Signalling frames of a sender, which carry no messages: Connect, Probe and Recall.
 
 use core::hint::black_box;
 
@@ -10,10 +10,11 @@ use super::connection::{Reservation, State};
 use crate::Config;
 use crate::stats::Stats;
 
-/// While a frame is written the state of the connection this far behind is fetched.
+/// Distance of prefetching: the state of the connection this far ahead in the queue is fetched
+/// while a frame is written.
 const PREFETCH_DISTANCE: usize = 1;
 
-/// A frame without messages that a connection wants to send.
+/// A frame without messages whose payload is written.
 pub(crate) struct SignalFrame {
     pub to: ProcessId,
     pub opcode: Opcode,
@@ -22,7 +23,7 @@ pub(crate) struct SignalFrame {
 }
 
 impl Sender {
-    /// Writes the next connect or probe into `payload`.
+    /// Writes the next Connect, Probe or Recall into `payload`.
     pub fn write_signal(&mut self, payload: &mut [u8]) -> Option<SignalFrame> {
         while let Some(at) = self.signals.pop_front() {
             if let Some(&next) = self.signals.get(PREFETCH_DISTANCE) {
@@ -42,7 +43,7 @@ impl Sender {
                 connect.write(payload).map(|payload_len| (Opcode::Connect, payload_len))
             } else if let Some(until) = connection.wants_probe.take() {
                 let until = if until.is_before(psn) { psn } else { until };
-                // While messages in room are on the way the room is not done with.
+                // A reservation is in use while messages charged to it are in flight.
                 let is_done = match connection.reservation {
                     Reservation::None | Reservation::Refused => true,
                     Reservation::InUse => connection.is_reservation_drained(),
@@ -77,7 +78,8 @@ impl Sender {
         self.arm(config, now, at);
     }
 
-    /// A peer that did not answer is asked whether it is back, while messages to it fail.
+    /// Sends a Connect to an unreachable peer to learn whether it is back; messages to it fail
+    /// meanwhile.
     pub(super) fn probe_unreachable(&mut self, config: &Config, now: Mono, at: usize) {
         let connection = self.peers.get_mut(at);
         connection.state = State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
@@ -85,7 +87,7 @@ impl Sender {
         self.queue_signal(at);
     }
 
-    /// The world knows that this peer is gone, in lives up to `incarnation`: nobody waits for it.
+    /// Handles the failure of a peer up to `incarnation`: it is not waited for.
     pub fn on_gone(&mut self, process: ProcessId, incarnation: Incarnation, stats: &mut Stats) {
         if self.service == Service::Reliable {
             return;
@@ -103,7 +105,7 @@ impl Sender {
         }
     }
 
-    /// A peer has opened its own connection to this process: it is back.
+    /// Handles a Connect from a peer, which shows that it is reachable again.
     pub fn on_reconnect(&mut self, process: ProcessId, incarnation: Incarnation) {
         let Some(at) = self.peers.index_of(process) else { return };
         let connection = self.peers.get_mut(at);

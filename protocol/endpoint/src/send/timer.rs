@@ -1,4 +1,4 @@
-//! Deadlines of connections: probes, retransmission time-outs, giving up.
+//! Deadlines of connections: probes, retransmission timeouts, giving up.
 
 use onepipe_base::Mono;
 use onepipe_wire::Service;
@@ -10,12 +10,12 @@ use crate::stats::Stats;
 use crate::{Config, Outcome};
 
 impl Sender {
-    /// The earliest time at which something must be asked again, or earlier.
+    /// Returns a lower bound of all deadlines of connections.
     pub fn deadline(&self) -> Option<Mono> {
         self.deadline
     }
 
-    /// Asks, asks again, or gives up, wherever a deadline has passed.
+    /// Handles every connection whose deadline has passed: probes, retransmits or gives up.
     pub fn on_timeout(&mut self, config: &Config, now: Mono, stats: &mut Stats) {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
@@ -34,7 +34,7 @@ impl Sender {
         let connection = self.peers.get_mut(at);
         connection.deadline = None;
         if let State::Closed | State::Unreachable(_) = connection.state {
-            // The rest of a burst that was under way when the connection was given up.
+            // The rest of a burst that was unfinished when the connection was given up.
             self.give_up(at);
             return;
         }
@@ -61,7 +61,7 @@ impl Sender {
         }
         connection.attempts += 1;
         connection.last_request = Some(now);
-        // Room that was granted is kept alive.
+        // Repeating the Connect keeps the reservation from being reclaimed.
         let has_requested = connection.has_requested_reservation();
         if connection.state == State::Opening || has_requested {
             connection.wants_connect = true;
@@ -74,7 +74,7 @@ impl Sender {
         self.arm(config, now, at);
     }
 
-    /// Everything on the way to `at` may or may not arrive; what waits for it will not leave.
+    /// Gives up the packets in flight to connection `at`: their outcome is unknown.
     pub(super) fn give_up(&mut self, at: usize) {
         let connection = self.peers.get_mut(at);
         let (failures, to) = (&mut self.failures, connection.to);
@@ -87,13 +87,14 @@ impl Sender {
         self.credit.reconsider();
     }
 
-    /// Sets the connection's deadline one patience ahead.
+    /// Sets the connection's deadline to one retransmission timeout from now.
     pub(super) fn arm(&mut self, config: &Config, now: Mono, at: usize) {
         let connection: &mut Connection = self.peers.get_mut(at);
         if connection.is_local {
             return;
         }
-        // Counted from the oldest packet, so that a loss is found out while others arrive.
+        // Measured from the oldest packet, so that its loss is detected while others are
+        // acknowledged.
         let since = connection.flight.oldest_sent().max(connection.last_request).unwrap_or(now);
         let deadline = since.after_ns(connection.rto_ns(config)).max(now.after_ns(1));
         connection.deadline = Some(deadline);

@@ -1,4 +1,4 @@
-//! What can be judged only when the run is over.
+//! Checks at the end of a run.
 
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::Service;
@@ -9,8 +9,8 @@ use crate::life::Life;
 use crate::violation::{Rule, Seen, Violations};
 
 impl Checker {
-    /// The run is over: every message of a living sender should have a fate by now (I12), and what
-    /// the reliable service has promised is judged.
+    /// Ends the run: every message of a live sender must have an outcome (I12), and the guarantees
+    /// of the reliable service are checked (I6, I7, I8, E).
     pub fn finish(&mut self) {
         let mut log = std::mem::take(&mut self.violations);
         let mut torn = Violations::default();
@@ -31,7 +31,7 @@ impl Checker {
         self.violations = log;
     }
 
-    /// Judges the reliable scatterings of one life of a sender.
+    /// Checks the reliable scatterings of one incarnation of a sender.
     fn judge(&self, id: ProcessId, number: u32, life: &Life, log: &mut Violations) {
         let fortune = life.fortune();
         if matches!(fortune, Fortune::Failed { is_exact: false, .. }) {
@@ -63,8 +63,8 @@ impl Checker {
         }
     }
 
-    /// Whether `to` was there, in the life that it is in now, when something was submitted for it,
-    /// and is correct.
+    /// Whether the current incarnation of `to` is correct and existed when the message was
+    /// submitted.
     fn is_correct_receiver(&self, to: ProcessId, submitted_ns: u64) -> bool {
         let Some(process) = self.processes.get(to.index()) else { return false };
         let now = process.now();
@@ -72,8 +72,8 @@ impl Checker {
         was_there && now.is_correct()
     }
 
-    /// Whether a process in `life` had had something reliable from the present life of `to` when it
-    /// submitted something for it. Else it may have taken it for dead.
+    /// Whether a process in `incarnation` had received a reliable message from the current
+    /// incarnation of `to` before the submission. Otherwise it may have considered `to` failed.
     fn is_known_receiver(&self, to: ProcessId, life: &Life, submitted_ns: u64) -> bool {
         let Some(process) = self.processes.get(to.index()) else { return false };
         let number = process.lives.len() as u32 - 1;
@@ -81,9 +81,9 @@ impl Checker {
         number == 0 || met.is_some_and(|met_ns| *met_ns < submitted_ns)
     }
 
-    /// The spans of reliable deliveries of all lives of `process` that are no longer and had begun
-    /// when something was submitted for it: what is for one life is not for those after it, however
-    /// high its timestamp.
+    /// Returns the range of reliable deliveries of each ended incarnation of `process` that had
+    /// started when the message was submitted. A message to one incarnation is not owed to later
+    /// ones, however high its timestamp.
     fn failed_spans(&self, process: ProcessId, submitted_ns: u64) -> Vec<(Timestamp, Timestamp)> {
         let lives = self.processes.get(process.index()).map_or(&[][..], |process| &process.lives);
         let had_begun = |number: usize, life: &Life| number == 0 || life.started_ns < submitted_ns;
@@ -94,13 +94,13 @@ impl Checker {
         failed.filter_map(|(_, life)| life.receiver.reliable_span()).collect()
     }
 
-    /// What one process is told, every correct process that was there is told (E).
+    /// Checks that every correct process that existed was notified of a failure (E).
     fn find_untold(&self, id: ProcessId, number: u32, life: &Life, log: &mut Violations) {
         let Some(failure) = life.failed else { return };
         for (place, process) in (0u32..).zip(&self.processes) {
             let now = process.now();
             let is_due = now.is_correct() && now.started_ns < failure.last_told_ns;
-            // Told of a later life, it knows that this one has failed, too.
+            // A notification of a later incarnation implies the failure of this one.
             if is_due && place != id.0 && !now.told.contains_key(&(id.0, number)) {
                 let seen = Seen::NotTold { process: ProcessId(place), failed: id, life: number };
                 log.add(Rule::E, self.now_ns, seen);

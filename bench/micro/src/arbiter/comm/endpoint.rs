@@ -108,8 +108,8 @@ impl Endpoint {
         (self.sequence, self.last_received, self.received_bits) = (1, 0, u64::MAX);
         (self.granted, self.slot_phase) = ([0; DESTINATIONS], None);
         // Spreads the endpoints over the interval.
-        let pace_ns = SEND_INTERVAL_SLOTS * self.slot_ns;
-        self.next_at = now.mono.after_ns(u64::from(self.own.0) * pace_ns / 256);
+        let control_interval_ns = SEND_INTERVAL_SLOTS * self.slot_ns;
+        self.next_at = now.mono.after_ns(u64::from(self.own.0) * control_interval_ns / 256);
     }
 
     fn granted(&mut self, dst: u16) -> Option<&mut u16> {
@@ -222,7 +222,7 @@ mod tests {
             let (client, destinations) = self;
             for dst in destinations.map(ProcessId) {
                 while client.queued(dst) < WANTED.into() {
-                    client.enqueue(dst, &[0; 900]).expect("there is room");
+                    client.enqueue(dst, &[0; 900]).expect("queue has space");
                 }
             }
             if client.poll_timeout().is_some_and(|due| due <= now.mono) {
@@ -273,8 +273,8 @@ mod tests {
             }
         }
         let comm = arbiter.comm_stats();
-        assert_eq!((comm.bad, comm.void), (0, 0), "{comm:?}");
-        [comm.received, bytes_in, comm.sent, arbiter.stats().given]
+        assert_eq!((comm.bad, comm.wasted), (0, 0), "{comm:?}");
+        [comm.received, bytes_in, comm.sent, arbiter.stats().granted]
     }
 
     /// The load on the arbiter must match that of real clients, or the benchmark measures nothing.
@@ -288,7 +288,7 @@ mod tests {
         let all_slots = u64::from(NODES) * 40_000_000 / SLOT_NS;
         assert!(own[3] > all_slots * 9 / 10, "{own:?} of {all_slots}");
         for (one, other) in own.into_iter().zip(clients) {
-            assert!(one.abs_diff(other) * 20 < other, "{own:?} beside {clients:?}");
+            assert!(one.abs_diff(other) * 20 < other, "{own:?} against {clients:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Windows and room: what may be put into the receive buffer, rule by rule.
+//! Windows and reservations, rule by rule.
 
 use super::*;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use onepipe_wire::{Ack, AckView, Flags, Frame, HEADER_LEN, Header, Message, seal
 
 use super::super::Disposition;
 
-/// Half of the receive buffer: 64 KiB of room, and windows of 16 KiB for four processes.
+/// Half of the receive buffer: 64 KiB for reservations, and windows of 16 KiB for four processes.
 const HALF: u64 = 64 << 10;
 
 struct ReceiverHarness {
@@ -17,7 +17,7 @@ struct ReceiverHarness {
     now: Mono,
 }
 
-/// What a sender is told.
+/// An acknowledgement as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SentAck {
     to: u32,
@@ -38,7 +38,7 @@ impl ReceiverHarness {
         Self { config, receiver, stats: Stats::default(), now: Mono::from_ns(1_000) }
     }
 
-    /// `from` opens its connection, or asks for room.
+    /// Process `from` opens its connection or requests a reservation.
     fn connect(
         &mut self,
         from: u32,
@@ -50,7 +50,7 @@ impl ReceiverHarness {
         self.receiver.on_connect(&self.config, self.now, from, Psn::FIRST, connect);
     }
 
-    /// A packet with one message comes from process 1.
+    /// Receives a packet with one message from process 1.
     fn data(&mut self, psn: u32, len: usize, flags: u8) -> Disposition {
         let mut frame = [0; 8_192];
         let message = Message { delta_ns: 0, index: 0, payload: &[7; 8_000][..len] };
@@ -63,24 +63,24 @@ impl ReceiverHarness {
             Psn(psn),
         );
         let len = seal(&mut frame, header, len);
-        let frame = Frame::parse(&frame[..len]).expect("just sealed");
+        let frame = Frame::parse(&frame[..len]).expect("sealed above");
         let times = (timestamp, None);
         self.receiver.on_data(&self.config, self.now, &frame, times, &mut self.stats)
     }
 
-    /// Delivers and releases the message of packet `psn`, the next of all.
+    /// Delivers and releases the message of packet `psn`, the next in order.
     fn consume(&mut self, psn: u32) {
         let barrier = Timestamp::from_ns(1_000_001 + u64::from(psn));
-        let delivery = self.receiver.next(barrier).expect("it is here");
+        let delivery = self.receiver.next(barrier).expect("the message was received");
         self.receiver.release(&self.config, &delivery);
     }
 
-    /// All answers that are due.
+    /// Takes all acknowledgements that are due.
     fn take_acks(&mut self) -> Vec<SentAck> {
         let mut payload = [0; 512];
         let mut all = Vec::new();
         while let Some(response) = self.receiver.write_response(&mut payload) {
-            let ack = AckView::parse(&payload[..response.payload_len]).expect("just written").ack;
+            let ack = AckView::parse(&payload[..response.payload_len]).expect("written above").ack;
             let (opcode, to) = (response.opcode, response.to.0);
             all.push(SentAck {
                 to,
@@ -92,12 +92,12 @@ impl ReceiverHarness {
         all
     }
 
-    /// What each sender that is answered now is told of its room.
+    /// Takes all acknowledgements that are due: destination and reservation state.
     fn take_reservations(&mut self) -> Vec<(u32, u8)> {
         self.take_acks().iter().map(|ack| (ack.to, ack.reservation)).collect()
     }
 
-    /// `from` is through with the room of this number.
+    /// Process `from` reports that it has finished with this reservation.
     fn probe_done(&mut self, from: u32, reservation_done: u32) {
         let probe = Probe { resolved: Psn::FIRST, until: Psn::FIRST, reservation_done };
         self.receiver.on_probe(self.now, (ProcessId(from), Incarnation(1)), probe);
@@ -111,7 +111,7 @@ const WAITING: u8 = Ack::RESERVATION_PENDING;
 fn window_limits_a_sender_until_data_is_consumed() {
     let mut harness = ReceiverHarness::new(Service::BestEffort);
     harness.connect(1, 1, (0, 0));
-    // Each takes 4,096 bytes of 16 KiB.
+    // Each message takes 4,096 of 16 KiB.
     for psn in 0..4 {
         assert_eq!(harness.data(psn, 4_032, 0), Disposition::Accepted);
     }
@@ -121,7 +121,7 @@ fn window_limits_a_sender_until_data_is_consumed() {
         (harness.stats.window_violations, harness.receiver.buffered_bytes()),
         (1, 4 * 4_096)
     );
-    assert_eq!(harness.take_acks()[0].opcode, Opcode::Nak, "refused for good, and said so");
+    assert_eq!(harness.take_acks()[0].opcode, Opcode::Nak, "rejected permanently");
     harness.consume(0);
     assert_eq!(harness.data(5, 4_032, 0), Disposition::Accepted);
     assert_eq!(harness.take_acks()[0].consumed, 4_096);
@@ -132,16 +132,16 @@ fn reservation_is_single_use_and_bounded() {
     let mut harness = ReceiverHarness::new(Service::BestEffort);
     harness.connect(1, 1, (1, 1_064));
     assert_eq!(harness.take_reservations(), [(1, GRANTED)]);
-    assert_eq!(harness.data(0, 1_001, Flags::RESERVED), Disposition::Dropped, "a byte too many");
+    assert_eq!(harness.data(0, 1_001, Flags::RESERVED), Disposition::Dropped, "one byte too many");
     assert_eq!(harness.data(1, 1_000, Flags::RESERVED), Disposition::Accepted);
     assert_eq!(
         harness.data(2, 0, Flags::RESERVED),
         Disposition::Dropped,
-        "it is full, and so closed"
+        "the reservation is used up"
     );
     assert_eq!(harness.take_reservations(), [(1, WAITING)]);
     assert_eq!(harness.stats.window_violations, 2);
-    assert_eq!(harness.data(3, 0, 0), Disposition::Accepted, "the window is another matter");
+    assert_eq!(harness.data(3, 0, 0), Disposition::Accepted, "the window is independent");
     let used = harness.receiver.reserved_bytes;
     harness.consume(1);
     assert_eq!((used, harness.receiver.reserved_bytes), (1_064, 0));
@@ -153,7 +153,7 @@ fn reservations_are_granted_in_fifo_order() {
     harness.connect(1, 1, (1, 40_000));
     harness.connect(2, 1, (1, 40_000));
     harness.connect(3, 1, (1, 10_000));
-    // What 3 asks for is free, but 2 was first.
+    // The request of 3 would fit, but 2 was first.
     assert_eq!(harness.take_reservations(), [(1, GRANTED), (2, WAITING), (3, WAITING)]);
     harness.probe_done(1, 1);
     assert_eq!(harness.take_reservations(), [(2, GRANTED), (3, GRANTED), (1, WAITING)]);
@@ -175,9 +175,13 @@ fn newer_request_releases_the_previous_reservation() {
     harness.connect(2, 1, (1, 100));
     harness.take_acks();
     harness.connect(1, 1, (1, HALF));
-    assert_eq!(harness.take_reservations(), [(1, GRANTED)], "the same again changes nothing");
+    assert_eq!(harness.take_reservations(), [(1, GRANTED)], "a repeated request changes nothing");
     harness.connect(1, 1, (2, HALF));
-    assert_eq!(harness.take_reservations(), [(2, GRANTED), (1, WAITING)], "behind who has waited");
+    assert_eq!(
+        harness.take_reservations(),
+        [(2, GRANTED), (1, WAITING)],
+        "behind the waiting request"
+    );
 }
 
 #[test]
@@ -188,7 +192,7 @@ fn idle_reservations_are_reclaimed_only_in_best_effort() {
         harness.now = harness.now.after_ns(harness.config.reservation_timeout_ns);
         let now = harness.now;
         harness.receiver.reclaim_reservations(&harness.config, now);
-        assert_eq!(harness.receiver.reserved_bytes, HALF, "nobody else wants it");
+        assert_eq!(harness.receiver.reserved_bytes, HALF, "no other request waits");
         harness.take_acks();
         harness.connect(2, 1, (1, 100));
         assert_eq!(harness.take_reservations(), [(2, reservation)], "{service:?}");
@@ -210,14 +214,14 @@ fn restarted_sender_loses_its_reservation() {
 fn local_requests_queue_with_remote_ones() {
     let mut harness = ReceiverHarness::new(Service::BestEffort);
     harness.connect(1, 1, (1, 40_000));
-    assert!(!harness.receiver.request_local_reservation(HALF + 1), "there is no such room");
+    assert!(!harness.receiver.request_local_reservation(HALF + 1), "larger than the limit");
     assert!(harness.receiver.request_local_reservation(40_000));
     harness.connect(2, 1, (1, 10_000));
     assert_eq!(harness.take_reservations(), [(1, GRANTED), (2, WAITING)]);
     assert_eq!(harness.receiver.take_local_grant(), None);
     harness.probe_done(1, 1);
     assert_eq!(harness.receiver.take_local_grant(), Some(40_000));
-    assert_eq!(harness.receiver.take_local_grant(), None, "told once");
+    assert_eq!(harness.receiver.take_local_grant(), None, "taken already");
     assert_eq!(harness.take_reservations(), [(2, GRANTED), (1, WAITING)]);
     harness.receiver.release_local_reservation(40_000);
     assert_eq!(harness.receiver.reserved_bytes, 10_000);

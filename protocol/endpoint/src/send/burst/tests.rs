@@ -1,4 +1,4 @@
-//! Scatterings that leave together: the rules of the module's first page, one by one.
+//! Bursts, rule by rule.
 
 use super::super::harness::SenderHarness;
 use super::*;
@@ -27,13 +27,13 @@ fn coalesces_messages_per_destination_in_order() {
     harness.scatter(&[(1, 13)]);
     assert_eq!(harness.burst(), 5);
     let frames = harness.frames();
-    let [two, one] = &frames[..] else { panic!("one packet each: {frames:?}") };
+    let [two, one] = &frames[..] else { panic!("expected one packet per destination: {frames:?}") };
     let t = two.timestamp;
     let at = |ns| t.wrapping_add_ns(ns);
     assert_eq!((two.to, &two.messages[..]), (2, &[(t, 0, 20), (at(1), 1, 21)][..]));
     let in_one = [(at(1), 0, 11), (at(1), 2, 12), (at(2), 0, 13)];
     assert_eq!((one.to, one.timestamp, &one.messages[..]), (1, at(1), &in_one[..]));
-    assert!(frames.iter().all(|sent| sent.psn == 1), "the next of each connection");
+    assert!(frames.iter().all(|sent| sent.psn == 1), "the next PSN of each connection");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn requests_an_ack_every_quarter_congestion_window() {
     for _ in 0..10 {
         harness.scatter(&[(1, 1_492)]);
         harness.burst();
-        // Each payload has 1,500 bytes: the third exceeds 4,000, counted from the last demand.
+        // Each payload has 1,500 bytes: the third exceeds 4,000, counted from the last request.
         demands.extend(harness.frames().iter().map(|sent| sent.has(Flags::ACK_NOW)));
     }
     assert_eq!(demands, [false, false, true, false, false, true, false, false, true, false]);

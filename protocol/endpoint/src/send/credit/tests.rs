@@ -1,4 +1,4 @@
-//! Which scattering may leave: the rules of the module's first page, one by one.
+//! Admission, rule by rule.
 
 use super::super::harness::SenderHarness;
 use super::*;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Incarnation, Psn};
 use onepipe_wire::{Ack, Flags, Opcode};
 
-/// The receiver has consumed everything up to `packets` packets and `bytes` bytes.
+/// The receiver has consumed `packets` packets and `bytes` bytes.
 fn consumed(harness: &mut SenderHarness, to: u32, window: u32, (packets, bytes): (u32, u64)) {
     harness.respond(to, Opcode::Ack, |ack| {
         (ack.cumulative, ack.window_bytes) = (Psn::FIRST.plus(packets), window);
@@ -20,7 +20,7 @@ fn scattering_waits_for_all_destination_windows() {
     harness.open(&[(1, 1_000), (2, 200)]);
     harness.scatter(&[(2, 100)]);
     assert_eq!(harness.send_lens(), [(2, 100)]);
-    // 164 of the 200 bytes are outstanding there, and it would take 74 more.
+    // 164 of the 200 bytes are outstanding there; 74 more are needed.
     harness.scatter(&[(1, 10), (2, 10)]);
     assert_eq!(harness.send_lens(), []);
     consumed(&mut harness, 2, 200, (2, 64 + 164));
@@ -33,14 +33,14 @@ fn overtakers_respect_claims_of_the_oldest() {
     harness.open(&[(1, 300), (2, 200)]);
     harness.scatter(&[(2, 100)]);
     assert_eq!(harness.send_lens(), [(2, 100)]);
-    // Waits for 2, and claims 164 bytes at 1.
+    // Waits for 2 and claims 164 bytes at 1.
     harness.scatter(&[(1, 100), (2, 100)]);
-    // 164 more do not fit beside the claim; 75 do.
+    // Beside the claim, 164 more bytes do not fit, but 75 do.
     harness.scatter(&[(1, 101)]);
     harness.scatter(&[(1, 11)]);
     assert_eq!(harness.send_lens(), [(1, 11)]);
     consumed(&mut harness, 2, 200, (2, 64 + 164));
-    assert_eq!(harness.send_lens(), [(1, 100), (2, 100)], "what it has claimed was there");
+    assert_eq!(harness.send_lens(), [(1, 100), (2, 100)], "the claim was kept");
 }
 
 #[test]
@@ -73,13 +73,13 @@ fn reservations_are_requested_by_ascending_process() {
         });
     };
     assert_eq!(harness.send_lens(), []);
-    assert_eq!(harness.signals(), [(1, Opcode::Connect, 964)], "not 2 yet, and nothing at 3");
+    assert_eq!(harness.signals(), [(1, Opcode::Connect, 964)], "one request at a time, for the oldest only");
     grant(&mut harness, 1);
     assert_eq!(harness.send_lens(), []);
     assert_eq!(harness.signals(), [(2, Opcode::Connect, 1_064)]);
     grant(&mut harness, 2);
     harness.scatter(&[(4, 10)]);
-    assert_eq!(harness.burst(), 2, "no packet mixes room and window");
+    assert_eq!(harness.burst(), 2, "no packet mixes reservation and window");
     let frames = harness.frames();
     assert!(frames.len() == 2 && frames.iter().all(|sent| sent.has(Flags::RESERVED)));
     assert_eq!(harness.burst(), 1);
@@ -108,14 +108,14 @@ fn reliable_scattering_is_sent_whole_or_not_at_all() {
     assert_eq!(harness.send_lens(), [(2, 100)]);
     let now = Mono::from_ns(1_000);
     harness.sender.on_failed(&harness.config, now, ProcessId(3), Incarnation(1));
-    // It was asked whether it is back, and is not.
+    // A Connect was sent, and no new incarnation has responded.
     let gone = harness.sender.peers.index_of(ProcessId(3)).expect("it was written to");
     harness.sender.peers.get_mut(gone).state = State::Unreachable(now.after_ns(1_000_000));
-    // The oldest waits for 2, and claims 164 bytes at 1.
+    // The oldest waits for 2 and claims 164 bytes at 1.
     harness.scatter(&[(1, 100), (2, 100)]);
     let lost = harness.scatter(&[(1, 10), (3, 10)]);
     harness.scatter(&[(1, 101)]);
-    assert_eq!(harness.send_lens(), [], "the claim stands when a later one fails");
+    assert_eq!(harness.send_lens(), [], "the claim stands when a later scattering fails");
     let failed: Vec<_> = harness.sender.failures.drain(..).collect();
     assert!(failed.len() == 2 && failed.iter().all(|failed| failed.scattering == lost));
 }

@@ -1,4 +1,4 @@
-//! What is on its way, in every state.
+//! Packets in flight, in every state.
 
 use super::*;
 use crate::arena::PayloadRef;
@@ -26,7 +26,7 @@ fn ack(
 ) -> (Vec<u64>, Option<AckSummary>) {
     let mut failed = Vec::new();
     let on_fail = |message: SentMessage, _| failed.push(message.scattering.0);
-    let nothing = |_| unreachable!("nothing is kept");
+    let nothing = |_| unreachable!("best effort has no retransmission buffer");
     let summary = respond(flight, (cumulative, words), on_fail, nothing, nothing);
     (failed, summary)
 }
@@ -50,7 +50,7 @@ fn respond(
     };
     let mut bytes = [0; 400];
     let length = ack.write(&mut bytes, words.iter().copied()).expect("fits");
-    let view = AckView::parse(&bytes[..length]).expect("just written");
+    let view = AckView::parse(&bytes[..length]).expect("written above");
     flight.on_ack(&view, on_fail, on_lost, acked)
 }
 
@@ -59,7 +59,7 @@ fn packets_are_resolved_once() {
     let mut flight = flight(6);
     let (failed, summary) = ack(&mut flight, 1, &[(0b10010, 0b01000)]);
     assert_eq!(failed, [4]);
-    let summary = summary.expect("all of them have left");
+    let summary = summary.expect("all packets were sent");
     assert_eq!((summary.received_charge, summary.rejected_charge), (300, 100));
     assert_eq!(summary.highest_received, Some(Psn(5)));
     assert_eq!((flight.base(), flight.charge()), (Psn(1), 200));
@@ -88,11 +88,11 @@ fn psns_wrap_with_packets_in_flight() {
     }
     assert_eq!(flight.next(), Psn(3));
     assert_eq!(flight.first_sent_after(Mono::from_ns(2)), Psn(1));
-    // Received: the last before the wrap and the second behind it; fenced: the first behind it.
+    // Received: the last before the wrap and the second after it; rejected: the first after it.
     let (failed, summary) = ack(&mut flight, u32::MAX - 1, &[(0b1010, 0b0100)]);
     assert_eq!(failed, [2]);
-    assert_eq!(summary.expect("they have left").highest_received, Some(Psn(1)));
-    assert_eq!(ack(&mut flight, 4, &[]).1, None, "from the future");
+    assert_eq!(summary.expect("all packets were sent").highest_received, Some(Psn(1)));
+    assert_eq!(ack(&mut flight, 4, &[]).1, None, "packets that were never sent");
     ack(&mut flight, 3, &[]);
     assert!(flight.is_empty() && flight.base() == Psn(3));
 }
@@ -107,12 +107,13 @@ fn abandoned_packets_are_reported_once_and_resolved() {
     flight.push_message(message(3));
     flight.push_packet(Mono::from_ns(3), 1, 100, true);
     assert!(!flight.is_accounted_for());
-    // The peer is back: one has arrived, one has not, the new one is in room and lost.
+    // The peer responds again: one packet has arrived, one has not; the new one, charged to a
+    // reservation, is lost.
     let (failed, summary) = ack(&mut flight, 1, &[(0b010, 0b101)]);
-    assert_eq!(failed, [3], "the others were reported before");
-    let summary = summary.expect("they have left");
+    assert_eq!(failed, [3], "the others were reported by give_up");
+    let summary = summary.expect("all packets were sent");
     assert_eq!((summary.rejected_charge, summary.rejected_in_window), (200, 100));
-    assert_eq!(summary.newest_sent, None, "no round trip is taken from what was given up");
+    assert_eq!(summary.newest_sent, None, "packets that were given up yield no RTT sample");
 }
 
 #[test]
@@ -153,7 +154,7 @@ fn partly_rejected_message_is_lost_not_acked() {
         let on_acked = |unacked: UnackedMessage| acked.push(unacked.scattering);
         respond(&mut flight, (cumulative, words), on_fail, on_lost, on_acked);
     };
-    // The first piece is lost; the second word names the last to arrive.
+    // The first fragment is rejected; the second word reports the last ones as received.
     respond(1, &[(u64::MAX - 1, 1), (u64::MAX, 0)]);
     assert_eq!((to_recall, on_lost, acked), (Vec::from([1]), Vec::from([1]), Vec::from([0])));
     assert!(flight.is_empty());

@@ -1,0 +1,112 @@
+//! The desk, and the crew that does what it commands.
+
+use onepipe_arbiter::{ArbiterEvent, Command, ControlPlane, Demand, Dispatcher};
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_transport_driver::Pipe;
+
+use crate::ring::WorkerRings;
+use crate::worker_pool::WorkerPool;
+
+/// A desk whose commands are done by a clerk and workers, and which hears of their batches. What it
+/// says is the desk's; it moves words.
+#[derive(Debug)]
+pub(crate) struct PipelinedArbiter {
+    control_plane: ControlPlane,
+    dispatcher: Dispatcher,
+    pool: WorkerPool,
+    rings: WorkerRings,
+}
+
+impl PipelinedArbiter {
+    pub(crate) fn new(
+        control_plane: ControlPlane,
+        dispatcher: Dispatcher,
+        pool: WorkerPool,
+        rings: WorkerRings,
+    ) -> Self {
+        Self { control_plane, dispatcher, pool, rings }
+    }
+
+    pub(crate) fn control_plane(&self) -> &ControlPlane {
+        &self.control_plane
+    }
+
+    /// Sees to it that what the desk commands is done, as far as there is room; the rest waits
+    /// there.
+    fn run_commands(&mut self) {
+        let mut command_space = self.rings.command_space();
+        // A batch may take two.
+        while command_space > 1
+            && self.dispatcher.is_ready()
+            && let Some(run_commands) = self.control_plane.poll_command()
+        {
+            let (number, worker) = (self.dispatcher.number(), self.dispatcher.next());
+            if let Some(refused) = self.dispatcher.execute(run_commands, &mut self.rings) {
+                self.control_plane.on_refused(number, (refused.src, refused.dst), refused.slots);
+            }
+            match run_commands {
+                Command::Demand(Demand::Want { .. }) | Command::Late => {}
+                Command::Demand(Demand::Forget(_)) | Command::Avoid { .. } => command_space -= 1,
+                Command::Batch(_) => {
+                    command_space -= 2;
+                    self.pool.wake(worker);
+                }
+            }
+        }
+    }
+
+    /// Tells the clerk and the desk of the batches that are ready.
+    fn read(&mut self, now: Now) {
+        let Self { control_plane, dispatcher, pool, rings } = self;
+        let mut read = || {
+            rings.read(|rings, batch, worker| {
+                let last = dispatcher.last();
+                // First of all, as the next batch may wait for it.
+                if dispatcher.on_batch_allocated(batch, rings) {
+                    pool.wake(last);
+                }
+                batch.build_schedule();
+                control_plane.on_batch_granted(now, batch.summary(), batch.schedule(), &*batch);
+                worker
+            })
+        };
+        while let Some(worker) = read() {
+            // It may have waited for a batch to write to.
+            pool.wake(worker);
+        }
+    }
+}
+
+impl Machine for PipelinedArbiter {
+    type Event = ArbiterEvent;
+
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        let verdict = self.control_plane.handle_frame(now, port, frame);
+        self.run_commands();
+        verdict
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.pool.assert_alive();
+        self.read(now);
+        self.control_plane.handle_timeout(now);
+        self.run_commands();
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.control_plane.poll_transmit(now, slot)
+    }
+
+    fn poll_event(&mut self) -> Option<ArbiterEvent> {
+        self.control_plane.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        if self.rings.has_written() {
+            return Some(Mono::from_ns(0));
+        }
+        self.control_plane.poll_timeout()
+    }
+}
+
+impl Pipe for PipelinedArbiter {}

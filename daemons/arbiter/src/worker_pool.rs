@@ -1,0 +1,128 @@
+//! Workers on cores of their own.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use onepipe_arbiter::{ArbiterConfig, ArbiterError};
+use onepipe_transport_clock::{sharpen_timers, stay_on};
+use onepipe_transport_driver::{Doorbell, Idle, Idler, Rest};
+
+use crate::ring::{RingWorker, WorkerRings, worker_ring};
+
+/// The longest that a worker sleeps when nobody wakes it: a stop flag is seen within that.
+const REST_MAX: Duration = Duration::from_millis(100);
+
+/// Threads that give out timeslots until they are dropped.
+#[derive(Debug)]
+pub(crate) struct WorkerPool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    stop: AtomicBool,
+    /// Each thread, once it has begun.
+    threads: Vec<OnceLock<Thread>>,
+}
+
+impl Shared {
+    /// Worker `at` has something to do. One that has not begun yet looks by itself.
+    fn wake(&self, at: usize) {
+        if let Some(thread) = self.threads[at].get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// Why a crew cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorkerPoolError {
+    #[error(transparent)]
+    Machine(#[from] ArbiterError),
+    #[error(transparent)]
+    Thread(#[from] io::Error),
+}
+
+impl WorkerPool {
+    /// A worker on each of `cores`. They ring `control_plane` when a batch is written, if anybody may sleep.
+    pub(crate) fn start(
+        config: &ArbiterConfig,
+        cores: &[usize],
+        idle: Idle,
+        control_plane: &Doorbell,
+    ) -> Result<(Self, WorkerRings), WorkerPoolError> {
+        let (worker_ring, rings) = worker_ring(config, cores.len())?;
+        let threads = cores.iter().map(|_| OnceLock::new()).collect();
+        let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads });
+        let mut pool = Self { shared, threads: Vec::with_capacity(cores.len()) };
+        for (at, (ring_worker, &core)) in worker_ring.into_iter().zip(cores).enumerate() {
+            let shared = Arc::clone(&pool.shared);
+            let doorbell = (idle != Idle::Spin).then(|| control_plane.clone());
+            let thread = std::thread::Builder::new().name(format!("worker-{at}"));
+            pool.threads.push(thread.spawn(move || {
+                // Where it cannot, it runs elsewhere: whoever starts a crew has tried.
+                let _ = stay_on(core);
+                sharpen_timers();
+                let _ = shared.threads[at].set(std::thread::current());
+                work(ring_worker, at, &shared, idle, doorbell.as_ref());
+            })?);
+        }
+        Ok((pool, rings))
+    }
+
+    /// Worker `at` has something to do.
+    pub(crate) fn wake(&self, at: usize) {
+        self.shared.wake(at);
+    }
+
+    /// # Panics
+    /// When a worker has: nothing would be given out any more, and whoever is to take over would
+    /// wait.
+    pub(crate) fn assert_alive(&self) {
+        assert!(!self.threads.iter().any(JoinHandle::is_finished), "a worker has ended");
+    }
+}
+
+impl Drop for WorkerPool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        for (at, thread) in self.threads.drain(..).enumerate() {
+            self.shared.wake(at);
+            // A panic has been reported by its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(
+    mut ring_worker: RingWorker,
+    at: usize,
+    shared: &Shared,
+    idle: Idle,
+    control_plane: Option<&Doorbell>,
+) {
+    let next = (at + 1) % shared.threads.len();
+    let mut idler = Idler::new(idle);
+    while !shared.stop.load(Ordering::Acquire) {
+        let done = ring_worker.turn();
+        if done.has_forwarded && next != at {
+            shared.wake(next);
+        }
+        if let (true, Some(control_plane)) = (done.has_written, control_plane) {
+            control_plane.ring();
+        }
+        if done.is_busy {
+            idler.on_busy();
+            continue;
+        }
+        match idler.on_idle(true) {
+            Rest::Spin => std::hint::spin_loop(),
+            Rest::Yield => std::thread::yield_now(),
+            Rest::Block => std::thread::park_timeout(REST_MAX),
+        }
+    }
+}

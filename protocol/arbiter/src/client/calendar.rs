@@ -1,0 +1,175 @@
+//! Granted timeslots that have not begun.
+
+use alloc::vec::Vec;
+
+use crate::timeslot::{NO_DESTINATION, Timeslot};
+
+/// Why a granted timeslot was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Refused {
+    /// It began too long ago.
+    Late,
+    /// It begins too far ahead.
+    Ahead,
+    /// It is taken: an endpoint sends to one other in a timeslot.
+    Duplicate,
+}
+
+/// What a timeslot was granted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SlotGrant {
+    pub dst: u16,
+    pub path: u8,
+}
+
+/// The granted timeslots around now, each in the place of its number modulo their count.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SlotCalendar {
+    places: Vec<SlotGrant>,
+    /// A bit for each place that is taken.
+    taken: Vec<u64>,
+    /// No timeslot before the first of these is parked, and none behind the last.
+    first: Timeslot,
+    last: Timeslot,
+    count: u32,
+    late: u64,
+    ahead: u64,
+}
+
+impl SlotCalendar {
+    /// For timeslots that began up to `late` before now, or begin up to `ahead` after it.
+    pub fn new(late: u32, ahead: u32) -> Self {
+        let places = (late + ahead + 2).next_power_of_two().max(64) as usize;
+        Self {
+            places: alloc::vec![SlotGrant { dst: NO_DESTINATION, path: 0 }; places],
+            taken: alloc::vec![0; places / 64],
+            first: Timeslot(0),
+            last: Timeslot(0),
+            count: 0,
+            late: u64::from(late),
+            ahead: u64::from(ahead),
+        }
+    }
+
+    /// How many are parked.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    fn index_of(&self, slot: Timeslot) -> usize {
+        slot.0 as usize & (self.places.len() - 1)
+    }
+
+    /// Parks what was granted for `slot`, as it is `now`.
+    pub fn park(&mut self, now: Timeslot, slot: Timeslot, what: SlotGrant) -> Result<(), Refused> {
+        if slot.0.saturating_add(self.late) < now.0 {
+            return Err(Refused::Late);
+        }
+        if slot.0 > now.0.saturating_add(self.ahead) {
+            return Err(Refused::Ahead);
+        }
+        let index = self.index_of(slot);
+        let (first, last) = match self.count {
+            0 => (slot, slot),
+            _ => (self.first.min(slot), self.last.max(slot)),
+        };
+        if last.0 - first.0 >= self.places.len() as u64 {
+            // The clock has stepped: what is parked comes out first.
+            return Err(if slot > self.first { Refused::Ahead } else { Refused::Late });
+        }
+        if self.taken[index / 64] >> (index % 64) & 1 == 1 {
+            return Err(Refused::Duplicate);
+        }
+        self.taken[index / 64] |= 1 << (index % 64);
+        self.places[index] = what;
+        (self.first, self.last) = (first, last);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// The first that is parked.
+    pub fn next(&self) -> Option<Timeslot> {
+        if self.count == 0 {
+            return None;
+        }
+        let begin = self.index_of(self.first);
+        let (mut word, bit) = (begin / 64, begin % 64);
+        let mut rest = self.taken[word] >> bit << bit;
+        let mut steps = 0;
+        while rest == 0 {
+            steps += 1;
+            debug_assert!(steps <= self.taken.len(), "one is parked");
+            word = (word + 1) % self.taken.len();
+            rest = self.taken[word];
+        }
+        let index = word * 64 + rest.trailing_zeros() as usize;
+        let ahead = index.wrapping_sub(begin) & (self.places.len() - 1);
+        Some(Timeslot(self.first.0 + ahead as u64))
+    }
+
+    /// Takes the first that is parked if it begins at `now` or began before. Says whether that was
+    /// too long ago.
+    pub fn take(&mut self, now: Timeslot) -> Option<(Timeslot, SlotGrant, bool)> {
+        let slot = self.next()?;
+        // Found once, it is not looked for again.
+        self.first = slot;
+        if slot > now {
+            return None;
+        }
+        let index = self.index_of(slot);
+        self.taken[index / 64] &= !(1 << (index % 64));
+        self.count -= 1;
+        Some((slot, self.places[index], slot.0.saturating_add(self.late) < now.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHAT: SlotGrant = SlotGrant { dst: 3, path: 1 };
+
+    #[test]
+    fn grants_come_out_in_order_when_they_begin() {
+        let mut calendar = SlotCalendar::new(16, 64);
+        let now = Timeslot(1_000);
+        let mut park = |slot| calendar.park(now, Timeslot(slot), WHAT);
+        assert_eq!([park(1_064), park(984), park(1_001)], [Ok(()); 3]);
+        assert_eq!((park(1_065), park(983)), (Err(Refused::Ahead), Err(Refused::Late)));
+        assert_eq!(park(1_001), Err(Refused::Duplicate));
+        assert_eq!(calendar.next(), Some(Timeslot(984)));
+        assert_eq!(calendar.take(now), Some((Timeslot(984), WHAT, false)));
+        assert_eq!(calendar.take(now), None);
+        assert_eq!(calendar.next(), Some(Timeslot(1_001)));
+        assert_eq!(calendar.take(Timeslot(1_018)), Some((Timeslot(1_001), WHAT, true)));
+        assert_eq!((calendar.take(Timeslot(1_063)), calendar.count()), (None, 1));
+        assert_eq!(calendar.take(Timeslot(1_064)), Some((Timeslot(1_064), WHAT, false)));
+        assert_eq!((calendar.next(), calendar.count()), (None, 0));
+        assert_eq!(calendar.park(Timeslot(9), Timeslot(9), WHAT), Ok(()), "the clock went back");
+        assert_eq!(calendar.next(), Some(Timeslot(9)));
+    }
+
+    #[test]
+    fn no_grant_is_used_early_when_the_clock_steps_back() {
+        let mut calendar = SlotCalendar::new(16, 64);
+        assert_eq!(calendar.park(Timeslot(1_000), Timeslot(1_000), WHAT), Ok(()));
+        assert_eq!(calendar.park(Timeslot(1_000), Timeslot(1_064), WHAT), Ok(()));
+        // The clock goes back by 50 timeslots, and one is granted that began a bit ago.
+        let now = Timeslot(950);
+        assert_eq!(
+            calendar.park(now, Timeslot(934), WHAT),
+            Err(Refused::Late),
+            "with 1064 it is one round"
+        );
+        assert_eq!(calendar.park(now, Timeslot(937), WHAT), Ok(()));
+        let mut taken = [(0, 0); 4];
+        let mut count = 0;
+        for now in 950..1_100 {
+            while let Some((slot, ..)) = calendar.take(Timeslot(now)) {
+                taken[count] = (slot.0, now);
+                count += 1;
+            }
+        }
+        assert_eq!(taken[..count], [(937, 950), (1_000, 1_000), (1_064, 1_064)]);
+    }
+}

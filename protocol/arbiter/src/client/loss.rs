@@ -1,0 +1,193 @@
+//! What a receiver finds missing, and by which path it was sent.
+//!
+//! Each slot frame says its number and the paths of the three before it, so a gap of up to three is
+//! known by path. A frame that is only late fills its gap again (design: arbiter.md section 4,
+//! fault isolation).
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Incarnation, Mono};
+use onepipe_wire::{Loss, NO_PATH, Slot};
+
+use crate::ring::Ring;
+
+/// How long a frame may be behind those sent after it, in ns: the order of a few full queues.
+const REORDER_NS: u64 = 100_000;
+/// Gaps that are waited for, and lines of a report.
+const GAPS_MAX: usize = 64;
+const REPORTS_MAX: usize = 64;
+/// Numbers that are further back than so many are those of a new beginning.
+const REORDER_MAX: i32 = 1 << 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Source {
+    incarnation: Incarnation,
+    /// The number expected next; `None` before the first frame.
+    next: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Gap {
+    src: u16,
+    number: u32,
+    path: u8,
+    due: Mono,
+}
+
+/// What came and what did not, of every sender.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LossDetector {
+    sources: Vec<Source>,
+    gaps: Ring<Gap>,
+    reports: Vec<Loss>,
+    /// Frames that never came, and of these the ones of which the path is not known.
+    pub lost: u64,
+    pub lost_unplaced: u64,
+}
+
+impl LossDetector {
+    pub fn new(nodes: u32) -> Self {
+        let source = Source { incarnation: Incarnation(0), next: None };
+        Self {
+            sources: alloc::vec![source; nodes as usize],
+            gaps: Ring::new(GAPS_MAX),
+            reports: Vec::with_capacity(REPORTS_MAX),
+            lost: 0,
+            lost_unplaced: 0,
+        }
+    }
+
+    /// A slot frame has come.
+    pub fn on_slot(
+        &mut self,
+        now: Mono,
+        (src, incarnation): (u16, Incarnation),
+        number: u32,
+        slot: &Slot,
+    ) {
+        let source = self.sources.get_mut(usize::from(src));
+        // What comes late from a former life tells nothing of this one.
+        let Some(source) = source.filter(|source| incarnation >= source.incarnation) else {
+            return;
+        };
+        let next = source.next.filter(|_| source.incarnation == incarnation).unwrap_or(number);
+        let ahead = number.wrapping_sub(next) as i32;
+        if ahead < 0 && ahead > -REORDER_MAX {
+            self.gaps.retain(|gap| (gap.src, gap.number) != (src, number));
+            return;
+        }
+        *source = Source { incarnation, next: Some(number.wrapping_add(1)) };
+        if ahead <= 0 {
+            return;
+        }
+        let known = slot.earlier.iter().take(ahead as usize);
+        for (back, path) in known.enumerate() {
+            let number = number.wrapping_sub(1 + back as u32);
+            let gap = Gap { src, number, path: *path, due: now.after_ns(REORDER_NS) };
+            if !self.gaps.push(gap) {
+                self.lost += 1;
+                self.report(src, *path);
+            }
+        }
+        let unplaced = (ahead as u64).saturating_sub(slot.earlier.len() as u64);
+        self.lost += unplaced;
+        self.lost_unplaced += unplaced;
+    }
+
+    /// What has not come by now is lost.
+    pub fn on_timeout(&mut self, now: Mono) {
+        while self.gaps.front().is_some_and(|gap| gap.due <= now) {
+            let Some(gap) = self.gaps.pop() else { return };
+            self.lost += 1;
+            self.report(gap.src, gap.path);
+        }
+    }
+
+    fn report(&mut self, src: u16, path: u8) {
+        if path == NO_PATH {
+            // It had no choice, so that nothing can be done about it.
+            self.lost_unplaced += 1;
+            return;
+        }
+        let known = self.reports.iter_mut().find(|report| (report.src, report.path) == (src, path));
+        if let Some(report) = known {
+            report.lost = report.lost.saturating_add(1);
+        } else if self.reports.len() < REPORTS_MAX {
+            self.reports.push(Loss { src, lost: 1, path });
+        }
+    }
+
+    /// When the next gap has been waited for long enough.
+    pub fn due(&self) -> Option<Mono> {
+        self.gaps.front().map(|gap| gap.due)
+    }
+
+    /// Whether there is something to report.
+    pub fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
+    /// What there is to report, once.
+    pub fn drain(&mut self) -> impl Iterator<Item = Loss> {
+        self.reports.drain(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(earlier: [u8; 3]) -> Slot {
+        Slot { label: [0; 4], timeslot: 0, path: 0, earlier }
+    }
+
+    #[test]
+    fn unfilled_gap_is_reported_as_a_loss_by_path() {
+        let (mut losses, now) = (LossDetector::new(4), Mono::from_ns);
+        let incarnation = Incarnation(1);
+        let mut come =
+            |at, number, earlier| losses.on_slot(now(at), (2, incarnation), number, &slot(earlier));
+        come(0, u32::MAX, [9, 9, 9]);
+        come(1, 3, [7, 6, 5]);
+        come(2, 1, [0; 3]);
+        come(3, 12, [4, NO_PATH, 4]);
+        assert_eq!(losses.due(), Some(now(1 + REORDER_NS)));
+        losses.on_timeout(now(1 + REORDER_NS));
+        // 0 had the third path back, 1 has come, 2 had the first.
+        assert_eq!(losses.drain().map(|loss| loss.path).collect::<Vec<_>>(), [7, 5]);
+        losses.on_timeout(now(3 + REORDER_NS));
+        let reports: Vec<Loss> = losses.drain().collect();
+        assert_eq!(reports, [Loss { src: 2, lost: 2, path: 4 }]);
+        assert_eq!((losses.lost, losses.lost_unplaced), (2 + 8, 5 + 1));
+    }
+
+    #[test]
+    fn restart_of_a_sender_is_not_a_loss() {
+        let mut losses = LossDetector::new(4);
+        let mut come = |incarnation, number| {
+            losses.on_slot(Mono::from_ns(0), (2, Incarnation(incarnation)), number, &slot([1; 3]));
+        };
+        come(1, 500);
+        come(2, 0);
+        come(2, 1);
+        come(1, 501);
+        come(2, 1 << 30);
+        come(3, 7);
+        assert_eq!(losses.due(), Some(Mono::from_ns(REORDER_NS)), "the jump only");
+    }
+
+    #[test]
+    fn resynchronises_after_half_of_the_number_space() {
+        let mut losses = LossDetector::new(4);
+        let mut come = |number| {
+            losses.on_slot(Mono::from_ns(0), (2, Incarnation(1)), number, &slot([1; 3]));
+            (losses.lost, losses.due().is_some())
+        };
+        come(500);
+        let far = 600 + (1 << 31);
+        for number in [far, far - 3, far + 1] {
+            assert_eq!(come(number), (0, false), "{number}: it begins anew, or is late");
+        }
+        assert_eq!(come(far + 3), (0, true), "one is missed");
+    }
+}

@@ -1,0 +1,181 @@
+//! What was given out, on its way into control packets.
+
+use onepipe_base::{Mono, Now, ProcessId};
+use onepipe_wire::{FcpEarly, FcpForm, FcpReset, FcpTotal, HEADER_LEN, Opcode};
+
+use super::Comm;
+use crate::fcp::{DESTINATIONS_MAX, DestinationSet, FrameAddress, Session, seal_frame};
+use crate::timeslot::BATCH_SLOTS_MAX;
+use crate::{Paths, Routes, Schedule, Timeslot};
+
+/// In so many packets an endpoint is told once how early its own come.
+const EARLY_INTERVAL: u32 = 16;
+
+impl Comm {
+    /// Tells endpoints what they were given in the first `slots` timeslots of batch `number`, which
+    /// begins at `start`, by the paths that were chosen for it. Who has begun anew since the batch
+    /// was closed is given nothing by it. They are told of as many batches at a time as a packet
+    /// has room for; but of none later than its `until`, if it has one, and at once if it has none.
+    ///
+    /// # Panics
+    /// When the paths are those of fewer endpoints than the schedule has.
+    pub fn grant(
+        &mut self,
+        schedule: &Schedule,
+        routes: &impl Routes,
+        (number, start): (u64, Timeslot),
+        slots: u32,
+        until: Option<Mono>,
+    ) {
+        // As long as one more of this length finds room in the same packet.
+        let is_held = self.config.coalesces_grants
+            && until.is_some()
+            && self.held_slots + 2 * slots <= BATCH_SLOTS_MAX;
+        self.held_slots += slots;
+        self.batch_slots = slots as u8;
+        let all = u64::MAX.unbounded_shr(u64::BITS.saturating_sub(slots));
+        let rack_nodes = routes.rack_nodes() as u16;
+        let nodes = self.config.nodes.min(schedule.nodes());
+        for src in 0..nodes as u16 {
+            let busy = schedule.busy(u32::from(src)) & all;
+            if busy == 0 {
+                continue;
+            }
+            let peer = &mut self.peers[usize::from(src)];
+            if !peer.session.is_open() || number < peer.first_batch {
+                // Its timeslots pass unused.
+                self.stats.wasted += u64::from(busy.count_ones());
+                continue;
+            }
+            let own = &mut self.totals[usize::from(src) * self.config.nodes as usize..]
+                [..self.config.nodes as usize];
+            let (resend, pending, stats) = (&mut peer.resend, &mut peer.pending, &mut self.stats);
+            let mut wasted = |dst: u16| {
+                own[usize::from(dst)].give(1);
+                *pending = pending.saturating_sub(1);
+                stats.wasted += 1;
+                resend.push_once(dst);
+            };
+            let (row, offset) = peer.grants.push((start, slots), &mut wasted);
+            let (begin, count) = (offset as usize, slots as usize);
+            let (destinations, paths) = (schedule.of(u32::from(src)), routes.of(u32::from(src)));
+            row.destinations[begin..][..count].copy_from_slice(&destinations[..count]);
+            row.paths[begin..][..count].copy_from_slice(&paths[..count]);
+            let (mut rest, mut advertised) = (busy, busy);
+            while rest != 0 {
+                let slot = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                let leaves = src / rack_nodes != destinations[slot] / rack_nodes;
+                if leaves && paths[slot] == Paths::NONE {
+                    wasted(destinations[slot]);
+                    advertised &= !(1 << slot);
+                }
+            }
+            row.pending |= advertised << offset;
+            if !is_held {
+                self.mark_ready(src);
+            } else if !peer.is_held {
+                peer.is_held = self.held.push(src);
+            }
+        }
+        match (is_held, self.held_until) {
+            (true, None) => self.held_until = until,
+            (true, Some(_)) => {}
+            (false, _) => self.release_held(),
+        }
+    }
+
+    /// What was held back is told.
+    pub(super) fn release_held(&mut self) {
+        (self.held_slots, self.held_until) = (0, None);
+        while let Some(src) = self.held.pop() {
+            self.peers[usize::from(src)].is_held = false;
+            self.mark_ready(src);
+        }
+    }
+
+    /// Writes the next control packet as a frame into `slot`, which must hold a whole one. Answers
+    /// its bytes.
+    pub fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<usize> {
+        let most = self.config.frame_len_max;
+        let buffer = slot.get_mut(..most)?;
+        if let Some(to) = self.rejected.take() {
+            let (epoch, terms) = (self.epoch, self.config.terms());
+            let reset = FcpReset { time: now.sync, epoch, terms };
+            let bytes = Session::reject(&mut buffer[HEADER_LEN..], reset)?;
+            return Some(self.seal(now, buffer, (to, 1), bytes));
+        }
+        while let Some(src) = self.ready.pop() {
+            self.peers[usize::from(src)].is_ready = false;
+            if let Some((number, bytes)) = self.write(now, src, &mut buffer[HEADER_LEN..]) {
+                self.arm_timer(now.mono, src);
+                let to = (ProcessId(u32::from(src)), number);
+                return Some(self.seal(now, buffer, to, bytes));
+            }
+        }
+        None
+    }
+
+    /// Completes the frame of a control packet of this number. Answers its bytes.
+    fn seal(
+        &mut self,
+        now: Now,
+        buffer: &mut [u8],
+        (dst, number): (ProcessId, u32),
+        bytes: usize,
+    ) -> usize {
+        let (src, incarnation) = (self.config.process, self.config.incarnation);
+        let address = FrameAddress { src, incarnation, dst };
+        let bytes = seal_frame(buffer, (Opcode::Fcp, address, number), now, bytes);
+        self.stats.sent += 1;
+        self.stats.sent_bytes += bytes as u64;
+        bytes
+    }
+
+    /// The next packet for an endpoint: its number and its bytes.
+    fn write(&mut self, now: Now, src: u16, buffer: &mut [u8]) -> Option<(u32, usize)> {
+        let nodes = self.config.nodes as usize;
+        let peer = &mut self.peers[usize::from(src)];
+        if !peer.session.is_open() {
+            return None;
+        }
+        let is_reset = peer.session.take_reset(now.mono);
+        let has_updates = !peer.resend.is_empty() || !peer.grants.is_empty();
+        if !is_reset && peer.session.ack_pending_since.is_none() && !has_updates {
+            return None;
+        }
+        let own = &mut self.totals[usize::from(src) * nodes..][..nodes];
+        let mut writer = peer.session.write(buffer, (self.epoch, self.config.terms()))?;
+        let number = peer.session.unacked.next();
+        if number % EARLY_INTERVAL == 1 && peer.last_seen <= self.closed_at {
+            // Said first, when the others leave room for it. If it cannot be said it is far off.
+            let (ns, batch_slots) = (self.closed_at.since_ns(peer.last_seen), self.batch_slots);
+            writer.early(FcpEarly { ns, batch_slots });
+        }
+        let mut advertised = DestinationSet::NONE;
+        let (pending, stats) = (&mut peer.pending, &mut self.stats);
+        peer.grants.write(&mut writer, &mut advertised, |dst| {
+            own[usize::from(dst)].give(1);
+            *pending = pending.saturating_sub(1);
+            stats.advertised += 1;
+        });
+        // Behind what is given, which they count.
+        let (mut totals, mut count) = ([FcpTotal { dst: 0, total: 0 }; DESTINATIONS_MAX], 0);
+        while count < advertised.free()
+            && let Some(dst) = peer.resend.pop()
+        {
+            totals[count] = FcpTotal { dst, total: own[usize::from(dst)].granted };
+            count += 1;
+        }
+        let written = writer.totals(FcpForm::List, &totals[..count]);
+        totals[..written].iter().for_each(|total| advertised.push(total.dst));
+        totals[written..count].iter().for_each(|total| peer.resend.push_once(total.dst));
+        self.stats.sent_acks += u64::from(writer.is_empty());
+        let (bytes, lost) = peer.session.finish(now.mono, writer, &advertised);
+        lost.iter().flat_map(DestinationSet::as_slice).for_each(|dst| peer.resend.push_once(*dst));
+        if !peer.grants.is_empty() || !peer.resend.is_empty() {
+            self.mark_ready(src);
+        }
+        Some((number, bytes))
+    }
+}

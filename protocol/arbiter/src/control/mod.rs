@@ -1,0 +1,400 @@
+//! The arbiter without its allocator: who is heard, who is primary, when a batch is due, which link
+//! is to blame. Who is given which timeslots is found out elsewhere, on other cores perhaps.
+
+mod config;
+mod scheduler;
+
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_wire::{Drops, Frame, HEADER_LEN, Opcode, WATCHDOG_LEN, Watchdog};
+
+use crate::config::{SLOT_NS_MAX, check};
+use crate::failover::{Change, Failover};
+use crate::fcp::{FrameAddress, seal_frame};
+use crate::isolation::{Fault, Isolation, Timing};
+use crate::ring::Ring;
+use crate::{
+    Comm, CommConfig, CommStats, CorePaths, Demand, Routes, Schedule, SlotClock, Timeslot,
+};
+
+pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
+pub use scheduler::{BatchScheduler, ScheduledBatch};
+
+/// Demands of a batch, at most: what is more waits for the next one. Sixteen of each endpoint where
+/// there are most.
+const BATCH_DEMANDS_MAX: u32 = 1 << 16;
+/// Orders that wait to be taken: a batch's, or what to avoid. A driver that takes none for so long
+/// has stopped.
+const COMMANDS_MAX: usize = 256;
+
+/// What whoever gives out timeslots is to do, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Somebody wants timeslots, or no longer.
+    Demand(Demand),
+    /// Avoid this, or use it again, from the batch on that is closed next.
+    Avoid {
+        /// What.
+        fault: Fault,
+        /// Whether it is avoided.
+        is_avoided: bool,
+    },
+    /// It takes longer to give out batches than they last: see [`crate::DemandTable::on_overload`].
+    Late,
+    /// Give out a batch that begins here: all demands before count in it.
+    Batch(Timeslot),
+}
+
+/// A batch that was given out, but for who was given what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BatchSummary {
+    /// Which one: the [`Command::Batch`]es before it.
+    pub number: u64,
+    /// Its first timeslot.
+    pub start: Timeslot,
+    /// Its length in timeslots.
+    pub slots: u32,
+    /// Packets that may be sent in it.
+    pub granted: u32,
+    /// Those of them that no path was left for.
+    pub unplaced: u32,
+    /// Timeslots that are wanted and not yet given.
+    pub wanted: u64,
+    /// Pairs that wait for them, but for those that have asked for more since they were given all.
+    pub pairs: u32,
+}
+
+/// The arbiter without its allocator.
+///
+/// After each call all of [`ControlPlane::poll_command`] is handed on, in order; what comes of it comes
+/// back by [`ControlPlane::on_refused`] and [`ControlPlane::on_batch_granted`], at once or later.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ControlPlane {
+    config: ArbiterConfig,
+    clock: SlotClock,
+    comm: Comm,
+    failover: Failover,
+    isolation: Option<Isolation>,
+    commands: Ring<Command>,
+    /// Demands handed on since the last batch.
+    demands: u32,
+    scheduler: BatchScheduler,
+    /// When the next batch is ordered.
+    batch_due: Option<Mono>,
+    /// Timeslots that were wanted beyond the last batch, and by how many pairs.
+    waiting: (u64, u32),
+    events: Ring<ArbiterEvent>,
+    stats: ArbiterStats,
+}
+
+impl ControlPlane {
+    /// With nobody heard. All memory that it will ever need is taken here.
+    ///
+    /// # Errors
+    /// When a setting makes no sense.
+    pub fn new(config: ArbiterConfig) -> Result<Self, ArbiterError> {
+        let nodes = config.comm.nodes;
+        check((1..=SLOT_NS_MAX).contains(&config.slot_ns), "slot_ns", config.slot_ns)?;
+        check(config.allocator.nodes == nodes, "allocator's nodes", config.allocator.nodes)?;
+        check(config.core.nodes() == nodes, "fabric's nodes", config.core.nodes())?;
+        config.allocator.check()?;
+        let clock = SlotClock::new(config.slot_ns);
+        let timing = Timing::of(config.slot_ns, config.lead_ns, config.allocator.batch_slots);
+        Ok(Self {
+            isolation: CorePaths::new(config.core)?.isolation(timing),
+            clock,
+            comm: Comm::new(CommConfig { slot_ns: config.slot_ns, ..config.comm })?,
+            failover: Failover::new(config.comm.process, config.failover.clone()),
+            commands: Ring::new(COMMANDS_MAX),
+            demands: 0,
+            // Several workers have as many batches between them (`Config::return_batches`).
+            scheduler: BatchScheduler::new(
+                clock.slots(config.lead_ns),
+                config.allocator.batch_slots,
+                config.allocator.return_batches,
+            ),
+            batch_due: None,
+            waiting: (0, 0),
+            events: Ring::new(64),
+            stats: ArbiterStats::default(),
+            config,
+        })
+    }
+
+    /// Whether it gives out timeslots.
+    pub fn is_primary(&self) -> bool {
+        self.failover.is_primary()
+    }
+
+    /// The highest epoch that it knows of.
+    pub fn epoch(&self) -> u32 {
+        self.failover.epoch()
+    }
+
+    /// Its ends of the control protocol.
+    pub fn comm(&self) -> &Comm {
+        &self.comm
+    }
+
+    /// What its ends have done.
+    pub fn comm_stats(&self) -> &CommStats {
+        self.comm.stats()
+    }
+
+    /// What it has done.
+    pub fn stats(&self) -> &ArbiterStats {
+        &self.stats
+    }
+
+    /// Timeslots that were wanted beyond the batch given out last, and how many pairs wait for
+    /// them.
+    pub fn waiting(&self) -> (u64, u32) {
+        self.waiting
+    }
+
+    /// What is avoided, because it loses packets, in the order in which it was found.
+    pub fn avoided(&self) -> impl Iterator<Item = Fault> + '_ {
+        self.isolation.iter().flat_map(Isolation::avoided)
+    }
+
+    /// As it was set up.
+    pub fn config(&self) -> &ArbiterConfig {
+        &self.config
+    }
+
+    /// What is to be done next.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        if self.demands < BATCH_DEMANDS_MAX
+            && let Some(demand) = self.comm.poll_demand()
+        {
+            self.demands += 1;
+            return Some(Command::Demand(demand));
+        }
+        let schedule_batches = self.commands.pop()?;
+        if let Command::Batch(_) = schedule_batches {
+            self.comm.close_batch();
+            self.demands = 0;
+        }
+        Some(schedule_batches)
+    }
+
+    /// Batch `number` has not taken so many of the timeslots that a pair has demanded.
+    pub fn on_refused(&mut self, number: u64, pair: (u32, u32), slots: u32) {
+        self.stats.refused += u64::from(slots);
+        self.comm.refuse(number, pair, slots);
+    }
+
+    /// A batch is given out: who sends to whom, and by which paths. They come in the order in which
+    /// they were commanded.
+    pub fn on_batch_granted(
+        &mut self,
+        now: Now,
+        batch: &BatchSummary,
+        schedule: &Schedule,
+        routes: &impl Routes,
+    ) {
+        let BatchSummary { number, start, slots, .. } = *batch;
+        self.stats.batches += 1;
+        self.stats.granted += u64::from(batch.granted);
+        self.stats.unplaced += u64::from(batch.unplaced);
+        self.waiting = (batch.wanted, batch.pairs);
+        let (sync, begin) = (now.sync, self.clock.begin(start));
+        self.stats.late += u64::from(begin <= sync);
+        let ahead_ns = begin.since_ns(sync);
+        let lead_ns = self.clock.slots(self.config.lead_ns) * self.config.slot_ns;
+        self.stats.lag_ns = match ahead_ns {
+            0 => lead_ns + sync.since_ns(begin),
+            _ => lead_ns.saturating_sub(ahead_ns),
+        };
+        self.stats.lag_max_ns = self.stats.lag_max_ns.max(self.stats.lag_ns);
+        // A third of the lead is left for the way, and for endpoints to wake up.
+        let due_ns = ahead_ns.saturating_sub(self.config.lead_ns / 3);
+        let until = (due_ns > 0).then(|| now.mono.after_ns(due_ns));
+        self.comm.grant(schedule, routes, (number, start), slots, until);
+        if let Some(isolation) = &mut self.isolation {
+            isolation.on_granted(schedule, routes, slots);
+        }
+        self.scheduler.on_batch_granted(self.clock.at(sync), start);
+        if self.batch_due.is_none() && self.is_primary() {
+            self.plan_next_batch(now);
+        }
+    }
+
+    /// Whether a batch can be ordered and is due.
+    pub(crate) fn is_batch_due(&self, now: Now) -> bool {
+        self.batch_due.is_some_and(|due| due <= now.mono)
+    }
+
+    fn on_change(&mut self, now: Now, change: Change) {
+        match change {
+            Change::Primary { may_overlap } => {
+                self.stats.takeovers += 1;
+                // Whoever was it before, itself perhaps, may have worked ahead by a lead and a
+                // batch; and another one, if it is still alive, does so until it has heard of this
+                // one, which takes less than a lead.
+                let leads = if may_overlap { 2 } else { 1 };
+                let ahead = self.clock.slots((1 + leads) * self.config.lead_ns)
+                    + leads * u64::from(self.config.allocator.batch_slots);
+                let start = Timeslot(self.clock.at(now.sync).0 + ahead);
+                self.scheduler.begin(start);
+                self.comm.set_epoch(self.failover.epoch());
+                self.comm.reset_all(now);
+                self.plan_next_batch(now);
+                self.events.push(ArbiterEvent::Primary(self.scheduler.next()));
+            }
+            Change::Secondary => {
+                self.comm.close_all();
+                self.batch_due = None;
+                self.events.push(ArbiterEvent::Secondary);
+            }
+        }
+    }
+
+    /// Somebody knows this life of this arbiter. If it is a later one, two processes have been
+    /// given one id, and everybody hears the other one.
+    fn on_own_incarnation(&mut self, incarnation: Incarnation) {
+        if incarnation > self.config.comm.incarnation && self.failover.retire() {
+            self.comm.close_all();
+            self.batch_due = None;
+            self.events.push(ArbiterEvent::Replaced { by: incarnation });
+        }
+    }
+
+    /// Orders the batches that are due.
+    fn schedule_batches(&mut self, now: Now) {
+        let slot = self.clock.at(now.sync);
+        while self.commands.len() + 2 <= COMMANDS_MAX
+            && let Some(ordered) = self.scheduler.poll_batch(slot)
+        {
+            self.stats.skipped += ordered.skipped;
+            if ordered.is_late {
+                self.stats.held_back += 1;
+                self.commands.push(Command::Late);
+            }
+            self.commands.push(Command::Batch(ordered.start));
+        }
+        self.plan_next_batch(now);
+    }
+
+    /// Notes when the next batch is due; when too many are under way, once one of them is given
+    /// out.
+    fn plan_next_batch(&mut self, now: Now) {
+        let due = self.scheduler.due();
+        self.batch_due = due.map(|due| self.clock.mono(now, now.sync, due));
+    }
+
+    /// An endpoint misses packets.
+    fn on_drops(&mut self, now: Now, dst: ProcessId, payload: &[u8]) -> Verdict {
+        let nodes = self.config.comm.nodes;
+        let Ok(drops) = Drops::parse(payload) else { return self.drop_frame() };
+        let Some(isolation) = self.isolation.as_mut().filter(|_| dst.0 < nodes) else {
+            return self.drop_frame();
+        };
+        for loss in drops.losses().filter(|loss| u32::from(loss.src) < nodes) {
+            self.stats.lost += u64::from(loss.lost);
+            isolation.on_lost(now.mono, (loss.src, dst.0 as u16), loss.path, loss.lost);
+        }
+        self.avoid_faulty(now.mono);
+        Verdict::Consumed
+    }
+
+    /// Has avoided what is found to lose packets.
+    fn avoid_faulty(&mut self, now: Mono) {
+        while let Some(fault) = self.isolation.as_mut().and_then(|isolation| isolation.find(now)) {
+            self.stats.faults += 1;
+            self.commands.push(Command::Avoid { fault, is_avoided: true });
+            self.events.push(ArbiterEvent::Avoided(fault));
+        }
+    }
+
+    /// It is known to be repaired: if it is avoided it is used again from the next batch on.
+    pub fn repair(&mut self, fault: Fault) {
+        if self.isolation.as_mut().is_some_and(|isolation| isolation.repair(fault)) {
+            self.commands.push(Command::Avoid { fault, is_avoided: false });
+        }
+    }
+
+    fn drop_frame(&mut self) -> Verdict {
+        self.stats.dropped += 1;
+        Verdict::Dropped
+    }
+}
+
+impl Machine for ControlPlane {
+    type Event = ArbiterEvent;
+
+    fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
+        let Ok(frame) = Frame::parse(frame) else { return self.drop_frame() };
+        if frame.header.dst() != self.config.comm.process {
+            return self.drop_frame();
+        }
+        match frame.opcode {
+            Opcode::Fcp if self.is_primary() => match self.comm.handle_frame(now, &frame) {
+                true => Verdict::Consumed,
+                false => Verdict::Dropped,
+            },
+            Opcode::Watchdog => {
+                let Ok(watchdog) = Watchdog::parse(frame.payload) else { return self.drop_frame() };
+                if watchdog.primary == self.config.comm.process {
+                    self.on_own_incarnation(Incarnation(frame.header.psn().0));
+                }
+                if let Some(change) = self.failover.on_watchdog(now.mono, watchdog) {
+                    self.on_change(now, change);
+                }
+                self.comm.set_epoch(self.failover.epoch());
+                Verdict::Consumed
+            }
+            Opcode::Drops if self.is_primary() => {
+                self.on_drops(now, frame.header.src(), frame.payload)
+            }
+            _ => self.drop_frame(),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        if let Some(change) = self.failover.on_timeout(now.mono) {
+            self.on_change(now, change);
+        }
+        if !self.is_primary() {
+            return;
+        }
+        self.comm.handle_timeout(now);
+        while let Some(fault) =
+            self.isolation.as_mut().and_then(|isolation| isolation.on_timeout(now.mono))
+        {
+            self.stats.retries += 1;
+            self.commands.push(Command::Avoid { fault, is_avoided: false });
+            self.events.push(ArbiterEvent::Retried(fault));
+        }
+        self.avoid_faulty(now.mono);
+        if self.is_batch_due(now) {
+            self.schedule_batches(now);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if slot.len() < self.config.comm.frame_len_max {
+            return None;
+        }
+        if let Some((dst, watchdog)) = self.failover.poll_watchdog() {
+            let CommConfig { process, incarnation, .. } = self.config.comm;
+            let address = FrameAddress { src: process, incarnation, dst };
+            let bytes = watchdog.write(&mut slot[HEADER_LEN..]).unwrap_or(WATCHDOG_LEN);
+            let bytes = seal_frame(slot, (Opcode::Watchdog, address, 0), now, bytes);
+            return Some(Transmit { port: Port(0), bytes });
+        }
+        let bytes = self.comm.poll_transmit(now, slot)?;
+        Some(Transmit { port: Port(0), bytes })
+    }
+
+    fn poll_event(&mut self) -> Option<ArbiterEvent> {
+        self.events.pop()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        let comm = if self.is_primary() { self.comm.poll_timeout() } else { None };
+        let faults = self.isolation.as_ref().and_then(Isolation::due);
+        let faults = faults.filter(|_| self.is_primary());
+        let next = Mono::earlier(Mono::earlier(comm, faults), self.batch_due);
+        Mono::earlier(self.failover.due(), next)
+    }
+}

@@ -1,0 +1,246 @@
+//! When batches are ordered, and what is done when they are late.
+
+use crate::Timeslot;
+
+/// Who is late by so many batches, or by half of the lead, is behind.
+const BEHIND: u64 = 4;
+/// Batches that are ordered and not yet given out, at most.
+const FLIGHT_MAX: u64 = 8;
+
+/// When batches are ordered: a lead before they begin, few of them at a time, and none whose time
+/// is over; and when less of what is wanted is to go to who gives them out, as they do not keep
+/// pace. All times are timeslots.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BatchScheduler {
+    lead: u64,
+    batch_slots: u64,
+    /// Where the next batch begins.
+    next: Timeslot,
+    /// Batches that were ordered and not yet given out.
+    flight: u64,
+    flight_max: u64,
+    /// When a batch was given out last.
+    granted: Timeslot,
+    /// How long that had taken since the one before was, or since it was due.
+    took: u64,
+    /// Batches take too long, and nothing was said of it.
+    is_slow: bool,
+    /// Batches under way that were ordered before less was: nothing new is to be learned of them.
+    unheeded: u64,
+}
+
+/// A batch to be given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ScheduledBatch {
+    /// Its first timeslot.
+    pub start: Timeslot,
+    /// Timeslots before it that are given to nobody: they would have been given too late.
+    pub skipped: u64,
+    /// It takes longer to give out batches than they last: less is to be given out, before this
+    /// one. See [`crate::DemandTable::on_overload`].
+    pub is_late: bool,
+}
+
+impl BatchScheduler {
+    /// Batches of `batch_slots` (1 at least) timeslots, each due `lead` timeslots before it begins.
+    /// The first one begins at 0.
+    ///
+    /// Those that are ordered and not yet given out may last half of the lead, as of more all are
+    /// late when a core is away for so long; but they are more than `workers`, so that each has one
+    /// and there is one to go on with.
+    pub fn new(lead: u64, batch_slots: u32, workers: u32) -> Self {
+        let batch_slots = u64::from(batch_slots.max(1));
+        let least = u64::from(workers.max(1)) + 1;
+        Self {
+            lead,
+            batch_slots,
+            next: Timeslot(0),
+            flight: 0,
+            flight_max: (lead / 2 / batch_slots).min(FLIGHT_MAX).max(least),
+            granted: Timeslot(0),
+            took: 0,
+            is_slow: false,
+            unheeded: 0,
+        }
+    }
+
+    /// The next batch does not begin before `start`.
+    pub fn begin(&mut self, start: Timeslot) {
+        self.next = self.next.max(start);
+    }
+
+    /// Where the next batch begins, if it is not skipped.
+    pub fn next(&self) -> Timeslot {
+        self.next
+    }
+
+    /// The timeslot in which the next batch is to be ordered; `None` while as many are under way as
+    /// may be.
+    pub fn due(&self) -> Option<Timeslot> {
+        let due = Timeslot(self.next.0.saturating_sub(self.lead));
+        Some(due).filter(|_| self.flight < self.flight_max)
+    }
+
+    /// The next batch, if it is due at `now`.
+    pub fn poll_batch(&mut self, now: Timeslot) -> Option<ScheduledBatch> {
+        self.due().filter(|due| *due <= now)?;
+        let late = (now.0 + self.lead).saturating_sub(self.next.0);
+        // What is given out when half of the lead is over mostly comes too late.
+        let most = (self.lead / 2).max(self.batch_slots);
+        let skipped = if late > most { late } else { 0 };
+        let start = Timeslot(self.next.0 + skipped);
+        let is_late = self.unheeded == 0 && (self.is_slow || late > self.batch_slots);
+        if is_late {
+            self.unheeded = self.flight;
+            self.is_slow = false;
+        }
+        self.next = Timeslot(start.0 + self.batch_slots);
+        self.flight += 1;
+        Some(ScheduledBatch { start, skipped, is_late })
+    }
+
+    /// The batch that begins at `start` is given out. They come in the order in which they were
+    /// ordered.
+    pub fn on_batch_granted(&mut self, now: Timeslot, start: Timeslot) {
+        let due = Timeslot(start.0.saturating_sub(self.lead));
+        let took = now.0.saturating_sub(due.max(self.granted).0);
+        // One may have waited for a core that was away; two have not.
+        let both_took = took.min(self.took);
+        (self.granted, self.took) = (now, took);
+        self.flight = self.flight.saturating_sub(1);
+        if self.unheeded > 0 {
+            self.unheeded -= 1;
+            return;
+        }
+        let behind = (self.lead / 2).min(BEHIND * self.batch_slots);
+        let is_behind = now.0.saturating_sub(due.0) > behind;
+        // To catch up takes more than to keep pace.
+        let most = if is_behind { self.batch_slots / 4 * 3 } else { self.batch_slots };
+        self.is_slow |= both_took > most;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAD: u64 = 200;
+    const SLOTS: u64 = 64;
+
+    fn scheduler(lead: u64) -> BatchScheduler {
+        let mut scheduler = BatchScheduler::new(lead, SLOTS as u32, 1);
+        scheduler.begin(Timeslot(lead));
+        scheduler
+    }
+
+    fn poll_batch(scheduler: &mut BatchScheduler, now: u64) -> ScheduledBatch {
+        scheduler.poll_batch(Timeslot(now)).expect("it is due")
+    }
+
+    /// Each batch is given out so many timeslots after it was due or the one before was given out.
+    /// Answers how often less was ordered, and how much was skipped.
+    fn drive(lead: u64, took: impl Fn(u64) -> u64, batches: u64) -> (u64, u64) {
+        let (mut scheduler, mut under_way) = (scheduler(lead), alloc::collections::VecDeque::new());
+        let (mut free, mut late, mut skipped) = (0, 0, 0);
+        for now in 0..batches * SLOTS {
+            while under_way.front().is_some_and(|(_, done)| *done <= now) {
+                let (start, _) = under_way.pop_front().expect("it is there");
+                scheduler.on_batch_granted(Timeslot(now), start);
+            }
+            while let Some(ordered) = scheduler.poll_batch(Timeslot(now)) {
+                free = free.max(now) + took(now / SLOTS);
+                under_way.push_back((ordered.start, free));
+                late += u64::from(ordered.is_late);
+                skipped += ordered.skipped;
+            }
+        }
+        (late, skipped)
+    }
+
+    #[test]
+    fn batches_are_due_one_lead_before_they_begin() {
+        let mut scheduler = scheduler(LEAD);
+        for batch in 0..9 {
+            let due = batch * SLOTS;
+            assert_eq!(scheduler.due(), Some(Timeslot(due)));
+            assert_eq!(
+                due.checked_sub(1).and_then(|before| scheduler.poll_batch(Timeslot(before))),
+                None
+            );
+            let start = Timeslot(due + LEAD);
+            assert_eq!(
+                poll_batch(&mut scheduler, due),
+                ScheduledBatch { start, skipped: 0, is_late: false }
+            );
+            scheduler.on_batch_granted(Timeslot(due + 40), start);
+        }
+    }
+
+    #[test]
+    fn batches_in_flight_fit_half_of_the_lead() {
+        let cases =
+            [(200, 1, 2), (520, 1, 4), (52, 1, 2), (10_000, 1, 8), (52, 3, 4), (10_000, 9, 10)];
+        for (lead, workers, most) in cases {
+            let mut scheduler = BatchScheduler::new(lead, SLOTS as u32, workers);
+            scheduler.begin(Timeslot(lead));
+            let ordered =
+                (0..).map_while(|now| scheduler.due().map(|_| scheduler.poll_batch(Timeslot(now))));
+            assert_eq!(ordered.flatten().count(), most, "a lead of {lead}");
+            scheduler.on_batch_granted(Timeslot(9_999), Timeslot(lead));
+            assert!(scheduler.due().is_some(), "there is room again");
+        }
+    }
+
+    #[test]
+    fn skips_batches_late_by_half_of_the_lead() {
+        let mut scheduler = scheduler(LEAD);
+        let ordered = poll_batch(&mut scheduler, LEAD / 2);
+        assert_eq!((ordered.start, ordered.skipped), (Timeslot(LEAD), 0), "late by half of it");
+        scheduler.on_batch_granted(Timeslot(LEAD / 2), ordered.start);
+        let now = SLOTS + LEAD / 2 + 1;
+        let ordered = poll_batch(&mut scheduler, now);
+        assert_eq!(ordered.start, Timeslot(now + LEAD), "as if nothing had been before");
+        assert_eq!(ordered.skipped, LEAD / 2 + 1);
+        // A lead that is shorter than a batch forgives one.
+        let mut scheduler = self::scheduler(20);
+        assert_eq!(poll_batch(&mut scheduler, SLOTS).skipped, 0);
+        assert_eq!(poll_batch(&mut scheduler, 2 * SLOTS + 1).skipped, SLOTS + 1);
+    }
+
+    #[test]
+    fn overload_is_signalled_only_when_batches_are_slow() {
+        assert_eq!(drive(LEAD, |_| 60, 1_000), (0, 0));
+        // Each eighth batch comes a batch later, and the others make up for it.
+        let (late, _) = drive(LEAD, |batch| if batch % 8 == 0 { 110 } else { 40 }, 1_000);
+        assert_eq!(late, 0);
+        let (late, skipped) = drive(LEAD, |_| 70, 1_000);
+        assert!(late > 50 && skipped > 0, "{late}, {skipped}");
+    }
+
+    #[test]
+    fn overload_is_signalled_while_catching_up() {
+        // Each takes but two timeslots less than it lasts, as one took long.
+        let (late, _) = drive(LEAD, |batch| if batch == 3 { 110 } else { 62 }, 12);
+        assert!(late > 0, "half of the lead is over each time");
+        assert_eq!(drive(LEAD, |batch| if batch == 3 { 110 } else { 40 }, 12).0, 0);
+        // However long the lead is, four batches are far behind, and three are not.
+        let late = |long| drive(10_000, |batch| if batch == 3 { long } else { 62 }, 12).0;
+        assert!(late(5 * SLOTS) > 0);
+        assert_eq!(late(3 * SLOTS), 0);
+    }
+
+    #[test]
+    fn overload_is_signalled_once_per_batches_in_flight() {
+        let lead = 10_000;
+        let mut scheduler = scheduler(lead);
+        let starts = [0, 64, 128].map(|now| poll_batch(&mut scheduler, now).start);
+        let late = poll_batch(&mut scheduler, 3 * SLOTS + 65);
+        assert!(late.is_late, "by more than a batch");
+        scheduler.on_batch_granted(Timeslot(300), starts[0]);
+        scheduler.on_batch_granted(Timeslot(500), starts[1]);
+        assert!(!poll_batch(&mut scheduler, 500).is_late, "what is slow was ordered before");
+        scheduler.on_batch_granted(Timeslot(600), starts[2]);
+        scheduler.on_batch_granted(Timeslot(700), late.start);
+        assert!(poll_batch(&mut scheduler, 700).is_late, "and this was not");
+    }
+}

@@ -1,0 +1,251 @@
+//! Who is blamed for which losses.
+
+use super::*;
+use crate::path::{Fabric, Tree, TreePaths};
+use crate::{Grant, Timeslot};
+
+const MS: u64 = 1_000_000;
+/// At 10 Gbit/s, by batches of 64.
+const TIMING: Timing =
+    Timing { window_ns: WINDOW_NS_MIN, grace_ns: GRACE_NS_MIN, retry_first_ns: 10 * MS };
+const FABRIC: Fabric = Fabric { nodes: 16, rack_nodes: 4, paths: 4, is_strict: false };
+
+/// Four racks of four, four paths; in each timeslot everybody sends to somebody in another
+/// rack. Packets that `is_lost` says are lost are reported.
+fn run(isolation: &mut Isolation, now: u64, is_lost: impl Fn(usize, usize, u8) -> bool) {
+    let mut paths = Paths::new(FABRIC).expect("right");
+    let mut schedule = Schedule::new(16);
+    let grant = |src: u16, slot: u16| Grant {
+        src,
+        dst: (src + 4 * (1 + slot % 3) + slot) % 16,
+        slots: 1 << slot,
+    };
+    let grants: Vec<Grant> =
+        (0..64).flat_map(|slot| (0..16).map(move |src| grant(src, slot))).collect();
+    schedule.fill(&grants);
+    paths.assign(&schedule, Timeslot(0), 64);
+    isolation.on_granted(&schedule, &paths, 64);
+    for grant in grants {
+        let slot = grant.slots.trailing_zeros() as usize;
+        let path = paths.of(grant.src.into())[slot];
+        let [from, to] = [grant.src, grant.dst].map(|node| usize::from(node) / 4);
+        if path != Paths::NONE && is_lost(from, to, path) {
+            isolation.on_lost(Mono::from_ns(now), (grant.src, grant.dst), path, 1);
+        }
+    }
+}
+
+fn find(is_lost: impl Fn(usize, usize, u8) -> bool) -> Vec<Fault> {
+    let mut isolation = Isolation::of_racks(&FABRIC, TIMING);
+    isolation.on_timeout(Mono::from_ns(0));
+    run(&mut isolation, 10, |_, _, _| false);
+    run(&mut isolation, 20, is_lost);
+    core::iter::from_fn(|| isolation.find(Mono::from_ns(30))).collect()
+}
+
+#[test]
+fn finds_the_link_with_the_highest_loss_rate() {
+    let one = |rack, path| Fault::Link { rack, path };
+    assert_eq!(find(|from, _, path| (from, path) == (2, 1)), [one(2, 1)], "up");
+    assert_eq!(find(|_, to, path| (to, path) == (0, 3)), [one(0, 3)], "down");
+    let both = find(|from, to, path| path == 2 && (from == 3 || to == 3));
+    assert_eq!(both, [one(3, 2)]);
+    assert_eq!(find(|_, _, path| path == 1), [Fault::Path(1)], "all that is between");
+    let mut two = find(|from, to, path| (from, path) == (2, 1) || (to, path) == (0, 3));
+    two.sort();
+    assert_eq!(two, [one(0, 3), one(2, 1)]);
+    assert_eq!(find(|_, _, _| false), []);
+}
+
+#[test]
+fn losses_beyond_grants_are_ignored() {
+    let (mut isolation, now) = (Isolation::of_racks(&FABRIC, TIMING), Mono::from_ns(20));
+    let mut paths = Paths::new(FABRIC).expect("right");
+    let mut schedule = Schedule::new(16);
+    // Five packets for 15, all others for 14.
+    let grant = |slot: u16| Grant { src: 0, dst: if slot < 5 { 15 } else { 14 }, slots: 1 << slot };
+    schedule.fill(&(0..64).map(grant).collect::<Vec<_>>());
+    paths.assign(&schedule, Timeslot(0), 64);
+    isolation.on_timeout(Mono::from_ns(0));
+    isolation.on_granted(&schedule, &paths, 64);
+    for dst in [13, 15, 15, 16, u16::MAX] {
+        isolation.on_lost(now, (0, dst), 1, u16::MAX);
+        isolation.on_lost(now, (0, dst), 1, 1);
+    }
+    assert_eq!(isolation.find(now), None, "15 misses five at most, 13 none, and 16 is nobody");
+    isolation.on_lost(now, (0, 14), 1, 16);
+    assert_eq!(isolation.find(now), None, "it has just looked");
+    let now = now.after_ns(CHECK_INTERVAL_NS);
+    assert_eq!(isolation.due(), Some(now));
+    assert_eq!(isolation.find(now), Some(Fault::Link { rack: 0, path: 1 }));
+}
+
+#[test]
+fn never_cuts_off_a_rack() {
+    let found = find(|from, _, _| from == 1);
+    assert_eq!(found.len(), 3);
+    assert!(found.iter().all(|fault| matches!(fault, Fault::Link { rack: 1, .. })));
+    assert_eq!(find(|_, _, _| true), [], "as much is lost everywhere");
+    // Racks 0 and 1 can use one path each, and it is not the same: that would part them.
+    let two = find(|from, to, path| {
+        (path != 0 && (from == 0 || to == 0)) || (path == 0 && (from == 1 || to == 1))
+    });
+    assert_eq!(two.len(), 3, "{two:?}");
+}
+
+#[test]
+fn retries_avoided_links_with_exponential_backoff() {
+    let mut isolation = Isolation::of_racks(&FABRIC, TIMING);
+    isolation.on_timeout(Mono::from_ns(0));
+    let (mut now, mut waits) = (0, Vec::new());
+    for _ in 0..4 {
+        run(&mut isolation, now, |from, _, path| (from, path) == (2, 1));
+        let fault = isolation.find(Mono::from_ns(now)).expect("it loses");
+        assert_eq!(fault, Fault::Link { rack: 2, path: 1 });
+        run(&mut isolation, now + 1, |from, _, path| (from, path) == (2, 1));
+        assert_eq!(isolation.find(Mono::from_ns(now + 1)), None, "known");
+        let begin = now;
+        while isolation.on_timeout(Mono::from_ns(now)).is_none() {
+            now += MS;
+        }
+        waits.push((now - begin) / MS);
+        now += 3 * MS;
+        isolation.on_timeout(Mono::from_ns(now));
+    }
+    assert_eq!(waits, [10, 20, 40, 80]);
+    // It was repaired, and stays.
+    for _ in 0..300 {
+        now += MS;
+        isolation.on_timeout(Mono::from_ns(now));
+        run(&mut isolation, now, |_, _, _| false);
+    }
+    run(&mut isolation, now, |from, _, path| (from, path) == (2, 1));
+    assert!(isolation.find(Mono::from_ns(now)).is_some());
+    assert_eq!(isolation.find(Mono::from_ns(now)), None, "nothing else");
+    assert_eq!(isolation.due(), Some(Mono::from_ns(now + 10 * MS)), "as the first time");
+    assert!(isolation.repair(Fault::Link { rack: 2, path: 1 }));
+    assert_eq!(isolation.due(), None);
+}
+
+#[test]
+fn timing_scales_with_timeslot_and_lead() {
+    assert_eq!(Timing::of(1_230, 65_000, 64), TIMING);
+    let slow = Timing { window_ns: 80 * MS, grace_ns: 6_200_000, retry_first_ns: 31 * MS };
+    assert_eq!(Timing::of(100_000, 2 * MS, 16), slow);
+    assert_eq!(Timing::of(1_230, 2 * MS, 16).window_ns, 4 * MS);
+    assert_eq!(Timing::of(u64::MAX, u64::MAX, 64).retry_first_ns, u64::MAX);
+}
+
+/// In two milliseconds one link loses five packets of one sender then.
+#[test]
+fn finds_a_dead_link_with_long_timeslots() {
+    let timing = Timing::of(MS, 2 * MS, 4);
+    let mut isolation = Isolation::of_racks(&FABRIC, timing);
+    let mut paths = Paths::new(FABRIC).expect("right");
+    let mut schedule = Schedule::new(16);
+    schedule.fill(&[Grant { src: 0, dst: 4, slots: 0b1111 }]);
+    let found = (0..32).find_map(|batch| {
+        let now = Mono::from_ns(4 * batch * MS);
+        isolation.on_timeout(now);
+        paths.assign(&schedule, Timeslot(4 * batch), 4);
+        isolation.on_granted(&schedule, &paths, 4);
+        for _ in paths.of(0)[..4].iter().filter(|path| **path == 2) {
+            isolation.on_lost(now, (0, 4), 2, 1);
+        }
+        isolation.find(now)
+    });
+    assert_eq!(found, Some(Fault::Link { rack: 0, path: 2 }));
+    assert_eq!(isolation.avoided().collect::<Vec<_>>(), [Fault::Link { rack: 0, path: 2 }]);
+}
+
+#[test]
+fn few_or_old_losses_are_ignored() {
+    let mut isolation = Isolation::of_racks(&FABRIC, TIMING);
+    isolation.on_timeout(Mono::from_ns(0));
+    run(&mut isolation, 0, |_, _, _| false);
+    let record_loss = |isolation: &mut Isolation, now, lost| {
+        isolation.on_lost(Mono::from_ns(now), (0, 5), 1, lost);
+    };
+    record_loss(&mut isolation, 0, 5);
+    assert_eq!(isolation.find(Mono::from_ns(0)), None);
+    for turn in 1..=3 {
+        isolation.on_timeout(Mono::from_ns(turn * MS));
+    }
+    run(&mut isolation, 3 * MS, |_, _, _| false);
+    record_loss(&mut isolation, 3 * MS, 5);
+    assert_eq!(isolation.find(Mono::from_ns(3 * MS)), None);
+    record_loss(&mut isolation, 3 * MS, 1);
+    assert!(isolation.find(Mono::from_ns(3 * MS + CHECK_INTERVAL_NS)).is_some());
+    assert_eq!(isolation.find(Mono::from_ns(3 * MS + CHECK_INTERVAL_NS)), None, "nothing else");
+    // Of nobody, to nobody, by no path.
+    isolation.on_lost(Mono::from_ns(3 * MS), (16, 0), 1, 100);
+    isolation.on_lost(Mono::from_ns(3 * MS), (0, 5), 4, 100);
+    isolation.on_lost(Mono::from_ns(3 * MS), (0, 1), 1, 100);
+    assert_eq!(isolation.find(Mono::from_ns(4 * MS)), None);
+}
+
+/// The testbed with a pod more: six racks of eight in three pods, two spines in each with eight
+/// links up. Between two pods alone what goes up by a spine's link comes down by one of the
+/// other's.
+const TREE: Tree =
+    Tree { nodes: 48, rack_nodes: 8, pod_racks: 2, rack_links: 8, spines: 2, spine_links: 8 };
+
+/// As [`find`], through three tiers: everybody sends to others in other racks all the time.
+/// `is_lost` is asked for each packet's source and destination and its path.
+fn find_in_tree(is_lost: impl Fn(u16, u16, u8) -> bool) -> Vec<Fault> {
+    let mut isolation = Isolation::of_tree(&TREE, TIMING);
+    isolation.on_timeout(Mono::from_ns(0));
+    let mut paths = TreePaths::new(TREE).expect("right");
+    let mut schedule = Schedule::new(48);
+    let grant = |src: u16, slot: u16| Grant {
+        src,
+        dst: (src + 8 * (1 + slot % 5) + slot / 5) % 48,
+        slots: 1 << slot,
+    };
+    let grants: Vec<Grant> = (0..64)
+        .flat_map(|slot| (0..48).map(move |src| grant(src, slot)))
+        .filter(|grant| grant.src / 8 != grant.dst / 8)
+        .collect();
+    for _ in 0..8 {
+        schedule.fill(&grants);
+        paths.assign(&schedule, Timeslot(0), 64);
+        isolation.on_granted(&schedule, &paths, 64);
+        for Grant { src, dst, slots } in &grants {
+            let path = paths.of((*src).into())[slots.trailing_zeros() as usize];
+            if path != Paths::NONE && is_lost(*src, *dst, path) {
+                isolation.on_lost(Mono::from_ns(20), (*src, *dst), path, 1);
+            }
+        }
+    }
+    core::iter::from_fn(|| isolation.find(Mono::from_ns(30))).collect()
+}
+
+#[test]
+fn finds_faulty_links_of_both_tiers() {
+    // Links 0 to 3 of a rack lead to the first spine of its pod.
+    let spine = |node: u16, path: u8| node / 16 * 2 + u16::from(path % 8 / 4);
+    let leaves_pod = |src: u16, dst: u16| src / 16 != dst / 16;
+    assert_eq!(find_in_tree(|_, _, _| false), []);
+    for rack in 0..6 {
+        for link in [0, 5] {
+            let up = find_in_tree(|src, _, path| (src / 8, path % 8) == (rack, link));
+            let down = find_in_tree(|_, dst, path| (dst / 8, path % 8) == (rack, link));
+            let fault = Fault::Link { rack: rack.into(), path: link.into() };
+            assert_eq!((up, down), (alloc::vec![fault], alloc::vec![fault]));
+        }
+    }
+    for of in 0..6 {
+        for link in [0, 3] {
+            let is_it = |node: u16, path: u8| (spine(node, path), path / 8) == (of, link);
+            let up = find_in_tree(|src, dst, path| leaves_pod(src, dst) && is_it(src, path));
+            let down = find_in_tree(|src, dst, path| leaves_pod(src, dst) && is_it(dst, path));
+            let fault = Fault::SpineLink { spine: of.into(), link: link.into() };
+            assert_eq!((up, down), (alloc::vec![fault], alloc::vec![fault]));
+        }
+    }
+    assert_eq!(find_in_tree(|_, _, _| true), [], "as much is lost everywhere");
+    // A spine that loses all that leaves its pod: one way stays, for its pod would be cut off.
+    let most = find_in_tree(|src, dst, path| leaves_pod(src, dst) && spine(src, path) == 1);
+    assert!((1..=7).contains(&most.len()), "{most:?}");
+    assert!(most.iter().all(|fault| matches!(fault, Fault::SpineLink { spine: 1 | 3 | 5, .. })));
+}

@@ -1,0 +1,217 @@
+//! The objects on their way out to one receiver.
+
+use alloc::vec::Vec;
+
+use onepipe_base::Mono;
+use onepipe_wire::{PieceAck, PieceAckState, PieceAckWords};
+
+use super::outgoing::Outgoing;
+use super::sender::OBJECTS_PER_PAIR_MAX;
+
+/// Nothing was heard of an object for so long since its pieces left: the first is sent again. In
+/// ns; twice as much each time, up to the second.
+const RTO_INITIAL_NS: u64 = 2_000_000;
+const RTO_MAX_NS: u64 = 256_000_000;
+
+/// One of them, and when it is thought forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Entry {
+    outgoing: Outgoing,
+    retransmit_at: Mono,
+    rto_ns: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SendQueue {
+    /// In the order of their numbers.
+    sending: Vec<Entry>,
+    /// Objects ever sent on it.
+    pub number: u32,
+    /// Packets ever sent on it, of all objects: so each one tells of the loss of those before it,
+    /// be they of another object. And the highest that has come.
+    pub serial: u32,
+    highest_acked: u32,
+    /// It is among those that may have a piece to send.
+    pub is_ready: bool,
+    /// All has left; the first of its objects is thought forgotten then, or later.
+    retransmit_at: Option<Mono>,
+}
+
+impl SendQueue {
+    pub const EMPTY: Self = Self {
+        sending: Vec::new(),
+        number: 0,
+        serial: 0,
+        highest_acked: u32::MAX,
+        is_ready: false,
+        retransmit_at: None,
+    };
+
+    pub fn is_empty(&self) -> bool {
+        self.sending.is_empty()
+    }
+
+    /// Whether the receiver can tell one more from the others.
+    pub fn has_space(&self) -> bool {
+        let first = self.sending.first().map(|sending| sending.outgoing.object);
+        first.is_none_or(|first| self.number.wrapping_sub(first) < OBJECTS_PER_PAIR_MAX)
+    }
+
+    /// Takes one more, which has the next number.
+    pub fn push(&mut self, outgoing: Outgoing) {
+        self.number = self.number.wrapping_add(1);
+        let retransmit_at = Mono::from_ns(0);
+        self.sending.push(Entry { outgoing, retransmit_at, rto_ns: RTO_INITIAL_NS });
+        self.retransmit_at = None;
+    }
+
+    fn index_of(&self, object: u32) -> Option<usize> {
+        self.sending.iter().position(|sending| sending.outgoing.object == object)
+    }
+
+    /// Takes one off.
+    pub fn remove(&mut self, object: u32) -> Option<Vec<u8>> {
+        let index = self.index_of(object)?;
+        Some(self.sending.remove(index).outgoing.into_bytes())
+    }
+
+    /// The first object that has a piece to send.
+    pub fn due(&mut self) -> Option<&mut Outgoing> {
+        let mut outgoing = self.sending.iter_mut().map(|sending| &mut sending.outgoing);
+        outgoing.find(|outgoing| outgoing.is_due())
+    }
+
+    /// The receiver has begun anew.
+    pub fn restart(&mut self) {
+        let serial = self.serial;
+        self.highest_acked = serial.wrapping_sub(1);
+        self.sending.iter_mut().for_each(|sending| sending.outgoing.restart(serial));
+    }
+
+    /// The receiver says what has come, of an object and of all.
+    pub fn on_report(&mut self, now: Mono, report: &PieceAck, words: PieceAckWords<'_>) {
+        let ahead = |of: u32| report.serial.wrapping_sub(of) as i32;
+        if ahead(self.serial) >= 0 {
+            // None of that number was sent.
+            return;
+        }
+        let is_partial = report.state == PieceAckState::Partial;
+        if let Some(index) = self.index_of(report.object).filter(|_| is_partial) {
+            let sending = &mut self.sending[index];
+            if sending.outgoing.on_report(report, words, self.serial) {
+                sending.rto_ns = RTO_INITIAL_NS;
+                sending.retransmit_at = now.after_ns(sending.rto_ns);
+                self.retransmit_at = self.retransmit_at.map(|at| at.min(sending.retransmit_at));
+            }
+        }
+        if ahead(self.highest_acked) > 0 {
+            self.highest_acked = report.serial;
+        }
+    }
+
+    /// What others have overtaken, of its object or of another, is sent again.
+    pub fn detect_losses(&mut self) {
+        for sending in &mut self.sending {
+            sending.outgoing.detect_losses(self.highest_acked);
+        }
+    }
+
+    /// What was sent, and nothing was heard of for long, is sent again in part. `waits`: something
+    /// lies with the arbiter yet, or is under way. Answers whether there is something to send.
+    pub fn on_retransmit_timeout(&mut self, now: Mono, waits: bool) -> bool {
+        if waits {
+            self.retransmit_at = None;
+            return false;
+        }
+        match self.retransmit_at {
+            None => {
+                for sending in &mut self.sending {
+                    sending.retransmit_at = now.after_ns(sending.rto_ns);
+                }
+            }
+            Some(at) if at > now => return false,
+            Some(_) => {}
+        }
+        let mut is_any = false;
+        for sending in self.sending.iter_mut().filter(|sending| sending.retransmit_at <= now) {
+            is_any = true;
+            sending.outgoing.on_retransmit_timeout();
+            sending.rto_ns = (2 * sending.rto_ns).min(RTO_MAX_NS);
+            sending.retransmit_at = now.after_ns(sending.rto_ns);
+        }
+        self.retransmit_at = self.sending.iter().map(|sending| sending.retransmit_at).min();
+        is_any
+    }
+
+    /// When that is to be looked at next.
+    pub fn retransmit_due(&self) -> Option<Mono> {
+        self.retransmit_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onepipe_base::{Incarnation, ProcessId};
+    use onepipe_wire::TransferPacket;
+
+    use super::*;
+
+    /// With an object of 40 pieces, all of which have left.
+    fn sent() -> SendQueue {
+        let mut send_queue = SendQueue::EMPTY;
+        let bytes = alloc::vec![7; 40 * 10];
+        send_queue.push(Outgoing::new((ProcessId(1), 0), 0, bytes, 10).expect("few"));
+        while send(&mut send_queue).is_some() {}
+        send_queue
+    }
+
+    /// Sends a piece: which.
+    fn send(send_queue: &mut SendQueue) -> Option<u32> {
+        let serial = send_queue.serial;
+        let outgoing = send_queue.due()?;
+        let (index, _) = outgoing.write(&mut [0; 64], serial)?;
+        outgoing.on_sent(index, serial);
+        send_queue.serial = serial + 1;
+        Some(index)
+    }
+
+    /// It is told that all pieces before `cumulative` have come, of packets up to `serial`.
+    fn on_report(send_queue: &mut SendQueue, serial: u32, cumulative: u32) {
+        let (state, incarnation) = (PieceAckState::Partial, Incarnation(1));
+        let report = PieceAck { object: 0, state, serial, cumulative, incarnation };
+        let mut buffer = [0; 64];
+        let bytes = report.write(&mut buffer, core::iter::empty()).expect("room");
+        let Ok(TransferPacket::PieceAck(report, words)) = TransferPacket::parse(&buffer[..bytes])
+        else {
+            panic!("just written")
+        };
+        send_queue.on_report(Mono::from_ns(0), &report, words);
+        send_queue.detect_losses();
+    }
+
+    #[test]
+    fn retransmits_overtaken_pieces_and_ignores_bad_reports() {
+        let mut send_queue = sent();
+        on_report(&mut send_queue, 40, 0);
+        on_report(&mut send_queue, u32::MAX, 0);
+        assert_eq!(send(&mut send_queue), None, "packet 40 was never sent");
+        on_report(&mut send_queue, 39, 20);
+        let retransmit = core::iter::from_fn(|| send(&mut send_queue));
+        assert!(retransmit.eq(20..23), "those 17 and more before the last");
+        on_report(&mut send_queue, 38, 0);
+        assert_eq!(send(&mut send_queue), None, "an older report");
+    }
+
+    #[test]
+    fn retransmission_timeout_doubles() {
+        let (mut send_queue, mut probed) = (sent(), [0; 4]);
+        let mut on_serial = 0;
+        for ms in 0..31 {
+            if send_queue.on_retransmit_timeout(Mono::from_ns(ms * 1_000_000), false) {
+                probed[on_serial] = ms;
+                on_serial += 1;
+            }
+        }
+        assert_eq!(probed[..on_serial], [2, 6, 14, 30]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Who is not there, or no longer, is left alone, and found again.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use onepipe_base::ProcessId;
+
+use crate::net::TestNet;
+
+const MS: u64 = 1_000_000;
+
+/// Control packets that the arbiter sends in the next second.
+fn sent_in_a_second(net: &mut TestNet) -> u64 {
+    let before = net.arbiters[0].comm_stats().sent;
+    net.run_for(1_000 * MS);
+    net.arbiters[0].comm_stats().sent - before
+}
+
+#[test]
+fn idle_arbiter_is_quiet_and_accepts_new_endpoints() {
+    let mut net = TestNet::new(8, 1, 1);
+    let are_there = Rc::new(Cell::new(false));
+    let come = are_there.clone();
+    net.fate = Box::new(move |_, from, to, _| !come.get() && from.0.min(to.0) >= 4);
+    net.run_for(1_000 * MS);
+    assert_eq!(net.arbiters[0].comm().known(), 4);
+    let sent = sent_in_a_second(&mut net);
+    assert!(sent <= 4, "{sent} packets in a second to 4 who never spoke");
+    are_there.set(true);
+    assert!(net.enqueue(5, 6, 200));
+    net.run_for(5 * MS);
+    net.assert_all_came();
+    net.run_for(10_000 * MS);
+    assert_eq!((net.arbiters[0].comm().known(), sent_in_a_second(&mut net)), (8, 0));
+    assert_eq!(net.arbiters[0].comm_stats().timed_out, 0, "they had not said anything yet");
+}
+
+#[test]
+fn endpoint_that_dies_before_its_ack_is_given_up() {
+    let mut net = TestNet::new(8, 1, 1);
+    net.run_for(MS);
+    let is_dead = Rc::new(Cell::new(false));
+    let dead = is_dead.clone();
+    net.fate = Box::new(move |_, from, to, _| dead.get() && (from.0 == 3 || to.0 == 3));
+    (0..20).for_each(|_| assert!(net.enqueue(3, 5, 200)));
+    // All its timeslots are told, so that it is owed nothing.
+    while net.arbiters[0].comm().totals(3, 5).1 < 20 {
+        net.run_for(1_000);
+        assert!(net.now < 2 * MS);
+    }
+    is_dead.set(true);
+    net.run_for(50 * MS);
+    assert_eq!((net.arbiters[0].comm().known(), net.arbiters[0].comm_stats().timed_out), (7, 1));
+    let sent = sent_in_a_second(&mut net);
+    assert!(sent <= 1, "{sent} packets in a second to one that died");
+    // It was not dead, and is a stranger for a round trip.
+    is_dead.set(false);
+    (0..20).for_each(|_| assert!(net.enqueue(3, 5, 200)));
+    net.run_for(MS);
+    net.assert_quiet();
+    assert_eq!(net.arbiters[0].comm().known(), 8);
+}
+
+/// It has all that it asked for, and its acknowledgement is lost: so it is called, in vain. When it
+/// speaks it is out of step, but not taken for one of ten.
+#[test]
+fn probed_endpoint_reconnects_in_one_round_trip() {
+    let mut net = TestNet::new(4, 1, 1);
+    net.run_for(MS);
+    assert!(net.enqueue(3, 2, 200));
+    while net.clients[3].totals(ProcessId(2)) != (1, 1) {
+        net.run_for(1_000);
+        assert!(net.now < 2 * MS);
+    }
+    net.fate = Box::new(|_, from, to, _| from.0.max(to.0) == 4 && from.0.min(to.0) == 3);
+    net.run_for(6_000 * MS);
+    assert_eq!(net.arbiters[0].comm_stats().timed_out, 1);
+    net.fate = Box::new(|_, _, _, _| false);
+    let before = net.arbiters[0].comm_stats().resets;
+    assert!(net.enqueue(3, 2, 200));
+    net.run_for(2 * net.delay_ns + 1);
+    assert_eq!(net.arbiters[0].comm_stats().resets, before + 1, "called, and reset");
+    assert_eq!(net.arbiters[0].comm().pending(3), 0);
+    net.run_for(net.delay_ns);
+    assert_eq!(net.arbiters[0].comm().pending(3), 1);
+    net.run_for(MS);
+    net.assert_quiet();
+    net.assert_all_came();
+}
+
+/// A switch that was replaced knows nobody: who waits to be sent something must be heard.
+#[test]
+fn idle_endpoint_sends_one_keepalive_per_second() {
+    let mut net = TestNet::new(4, 1, 1);
+    net.run_for(100 * MS);
+    let said = Rc::new(Cell::new(0));
+    let count = said.clone();
+    net.fate = Box::new(move |_, from, _, _| {
+        count.set(count.get() + u32::from(from.0 == 2));
+        false
+    });
+    for seconds in 1..=5 {
+        let sent = sent_in_a_second(&mut net);
+        assert_eq!((said.get(), sent), (seconds, 0));
+    }
+}

@@ -1,0 +1,149 @@
+//! Frames without a protocol: as many to each destination as were offered.
+
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict,
+};
+use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
+
+/// The first bytes of the payload.
+const MAGIC: [u8; 4] = *b"pln\x01";
+
+/// Frames of one length that wait to be sent, to each destination in turn, and those that came.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RawTraffic {
+    host: ProcessId,
+    card: Port,
+    frame_len: usize,
+    /// To whom, and how many.
+    waiting: Vec<(ProcessId, u64)>,
+    turn: usize,
+    sent: u64,
+    received: u64,
+}
+
+impl RawTraffic {
+    /// A host with nothing to send, in frames of `frame_len`, or as long as a header.
+    pub fn new(host: ProcessId, card: Port, frame_len: usize) -> Self {
+        let frame_len = frame_len.max(HEADER_LEN + MAGIC.len());
+        let waiting = Vec::new();
+        Self { host, card, frame_len, waiting, turn: 0, sent: 0, received: 0 }
+    }
+
+    /// So many frames more are to be sent to `to`.
+    pub fn offer(&mut self, to: ProcessId, frames: u64) {
+        match self.waiting.iter_mut().find(|(peer, _)| *peer == to) {
+            Some((_, waiting)) => *waiting += frames,
+            None => self.waiting.push((to, frames)),
+        }
+    }
+
+    /// Frames sent.
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Frames that came.
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Frames that wait.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.iter().map(|(_, frames)| frames).sum()
+    }
+
+    /// Whether a frame is one of these.
+    pub fn is_raw(frame: &[u8]) -> bool {
+        Frame::parse(frame)
+            .is_ok_and(|frame| frame.opcode == Opcode::Foreign && frame.payload.starts_with(&MAGIC))
+    }
+
+    /// Writes the next frame to one of those that there is room for, and says to whom and how long
+    /// it is.
+    pub fn poll_to(
+        &mut self,
+        now: Now,
+        slot: &mut [u8],
+        mut has_space: impl FnMut(ProcessId) -> bool,
+    ) -> Option<(ProcessId, usize)> {
+        let count = self.waiting.len();
+        let mut places = (0..count).map(|ahead| (self.turn + ahead) % count);
+        let place = places.find(|place| {
+            let (to, frames) = self.waiting[*place];
+            frames > 0 && has_space(to)
+        })?;
+        self.turn = place + 1;
+        let (to, frames) = &mut self.waiting[place];
+        *frames -= 1;
+        self.sent += 1;
+        slot[HEADER_LEN..][..MAGIC.len()].copy_from_slice(&MAGIC);
+        let header = Header::new(Opcode::Foreign, self.host, *to, Incarnation(1));
+        let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
+        let head = seal(slot, header, MAGIC.len());
+        slot[head..self.frame_len].fill(0);
+        Some((*to, self.frame_len))
+    }
+}
+
+impl Machine for RawTraffic {
+    type Event = ();
+
+    fn handle_frame(&mut self, _now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
+        let is_ours = Frame::parse(frame).is_ok_and(|frame| {
+            frame.payload.starts_with(&MAGIC) && frame.header.dst() == self.host
+        });
+        self.received += u64::from(is_ours);
+        if is_ours { Verdict::Consumed } else { Verdict::Dropped }
+    }
+
+    fn handle_timeout(&mut self, _now: Now) {}
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let (_, bytes) = self.poll_to(now, slot, |_| true)?;
+        Some(Transmit { port: self.card, bytes })
+    }
+
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onepipe_base::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn destinations_alternate_and_full_ones_wait() {
+        let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
+        let (one, two) = (ProcessId(1), ProcessId(2));
+        let mut raw = RawTraffic::new(ProcessId(0), Port(1), 200);
+        raw.offer(one, 2);
+        raw.offer(two, 3);
+        raw.offer(one, 1);
+        let mut slot = [0; 200];
+        let mut next = |raw: &mut RawTraffic, free: &[ProcessId]| {
+            let polled = raw.poll_to(now, &mut slot, |to| free.contains(&to));
+            polled.map(|(to, bytes)| {
+                assert!(bytes == 200 && RawTraffic::is_raw(&slot));
+                let mut other = RawTraffic::new(to, Port(1), 200);
+                assert_eq!(other.handle_frame(now, Port(1), &mut slot), Verdict::Consumed);
+                assert_eq!(other.received(), 1);
+                to
+            })
+        };
+        assert_eq!(next(&mut raw, &[one, two]), Some(one));
+        assert_eq!(next(&mut raw, &[one, two]), Some(two));
+        assert_eq!(next(&mut raw, &[two]), Some(two));
+        assert_eq!(next(&mut raw, &[]), None);
+        assert_eq!((raw.sent(), raw.waiting()), (3, 3));
+        let rest: Vec<_> = std::iter::from_fn(|| next(&mut raw, &[one, two])).collect();
+        assert_eq!(rest, [one, two, one]);
+        assert_eq!(raw.waiting(), 0);
+    }
+}

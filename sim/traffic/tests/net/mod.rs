@@ -1,0 +1,177 @@
+//! Hosts with a TCP and nothing else, switches that forward and nothing else.
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_sim_network::{Application, At, Config, LinkConfig, LinkId, Network, NodeId};
+use onepipe_sim_traffic::{
+    CongestionControl, Event, FlowId, FlowSpec, Forwarder, Stack, TcpConfig,
+};
+use onepipe_topology::{Node as Vertex, Shape, Topology};
+
+/// A host or a switch.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
+pub enum Node {
+    Host(Stack),
+    Switch(Forwarder),
+}
+
+impl Machine for Node {
+    type Event = Event;
+
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        match self {
+            Self::Host(stack) => stack.handle_frame(now, port, frame),
+            Self::Switch(switch) => switch.handle_frame(now, port, frame),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        if let Self::Host(stack) = self {
+            stack.handle_timeout(now);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        match self {
+            Self::Host(stack) => stack.poll_transmit(now, slot),
+            Self::Switch(_) => None,
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        match self {
+            Self::Host(stack) => stack.poll_event(),
+            Self::Switch(_) => None,
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        match self {
+            Self::Host(stack) => stack.poll_timeout(),
+            Self::Switch(_) => None,
+        }
+    }
+}
+
+/// Opens the flows that are demanded, and notes which are done.
+#[derive(Debug)]
+pub struct Flows {
+    topology: Topology,
+    congestion_control: CongestionControl,
+    pub specs: Vec<FlowSpec>,
+    /// When each demand was opened as which flow of its host.
+    pub opened: Vec<Option<FlowId>>,
+    /// Host, flow, how long it was, how long it took in ns.
+    pub done: Vec<(u32, FlowId, u64, u64)>,
+}
+
+impl Application<Node> for Flows {
+    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+        let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
+        let ports = self.topology.ports(vertex);
+        match vertex {
+            Vertex::Switch(_) => {
+                Node::Switch(Forwarder::new(self.topology.route(vertex), ports, 2, 0))
+            }
+            _ => {
+                let config = TcpConfig {
+                    congestion_control: self.congestion_control,
+                    ..TcpConfig::new(ProcessId(node.0), Port(ports.total() - 1))
+                };
+                Node::Host(Stack::new(config).expect("the defaults are in range"))
+            }
+        }
+    }
+
+    fn on_start(&mut self, mut at: At<'_>, _machine: &mut Node) {
+        for (token, spec) in (0u32..).zip(&self.specs) {
+            if spec.from == at.node.0 {
+                at.alarm(spec.at_ns * NANOSECOND, token);
+            }
+        }
+    }
+
+    fn on_event(&mut self, at: At<'_>, _machine: &mut Node, event: Event) {
+        let Event::Done { flow, bytes, ns } = event;
+        self.done.push((at.node.0, flow, bytes, ns));
+    }
+
+    fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
+
+    fn on_alarm(&mut self, at: At<'_>, machine: &mut Node, token: u32) {
+        let Node::Host(stack) = machine else { return };
+        let spec = self.specs[token as usize];
+        let flow = stack.open(at.now, ProcessId(spec.to), spec.bytes);
+        self.opened[token as usize] = Some(flow);
+    }
+
+    fn on_crash(&mut self, _instant: Instant, _node: NodeId) {}
+
+    fn on_departure(&mut self, _instant: Instant, _link: LinkId, _frame: &[u8]) {}
+}
+
+pub type Net = Network<Node, Flows>;
+
+/// Hosts on one switch, with 10 Gbit/s links of 1 us.
+pub const LINK: LinkConfig = LinkConfig {
+    rate_bits_per_s: 10_000_000_000,
+    propagation_ns: 1_000,
+    queue_bytes_max: 256 << 10,
+    mark_bytes: 30_000,
+    overhead_bytes: 66,
+    classes: 1,
+};
+
+/// A star of so many hosts.
+pub fn star(
+    hosts: u32,
+    link: LinkConfig,
+    congestion_control: CongestionControl,
+    specs: Vec<FlowSpec>,
+    seed: u64,
+) -> Net {
+    let shape = Shape::star(hosts).expect("so many fit one switch");
+    let topology = Topology::new(shape, 1).expect("a process each");
+    let config = Config { host_link: link, switch_link: link, ..Config::default() };
+    let opened = vec![None; specs.len()];
+    let flows =
+        Flows { topology: topology.clone(), congestion_control, specs, opened, done: Vec::new() };
+    Network::new(topology, config, seed, flows)
+}
+
+/// The link from the switch to a host.
+pub fn down_link(net: &Net, host: u32) -> LinkId {
+    let to = |(_, _, to): &(LinkId, NodeId, NodeId)| to.0 == host;
+    net.links().find(to).expect("every host has one").0
+}
+
+/// The TCP of a host.
+pub fn stack(net: &Net, host: u32) -> &Stack {
+    match net.machine(NodeId(host)) {
+        Some(Node::Host(stack)) => stack,
+        _ => panic!("{host} is no host"),
+    }
+}
+
+/// Bytes that have come of each demand.
+pub fn received(net: &Net) -> Vec<u64> {
+    let of = |(spec, flow): (&FlowSpec, &Option<FlowId>)| {
+        let from = ProcessId(spec.from);
+        flow.map_or(0, |flow| stack(net, spec.to).received_bytes(from, flow))
+    };
+    net.application.specs.iter().zip(&net.application.opened).map(of).collect()
+}
+
+/// Lets so many us pass, and looks at the queue before a link every us. Answers the lengths seen,
+/// ascending, in bytes.
+pub fn queue_lengths(net: &mut Net, link: LinkId, us: u64) -> Vec<u64> {
+    let mut lengths: Vec<u64> = (0..us)
+        .map(|_| {
+            net.run_for(1_000 * NANOSECOND);
+            net.backlog_bytes(link)
+        })
+        .collect();
+    lengths.sort_unstable();
+    lengths
+}
