@@ -137,7 +137,7 @@ pub struct MemberArguments {
 /// Runs a member until it is interrupted or falls behind.
 pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
     let directory = arguments.groups.directory()?;
-    let idle = if arguments.spin { Idle::Spin } else { Idle::CIVIL };
+    let idle = if arguments.spin { Idle::Spin } else { Idle::ADAPTIVE };
     let options = Options { idle, busy_threshold: arguments.busy_threshold, ..Options::default() };
     let mut daemon = or_usage_error(MemberDaemon::new(&directory, arguments.listen, &options))?;
     let stop =
@@ -148,7 +148,7 @@ pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
     let interval = arguments.serve_args.stats_interval.map(Duration::from_nanos);
     let mut next = interval.map(|interval| began + interval);
     let (mut before, mut is_behind, mut printed) = (report, false, Ok(()));
-    onepipe_transport_clock::sharpen_timers();
+    onepipe_transport_clock::reduce_wakeup_latency();
     while !stop.load(Ordering::Acquire) && !is_behind {
         let progress = daemon.turn(|event| {
             is_behind |= event == MemberEvent::Behind;

@@ -117,7 +117,6 @@ fn cores(text: &str) -> Result<Cores, String> {
     Ok(Cores::List(all))
 }
 
-/// Allocation policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PolicyArg {
     /// Least recently served pair first

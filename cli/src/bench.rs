@@ -141,7 +141,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
     /// The reorder stage alone, against a binary heap
@@ -209,7 +208,6 @@ impl Rival {
     }
 }
 
-/// Transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Transport {
     /// Shared memory
@@ -230,7 +228,6 @@ enum Memory {
     Mapped,
 }
 
-/// Runs a benchmark.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut out = stdout().lock();
     let Some(name) = arguments.name.filter(|_| !arguments.list) else {

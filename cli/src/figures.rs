@@ -46,7 +46,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// JSON output.
 #[derive(Serialize)]
 struct Json<'a> {
     figures: Vec<&'static str>,
@@ -59,7 +58,6 @@ struct Json<'a> {
     errors: Vec<&'a String>,
 }
 
-/// Runs the figures.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let chosen = choose(&arguments.ids);
     let is_cancelled = Arc::new(AtomicBool::new(false));

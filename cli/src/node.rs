@@ -91,7 +91,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum time for resolving pending messages after being declared failed.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs a node.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut pipe = join(arguments)?;
     let process = pipe.process().0;
@@ -215,7 +214,6 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
     destinations.with_context(|| format!("{to:?} is not a list of processes: write `0,2 text`"))
 }
 
-/// Prints all pending events.
 fn print(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     let mut out = stdout().lock();
     let mut result = Ok(());

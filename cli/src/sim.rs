@@ -90,7 +90,6 @@ enum Command {
     FailOver(failover::Arguments),
 }
 
-/// Traffic patterns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum WorkloadArg {
     /// All processes to all, in turn
@@ -122,7 +121,6 @@ impl Form {
     }
 }
 
-/// JSON output.
 #[derive(Serialize)]
 struct Json {
     topology: String,
@@ -160,7 +158,6 @@ fn shape(text: &str) -> Result<Shape> {
     Ok(text.parse()?)
 }
 
-/// Runs a simulation.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Some(Command::Fuzz(arguments)) => return fuzz::run(arguments),

@@ -178,7 +178,6 @@ pub fn controllers(text: &str) -> Result<Controllers> {
     Ok(Controllers { first: ProcessId(number(first)?), count: number(count)? })
 }
 
-/// Runs the switch.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (racks, schedule) = arguments.racks.racks();
     let config = Config { racks, ..config(arguments) };
@@ -218,7 +217,7 @@ fn run_switch(
     let mut before = Counters::default();
     let mut next = interval.map(|interval| began + interval);
     let mut warnings = Warnings::default();
-    onepipe_transport_clock::sharpen_timers();
+    onepipe_transport_clock::reduce_wakeup_latency();
     while !stop.load(Ordering::Acquire) {
         schedule.apply_due(&mut switch, began)?;
         let progress = switch.turn(|_| {});

@@ -1,23 +1,23 @@
-//! Bits of a word, chosen by their rank.
+//! Bit deposit and population count.
 
-/// Instructions that choose bits of a word by their rank.
+/// Capability: the processor has fast `pdep` and `popcnt` instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bits(());
 
 impl Bits {
-    /// `None` where the processor does not have them, or takes as long as a loop would (those of
-    /// AMD before Zen 3).
+    /// Returns `None` if the processor lacks the instructions, or implements `pdep` in microcode
+    /// (AMD before Zen 3).
     pub fn detect() -> Option<Self> {
         has_them().then_some(Self(()))
     }
 
-    /// The lowest bits of `bits`, put in the places of the ones of `places`, lowest first: `pdep`.
+    /// Deposits the lowest bits of `bits` at the set bits of `places`, lowest first (`pdep`).
     #[inline]
     pub fn deposit(self, bits: u64, places: u64) -> u64 {
         deposit(bits, places)
     }
 
-    /// How many ones there are: `popcnt`.
+    /// Counts the set bits (`popcnt`).
     #[inline]
     pub fn count(self, word: u64) -> u32 {
         count(word)
@@ -29,13 +29,13 @@ mod there {
     use core::arch::asm;
     use core::arch::x86_64::{__cpuid, __cpuid_count};
 
-    /// Bit of leaf 1, ECX.
+    /// CPUID leaf 1, ECX.
     const POPCNT: u32 = 1 << 23;
-    /// Bit of leaf 7, EBX.
+    /// CPUID leaf 7, EBX.
     const BMI2: u32 = 1 << 8;
-    /// EBX of leaf 0: "Auth", of "AuthenticAMD".
+    /// CPUID leaf 0, EBX: "Auth" of "AuthenticAMD".
     const AMD: u32 = u32::from_le_bytes(*b"Auth");
-    /// The family of Zen 3. Those before do bit deposit in microcode.
+    /// The family of Zen 3. Earlier ones execute `pdep` in microcode.
     const ZEN_3: u32 = 0x19;
 
     pub fn has_them() -> bool {
@@ -52,8 +52,8 @@ mod there {
     #[inline]
     pub fn deposit(bits: u64, places: u64) -> u64 {
         let put: u64;
-        // SAFETY: a `Bits` exists only where the processor said that it has BMI2, and only its
-        // methods come here. The instruction reads and writes these registers and no flags.
+        // SAFETY: a `Bits` exists only if the processor has BMI2, and only its methods call this.
+        // The instruction reads and writes these registers and no flags.
         unsafe {
             asm!(
                 "pdep {put}, {bits}, {places}",
@@ -69,8 +69,8 @@ mod there {
     #[inline]
     pub fn count(word: u64) -> u32 {
         let ones: u64;
-        // SAFETY: a `Bits` exists only where the processor said that it has POPCNT, and only its
-        // methods come here. The instruction reads and writes these registers and the flags.
+        // SAFETY: a `Bits` exists only if the processor has POPCNT, and only its methods call this.
+        // The instruction reads and writes these registers and the flags.
         unsafe {
             asm!(
                 "popcnt {ones}, {word}",
@@ -89,7 +89,7 @@ use there::{count, deposit, has_them};
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 use plain::{count, deposit, has_them};
 
-/// What the instructions do, said in others.
+/// Portable implementation.
 #[cfg(any(test, not(all(target_arch = "x86_64", not(miri)))))]
 mod plain {
     #[cfg_attr(test, allow(dead_code))]
@@ -138,7 +138,7 @@ mod tests {
         let says = cfg!(all(target_arch = "x86_64", not(miri)))
             && std::is_x86_feature_detected!("bmi2")
             && std::is_x86_feature_detected!("popcnt");
-        // One that is slow has them and is not asked.
+        // A processor with slow instructions has them as well, and is not used.
         assert!(says || Bits::detect().is_none());
     }
 

@@ -1,11 +1,11 @@
-//! Instructions that some processors have, as calls that are safe on all.
+//! Optional processor instructions behind safe calls.
 //!
-//! `[processor]` lies under those machines that count each instruction:
-//! request → **give out a timeslot** → schedule.
+//! `[processor]` is used by machines that count instructions: request → **allocate timeslots** →
+//! schedule.
 //!
-//! A build for plain x86-64 may not use them unasked. Here each group of them is a value of no
-//! size, and there is one only where the processor that runs this has them. So whoever holds it may
-//! call them, and who holds none does the same in another way.
+//! A build for plain x86-64 may not use these instructions unconditionally. Each group of them is a
+//! zero-sized capability that exists only if the processor has them: a caller that holds the
+//! capability may use the instructions, any other falls back to portable code.
 //!
 //! ```
 //! use onepipe_processor::Bits;
@@ -16,9 +16,9 @@
 //! ```
 //!
 //! # Invariants
-//! - What comes out of a call is fixed by what goes in, on every processor: so equal inputs give
-//!   equal outputs wherever a machine runs, with these instructions and without.
-//! - Nothing but this crate and what touches an operating system has unsafe code.
+//! - The result of a call depends only on its arguments, on every processor: equal inputs give
+//!   equal outputs with and without these instructions.
+//! - Unsafe code is confined to this crate and those that call the operating system.
 
 #![no_std]
 

@@ -1,25 +1,25 @@
-//! Words of sixteen bits, many at a time.
+//! Masked copies of blocks of 16-bit words.
 
-/// Sixty-four words of sixteen bits, as a line of the cache begins.
+/// Sixty-four 16-bit words, aligned to a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(align(64))]
 pub struct Line(pub [u16; 64]);
 
-/// Instructions that write some words of a [`Line`] and leave the others.
+/// Capability: instructions that copy a [`WordBlock`] and overwrite some of its words (AVX-512).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lines(());
 
 impl Lines {
-    /// `None` where the processor does not have them, or the operating system does not keep their
-    /// registers.
+    /// Returns `None` if the processor lacks the instructions, or the operating system does not
+    /// save their registers.
     pub fn detect() -> Option<Self> {
         has_them().then_some(Self(()))
     }
 
-    /// Line `to` becomes what line `from` is, but for `value` in `places`: a bit for each word.
+    /// Copies block `from` to block `to`, with `value` in the words that are set in the mask.
     ///
     /// # Panics
-    /// When one of the two is not there.
+    /// If either index is out of range.
     #[inline]
     pub fn paint(self, lines: &mut [Line], (from, to): (usize, usize), places: u64, value: u16) {
         paint(lines, (from, to), places, value);
@@ -33,11 +33,12 @@ mod there {
 
     use super::Line;
 
-    /// Bit of leaf 1, ECX: the next one can be asked.
+    /// CPUID leaf 1, ECX: `xgetbv` is available.
     const OSXSAVE: u32 = 1 << 27;
-    /// Registers that the operating system keeps: those of 128, 256 and 512 bits, and masks.
+    /// XCR0 bits of the registers that the operating system must save: 128, 256 and 512 bits,
+    /// masks.
     const KEPT: u32 = 0b1110_0110;
-    /// Bits of leaf 7, EBX: AVX-512 F and BW.
+    /// CPUID leaf 7, EBX: AVX-512 F and BW.
     const WORDS: u32 = 1 << 16 | 1 << 30;
 
     pub fn has_them() -> bool {
@@ -45,7 +46,7 @@ mod there {
             return false;
         }
         let kept: u32;
-        // SAFETY: OSXSAVE says that there is this instruction. It reads and writes these registers.
+        // SAFETY: OSXSAVE implies this instruction. It reads and writes these registers.
         unsafe {
             asm!(
                 "xgetbv",
@@ -62,10 +63,10 @@ mod there {
     pub fn paint(lines: &mut [Line], (from, to): (usize, usize), places: u64, value: u16) {
         let from: *const Line = &raw const lines[from];
         let to: *mut Line = &raw mut lines[to];
-        // SAFETY: a `Lines` exists only where the processor has AVX-512 F and BW, and its registers
-        // are kept; only its method comes here. All 128 bytes at `from` are read and all at `to`
-        // written, both are lines of the same slice, which may be one and is borrowed for writing.
-        // Registers above the fifteenth need no `vzeroupper`; no flags are written.
+        // SAFETY: a `MaskedCopy` exists only if the processor has AVX-512 F and BW and its
+        // registers are saved; only its method calls this. Reads all 128 bytes at `from` and writes
+        // all at `to`; both are blocks of one slice that is mutably borrowed, and may be the same.
+        // Registers from zmm16 on need no `vzeroupper`; no flags are written.
         unsafe {
             asm!(
                 "kmovq k1, {places}",
@@ -95,7 +96,7 @@ use there::{has_them, paint};
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 use plain::{has_them, paint};
 
-/// What the instructions do, said in others.
+/// Portable implementation.
 #[cfg(any(test, not(all(target_arch = "x86_64", not(miri)))))]
 mod plain {
     use super::Line;

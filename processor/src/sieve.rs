@@ -1,63 +1,63 @@
-//! Words of 64 bits, told apart by what is said of two numbers in them.
+//! Partition of 64-bit words by two bit-table lookups each.
 
 use super::Lines;
 
-/// Words that are looked at together.
+/// Words processed per step: 512 bits.
 const LANES: usize = 8;
 
-/// A bit for each number below [`Marks::NUMBERS`].
+/// One bit for each number below [`BitTable::NUMBERS`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Marks([u64; Marks::NUMBERS / 64]);
 
 impl Marks {
-    /// How many there may be: as many as two registers have bits.
+    /// Number of bits: two 512-bit registers.
     pub const NUMBERS: usize = 1024;
 
-    /// None is set.
+    /// The table without a set bit.
     pub const NONE: Self = Self([0; Self::NUMBERS / 64]);
 }
 
-/// Instructions that look at many words at a time, and put those together that belong together.
+/// Capability: instructions that partition words (AVX-512).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sieve(());
 
-/// By what words are told apart.
+/// Tables and constants of a partition.
 #[derive(Clone, Copy, Debug)]
 pub struct Mesh<'a> {
-    /// Looked up with the highest twelve bits of a word, modulo [`Marks::NUMBERS`].
+    /// Looked up with bits 63 to 52 of a word, modulo [`BitTable::NUMBERS`].
     pub first: &'a Marks,
-    /// Looked up with the twelve below, likewise.
+    /// Looked up with bits 51 to 40 of a word, likewise.
     pub second: &'a Marks,
-    /// A word that has one of these bits counts as marked if neither number is.
+    /// A word with one of these bits goes to the second output instead of the third.
     pub exempt: u64,
-    /// Added to a word of which neither number is.
+    /// Added to the words of the third output.
     pub step: u64,
 }
 
 impl Sieve {
-    /// `None` where the processor does not have them, or the operating system does not keep their
-    /// registers.
+    /// Returns `None` if the processor lacks the instructions, or the operating system does not
+    /// save their registers.
     pub fn detect() -> Option<Self> {
         Lines::detect().map(|_| Self(()))
     }
 
-    /// Marks the numbers of which the entry is not zero. Those above stay as they are, up to the
-    /// next 64.
+    /// Sets the bits of the nonzero entries and clears those of the others. Bits above, up to the
+    /// next multiple of 64, are cleared; the rest is unchanged.
     ///
     /// # Panics
-    /// When there are more than [`Marks::NUMBERS`].
+    /// If there are more than [`BitTable::NUMBERS`] entries.
     #[inline]
     pub fn mark(self, entries: &[u64], marks: &mut Marks) {
         mark(entries, &mut marks.0[..entries.len().div_ceil(64)]);
     }
 
-    /// Writes each of `words` to one of `rooms`, in order: to the first one those of which both
-    /// numbers are marked, to the third one those of which neither is, [`Mesh::step`] added, unless
-    /// they are exempt, to the second one all others. Answers how many are in each; what is written
-    /// behind them is of no account.
+    /// Distributes `words` to three outputs, in order: to the first the words with both bits set,
+    /// to the third, with [`PartitionTables::step`] added, those with neither bit set that are not
+    /// exempt, to the second all others. Returns the number in each; what follows them in an output
+    /// is unspecified.
     ///
     /// # Panics
-    /// When a room has not as many places as there are words, rounded up to the next eight.
+    /// If an output is shorter than the number of words, rounded up to a multiple of eight.
     #[inline]
     pub fn sift(self, words: &[u64], mesh: Mesh<'_>, rooms: [&mut [u64]; 3]) -> [usize; 3] {
         let least = words.len().next_multiple_of(LANES);
@@ -78,14 +78,14 @@ mod there {
 
     #[inline]
     pub fn mark(entries: &[u64], marks: &mut [u64]) {
-        // SAFETY: a `Sieve` exists only where there are `Lines`, so the processor has AVX-512 F;
-        // only its method comes here.
+        // SAFETY: a `PartitionKernel` exists only if a `MaskedCopy` does, so the processor has
+        // AVX-512 F; only its method calls this.
         unsafe { mark_there(entries, marks) }
     }
 
     #[inline]
     pub fn sift(words: &[u64], mesh: Mesh<'_>, rooms: [&mut [u64]; 3]) -> [usize; 3] {
-        // SAFETY: as in `mark`; and every processor with AVX-512 F has the count of ones.
+        // SAFETY: as in `mark`; every processor with AVX-512 F also has POPCNT.
         unsafe { sift_there(words, mesh, rooms) }
     }
 
@@ -100,7 +100,7 @@ mod there {
         }
     }
 
-    /// Of no more than so many.
+    /// Returns the bits of up to 64 entries.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn mark_64(entries: &[u64]) -> u64 {
@@ -136,12 +136,12 @@ mod there {
         [opens, others, empties]
     }
 
-    /// Eight words at most; the lanes behind them are zero.
+    /// Loads up to eight words; the remaining elements are zero.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn load(words: &[u64]) -> __m512i {
         debug_assert!((1..=LANES).contains(&words.len()));
-        // SAFETY: as many lanes are read as there are words.
+        // SAFETY: the mask limits the load to the words of the slice.
         unsafe { _mm512_maskz_loadu_epi64(0xff >> (LANES - words.len()), words.as_ptr().cast()) }
     }
 
@@ -149,25 +149,25 @@ mod there {
     #[target_feature(enable = "avx512f")]
     fn table(marks: &Marks) -> [__m512i; 2] {
         let (words, _) = marks.0.as_chunks::<LANES>();
-        // SAFETY: each is as many words as are read.
+        // SAFETY: each chunk has exactly as many words as are loaded.
         [&words[0], &words[1]].map(|words| unsafe { _mm512_loadu_si512(words.as_ptr().cast()) })
     }
 
-    /// The lowest bit of each lane says whether that number is marked.
+    /// Sets the lowest bit of each element to the table's bit of that number.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn look_up([low, high]: [__m512i; 2], number: __m512i) -> __m512i {
-        // Of the index four bits count, of the rotation six.
+        // The permutation uses four bits of the index, the rotation six.
         let word = _mm512_permutex2var_epi64(low, _mm512_srli_epi64::<6>(number), high);
         _mm512_rorv_epi64(word, number)
     }
 
-    /// Writes some of the lanes, one after the other, and answers how many.
+    /// Stores the selected elements consecutively, and returns their number.
     #[inline]
     #[target_feature(enable = "avx512f,popcnt")]
     fn put(room: &mut [u64], lanes: u8, word: __m512i) -> usize {
         let room: &mut [u64; LANES] = room.first_chunk_mut().expect("as many as words before");
-        // SAFETY: this room has as many places as lanes are written.
+        // SAFETY: the array has as many words as are stored.
         unsafe {
             let kept = _mm512_maskz_compress_epi64(lanes, word);
             _mm512_storeu_si512(room.as_mut_ptr().cast(), kept);
@@ -182,7 +182,7 @@ use there::{mark, sift};
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 use plain::{mark, sift};
 
-/// What the instructions do, said in others.
+/// Portable implementation.
 #[cfg(any(test, not(all(target_arch = "x86_64", not(miri)))))]
 mod plain {
     use super::{Marks, Mesh};
@@ -228,7 +228,7 @@ mod tests {
 
     type Sift = fn(&[u64], Mesh<'_>, [&mut [u64]; 3]) -> [usize; 3];
 
-    /// The instructions, where there are any.
+    /// Uses the instructions if available.
     fn own(words: &[u64], mesh: Mesh<'_>, rooms: [&mut [u64]; 3]) -> [usize; 3] {
         match Sieve::detect() {
             Some(sieve) => sieve.sift(words, mesh, rooms),

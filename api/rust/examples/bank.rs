@@ -19,7 +19,7 @@ const TRANSFERS: u32 = 300;
 /// Every so many transfers a branch has all branches count their money.
 const AUDIT_EVERY: u32 = 30;
 const OPENING_BALANCE: i64 = 1_000;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What one branch counted in each audit, in the order of audits, and what it holds in the end.
 type Books = (Vec<i64>, i64);
@@ -103,16 +103,16 @@ fn bank(branch: u32, switch: SocketAddr) -> Result<Books, Box<dyn Error>> {
             Message { to: ProcessId(branch), payload: &take },
             Message { to: other, payload: &pay },
         ];
-        pipe.scatter_reliably_wait(&both, PATIENCE)?;
+        pipe.scatter_reliably_wait(&both, TIMEOUT)?;
         if transfer % AUDIT_EVERY == 0 {
-            tell_all(&mut pipe, &Request::Audit)?;
+            send_to_all(&mut pipe, &Request::Audit)?;
         }
     }
-    tell_all(&mut pipe, &Request::Close)?;
+    send_to_all(&mut pipe, &Request::Close)?;
 
     let (mut counted, mut balance, mut closed) = (Vec::new(), OPENING_BALANCE, 0);
     while closed < BRANCHES {
-        match pipe.recv_timeout(PATIENCE).ok_or("nothing more comes")? {
+        match pipe.recv_timeout(TIMEOUT).ok_or("nothing more comes")? {
             Event::Message(message) => match Request::read(&message).ok_or("no request")? {
                 Request::Add(amount) => balance += amount,
                 Request::Audit => counted.push(balance),
@@ -125,10 +125,10 @@ fn bank(branch: u32, switch: SocketAddr) -> Result<Books, Box<dyn Error>> {
     Ok((counted, balance))
 }
 
-fn tell_all(pipe: &mut Pipe, request: &Request) -> Result<(), Box<dyn Error>> {
+fn send_to_all(pipe: &mut Pipe, request: &Request) -> Result<(), Box<dyn Error>> {
     let payload = request.write();
     let to = |branch| Message { to: ProcessId(branch), payload: &payload };
     let all: Vec<Message<'_>> = (0..BRANCHES).map(to).collect();
-    pipe.scatter_reliably_wait(&all, PATIENCE)?;
+    pipe.scatter_reliably_wait(&all, TIMEOUT)?;
     Ok(())
 }

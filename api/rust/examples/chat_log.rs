@@ -14,7 +14,7 @@ const PEOPLE: [&str; 4] = ["Ada", "Bob", "Cyd", "Dan"];
 /// What each of them says before it says goodbye.
 const REMARKS: u32 = 50;
 const GOODBYE: &str = "goodbye";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -55,13 +55,13 @@ fn watch() -> Result<(), Box<dyn Error>> {
 fn talk(fabric: &str, process: u32) -> Result<(), Box<dyn Error>> {
     let others = PEOPLE.len() - 1;
     let mut pipe = Pipe::builder().fabric(fabric).process(process).join()?;
-    if !pipe.wait_for_peers(others, PATIENCE) {
+    if !pipe.wait_for_peers(others, TIMEOUT) {
         return Err("not everybody came".into());
     }
     let (mut log, mut remarks, mut goodbyes) = (String::new(), 0, 0);
-    say(&mut pipe, &format!("remark {remarks}"))?;
+    send(&mut pipe, &format!("remark {remarks}"))?;
     while goodbyes < PEOPLE.len() {
-        let event = pipe.recv_timeout(PATIENCE).ok_or("it has become quiet")?;
+        let event = pipe.recv_timeout(TIMEOUT).ok_or("it has become quiet")?;
         let Event::Message(message) = event else {
             return Err(format!("{event:?}").into());
         };
@@ -73,11 +73,11 @@ fn talk(fabric: &str, process: u32) -> Result<(), Box<dyn Error>> {
         if message.from.0 == process && text != GOODBYE && !text.starts_with('@') {
             remarks += 1;
             match remarks {
-                REMARKS => say(&mut pipe, GOODBYE)?,
-                _ => say(&mut pipe, &format!("remark {remarks}"))?,
+                REMARKS => send(&mut pipe, GOODBYE)?,
+                _ => send(&mut pipe, &format!("remark {remarks}"))?,
             }
         } else if remarks < REMARKS && text.ends_with('7') && !text.starts_with('@') {
-            say(&mut pipe, &format!("@{from} I have read {text}"))?;
+            send(&mut pipe, &format!("@{from} I have read {text}"))?;
         }
     }
     // The goodbyes end the log for everybody at the same place.
@@ -87,10 +87,10 @@ fn talk(fabric: &str, process: u32) -> Result<(), Box<dyn Error>> {
 }
 
 /// Tells everybody, oneself included.
-fn say(pipe: &mut Pipe, text: &str) -> Result<(), Box<dyn Error>> {
+fn send(pipe: &mut Pipe, text: &str) -> Result<(), Box<dyn Error>> {
     let to_all: Vec<Message<'_>> = (0..PEOPLE.len() as u32)
         .map(|process| Message { to: ProcessId(process), payload: text.as_bytes() })
         .collect();
-    pipe.scatter_wait(&to_all, PATIENCE)?;
+    pipe.scatter_wait(&to_all, TIMEOUT)?;
     Ok(())
 }

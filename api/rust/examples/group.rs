@@ -55,7 +55,7 @@ fn send() -> Result<(), Box<dyn Error>> {
 fn receive(own: u32, members: &[SocketAddr]) -> Result<(), Box<dyn Error>> {
     let mut group = Group::create(members, own, GroupOptions::default())?;
     // Where the object will be; without this it would be somewhere.
-    group.give(Vec::with_capacity(OBJECT_LEN));
+    group.offer_buffer(Vec::with_capacity(OBJECT_LEN));
     let mut file = std::env::temp_dir();
     file.push(format!("onepipe-group-{}", std::process::id()));
     let report = group.recv_file(&file)?;

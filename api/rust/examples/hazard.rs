@@ -31,15 +31,15 @@ const ROUNDS: u32 = 1_000;
 /// Without an anomaly in so many rounds the plain channels are not as bad as they are said to be.
 const PLAIN_ROUNDS_MAX: u32 = 50_000;
 /// Ends what would hang.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest pause before a send or a look, in ns: what a busy machine does to a process anyway.
 const PAUSE_NS_MAX: u64 = 20_000;
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
-        [] => direct(),
-        [fabric, process] => play(fabric, process.parse()?),
+        [] => coordinate(),
+        [fabric, process] => run_worker(fabric, process.parse()?),
         _ => Err("no arguments, please".into()),
     }
 }
@@ -54,14 +54,15 @@ struct Score {
     independent_reads: u32,
 }
 
-fn direct() -> Result<(), Failure> {
+fn coordinate() -> Result<(), Failure> {
     let fabric = format!("hazard-{}", std::process::id());
-    let mut actors = (0..PROCESSES)
-        .map(|process| Actor::start(&fabric, process))
+    let mut workers = (0..PROCESSES)
+        .map(|process| Worker::start(&fabric, process))
         .collect::<Result<Vec<_>, _>>()?;
-    let addresses: Vec<String> = actors.iter_mut().map(Actor::answer).collect::<Result<_, _>>()?;
-    for actor in &mut actors {
-        writeln!(actor.ears, "{}", addresses.join(";"))?;
+    let addresses: Vec<String> =
+        workers.iter_mut().map(Worker::answer).collect::<Result<_, _>>()?;
+    for worker in &mut workers {
+        writeln!(worker.stdin, "{}", addresses.join(";"))?;
     }
 
     let mut plain = Score::default();
@@ -69,14 +70,14 @@ fn direct() -> Result<(), Failure> {
         if plain.rounds >= PLAIN_ROUNDS_MAX {
             return Err("no anomaly was seen over plain channels: nothing is shown".into());
         }
-        rehearse(&mut actors, "plain", &mut plain)?;
+        run_rounds(&mut workers, "plain", &mut plain)?;
     }
     let mut ordered = Score::default();
     while ordered.rounds < plain.rounds.max(5 * ROUNDS) {
-        rehearse(&mut actors, "ordered", &mut ordered)?;
+        run_rounds(&mut workers, "ordered", &mut ordered)?;
     }
-    for actor in actors {
-        actor.stop()?;
+    for worker in workers {
+        worker.stop()?;
     }
 
     println!("{:<20}{:>10}{:>16}{:>10}{:>10}", "", "rounds", "plain channels", "rounds", "onepipe");
@@ -94,12 +95,12 @@ fn direct() -> Result<(), Failure> {
 }
 
 /// Plays some rounds and adds what the readers saw.
-fn rehearse(actors: &mut [Actor], how: &str, score: &mut Score) -> Result<(), Failure> {
-    for actor in actors.iter_mut() {
-        writeln!(actor.ears, "{how}")?;
+fn run_rounds(workers: &mut [Worker], how: &str, score: &mut Score) -> Result<(), Failure> {
+    for worker in workers.iter_mut() {
+        writeln!(worker.stdin, "{how}")?;
     }
     // Each answers with what it saw first in every round: of the two writes, and of the hazard.
-    let seen = actors.iter_mut().map(Actor::answer).collect::<Result<Vec<_>, _>>()?;
+    let seen = workers.iter_mut().map(Worker::answer).collect::<Result<Vec<_>, _>>()?;
     let (store, reads) = seen[C].split_once(' ').ok_or("the store saw nothing")?;
     score.rounds += ROUNDS;
     score.write_after_write += store.matches('B').count() as u32;
@@ -108,30 +109,30 @@ fn rehearse(actors: &mut [Actor], how: &str, score: &mut Score) -> Result<(), Fa
     Ok(())
 }
 
-struct Actor {
+struct Worker {
     child: Child,
-    ears: ChildStdin,
-    mouth: Lines<BufReader<ChildStdout>>,
+    stdin: ChildStdin,
+    stdout: Lines<BufReader<ChildStdout>>,
 }
 
-impl Actor {
+impl Worker {
     fn start(fabric: &str, process: usize) -> Result<Self, Failure> {
         let mut child = Command::new(std::env::current_exe()?)
             .args([fabric, &process.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let ears = child.stdin.take().ok_or("no ears")?;
-        let mouth = BufReader::new(child.stdout.take().ok_or("no mouth")?).lines();
-        Ok(Self { child, ears, mouth })
+        let stdin = child.stdin.take().ok_or("no ears")?;
+        let stdout = BufReader::new(child.stdout.take().ok_or("no mouth")?).lines();
+        Ok(Self { child, stdin, stdout })
     }
 
     fn answer(&mut self) -> Result<String, Failure> {
-        Ok(self.mouth.next().ok_or("an actor has left the stage")??)
+        Ok(self.stdout.next().ok_or("an actor has left the stage")??)
     }
 
     fn stop(mut self) -> Result<(), Failure> {
-        drop(self.ears);
+        drop(self.stdin);
         match self.child.wait()?.success() {
             true => Ok(()),
             false => Err("an actor failed".into()),
@@ -144,7 +145,7 @@ impl Actor {
 /// What the play's messages say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Word {
+enum Signal {
     /// To both readers at once.
     Write = b'w',
     /// To the store, and again when notified.
@@ -155,16 +156,16 @@ enum Word {
 }
 
 /// The same stage either way: a word to some, and the next word from anybody.
-trait Stage {
-    fn say(&mut self, word: Word, to: &[usize]) -> Result<(), Failure>;
-    fn listen(&mut self) -> Result<Option<(usize, u8)>, Failure>;
+trait Channel {
+    fn send(&mut self, signal: Signal, to: &[usize]) -> Result<(), Failure>;
+    fn receive(&mut self) -> Result<Option<(usize, u8)>, Failure>;
 }
 
-fn play(fabric: &str, me: usize) -> Result<(), Failure> {
-    let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id()));
+fn run_worker(fabric: &str, me: usize) -> Result<(), Failure> {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id()));
     let mut lines = std::io::stdin().lines();
     let mut pipe = Pipe::builder().fabric(fabric).process(me as u32).processes(4).join()?;
-    if !pipe.wait_for_peers(PROCESSES - 1, PATIENCE) {
+    if !pipe.wait_for_peers(PROCESSES - 1, TIMEOUT) {
         return Err("not everybody came".into());
     }
     let mut sockets = Sockets::open()?;
@@ -173,8 +174,8 @@ fn play(fabric: &str, me: usize) -> Result<(), Failure> {
     sockets.connect(me, &addresses)?;
     for command in lines {
         let (reads, store) = match command?.as_str() {
-            "plain" => act(me, &mut Plain(&mut sockets, &mut chance.clone()), &mut chance)?,
-            "ordered" => act(me, &mut Ordered(&mut pipe), &mut chance)?,
+            "plain" => run_round(me, &mut Plain(&mut sockets, &mut random.clone()), &mut random)?,
+            "ordered" => run_round(me, &mut Ordered(&mut pipe), &mut random)?,
             other => return Err(format!("{other:?} is not in the play").into()),
         };
         match me {
@@ -187,48 +188,48 @@ fn play(fabric: &str, me: usize) -> Result<(), Failure> {
 }
 
 /// Some rounds. Answers who was seen first in each: of the independent writes, and at the store.
-fn act(
+fn run_round(
     me: usize,
-    stage: &mut impl Stage,
-    chance: &mut Chance,
+    channel: &mut impl Channel,
+    random: &mut Random,
 ) -> Result<(String, String), Failure> {
     let (mut reads, mut store) = (String::new(), String::new());
     // Words that came before their turn.
-    let early = &mut Vec::new();
+    let pending = &mut Vec::new();
     for _ in 0..ROUNDS {
         // Independent writes: both at once.
         match me {
             A | B => {
-                chance.pause();
-                stage.say(Word::Write, &[C, D])?;
-                gather(stage, early, chance, Word::Done, 2)?;
+                random.pause();
+                channel.send(Signal::Write, &[C, D])?;
+                wait_for(channel, pending, random, Signal::Done, 2)?;
             }
             _ => {
-                let first = gather(stage, early, chance, Word::Write, 2)?;
+                let first = wait_for(channel, pending, random, Signal::Write, 2)?;
                 reads.push(name(first));
-                stage.say(Word::Done, &[A, B])?;
+                channel.send(Signal::Done, &[A, B])?;
             }
         }
         // One write after the other.
         match me {
             A => {
                 // Nobody waits for the store to answer before it notifies.
-                stage.say(Word::Store, &[C])?;
-                stage.say(Word::Notify, &[B])?;
-                gather(stage, early, chance, Word::Done, 1)?;
+                channel.send(Signal::Store, &[C])?;
+                channel.send(Signal::Notify, &[B])?;
+                wait_for(channel, pending, random, Signal::Done, 1)?;
             }
             B => {
-                gather(stage, early, chance, Word::Notify, 1)?;
-                stage.say(Word::Store, &[C])?;
-                gather(stage, early, chance, Word::Done, 1)?;
+                wait_for(channel, pending, random, Signal::Notify, 1)?;
+                channel.send(Signal::Store, &[C])?;
+                wait_for(channel, pending, random, Signal::Done, 1)?;
             }
             C => {
-                let first = gather(stage, early, chance, Word::Store, 2)?;
+                let first = wait_for(channel, pending, random, Signal::Store, 2)?;
                 store.push(name(first));
-                stage.say(Word::Done, &[A, B, D])?;
+                channel.send(Signal::Done, &[A, B, D])?;
             }
             _ => {
-                gather(stage, early, chance, Word::Done, 1)?;
+                wait_for(channel, pending, random, Signal::Done, 1)?;
             }
         }
     }
@@ -236,30 +237,30 @@ fn act(
 }
 
 /// Waits for a word `count` times. Answers who said it first.
-fn gather(
-    stage: &mut impl Stage,
-    early: &mut Vec<(usize, u8)>,
-    chance: &mut Chance,
-    word: Word,
+fn wait_for(
+    channel: &mut impl Channel,
+    pending: &mut Vec<(usize, u8)>,
+    random: &mut Random,
+    signal: Signal,
     count: usize,
 ) -> Result<usize, Failure> {
     let start = Instant::now();
     loop {
-        let heard = early.iter().filter(|(_, said)| *said == word as u8);
+        let heard = pending.iter().filter(|(_, said)| *said == signal as u8);
         if heard.clone().count() >= count {
             let first = heard.map(|(from, _)| *from).next().ok_or("nobody was waited for")?;
             let mut rest = count;
-            early.retain(|(_, said)| {
-                let is_taken = rest > 0 && *said == word as u8;
+            pending.retain(|(_, said)| {
+                let is_taken = rest > 0 && *said == signal as u8;
                 rest -= usize::from(is_taken);
                 !is_taken
             });
             return Ok(first);
         }
-        match stage.listen()? {
-            Some(heard) => early.push(heard),
-            None if start.elapsed() > PATIENCE => return Err(format!("no {word:?}").into()),
-            None => chance.pause(),
+        match channel.receive()? {
+            Some(heard) => pending.push(heard),
+            None if start.elapsed() > TIMEOUT => return Err(format!("no {signal:?}").into()),
+            None => random.pause(),
         }
     }
 }
@@ -274,7 +275,7 @@ fn name(process: usize) -> char {
 /// first is chance.
 struct Sockets(Vec<UdpSocket>);
 
-struct Plain<'a>(&'a mut Sockets, &'a mut Chance);
+struct Plain<'a>(&'a mut Sockets, &'a mut Random);
 
 impl Sockets {
     fn open() -> Result<Self, Failure> {
@@ -298,15 +299,15 @@ impl Sockets {
     }
 }
 
-impl Stage for Plain<'_> {
-    fn say(&mut self, word: Word, to: &[usize]) -> Result<(), Failure> {
+impl Channel for Plain<'_> {
+    fn send(&mut self, signal: Signal, to: &[usize]) -> Result<(), Failure> {
         for &to in to {
-            self.0.0[to].send(&[word as u8])?;
+            self.0.0[to].send(&[signal as u8])?;
         }
         Ok(())
     }
 
-    fn listen(&mut self) -> Result<Option<(usize, u8)>, Failure> {
+    fn receive(&mut self) -> Result<Option<(usize, u8)>, Failure> {
         let first = self.1.below(PROCESSES as u64) as usize;
         for from in (first..first + PROCESSES).map(|from| from % PROCESSES) {
             let mut bytes = [0];
@@ -324,16 +325,16 @@ impl Stage for Plain<'_> {
 
 struct Ordered<'a>(&'a mut Pipe);
 
-impl Stage for Ordered<'_> {
-    fn say(&mut self, word: Word, to: &[usize]) -> Result<(), Failure> {
-        let payload = &[word as u8];
+impl Channel for Ordered<'_> {
+    fn send(&mut self, signal: Signal, to: &[usize]) -> Result<(), Failure> {
+        let payload = &[signal as u8];
         let message = |to: &usize| Message { to: ProcessId(*to as u32), payload };
         let messages: Vec<_> = to.iter().map(message).collect();
-        self.0.scatter_wait(&messages, PATIENCE)?;
+        self.0.scatter_wait(&messages, TIMEOUT)?;
         Ok(())
     }
 
-    fn listen(&mut self) -> Result<Option<(usize, u8)>, Failure> {
+    fn receive(&mut self) -> Result<Option<(usize, u8)>, Failure> {
         match self.0.try_recv() {
             None => Ok(None),
             Some(Event::Message(message)) => Ok(Some((message.from.index(), message.payload[0]))),
@@ -346,9 +347,9 @@ impl Stage for Ordered<'_> {
 
 /// Marsaglia's xorshift: enough to shake a schedule with.
 #[derive(Clone)]
-struct Chance(u64);
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

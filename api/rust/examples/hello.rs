@@ -10,7 +10,7 @@ use onepipe::{Event, Message, Pipe, ProcessId};
 
 const PARENT: ProcessId = ProcessId(0);
 const CHILD: ProcessId = ProcessId(1);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1) {
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn parent(fabric: &str) -> Result<(), Box<dyn Error>> {
     let mut pipe = Pipe::builder().fabric(fabric).process(PARENT.0).join()?;
     let mut child = Command::new(std::env::current_exe()?).arg(fabric).spawn()?;
-    if !pipe.wait_for_peers(1, PATIENCE) {
+    if !pipe.wait_for_peers(1, TIMEOUT) {
         return Err("the child did not come".into());
     }
     // Two messages, one timestamp.
@@ -50,7 +50,7 @@ fn child(fabric: &str) -> Result<(), Box<dyn Error>> {
 }
 
 fn next(pipe: &mut Pipe) -> Result<String, Box<dyn Error>> {
-    match pipe.recv_timeout(PATIENCE) {
+    match pipe.recv_timeout(TIMEOUT) {
         Some(Event::Message(message)) => {
             let text = String::from_utf8_lossy(&message.payload);
             Ok(format!("process {} says {text:?}", message.from.0))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use onepipe::{Amcast, AmcastOptions, AmcastReplica, Directory, GroupId, Loopback, Role};
 use onepipe_daemon_member::MemberDaemon;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const BANKS: u16 = 2;
 const TRANSFERS: u64 = 60;
 const BEGIN: i64 = 100;
@@ -59,8 +59,8 @@ impl Book {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let world = Loopback { groups: BANKS, members: 3, replicas: 1, clients: 2, coordinators: 0 };
-    let directory = world.directory()?;
+    let loopback = Loopback { groups: BANKS, members: 3, replicas: 1, clients: 2, coordinators: 0 };
+    let directory = loopback.directory()?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
         let mut doorbells = Vec::new();
@@ -91,14 +91,14 @@ fn bank(directory: &Directory) -> Result<(), Box<dyn Error>> {
         sent.push((at, clients[at].amcast(&[0, 1], &transfer.to_bytes())?));
     }
     for (at, id) in sent {
-        clients[at].wait(id, PATIENCE)?;
+        clients[at].wait(id, TIMEOUT)?;
     }
     let mut books = Vec::new();
     for at in (0..BANKS).flat_map(|bank| directory.of(Role::Replica(GroupId(bank)))) {
         let mut replica = AmcastReplica::open(directory, at)?;
         let (mut book, mut seen) = (Book { balances: [BEGIN; 2], booked: 0, refused: 0 }, 0);
         while seen < TRANSFERS {
-            let has_come = replica.wait(PATIENCE, |bytes, _, _| {
+            let has_come = replica.wait(TIMEOUT, |bytes, _, _| {
                 seen += 1;
                 if let Some(transfer) = Transfer::read(bytes) {
                     book.take(transfer);

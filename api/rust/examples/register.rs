@@ -13,15 +13,15 @@ use onepipe::{
 };
 use onepipe_daemon_member::MemberDaemon;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const WRITES: usize = 50;
 const GROUP: u16 = 0;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Three members, three replicas and two clients of this machine; as a rule each is a process of
     // its own (`onepipe member`), and a file names them.
-    let world = Loopback { groups: 1, members: 3, replicas: 3, clients: 2, coordinators: 0 };
-    let directory = world.directory()?;
+    let loopback = Loopback { groups: 1, members: 3, replicas: 3, clients: 2, coordinators: 0 };
+    let directory = loopback.directory()?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
         let mut doorbells = Vec::new();
@@ -59,7 +59,7 @@ fn write_and_read(directory: &Directory) -> Result<(), Box<dyn Error>> {
             writes.push(client.amcast(&[GROUP], value.as_bytes())?);
         }
         for (client, write) in clients.iter_mut().zip(writes) {
-            client.wait(write, PATIENCE)?;
+            client.wait(write, TIMEOUT)?;
         }
     }
 
@@ -67,7 +67,7 @@ fn write_and_read(directory: &Directory) -> Result<(), Box<dyn Error>> {
     let mut histories = vec![Vec::new(); replicas.len()];
     for (replica, values) in replicas.iter_mut().zip(&mut histories) {
         while values.len() < clients.len() * WRITES {
-            let has_come = replica.wait(PATIENCE, |value, _, _| {
+            let has_come = replica.wait(TIMEOUT, |value, _, _| {
                 values.push(String::from_utf8_lossy(value).into_owned());
             })?;
             if !has_come {
@@ -83,9 +83,9 @@ fn write_and_read(directory: &Directory) -> Result<(), Box<dyn Error>> {
     replicas.push(AmcastReplica::join(directory, late_at, DeliveryPoint::from_bytes(point))?);
     histories.push(state);
     let write = clients[0].amcast(&[GROUP], b"ada once more")?;
-    clients[0].wait(write, PATIENCE)?;
+    clients[0].wait(write, TIMEOUT)?;
     for (replica, values) in replicas.iter_mut().zip(&mut histories) {
-        replica.wait(PATIENCE, |value, _, _| {
+        replica.wait(TIMEOUT, |value, _, _| {
             values.push(String::from_utf8_lossy(value).into_owned());
         })?;
     }

@@ -15,7 +15,7 @@ const ARBITER: ProcessId = ProcessId(1000);
 /// A full frame on a link of 200 Mbit/s, and some air.
 const SLOT: Duration = Duration::from_micros(64);
 const OBJECT_LEN: usize = 500_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<(), Box<dyn Error>> {
     // `onepipe switch --link-rate 200M` and `onepipe arbiter --slot 64us` do the same as processes.
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 sender.send(ProcessId(0), vec![7; OBJECT_LEN])?.detach();
             }
             for _ in &senders {
-                let object = receiver.recv_timeout(PATIENCE).ok_or("an object did not come")?;
+                let object = receiver.recv_timeout(TIMEOUT).ok_or("an object did not come")?;
                 println!("{} bytes from process {}", object.bytes.len(), object.from.0);
             }
             Ok(began.elapsed())

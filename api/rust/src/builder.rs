@@ -8,13 +8,13 @@ use onepipe_base::{Controllers, ProcessId};
 use onepipe_bulk::Link;
 use onepipe_endpoint::{Config, Endpoint, Links, ReceiveMode};
 use onepipe_large::{Config as LargeConfig, ConfigError as LargeConfigError, LargeEndpoint};
-use onepipe_transport_clock::{SystemClock, begin_life};
+use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_shm::{self as shm, AttachError, Shm};
-use onepipe_transport_udp::{self as udp, UdpLink, UdpOverlay, Whoami};
+use onepipe_transport_udp::{self as udp, LocalProcess, UdpLink, UdpOverlay};
 
-use crate::embedded::World;
-use crate::end::End;
+use crate::embedded::FabricEngine;
 use crate::engine::{Engine, Fabric};
+use crate::pipe_endpoint::PipeEndpoint;
 use crate::{EmbeddedPipe, Idle, JoinError, Pipe};
 
 /// What a time-out on one shared machine must outlast: a process that is merely put off its core.
@@ -38,25 +38,25 @@ pub(crate) const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 /// Where failures are resolved by controllers, silence costs a process its life. The kernel says at
 /// once who is dead, in shared memory and, to a switch, of a socket that has gone; so silence alone
 /// is believed late: on two overloaded cores a process was off its core for 0.1 s (measured).
-const STANDSTILL_NS: u64 = 1_000_000_000;
+const SILENCE_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// A process that does not answer is asked after 1, 2, 4, and then every 8 of the first pauses, and
 /// then the controllers are asked for help: not before silence is believed at all.
 const _: () = {
-    let questions_ns = PROBE_TIMEOUT_NS * (1 + 2 + 4 + 8 * (PROBES_MAX as u64 - 3));
-    assert!(questions_ns >= STANDSTILL_NS);
+    let probing_ns = PROBE_TIMEOUT_NS * (1 + 2 + 4 + 8 * (PROBES_MAX as u64 - 3));
+    assert!(probing_ns >= SILENCE_TIMEOUT_NS);
 };
 
 /// A member of a bulk group that answers nothing for so long has failed: as silence is believed,
 /// and more, because a payload that has failed is not sent again.
-const LARGE_DEAD_AFTER_NS: u64 = 4 * STANDSTILL_NS;
+const LARGE_DEAD_AFTER_NS: u64 = 4 * SILENCE_TIMEOUT_NS;
 
 /// How long a sender waits for a receiver that does not empty its ring before it drops frames: as
 /// the time-out of a link, but below it, because others wait for the sender meanwhile.
 const HOLD_NS: u64 = 50_000_000;
 
 /// Changes to a configuration, in the order given.
-type Tunes<C> = Vec<Box<dyn FnMut(&mut C) + Send>>;
+type ConfigChanges<C> = Vec<Box<dyn FnMut(&mut C) + Send>>;
 
 /// Says who joins which fabric, and how. Every setting has a default.
 pub struct Builder {
@@ -71,10 +71,10 @@ pub struct Builder {
     controllers: Option<Controllers>,
     receive_mode: ReceiveMode,
     has_any_size: bool,
-    tune: Tunes<Config>,
-    tune_any_size: Tunes<LargeConfig>,
-    tune_shared_memory: Tunes<shm::Config>,
-    tune_udp: Tunes<udp::Config>,
+    tune: ConfigChanges<Config>,
+    tune_any_size: ConfigChanges<LargeConfig>,
+    tune_shared_memory: ConfigChanges<shm::Config>,
+    tune_udp: ConfigChanges<udp::Config>,
 }
 
 impl Builder {
@@ -220,14 +220,14 @@ impl Builder {
     /// [`JoinError`].
     pub fn join(mut self) -> Result<Pipe, JoinError> {
         let (idle, leave_timeout) = (self.idle, self.leave_timeout);
-        match self.enter()? {
-            World::SharedMemory(engine, clock) => {
+        match self.join_fabric()? {
+            FabricEngine::SharedMemory(engine, clock) => {
                 Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
             }
-            World::Udp(engine, clock) => {
+            FabricEngine::Udp(engine, clock) => {
                 Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
             }
-            World::Overlay(engine, clock) => {
+            FabricEngine::Overlay(engine, clock) => {
                 Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
             }
         }
@@ -239,22 +239,22 @@ impl Builder {
     /// [`JoinError`].
     pub fn embedded(mut self) -> Result<EmbeddedPipe, JoinError> {
         let leave_timeout = self.leave_timeout;
-        Ok(EmbeddedPipe::new(self.enter()?, Box::new(self), leave_timeout))
+        Ok(EmbeddedPipe::new(self.join_fabric()?, Box::new(self), leave_timeout))
     }
 
     /// From now on this one, whoever asked for any.
-    pub(crate) fn become_process(&mut self, process: ProcessId) {
+    pub(crate) fn set_process(&mut self, process: ProcessId) {
         self.process = Some(process);
     }
 
-    fn enter(&mut self) -> Result<World, JoinError> {
+    fn join_fabric(&mut self) -> Result<FabricEngine, JoinError> {
         match self.switch.clone() {
-            Some(switch) => self.enter_udp(switch),
-            None => self.enter_shared_memory(),
+            Some(switch) => self.join_udp(switch),
+            None => self.join_shared_memory(),
         }
     }
 
-    fn enter_shared_memory(&mut self) -> Result<World, JoinError> {
+    fn join_shared_memory(&mut self) -> Result<FabricEngine, JoinError> {
         let mut sizes = shm::Config {
             processes_max: self.processes,
             hold_ns: HOLD_NS,
@@ -270,26 +270,26 @@ impl Builder {
                 source => JoinError::SharedMemory { fabric, source },
             }
         })?;
-        let carried = shm.config().frame_len_max;
+        let supported = shm.config().frame_len_max;
         let config = Config {
             processes_max: shm.config().processes_max,
             links: Links::Mesh,
-            frame_len_max: carried,
+            frame_len_max: supported,
             beacon_interval_ns: 0,
             ..Config::new(shm.process(), shm.incarnation())
         };
         let clock = shm.clock();
-        let engine = self.engine(config, carried, shm, clock.clone())?;
-        Ok(World::SharedMemory(Box::new(engine), clock))
+        let engine = self.engine(config, supported, shm, clock.clone())?;
+        Ok(FabricEngine::SharedMemory(Box::new(engine), clock))
     }
 
-    fn enter_udp(&mut self, switch: String) -> Result<World, JoinError> {
+    fn join_udp(&mut self, switch: String) -> Result<FabricEngine, JoinError> {
         let Some(process) = self.process else { return Err(JoinError::ProcessNeeded { switch }) };
         let address = resolve(&switch)
             .map_err(|source| JoinError::Address { switch: switch.clone(), source })?;
         let mut socket = udp::Config::default();
         self.tune_udp.iter_mut().for_each(|change| change(&mut socket));
-        let incarnation = begin_life();
+        let incarnation = start_incarnation();
         let refused = |source| JoinError::Socket { switch: switch.clone(), source };
         let beacon_interval_ns = match self.idle {
             Idle::Backoff => BEACON_INTERVAL_NS,
@@ -303,29 +303,29 @@ impl Builder {
             ..Config::new(process, incarnation)
         };
         let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
-        let carried = socket.frame_len_max;
+        let supported = socket.frame_len_max;
         if self.is_overlay {
-            let own = Whoami { process, incarnation, processes_max: self.processes };
+            let own = LocalProcess { process, incarnation, processes_max: self.processes };
             let links = UdpOverlay::connect(address, own, None, &socket).map_err(refused)?;
-            let engine = self.engine(config, carried, links, clock.clone())?;
-            return Ok(World::Overlay(Box::new(engine), clock));
+            let engine = self.engine(config, supported, links, clock.clone())?;
+            return Ok(FabricEngine::Overlay(Box::new(engine), clock));
         }
         let link = UdpLink::connect(address, &socket).map_err(refused)?;
-        let engine = self.engine(config, carried, link, clock.clone())?;
-        Ok(World::Udp(Box::new(engine), clock))
+        let engine = self.engine(config, supported, link, clock.clone())?;
+        Ok(FabricEngine::Udp(Box::new(engine), clock))
     }
 
     fn engine<T: Fabric>(
         &mut self,
         mut config: Config,
-        carried: usize,
+        supported: usize,
         fabric: T,
         clock: SystemClock,
     ) -> Result<Engine<T>, JoinError> {
         config.controllers = self.controllers;
         config.receive_mode = self.receive_mode;
         config.link_timeout_ns = match self.controllers {
-            Some(_) => STANDSTILL_NS,
+            Some(_) => SILENCE_TIMEOUT_NS,
             None => LINK_TIMEOUT_NS,
         };
         config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;
@@ -335,31 +335,31 @@ impl Builder {
             // Driver rule D4: loss cannot be inferred from order.
             config.reorder_packets = 0;
         }
-        let settled = config.clone();
+        let fixed = config.clone();
         self.tune.iter_mut().for_each(|change| change(&mut config));
         let config = Config {
-            process: settled.process,
-            incarnation: settled.incarnation,
-            processes_max: settled.processes_max,
-            links: settled.links,
+            process: fixed.process,
+            incarnation: fixed.incarnation,
+            processes_max: fixed.processes_max,
+            links: fixed.links,
             ..config
         };
-        if config.frame_len_max > carried {
-            return Err(JoinError::Frame { wanted: config.frame_len_max, carried });
+        if config.frame_len_max > supported {
+            return Err(JoinError::Frame { requested: config.frame_len_max, supported });
         }
         let process = config.process;
-        let end = match self.has_any_size {
+        let pipe_endpoint = match self.has_any_size {
             false => Endpoint::new(config)
-                .map(End::Plain)
+                .map(PipeEndpoint::Plain)
                 .map_err(|source| JoinError::Config { process, source })?,
-            true => self.large_end(config)?,
+            true => self.large_endpoint(config)?,
         };
-        Ok(Engine::new(end, fabric, clock, self.idle))
+        Ok(Engine::new(pipe_endpoint, fabric, clock, self.idle))
     }
 }
 
 impl Builder {
-    fn large_end(&mut self, config: Config) -> Result<End, JoinError> {
+    fn large_endpoint(&mut self, config: Config) -> Result<PipeEndpoint, JoinError> {
         let process = config.process;
         let mut large = LargeConfig {
             // What shared memory cannot hand over waits; datagrams are lost.
@@ -374,7 +374,7 @@ impl Builder {
             source => JoinError::LargeConfig { process, source },
         };
         let large = LargeEndpoint::new(large).map_err(refused)?;
-        Ok(End::AnySize(Box::new(large)))
+        Ok(PipeEndpoint::AnySize(Box::new(large)))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// So long at a time: whoever waits looks again then.
-const AT_A_TIME: Duration = Duration::from_secs(3_600);
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
 /// A time at which waiting ends, unless it is so far away that no clock tells it.
 #[derive(Clone, Copy, Debug)]
@@ -16,10 +16,11 @@ impl Deadline {
     }
 
     /// How long to wait now; `None` when it is over.
-    pub(crate) fn left(self) -> Option<Duration> {
-        let Some(at) = self.0 else { return Some(AT_A_TIME) };
-        let left = at.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
-        left.map(|left| left.min(AT_A_TIME))
+    pub(crate) fn remaining(self) -> Option<Duration> {
+        let Some(at) = self.0 else { return Some(WAIT_MAX) };
+        let remaining =
+            at.checked_duration_since(Instant::now()).filter(|remaining| !remaining.is_zero());
+        remaining.map(|remaining| remaining.min(WAIT_MAX))
     }
 }
 
@@ -28,10 +29,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_comes_and_may_be_as_far_away_as_one_likes() {
-        assert_eq!(Deadline::after(Duration::ZERO).left(), None);
-        let left = Deadline::after(Duration::from_secs(60)).left();
-        assert!(left.is_some_and(|left| left > Duration::from_secs(50)));
-        assert_eq!(Deadline::after(Duration::MAX).left(), Some(AT_A_TIME));
+    fn deadline_expires_and_may_be_unbounded() {
+        assert_eq!(Deadline::after(Duration::ZERO).remaining(), None);
+        let remaining = Deadline::after(Duration::from_secs(60)).remaining();
+        assert!(remaining.is_some_and(|remaining| remaining > Duration::from_secs(50)));
+        assert_eq!(Deadline::after(Duration::MAX).remaining(), Some(WAIT_MAX));
     }
 }

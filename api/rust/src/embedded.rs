@@ -10,9 +10,9 @@ use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::{UdpLink, UdpOverlay};
 use onepipe_wire::Service;
 
-use crate::departure::Departure;
 use crate::engine::Engine;
-use crate::node::{Node, Told};
+use crate::graceful_leave::GracefulLeave;
+use crate::node::{Node, NodeEvent};
 use crate::{Builder, Event, JoinError, LeaveError, Stats};
 
 /// A pipe that its caller's own thread drives: no other thread, no lock, no copy on the way out.
@@ -24,7 +24,7 @@ use crate::{Builder, Event, JoinError, LeaveError, Stats};
 /// [`crate::Outcome::Unknown`].
 #[derive(Debug)]
 pub struct EmbeddedPipe {
-    world: World,
+    fabric_engine: FabricEngine,
     builder: Box<Builder>,
     leave_timeout: Duration,
     has_left: bool,
@@ -32,18 +32,18 @@ pub struct EmbeddedPipe {
 
 /// The same engine on either fabric, with a clock of the fabric's.
 #[derive(Debug)]
-pub(crate) enum World {
+pub(crate) enum FabricEngine {
     SharedMemory(Box<Engine<Shm>>, SystemClock),
     Udp(Box<Engine<UdpLink>>, SystemClock),
     Overlay(Box<Engine<UdpOverlay>>, SystemClock),
 }
 
 macro_rules! with {
-    ($world:expr, $engine:ident => $body:expr) => {
-        match $world {
-            World::SharedMemory($engine, _) => $body,
-            World::Udp($engine, _) => $body,
-            World::Overlay($engine, _) => $body,
+    ($fabric_engine:expr, $engine:ident => $body:expr) => {
+        match $fabric_engine {
+            FabricEngine::SharedMemory($engine, _) => $body,
+            FabricEngine::Udp($engine, _) => $body,
+            FabricEngine::Overlay($engine, _) => $body,
         }
     };
 }
@@ -54,8 +54,12 @@ impl EmbeddedPipe {
         Builder::new()
     }
 
-    pub(crate) fn new(world: World, builder: Box<Builder>, leave_timeout: Duration) -> Self {
-        Self { world, builder, leave_timeout, has_left: false }
+    pub(crate) fn new(
+        fabric_engine: FabricEngine,
+        builder: Box<Builder>,
+        leave_timeout: Duration,
+    ) -> Self {
+        Self { fabric_engine, builder, leave_timeout, has_left: false }
     }
 
     /// Submits a scattering: all its messages bear one timestamp. Payloads are copied into the
@@ -65,7 +69,7 @@ impl EmbeddedPipe {
     /// [`SendError`]; then nothing of it was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
-        with!(&mut self.world, engine => engine.node_mut().scatter(Service::BestEffort, messages))
+        with!(&mut self.fabric_engine, engine => engine.node_mut().scatter(Service::BestEffort, messages))
     }
 
     /// Submits a reliable scattering: every receiver that does not fail delivers its message, or
@@ -79,7 +83,7 @@ impl EmbeddedPipe {
         &mut self,
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
-        with!(&mut self.world, engine => {
+        with!(&mut self.fabric_engine, engine => {
             engine.node_mut().scatter(Service::Reliable, messages)
         })
     }
@@ -88,10 +92,10 @@ impl EmbeddedPipe {
     /// [`EmbeddedPipe::poll`]. Never blocks.
     #[inline]
     pub fn turn(&mut self) -> Progress {
-        with!(&mut self.world, engine => {
-            engine.node_mut().hold(true);
+        with!(&mut self.fabric_engine, engine => {
+            engine.node_mut().hold_events(true);
             let progress = engine.turn(|_, _| {});
-            engine.node_mut().hold(false);
+            engine.node_mut().hold_events(false);
             progress
         })
     }
@@ -102,48 +106,48 @@ impl EmbeddedPipe {
     /// never polls keeps the others waiting after a failure. Never blocks.
     #[inline]
     pub fn poll(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Progress {
-        with!(&mut self.world, engine => {
-            engine.turn(|node, told| show(node, told, &mut on_event))
+        with!(&mut self.fabric_engine, engine => {
+            engine.turn(|node, event| deliver(node, event, &mut on_event))
         })
     }
 
     /// Rests as the idle strategy says after a turn that did `progress`: [`crate::Idle::Backoff`]
     /// blocks in the end, until there is something to do, for 100 ms at most.
     pub fn rest(&mut self, progress: Progress) {
-        with!(&mut self.world, engine => engine.rest(progress));
+        with!(&mut self.fabric_engine, engine => engine.rest(progress));
     }
 
     /// Who it is.
     pub fn process(&self) -> ProcessId {
-        with!(&self.world, engine => engine.process())
+        with!(&self.fabric_engine, engine => engine.process())
     }
 
     /// The other processes known to be alive, as of a recent turn. Over a switch nobody knows:
     /// none.
     pub fn peers(&self) -> Vec<ProcessId> {
-        with!(&self.world, engine => engine.peers().iter().collect())
+        with!(&self.fabric_engine, engine => engine.peers().iter().collect())
     }
 
     /// Counters since joining.
     pub fn stats(&self) -> Stats {
-        with!(&self.world, engine => engine.stats())
+        with!(&self.fabric_engine, engine => engine.stats())
     }
 
     /// Every reliable message below this has been or can be delivered; `None` before anything was
     /// heard.
     pub fn commit_barrier(&self) -> Option<Timestamp> {
-        with!(&self.world, engine => engine.node().endpoint().commit_barrier())
+        with!(&self.fabric_engine, engine => engine.node().endpoint().commit_barrier())
     }
 
     /// Whether this process takes part: it was not declared failed.
     pub fn is_member(&self) -> bool {
-        with!(&self.world, engine => engine.node().endpoint().is_member())
+        with!(&self.fabric_engine, engine => engine.node().endpoint().is_member())
     }
 
     /// Whether reliable scatterings leave: the controllers have taken note of this process, or
     /// there are none. Until then what is submitted waits.
     pub fn is_registered(&self) -> bool {
-        with!(&self.world, engine => engine.node().endpoint().is_registered())
+        with!(&self.fabric_engine, engine => engine.node().endpoint().is_registered())
     }
 
     /// Comes back after [`Event::Excluded`] as a new life of the same process, which shares nothing
@@ -154,36 +158,36 @@ impl EmbeddedPipe {
     /// [`JoinError`]. The process has left all the same.
     pub fn rejoin(mut self) -> Result<Self, JoinError> {
         // Whatever is unsettled stays so: the others have decided its fate.
-        let _ = self.depart(|_| {});
+        let _ = self.drive_leave(|_| {});
         let mut builder = std::mem::replace(&mut self.builder, Box::new(Builder::new()));
-        builder.become_process(self.process());
+        builder.set_process(self.process());
         drop(self);
         builder.embedded()
     }
 
     /// Every message below this has been or can be delivered; `None` before anything was heard.
     pub fn barrier(&self) -> Option<Timestamp> {
-        with!(&self.world, engine => engine.barrier())
+        with!(&self.fabric_engine, engine => engine.barrier())
     }
 
     /// The fabric's time: what a message stamped now would bear, or a little less.
     #[inline]
     pub fn now(&mut self) -> Timestamp {
-        match &mut self.world {
-            World::SharedMemory(_, clock) | World::Udp(_, clock) | World::Overlay(_, clock) => {
-                clock.read().sync
-            }
+        match &mut self.fabric_engine {
+            FabricEngine::SharedMemory(_, clock)
+            | FabricEngine::Udp(_, clock)
+            | FabricEngine::Overlay(_, clock) => clock.read().sync,
         }
     }
 
     /// The endpoint's numbers.
     pub fn config(&self) -> &Config {
-        with!(&self.world, engine => engine.config())
+        with!(&self.fabric_engine, engine => engine.config())
     }
 
     /// Whether the fate of everything submitted is known.
     pub fn is_drained(&self) -> bool {
-        with!(&self.world, engine => engine.node().is_drained())
+        with!(&self.fabric_engine, engine => engine.node().is_drained())
     }
 
     /// Leaves: waits until the fate of everything submitted is known, within the builder's
@@ -192,21 +196,21 @@ impl EmbeddedPipe {
     /// # Errors
     /// [`LeaveError::Unsettled`]. The process has left all the same.
     pub fn leave(mut self, on_event: impl FnMut(Event<&[u8]>)) -> Result<(), LeaveError> {
-        self.depart(on_event)
+        self.drive_leave(on_event)
     }
 
-    fn depart(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Result<(), LeaveError> {
+    fn drive_leave(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Result<(), LeaveError> {
         self.has_left = true;
-        with!(&mut self.world, engine => {
-            let departure = Departure::begin(engine, self.leave_timeout);
+        with!(&mut self.fabric_engine, engine => {
+            let graceful_leave = GracefulLeave::begin(engine, self.leave_timeout);
             loop {
-                match departure.step(engine, false) {
+                match graceful_leave.step(engine, false) {
                     Some(true) => return Ok(()),
                     Some(false) => return Err(LeaveError::Unsettled(engine.process())),
                     None => {}
                 }
-                let progress = engine.turn(|node, told| show(node, told, &mut on_event));
-                match departure.is_near(engine) {
+                let progress = engine.turn(|node, event| deliver(node, event, &mut on_event));
+                match graceful_leave.is_near(engine) {
                     true => std::thread::yield_now(),
                     false => engine.rest(progress),
                 }
@@ -217,9 +221,9 @@ impl EmbeddedPipe {
 
 /// Hands out an event; a failure is handled when that returns.
 #[inline]
-fn show(node: &mut Node, told: Told, on_event: &mut impl FnMut(Event<&[u8]>)) {
-    let is_failure = matches!(told, Told::ProcessFailed(_));
-    node.show(told, on_event);
+fn deliver(node: &mut Node, event: NodeEvent, on_event: &mut impl FnMut(Event<&[u8]>)) {
+    let is_failure = matches!(event, NodeEvent::ProcessFailed(_));
+    node.deliver(event, on_event);
     if is_failure {
         node.on_failure_handled();
     }
@@ -230,7 +234,7 @@ impl Drop for EmbeddedPipe {
     fn drop(&mut self) {
         if !self.has_left && !std::thread::panicking() {
             // Whoever wants to know leaves before.
-            let _ = self.depart(|_| {});
+            let _ = self.drive_leave(|_| {});
         }
     }
 }

@@ -7,14 +7,14 @@ use onepipe_transport_driver::{self as driver, Doorbell, Driver, Progress, Trans
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::{UdpLink, UdpOverlay};
 
-use crate::end::End;
-use crate::node::{Node, Told};
-use crate::peers::Peers;
+use crate::node::{Node, NodeEvent};
+use crate::pipe_endpoint::PipeEndpoint;
+use crate::process_set::ProcessSet;
 use crate::{FabricStats, Idle, Stats};
 
 /// After this many turns at the latest it is noticed who has gone: that nobody waits for the dead
 /// matters within a link's time-out, not within a turn.
-const WATCH_TURNS: u64 = 64;
+const REFRESH_TURNS: u64 = 64;
 /// What a process has published before it went is taken in before nobody waits for it: at the
 /// latest after this many turns, each of which takes a batch from everybody's ring in turn.
 const DRAIN_TURNS: u64 = 1024;
@@ -22,14 +22,14 @@ const DRAIN_TURNS: u64 = 1024;
 /// A transport, and what it knows beyond frames.
 pub(crate) trait Fabric: Transport + Send + 'static {
     /// Who is alive, as far as anybody here can know.
-    fn peers(&self, peers: &mut Peers);
+    fn peers(&self, peers: &mut ProcessSet);
     /// How many processes were found dead so far.
     fn deaths(&self) -> u64;
     fn counters(&self) -> FabricStats;
 }
 
 impl Fabric for Shm {
-    fn peers(&self, peers: &mut Peers) {
+    fn peers(&self, peers: &mut ProcessSet) {
         Shm::peers(self).for_each(|process| peers.insert(process));
     }
 
@@ -44,7 +44,7 @@ impl Fabric for Shm {
 
 impl Fabric for UdpLink {
     /// The switch knows, this process does not.
-    fn peers(&self, _: &mut Peers) {}
+    fn peers(&self, _: &mut ProcessSet) {}
 
     fn deaths(&self) -> u64 {
         0
@@ -57,14 +57,14 @@ impl Fabric for UdpLink {
 
 impl Fabric for UdpOverlay {
     /// It knows those that it talks to, and not whether they live.
-    fn peers(&self, _: &mut Peers) {}
+    fn peers(&self, _: &mut ProcessSet) {}
 
     fn deaths(&self) -> u64 {
         0
     }
 
     fn counters(&self) -> FabricStats {
-        FabricStats::Overlay { socket: *self.stats(), ways: *self.overlay_stats() }
+        FabricStats::Overlay { socket: *self.stats(), routes: *self.overlay_stats() }
     }
 }
 
@@ -72,18 +72,18 @@ impl Fabric for UdpOverlay {
 #[derive(Debug)]
 pub(crate) struct Engine<T> {
     driver: Driver<Node, T, SystemClock>,
-    peers: Peers,
+    peers: ProcessSet,
     /// The same, being gathered.
-    present: Peers,
-    has_changed: bool,
+    scratch: ProcessSet,
+    peers_changed: bool,
     deaths: u64,
     turns: u64,
     /// Gone, but something of theirs may still be under way.
-    going: Vec<Going>,
+    departed: Vec<DepartedPeer>,
 }
 
 #[derive(Debug)]
-struct Going {
+struct DepartedPeer {
     process: ProcessId,
     has_died: bool,
     /// The turn after which it is not waited for.
@@ -91,60 +91,69 @@ struct Going {
 }
 
 impl<T: Fabric> Engine<T> {
-    pub(crate) fn new(end: End, fabric: T, clock: SystemClock, idle: Idle) -> Self {
-        let peers = Peers::none(end.endpoint().config().processes_max);
+    pub(crate) fn new(
+        pipe_endpoint: PipeEndpoint,
+        fabric: T,
+        clock: SystemClock,
+        idle: Idle,
+    ) -> Self {
+        let peers = ProcessSet::empty(pipe_endpoint.endpoint().config().processes_max);
         let config = driver::Config { idle: idle.strategy(), ..driver::Config::default() };
-        let driver = Driver::new(Node::new(end), fabric, clock, config);
-        let present = peers.clone();
-        let (has_changed, going) = (false, Vec::new());
-        Self { driver, peers, present, has_changed, deaths: 0, turns: 0, going }
+        let driver = Driver::new(Node::new(pipe_endpoint), fabric, clock, config);
+        let scratch = peers.clone();
+        let (peers_changed, departed) = (false, Vec::new());
+        Self { driver, peers, scratch, peers_changed, deaths: 0, turns: 0, departed }
     }
 
     /// One turn of the driver. Never blocks.
     #[inline]
-    pub(crate) fn turn(&mut self, on_event: impl FnMut(&mut Node, Told)) -> Progress {
+    pub(crate) fn turn(&mut self, on_event: impl FnMut(&mut Node, NodeEvent)) -> Progress {
         let progress = self.driver.turn(on_event);
         self.turns += 1;
-        if progress.is_idle() || self.turns.is_multiple_of(WATCH_TURNS) {
-            self.watch();
+        if progress.is_idle() || self.turns.is_multiple_of(REFRESH_TURNS) {
+            self.refresh_peers();
         }
-        if !self.going.is_empty() {
-            self.part(progress.frames_received == 0);
+        if !self.departed.is_empty() {
+            self.unlink_departed(progress.frames_received == 0);
         }
         progress
     }
 
     /// Notes who has gone.
-    fn watch(&mut self) {
-        self.present.clear();
-        self.driver.transport().peers(&mut self.present);
+    fn refresh_peers(&mut self) {
+        self.scratch.clear();
+        self.driver.transport().peers(&mut self.scratch);
         if let Some(controllers) = self.config().controllers {
             let all = controllers.first.0..controllers.first.0 + controllers.count;
-            all.for_each(|process| self.present.remove(ProcessId(process)));
+            all.for_each(|process| self.scratch.remove(ProcessId(process)));
         }
         let deaths = self.driver.transport().deaths();
         let has_died = deaths > self.deaths;
         self.deaths = deaths;
-        if self.present == self.peers {
+        if self.scratch == self.peers {
             return;
         }
-        for process in self.peers.iter().filter(|process| !self.present.contains(*process)) {
-            self.going.push(Going { process, has_died, last_turn: self.turns + DRAIN_TURNS });
+        for process in self.peers.iter().filter(|process| !self.scratch.contains(*process)) {
+            self.departed.push(DepartedPeer {
+                process,
+                has_died,
+                last_turn: self.turns + DRAIN_TURNS,
+            });
         }
-        std::mem::swap(&mut self.peers, &mut self.present);
-        self.has_changed = true;
+        std::mem::swap(&mut self.peers, &mut self.scratch);
+        self.peers_changed = true;
     }
 
     /// Takes leave of those who have gone, of whom nothing is left: `is_drained`, or long enough
     /// ago.
     #[cold]
-    fn part(&mut self, is_drained: bool) {
+    fn unlink_departed(&mut self, is_drained: bool) {
         let (node, peers, turns) = (self.driver.machine_mut(), &self.peers, self.turns);
-        self.going.retain(|going| {
-            let stays = !is_drained && turns < going.last_turn;
+        self.departed.retain(|departed| {
+            let stays = !is_drained && turns < departed.last_turn;
             if !stays {
-                let is_back = peers.contains(going.process);
-                node.part(going.process, going.has_died, is_back);
+                let is_back = peers.contains(departed.process);
+                node.unlink_departed(departed.process, departed.has_died, is_back);
             }
             stays
         });
@@ -182,11 +191,11 @@ impl<T: Fabric> Engine<T> {
 
     /// Whether somebody has come or gone since this was last asked.
     #[inline]
-    pub(crate) fn take_change(&mut self) -> bool {
-        std::mem::take(&mut self.has_changed)
+    pub(crate) fn take_peers_changed(&mut self) -> bool {
+        std::mem::take(&mut self.peers_changed)
     }
 
-    pub(crate) fn peers(&self) -> &Peers {
+    pub(crate) fn peers(&self) -> &ProcessSet {
         &self.peers
     }
 

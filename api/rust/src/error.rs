@@ -67,12 +67,12 @@ pub enum JoinError {
         source: onepipe_large::ConfigError,
     },
     /// The fabric carries shorter frames than the configuration asks for.
-    #[error("frame_len_max = {wanted} is more than the {carried} that this fabric carries")]
+    #[error("frame_len_max = {requested} is more than the {supported} that this fabric carries")]
     Frame {
         /// What the configuration asks for.
-        wanted: usize,
+        requested: usize,
         /// What the fabric carries.
-        carried: usize,
+        supported: usize,
     },
     /// The system refuses a thread.
     #[error("cannot start the thread that drives process {}", process.0)]

@@ -20,7 +20,7 @@ impl Idle {
         match self {
             Self::Spin => driver::Idle::Spin,
             Self::Yield => driver::Idle::Yield,
-            Self::Backoff => driver::Idle::CIVIL,
+            Self::Backoff => driver::Idle::ADAPTIVE,
         }
     }
 

@@ -146,21 +146,21 @@
 mod amcast;
 mod builder;
 mod deadline;
-mod departure;
 mod embedded;
-mod end;
 mod engine;
 mod error;
 mod event;
+mod graceful_leave;
 mod group;
 mod idle;
 mod node;
-mod peers;
+mod pipe_endpoint;
+mod process_set;
 mod stats;
 mod threaded;
 mod transfer;
 
-pub use amcast::{Amcast, AmcastReplica, Behind, WaitError};
+pub use amcast::{Amcast, AmcastReplica, StateTransferRequired, WaitError};
 pub use builder::Builder;
 pub use embedded::EmbeddedPipe;
 pub use error::{JoinError, LeaveError, ReceiveError};
@@ -189,7 +189,9 @@ pub use onepipe_transport_amcast::{
     Directory, DirectoryError, Loopback, OpenError as AmcastOpenError, Options as AmcastOptions,
     Role,
 };
-pub use onepipe_transport_bulk::{Bytes, Carrier, Door, MeetError, Page, Sheet, Standing};
+pub use onepipe_transport_bulk::{
+    Carrier, GroupState, Listener, ObjectBytes, Page, PageMut, RendezvousError,
+};
 pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,

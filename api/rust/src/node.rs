@@ -12,30 +12,30 @@ use onepipe_endpoint::{
 use onepipe_transport_driver as driver;
 use onepipe_wire::Service;
 
-use crate::end::{self, End, Lying, Rules};
-use crate::peers::Peers;
+use crate::pipe_endpoint::{self, BufferedMessage, PipeEndpoint, SubmitLimits};
+use crate::process_set::ProcessSet;
 use crate::{Event, Link};
 
 /// An endpoint that can be driven, and knows which links are lost.
 #[derive(Debug)]
 pub(crate) struct Node {
-    end: End,
+    pipe_endpoint: PipeEndpoint,
     /// A deadline has passed, or a link has gone, since it was last polled to the end.
-    is_due: bool,
+    wants_poll: bool,
     /// Events stay inside for now.
-    is_held: bool,
+    holds_events: bool,
     /// Reported as lost, and not heard since.
-    lost: Peers,
+    lost: ProcessSet,
     /// To be reported behind everything that they may have sent, which is below this.
-    gone: VecDeque<(ProcessId, Option<Timestamp>)>,
+    departed: VecDeque<(ProcessId, Option<Timestamp>)>,
     /// As last seen.
     now: Option<Now>,
 }
 
 /// What the endpoint tells; a message still lies in its receive buffer.
 #[derive(Debug)]
-pub(crate) enum Told {
-    Delivered(Lying),
+pub(crate) enum NodeEvent {
+    Delivered(BufferedMessage),
     SendFailed(SendFailed),
     LinkLost(Link),
     /// To be followed by [`Node::on_failure_handled`].
@@ -45,22 +45,22 @@ pub(crate) enum Told {
 }
 
 impl Node {
-    pub(crate) fn new(end: End) -> Self {
-        let lost = Peers::none(end.endpoint().config().processes_max);
+    pub(crate) fn new(pipe_endpoint: PipeEndpoint) -> Self {
+        let lost = ProcessSet::empty(pipe_endpoint.endpoint().config().processes_max);
         // It has something to do at once: to announce itself.
-        let gone = VecDeque::new();
-        Self { end, is_due: true, is_held: false, lost, gone, now: None }
+        let departed = VecDeque::new();
+        Self { pipe_endpoint, wants_poll: true, holds_events: false, lost, departed, now: None }
     }
 
     #[inline]
     pub(crate) fn endpoint(&self) -> &Endpoint {
-        self.end.endpoint()
+        self.pipe_endpoint.endpoint()
     }
 
     /// For commands that have nothing to do with messages.
     #[inline]
     pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint {
-        self.end.endpoint_mut()
+        self.pipe_endpoint.endpoint_mut()
     }
 
     /// Submits a scattering.
@@ -70,60 +70,60 @@ impl Node {
         service: Service,
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
-        self.end.scatter(service, messages)
+        self.pipe_endpoint.scatter(service, messages)
     }
 
     /// What is refused at once.
-    pub(crate) fn rules(&self) -> Rules {
-        self.end.rules()
+    pub(crate) fn limits(&self) -> SubmitLimits {
+        self.pipe_endpoint.limits()
     }
 
     /// Whether the fate of everything submitted is known.
     pub(crate) fn is_drained(&self) -> bool {
-        self.end.is_drained()
+        self.pipe_endpoint.is_drained()
     }
 
     /// Keeps events inside from now on, or no longer.
-    pub(crate) fn hold(&mut self, is_held: bool) {
-        self.is_held = is_held;
+    pub(crate) fn hold_events(&mut self, holds_events: bool) {
+        self.holds_events = holds_events;
     }
 
     /// The kernel says that a process has gone: nobody waits for it, unless it `is_back` already.
     /// It is reported, once, if it `has_died`.
-    pub(crate) fn part(&mut self, process: ProcessId, has_died: bool, is_back: bool) {
+    pub(crate) fn unlink_departed(&mut self, process: ProcessId, has_died: bool, is_back: bool) {
         if !is_back {
             self.endpoint_mut().handle_link_down(Port(process.0 as u16));
-            self.is_due = true;
+            self.wants_poll = true;
         }
         if has_died && !self.lost.contains(process) {
             // One clock for all: nothing that it has stamped is above what is promised now.
             let bound = self.endpoint().promises().map(|promises| promises.barrier);
-            self.gone.push_back((process, bound));
+            self.departed.push_back((process, bound));
         }
         self.lost.remove(process);
     }
 
     /// Shows an event where it lies and lets go of it.
     #[inline]
-    pub(crate) fn show(&mut self, told: Told, on_event: &mut impl FnMut(Event<&[u8]>)) {
-        match told {
-            Told::Delivered(lying) => {
-                let payload = self.end.payload(&lying);
-                on_event(Event::Message(lying.received(payload)));
-                self.end.release(lying);
+    pub(crate) fn deliver(&mut self, polled: NodeEvent, on_event: &mut impl FnMut(Event<&[u8]>)) {
+        match polled {
+            NodeEvent::Delivered(buffered) => {
+                let payload = self.pipe_endpoint.payload(&buffered);
+                on_event(Event::Message(buffered.received(payload)));
+                self.pipe_endpoint.release(buffered);
             }
-            Told::SendFailed(failed) => on_event(Event::SendFailed(failed)),
-            Told::LinkLost(link) => on_event(Event::LinkLost(link)),
-            Told::ProcessFailed(failed) => on_event(Event::ProcessFailed(failed)),
-            Told::Excluded(at) => on_event(Event::Excluded(at)),
-            Told::Recovered(complete) => on_event(Event::Recovered(complete)),
+            NodeEvent::SendFailed(failed) => on_event(Event::SendFailed(failed)),
+            NodeEvent::LinkLost(link) => on_event(Event::LinkLost(link)),
+            NodeEvent::ProcessFailed(failed) => on_event(Event::ProcessFailed(failed)),
+            NodeEvent::Excluded(at) => on_event(Event::Excluded(at)),
+            NodeEvent::Recovered(complete) => on_event(Event::Recovered(complete)),
         }
     }
 
-    /// The application is through with a [`Told::ProcessFailed`].
+    /// The application is through with a [`NodeEvent::ProcessFailed`].
     pub(crate) fn on_failure_handled(&mut self) {
         self.endpoint_mut().on_failure_handled();
-        self.is_due = true;
+        self.wants_poll = true;
     }
 
     fn is_mesh(&self) -> bool {
@@ -132,59 +132,61 @@ impl Node {
 }
 
 impl Machine for Node {
-    type Event = Told;
+    type Event = NodeEvent;
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        self.end.handle_frame(now, port, frame)
+        self.pipe_endpoint.handle_frame(now, port, frame)
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.is_due = true;
+        self.wants_poll = true;
         self.now = Some(now);
-        self.end.handle_timeout(now);
+        self.pipe_endpoint.handle_timeout(now);
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         self.now = Some(now);
-        let transmit = self.end.poll_transmit(now, slot);
-        self.is_due &= transmit.is_some();
+        let transmit = self.pipe_endpoint.poll_transmit(now, slot);
+        self.wants_poll &= transmit.is_some();
         transmit
     }
 
     #[inline]
-    fn poll_event(&mut self) -> Option<Told> {
-        if self.is_held {
+    fn poll_event(&mut self) -> Option<NodeEvent> {
+        if self.holds_events {
             return None;
         }
-        let Some(told) = self.end.poll_event() else {
+        let Some(polled) = self.pipe_endpoint.poll_event() else {
             let barrier = self.endpoint().barrier();
-            let (process, _) = self.gone.pop_front_if(|(_, bound)| *bound <= barrier)?;
-            return Some(Told::LinkLost(Link::Process(process)));
+            let (process, _) = self.departed.pop_front_if(|(_, bound)| *bound <= barrier)?;
+            return Some(NodeEvent::LinkLost(Link::Process(process)));
         };
-        let event = match told {
-            end::Told::Delivered(lying) => return Some(Told::Delivered(lying)),
-            end::Told::News(event) => event,
+        let event = match polled {
+            pipe_endpoint::EndpointEvent::Delivered(buffered) => {
+                return Some(NodeEvent::Delivered(buffered));
+            }
+            pipe_endpoint::EndpointEvent::Other(event) => event,
         };
         match event {
-            endpoint::Event::SendFailed(failed) => Some(Told::SendFailed(failed)),
+            endpoint::Event::SendFailed(failed) => Some(NodeEvent::SendFailed(failed)),
             endpoint::Event::LinkLost(port) if self.is_mesh() => {
                 let process = ProcessId(u32::from(port.0));
                 self.lost.insert(process);
-                Some(Told::LinkLost(Link::Process(process)))
+                Some(NodeEvent::LinkLost(Link::Process(process)))
             }
-            endpoint::Event::LinkLost(_) => Some(Told::LinkLost(Link::Switch)),
-            endpoint::Event::ProcessFailed(failed) => Some(Told::ProcessFailed(failed)),
+            endpoint::Event::LinkLost(_) => Some(NodeEvent::LinkLost(Link::Switch)),
+            endpoint::Event::ProcessFailed(failed) => Some(NodeEvent::ProcessFailed(failed)),
             endpoint::Event::Excluded(at) => {
                 // What has been received has its fate everywhere: it is asked for at once.
                 if let Some(now) = self.now {
                     self.endpoint_mut().recover(now);
-                    self.is_due = true;
+                    self.wants_poll = true;
                 }
-                Some(Told::Excluded(at))
+                Some(NodeEvent::Excluded(at))
             }
-            endpoint::Event::Recovered(complete) => Some(Told::Recovered(complete)),
+            endpoint::Event::Recovered(complete) => Some(NodeEvent::Recovered(complete)),
             // The endpoint has no other events; the type may grow.
             _ => None,
         }
@@ -192,19 +194,19 @@ impl Machine for Node {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        self.end.poll_timeout()
+        self.pipe_endpoint.poll_timeout()
     }
 }
 
-impl driver::Pipe for Node {
+impl driver::DrivenMachine for Node {
     #[inline]
-    fn hear(&mut self, now: Now, port: Port, promises: Promises) {
+    fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
         self.lost.remove(ProcessId(u32::from(port.0)));
         self.endpoint_mut().handle_promises(now, port, promises);
     }
 
-    fn meet(&mut self, now: Now, port: Port, incarnation: Incarnation) {
-        self.is_due = true;
+    fn handle_peer(&mut self, now: Now, port: Port, incarnation: Incarnation) {
+        self.wants_poll = true;
         self.endpoint_mut().handle_peer(now, port, incarnation);
     }
 
@@ -220,12 +222,12 @@ impl driver::Pipe for Node {
 
     #[inline]
     fn wants_transmit(&self) -> bool {
-        self.is_due || self.end.wants_transmit()
+        self.wants_poll || self.pipe_endpoint.wants_transmit()
     }
 
     /// In shared memory nobody wakes a process because a promise has risen.
     #[inline]
     fn is_waiting(&self) -> bool {
-        self.is_mesh() && (self.endpoint().pending() > 0 || !self.gone.is_empty())
+        self.is_mesh() && (self.endpoint().pending() > 0 || !self.departed.is_empty())
     }
 }

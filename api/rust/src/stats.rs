@@ -27,6 +27,6 @@ pub enum FabricStats {
         /// The socket.
         socket: onepipe_transport_udp::Stats,
         /// Which way frames went.
-        ways: onepipe_transport_udp::OverlayStats,
+        routes: onepipe_transport_udp::OverlayStats,
     },
 }

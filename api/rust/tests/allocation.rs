@@ -1,13 +1,13 @@
 //! How often the heap is used for each message once everything has grown to its size: by a
 //! threaded pipe only for payloads that the caller owns, by an embedded one never.
 
-mod rig;
+mod harness;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use harness::{DEADLINE, fabric, process, to};
 use onepipe::{EmbeddedPipe, Event, Pipe};
-use rig::{DEADLINE, fabric, process, to};
 
 /// The system's allocator, counting.
 struct Counting;
@@ -51,9 +51,9 @@ fn count(mut round: impl FnMut()) -> u64 {
 
 /// One test, because the counter is everybody's.
 #[test]
-fn the_heap_is_used_for_owned_payloads_only() {
+fn heap_is_used_for_owned_payloads_only() {
     let payload = [7; LEN];
-    let mut pipes = rig::meet(&fabric("heap"), 2);
+    let mut pipes = harness::meet(&fabric("heap"), 2);
     let [a, b] = &mut pipes[..] else { unreachable!() };
     let send = |a: &mut Pipe| {
         for _ in 0..BATCH {
@@ -75,7 +75,7 @@ fn the_heap_is_used_for_owned_payloads_only() {
     let owned = count(|| {
         send(a);
         for _ in 0..BATCH {
-            assert_eq!(rig::message(b).payload.len(), LEN);
+            assert_eq!(harness::message(b).payload.len(), LEN);
         }
     });
     let expected = MESSAGES..MESSAGES + GROWTH;

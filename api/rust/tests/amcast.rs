@@ -10,17 +10,17 @@ use onepipe::{
 use onepipe_daemon_member::MemberDaemon;
 
 /// Everything here takes milliseconds; what takes this long never comes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const WINDOW: u32 = 16;
 
 /// Members in threads of their own, while `work` lasts.
-fn with_members(world: Loopback, options: AmcastOptions, work: impl FnOnce(&Directory)) {
-    let mut directory = world.directory().expect("there are ports");
+fn with_members(loopback: Loopback, options: AmcastOptions, work: impl FnOnce(&Directory)) {
+    let mut directory = loopback.directory().expect("there are ports");
     directory.set_window(WINDOW);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let members =
-            (0..world.groups).flat_map(|group| directory.of(Role::Member(GroupId(group))));
+            (0..loopback.groups).flat_map(|group| directory.of(Role::Member(GroupId(group))));
         let mut doorbells = Vec::new();
         for at in members {
             let mut member = MemberDaemon::new(&directory, at, &options).expect("a member");
@@ -35,7 +35,7 @@ fn with_members(world: Loopback, options: AmcastOptions, work: impl FnOnce(&Dire
     });
 }
 
-fn world(groups: u16, replicas: usize) -> Loopback {
+fn loopback(groups: u16, replicas: usize) -> Loopback {
     Loopback { groups, members: 3, replicas, clients: 1, coordinators: 0 }
 }
 
@@ -53,7 +53,7 @@ fn read(replica: &mut AmcastReplica, count: usize) -> Vec<(u64, Vec<u8>)> {
     let mut read = Vec::new();
     while read.len() < count {
         let has_come = replica
-            .wait(PATIENCE, |message, _, place| read.push((place.0, message.to_vec())))
+            .wait(TIMEOUT, |message, _, place| read.push((place.0, message.to_vec())))
             .expect("it is not behind");
         assert!(has_come, "{} of {count} have come", read.len());
     }
@@ -63,7 +63,7 @@ fn read(replica: &mut AmcastReplica, count: usize) -> Vec<(u64, Vec<u8>)> {
 /// Sends numbers to `groups`, as many at a time as may be open, and waits until all are over.
 fn send_all(client: &mut Amcast, groups: &[u16], count: u32) {
     let (mut next, mut over) = (0, 0);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while over < count {
         while next < count && client.amcast(groups, &next.to_be_bytes()).is_ok() {
             next += 1;
@@ -75,9 +75,9 @@ fn send_all(client: &mut Amcast, groups: &[u16], count: u32) {
 }
 
 #[test]
-fn what_cannot_be_sent_is_an_error_with_its_limit() {
+fn unsendable_messages_are_errors_with_their_limit() {
     // Nobody is there: nothing is over.
-    let mut directory = world(2, 1).directory().expect("there are ports");
+    let mut directory = loopback(2, 1).directory().expect("there are ports");
     directory.set_window(2);
     let mut client = client(&directory);
     assert_eq!(client.amcast(&[], b"to nobody"), Err(AmcastError::NoGroup));
@@ -94,13 +94,13 @@ fn what_cannot_be_sent_is_an_error_with_its_limit() {
     assert_eq!(client.amcast(&[0], b"one too many"), Err(AmcastError::WindowFull(2)));
     assert_eq!(client.wait(first, Duration::from_millis(20)), Err(WaitError::Timeout));
     let never = onepipe::MessageId { client: 0, sequence: 77 };
-    assert_eq!(client.wait(never, PATIENCE), Err(WaitError::Unknown));
+    assert_eq!(client.wait(never, TIMEOUT), Err(WaitError::Unknown));
     assert_eq!(client.open_messages(), 2);
 }
 
 #[test]
-fn who_is_not_in_the_directory_is_told_so() {
-    let directory = world(1, 1).directory().expect("there are ports");
+fn addresses_outside_the_directory_are_refused() {
+    let directory = loopback(1, 1).directory().expect("there are ports");
     let (stranger, member) =
         (([127, 0, 0, 1], 9).into(), directory.of(Role::Member(GroupId(0)))[0]);
     let error = Amcast::open(&directory, stranger).expect_err("nobody").to_string();
@@ -109,7 +109,7 @@ fn who_is_not_in_the_directory_is_told_so() {
     assert_eq!(error, format!("{member} is no client of this directory"));
     let error = AmcastReplica::open(&directory, member).expect_err("somebody else").to_string();
     assert_eq!(error, format!("{member} is no replica of this directory"));
-    let mut even = world(1, 1);
+    let mut even = loopback(1, 1);
     even.members = 2;
     let even = even.directory().expect("there are ports");
     let error = Amcast::open(&even, even.of(Role::Client)[0]).expect_err("two have no majority");
@@ -117,9 +117,9 @@ fn who_is_not_in_the_directory_is_told_so() {
 }
 
 #[test]
-fn a_busy_group_takes_everything_in_the_end() {
+fn busy_group_delivers_everything_eventually() {
     let options = AmcastOptions { busy_threshold: Some(1), ..AmcastOptions::default() };
-    with_members(world(2, 1), options, |directory| {
+    with_members(loopback(2, 1), options, |directory| {
         let mut client = client(directory);
         let mut all: Vec<AmcastReplica> =
             (0..2).flat_map(|group| replicas(directory, group)).collect();
@@ -131,11 +131,11 @@ fn a_busy_group_takes_everything_in_the_end() {
 }
 
 #[test]
-fn a_replica_that_lags_holds_up_nobody_and_misses_nothing() {
+fn lagging_replica_delays_no_other_and_misses_nothing() {
     // It has room for so many, and the members keep that many for it.
     let history = 256;
     let options = AmcastOptions { history, ..AmcastOptions::default() };
-    with_members(world(1, 2), options, |directory| {
+    with_members(loopback(1, 2), options, |directory| {
         let mut client = client(directory);
         let mut all = replicas(directory, 0);
         let count = (history + WINDOW as usize) as u32;

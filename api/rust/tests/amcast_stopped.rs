@@ -13,7 +13,7 @@ const TEST: &str = "a_replica_that_is_stopped_holds_up_nobody_and_catches_up";
 const DIRECTORY: &str = "ONEPIPE_TEST_DIRECTORY";
 const AT: &str = "ONEPIPE_TEST_REPLICA";
 /// What takes this long never comes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Messages before it is stopped, and while it is: fewer than members keep.
 const BEFORE: u32 = 100;
 const MEANWHILE: u32 = 3_000;
@@ -29,7 +29,7 @@ fn deliver(directory: &str) {
     while seen < BEFORE + MEANWHILE {
         let mut said = std::io::stdout().lock();
         let has_come = replica
-            .wait(PATIENCE, |message, _, place| {
+            .wait(TIMEOUT, |message, _, place| {
                 seen += 1;
                 writeln!(said, "delivers {} at {}", number(message), place.0).expect("a reader");
             })
@@ -67,7 +67,7 @@ fn send(
     replica: &mut AmcastReplica,
     numbers: std::ops::Range<u32>,
 ) -> Vec<String> {
-    let (until, count) = (Instant::now() + PATIENCE, numbers.len());
+    let (until, count) = (Instant::now() + TIMEOUT, numbers.len());
     let (mut numbers, mut over, mut delivered) = (numbers.peekable(), 0, Vec::new());
     let mut message = vec![0; LEN];
     while over < count || delivered.len() < count {
@@ -90,12 +90,12 @@ fn send(
 }
 
 #[test]
-fn a_replica_that_is_stopped_holds_up_nobody_and_catches_up() {
+fn stopped_replica_delays_no_other_and_catches_up() {
     if let Ok(directory) = std::env::var(DIRECTORY) {
         return deliver(&directory);
     }
-    let world = Loopback { groups: 1, members: 3, replicas: 2, clients: 1, coordinators: 0 };
-    let directory = world.directory().expect("there are ports");
+    let fixture = Loopback { groups: 1, members: 3, replicas: 2, clients: 1, coordinators: 0 };
+    let directory = fixture.directory().expect("there are ports");
     let (members, replicas) =
         (directory.of(Role::Member(GroupId(0))), directory.of(Role::Replica(GroupId(0))));
     let at = directory.of(Role::Client)[0];

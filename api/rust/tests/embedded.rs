@@ -1,11 +1,11 @@
 //! Pipes that their caller's own thread drives, alone and among threaded ones.
 
-mod rig;
+mod harness;
 
 use std::time::Instant;
 
+use harness::{DEADLINE, fabric, message, process, to};
 use onepipe::{EmbeddedPipe, Event, LeaveError, Link, ProcessId, Received, SendError, Timestamp};
-use rig::{DEADLINE, fabric, message, process, to};
 
 /// Drives all of `pipes` in turn until `is_done` says so, handing events to it as they come.
 fn drive(pipes: &mut [EmbeddedPipe], mut is_done: impl FnMut(usize, Option<Event<&[u8]>>) -> bool) {
@@ -58,7 +58,7 @@ fn one_thread_drives_two_ends() {
 }
 
 #[test]
-fn a_turn_keeps_events_for_the_next_poll() {
+fn turn_keeps_events_for_the_next_poll() {
     let mut pipes = meet(&fabric("turn"), 2);
     pipes[0].scatter(&[to(1, b"kept")]).expect("there is room");
     let start = Instant::now();
@@ -123,10 +123,10 @@ fn embedded_and_threaded_pipes_deliver_the_same_order() {
 }
 
 #[test]
-fn leaving_waits_for_the_fate_of_what_was_sent_but_not_for_ever() {
+fn leaving_waits_for_outcomes_with_a_bound() {
     let name = fabric("unsettled");
     let mut pipes = meet(&name, 2);
-    let silent = pipes.pop().expect("there are two");
+    let undriven = pipes.pop().expect("there are two");
     let mut leaver = pipes.pop().expect("there are two");
     drop(leaver);
     leaver = process(&name, 0)
@@ -135,12 +135,12 @@ fn leaving_waits_for_the_fate_of_what_was_sent_but_not_for_ever() {
         .expect("the place is free");
     leaver.scatter(&[to(1, b"nobody drives you")]).expect("there is room");
     assert_eq!(leaver.leave(|_| {}), Err(LeaveError::Unsettled(ProcessId(0))));
-    assert_eq!(silent.process(), ProcessId(1));
+    assert_eq!(undriven.process(), ProcessId(1));
     process(&name, 0).join().expect("it has left all the same");
 }
 
 #[test]
-fn whoever_leaves_acknowledges_first() {
+fn leaving_sends_pending_acknowledgements() {
     let name = fabric("acknowledged");
     let patient = |config: &mut onepipe::Config| {
         config.ack_delay_ns = 30_000_000;
@@ -167,7 +167,7 @@ fn whoever_leaves_acknowledges_first() {
 }
 
 #[test]
-fn a_full_send_buffer_is_an_error_value_and_empties_again() {
+fn full_send_buffer_is_an_error_and_drains_again() {
     let small = |config: &mut onepipe::Config| {
         config.send_buffer_bytes_max = 64 << 10;
         config.message_len_max = 16 << 10;
@@ -191,7 +191,7 @@ fn a_full_send_buffer_is_an_error_value_and_empties_again() {
 }
 
 #[test]
-fn a_pipe_that_nobody_drives_holds_up_nobody() {
+fn undriven_pipe_delays_no_other() {
     // It promises nothing and acknowledges nothing; the others do not even notice.
     let mut pipes = meet(&fabric("undriven"), 3);
     let undriven = pipes.pop().expect("there are three");

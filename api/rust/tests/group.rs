@@ -7,35 +7,35 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onepipe::{
-    Carrier, Door, EmbeddedGroup, FileError, FileSource, Group, GroupEnd, GroupError, GroupObject,
-    GroupOptions, GroupSendError, MeetError, Reason, Standing,
+    Carrier, EmbeddedGroup, FileError, FileSource, Group, GroupEnd, GroupError, GroupObject,
+    GroupOptions, GroupSendError, GroupState, Listener, Reason, RendezvousError,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Every test over every carrier.
 macro_rules! over {
-    ($($carrier:ident: $way:expr,)*) => { $(
+    ($($carrier:ident: $carrier_kind:expr,)*) => { $(
         mod $carrier {
-            over! { in $way;
-                objects_are_received_owned_copied_and_shown
-                who_leaves_is_named_and_the_others_have_the_same
-                everybody_is_root_of_a_group_over_the_same_doors
-                a_receiver_that_takes_its_time_is_waited_for
-                what_makes_no_sense_is_refused
-                a_group_of_one_has_what_it_sends
-                files_of_every_size_come_through_with_their_digest
-                a_file_is_resumed_where_all_have_it_and_a_wrong_beginning_is_found
-                a_full_disk_at_one_receiver_is_its_own_affair
-                who_comes_late_is_told_why
-                one_thread_may_drive_all_members
+            over! { in $carrier_kind;
+                objects_are_received_owned_copied_and_borrowed
+                leaver_is_named_and_survivors_agree
+                every_process_is_root_of_a_group_on_shared_listeners
+                slow_receiver_is_waited_for
+                invalid_settings_are_refused
+                group_of_one_completes
+                files_of_every_size_arrive_with_their_digest
+                file_transfer_resumes_and_detects_a_wrong_prefix
+                full_disk_at_one_receiver_fails_only_that_receiver
+                late_member_is_told_the_group_state
+                one_thread_drives_all_members
             }
         }
     )* };
-    (in $way:expr; $($name:ident)*) => { $(
+    (in $carrier_kind:expr; $($name:ident)*) => { $(
         #[test]
         fn $name() {
-            super::$name($way);
+            super::$name($carrier_kind);
         }
     )* };
 }
@@ -46,20 +46,20 @@ over! {
     shm: onepipe::Carrier::Shm,
 }
 
-fn doors(n: usize) -> Vec<Door> {
-    let open = |_| Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door");
+fn listeners(n: usize) -> Vec<Listener> {
+    let open = |_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
     (0..n).map(open).collect()
 }
 
-fn addresses(doors: &[Door]) -> Vec<SocketAddr> {
-    doors.iter().map(Door::address).collect()
+fn addresses(listeners: &[Listener]) -> Vec<SocketAddr> {
+    listeners.iter().map(Listener::address).collect()
 }
 
-fn options(door: &Door, carrier: Carrier) -> GroupOptions {
+fn options(listener: &Listener, carrier: Carrier) -> GroupOptions {
     GroupOptions {
         carrier,
-        door: Some(door.clone()),
-        patience: PATIENCE,
+        listener: Some(listener.clone()),
+        join_timeout: TIMEOUT,
         block_len: 1 << 17,
         ..GroupOptions::default()
     }
@@ -76,29 +76,29 @@ fn bytes(number: u32, count: usize) -> Vec<u8> {
 
 /// Everybody does something with a member of one group; the root is 0.
 fn together<T: Send>(carrier: Carrier, n: usize, act: impl Fn(Group) -> T + Sync) -> Vec<T> {
-    let doors = doors(n);
-    let members = addresses(&doors);
-    let live = |own: usize| {
-        let group = Group::create(&members, own as u32, options(&doors[own], carrier));
+    let listeners = listeners(n);
+    let members = addresses(&listeners);
+    let create_member = |own: usize| {
+        let group = Group::create(&members, own as u32, options(&listeners[own], carrier));
         act(group.expect("all are here"))
     };
     thread::scope(|scope| {
-        let live = &live;
-        let all: Vec<_> = (0..n).map(|own| scope.spawn(move || live(own))).collect();
+        let create_member = &create_member;
+        let all: Vec<_> = (0..n).map(|own| scope.spawn(move || create_member(own))).collect();
         all.into_iter().map(|member| member.join().expect("it does not panic")).collect()
     })
 }
 
-fn objects_are_received_owned_copied_and_shown(carrier: Carrier) {
+fn objects_are_received_owned_copied_and_borrowed(carrier: Carrier) {
     let sizes = [0, 1, 3_000_000, 70_000];
-    let doors = doors(3);
-    let members = addresses(&doors);
+    let listeners = listeners(3);
+    let members = addresses(&listeners);
     let (shows, shown) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut group =
-                Group::create(&members, 1, options(&doors[1], carrier)).expect("all are here");
-            group.give(vec![9; 3_000_000]);
+                Group::create(&members, 1, options(&listeners[1], carrier)).expect("all are here");
+            group.offer_buffer(vec![9; 3_000_000]);
             for (number, size) in (0..).zip(sizes) {
                 let object = GroupObject { number, bytes: bytes(number, size).into() };
                 assert!(group.recv() == Ok(Some(object)), "{size}");
@@ -108,7 +108,7 @@ fn objects_are_received_owned_copied_and_shown(carrier: Carrier) {
             assert_eq!(group.close(), Ok(()));
         });
         scope.spawn(|| {
-            let options = options(&doors[2], carrier).on_object(move |number, bytes| {
+            let options = options(&listeners[2], carrier).on_object(move |number, bytes| {
                 shows.send((number, bytes.to_vec())).expect("somebody looks");
             });
             let mut group = Group::create(&members, 2, options).expect("all are here");
@@ -121,7 +121,7 @@ fn objects_are_received_owned_copied_and_shown(carrier: Carrier) {
             assert_eq!(group.close(), Ok(()));
         });
         let mut root =
-            Group::create(&members, 0, options(&doors[0], carrier)).expect("all are here");
+            Group::create(&members, 0, options(&listeners[0], carrier)).expect("all are here");
         for (number, size) in (0..).zip(sizes) {
             assert_eq!(root.send(bytes(number, size)).expect("it is the root"), number);
         }
@@ -131,7 +131,7 @@ fn objects_are_received_owned_copied_and_shown(carrier: Carrier) {
     assert!(all == (0..).zip(sizes).map(|(at, size)| (at, bytes(at, size))).collect::<Vec<_>>());
 }
 
-fn who_leaves_is_named_and_the_others_have_the_same(carrier: Carrier) {
+fn leaver_is_named_and_survivors_agree(carrier: Carrier) {
     let ends = together(carrier, 4, |mut group| match group.own() {
         0 => {
             let refused = (0..1_000).find_map(|number| group.send(bytes(number, 500_000)).err());
@@ -171,18 +171,18 @@ fn who_leaves_is_named_and_the_others_have_the_same(carrier: Carrier) {
     }
 }
 
-fn everybody_is_root_of_a_group_over_the_same_doors(carrier: Carrier) {
+fn every_process_is_root_of_a_group_on_shared_listeners(carrier: Carrier) {
     const N: u32 = 3;
-    let doors = doors(N as usize);
-    let members = addresses(&doors);
+    let listeners = listeners(N as usize);
+    let members = addresses(&listeners);
     thread::scope(|scope| {
         for (process, root) in (0..N).flat_map(|process| (0..N).map(move |root| (process, root))) {
-            let (members, door) = (&members, &doors[process as usize]);
+            let (members, listener) = (&members, &listeners[process as usize]);
             scope.spawn(move || {
                 let turned: Vec<_> = (0..N).map(|at| members[((root + at) % N) as usize]).collect();
                 let own = (process + N - root) % N;
                 let options =
-                    GroupOptions { group: u64::from(root) + 40, ..options(door, carrier) };
+                    GroupOptions { group: u64::from(root) + 40, ..options(listener, carrier) };
                 let mut group = Group::create(&turned, own, options).expect("all are here");
                 for at in 0..5 {
                     let object = bytes(100 * root + at, 400_001);
@@ -199,12 +199,12 @@ fn everybody_is_root_of_a_group_over_the_same_doors(carrier: Carrier) {
     });
 }
 
-fn a_receiver_that_takes_its_time_is_waited_for(carrier: Carrier) {
-    let doors = doors(2);
-    let members = addresses(&doors);
+fn slow_receiver_is_waited_for(carrier: Carrier) {
+    let listeners = listeners(2);
+    let members = addresses(&listeners);
     let (takes, taken) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        let (members, theirs) = (&members, &doors[1]);
+        let (members, theirs) = (&members, &listeners[1]);
         let receiver = scope.spawn(move || {
             let options = GroupOptions { memory_bytes_max: 250_000, ..options(theirs, carrier) };
             let mut group = Group::create(members, 1, options).expect("both are here");
@@ -212,13 +212,13 @@ fn a_receiver_that_takes_its_time_is_waited_for(carrier: Carrier) {
             let mut count = 0;
             while let Some(object) = group.recv().expect("nobody fails") {
                 assert!(object.bytes == bytes(count, 100_000));
-                group.give(object.bytes);
+                group.offer_buffer(object.bytes);
                 count += 1;
             }
             count
         });
         let mut root =
-            Group::create(members, 0, options(&doors[0], carrier)).expect("both are here");
+            Group::create(members, 0, options(&listeners[0], carrier)).expect("both are here");
         // Two fit the receiver's memory, four are under way.
         for number in 0..6 {
             root.send(bytes(number, 100_000)).expect("it is the root");
@@ -237,19 +237,22 @@ fn a_receiver_that_takes_its_time_is_waited_for(carrier: Carrier) {
     });
 }
 
-fn what_makes_no_sense_is_refused(carrier: Carrier) {
-    let doors = doors(2);
-    let members = addresses(&doors);
+fn invalid_settings_are_refused(carrier: Carrier) {
+    let listeners = listeners(2);
+    let members = addresses(&listeners);
     let create = |members: &[SocketAddr], own| {
-        Group::create(members, own, options(&doors[0], carrier)).map(|_| ()).expect_err("no group")
+        Group::create(members, own, options(&listeners[0], carrier))
+            .map(|_| ())
+            .expect_err("no group")
     };
     assert!(matches!(create(&members, 2), GroupError::Rank { own: 2, members: 2 }));
     let twice = [members[0], members[1], members[1]];
-    assert!(matches!(create(&twice, 0), GroupError::Twice(who) if who == members[1]));
-    let none = GroupOptions { objects_max: 0, ..options(&doors[0], carrier) };
+    assert!(matches!(create(&twice, 0), GroupError::DuplicateMember(who) if who == members[1]));
+    let none = GroupOptions { objects_max: 0, ..options(&listeners[0], carrier) };
     assert!(matches!(Group::create(&members, 0, none), Err(GroupError::Config(_))));
     // Nobody is there: who is missing is said.
-    let soon = GroupOptions { patience: Duration::from_millis(50), ..options(&doors[1], carrier) };
+    let soon =
+        GroupOptions { join_timeout: Duration::from_millis(50), ..options(&listeners[1], carrier) };
     let error = Group::create(&members, 1, soon).expect_err("the root does not come");
     assert!(error.to_string().starts_with("member 0 at 127.0.0.1:"), "{error}");
 
@@ -261,7 +264,7 @@ fn what_makes_no_sense_is_refused(carrier: Carrier) {
     assert!(ends.iter().all(|(_, end)| *end == Ok(())));
 }
 
-fn a_group_of_one_has_what_it_sends(carrier: Carrier) {
+fn group_of_one_completes(carrier: Carrier) {
     let ends = together(carrier, 1, |mut group| {
         for number in 0..9 {
             group.send(bytes(number, 10)).expect("it is the root");
@@ -271,17 +274,17 @@ fn a_group_of_one_has_what_it_sends(carrier: Carrier) {
     assert_eq!(ends, [Ok(())]);
 }
 
-fn files_of_every_size_come_through_with_their_digest(carrier: Carrier) {
+fn files_of_every_size_arrive_with_their_digest(carrier: Carrier) {
     for size in [0, 1, 999, 1_000, 1_001, 700_000] {
         let file = bytes(1, size);
         let source = FileSource { bytes: size as u64, from: 0, chunk_len: 1_000 };
         let reports = together(carrier, 3, |mut group| {
             if group.own() == 0 {
-                let mut told = 0;
+                let mut reported = 0;
                 let report = group
-                    .send_part(&mut &file[..], source, |progress| told = progress.done)
+                    .send_part(&mut &file[..], source, |progress| reported = progress.done)
                     .expect("nobody fails");
-                assert_eq!(told, size as u64);
+                assert_eq!(reported, size as u64);
                 group.close().expect("nobody fails");
                 return report;
             }
@@ -295,7 +298,7 @@ fn files_of_every_size_come_through_with_their_digest(carrier: Carrier) {
     }
 }
 
-fn a_file_is_resumed_where_all_have_it_and_a_wrong_beginning_is_found(carrier: Carrier) {
+fn file_transfer_resumes_and_detects_a_wrong_prefix(carrier: Carrier) {
     let file = bytes(1, 100_000);
     let source = FileSource { bytes: 100_000, from: 60_000, chunk_len: 7_000 };
     let outcomes = together(carrier, 3, |mut group| {
@@ -317,9 +320,9 @@ fn a_file_is_resumed_where_all_have_it_and_a_wrong_beginning_is_found(carrier: C
 }
 
 /// A disk with room for so many bytes.
-struct Full(Cursor<Vec<u8>>, usize);
+struct FullDisk(Cursor<Vec<u8>>, usize);
 
-impl Write for Full {
+impl Write for FullDisk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0.get_ref().len() + bytes.len() > self.1 {
             return Err(io::ErrorKind::StorageFull.into());
@@ -332,25 +335,25 @@ impl Write for Full {
     }
 }
 
-impl Read for Full {
+impl Read for FullDisk {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         self.0.read(room)
     }
 }
 
-impl Seek for Full {
+impl Seek for FullDisk {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.0.seek(to)
     }
 }
 
-fn a_full_disk_at_one_receiver_is_its_own_affair(carrier: Carrier) {
+fn full_disk_at_one_receiver_fails_only_that_receiver(carrier: Carrier) {
     let file = bytes(1, 3_000_000);
     let source = FileSource { bytes: 3_000_000, from: 0, chunk_len: 100_000 };
     let outcomes = together(carrier, 3, |mut group| match group.own() {
         0 => group.send_part(&mut &file[..], source, |_| {}).map(|_| 0),
         1 => {
-            let mut full = Full(Cursor::new(vec![]), 450_000);
+            let mut full = FullDisk(Cursor::new(vec![]), 450_000);
             group.recv_part(&mut full, |_| {}).map(|_| 0)
         }
         _ => {
@@ -370,31 +373,38 @@ fn a_full_disk_at_one_receiver_is_its_own_affair(carrier: Carrier) {
 }
 
 /// While the others are at work, and when they are done and nobody is at their doors any more.
-fn who_comes_late_is_told_why(carrier: Carrier) {
-    let doors = doors(3);
-    let members = addresses(&doors);
-    let late = |own: u32, standing: Standing| {
+fn late_member_is_told_the_group_state(carrier: Carrier) {
+    let listeners = listeners(3);
+    let members = addresses(&listeners);
+    let late = |own: u32, group_state: GroupState| {
         // Somebody else, as whom nobody knows.
-        let door = Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door");
+        let listener = Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
         let began = Instant::now();
-        let error = Group::create(&members, own, options(&door, carrier)).expect_err("too late");
-        assert!(began.elapsed() < PATIENCE / 4, "{:?}", began.elapsed());
-        let GroupError::Meet(MeetError::Late { group: 1, standing: told, .. }) = &error else {
+        let error =
+            Group::create(&members, own, options(&listener, carrier)).expect_err("too late");
+        assert!(began.elapsed() < TIMEOUT / 4, "{:?}", began.elapsed());
+        let GroupError::Rendezvous(RendezvousError::GroupClosed {
+            group: 1,
+            group_state: reported,
+            ..
+        }) = &error
+        else {
             panic!("{error}")
         };
-        assert_eq!(*told, standing, "{error}");
+        assert_eq!(*reported, group_state, "{error}");
         error.to_string()
     };
-    let live = |own: usize| {
-        let group = Group::create(&members, own as u32, options(&doors[own], carrier));
+    let create_member = |own: usize| {
+        let group = Group::create(&members, own as u32, options(&listeners[own], carrier));
         group.expect("all are here")
     };
-    let live = &live;
+    let create_member = &create_member;
     thread::scope(|scope| {
-        let others: Vec<_> = (1..3).map(|own| scope.spawn(move || live(own).close())).collect();
-        let mut root = live(0);
+        let others: Vec<_> =
+            (1..3).map(|own| scope.spawn(move || create_member(own).close())).collect();
+        let mut root = create_member(0);
         for own in [0, 1, 2] {
-            let said = late(own, Standing::Begun);
+            let said = late(own, GroupState::Running);
             assert!(said.starts_with("group 1 has begun without this member: so says member "));
         }
         root.send(bytes(1, 100_000)).expect("it is the root");
@@ -402,27 +412,28 @@ fn who_comes_late_is_told_why(carrier: Carrier) {
         for other in others {
             assert_eq!(other.join().expect("it does not panic"), Ok(()));
         }
-        late(2, Standing::Ended);
+        late(2, GroupState::Ended);
     });
 }
 
-fn one_thread_may_drive_all_members(carrier: Carrier) {
-    let doors = doors(3);
-    let members = addresses(&doors);
-    let (members, doors) = (&members, &doors);
+fn one_thread_drives_all_members(carrier: Carrier) {
+    let listeners = listeners(3);
+    let members = addresses(&listeners);
+    let (members, listeners) = (&members, &listeners);
     // Only to meet takes a thread each.
     let mut groups: Vec<EmbeddedGroup> = thread::scope(|scope| {
         let create = |own: usize| {
-            let group = EmbeddedGroup::create(members, own as u32, options(&doors[own], carrier));
+            let group =
+                EmbeddedGroup::create(members, own as u32, options(&listeners[own], carrier));
             group.expect("all are here")
         };
         let all: Vec<_> = (0..3).map(|own| scope.spawn(move || create(own))).collect();
         all.into_iter().map(|member| member.join().expect("it does not panic")).collect()
     });
     let refused = groups[1].send([1]).expect_err("it receives");
-    assert!(matches!(refused, GroupSendError::NotRoot { own: 1 }) && !groups[1].has_room());
+    assert!(matches!(refused, GroupSendError::NotRoot { own: 1 }) && !groups[1].can_send());
     for number in 0..4 {
-        assert!(groups[0].has_room());
+        assert!(groups[0].can_send());
         assert_eq!(groups[0].send(bytes(number, 200_000)).expect("there is room"), number);
     }
     let full = groups[0].send(bytes(4, 200_000)).expect_err("four may be under way");
@@ -430,11 +441,11 @@ fn one_thread_may_drive_all_members(carrier: Carrier) {
     let (mut waiting, mut received) = (Some(object), [0, 0]);
     let began = Instant::now();
     while !groups.iter().all(EmbeddedGroup::is_done) {
-        assert!(began.elapsed() < PATIENCE, "{groups:?}");
+        assert!(began.elapsed() < TIMEOUT, "{groups:?}");
         for group in &mut groups {
             group.poll();
         }
-        if groups[0].has_room()
+        if groups[0].can_send()
             && let Some(object) = waiting.take()
         {
             assert_eq!(groups[0].send(object).expect("there is room"), 4);

@@ -14,7 +14,7 @@ use onepipe_daemon_arbiter::{ArbiterDaemon, Avoided, Config as ArbiterConfig};
 use onepipe_daemon_switch::{Config, Direction, Link, LossyLink, Racks, SoftwareSwitch};
 
 /// What takes seconds at most; what takes this long never comes.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Long, as turns of a busy machine are far apart.
 const SLOT: Duration = Duration::from_millis(1);
 const ARBITER: u32 = 60;
@@ -28,7 +28,7 @@ const PATHS: u32 = 4;
 const ELSEWHERE: u64 = 400;
 const OBJECT_LEN: usize = 60_000;
 
-struct World {
+struct Fixture {
     switch: SoftwareSwitch,
     arbiter: ArbiterDaemon,
     ends: Vec<EmbeddedTransfer>,
@@ -48,7 +48,7 @@ fn object(from: u32, to: u32, number: u32) -> Vec<u8> {
     (0..OBJECT_LEN as u32).map(|at| (at ^ at >> 7 ^ salt) as u8).collect()
 }
 
-impl World {
+impl Fixture {
     fn new(cores: usize) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut config = Config::new(any);
@@ -86,7 +86,7 @@ impl World {
 
     /// Everybody has an object under way to everybody else, and gets turns, until it is so.
     fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !is_so(self) {
             assert!(Instant::now() < deadline, "waited in vain: {what}: {}", self.state());
             self.turn();
@@ -142,83 +142,83 @@ impl World {
     }
 }
 
-fn a_link_is_avoided_and_used_again(cores: usize) {
-    let mut world = World::new(cores);
-    world.until("every link bears something", |world| {
-        world.switch.links().all(|report| report.frames >= 20)
+fn check_link_is_avoided_then_used(cores: usize) {
+    let mut fixture = Fixture::new(cores);
+    fixture.until("every link bears something", |fixture| {
+        fixture.switch.links().all(|report| report.frames >= 20)
     });
-    assert_eq!(world.found, BTreeSet::new(), "nothing was lost");
+    assert_eq!(fixture.found, BTreeSet::new(), "nothing was lost");
     for (link, loss) in [
         (Link { rack: 1, path: 2, direction: Direction::Up }, 1.0),
         (Link { rack: 2, path: 0, direction: Direction::Down }, 0.5),
     ] {
         let fault = Fault::Link { rack: link.rack, path: link.path };
         let avoided = Avoided::from(fault);
-        world.found.clear();
-        world.switch.set_lossy_links(&[LossyLink { link, loss }]).expect("there is such a link");
-        world.until("it is found", |world| world.found.contains(&fault));
+        fixture.found.clear();
+        fixture.switch.set_lossy_links(&[LossyLink { link, loss }]).expect("there is such a link");
+        fixture.until("it is found", |fixture| fixture.found.contains(&fault));
         // It is tried again, first often, then every second.
-        let mut last = (world.on(link), world.elsewhere(link));
-        world.until("nobody is given it while others are", |world| {
-            let (on, elsewhere) = (world.on(link), world.elsewhere(link));
+        let mut last = (fixture.on(link), fixture.elsewhere(link));
+        fixture.until("nobody is given it while others are", |fixture| {
+            let (on, elsewhere) = (fixture.on(link), fixture.elsewhere(link));
             if on != last.0 {
                 last = (on, elsewhere);
             }
-            let is_told = world.arbiter.report().avoided.contains(&avoided);
+            let is_told = fixture.arbiter.report().avoided.contains(&avoided);
             is_told && elsewhere - last.1 >= ELSEWHERE
         });
 
-        world.tried.clear();
-        world.switch.set_lossy_links(&[]).expect("there are racks");
-        let healed = world.on(link);
-        world.until("it is tried again", |world| world.tried.contains(&fault));
-        world.until("it is used again", |world| world.on(link) - healed >= ELSEWHERE / 4);
-        world.until("nothing is avoided", |world| world.arbiter.report().avoided.is_empty());
+        fixture.tried.clear();
+        fixture.switch.set_lossy_links(&[]).expect("there are racks");
+        let healed = fixture.on(link);
+        fixture.until("it is tried again", |fixture| fixture.tried.contains(&fault));
+        fixture.until("it is used again", |fixture| fixture.on(link) - healed >= ELSEWHERE / 4);
+        fixture.until("nothing is avoided", |fixture| fixture.arbiter.report().avoided.is_empty());
     }
-    world.is_sending = false;
-    let sent = world.sent.iter().sum::<u32>();
-    world.until("all objects have come whole", |world| world.came == sent);
-    let report = world.arbiter.report();
+    fixture.is_sending = false;
+    let sent = fixture.sent.iter().sum::<u32>();
+    fixture.until("all objects have come whole", |fixture| fixture.came == sent);
+    let report = fixture.arbiter.report();
     assert!(report.faults_found >= 2 && report.faults_retried >= 2, "{report:?}");
     assert!(report.packets_lost >= 12, "{report:?}");
-    assert_eq!(world.switch.stats().frames_without_path, 0);
+    assert_eq!(fixture.switch.stats().frames_without_path, 0);
 }
 
 #[test]
-fn a_link_that_loses_packets_is_found_and_avoided_and_used_again_after_its_repair() {
-    a_link_is_avoided_and_used_again(0);
+fn lossy_link_is_avoided_until_repaired() {
+    check_link_is_avoided_then_used(0);
 }
 
 #[test]
-fn the_same_goes_for_an_arbiter_with_several_cores() {
-    a_link_is_avoided_and_used_again(3);
+fn lossy_link_is_avoided_by_a_multicore_arbiter() {
+    check_link_is_avoided_then_used(3);
 }
 
 /// A pair that has the network to itself: if it took one path all the time nothing would come.
 #[test]
-fn two_that_are_alone_get_past_a_dead_link() {
-    let mut world = World::new(0);
-    world.is_sending = false;
+fn lone_pair_gets_past_a_dead_link() {
+    let mut fixture = Fixture::new(0);
+    fixture.is_sending = false;
     let link = Link { rack: 0, path: 0, direction: Direction::Up };
     let lossy = [LossyLink { link, loss: 1.0 }];
-    world.switch.set_lossy_links(&lossy).expect("there is such a link");
+    fixture.switch.set_lossy_links(&lossy).expect("there is such a link");
     let all = 10;
     for number in 0..all {
-        world.ends[0].send(ProcessId(2), object(0, 2, number)).expect("there is room");
+        fixture.ends[0].send(ProcessId(2), object(0, 2, number)).expect("there is room");
     }
-    world.until("all has come", |world| world.came == all);
+    fixture.until("all has come", |fixture| fixture.came == all);
     // What it loses can as well be lost on the way down to the other rack.
     let either = [Fault::Link { rack: 0, path: 0 }, Fault::Link { rack: 1, path: 0 }];
-    assert!(world.found.iter().any(|fault| either.contains(fault)), "{}", world.state());
+    assert!(fixture.found.iter().any(|fault| either.contains(fault)), "{}", fixture.state());
 }
 
 #[test]
-fn links_that_are_none_are_refused_and_change_nothing() {
-    let mut world = World::new(0);
+fn unknown_links_are_refused() {
+    let mut fixture = Fixture::new(0);
     let link = |rack, path| Link { rack, path, direction: Direction::Up };
-    let mut set = |link, loss| world.switch.set_lossy_links(&[LossyLink { link, loss }]).is_err();
+    let mut set = |link, loss| fixture.switch.set_lossy_links(&[LossyLink { link, loss }]).is_err();
     assert!(set(link(3, 0), 1.0) && set(link(0, 4), 1.0) && set(link(0, 0), 1.5));
-    let mut plain = SoftwareSwitch::new(&Config::new(world.switch.local_addr()));
+    let mut plain = SoftwareSwitch::new(&Config::new(fixture.switch.local_addr()));
     assert!(plain.is_err(), "the address is taken");
     plain = SoftwareSwitch::new(&Config::new(SocketAddr::from(([127, 0, 0, 1], 0))));
     let mut plain = plain.expect("a switch");

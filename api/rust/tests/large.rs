@@ -1,13 +1,13 @@
 //! Payloads of any size in the order, over shared memory and through a switch.
 
-mod rig;
+mod harness;
 
 use std::time::{Duration, Instant};
 
+use harness::switch::{self, Running, join_and_exchange};
+use harness::{DEADLINE, fabric, message, process, to};
 use onepipe::{Builder, Event, Outcome, Pipe, Received, SendError};
 use onepipe_daemon_switch::Faults;
-use rig::switch::{self, Running, greet};
-use rig::{DEADLINE, fabric, message, process, to};
 
 fn any_size(fabric: &str, id: u32) -> Builder {
     large(process(fabric, id))
@@ -43,27 +43,27 @@ fn key(received: &Received) -> (u64, u32, u16, usize) {
 }
 
 #[test]
-fn small_and_large_ones_share_one_order() {
-    share_one_order(meet(&fabric("large"), 3), [100, 5 << 20, 70_000, 10]);
+fn small_and_large_payloads_share_one_order() {
+    check_one_order(meet(&fabric("large"), 3), [100, 5 << 20, 70_000, 10]);
 }
 
 #[test]
-fn small_and_large_ones_share_one_order_over_udp() {
+fn small_and_large_payloads_share_one_order_over_udp() {
     let switch = Running::start("127.0.0.1:0");
-    let pipes = greet((0..3).map(|id| large(switch::process(&switch, id))).collect());
-    share_one_order(pipes, [100, 5 << 20, 70_000, 10]);
+    let pipes = join_and_exchange((0..3).map(|id| large(switch::process(&switch, id))).collect());
+    check_one_order(pipes, [100, 5 << 20, 70_000, 10]);
 }
 
 #[test]
-fn frames_that_are_lost_or_altered_under_way_are_sent_again() {
+fn lost_and_corrupted_frames_are_retransmitted() {
     let faults = Faults { loss: 0.02, corruption: 0.01, seed: 11, ..Faults::default() };
     let switch = Running::start_with("127.0.0.1:0", |config| config.faults = faults);
-    let pipes = greet((0..3).map(|id| large(switch::process(&switch, id))).collect());
-    share_one_order(pipes, [100, 1 << 20, 70_000, 10]);
+    let pipes = join_and_exchange((0..3).map(|id| large(switch::process(&switch, id))).collect());
+    check_one_order(pipes, [100, 1 << 20, 70_000, 10]);
 }
 
 /// Three processes scatter reliably to all, and all deliver the same.
-fn share_one_order(mut pipes: Vec<Pipe>, sizes: [usize; 4]) {
+fn check_one_order(mut pipes: Vec<Pipe>, sizes: [usize; 4]) {
     let mut firsts = [None; 3];
     for (sender, round) in [(0, 0u8), (1, 1), (2, 2), (0, 3)] {
         for (number, bytes) in sizes.into_iter().enumerate() {
@@ -102,7 +102,7 @@ fn share_one_order(mut pipes: Vec<Pipe>, sizes: [usize; 4]) {
 }
 
 #[test]
-fn what_is_too_large_is_refused_at_once_and_without_it_is_as_ever() {
+fn oversize_payloads_are_refused_at_once() {
     let name = fabric("too-large");
     let mut pipe = any_size(&name, 0).join().expect("the place is free");
     let too_large = vec![0; (64 << 20) + 1];
@@ -115,7 +115,7 @@ fn what_is_too_large_is_refused_at_once_and_without_it_is_as_ever() {
 }
 
 #[test]
-fn a_caller_that_drives_itself_borrows_what_has_come() {
+fn embedded_caller_borrows_payloads() {
     let name = fabric("large-embedded");
     let mut pair = [0, 1].map(|id| any_size(&name, id).embedded().expect("the place is free"));
     let sent = payload(9, 3 << 20);
@@ -137,24 +137,24 @@ fn a_caller_that_drives_itself_borrows_what_has_come() {
 /// Without controllers nobody is declared failed: the payload cannot come to all, so none has it,
 /// and its sender is told.
 #[test]
-fn a_receiver_that_is_silent_takes_the_payload_with_it_over_udp() {
+fn payload_to_a_silent_receiver_is_lost_for_all_over_udp() {
     const SILENT_NS: u64 = 1_500_000_000;
     // Nothing is ordered beside somebody who is silent before his link counts as dead.
     let switch = Running::start_with("127.0.0.1:0", |config| config.link_timeout_ns = SILENT_NS);
     let impatient = |id| {
         large(switch::process(&switch, id)).tune_any_size(|config| config.dead_after_ns = SILENT_NS)
     };
-    let mut pipes = greet((0..2).map(impatient).collect());
+    let mut pipes = join_and_exchange((0..2).map(impatient).collect());
     let mut silent = impatient(2).embedded().expect("nobody is asked");
     // Until the switch knows where it is, and it knows the others.
     let until = Instant::now() + DEADLINE;
-    let mut has_heard = false;
-    while !has_heard && Instant::now() < until {
+    let mut has_received = false;
+    while !has_received && Instant::now() < until {
         let _ = pipes[0].scatter(&[to(2, b"hello")]);
-        silent.poll(|event| has_heard |= matches!(event, Event::Message(_)));
+        silent.poll(|event| has_received |= matches!(event, Event::Message(_)));
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(has_heard);
+    assert!(has_received);
     let sent = payload(5, 1 << 20);
     let id = pipes[0].scatter(&[to(1, &sent), to(2, &sent)]).expect("there is room");
     let began = Instant::now();

@@ -1,16 +1,16 @@
 //! Pipes over shared memory, driven by threads of their own.
 
-mod rig;
+mod harness;
 
 use std::error::Error;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use harness::{DEADLINE, fabric, meet, message, number, process, to};
 use onepipe::{
     Event, JoinError, LeaveError, Message, Pipe, ProcessId, ReceiveError, ScatteringId, SendError,
     Timestamp,
 };
-use rig::{DEADLINE, fabric, meet, message, number, process, to};
 
 #[test]
 fn all_receivers_see_one_order() {
@@ -49,7 +49,7 @@ fn all_receivers_see_one_order() {
 }
 
 #[test]
-fn the_messages_of_a_scattering_bear_one_timestamp_and_their_places() {
+fn messages_of_a_scattering_share_a_timestamp() {
     let mut pipes = meet(&fabric("scattering"), 2);
     let [a, b] = &mut pipes[..] else { unreachable!() };
     let messages = [to(1, b"first"), to(0, b"mine"), to(1, b""), to(1, b"last")];
@@ -66,7 +66,7 @@ fn the_messages_of_a_scattering_bear_one_timestamp_and_their_places() {
 }
 
 #[test]
-fn a_process_id_that_is_taken_is_refused_with_its_owner() {
+fn taken_process_id_is_refused_with_its_owner() {
     let name = fabric("taken");
     let first = process(&name, 3).join().expect("the place is free");
     for error in [
@@ -84,7 +84,7 @@ fn a_process_id_that_is_taken_is_refused_with_its_owner() {
 }
 
 #[test]
-fn without_an_id_the_first_free_one_is_taken() {
+fn lowest_free_id_is_the_default() {
     let name = fabric("free");
     let zero = process(&name, 0).join().expect("the place is free");
     let one = Pipe::builder().fabric(&name).join().expect("there are places");
@@ -93,7 +93,7 @@ fn without_an_id_the_first_free_one_is_taken() {
 }
 
 #[test]
-fn what_cannot_be_joined_is_named() {
+fn join_errors_name_their_cause() {
     let text = |error: JoinError| {
         let source = error.source().map_or(String::new(), |source| format!(": {source}"));
         format!("{error}{source}")
@@ -116,7 +116,7 @@ fn what_cannot_be_joined_is_named() {
 }
 
 #[test]
-fn a_scattering_that_can_never_leave_is_refused_at_once() {
+fn impossible_scattering_is_refused_at_once() {
     let mut alone =
         process(&fabric("never"), 0).tune(small_buffers).join().expect("the place is free");
     let long = vec![0; (256 << 10) + 1];
@@ -147,7 +147,7 @@ fn small_buffers(config: &mut onepipe::Config) {
 }
 
 #[test]
-fn a_slow_reader_fills_the_buffers_and_nothing_is_lost() {
+fn slow_reader_fills_the_buffers_without_loss() {
     let name = fabric("full");
     let mut sender = process(&name, 0).tune(small_buffers).join().expect("the place is free");
     let mut reader = process(&name, 1).tune(small_buffers).join().expect("the place is free");
@@ -191,7 +191,7 @@ fn a_slow_reader_fills_the_buffers_and_nothing_is_lost() {
 }
 
 #[test]
-fn the_longest_message_arrives_in_its_place() {
+fn longest_message_arrives_in_order() {
     let mut pipes = meet(&fabric("long"), 2);
     let [a, b] = &mut pipes[..] else { unreachable!() };
     let long: Vec<u8> = (0..16 << 20).map(|at: u32| (at ^ at >> 8 ^ at >> 16) as u8).collect();
@@ -211,7 +211,7 @@ fn the_longest_message_arrives_in_its_place() {
 }
 
 #[test]
-fn after_leaving_the_rest_can_be_read_and_nothing_sent() {
+fn after_leaving_events_are_readable_and_sends_fail() {
     let name = fabric("leave");
     let mut pipes = meet(&name, 2);
     let [a, b] = &mut pipes[..] else { unreachable!() };
@@ -231,13 +231,13 @@ fn after_leaving_the_rest_can_be_read_and_nothing_sent() {
     assert_eq!(a.leave(), Ok(()));
     for number in 1..100 {
         let Ok(Event::Message(m)) = a.recv() else { panic!("message {number} is missing") };
-        assert_eq!(rig::number(&m), number);
+        assert_eq!(harness::number(&m), number);
     }
     assert_eq!(a.recv(), Err(ReceiveError::Left(ProcessId(0))));
 }
 
 #[test]
-fn dropping_without_leaving_leaves() {
+fn dropping_a_pipe_leaves() {
     let name = fabric("drop");
     let mut pipes = meet(&name, 3);
     let mut dropped = pipes.remove(2);
@@ -251,7 +251,7 @@ fn dropping_without_leaving_leaves() {
 }
 
 #[test]
-fn a_message_to_nobody_is_reported() {
+fn message_to_an_absent_process_is_reported() {
     let mut alone = process(&fabric("nobody"), 0)
         .tune(|config| config.probes_max = 4)
         .join()
@@ -267,7 +267,7 @@ fn a_message_to_nobody_is_reported() {
 }
 
 #[test]
-fn a_callback_sees_messages_without_being_asked() {
+fn callback_receives_messages() {
     let mut pipes = meet(&fabric("callback"), 2);
     let [a, b] = &mut pipes[..] else { unreachable!() };
     let (seen, log) = mpsc::channel();
@@ -292,7 +292,7 @@ fn a_callback_sees_messages_without_being_asked() {
 }
 
 #[test]
-fn a_callback_that_panics_ends_its_own_pipe_only() {
+fn panicking_callback_ends_its_own_pipe_only() {
     let mut pipes = meet(&fabric("panic"), 3);
     let [a, b, c] = &mut pipes[..] else { unreachable!() };
     b.on_message(|_| panic!("on purpose"));

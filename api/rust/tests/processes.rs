@@ -1,19 +1,19 @@
 //! Real processes: one is killed, the others go on and agree; it comes back under its id.
 
-mod rig;
+mod harness;
 
 use std::process::{Child, Command, Stdio};
 
+use harness::{DEADLINE, fabric, message, number, process, to};
 use onepipe::{Event, Link, Message, Pipe, ProcessId};
-use rig::{DEADLINE, fabric, message, number, process, to};
 
 /// Set in a process that plays a talker: `fabric process`.
 const ROLE: &str = "ONEPIPE_TEST_TALKER";
 const RECEIVERS: [u32; 2] = [0, 1];
-const TALKER: u32 = 2;
+const SENDER: u32 = 2;
 
 /// A child's whole life: numbers to everybody, as fast as they are taken, until it is killed.
-fn talk(role: &str) {
+fn send_forever(role: &str) {
     let (fabric, id) = role.split_once(' ').expect("the parent has set it");
     let mut pipe = process(fabric, id.parse().expect("a number")).join().expect("it is free");
     assert!(pipe.wait_for_peers(RECEIVERS.len(), DEADLINE));
@@ -25,13 +25,13 @@ fn talk(role: &str) {
     }
 }
 
-struct Talker(Child);
+struct Sender(Child);
 
-impl Talker {
+impl Sender {
     fn start(test: &str, fabric: &str) -> Self {
         let child = Command::new(std::env::current_exe().expect("this test has a path"))
             .args(["--exact", test, "--nocapture"])
-            .env(ROLE, format!("{fabric} {TALKER}"))
+            .env(ROLE, format!("{fabric} {SENDER}"))
             .stdout(Stdio::null())
             .spawn()
             .expect("this test can start itself");
@@ -43,7 +43,7 @@ impl Talker {
     }
 }
 
-impl Drop for Talker {
+impl Drop for Sender {
     /// It talks for ever, also when a check has failed here.
     fn drop(&mut self) {
         self.0.kill().expect("it is our child");
@@ -58,7 +58,7 @@ fn until_lost(pipe: &mut Pipe) -> Vec<u64> {
         match pipe.recv_timeout(DEADLINE) {
             Some(Event::Message(m)) => numbers.push(number(&m)),
             Some(Event::LinkLost(Link::Process(lost))) => {
-                assert_eq!(lost, ProcessId(TALKER));
+                assert_eq!(lost, ProcessId(SENDER));
                 return numbers;
             }
             other => panic!("{other:?}"),
@@ -67,22 +67,22 @@ fn until_lost(pipe: &mut Pipe) -> Vec<u64> {
 }
 
 #[test]
-fn a_killed_process_wedges_nobody_and_may_return() {
+fn killed_process_stalls_no_other_and_may_return() {
     if let Ok(role) = std::env::var(ROLE) {
-        return talk(&role);
+        return send_forever(&role);
     }
     let name = fabric("killed");
     let mut pipes: Vec<Pipe> =
         RECEIVERS.map(|id| process(&name, id).join().expect("it is free")).into();
     for round in 0..3u64 {
-        let talker = Talker::start("a_killed_process_wedges_nobody_and_may_return", &name);
+        let sender = Sender::start("a_killed_process_wedges_nobody_and_may_return", &name);
         for pipe in &mut pipes {
             // It is in full swing.
             for expected in 0..100 {
                 assert_eq!(number(&message(pipe)), expected, "of round {round}");
             }
         }
-        talker.kill();
+        sender.kill();
         // What it had published is delivered, in order, without a gap; the ends may differ.
         for pipe in &mut pipes {
             let numbers = until_lost(pipe);
@@ -108,24 +108,24 @@ fn a_killed_process_wedges_nobody_and_may_return() {
 }
 
 #[test]
-fn a_stopped_process_keeps_its_place_until_it_is_killed() {
+fn stopped_process_keeps_its_id_until_killed() {
     if let Ok(role) = std::env::var(ROLE) {
-        return talk(&role);
+        return send_forever(&role);
     }
     let name = fabric("stopped");
     let mut pipes: Vec<Pipe> =
         RECEIVERS.map(|id| process(&name, id).join().expect("it is free")).into();
-    let talker = Talker::start("a_stopped_process_keeps_its_place_until_it_is_killed", &name);
+    let sender = Sender::start("a_stopped_process_keeps_its_place_until_it_is_killed", &name);
     message(&mut pipes[0]);
     message(&mut pipes[1]);
     // By the shell's own command: it is alive, and says nothing.
-    let stopped = Command::new("kill").args(["-STOP", &talker.0.id().to_string()]).status();
+    let stopped = Command::new("kill").args(["-STOP", &sender.0.id().to_string()]).status();
     assert!(stopped.expect("there is a kill command").success());
-    let error = process(&name, TALKER).join().map(drop).expect_err("it is still there");
-    assert!(error.to_string().contains(&format!("pid {}", talker.0.id())));
-    talker.kill();
+    let error = process(&name, SENDER).join().map(drop).expect_err("it is still there");
+    assert!(error.to_string().contains(&format!("pid {}", sender.0.id())));
+    sender.kill();
     for pipe in &mut pipes {
         until_lost(pipe);
     }
-    process(&name, TALKER).join().expect("the dead have no place");
+    process(&name, SENDER).join().expect("the dead have no place");
 }

@@ -1,7 +1,7 @@
 //! The reliable service with a controller: who fails is told to everybody, also to itself, and may
 //! come back.
 
-mod rig;
+mod harness;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use harness::{DEADLINE, fabric, meet, message, process, to};
 use onepipe::{
     EmbeddedPipe, Event, Outcome, Pipe, ProcessFailed, ProcessId, ReceiveMode, SendError, Service,
 };
@@ -18,24 +19,23 @@ use onepipe_daemon_controller::{
     Attachment, Config as ControllerConfig, ControllerDaemon, RedbStore,
 };
 use onepipe_daemon_switch::{Config, SoftwareSwitch};
-use rig::{DEADLINE, fabric, meet, message, process, to};
 
 /// Who is silent for this long has failed: long enough for a busy machine.
-const SILENCE_NS: u64 = 3_000_000_000;
+const LINK_TIMEOUT_NS: u64 = 3_000_000_000;
 const CONTROLLERS: Controllers = Controllers { first: ProcessId(7), count: 1 };
 
 #[test]
-fn both_services_run_beside_each_other_and_messages_tell_theirs() {
+fn both_services_run_side_by_side() {
     let mut pipes = meet(&fabric("services"), 2);
     let [a, b] = &mut pipes[..] else { unreachable!() };
     let ids =
         (a.scatter(&[to(1, b"plain")]), a.scatter_reliably(&[to(1, b"sure"), to(0, b"mine")]));
     assert_eq!(ids.0, ids.1, "each service counts for itself");
-    let mut told = [message(b), message(b)].map(|m| (m.service, m.payload));
-    told.sort();
+    let mut received = [message(b), message(b)].map(|m| (m.service, m.payload));
+    received.sort();
     let expected =
         [(Service::BestEffort, b"plain".to_vec()), (Service::Reliable, b"sure".to_vec())];
-    assert_eq!(told, expected);
+    assert_eq!(received, expected);
     assert_eq!(message(a).payload, b"mine");
 }
 
@@ -87,7 +87,7 @@ impl Drop for Running {
 /// A switch and a controller.
 fn daemons() -> (SocketAddr, [Running; 2]) {
     let mut config = Config::new("127.0.0.1:0".parse().expect("an address"));
-    config.link_timeout_ns = SILENCE_NS;
+    config.link_timeout_ns = LINK_TIMEOUT_NS;
     config.controllers = Some(CONTROLLERS);
     let mut switch = SoftwareSwitch::new(&config).expect("loopback is there");
     let address = switch.local_addr();
@@ -129,12 +129,12 @@ fn drive<R>(pipe: &mut EmbeddedPipe, mut done: impl FnMut(Event<&[u8]>) -> Optio
 }
 
 #[test]
-fn who_stands_still_has_failed_for_everybody_and_may_come_back() {
+fn silent_process_fails_for_all_and_may_rejoin() {
     let (switch, _daemons) = daemons();
     let mut a = builder(switch, 0).join().expect("the switch is there");
     let mut b = builder(switch, 1).join().expect("the switch is there");
-    let (tell, told) = channel();
-    a.on_process_failed(move |failed| tell.send(failed).expect("the test listens"));
+    let (failures, received) = channel();
+    a.on_process_failed(move |failed| failures.send(failed).expect("the test listens"));
     let mut c = builder(switch, 2).embedded().expect("the switch is there");
     a.scatter_reliably(&[to(1, b"to b"), to(2, b"to c")]).expect("there is room");
     let first = drive(&mut c, |event| event.message().map(|m| m.payload.to_vec()));
@@ -143,7 +143,7 @@ fn who_stands_still_has_failed_for_everybody_and_may_come_back() {
 
     // Now it stands still. What it should have got is taken back from b, too.
     a.scatter_reliably(&[to(1, b"half"), to(2, b"never"), to(0, b"half")]).expect("there is room");
-    let failed = told.recv_timeout(DEADLINE).expect("the callback is called");
+    let failed = received.recv_timeout(DEADLINE).expect("the callback is called");
     assert_eq!(failed.process, ProcessId(2));
     let mut lost = Vec::new();
     while lost.len() < 3 {

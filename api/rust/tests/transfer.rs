@@ -16,7 +16,7 @@ use onepipe_daemon_arbiter::{ArbiterDaemon, Config as ArbiterConfig};
 use onepipe_daemon_switch::{Config, Faults, SoftwareSwitch};
 
 /// Everything here takes milliseconds; what takes this long never comes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const SLOT: Duration = Duration::from_micros(50);
 const ARBITER: u32 = 20;
 const ENDPOINTS: u32 = 4;
@@ -115,7 +115,7 @@ fn object(bytes: usize, salt: u8) -> Vec<u8> {
 }
 
 #[test]
-fn objects_of_any_size_arrive_whole_and_their_futures_tell() {
+fn objects_of_any_size_arrive_and_their_futures_resolve() {
     let running = Running::start(Faults::default(), true);
     let (from, to) = (running.end(0).open(), running.end(1).open());
     let (from, to) = (from.expect("a socket"), to.expect("a socket"));
@@ -131,23 +131,23 @@ fn objects_of_any_size_arrive_whole_and_their_futures_tell() {
         assert_eq!(block_on(sending), Ok(()));
     }
     assert!(to.try_recv().is_none());
-    assert!(from.close(PATIENCE) && to.close(PATIENCE));
+    assert!(from.close(TIMEOUT) && to.close(TIMEOUT));
 }
 
 #[test]
-fn what_a_bad_network_loses_is_sent_again() {
+fn lost_pieces_are_retransmitted() {
     let faults = Faults { loss: 0.03, duplication: 0.03, corruption: 0.02, ..Faults::default() };
     let running = Running::start(faults, true);
     let (from, to) = (running.end(3).open(), running.end(2).open());
     let (from, to) = (from.expect("a socket"), to.expect("a socket"));
     let sending = from.send(ProcessId(2), object(300_000, 1)).expect("room");
-    let came = to.recv_timeout(PATIENCE).expect("it comes");
+    let came = to.recv_timeout(TIMEOUT).expect("it comes");
     assert!(came.bytes == object(300_000, 1));
-    assert_eq!(sending.wait(PATIENCE), Some(Ok(())));
+    assert_eq!(sending.wait(TIMEOUT), Some(Ok(())));
 }
 
 #[test]
-fn a_caller_may_drive_both_ends() {
+fn one_caller_drives_both_ends() {
     let running = Running::start(Faults::default(), true);
     // Neither may sleep while the other has something to do.
     let end = |process| running.end(process).idle(Idle::Yield).embedded().expect("a socket");
@@ -157,7 +157,7 @@ fn a_caller_may_drive_both_ends() {
     let (mut came, mut is_sent) = (None, false);
     let began = Instant::now();
     while came.is_none() || !is_sent {
-        assert!(began.elapsed() < PATIENCE, "{:?} {:?}", from.endpoint_stats(), to.stats());
+        assert!(began.elapsed() < TIMEOUT, "{:?} {:?}", from.endpoint_stats(), to.stats());
         from.poll(|event| is_sent |= matches!(event, TransferEvent::Sent(sent, _) if sent == id));
         let progress = to.poll(|event| {
             if let TransferEvent::Received(from, 0, bytes) = event {
@@ -171,31 +171,31 @@ fn a_caller_may_drive_both_ends() {
 }
 
 #[test]
-fn who_has_no_room_refuses_and_the_sender_is_told() {
+fn full_receiver_refuses_and_the_sender_is_notified() {
     let running = Running::start(Faults::default(), true);
     let from = running.end(0).open().expect("a socket");
     let to = running.end(1).receive_bytes_max(10_000).open().expect("a socket");
     let large = from.send(ProcessId(1), object(10_001, 0)).expect("room here");
-    assert_eq!(large.wait(PATIENCE), Some(Err(ObjectError::Refused(ProcessId(1)))));
+    assert_eq!(large.wait(TIMEOUT), Some(Err(ObjectError::Refused(ProcessId(1)))));
     // What has come and was not asked for takes room, too.
     let first = from.send(ProcessId(1), object(6_000, 1)).expect("room here");
-    assert_eq!(first.wait(PATIENCE), Some(Ok(())));
+    assert_eq!(first.wait(TIMEOUT), Some(Ok(())));
     let second = from.send(ProcessId(1), object(6_000, 2)).expect("room here");
-    assert_eq!(second.wait(PATIENCE), Some(Err(ObjectError::Refused(ProcessId(1)))));
+    assert_eq!(second.wait(TIMEOUT), Some(Err(ObjectError::Refused(ProcessId(1)))));
     assert!(to.try_recv().is_some_and(|came| came.bytes == object(6_000, 1)));
     let third = from.send(ProcessId(1), object(6_000, 3)).expect("room here");
-    assert_eq!(third.wait(PATIENCE), Some(Ok(())));
+    assert_eq!(third.wait(TIMEOUT), Some(Ok(())));
 }
 
 #[test]
-fn what_cannot_be_sent_is_handed_back_or_named() {
+fn unsendable_objects_are_returned_with_an_error() {
     let running = Running::start(Faults::default(), false);
     let from = running.end(0).send_bytes_max(1_000).open().expect("a socket");
     assert_eq!(from.send(ProcessId(0), vec![1]).err(), Some(ObjectError::Unknown(ProcessId(0))));
     assert_eq!(from.send(ProcessId(4), vec![1]).err(), Some(ObjectError::Unknown(ProcessId(4))));
     let first = from.send(ProcessId(1), object(5_000, 0)).expect("one may always wait");
     match from.send(ProcessId(1), vec![7; 10]) {
-        Err(ObjectError::Full { waiting: 5_000, object }) => assert_eq!(object, [7; 10]),
+        Err(ObjectError::Full { queued: 5_000, object }) => assert_eq!(object, [7; 10]),
         other => panic!("{other:?}"),
     }
     // Nobody gives out timeslots.
@@ -205,7 +205,7 @@ fn what_cannot_be_sent_is_handed_back_or_named() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_settings_are_named() {
     let refused = |builder: TransferBuilder| match builder.open() {
         Err(error) => error.to_string(),
         Ok(_) => panic!("it is open"),
@@ -219,7 +219,7 @@ fn what_makes_no_sense_is_named() {
 }
 
 #[test]
-fn a_receiver_that_is_not_there_holds_up_nobody_else() {
+fn absent_receiver_delays_no_other() {
     let running = Running::start(Faults::default(), true);
     let (from, to) = (running.end(0).open(), running.end(1).open());
     let (from, to) = (from.expect("a socket"), to.expect("a socket"));
@@ -229,21 +229,21 @@ fn a_receiver_that_is_not_there_holds_up_nobody_else() {
     let sent: Vec<_> =
         (0..100).map(|_| from.send(ProcessId(1), vec![8; 100]).expect("room")).collect();
     for (number, sending) in sent.iter().enumerate() {
-        let came = to.recv_timeout(PATIENCE / 6).unwrap_or_else(|| panic!("object {number}"));
+        let came = to.recv_timeout(TIMEOUT / 6).unwrap_or_else(|| panic!("object {number}"));
         assert_eq!(came.bytes, [8; 100]);
-        assert_eq!(sending.wait(PATIENCE), Some(Ok(())));
+        assert_eq!(sending.wait(TIMEOUT), Some(Ok(())));
     }
     assert!(in_vain.iter().all(|sending| sending.outcome().is_none()));
 }
 
 #[test]
-fn who_is_set_up_unlike_its_arbiter_can_tell() {
+fn configuration_mismatch_is_reported() {
     let running = Running::start(Faults::default(), true);
     let end = running.end(0).slot(2 * SLOT).open().expect("a socket");
     let sending = end.send(ProcessId(1), vec![7; 100]).expect("room");
     let began = Instant::now();
     let terms_mismatch = loop {
-        assert!(began.elapsed() < PATIENCE, "{:?}", end.endpoint_stats());
+        assert!(began.elapsed() < TIMEOUT, "{:?}", end.endpoint_stats());
         match end.terms_mismatch() {
             Some(terms_mismatch) => break terms_mismatch,
             None => std::thread::sleep(Duration::from_millis(1)),
@@ -256,7 +256,7 @@ fn who_is_set_up_unlike_its_arbiter_can_tell() {
 }
 
 #[test]
-fn one_may_wait_for_ever() {
+fn unbounded_waits_are_allowed() {
     let running = Running::start(Faults::default(), true);
     let (from, to) = (running.end(0).open(), running.end(1).open());
     let (from, to) = (from.expect("a socket"), to.expect("a socket"));
@@ -267,12 +267,12 @@ fn one_may_wait_for_ever() {
 }
 
 #[test]
-fn empty_objects_take_room_too() {
+fn empty_objects_use_capacity() {
     let running = Running::start(Faults::default(), true);
     let from = running.end(0).send_bytes_max(4 * 256).open().expect("a socket");
     let to = running.end(1).receive_bytes_max(3 * 256).open().expect("a socket");
     let send = || from.send(ProcessId(1), Vec::new());
-    let outcome = || send().expect("room here").wait(PATIENCE);
+    let outcome = || send().expect("room here").wait(TIMEOUT);
     assert_eq!([outcome(), outcome(), outcome()], [const { Some(Ok(())) }; 3]);
     assert_eq!(outcome(), Some(Err(ObjectError::Refused(ProcessId(1)))));
     assert!(to.try_recv().is_some());
@@ -280,50 +280,50 @@ fn empty_objects_take_room_too() {
     // To nobody, so that none is through.
     let none = || from.send(ProcessId(2), Vec::new());
     let four = [none(), none(), none(), none()].map(|sending| sending.expect("room here"));
-    assert!(matches!(none(), Err(ObjectError::Full { waiting: 1_024, .. })));
+    assert!(matches!(none(), Err(ObjectError::Full { queued: 1_024, .. })));
     drop(four);
 }
 
 #[test]
-fn who_drops_what_is_under_way_gives_it_up() {
+fn dropping_a_sending_cancels_it() {
     let running = Running::start(Faults::default(), true);
     let from = running.end(0).send_bytes_max(100_000).open().expect("a socket");
     let to = running.end(1).open().expect("a socket");
     // Nobody is there: some are under way, others wait until they may be.
     let in_vain = || from.send(ProcessId(2), vec![7; 1_000]);
     let mut all: Vec<_> = (0..100).map(|_| in_vain().expect("room")).collect();
-    assert!(matches!(in_vain(), Err(ObjectError::Full { waiting: 100_000, .. })));
+    assert!(matches!(in_vain(), Err(ObjectError::Full { queued: 100_000, .. })));
     assert_eq!(all[99].wait(Duration::from_millis(20)), None);
     let room_for = |bytes: usize| {
         let began = Instant::now();
         loop {
             match from.send(ProcessId(1), object(bytes, 3)) {
                 Ok(sending) => return sending,
-                Err(_) => assert!(began.elapsed() < PATIENCE, "there is never room"),
+                Err(_) => assert!(began.elapsed() < TIMEOUT, "there is never room"),
             }
             std::thread::sleep(Duration::from_millis(1));
         }
     };
     all.truncate(99);
     all.remove(0).cancel();
-    assert_eq!(room_for(2_000).wait(PATIENCE), Some(Ok(())));
+    assert_eq!(room_for(2_000).wait(TIMEOUT), Some(Ok(())));
     all.clear();
     let whole = room_for(100_000);
-    assert!(from.close(PATIENCE), "nobody waits for what was given up");
+    assert!(from.close(TIMEOUT), "nobody waits for what was given up");
     assert_eq!(whole.outcome(), Some(Ok(())));
     assert_eq!(to.try_recv().map(|came| came.bytes.len()), Some(2_000));
 }
 
 #[test]
-fn a_detached_object_goes_on_and_counts_tell_what_was_done() {
+fn detached_object_completes_and_is_counted() {
     let running = Running::start(Faults::default(), true);
     let (from, to) = (running.end(0).open(), running.end(1).open());
     let (from, to) = (from.expect("a socket"), to.expect("a socket"));
     from.send(ProcessId(1), object(50_000, 5)).expect("room").detach();
-    assert!(to.recv_timeout(PATIENCE).is_some_and(|came| came.bytes == object(50_000, 5)));
+    assert!(to.recv_timeout(TIMEOUT).is_some_and(|came| came.bytes == object(50_000, 5)));
     let began = Instant::now();
     while from.stats().pieces_sent == 0 || to.stats().reports_sent == 0 {
-        assert!(began.elapsed() < PATIENCE, "{:?} {:?}", from.stats(), to.stats());
+        assert!(began.elapsed() < TIMEOUT, "{:?} {:?}", from.stats(), to.stats());
         std::thread::yield_now();
     }
     let pieces = 50_000 / 1_472;
@@ -334,7 +334,7 @@ fn a_detached_object_goes_on_and_counts_tell_what_was_done() {
 }
 
 #[test]
-fn an_object_comes_whole_though_the_primary_stops_in_the_middle_of_it() {
+fn object_survives_a_primary_arbiter_failure() {
     let running = Running::with_arbiters(Faults::default(), &[ARBITER, ARBITER + 1]);
     let (from, to) = (running.end(0).open(), running.end(1).open());
     let (from, to) = (from.expect("a socket"), to.expect("a socket"));
@@ -342,17 +342,17 @@ fn an_object_comes_whole_though_the_primary_stops_in_the_middle_of_it() {
     let first = from.send(ProcessId(1), object(2_000_000, 1)).expect("room");
     let began = Instant::now();
     while from.stats().pieces_sent < 300 {
-        assert!(began.elapsed() < PATIENCE, "{:?}", from.stats());
+        assert!(began.elapsed() < TIMEOUT, "{:?}", from.stats());
         std::thread::yield_now();
     }
     assert!(to.try_recv().is_none(), "it is on its way");
     running.primary_stops.store(true, Ordering::Relaxed);
-    let came = to.recv_timeout(PATIENCE).expect("it comes");
+    let came = to.recv_timeout(TIMEOUT).expect("it comes");
     assert!(came.bytes == object(2_000_000, 1));
-    assert_eq!(first.wait(PATIENCE), Some(Ok(())));
+    assert_eq!(first.wait(TIMEOUT), Some(Ok(())));
     // Who begins now hears of no other arbiter than the one that is left.
     let late = running.end(2).open().expect("a socket");
     let second = late.send(ProcessId(1), object(100_000, 2)).expect("room");
-    assert!(to.recv_timeout(PATIENCE).is_some_and(|came| came.bytes == object(100_000, 2)));
-    assert_eq!(second.wait(PATIENCE), Some(Ok(())));
+    assert!(to.recv_timeout(TIMEOUT).is_some_and(|came| came.bytes == object(100_000, 2)));
+    assert_eq!(second.wait(TIMEOUT), Some(Ok(())));
 }

@@ -1,12 +1,12 @@
 //! Pipes through a software switch on loopback.
 
-mod rig;
+mod harness;
 
 use std::time::Duration;
 
+use harness::switch::{Running, join_and_exchange, meet, process};
+use harness::{DEADLINE, message, number, to};
 use onepipe::{Event, Link, Message, Pipe, ProcessId, Timestamp};
-use rig::switch::{Running, greet, meet, process};
-use rig::{DEADLINE, message, number, to};
 
 #[test]
 fn all_receivers_see_one_order() {
@@ -36,7 +36,7 @@ fn all_receivers_see_one_order() {
 }
 
 #[test]
-fn a_long_message_crosses_in_fragments() {
+fn long_message_crosses_in_fragments() {
     let switch = Running::start("127.0.0.1:0");
     let mut pipes = meet(&switch, 2);
     let long: Vec<u8> = (0..300_000u32).map(|at| (at ^ at >> 8) as u8).collect();
@@ -45,7 +45,7 @@ fn a_long_message_crosses_in_fragments() {
 }
 
 #[test]
-fn without_a_switch_nothing_is_delivered_and_leaving_is_bounded() {
+fn without_a_switch_leaving_is_bounded() {
     let address = {
         let switch = Running::start("127.0.0.1:0");
         switch.address
@@ -62,11 +62,11 @@ fn without_a_switch_nothing_is_delivered_and_leaving_is_bounded() {
 }
 
 #[test]
-fn a_switch_that_dies_is_reported_and_its_successor_found() {
+fn switch_failure_is_reported_and_its_successor_found() {
     let first = Running::start("127.0.0.1:0");
     let address = first.address;
     let impatient = |id| process(&first, id).tune(|config| config.link_timeout_ns = 1_000_000_000);
-    let mut pipes = greet(vec![impatient(0), impatient(1)]);
+    let mut pipes = join_and_exchange(vec![impatient(0), impatient(1)]);
     drop(first);
     for pipe in &mut pipes {
         assert_eq!(pipe.recv_timeout(DEADLINE), Some(Event::LinkLost(Link::Switch)));

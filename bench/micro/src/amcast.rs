@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use onepipe_amcast::{Client, GroupId, GroupSet, Replica, ReplicaEvent};
 use onepipe_daemon_member::MemberDaemon;
-use onepipe_transport_amcast::{Directory, Loopback, Options, Role, Station, open};
-use onepipe_transport_driver::{Doorbell, Idle, Pipe};
+use onepipe_transport_amcast::{Directory, Loopback, MeshDriver, Options, Role, open};
+use onepipe_transport_driver::{Doorbell, DrivenMachine, Idle};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Better, Detail, Harness, Progress, Report};
@@ -287,12 +287,11 @@ fn seconds(time: rustix::time::Timespec) -> f64 {
 }
 
 impl<'scope> Workers<'scope> {
-    /// Spawns a receiver thread.
-    fn spawn_receiver<M: Pipe + Send + 'scope>(
+    fn spawn_receiver<M: DrivenMachine + Send + 'scope>(
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,
         kind: ThreadKind,
-        mut station: Station<M>,
+        mut station: MeshDriver<M>,
         mut record: impl FnMut(&mut M, M::Event, &mut Deliveries) + Send + 'scope,
     ) -> ScopedJoinHandle<'scope, Deliveries> {
         self.doorbells.push(station.doorbell());
@@ -322,10 +321,10 @@ impl<'scope> Workers<'scope> {
     /// Spawns a sender thread, which keeps at most `ahead_max` messages more in flight than the
     /// slowest receiver has delivered. `counts` returns the messages in flight and the packets
     /// retransmitted.
-    fn spawn_sender<M: Pipe + Send + 'scope>(
+    fn spawn_sender<M: DrivenMachine + Send + 'scope>(
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,
-        mut station: Station<M>,
+        mut station: MeshDriver<M>,
         (bytes, ahead_max): (usize, u64),
         mut submit: impl FnMut(&mut M, onepipe_base::Now, &[u8]) -> bool + Send + 'scope,
         counts: impl Fn(&M) -> (usize, u64) + Send + 'scope,

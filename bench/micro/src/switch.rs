@@ -207,7 +207,7 @@ mod tests {
     fn longer_beacon_interval_takes_fewer_cores() {
         let intervals_ns = vec![1_000, 100_000];
         let options = SwitchOptions { runs: 3, ports: 8, intervals_ns, rounds: 2_000 };
-        let report = switch(&options, |_| {}).expect("the machine does what it should");
+        let report = switch(&options, |_| {}).expect("benchmark runs");
         assert_eq!(report.results.len(), 4);
         assert!(report.results[0].value > 10.0 * report.results[1].value, "{report}");
     }

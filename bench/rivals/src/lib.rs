@@ -26,7 +26,7 @@
 //! let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
 //! let config = Config { links: Links::Mesh, ..Config::new(Method::Unordered, ProcessId(0), 2) };
 //! let mut member = Rival::new(config)?;
-//! member.send(now, To::Everybody, b"to everybody")?;
+//! member.send(now, To::All, b"to everybody")?;
 //! let mine = member.poll_event().expect("a message to oneself needs no network");
 //! assert_eq!((mine.from, &mine.payload[..]), (ProcessId(0), &b"to everybody"[..]));
 //! let mut slot = [0; 1_472];

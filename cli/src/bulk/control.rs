@@ -77,12 +77,10 @@ pub struct ControlConnection {
 }
 
 impl ControlConnection {
-    /// Wraps a new connection.
     pub fn new(stream: TcpStream) -> Self {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Sends a message.
     pub fn send(&self, what: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');

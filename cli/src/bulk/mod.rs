@@ -91,7 +91,6 @@ pub struct RecvArguments {
     json: bool,
 }
 
-/// Block schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
 pub enum Schedule {
     /// Binomial pipeline: all relay from the first block on; usually the fastest

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use onepipe::{Door, FileError, FileReport, Group, GroupOptions};
+use onepipe::{FileError, FileReport, Group, GroupOptions, Listener};
 use serde_json::json;
 
 use super::RecvArguments;
@@ -21,15 +21,15 @@ const CHUNKS_MAX: u64 = 4;
 
 /// Receives a file, or file after file.
 pub fn run(arguments: &RecvArguments) -> Result<ExitCode> {
-    let door = Door::open(arguments.listen)
+    let listener = Listener::bind(arguments.listen)
         .with_context(|| format!("cannot listen at {}", arguments.listen))?;
     super::end_on_interrupt()?;
-    writeln!(stdout(), "listening at {}", door.address()).context("cannot print")?;
+    writeln!(stdout(), "listening at {}", listener.address()).context("cannot print")?;
     loop {
         let deadline = Instant::now() + Duration::from_secs(3600);
-        let Some(guest) = door.guest(deadline).context("cannot listen")? else { continue };
+        let Some(guest) = listener.accept_app(deadline).context("cannot listen")? else { continue };
         let sender = guest.peer_addr().map(|address| address.to_string()).unwrap_or_default();
-        match receive(arguments, &door, ControlConnection::new(guest)) {
+        match receive(arguments, &listener, ControlConnection::new(guest)) {
             Ok(received) => {
                 print_report(arguments, &received, &sender)?;
                 if !arguments.forever {
@@ -55,7 +55,6 @@ enum ReceiveError {
     Final(anyhow::Error),
 }
 
-/// A received file.
 struct Received {
     path: PathBuf,
     report: FileReport,
@@ -65,7 +64,7 @@ struct Received {
 /// Handles the connection of a sender, and receives its file in one round.
 fn receive(
     arguments: &RecvArguments,
-    door: &Door,
+    listener: &Listener,
     mut control: ControlConnection,
 ) -> Result<Received, ReceiveError> {
     let offer = match control.recv(SENDER_TIMEOUT) {
@@ -79,7 +78,7 @@ fn receive(
     };
     let outcome = Target::new(arguments, &offer)
         .map_err(ReceiveError::Final)
-        .and_then(|target| receive_round(door, &mut control, &offer, target));
+        .and_then(|target| receive_round(listener, &mut control, &offer, target));
     let reply = match &outcome {
         Ok(received) => Reply::Done(received.report.digest_hex()),
         Err(ReceiveError::Retry(reason)) => {
@@ -95,7 +94,7 @@ fn receive(
 }
 
 fn receive_round(
-    door: &Door,
+    listener: &Listener,
     control: &mut ControlConnection,
     offer: &Offer,
     mut target: Target,
@@ -108,7 +107,7 @@ fn receive_round(
         }
     };
     let began = Instant::now();
-    let mut group = join(door, offer, &round).map_err(ReceiveError::Retry)?;
+    let mut group = join(listener, offer, &round).map_err(ReceiveError::Retry)?;
     let mut bar = Progress::new();
     let received = group.recv_part(&mut target, |progress| {
         bar.show(progress.done as f64 / progress.bytes.max(1) as f64, &offer.name);
@@ -120,7 +119,7 @@ fn receive_round(
             target.discard();
             return Err(ReceiveError::Retry(error.into()));
         }
-        Err(error @ (FileError::Ended(_) | FileError::Cut { .. })) => {
+        Err(error @ (FileError::Ended(_) | FileError::Truncated { .. })) => {
             let written_path = target.written_path.display();
             return Err(match target.is_partial() {
                 true => ReceiveError::Retry(error.into()),
@@ -141,14 +140,14 @@ fn receive_round(
     Ok(Received { path, report, took: began.elapsed() })
 }
 
-fn join(door: &Door, offer: &Offer, round: &Round) -> Result<Group> {
+fn join(listener: &Listener, offer: &Offer, round: &Round) -> Result<Group> {
     let carrier = super::carrier(&round.transport).map_err(anyhow::Error::msg)?;
     let options = GroupOptions {
         group: round.group,
         carrier,
         algorithm: onepipe::Algorithm::Plain(round.schedule.plain()),
         memory_bytes_max: CHUNKS_MAX * offer.chunk_len,
-        door: Some(door.clone()),
+        listener: Some(listener.clone()),
         ..GroupOptions::default()
     };
     Ok(Group::create(&round.members, round.own, options)?)

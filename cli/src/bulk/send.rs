@@ -111,7 +111,8 @@ struct Peer {
 /// Offers the file to all receivers that lack it, concurrently. Returns the connected ones.
 fn send_offers(all: &mut [Receiver], offer: &Offer) -> Vec<Peer> {
     let ask = |address| -> Result<(ControlConnection, Reply)> {
-        let stream = onepipe::Door::visit(address, CONNECT_TIMEOUT).context("cannot be reached")?;
+        let stream = onepipe::Listener::connect_app(address, CONNECT_TIMEOUT)
+            .context("cannot be reached")?;
         let mut control = ControlConnection::new(stream);
         control.send(&Request::Offer(offer.clone()))?;
         let reply = control.recv(REPLY_TIMEOUT)?;

@@ -104,7 +104,6 @@ impl fmt::Display for StoreChoice {
     }
 }
 
-/// Validated settings.
 #[derive(Debug)]
 pub struct Settings {
     pub config: Config,
@@ -256,7 +255,7 @@ mod tests {
                     store = '/var/lib/onepipe/lab.redb'\nflat = true\n";
         let options = ControllerOptions { process: Some(1002), ..ControllerOptions::default() };
         let options = options.or(file(text).expect("all keys are known"));
-        let settings = Settings::resolve(&options).expect("it makes sense");
+        let settings = Settings::resolve(&options).expect("valid settings");
         let machine = &settings.config.machine;
         assert_eq!((machine.process, machine.controllers.count), (ProcessId(1002), 3));
         assert_eq!(machine.recovery, Recovery::Flat);
@@ -271,17 +270,16 @@ mod tests {
 
     #[test]
     fn uses_defaults_without_options() {
-        let settings =
-            Settings::resolve(&ControllerOptions::default()).expect("defaults make sense");
+        let settings = Settings::resolve(&ControllerOptions::default()).expect("valid defaults");
         assert_eq!(settings.config.machine.process, ProcessId(63));
         assert_eq!(settings.config.attachment, Attachment::Segment("default".to_owned()));
-        assert_eq!(settings.config.status_listen, Some(address(STATUS_LISTEN).expect("it is one")));
+        assert_eq!(settings.config.status_listen, Some(address(STATUS_LISTEN).expect("valid")));
     }
 
     #[test]
     fn names_invalid_settings() {
         let error = |options: ControllerOptions| {
-            format!("{:#}", Settings::resolve(&options).expect_err("nonsense"))
+            format!("{:#}", Settings::resolve(&options).expect_err("invalid settings"))
         };
         let options = ControllerOptions { process: Some(7), ..ControllerOptions::default() };
         assert_eq!(error(options), "process 7 is not one of the controllers 63:1");
@@ -297,9 +295,9 @@ mod tests {
             ..ControllerOptions::default()
         };
         assert!(error(options).starts_with("cannot read /no/such/file"));
-        let unknown = file("[controller]\nproces = 3\n").expect_err("a slip of the pen");
+        let unknown = file("[controller]\nproces = 3\n").expect_err("a typing error");
         assert!(format!("{unknown:#}").contains("unknown field `proces`"), "{unknown:#}");
-        let unknown = file("[controler]\n").expect_err("a slip of the pen");
+        let unknown = file("[controler]\n").expect_err("a typing error");
         assert!(format!("{unknown:#}").contains("unknown field `controler`"), "{unknown:#}");
     }
 }

@@ -80,7 +80,6 @@ struct Summary {
     invariants_held: bool,
 }
 
-/// Events of the demo.
 enum Event {
     Report(usize, WorkerReport),
     Elected(String),
@@ -104,7 +103,6 @@ struct DemoGroup {
     gaps: Vec<(u64, u64)>,
 }
 
-/// Runs the demo.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut group = DemoGroup::start(arguments)?;
     let events_tx = group.events_tx.clone();

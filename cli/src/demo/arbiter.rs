@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     crate::interrupt::on_interrupt(move || is_stopped.store(true, Ordering::Release))?;
     let Arguments { senders, link_rate, queue, seconds, .. } = *arguments;
     let incast = Incast { senders, bits_per_s: link_rate, queue_bytes: queue };
-    onepipe_transport_clock::sharpen_timers();
+    onepipe_transport_clock::reduce_wakeup_latency();
     let mut outcomes = Vec::new();
     let mut granted_twice = 0;
     for is_scheduled in [false, true] {

@@ -28,7 +28,6 @@ pub enum ChildEvent {
     Interrupted,
 }
 
-/// A child process.
 pub(super) struct ChildProcess {
     name: String,
     child: Child,
@@ -47,7 +46,6 @@ pub struct Children {
 }
 
 impl Children {
-    /// Creates an empty set.
     pub fn new() -> Self {
         Self { workers: Vec::new(), switch: None, controller: None, store: None }
     }

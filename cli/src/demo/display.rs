@@ -82,7 +82,6 @@ impl ProgressDisplay {
         }
     }
 
-    /// Refreshes the display.
     pub fn tick(
         &mut self,
         state: &[ProcessState],

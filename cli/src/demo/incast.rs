@@ -15,13 +15,11 @@ use onepipe_daemon_arbiter::{ArbiterDaemon, Config as ArbiterConfig};
 use onepipe_daemon_switch::{Config as SwitchConfig, LinkRate, QueueReport, SoftwareSwitch};
 use onepipe_sim_arbiter::{Gated, HostEvent, HostTraffic};
 use onepipe_sim_traffic::TcpConfig;
-use onepipe_transport_clock::{Clock, SystemClock, begin_life};
-use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Pipe};
+use onepipe_transport_clock::{Clock, SystemClock, start_incarnation};
+use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver, Idle};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
-/// The receiver.
 const RECEIVER: ProcessId = ProcessId(0);
-/// The arbiter.
 const ARBITER: ProcessId = ProcessId(63);
 /// A process id that is never used.
 const ABSENT: ProcessId = ProcessId(62);
@@ -151,7 +149,6 @@ impl Phase {
         })
     }
 
-    /// Returns the progress.
     pub fn snapshot(&self) -> Snapshot {
         lock(&self.snapshot).clone()
     }
@@ -195,7 +192,7 @@ fn host_driver(
     let (host, port) = (ProcessId(host), Port(0));
     let udp = UdpConfig::default();
     let mut client = ClientConfig::new(host, nodes, ARBITER, slot_ns.unwrap_or(1_000_000));
-    client.incarnation = begin_life();
+    client.incarnation = start_incarnation();
     client.frame_len_max = udp.frame_len_max;
     client.take_long_leads();
     // Short queues per destination, as packets that wait here delay pings, too.
@@ -348,4 +345,4 @@ impl Machine for Host {
     }
 }
 
-impl Pipe for Host {}
+impl DrivenMachine for Host {}

@@ -101,7 +101,6 @@ enum DemoCommand {
     Amcast(amcast::Arguments),
 }
 
-/// Transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
     /// Shared memory, no daemon
@@ -130,7 +129,6 @@ pub fn run_amcast_worker(arguments: &AmcastWorker) -> Result<ExitCode> {
     amcast_worker::run(arguments)
 }
 
-/// Runs the demo.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Some(DemoCommand::Arbiter(arguments)) => return arbiter::run(arguments),

@@ -15,7 +15,6 @@ use super::{Arguments, Interrupts, Transport, run_demo};
 use crate::progress::Progress;
 use crate::units::readable_ns;
 
-/// Options of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub transport: Transport,

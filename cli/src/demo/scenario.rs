@@ -54,7 +54,6 @@ pub struct ProcessState {
     has_left: bool,
 }
 
-/// A running demo.
 pub struct Scenario<'a> {
     arguments: &'a Arguments,
     fabric: FabricAddress,

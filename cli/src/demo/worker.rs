@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use onepipe::{
     EmbeddedPipe, Event, Message, Outcome, ProcessId, Received, SendError, SendFailed, Service,
 };
-use onepipe_transport_clock::{Calibration, Clock, SystemClock, sharpen_timers};
+use onepipe_transport_clock::{Calibration, Clock, SystemClock, reduce_wakeup_latency};
 
 use super::log::{Entry, Log};
 use super::messages::{
@@ -49,7 +49,7 @@ pub fn run() -> Result<()> {
     let pipe = join(&spec)?;
     send_report(&WorkerReport::Ready)?;
     let worker = Worker::new(spec, pipe)?;
-    sharpen_timers();
+    reduce_wakeup_latency();
     worker.run(&commands)
 }
 
@@ -137,7 +137,7 @@ impl Worker {
     fn new(spec: WorkerSpec, pipe: EmbeddedPipe) -> Result<Self> {
         let calibration = Calibration::from_words(spec.calibration)
             .context("the clock of the parent process is not available here")?;
-        let mut clock = SystemClock::adopting(calibration);
+        let mut clock = SystemClock::with_calibration(calibration);
         let now_ns = clock.read().mono.as_ns();
         let histogram = || Histogram::new(2).context("cannot make a histogram");
         let stream = Stream {

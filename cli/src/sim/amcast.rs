@@ -14,7 +14,6 @@ use crate::units::readable;
 /// Maximum number of runs for shrinking the first failing seed.
 const SHRINK_ATTEMPTS: u32 = 100;
 
-/// JSON output.
 #[derive(Serialize)]
 struct Json {
     service: &'static str,
@@ -35,7 +34,6 @@ struct Json {
     first_failing: Option<JsonFailing>,
 }
 
-/// Runs the seeds.
 pub fn run(run_options: &FuzzRun) -> Result<ExitCode> {
     let session = Session::begin(run_options.seeds.count)?;
     let progress = |done, failed| session.show(done, failed);

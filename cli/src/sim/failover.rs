@@ -43,7 +43,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Components that crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum VictimArg {
     /// The leader's process
@@ -90,7 +89,6 @@ impl Quantiles {
     }
 }
 
-/// Measures failovers.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (victim, name) = match arguments.victim {
         VictimArg::Member => (Victim::Member, "member"),

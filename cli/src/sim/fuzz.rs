@@ -64,7 +64,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Simulated services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Service {
     /// Ordered scattering, best effort and reliable
@@ -118,7 +117,6 @@ impl Session {
     }
 }
 
-/// Returns the exit status.
 pub(super) fn status(failed: u64, was_interrupted: bool) -> ExitCode {
     match (failed, was_interrupted) {
         (0, false) => ExitCode::SUCCESS,
@@ -127,7 +125,6 @@ pub(super) fn status(failed: u64, was_interrupted: bool) -> ExitCode {
     }
 }
 
-/// JSON output.
 #[derive(Serialize)]
 struct Json {
     first_seed: u64,
@@ -160,7 +157,6 @@ pub(super) struct JsonFailing {
     pub(super) faults_needed: Vec<String>,
 }
 
-/// Runs the seeds.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     // Panics are caught and reported with their seed.
     std::panic::set_hook(Box::new(|_| {}));

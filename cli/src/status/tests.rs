@@ -69,7 +69,7 @@ fn distinguishes_arbiter_and_controller_reports() {
         avoided: vec![Avoided::Link { rack: 3, path: 1 }, Avoided::Path { path: 2 }],
         ..Default::default()
     };
-    let report = serde_json::to_string(&report).expect("it is text");
+    let report = serde_json::to_string(&report).expect("serialisable");
     let response = format!("HTTP/1.0 200 OK\r\n\r\n{report}");
     let report = fetch(serve_once(response)).expect("a report");
     let expected = "  arbiter     process 1000 incarnation 0, primary in epoch 0, up for 0 s

@@ -237,7 +237,7 @@ mod tests {
             for_ns: Some(10_000_000_000),
         };
         assert_eq!(whole, Some(read.clone()));
-        let short = lossy("path=0,rack=3").expect("it is a link");
+        let short = lossy("path=0,rack=3").expect("valid link");
         assert_eq!((short.direction, short.loss, short.ends_ns()), (None, 1.0, None));
         assert_eq!((short.links().count(), read.links().count()), (2, 1));
         for (text, expected) in [
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn lossy_links_follow_schedule() {
-        let of = |text: &str| lossy(text).expect("it is a link");
+        let of = |text: &str| lossy(text).expect("valid link");
         let schedule = LinkFaultSchedule::new(vec![
             of("rack=0,path=0,direction=up,for=3s"),
             of("rack=1,path=1,direction=up,after=2s,for=2s"),

@@ -28,7 +28,6 @@ impl RecentCounters {
         self.0.back().is_none_or(|last| running - last.running >= SAMPLE_INTERVAL)
     }
 
-    /// Adds a snapshot.
     pub fn record(&mut self, counters: Counters) {
         self.0.push_back(counters);
         if self.0.len() > SAMPLES {

@@ -75,7 +75,7 @@ impl Endpoint {
         let transfer = transfer
             .with_context(|| format!("cannot open endpoint {process} behind {}", options.udp))?;
         let stop = crate::interrupt::stop_flag(transfer.doorbell(), false)?;
-        onepipe_transport_clock::sharpen_timers();
+        onepipe_transport_clock::reduce_wakeup_latency();
         Ok(Self {
             transfer,
             options: options.clone(),
@@ -246,7 +246,6 @@ impl Endpoint {
         &self.serving_arbiters
     }
 
-    /// Returns the process id.
     pub fn process(&self) -> u32 {
         self.process
     }

@@ -93,7 +93,7 @@ mod tests {
     fn message_round_trips() {
         let body = Body::Data { offset: u64::MAX };
         let object = write(u64::MAX - 1, body.clone(), b"1\n2\n");
-        let (message, at) = read(&object).expect("it is one");
+        let (message, at) = read(&object).expect("valid");
         assert_eq!(
             (message.file, message.body, &object[at..]),
             (u64::MAX - 1, body, &b"1\n2\n"[..])
@@ -115,13 +115,13 @@ mod tests {
         for name in ["\x1b[2J", "a\nb", "a\u{9b}2J", "\u{7f}"] {
             assert!(check_name(name).is_err(), "{name:?}");
             let object = write(1, Body::Failed { reason: name.to_owned() }, b"");
-            let (message, _) = read(&object).expect("it is one");
+            let (message, _) = read(&object).expect("valid");
             let Body::Failed { reason } = message.body else { panic!("{:?}", message.body) };
             assert!(!reason.contains(char::is_control), "{reason:?}");
             let object = br#"{"version":2,"file":1,"body":"\u001b[2J"}"#;
             let reason = read(&[object, &b"\n"[..]].concat()).expect_err("there is no such word");
             assert!(!format!("{reason:#}").contains(char::is_control), "{reason:?}");
         }
-        check_name("Straße 1 – été.tar").expect("it is a name");
+        check_name("Straße 1 – été.tar").expect("valid name");
     }
 }

@@ -130,7 +130,6 @@ impl Common {
 }
 
 impl SentFile<'_> {
-    /// Prints the report.
     pub fn print(&self, is_json: bool) -> Result<()> {
         let Self { name, bytes, digest, to, process, endpoint, began, until } = self;
         let common = common(*bytes, endpoint, (began, until));
@@ -150,7 +149,6 @@ impl SentFile<'_> {
 }
 
 impl ReceivedFile<'_> {
-    /// Prints the report.
     pub fn print(&self, is_json: bool) -> Result<()> {
         let Self { path, bytes, digest, from, process, endpoint, began, until, uses_stderr } = self;
         let common = common(*bytes, endpoint, (began, until));

@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn rejects_unsafe_file_names() {
         let folder = Destination::Folder("in".into());
-        assert_eq!(folder.path("a b.tar").expect("it is one"), Path::new("in/a b.tar"));
+        assert_eq!(folder.path("a b.tar").expect("valid"), Path::new("in/a b.tar"));
         for name in ["", ".", "..", "../x", "/x", "x/y", "x/", "x\ny", "\x1b[2J"] {
             assert!(folder.path(name).is_err(), "{name:?}");
         }

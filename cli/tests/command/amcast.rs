@@ -26,7 +26,7 @@ fn switch_hosts_group_member() {
         listed(Role::Member(GroupId(0))),
         listed(Role::Replica(GroupId(0))),
     );
-    write(&groups, text).expect("the folder is ours");
+    write(&groups, text).expect("file is written");
     let mut switches: Vec<_> = of(Role::Member(GroupId(0)))
         .iter()
         .map(|at| {
@@ -39,10 +39,10 @@ fn switch_hosts_group_member() {
         })
         .collect();
     let mut replica =
-        AmcastReplica::open(&directory, of(Role::Replica(GroupId(0)))[0]).expect("one");
-    let mut client = Amcast::open(&directory, of(Role::Client)[0]).expect("there is a client");
+        AmcastReplica::open(&directory, of(Role::Replica(GroupId(0)))[0]).expect("replica opens");
+    let mut client = Amcast::open(&directory, of(Role::Client)[0]).expect("client opens");
     for number in 0..MESSAGES {
-        client.amcast(&[0], &number.to_be_bytes()).expect("the window is wider");
+        client.amcast(&[0], &number.to_be_bytes()).expect("window has space");
     }
     let mut delivered = Vec::new();
     while delivered.len() < MESSAGES as usize {
@@ -59,7 +59,7 @@ fn switch_hosts_group_member() {
         let mut rest = String::new();
         switch.lines.read_to_string(&mut rest).expect("its output can be read");
         assert_eq!(switch.status(), Some(0), "{rest}");
-        let last = rest.lines().last().expect("it has printed");
+        let last = rest.lines().last().expect("printed output");
         let counters: serde_json::Value = serde_json::from_str(last).expect("an object");
         assert!(counters["member"]["decided"].as_u64() > Some(0), "{counters}");
         proposed += counters["member"]["proposed"].as_u64().expect("a number");

@@ -97,7 +97,7 @@ fn grants_timeslots_a_lead_before_they_begin() {
     let lead = ["--load", "0.5", "--cores", "1", "--lead", "30s", "--json"];
     let output = output(&[&["bench", "arbiter", "pace"][..], &tiny, &lead].concat());
     let report = json(&output);
-    let details = report["results"][0]["details"].as_array().expect("there are some");
+    let details = report["results"][0]["details"].as_array().expect("a list of details");
     let value = |name: &str| {
         let detail = details.iter().find(|detail| detail["name"] == name);
         detail

@@ -110,7 +110,7 @@ fn receiver_that_ends_is_left_out(transport: &str, signal: &str, status: Option<
     let to = addresses(&receivers);
     let more = ["--chunk", "64KiB", "--connect-timeout", "60s", "--transport", transport];
     let mut sender = Running::start(&mut onepipe(&send(&original, &to, &more)));
-    let mut reader = reader.join().expect("it does not panic");
+    let mut reader = reader.join().expect("no panic");
     let mut beginning = vec![0; 1 << 20];
     reader.read_exact(&mut beginning).expect("it comes");
     assert!(beginning == content[..1 << 20]);
@@ -141,7 +141,7 @@ fn receiver_that_ends_is_left_out(transport: &str, signal: &str, status: Option<
     let why = line["receivers"][2]["error"].as_str().expect("error message");
     assert!(why.contains("fifo") && why.contains("cannot resume"), "{why}");
     assert_eq!(receivers[2].program.status(), Some(1));
-    drain.join().expect("it does not panic").expect("it can be read");
+    drain.join().expect("no panic").expect("it can be read");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn another_sender_resumes_after_interrupt() {
     let slow = Receiver::start("127.0.0.1:0", &fifo, &[]);
     let to = format!("{},{}", receiver.address, slow.address);
     let mut sender = Running::start(&mut onepipe(&send(&original, &to, &["--chunk", "64KiB"])));
-    let reader = reader.join().expect("it does not panic");
+    let reader = reader.join().expect("no panic");
     let part = receiver.part();
     wait_until("a part is there", || std::fs::metadata(&part).is_ok_and(|it| it.len() > 0));
     sender.wait_for_signal_handler();

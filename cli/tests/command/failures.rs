@@ -90,16 +90,16 @@ impl NodeWithStderr {
     }
 
     fn signal(&self, signal: &str) {
-        let pid = self.0.as_ref().expect("it runs").id().to_string();
+        let pid = self.0.as_ref().expect("it is running").id().to_string();
         let mut kill = std::process::Command::new("kill");
         assert!(kill.args([signal, &pid]).status().expect("kill runs").success());
     }
 
     /// Returns its standard error when it ended by itself, with a failure.
     fn failure_message(mut self) -> String {
-        let mut child = self.0.take().expect("it runs");
+        let mut child = self.0.take().expect("it is running");
         let keyboard = child.stdin.take();
-        let output = child.wait_with_output().expect("it is ours");
+        let output = child.wait_with_output().expect("own child");
         drop(keyboard);
         assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
         errors(&output)

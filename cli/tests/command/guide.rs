@@ -12,7 +12,7 @@ use crate::program::{Running, errors, exclusive, onepipe};
 /// Returns the console blocks of a guide, each with its commands.
 fn blocks(guide: &str) -> Vec<Vec<Vec<String>>> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/guide").join(guide);
-    let text = std::fs::read_to_string(path).expect("there is such a guide");
+    let text = std::fs::read_to_string(path).expect("guide exists");
     let mut blocks = Vec::new();
     let mut lines = text.lines();
     while lines.any(|line| line == "```console") {

@@ -93,7 +93,7 @@ impl Node {
 
     pub fn type_line(&mut self, line: &str) {
         let stdin = self.process.child.stdin.as_mut().expect("its input is piped");
-        writeln!(stdin, "{line}").expect("it listens");
+        writeln!(stdin, "{line}").expect("write to its stdin");
     }
 
     /// Waits until a controller knows it as process `id`.

@@ -84,9 +84,9 @@ fn node_ends_after_piped_input() {
         .spawn()
         .expect("the program starts");
     let mut stdin = child.stdin.take().expect("its input is piped");
-    stdin.write_all(b"unknown hello\n0 hello\n\n").expect("it listens");
+    stdin.write_all(b"unknown hello\n0 hello\n\n").expect("write to its stdin");
     drop(stdin);
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("it exits");
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.ends_with(" 0 hello\n") && text.lines().count() == 1, "{text}");

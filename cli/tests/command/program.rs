@@ -128,7 +128,7 @@ impl Running {
 
     /// Waits until it has ended. Returns its exit status.
     pub fn status(&mut self) -> Option<i32> {
-        wait_until("the program ends", || self.child.try_wait().expect("it is ours").is_some());
+        wait_until("the program ends", || self.child.try_wait().expect("own child").is_some());
         self.child.wait().expect("it has ended").code()
     }
 

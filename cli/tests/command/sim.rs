@@ -75,13 +75,13 @@ fn every_form_runs_with_expected_latency() {
 fn writes_trace_to_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("history.txt");
-    let path = path.to_str().expect("a path in plain letters");
+    let path = path.to_str().expect("UTF-8 path");
     simulate(&["--trace", path, "--trace-events", "50"]);
-    let text = std::fs::read_to_string(path).expect("the trace is there");
+    let text = std::fs::read_to_string(path).expect("trace file");
     assert_eq!(text.lines().count(), 50);
 
     let nowhere = folder.path().join("no/such/folder");
-    let nowhere = nowhere.to_str().expect("a path in plain letters");
+    let nowhere = nowhere.to_str().expect("UTF-8 path");
     let output = output(&["sim", "--duration", "10us", "--trace", nowhere]);
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).contains("cannot write the trace to"), "{}", errors(&output));

@@ -123,15 +123,15 @@ fn transfers_pipe_to_pipe() {
     let receiver = onepipe(&command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     // A pipe buffers less than the file, so it is read meanwhile.
     let receiver = receiver.expect("the program starts");
-    let receiver = std::thread::spawn(move || receiver.wait_with_output().expect("it ends"));
+    let receiver = std::thread::spawn(move || receiver.wait_with_output().expect("it exits"));
     let mut sender = lab.pipe(&["--to", "5", "--process", "6"]);
     let mut input = sender.child.stdin.take().expect("its input is piped");
     for part in content(200_000).chunks(70_000) {
-        input.write_all(part).expect("it reads");
+        input.write_all(part).expect("write to its stdin");
     }
     drop(input);
     assert_eq!(sender.status(), Some(0));
-    let received = receiver.join().expect("it does not panic");
+    let received = receiver.join().expect("no panic");
     assert_eq!(received.status.code(), Some(0), "{}", errors(&received));
     assert!(received.stdout == content(200_000), "{} bytes", received.stdout.len());
 }
@@ -183,7 +183,7 @@ fn interrupt_removes_partial_file_and_notifies_peer() {
     let mut receiver = lab.receive(&out, &[]);
     let begin = |sender: &mut Running| {
         let input = sender.child.stdin.as_mut().expect("its input is piped");
-        input.write_all(&content(50_000)).expect("it reads");
+        input.write_all(&content(50_000)).expect("write to its stdin");
         wait_until("a part is there", is_coming);
     };
     let mut sender = lab.pipe(&[]);
@@ -267,11 +267,11 @@ fn transfer_survives_arbiter_failover() {
     let mut receiver = lab.receive(&out, &both);
     let mut sender = lab.pipe(&[&both[..], &["--json"]].concat());
     let mut input = sender.child.stdin.take().expect("its input is piped");
-    input.write_all(&content(50_000)).expect("it reads");
+    input.write_all(&content(50_000)).expect("write to its stdin");
     wait_until("some has come", || !names(folder.path()).is_empty());
     lab.arbiter.signal("-KILL");
     assert!(second.line().starts_with("primary from timeslot "));
-    input.write_all(&content(50_000)).expect("it reads");
+    input.write_all(&content(50_000)).expect("write to its stdin");
     drop(input);
     let sent = report(&mut sender);
     assert_eq!((sender.status(), receiver.status()), (Some(0), Some(0)));

@@ -66,9 +66,9 @@ impl Cluster {
 
     /// Kills a member with SIGKILL.
     pub fn kill(&mut self, at: usize) {
-        let mut process = self.members[at].process.take().expect("it runs");
-        process.kill().expect("it is ours");
-        process.wait().expect("it is ours");
+        let mut process = self.members[at].process.take().expect("it is running");
+        process.kill().expect("own child");
+        process.wait().expect("own child");
     }
 
     /// Returns the URLs of all members, as taken by the controller.

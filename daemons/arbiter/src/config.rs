@@ -14,7 +14,7 @@ pub struct Config {
     pub switch: SocketAddr,
     /// The machine. Incarnation and sizes of frames are set by [`crate::ArbiterDaemon::new`].
     pub machine: ArbiterConfig,
-    /// What to do when there is nothing to do, on each core. Default [`Idle::CIVIL`].
+    /// What to do when there is nothing to do, on each core. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
     /// The cores that it stays on: the first is for communication, the others give out timeslots;
     /// one does both. Default none: one thread, on whichever core.
@@ -35,7 +35,7 @@ impl Config {
         machine.comm.idle_timeout_ns = 1_000_000_000;
         machine.failover.watchdog_ns = 1_000_000;
         machine.failover.takeover_ns = 20_000_000;
-        Self { switch, machine, idle: Idle::CIVIL, cores: Vec::new(), status_listen: None }
+        Self { switch, machine, idle: Idle::ADAPTIVE, cores: Vec::new(), status_listen: None }
     }
 }
 

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use onepipe_arbiter::{Arbiter, ArbiterError, ArbiterEvent, ControlPlane, Dispatcher};
-use onepipe_transport_clock::{SystemClock, begin_life, cores, sharpen_timers, stay_on};
-use onepipe_transport_driver::{
-    Config as DriverConfig, Doorbell, Driver, Pipe, Progress, Transport,
+use onepipe_transport_clock::{
+    SystemClock, cores, pin_to_core, reduce_wakeup_latency, start_incarnation,
 };
-use onepipe_transport_status::{Questions, Server, bind};
+use onepipe_transport_driver::{
+    Config as DriverConfig, Doorbell, DrivenMachine, Driver, Progress, Transport,
+};
+use onepipe_transport_status::{Server, StatusRequests, bind};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 use crate::pipelined::PipelinedArbiter;
@@ -35,7 +37,7 @@ pub struct ArbiterDaemon {
 #[derive(Debug)]
 struct StatusEndpoint {
     addr: SocketAddr,
-    questions: Questions<Report>,
+    questions: StatusRequests<Report>,
     _server: Server,
 }
 
@@ -61,7 +63,7 @@ impl ArbiterDaemon {
         if !machine.failover.peers.contains(&own) {
             machine.failover.peers.push(own);
         }
-        machine.comm.incarnation = begin_life();
+        machine.comm.incarnation = start_incarnation();
         check(&config.cores)?;
         let connect = || {
             UdpLink::connect(config.switch, &udp)
@@ -111,9 +113,9 @@ impl ArbiterDaemon {
     pub fn prepare_thread(&self) {
         if let Some(core) = self.core {
             // It has been tried.
-            let _ = stay_on(core);
+            let _ = pin_to_core(core);
         }
-        sharpen_timers();
+        reduce_wakeup_latency();
     }
 
     /// Where it answers `GET /status` and `GET /metrics`, if it does.
@@ -124,7 +126,7 @@ impl ArbiterDaemon {
     /// Takes what has arrived, gives out what is due. `on_event` hears what the arbiter tells.
     pub fn turn(&mut self, mut on_event: impl FnMut(ArbiterEvent)) -> Progress {
         if let Some(status) = &self.status {
-            status.questions.answer(|| self.report());
+            status.questions.respond(|| self.report());
         }
         match &mut self.work {
             Engine::Single(driver) => driver.turn(|_, event| on_event(event)),
@@ -172,7 +174,11 @@ impl ArbiterDaemon {
     }
 }
 
-fn drive<M: Pipe>(machine: M, link: UdpLink, config: &Config) -> Driver<M, UdpLink, SystemClock> {
+fn drive<M: DrivenMachine>(
+    machine: M,
+    link: UdpLink,
+    config: &Config,
+) -> Driver<M, UdpLink, SystemClock> {
     let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
     let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
     Driver::new(machine, link, clock, driver_config)

@@ -2,7 +2,7 @@
 
 use onepipe_arbiter::{ArbiterEvent, Command, ControlPlane, Demand, Dispatcher};
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
-use onepipe_transport_driver::Pipe;
+use onepipe_transport_driver::DrivenMachine;
 
 use crate::ring::WorkerRings;
 use crate::worker_pool::WorkerPool;
@@ -109,4 +109,4 @@ impl Machine for PipelinedArbiter {
     }
 }
 
-impl Pipe for PipelinedArbiter {}
+impl DrivenMachine for PipelinedArbiter {}

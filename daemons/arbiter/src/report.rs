@@ -238,7 +238,7 @@ impl Status for Report {
 
 #[cfg(test)]
 mod tests {
-    use onepipe_transport_status::text;
+    use onepipe_transport_status::encode_metrics;
 
     use super::*;
 
@@ -246,7 +246,7 @@ mod tests {
     fn metrics_contain_state_and_counters() {
         let report =
             Report { is_primary: true, lag_ns: 7_000, slots_advertised: 5, ..Report::default() };
-        let text = text(report).expect("text has room");
+        let text = encode_metrics(report).expect("text has room");
         for line in [
             "onepipe_arbiter_primary 1",
             "onepipe_arbiter_lag_ns 7000",

@@ -7,8 +7,8 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use onepipe_arbiter::{ArbiterConfig, ArbiterError};
-use onepipe_transport_clock::{sharpen_timers, stay_on};
-use onepipe_transport_driver::{Doorbell, Idle, Idler, Rest};
+use onepipe_transport_clock::{pin_to_core, reduce_wakeup_latency};
+use onepipe_transport_driver::{Doorbell, Idle, IdleAction, Idler};
 
 use crate::ring::{RingWorker, WorkerRings, worker_ring};
 
@@ -65,8 +65,8 @@ impl WorkerPool {
             let thread = std::thread::Builder::new().name(format!("worker-{at}"));
             pool.threads.push(thread.spawn(move || {
                 // Where it cannot, it runs elsewhere: whoever starts a crew has tried.
-                let _ = stay_on(core);
-                sharpen_timers();
+                let _ = pin_to_core(core);
+                reduce_wakeup_latency();
                 let _ = shared.threads[at].set(std::thread::current());
                 work(ring_worker, at, &shared, idle, doorbell.as_ref());
             })?);
@@ -120,9 +120,9 @@ fn work(
             continue;
         }
         match idler.on_idle(true) {
-            Rest::Spin => std::hint::spin_loop(),
-            Rest::Yield => std::thread::yield_now(),
-            Rest::Block => std::thread::park_timeout(REST_MAX),
+            IdleAction::Spin => std::hint::spin_loop(),
+            IdleAction::Yield => std::thread::yield_now(),
+            IdleAction::Block => std::thread::park_timeout(REST_MAX),
         }
     }
 }

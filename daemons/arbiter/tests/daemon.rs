@@ -10,8 +10,8 @@ use onepipe_arbiter::{ArbiterEvent, Client, ClientConfig, ClientEvent, Role};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config, StartError};
 use onepipe_daemon_switch::{Config as SwitchConfig, SoftwareSwitch};
-use onepipe_transport_clock::{SystemClock, begin_life};
-use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Pipe};
+use onepipe_transport_clock::{SystemClock, start_incarnation};
+use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver, Idle};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 /// Everything here takes milliseconds; what takes this long never comes.
@@ -57,7 +57,7 @@ impl Machine for Host {
     }
 }
 
-impl Pipe for Host {}
+impl DrivenMachine for Host {}
 
 type HostDriver = Driver<Host, UdpLink, SystemClock>;
 
@@ -166,7 +166,7 @@ fn first_cores(count: usize) -> Vec<usize> {
 
 fn host(process: u32, switch: SocketAddr) -> HostDriver {
     let mut config = ClientConfig::new(ProcessId(process), NODES, ARBITERS[0], SLOT_NS);
-    config.incarnation = begin_life();
+    config.incarnation = start_incarnation();
     config.arbiters = ARBITERS.to_vec();
     config.late_slots_max = 4_096;
     let client = Client::new(config).expect("the numbers are in range");

@@ -44,7 +44,7 @@ pub struct Config {
     /// How long an active replica that hears nobody leaves it to others, after it has resigned.
     /// Default 3 s.
     pub resign_pause: Duration,
-    /// What to do when there is nothing to do. Default [`Idle::CIVIL`].
+    /// What to do when there is nothing to do. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
 }
 
@@ -75,7 +75,7 @@ impl Config {
             campaign_interval: Duration::from_millis(250),
             renew_interval: Duration::from_secs(1),
             resign_pause: Duration::from_secs(3),
-            idle: Idle::CIVIL,
+            idle: Idle::ADAPTIVE,
         }
     }
 }

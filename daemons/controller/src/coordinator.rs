@@ -9,9 +9,9 @@ use std::time::Duration;
 use onepipe_amcast::{ConfigError, Coordinator, CoordinatorConfig as MachineConfig, Decision};
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_controller::{Epoch, Leadership, Record, RecordId, Store};
-use onepipe_transport_amcast::{Directory, DirectoryError, OpenError, Role, Station, open_with};
-use onepipe_transport_clock::{begin_life, sharpen_timers};
-use onepipe_transport_driver::{Doorbell, Idle, Pipe};
+use onepipe_transport_amcast::{Directory, DirectoryError, MeshDriver, OpenError, Role, open_with};
+use onepipe_transport_clock::{reduce_wakeup_latency, start_incarnation};
+use onepipe_transport_driver::{Doorbell, DrivenMachine, Idle};
 
 use crate::clerk::{Desk, News, Rhythm};
 
@@ -34,7 +34,7 @@ pub struct CoordinatorConfig {
     pub campaign_interval: Duration,
     /// How often the active one says that it is alive. Default 1 s.
     pub renew_interval: Duration,
-    /// What to do when there is nothing to do. Default [`Idle::CIVIL`].
+    /// What to do when there is nothing to do. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
 }
 
@@ -48,7 +48,7 @@ impl CoordinatorConfig {
             silence: Duration::from_millis(50),
             campaign_interval: Duration::from_millis(250),
             renew_interval: Duration::from_secs(1),
-            idle: Idle::CIVIL,
+            idle: Idle::ADAPTIVE,
         }
     }
 }
@@ -68,7 +68,7 @@ pub enum CoordinatorEvent {
 /// A coordinator: one thread for the machine, one for the store.
 #[derive(Debug)]
 pub struct CoordinatorDaemon {
-    station: Station<Desked>,
+    station: MeshDriver<Desked>,
     desk: Desk,
 }
 
@@ -84,14 +84,14 @@ impl CoordinatorDaemon {
         let (directory, at) = (&config.directory, config.at);
         let groups = directory.groups()?;
         let Some((process, Role::Coordinator)) = directory.at(at) else {
-            return Err(DirectoryError::Nobody { at, what: "coordinator" }.into());
+            return Err(DirectoryError::WrongRole { at, what: "coordinator" }.into());
         };
         let ns = |name, time: Duration| match u64::try_from(time.as_nanos()) {
             Ok(ns) => Ok(ns),
             Err(_) => Err(ConfigError { name, value: u64::MAX }),
         };
         let machine = Coordinator::new(MachineConfig {
-            incarnation: begin_life(),
+            incarnation: start_incarnation(),
             probe_interval_ns: ns("ask", config.ask)?,
             leader_timeout_ns: ns("silence", config.silence)?,
             ..MachineConfig::new(process, groups.clone())
@@ -116,7 +116,7 @@ impl CoordinatorDaemon {
     /// Works until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
     /// it.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(CoordinatorEvent)) {
-        sharpen_timers();
+        reduce_wakeup_latency();
         while !stop.load(Ordering::Acquire) {
             while let Some(news) = self.desk.news() {
                 self.station.machine_mut().inbox.push_back(news);
@@ -235,4 +235,4 @@ impl Machine for Desked {
     }
 }
 
-impl Pipe for Desked {}
+impl DrivenMachine for Desked {}

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use onepipe_base::Incarnation;
 use onepipe_controller::{Controller, Event, Links, Store};
-use onepipe_transport_clock::{Clock, SystemClock, begin_life, sharpen_timers};
+use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transport};
 use onepipe_transport_shm::{Config as ShmConfig, Shm};
-use onepipe_transport_status::{Questions, Server, bind};
+use onepipe_transport_status::{Server, StatusRequests, bind};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 use crate::clerk::{Desk, Rhythm};
@@ -45,7 +45,7 @@ impl ControllerDaemon {
         S: Store<Error: Error> + Send + 'static,
     {
         // The store's thread, too, is to run as soon as it is asked.
-        sharpen_timers();
+        reduce_wakeup_latency();
         let answers = match config.status_listen {
             None => None,
             Some(listen) => {
@@ -57,7 +57,7 @@ impl ControllerDaemon {
         let (world, doorbell) = match &config.attachment {
             Attachment::Switch(switch) => {
                 let udp = UdpConfig::default();
-                machine.incarnation = begin_life();
+                machine.incarnation = start_incarnation();
                 machine.links = Links::Uplink;
                 machine.frame_len_max = udp.frame_len_max;
                 let link = UdpLink::connect(*switch, &udp)
@@ -99,7 +99,7 @@ impl ControllerDaemon {
     /// Works until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
     /// it.
     pub fn run(self, stop: &AtomicBool, on_event: impl FnMut(&Event)) {
-        sharpen_timers();
+        reduce_wakeup_latency();
         match self.world {
             World::Switch(office) => office.work(stop, on_event),
             World::Segment(office) => office.work(stop, on_event),
@@ -116,7 +116,7 @@ struct Office<T: Transport> {
     desk: Desk,
     /// There are replicas beside this one.
     has_others: bool,
-    status: Option<(Server, Questions<Report>)>,
+    status: Option<(Server, StatusRequests<Report>)>,
     attachment: String,
     incarnation: Incarnation,
     began: Instant,
@@ -192,7 +192,7 @@ impl<T: Transport> Office<T> {
                 self.desk.replace(epoch, records);
             }
             if let Some((_, questions)) = &self.status {
-                questions.answer(|| self.report());
+                questions.respond(|| self.report());
             }
             self.driver.rest(progress);
         }

@@ -48,13 +48,13 @@ impl Status for Report {
 
 #[cfg(test)]
 mod tests {
-    use onepipe_transport_status::text;
+    use onepipe_transport_status::encode_metrics;
 
     use crate::report::tests::report;
 
     #[test]
     fn monitors_read_gauges_by_state_and_counters_by_name() {
-        let text = text(report()).expect("text has room");
+        let text = encode_metrics(report()).expect("text has room");
         for line in [
             "onepipe_controller_active 1",
             "onepipe_controller_epoch 4",

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use onepipe_base::{Machine, Mono, Now, Port, Promises, Transmit, Verdict};
 use onepipe_controller::{Controller, Epoch, Event, Record, RecordId};
-use onepipe_transport_driver::Pipe;
+use onepipe_transport_driver::DrivenMachine;
 use onepipe_wire::parse_header;
 
 use crate::clerk::News;
@@ -150,15 +150,15 @@ impl Machine for Node {
     }
 }
 
-impl Pipe for Node {
+impl DrivenMachine for Node {
     /// Nobody's promises bind a controller, and it makes none; but they are signs of life.
-    fn hear(&mut self, now: Now, port: Port, promises: Promises) {
+    fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
         self.note(now, port, promises);
         self.machine.hear(now, port);
     }
 
     /// Its memory has died with it.
-    fn unlink(&mut self, port: Port) {
+    fn handle_link_down(&mut self, port: Port) {
         self.is_due = true;
         self.machine.unlink(port);
     }

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onepipe_amcast::{Member, MemberEvent};
-use onepipe_transport_amcast::{Directory, Mesh, OpenError, Options, Station, open};
-use onepipe_transport_clock::sharpen_timers;
+use onepipe_transport_amcast::{Directory, Mesh, MeshDriver, OpenError, Options, open};
+use onepipe_transport_clock::reduce_wakeup_latency;
 use onepipe_transport_driver::{Doorbell, Progress};
 
 use crate::Report;
@@ -13,7 +13,7 @@ use crate::Report;
 /// A member: one thread, one socket.
 #[derive(Debug)]
 pub struct MemberDaemon {
-    station: Station<Member>,
+    station: MeshDriver<Member>,
 }
 
 /// Why a member has ended.
@@ -51,7 +51,7 @@ impl MemberDaemon {
 
     /// Works until `stop` is set, or it is of no use any more. Ring the doorbell after setting it.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(MemberEvent)) -> Ended {
-        sharpen_timers();
+        reduce_wakeup_latency();
         let mut is_behind = false;
         while !stop.load(Ordering::Acquire) {
             let progress = self.turn(|event| {

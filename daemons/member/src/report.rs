@@ -39,9 +39,9 @@ pub struct Report {
     /// Frames sent.
     pub frames_sent: u64,
     /// Datagrams, each of up to 64 frames, as the kernel takes and gives them.
-    pub trains_received: u64,
+    pub gro_batches_received: u64,
     /// The same of what was sent.
-    pub trains_sent: u64,
+    pub gso_batches_sent: u64,
 }
 
 impl Report {
@@ -64,8 +64,8 @@ impl Report {
             outbox_dropped: member.outbox_dropped(),
             frames_received: udp.frames_received,
             frames_sent: udp.frames_sent,
-            trains_received: udp.trains_received,
-            trains_sent: udp.trains_sent,
+            gro_batches_received: udp.gro_batches_received,
+            gso_batches_sent: udp.gso_batches_sent,
         }
     }
 }

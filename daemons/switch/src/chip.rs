@@ -2,7 +2,7 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_switch::{Switch, SwitchEvent};
-use onepipe_transport_driver::Pipe;
+use onepipe_transport_driver::DrivenMachine;
 
 /// A switch machine whose links can end for certain: a lower port is unplugged and may be given to
 /// somebody else; the switch above stays where it is, and may come back.
@@ -61,8 +61,8 @@ impl Machine for Chip {
     }
 }
 
-impl Pipe for Chip {
-    fn unlink(&mut self, port: Port) {
+impl DrivenMachine for Chip {
+    fn handle_link_down(&mut self, port: Port) {
         if port.0 < self.switch.config().lower_ports {
             self.switch.unplug(port);
         } else {

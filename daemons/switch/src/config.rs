@@ -52,7 +52,7 @@ pub struct Config {
     pub link_timeout_ns: u64,
     /// As [`onepipe_switch::Config::start_wait_ns`]. Default 1 ms.
     pub start_wait_ns: u64,
-    /// What to do when there is nothing to do. Default [`Idle::CIVIL`].
+    /// What to do when there is nothing to do. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
     /// How much work is left to the kernel at most. Default [`Offload::Segment`].
     pub offload: Offload,
@@ -108,7 +108,7 @@ impl Config {
             eager_beacons: Eager::Always,
             link_timeout_ns: LINK_TIMEOUT_NS,
             start_wait_ns: 1_000_000,
-            idle: Idle::CIVIL,
+            idle: Idle::ADAPTIVE,
             offload: Offload::Segment,
             socket_buffer_bytes: 16 << 20,
             faults: Faults::default(),

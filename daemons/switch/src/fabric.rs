@@ -5,7 +5,7 @@ use onepipe_base::{
     WIRE_MODULUS,
 };
 use onepipe_transport_driver::{Doorbell, Transport};
-use onepipe_transport_udp::{Exchange, Place};
+use onepipe_transport_udp::{BatchSocket, FrameRange};
 use onepipe_wire::{HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal_with_hops};
 
 use crate::Stats;
@@ -27,7 +27,7 @@ const PASSED_ON_HOPS: u8 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Fabric {
-    exchange: Exchange,
+    exchange: BatchSocket,
     ports: Ports,
     up: Option<Port>,
     processes_max: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Fabric {
     links: Option<Links>,
     /// The time of the turn under way.
     now: Now,
-    slot: Option<Place>,
+    slot: Option<FrameRange>,
     /// The life of each process below that has announced itself, to be repeated above.
     joins: Vec<Option<Incarnation>>,
     announce_at: Mono,
@@ -45,7 +45,7 @@ pub(crate) struct Fabric {
 
 impl Fabric {
     pub(crate) fn new(
-        exchange: Exchange,
+        exchange: BatchSocket,
         ports: Ports,
         up: Option<Port>,
         processes_max: u32,
@@ -70,7 +70,7 @@ impl Fabric {
         }
     }
 
-    pub(crate) fn exchange(&self) -> &Exchange {
+    pub(crate) fn exchange(&self) -> &BatchSocket {
         &self.exchange
     }
 
@@ -126,7 +126,7 @@ impl Fabric {
     }
 
     /// The machine has no use for a frame: there may be a reason that people should know.
-    fn on_dropped(&mut self, place: Place) {
+    fn on_dropped(&mut self, place: FrameRange) {
         let Ok((header, _)) = parse_header(self.exchange.frame(place)) else { return };
         let ends = [header.src(), header.dst()];
         if let Some(beyond) = ends.iter().find(|process| process.0 >= self.processes_max) {
@@ -137,7 +137,7 @@ impl Fabric {
     }
 
     /// The machine has taken a frame that goes no further: it may tell who sits where.
-    fn on_consumed(&mut self, port: Port, place: Place) {
+    fn on_consumed(&mut self, port: Port, place: FrameRange) {
         let frame = self.exchange.frame(place);
         let Ok((header, opcode)) = parse_header(frame) else { return };
         let process = header.src();
@@ -200,7 +200,7 @@ impl Fabric {
 
     /// A frame leaves, or meets its fate.
     #[inline]
-    fn put_out(&mut self, port: Port, place: Place) {
+    fn put_out(&mut self, port: Port, place: FrameRange) {
         let Some(trouble) = &mut self.trouble else {
             return self.send_on(port, place);
         };
@@ -223,7 +223,7 @@ impl Fabric {
 
     /// A frame leaves, or waits until its link is free.
     #[inline]
-    fn send_on(&mut self, port: Port, place: Place) {
+    fn send_on(&mut self, port: Port, place: FrameRange) {
         match &mut self.egress {
             Some(egress) => egress.put(port, self.now, self.exchange.frame(place)),
             None => self.exchange.send(port.index(), place),
@@ -247,7 +247,7 @@ impl Fabric {
 }
 
 /// Sends a copy of a frame that is kept elsewhere.
-fn send_copy(exchange: &mut Exchange, port: Port, frame: &[u8]) {
+fn send_copy(exchange: &mut BatchSocket, port: Port, frame: &[u8]) {
     if let Some(slot) = exchange.slot() {
         let place = exchange.keep(slot, frame.len());
         exchange.frame(place).copy_from_slice(frame);
@@ -299,7 +299,7 @@ impl Transport for Fabric {
         frames
     }
 
-    fn gone(&mut self, mut unlink: impl FnMut(Port)) {
+    fn poll_links_down(&mut self, mut unlink: impl FnMut(Port)) {
         let (exchange, stats) = (&mut self.exchange, &mut self.stats);
         while let Some(address) = exchange.refused() {
             stats.neighbours_refused += 1;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use onepipe_base::Port;
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
-use onepipe_transport_clock::{SystemClock, begin_life, sharpen_timers};
+use onepipe_transport_clock::{SystemClock, reduce_wakeup_latency, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Duty, Progress};
-use onepipe_transport_udp::{Config as UdpConfig, Exchange, Stats as UdpStats};
+use onepipe_transport_udp::{BatchSocket, Config as UdpConfig, Stats as UdpStats};
 
 use crate::chip::Chip;
 use crate::egress::{Egress, QueueReport};
@@ -77,7 +77,7 @@ impl SoftwareSwitch {
         machine.frame_len_max = machine.frame_len_max.min(config.frame_len_max);
         if config.controllers.is_some() {
             machine.controllers = config.controllers;
-            machine.incarnation = begin_life();
+            machine.incarnation = start_incarnation();
         }
         let machine = Switch::new(machine)?;
 
@@ -86,11 +86,11 @@ impl SoftwareSwitch {
             bind: Some(config.bind),
             offload: config.offload,
             socket_buffer_bytes: config.socket_buffer_bytes,
-            send_room_bytes: SLOT_ROOM_BYTES,
+            send_queue_bytes: SLOT_ROOM_BYTES,
         };
         let ports = usize::from(config.ports_max + upper);
         let refused = |source| StartError::Socket { bind: config.bind, source };
-        let mut exchange = Exchange::bind(&udp, ports).map_err(refused)?;
+        let mut exchange = BatchSocket::bind(&udp, ports).map_err(refused)?;
         let local_addr = exchange.local_addr().map_err(refused)?;
         let up = config.up.map(|up| {
             exchange.set_destination(usize::from(config.ports_max), Some(up));
@@ -137,7 +137,7 @@ impl SoftwareSwitch {
 
     /// Switches until `stop` is set. Ring the doorbell after setting it.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(SwitchEvent)) {
-        sharpen_timers();
+        reduce_wakeup_latency();
         while !stop.load(Ordering::Acquire) {
             let progress = self.turn(&mut on_event);
             self.rest(progress);

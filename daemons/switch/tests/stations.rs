@@ -28,13 +28,13 @@ const HELLO: &[u8] = b"hello";
 /// A message where it was delivered: timestamp, sender, index.
 type Key = (u64, u32, u16);
 
-struct Station {
+struct MeshDriver {
     driver: Driver<Endpoint, UdpLink, SystemClock>,
     log: Vec<(Key, Vec<u8>)>,
     failed: BTreeMap<(ScatteringId, u16), Outcome>,
 }
 
-impl Station {
+impl MeshDriver {
     fn new(process: u32, incarnation: u32, switch: SocketAddr, offload: Offload) -> Self {
         let mut config = EndpointConfig::new(ProcessId(process), Incarnation(incarnation));
         config.processes_max = 16;
@@ -78,7 +78,7 @@ impl Station {
 
 struct World {
     switches: Vec<SoftwareSwitch>,
-    stations: Vec<Station>,
+    stations: Vec<MeshDriver>,
     events: Vec<SwitchEvent>,
 }
 
@@ -93,7 +93,7 @@ impl std::fmt::Display for World {
                 switch.socket_stats()
             )?;
         }
-        for Station { driver, log, failed } in &self.stations {
+        for MeshDriver { driver, log, failed } in &self.stations {
             let (machine, link) = (driver.machine(), driver.transport());
             let (delivered, failed) = (log.len(), failed.len());
             writeln!(
@@ -112,7 +112,7 @@ impl World {
         let mut world = Self { switches: vec![], stations: vec![], events: vec![] };
         let at = world.add_switch(None, faults, offload);
         for process in 0..processes {
-            world.stations.push(Station::new(process, 1, at, offload));
+            world.stations.push(MeshDriver::new(process, 1, at, offload));
         }
         world
     }
@@ -127,7 +127,7 @@ impl World {
         let at = switch.local_addr();
         world.switches.push(switch);
         for process in 0..3 {
-            world.stations.push(Station::new(process, 1, at, Offload::Segment));
+            world.stations.push(MeshDriver::new(process, 1, at, Offload::Segment));
         }
         world
     }
@@ -152,7 +152,7 @@ impl World {
         for switch in &mut self.switches {
             switch.turn(|event| self.events.push(event));
         }
-        self.stations.iter_mut().for_each(Station::turn);
+        self.stations.iter_mut().for_each(MeshDriver::turn);
     }
 
     fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
@@ -290,7 +290,7 @@ fn switches_make_a_tree() {
     for pair in 0..2 {
         let leaf = world.add_switch(Some(root), Faults::default(), Offload::Segment);
         for process in 0..2 {
-            world.stations.push(Station::new(2 * pair + process, 1, leaf, Offload::Segment));
+            world.stations.push(MeshDriver::new(2 * pair + process, 1, leaf, Offload::Segment));
         }
     }
     world.meet();
@@ -307,7 +307,7 @@ fn a_process_that_starts_anew_takes_its_place_over() {
     world.meet();
     let at = world.switches[0].local_addr();
     // Killed: it says no goodbye, and comes back from another address.
-    world.stations[2] = Station::new(2, 2, at, Offload::Segment);
+    world.stations[2] = MeshDriver::new(2, 2, at, Offload::Segment);
     world.run_until("the old port is not taken back", |world| {
         world.switches[0].stats().ports_taken == 1
     });
@@ -335,7 +335,9 @@ fn who_is_killed_is_missed_at_once() {
         config.controllers = controllers;
         world.switches.push(SoftwareSwitch::new(&config).expect("the loopback is there"));
         let at = world.switches[0].local_addr();
-        world.stations.extend((0..3).map(|process| Station::new(process, 1, at, Offload::Segment)));
+        world
+            .stations
+            .extend((0..3).map(|process| MeshDriver::new(process, 1, at, Offload::Segment)));
         world.meet();
         world.stations.truncate(2);
         let killed = Instant::now();
@@ -372,7 +374,7 @@ fn a_dead_port_is_lost_and_the_others_go_on() {
     (config.processes_max, config.link_timeout_ns) = (16, 1_000_000_000);
     world.switches.push(SoftwareSwitch::new(&config).expect("the loopback is there"));
     let at = world.switches[0].local_addr();
-    world.stations.extend((0..3).map(|process| Station::new(process, 1, at, Offload::Segment)));
+    world.stations.extend((0..3).map(|process| MeshDriver::new(process, 1, at, Offload::Segment)));
     world.meet();
     let faults = Faults { dead_ports: vec![Port(1)], ..Faults::default() };
     world.switches[0].set_faults(faults).expect("a dead port is fine");

@@ -314,7 +314,8 @@ impl Client {
         &self.messages[slot * self.config.groups.message_len_max()..][..usize::from(bytes)]
     }
 
-    /// Returns whether the message in slot `at` may be sent now, and records its first transmission.
+    /// Returns whether the message in slot `at` may be sent now, and records its first
+    /// transmission.
     fn try_start(&mut self, now: Now, at: usize) -> bool {
         let Some(open) = self.open[at].as_mut() else { return false };
         if open.sent.is_none() {

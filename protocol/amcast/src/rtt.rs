@@ -4,8 +4,8 @@ use core::hash::{Hash, Hasher};
 
 use onepipe_base::Mono;
 
-/// Round-trip time estimator (RFC 6298). Measures one exchange at a time. A timeout that follows the
-/// measured times keeps retransmissions from loading a peer that is merely slow.
+/// Round-trip time estimator (RFC 6298). Measures one exchange at a time. A timeout that follows
+/// the measured times keeps retransmissions from loading a peer that is merely slow.
 ///
 /// The estimate only affects when packets are sent, never what they say. The model checker, which
 /// has no time, compares machines by state, so all estimators with the same minimum are equal.

@@ -160,8 +160,8 @@ impl Votes {
         found.unwrap_or_default()
     }
 
-    /// Records that a majority of `group` has accepted `timestamp`, as reported by a member that has
-    /// decided the message. The maximum epoch makes the votes immune to any other.
+    /// Records that a majority of `group` has accepted `timestamp`, as reported by a member that
+    /// has decided the message. The maximum epoch makes the votes immune to any other.
     pub fn set_agreed(&mut self, id: MessageId, group: GroupId, timestamp: LogicalTime) {
         for member in 0..MEMBERS_MAX {
             self.vote(id, (group, member), (u32::MAX, timestamp));

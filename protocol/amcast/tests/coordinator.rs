@@ -252,5 +252,5 @@ fn settings_that_make_no_sense_are_refused() {
         leader_timeout_ns: 2_000_000,
         ..CoordinatorConfig::new(CLIENT, groups())
     };
-    assert_eq!(Coordinator::new(config).map_err(|error| error.name), Err("silence_ns"));
+    assert_eq!(Coordinator::new(config).map_err(|error| error.name), Err("leader_timeout_ns"));
 }

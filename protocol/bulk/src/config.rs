@@ -14,8 +14,8 @@ pub const PIECE_FRONT_LEN: usize = HEADER_LEN + BULK_HEADER_LEN + BULK_PIECE_HEA
 pub const OBJECTS_MAX: u32 = 8;
 /// Maximum length of a piece where frames carry no data: any block but a huge one is one piece.
 const SHARED_PIECE_LEN: u32 = 1 << 30;
-/// Maximum number of blocks of an object in shared memory. Each block costs a frame to every member,
-/// and all blocks are queued at once, so large objects get larger blocks.
+/// Maximum number of blocks of an object in shared memory. Each block costs a frame to every
+/// member, and all blocks are queued at once, so large objects get larger blocks.
 pub(crate) const SHARED_BLOCKS_MAX: usize = 512;
 /// Granularity in bytes of the block length in shared memory, so that blocks are whole pages.
 const SHARED_BLOCK_UNIT: u64 = 1 << 16;

@@ -1,4 +1,5 @@
-//! Links that lose, repeat, delay and corrupt; clocks that step; peers that die and come back.
+//! Links that lose, duplicate, delay and corrupt frames; clocks that step; peers that die and
+//! return.
 
 mod testnet;
 
@@ -9,7 +10,7 @@ use testnet::{LinkAction, TestNet};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
 
-/// A small generator of its own, so that every case is replayed by its seed.
+/// A small random number generator, so that a seed reproduces every case.
 fn rng(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move |below| {
@@ -20,7 +21,7 @@ fn rng(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// I4, I12 and the order: each message sent to another process was delivered once, or reported.
+/// Checks I4, I12 and the order: each message to another process was delivered once or reported.
 fn check_every_message_is_accounted_for(net: &TestNet, sent: &[(usize, u32, Vec<u8>)]) {
     net.check_order();
     let mut outcomes = std::collections::BTreeMap::new();
@@ -32,10 +33,10 @@ fn check_every_message_is_accounted_for(net: &TestNet, sent: &[(usize, u32, Vec<
     }
     let delivered: usize = outcomes.values().sum();
     let total: usize = net.logs.iter().map(Vec::len).sum();
-    assert_eq!(total, delivered, "something was delivered that nobody sent");
+    assert_eq!(total, delivered, "a message was delivered that was never sent");
     let lost: usize = (0..net.ends.len()).map(|at| net.lost(at)).sum();
     let failed: usize = net.failed.iter().map(Vec::len).sum();
-    assert_eq!(failed, lost, "an outcome is unknown though every peer answers");
+    assert_eq!(failed, lost, "an outcome is unknown although every peer responds");
     assert_eq!(delivered + lost, sent.len(), "delivered {delivered}, lost {lost}");
     for end in &net.ends {
         assert_eq!((end.send_buffer_bytes(), end.receive_buffer_bytes()), (0, 0));
@@ -45,7 +46,7 @@ fn check_every_message_is_accounted_for(net: &TestNet, sent: &[(usize, u32, Vec<
 fn run_with_faults(seed: u64, loss: u64, twice: u64, late: u64, corrupt: u64) {
     let mut net = TestNet::new(3, |config| {
         config.message_len_max = 1 << 20;
-        // Peers are slow to answer, never gone: no outcome may be unknown.
+        // Peers are slow, never dead: no outcome may be unknown.
         config.probes_max = 100;
     });
     net.run(20_000);
@@ -127,7 +128,7 @@ fn one_hour_clock_step_costs_nothing() {
 #[test]
 fn clock_wraps_at_48_bits() {
     let mut net = TestNet::new(2, |_| {});
-    // The world's origin is a multiple of 2^48: start 50 us below the next one.
+    // The origin of time is a multiple of 2^48: start 50 us before the next one.
     let to_wrap = (1i64 << 48) - 50_000;
     net.skew = vec![to_wrap; 2];
     for round in 0..100u8 {
@@ -150,11 +151,11 @@ fn dead_peer_is_dropped_after_the_link_timeout() {
     net.scatter(0, &[(1, b"b"), (2, b"b")]);
     net.run(100_000);
     assert_eq!(net.links_lost[0], [Port(2)]);
-    assert_eq!(net.logs[1].len(), 2, "the living go on");
+    assert_eq!(net.logs[1].len(), 2, "live processes continue");
     net.run(100_000_000);
     let outcomes: Vec<_> = net.failed[0].iter().map(|f| (f.to.0, f.outcome)).collect();
     assert_eq!(outcomes, [(2, Outcome::Unknown)]);
-    // What is sent to it now was surely not delivered.
+    // A message sent now is certainly not delivered.
     net.scatter(0, &[(1, b"c"), (2, b"c")]);
     net.run(100_000_000);
     assert_eq!(net.failed[0].last().map(|f| f.outcome), Some(Outcome::Lost));
@@ -164,23 +165,23 @@ fn dead_peer_is_dropped_after_the_link_timeout() {
 #[test]
 fn restarted_peer_is_a_new_incarnation() {
     let mut net = TestNet::new(2, |_| {});
-    net.scatter(0, &[(1, b"to the first life")]);
-    net.scatter(1, &[(0, b"from the first life")]);
+    net.scatter(0, &[(1, b"to incarnation 1")]);
+    net.scatter(1, &[(0, b"from incarnation 1")]);
     net.run(100_000);
     let config = Config { incarnation: Incarnation(2), ..testnet::config(1, 2) };
     net.ends[1] = Endpoint::new(config).expect("valid");
     net.run(100_000);
-    net.scatter(0, &[(1, b"unknown fate")]);
+    net.scatter(0, &[(1, b"unknown outcome")]);
     net.run(100_000);
-    net.scatter(0, &[(1, b"to the second life")]);
-    net.scatter(1, &[(0, b"from the second life")]);
+    net.scatter(0, &[(1, b"to incarnation 2")]);
+    net.scatter(1, &[(0, b"from incarnation 2")]);
     net.run(1_000_000);
     net.check_order();
     let texts = |at: usize| -> Vec<_> {
         net.logs[at].iter().map(|s| String::from_utf8_lossy(&s.payload).into_owned()).collect()
     };
-    assert_eq!(texts(0), ["from the first life", "from the second life"]);
-    assert_eq!(texts(1), ["to the first life", "to the second life"]);
+    assert_eq!(texts(0), ["from incarnation 1", "from incarnation 2"]);
+    assert_eq!(texts(1), ["to incarnation 1", "to incarnation 2"]);
     assert_eq!(net.failed[0].len(), 1);
 }
 
@@ -236,9 +237,9 @@ fn frames_of_unknown_processes_are_dropped() {
         (net.ends[1].stats().frames_misrouted, net.ends[1].stats().frames_malformed)
     };
     use onepipe_wire::Opcode;
-    assert_eq!(send(Opcode::Data, 0, 7, 0, b""), (1, 0), "for somebody else");
-    assert_eq!(send(Opcode::Data, 9, 1, 9, b""), (2, 0), "from nobody");
-    assert_eq!(send(Opcode::Data, 0, 1, 1, b""), (3, 0), "over another's link");
+    assert_eq!(send(Opcode::Data, 0, 7, 0, b""), (1, 0), "for an unknown process");
+    assert_eq!(send(Opcode::Data, 9, 1, 9, b""), (2, 0), "from an unknown process");
+    assert_eq!(send(Opcode::Data, 0, 1, 1, b""), (3, 0), "over the link of another process");
     assert_eq!(send(Opcode::Ack, 0, 1, 0, b"short"), (3, 1));
     assert_eq!(send(Opcode::Probe, 0, 1, 0, b"short"), (3, 2));
     assert_eq!(send(Opcode::Connect, 0, 1, 0, b"short"), (3, 3));

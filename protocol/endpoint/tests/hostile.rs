@@ -1,4 +1,4 @@
-//! A peer that breaks the rules harms nobody but itself: no panic, no lost account, no leak.
+//! A misbehaving peer harms only itself: no panic, no wrong accounting, no leak.
 
 mod harness;
 
@@ -9,7 +9,7 @@ use onepipe_wire::{FragmentHeader, Opcode};
 
 #[test]
 fn duplicate_fragments_do_not_corrupt_buffer_accounting() {
-    // 100 bytes, made of the second half twice: whole by length, without its beginning.
+    // 100 bytes made of the same half twice: complete by length, but with a part missing.
     for offset in [0, 50] {
         let mut harness = Harness::new(|_| {});
         harness.connect(1, 1);
@@ -38,7 +38,7 @@ fn incomplete_messages_are_charged_in_full() {
         let header = FragmentHeader { index: psn as u16, message_len: 500_000, offset: 0 };
         harness.receive_at(1, 1, &fragment(psn, header, &[1; 10]), timestamp, timestamp);
     }
-    // A window is 1 MiB here: two such messages, not a thousand.
+    // A window of 1 MiB holds two such messages.
     assert_eq!(harness.end.pending(), 2);
     assert!(harness.end.receive_buffer_bytes() >= 1_000_000);
 }
@@ -55,10 +55,7 @@ fn restarting_peer_cannot_exceed_its_window() {
             harness.receive(1, incarnation, &data(psn, &[7; 1_000]));
         }
     }
-    assert!(
-        harness.end.receive_buffer_bytes() <= 128 << 10,
-        "one of four windows of half the buffer"
-    );
+    assert!(harness.end.receive_buffer_bytes() <= 128 << 10, "a quarter of half the buffer");
     harness.wait(10_000);
     harness.receive(1, 199, &probe(0, 0, 0));
     harness.take_events();
@@ -95,12 +92,15 @@ fn arbitrary_ack_counters_do_not_overflow() {
 #[test]
 fn ignores_reset_from_the_granting_incarnation() {
     let mut harness = Harness::new(|_| {});
-    harness.scatter(&[(1, b"on the way")]);
+    harness.scatter(&[(1, b"in flight")]);
     harness.receive(1, 5, &ack(Opcode::Grant, 0, &[], |_| {}));
     for incarnation in [5, 4] {
         harness.receive(1, incarnation, &reset(0));
         harness.take_events();
-        assert!(harness.failed.is_empty(), "life {incarnation} does not forget, or is over");
+        assert!(
+            harness.failed.is_empty(),
+            "incarnation {incarnation} cannot have forgotten the connection"
+        );
     }
     harness.receive(1, 6, &reset(0));
     harness.take_events();
@@ -126,7 +126,7 @@ fn unused_reservation_is_reclaimed_for_waiting_peers() {
         harness.last_ack(2).map(|ack| ack.reservation),
         Some(onepipe_wire::Ack::RESERVATION_GRANTED)
     );
-    // Its former owner is told.
+    // Its previous owner learns of it.
     harness.receive(1, 1, &connect(0, 1, 30 << 20));
     assert_eq!(
         harness.last_ack(1).map(|ack| ack.reservation),
@@ -140,7 +140,7 @@ fn psns_wrap_within_a_connection() {
     let first = u32::MAX - 3;
     harness.receive(1, 1, &connect(first, 0, 0));
     for n in 0..8u32 {
-        // The first one behind the wrap is lost.
+        // The first packet after the wrap is lost.
         if n != 4 {
             harness.receive(1, 1, &data(first.wrapping_add(n), &[n as u8]));
         }
@@ -163,10 +163,10 @@ fn frames_of_other_incarnations_are_rejected() {
     assert_eq!(harness.receive(1, 2, &data(0, b"former")), Verdict::Dropped);
     assert_eq!(harness.receive(1, 2, &connect(9, 0, 0)), Verdict::Dropped);
     assert!(harness.take_sent(Opcode::Reset, 1).is_empty());
-    assert_eq!(harness.receive(1, 3, &data(0, b"this one")), Verdict::Consumed);
+    assert_eq!(harness.receive(1, 3, &data(0, b"current")), Verdict::Consumed);
     assert_eq!(harness.receive(1, 4, &data(7, b"later")), Verdict::Dropped);
     assert_eq!(harness.take_sent(Opcode::Reset, 1), [(7, vec![])]);
-    // Who has heard a later life on a link knows that the former is dead.
-    assert_eq!(harness.receive(1, 3, &data(1, b"former now")), Verdict::Dropped);
+    // A later incarnation on the link shows that the previous one is dead.
+    assert_eq!(harness.receive(1, 3, &data(1, b"previous now")), Verdict::Dropped);
     assert_eq!(harness.end.control_stats().frames_refused, 3);
 }

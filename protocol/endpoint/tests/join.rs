@@ -1,4 +1,4 @@
-//! A newcomer's promise lies below what others were told before it came.
+//! A joining process whose promise is below the commit barriers that others have received.
 
 mod harness;
 
@@ -17,10 +17,14 @@ fn rejects_reliable_message_below_its_commit_promise() {
     let at = |ns| Timestamp::from_ns(ORIGIN_NS + 1_000_000 + ns);
     let first = reliable(Opcode::ReliableData, data(0, b"in time"));
     harness.receive_at(1, 1, &first, at(100), at(100));
-    // The frame that said 300 first was lost on the last link.
+    // The frame that promised 300 first was lost on the last link.
     let second = reliable(Opcode::ReliableData, data(1, b"not committed"));
     harness.receive_at(1, 1, &second, at(200), at(300));
     assert_eq!(harness.end.stats().packets_late, 1);
-    assert_eq!(harness.take_sent(Opcode::ReliableNak, 1).len(), 1, "its sender takes it back");
+    assert_eq!(
+        harness.take_sent(Opcode::ReliableNak, 1).len(),
+        1,
+        "its sender recalls the scattering"
+    );
     assert_eq!(harness.end.pending(), 1);
 }

@@ -1,4 +1,4 @@
-//! An endpoint whose messages pass no aggregator (design: docs/design/overlay.md).
+//! An endpoint whose messages bypass the aggregators (docs/design/overlay.md).
 
 mod harness;
 
@@ -34,7 +34,7 @@ impl Overlay {
         Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns(ORIGIN_NS + self.ns) }
     }
 
-    /// What process 1 says on `port`, promising `promises`.
+    /// Receives a frame of process 1 on `port` with the given promises.
     fn receive(&mut self, port: Port, frame: &TestFrame, at: u64, promises: u64) -> Verdict {
         let stamp = |ns| Timestamp::from_ns(ORIGIN_NS + ns);
         let mut bytes = vec![0; 1_000];
@@ -53,7 +53,7 @@ impl Overlay {
         self.receive(port, &beacon, promises, promises)
     }
 
-    /// Everything that there is to send, with its port.
+    /// Takes all frames that are sent now, with their ports.
     fn sent(&mut self) -> Vec<(Port, Opcode)> {
         let now = self.now();
         if self.end.poll_timeout().is_some_and(|due| due <= now.mono) {
@@ -61,10 +61,11 @@ impl Overlay {
         }
         let mut slot = vec![0; 1_472];
         let mut all = Vec::new();
-        // What is admitted in one round asks for a window in the next.
+        // A scattering considered in one pass sends its Connect in the next.
         for _ in 0..2 {
             while let Some(transmit) = self.end.poll_transmit(now, &mut slot) {
-                let frame = Frame::parse(&slot[..transmit.bytes]).expect("it seals what it sends");
+                let frame =
+                    Frame::parse(&slot[..transmit.bytes]).expect("the endpoint seals its frames");
                 all.push((transmit.port, frame.opcode));
             }
         }
@@ -92,11 +93,11 @@ fn link_frames_use_the_tree_and_messages_go_directly() {
     assert!(links.contains(&(TREE, Opcode::Join)), "{links:?}");
     assert!(links.iter().all(|(port, _)| *port == TREE));
     overlay.beacon(TREE, 1_000_000);
-    overlay.end.scatter(&to(1)).expect("room");
+    overlay.end.scatter(&to(1)).expect("the send buffer is large enough");
     assert!(overlay.sent().contains(&(DIRECT, Opcode::Connect)));
     overlay.receive(DIRECT, &connect(0, 0, 0), 1_029_000, 1_029_000);
     assert_eq!(overlay.sent(), [(DIRECT, Opcode::Grant)]);
-    // Its promise reached no aggregator: the beacon is due all the same.
+    // The promise in the direct frame reached no aggregator, so the beacon is still due.
     overlay.ns = 1_030_000;
     let links = overlay.sent_after(3_000);
     assert!(links.contains(&(TREE, Opcode::Beacon)), "{links:?}");
@@ -115,7 +116,7 @@ fn promises_on_the_direct_port_do_not_count() {
     assert_eq!(barrier(&overlay), Some(1_000_000));
     overlay.receive(DIRECT, &data(0, b"early"), 1_000_500, 1_000_900);
     assert_eq!((barrier(&overlay), overlay.end.pending()), (Some(1_000_000), 1));
-    // The tree was faster than the network.
+    // The tree was faster than the direct path.
     overlay.beacon(TREE, 1_002_000);
     overlay.sent();
     overlay.receive(DIRECT, &data(1, b"late"), 1_001_000, 1_001_900);
@@ -133,11 +134,11 @@ fn drops_link_frames_from_other_ports() {
     assert_eq!((overlay.end.stats().frames_misrouted, barrier(&overlay)), (3, None));
 }
 
-/// No aggregator would see its message pass, so nothing would make it count first.
+/// No aggregator would see the message pass, so only a commit barrier shows that the joiner counts.
 #[test]
 fn joiner_sends_nothing_reliable_before_a_commit() {
     let mut overlay = Overlay::new();
-    overlay.end.scatter_reliably(&to(1)).expect("room");
+    overlay.end.scatter_reliably(&to(1)).expect("the send buffer is large enough");
     let long_ago = Timestamp::from_ns(ORIGIN_NS - (1 << 46));
     let reported = |commit| Promises { barrier: Timestamp::from_ns(ORIGIN_NS + 1_000_000), commit };
     let (now, connects) = (overlay.now(), (DIRECT, Opcode::ReliableConnect));

@@ -1,4 +1,4 @@
-//! Endpoints with nothing but links between them: the plain way of a message.
+//! Endpoints connected by fault-free links: the data path.
 
 mod testnet;
 
@@ -21,7 +21,7 @@ fn scattering_shares_one_timestamp() {
 fn receivers_agree_on_the_order() {
     let mut net = TestNet::new(4, |_| {});
     net.skew = vec![0, 700, -900, 5_000];
-    // Before the slow clocks have caught up, what they send is late: reported, not delivered.
+    // Until the slow clocks have caught up, their messages are late and reported as lost.
     net.run(20_000);
     for round in 0..200u32 {
         for from in 0..4 {
@@ -34,7 +34,7 @@ fn receivers_agree_on_the_order() {
     net.run(50_000);
     net.check_order();
     assert!(net.logs.iter().all(|log| log.len() == 800), "{:?}", lengths(&net));
-    // The place in the scattering differs from receiver to receiver, nothing else does.
+    // The index in the scattering differs between receivers, nothing else does.
     let order = |log: &[testnet::Seen]| {
         log.iter().map(|seen| (seen.timestamp, seen.payload.clone())).collect::<Vec<_>>()
     };
@@ -111,7 +111,7 @@ fn full_send_buffer_refuses_without_loss() {
     assert_eq!(accepted, 100);
     net.run(500_000);
     assert_eq!(net.logs[1].len(), 100);
-    net.scatter(0, &[(1, b"room again")]);
+    net.scatter(0, &[(1, b"space again")]);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn slow_receiver_closes_its_window_without_loss() {
     net.run(20_000_000);
     let held = net.ends[1].receive_buffer_bytes();
     assert!(held <= 1 << 20 && held > 100_000, "{held} bytes held");
-    assert!(net.ends[0].send_buffer_bytes() > 1_000_000, "the rest waits at the sender");
+    assert!(net.ends[0].send_buffer_bytes() > 1_000_000, "the rest waits in the send buffer");
     net.is_stalled[1] = false;
     net.run(20_000_000);
     assert_eq!((net.logs[1].len(), net.failed[0].len()), (2_000, 0));
@@ -177,7 +177,7 @@ fn config_limits_are_usable() {
         |config| config.reorder_packets = 1 << 16,
         |config| (config.ack_delay_ns, config.probe_timeout_min_ns) = (0, 0),
         |config| (config.burst_bytes_max, config.reservation_timeout_ns) = (4096, 0),
-        // The share of the buffer is less than one message: everything goes into room.
+        // The share of the buffer is less than one message, so every message uses a reservation.
         |config| config.processes_max = 65_535,
     ];
     for (number, tune) in tunes.iter().enumerate() {
@@ -207,7 +207,7 @@ fn leave_waits_for_outstanding_messages() {
     let mut net = TestNet::new(3, |_| {});
     net.scatter(0, &[(1, b"last words")]);
     net.ends[0].leave();
-    let refusal = net.ends[0].scatter(&[]).expect_err("it is leaving");
+    let refusal = net.ends[0].scatter(&[]).expect_err("the endpoint is leaving");
     assert_eq!(refusal, SendError::Left);
     net.run(300_000);
     assert!(net.ends[0].has_left());
@@ -225,7 +225,7 @@ fn leave_flushes_delayed_acks() {
     net.scatter(0, &[(1, b"received")]);
     net.run(20_000);
     assert_eq!(net.logs[1].len(), 1);
-    assert!(!net.ends[0].is_drained(), "the acknowledgement is still put off");
+    assert!(!net.ends[0].is_drained(), "the acknowledgement is still delayed");
     net.ends[1].leave();
     net.run(20_000);
     assert!(net.ends[1].has_left());

@@ -1,4 +1,4 @@
-//! What is lost is found out, whatever else goes on; what is gone holds nobody up.
+//! Detection of loss and of dead peers, and recovery from both.
 
 mod harness;
 mod testnet;
@@ -21,7 +21,7 @@ fn rejected_packet_behind_a_gap_is_probed_finitely() {
     harness.scatter(&[(1, b"1")]);
     harness.scatter(&[(1, b"2")]);
     harness.take_sent(Opcode::Probe, 1);
-    // Packet 0 is missing, 1 is here, 2 came late. A peer answers each probe at once.
+    // Packet 0 is missing, 1 was received, 2 was late. The peer answers each probe at once.
     let mut probes = 0;
     harness.receive(1, 1, &ack(Opcode::Nak, 0, &[(0b010, 0b100)], |_| {}));
     for _ in 0..100 {
@@ -37,7 +37,7 @@ fn rejected_packet_behind_a_gap_is_probed_finitely() {
         harness.wait(10_000);
     }
     harness.take_events();
-    assert_eq!(harness.failed.len(), 2, "packets 0 and 2 are lost, and that is known within 1 ms");
+    assert_eq!(harness.failed.len(), 2, "packets 0 and 2 are reported as lost within 1 ms");
     assert!(probes <= 4, "{probes} probes for two lost packets");
 }
 
@@ -52,15 +52,15 @@ fn detects_loss_under_continuous_traffic_with_reordering() {
             from == 0 && opcode(bytes) == Opcode::Data && !std::mem::replace(&mut is_lost, true);
         if hit { LinkAction::Drop } else { LinkAction::Pass }
     });
-    // Each of these is acknowledged on its own: there is never a pause.
+    // Each packet is acknowledged on its own, so there is never a pause.
     for round in 0..2_000u32 {
         net.scatter(0, &[(1, &round.to_be_bytes())]);
         net.run(5_000);
         if !net.failed[0].is_empty() {
-            return assert!(round < 400, "found out after {} us", 5 * round);
+            return assert!(round < 400, "loss detected after {} us", 5 * round);
         }
     }
-    panic!("a message was lost and nobody said so");
+    panic!("a lost message was not reported");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn recovered_peer_regains_its_full_window() {
     });
     net.scatter(0, &[(1, b"to open the connection")]);
     net.run(100_000);
-    // 100 kB of a window of 128 KiB arrive, but no answer comes back and nothing is consumed.
+    // 100 kB arrive in a window of 128 KiB, but no acknowledgement returns and nothing is consumed.
     net.is_stalled[1] = true;
     net.policy = Box::new(|from, _, bytes| match from == 1 && opcode(bytes) != Opcode::Beacon {
         true => LinkAction::Drop,
@@ -87,7 +87,7 @@ fn recovered_peer_regains_its_full_window() {
     assert_eq!(net.failed[0].len(), 50);
     net.failed[0].clear();
     net.policy = Box::new(|_, _, _| LinkAction::Pass);
-    // The first may fail while the peer is found again.
+    // The first messages may fail while the peer is being found again.
     for _ in 0..10 {
         net.scatter(0, &[(1, b"are you there?")]);
         net.run(5_000_000);
@@ -98,12 +98,12 @@ fn recovered_peer_regains_its_full_window() {
         net.scatter(0, &[(1, &[2; 936])]);
     }
     net.run(5_000_000);
-    assert_eq!(net.ends[1].stats().window_violations, before, "the window is overrun");
+    assert_eq!(net.ends[1].stats().window_violations, before, "the window was exceeded");
     net.is_stalled[1] = false;
     net.run(50_000_000);
     assert_eq!(net.failed[0].len(), 0);
     let second = net.logs[1].iter().filter(|seen| seen.payload == [2; 936]).count();
-    assert_eq!(second, 300, "all that waited was sent when the window opened");
+    assert_eq!(second, 300, "waiting messages are sent when the window opens");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn dead_peer_does_not_slow_down_others() {
         net.run(20_000);
     }
     assert!(net.logs[1].len() - before >= 990, "{} of 1000", net.logs[1].len() - before);
-    assert!(net.failed[0].len() >= 990, "what cannot be sent is reported at once");
+    assert!(net.failed[0].len() >= 990, "unsendable messages are reported at once");
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn congestion_control_survives_a_peer_restart() {
     net.run(50_000_000);
     let config = Config { incarnation: Incarnation(2), ..testnet::config(1, 2) };
     net.ends[1] = Endpoint::new(config).expect("valid");
-    net.scatter(0, &[(1, b"unknown fate")]);
+    net.scatter(0, &[(1, b"unknown outcome")]);
     net.run(1_000_000);
-    // Every packet is marked from now on: the sender must notice.
+    // From now on every packet is marked: the sender must react.
     net.policy = Box::new(|_, _, _| LinkAction::MarkCongestion);
     net.delay_ns = 20_000;
     let before = net.logs[1].len();
@@ -183,12 +183,12 @@ fn local_message_beyond_reservable_memory_is_refused() {
         config.message_len_max = 8 << 20;
     });
     let large = vec![1; 8 << 20];
-    // 24 MiB for room of 16 MiB.
+    // 24 MiB requested, but only 16 MiB can be reserved.
     net.scatter(0, &[(0, &large), (0, &large), (0, &large), (1, b"small")]);
     net.scatter(1, &[(0, &large)]);
     net.run(20_000_000);
     assert_eq!((net.failed[0].len(), net.logs[1].len()), (3, 1));
-    assert_eq!(net.logs[0].len(), 1, "room is left for others");
+    assert_eq!(net.logs[0].len(), 1, "memory is left for other senders");
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn ack_words_stop_at_the_highest_psn() {
     harness.connect(1, 1);
     harness.receive(1, 1, &harness::data(9, b"far ahead"));
     let mut sent = harness.take_sent(Opcode::Ack, 1);
-    let (_, body) = sent.pop().expect("it was told to answer at once");
+    let (_, body) = sent.pop().expect("ACK_NOW requests an immediate ACK");
     let view = AckView::parse(&body).expect("well formed");
     assert_eq!(view.words().collect::<Vec<_>>(), [(1 << 9, 0)]);
 }

@@ -1,4 +1,4 @@
-//! The reliable service between processes that live: through loss, beside best effort, merged.
+//! The reliable service without failures: under loss, beside best effort, merged with it.
 
 mod testnet;
 
@@ -13,12 +13,12 @@ fn to_all(payload: &[u8]) -> Vec<(u32, &[u8])> {
     (0..PROCESSES).map(|to| (to, payload)).collect()
 }
 
-/// What receivers must agree on: not the index, each has its own message of a scattering.
+/// What receivers must agree on. Not the index: each receives its own message of a scattering.
 fn shared(log: &[Seen]) -> Vec<(u64, u32, &[u8])> {
     log.iter().map(|seen| (seen.timestamp, seen.from, &seen.payload[..])).collect()
 }
 
-/// Loses a share of all frames, by a generator of its own.
+/// Drops a share of all frames, chosen by a generator of its own.
 fn lossy(percent: u64) -> impl FnMut(usize, usize, &[u8]) -> LinkAction {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     move |_, _, _| {
@@ -69,7 +69,7 @@ fn delivers_only_after_all_receivers_acked() {
     net.scatter(0, &to_all(b"other"));
     net.run(3_000_000);
     for at in 0..PROCESSES as usize {
-        assert!(net.reliable_logs[at].is_empty(), "not committed, delivered at {at}");
+        assert!(net.reliable_logs[at].is_empty(), "delivered before the commit at {at}");
         assert_eq!(net.logs[at].len(), 1, "best effort does not wait");
         assert!(net.ends[at].commit_barrier() < net.ends[at].barrier());
     }
@@ -108,7 +108,7 @@ fn retransmits_a_gap_before_the_rto() {
         net.run(3_000);
     }
     net.run(30_000);
-    assert_eq!(net.reliable_logs[1].len(), 9, "without waiting for the retransmission time");
+    assert_eq!(net.reliable_logs[1].len(), 9, "the gap is filled before the RTO");
     assert_eq!(net.ends[0].stats().packets_retransmitted, 1);
 }
 
@@ -138,7 +138,7 @@ fn slow_receiver_applies_backpressure_without_loss() {
     }
     net.run(20_000_000);
     let delivered = net.reliable_logs[1].len();
-    assert!(delivered < 1_000, "its window closed after {delivered}");
+    assert!(delivered < 1_000, "the window did not close: {delivered} delivered");
     assert!(net.ends[2].receive_buffer_bytes() <= 1 << 20);
     net.is_stalled[2] = false;
     net.run(40_000_000);
@@ -198,7 +198,7 @@ fn steady_state_leaves_no_buffered_bytes() {
     }
     net.run(1_000_000);
     assert_eq!((net.ends[0].send_buffer_bytes(), net.ends[0].pending()), (0, 0));
-    let promises = net.ends[0].promises().expect("it has seen a clock");
+    let promises = net.ends[0].promises().expect("the clock was read before");
     assert_eq!(promises.commit, promises.barrier, "nothing is open");
 }
 
@@ -207,10 +207,10 @@ fn services_have_separate_ids_and_deliveries() {
     let mut net = TestNet::new(PROCESSES, |_| {});
     let message = [Message { to: ProcessId(1), payload: b"m" }];
     let ids = [
-        net.ends[0].scatter(&message).expect("room"),
-        net.ends[0].scatter_reliably(&message).expect("room"),
+        net.ends[0].scatter(&message).expect("the send buffer is large enough"),
+        net.ends[0].scatter_reliably(&message).expect("the send buffer is large enough"),
     ];
-    assert_eq!(ids[0], ids[1], "each service counts for itself");
+    assert_eq!(ids[0], ids[1], "each service numbers its own scatterings");
     net.run(1_000_000);
     assert_eq!((net.logs[1].len(), net.reliable_logs[1].len()), (1, 1));
     assert_ne!(Service::BestEffort, Service::Reliable);

@@ -4,8 +4,8 @@ use allocation_counter::measure;
 use onepipe_base::Timestamp;
 use onepipe_endpoint::reorder::{Entry, Reorder, ReorderConfig};
 
-/// 300 messages in 1 us, then one a us, then two that are hours ahead: slots of every width are
-/// opened, sorted each way, given back and refitted.
+/// 300 messages in 1 us, then one per us, then two that are hours ahead: slots of every width are
+/// opened, sorted in each way, returned and resized.
 fn round(reorder: &mut Reorder<[u32; 4]>, now: &mut u64, order: &mut u64) {
     const HOUR_NS: u64 = 3_600_000_000_000;
     let mut insert = |reorder: &mut Reorder<_>, timestamp| {
@@ -35,7 +35,7 @@ fn steady_state_allocates_nothing() {
     let (mut now, mut order) = (1 << 50, 0);
     let mut rounds =
         |count| measure(|| (0..count).for_each(|_| round(&mut reorder, &mut now, &mut order)));
-    assert!(rounds(3).count_total > 0, "the counter counts: room for entries was made");
+    assert!(rounds(3).count_total > 0, "the first rounds allocate entries");
     assert_eq!(rounds(100).count_total, 0);
 }
 

@@ -1,4 +1,4 @@
-//! Two endpoints in the steady state take nothing from the heap.
+//! Two endpoints in the steady state allocate nothing.
 
 use allocation_counter::measure;
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
@@ -24,7 +24,8 @@ impl Pair {
         Self { ends, ns: 1_000, delivered: 0, frames: 0, is_lossy: false, slot: [0; 1_472] }
     }
 
-    /// 5 us: both send to each other and themselves, coalesced and cut; everything arrives at once.
+    /// A round of 5 us: both endpoints send coalesced and fragmented messages to each other and to
+    /// themselves, and every frame arrives at once.
     fn round(&mut self) {
         self.ns += 5_000;
         let sync = Timestamp::from_ns((1 << 50) + self.ns);
@@ -34,12 +35,12 @@ impl Pair {
             let [here, there] = [from, 1 - from].map(ProcessId);
             for _ in 0..20 {
                 let one = Message { to: there, payload: &small };
-                self.ends[from as usize].scatter(&[one]).expect("room");
+                self.ends[from as usize].scatter(&[one]).expect("the send buffer is large enough");
                 let both = [Message { to: here, payload: &small }, one, one];
-                self.ends[from as usize].scatter(&both).expect("room");
+                self.ends[from as usize].scatter(&both).expect("the send buffer is large enough");
             }
             let long = Message { to: there, payload: &large };
-            self.ends[from as usize].scatter(&[long]).expect("room");
+            self.ends[from as usize].scatter(&[long]).expect("the send buffer is large enough");
             self.scatter_reliably(from, &small, &large);
         }
         for _ in 0..4 {
@@ -49,19 +50,20 @@ impl Pair {
         }
     }
 
-    /// Reliable ones, too: alone, with siblings, and cut.
+    /// Reliable scatterings, too: single, with siblings, and fragmented.
     fn scatter_reliably(&mut self, from: u32, small: &[u8], large: &[u8]) {
         let [here, there] = [from, 1 - from].map(ProcessId);
         let end = &mut self.ends[from as usize];
         let [own, one] = [here, there].map(|to| Message { to, payload: small });
         for _ in 0..10 {
-            end.scatter_reliably(&[one]).expect("room");
-            end.scatter_reliably(&[own, one, one]).expect("room");
+            end.scatter_reliably(&[one]).expect("the send buffer is large enough");
+            end.scatter_reliably(&[own, one, one]).expect("the send buffer is large enough");
         }
-        end.scatter_reliably(&[Message { to: there, payload: large }]).expect("room");
+        end.scatter_reliably(&[Message { to: there, payload: large }])
+            .expect("the send buffer is large enough");
     }
 
-    /// What `from` has to say reaches the other, which takes what it can deliver.
+    /// Delivers the frames of `from` to the other endpoint, which consumes its messages.
     fn pass(&mut self, now: Now, from: usize) {
         let [port_here, _] = [from, 1 - from].map(|process| Port(process as u16));
         if self.ends[from].poll_timeout().is_some_and(|due| due <= now.mono) {
@@ -69,13 +71,13 @@ impl Pair {
         }
         while let Some(transmit) = self.ends[from].poll_transmit(now, &mut self.slot) {
             self.frames += 1;
-            // Every 97th is lost: reliable packets are sent again.
+            // Every 97th frame is lost, so reliable packets are retransmitted.
             if !self.is_lossy || !self.frames.is_multiple_of(97) {
                 let bytes = &mut self.slot[..transmit.bytes];
                 self.ends[1 - from].handle_frame(now, port_here, bytes);
             }
         }
-        let promises = self.ends[from].promises().expect("it was polled with a clock");
+        let promises = self.ends[from].promises().expect("the clock was read before");
         let other = &mut self.ends[1 - from];
         other.handle_promises(now, port_here, promises);
         while let Some(event) = other.poll_event() {
@@ -93,9 +95,9 @@ impl Pair {
 fn steady_state_allocates_nothing() {
     let mut pair = Pair::new();
     let warm_up = measure(|| (0..2_000).for_each(|_| pair.round()));
-    assert!(warm_up.count_total > 0, "the counter counts: buffers were made");
+    assert!(warm_up.count_total > 0, "the warm-up allocates buffers");
     let before = (pair.delivered, pair.ends[0].stats().acks_sent);
-    assert!(pair.ends[0].is_drained(), "reliable ones, too, are acknowledged");
+    assert!(pair.ends[0].is_drained(), "reliable messages are acknowledged, too");
     let count = measure(|| (0..2_000).for_each(|_| pair.round()));
     let (messages, acks) = (pair.delivered - before.0, pair.ends[0].stats().acks_sent - before.1);
     assert!(messages > 300_000 && acks > 500, "{messages} messages, {acks} acknowledgements");
@@ -110,6 +112,6 @@ fn retransmission_allocates_nothing() {
     let before = pair.ends[0].stats().packets_retransmitted;
     let count = measure(|| (0..2_000).for_each(|_| pair.round()));
     let resent = pair.ends[0].stats().packets_retransmitted - before;
-    assert!(resent > 100, "{resent} packets sent again");
+    assert!(resent > 100, "{resent} packets retransmitted");
     assert_eq!(count.count_total, 0, "allocations for {resent} packets");
 }

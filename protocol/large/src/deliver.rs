@@ -1,4 +1,4 @@
-//! What the endpoint says: messages are handed on, notes are not.
+//! Events of the endpoint: passes messages on, and handles control messages.
 
 use onepipe_endpoint::{Delivery as Message, Event as Told, Outcome, SendFailed, Service};
 use onepipe_wire::{ESCAPE_HEADER_LEN, LargeControl, LargeObject};
@@ -8,18 +8,18 @@ use crate::objects::Invitation;
 use crate::outgoing::Purpose;
 use crate::{Delivery, Event, LargeEndpoint};
 
-/// A note, read.
+/// A parsed control message.
 enum Note {
     Quoted,
     Invitation(Invitation),
     Descriptor(LargeObject),
     Withdrawn(u64),
-    /// It makes no sense.
+    /// Malformed.
     Misread,
 }
 
 impl LargeEndpoint {
-    /// What the application is to be told of it.
+    /// Translates an event of the endpoint for the application.
     #[inline]
     pub(crate) fn on_event(&mut self, event: Told) -> Option<Event> {
         match event {
@@ -50,7 +50,7 @@ impl LargeEndpoint {
                 Some(Event::Excluded(at))
             }
             Told::Recovered(at) => Some(Event::Recovered(at)),
-            // Deliveries do not come here, and there is nothing else in this version.
+            // Deliveries are handled by the caller, and there are no other events in this version.
             _ => None,
         }
     }
@@ -97,7 +97,7 @@ impl LargeEndpoint {
         None
     }
 
-    /// Reports what is the program's, under the number that it knows.
+    /// Reports the failure of an application's message, with the application's id.
     fn on_send_failed(&mut self, failed: SendFailed) -> Option<Event> {
         match self.outgoing.purpose(&failed).cloned() {
             None => {
@@ -120,7 +120,7 @@ impl LargeEndpoint {
                 Some(Event::SendFailed(SendFailed { scattering, ..failed }))
             }
             Some(Purpose::Withdrawal(group)) => {
-                // A reliable one is lost only to those who have failed.
+                // A reliable withdrawal is lost only for receivers that have failed.
                 if failed.service == Service::BestEffort {
                     self.on_not_ordered(failed.service, group, &failed);
                 }
@@ -129,8 +129,8 @@ impl LargeEndpoint {
         }
     }
 
-    /// A receiver has a payload that will have no place in its order. Whoever cannot be reached has
-    /// nothing, or will find that we have gone.
+    /// A receiver has a payload that will not be ordered: withdraws it. Only if the message was
+    /// lost: an unreachable receiver has nothing, or will detect that this process has left.
     fn on_not_ordered(&mut self, service: Service, group: u64, failed: &SendFailed) {
         if failed.outcome == Outcome::Lost {
             self.outgoing.withdrawn.push_back((service, group, failed.to));
@@ -139,7 +139,7 @@ impl LargeEndpoint {
     }
 }
 
-/// A message whose payload begins behind `skip` bytes.
+/// Returns a message whose payload begins after `skip` bytes.
 #[inline]
 fn as_message(message: Message, skip: usize) -> Delivery {
     let Message { service, timestamp, from, index, len, .. } = message;

@@ -1,4 +1,4 @@
-//! The machine: who gets which frame, and who is asked for one.
+//! The machine: dispatches frames to the endpoint and the bulk groups.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use crate::{Config, ConfigError, Delivery, Event, Stats};
 
-/// One process's end of the pipe, for payloads of any size. See the crate's first page.
+/// An endpoint for payloads of any size. See the documentation of the crate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LargeEndpoint {
     pub(crate) config: Config,
@@ -21,22 +21,22 @@ pub struct LargeEndpoint {
     pub(crate) groups: Groups,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
-    /// What is to be told before anything else.
+    /// Events to report before those of the endpoint.
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
     pub(crate) now: Mono,
-    /// Notes and scatterings as they are written.
+    /// Buffer for the messages of a scattering.
     pub(crate) written: Vec<u8>,
     is_leaving: bool,
-    /// There may be something to send that no frame and no timer has brought about.
+    /// There may be frames to send without a received frame or an expired timer.
     pub(crate) is_restless: bool,
 }
 
 impl LargeEndpoint {
-    /// One that has heard and said nothing yet.
+    /// Returns an endpoint in its initial state.
     ///
     /// # Errors
-    /// When a number of `config` is out of its range.
+    /// If a number of `config` is out of range.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -54,18 +54,18 @@ impl LargeEndpoint {
         })
     }
 
-    /// The endpoint, for questions.
+    /// Returns the endpoint, for queries.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The endpoint, for commands that have nothing to do with scatterings: links that are heard
-    /// or lost, failures handled, recovery. Scatterings and releases go past it.
+    /// Returns the endpoint, for commands about links, failures and recovery. Do not use it for
+    /// scatterings and releases.
     pub fn endpoint_mut(&mut self) -> &mut Endpoint {
         &mut self.endpoint
     }
 
-    /// The payload of a delivered message, until it is released.
+    /// Returns the payload of a delivered message that is not released yet.
     #[inline]
     pub fn payload(&self, delivery: &Delivery) -> &[u8] {
         match &delivery.held {
@@ -74,7 +74,7 @@ impl LargeEndpoint {
         }
     }
 
-    /// The application is through with a message.
+    /// Releases a message that the application has processed.
     #[inline]
     pub fn release(&mut self, delivery: Delivery) {
         match delivery.held {
@@ -85,8 +85,8 @@ impl LargeEndpoint {
         }
     }
 
-    /// As [`LargeEndpoint::release`], and answers the payload. A large one is not copied when
-    /// nobody else needs it any more.
+    /// As [`LargeEndpoint::release`], and returns the payload. Does not copy a large payload that
+    /// no group needs any more.
     pub fn take(&mut self, delivery: Delivery) -> Vec<u8> {
         match delivery.held {
             Held::Message { delivery, skip } => {
@@ -104,18 +104,18 @@ impl LargeEndpoint {
         }
     }
 
-    /// Bytes of large payloads that wait for their place in the order: of ours, and of others'.
+    /// Returns the bytes of large payloads that are not ordered yet: own ones, and received ones.
     pub fn large_bytes(&self) -> (u64, u64) {
         (self.outgoing.bytes, self.incoming.bytes)
     }
 
-    /// Whether the fate of everything submitted is known.
+    /// Returns whether the outcome of everything submitted is known.
     pub fn is_drained(&self) -> bool {
         self.outgoing.queue.is_empty() && self.endpoint.is_drained()
     }
 
-    /// Leaves the fabric as [`Endpoint::leave`] does, once everything submitted has its place in
-    /// the order or was reported.
+    /// Leaves the fabric as [`Endpoint::leave`] does, once everything submitted is ordered or
+    /// reported as failed.
     pub fn leave(&mut self) {
         self.is_leaving = true;
         self.advance();
@@ -125,24 +125,24 @@ impl LargeEndpoint {
         self.is_leaving
     }
 
-    /// Whether a transmit poll may yield something before the next timeout. A hint, as
+    /// Returns whether a transmit poll may yield a frame before the next timeout. A hint, as
     /// [`Endpoint::wants_transmit`].
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         self.endpoint.wants_transmit() || self.groups.iter().next().is_some()
     }
 
-    /// Counters of large payloads since the start.
+    /// Returns the counters of large payloads since the start.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// What it was made with.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Whether there is anything large to look after.
+    /// Returns whether any large payload is in progress.
     #[inline]
     fn is_busy(&self) -> bool {
         !self.outgoing.queue.is_empty()
@@ -152,7 +152,7 @@ impl LargeEndpoint {
             || self.is_leaving
     }
 
-    /// Draws the conclusions of whatever has happened.
+    /// Processes the events of all groups, and advances the scatterings.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if self.is_busy() {

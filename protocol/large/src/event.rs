@@ -1,49 +1,49 @@
-//! What it tells its application, and why it refuses a scattering.
+//! Events for the application, and errors of submission.
 
 use onepipe_base::{Port, ProcessId, Timestamp};
 use onepipe_endpoint::{ProcessFailed, SendFailed, Service};
 
-/// What it tells its application. As [`onepipe_endpoint::Event`], with payloads of any size.
+/// An event for the application. As [`onepipe_endpoint::Event`], with payloads of any size.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
-    /// The next message in the total order. Its payload stays where it is until
+    /// The next message in the total order. Its payload is valid until
     /// [`crate::LargeEndpoint::release`] or [`crate::LargeEndpoint::take`].
     Delivered(Delivery),
-    /// A message that will not be delivered, or whose fate cannot be known.
+    /// A message that will not be delivered, or whose outcome cannot be known.
     SendFailed(SendFailed),
-    /// Nothing was heard on this link for a while: the barrier goes on without it.
+    /// Nothing was received on this link for its timeout: the barrier continues without it.
     LinkLost(Port),
     /// A process has failed.
     ProcessFailed(ProcessFailed),
     /// This process was declared failed, or cut off.
     Excluded(Timestamp),
-    /// Everything reliable below this that was to be delivered has been.
+    /// Every deliverable reliable message below this timestamp has been delivered.
     Recovered(Timestamp),
 }
 
-/// A message in its place in the total order. Released once: not `Copy`.
+/// A delivered message. Must be released exactly once: not `Copy`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Delivery {
-    /// How it was sent.
+    /// The service that carried it.
     pub service: Service,
     /// The timestamp of its scattering.
     pub timestamp: Timestamp,
-    /// Who sent it.
+    /// The sender.
     pub from: ProcessId,
-    /// Its place in its scattering.
+    /// Index in its scattering.
     pub index: u16,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
     pub(crate) held: Held,
 }
 
 impl Delivery {
-    /// The endpoint's own delivery, if it is a message as the endpoint has it: then its payload may
-    /// be asked for, and released, there.
+    /// Returns the endpoint's delivery if the message is stored in the endpoint unchanged: its
+    /// payload may then be read and released there.
     ///
     /// # Errors
-    /// It comes back if it is not.
+    /// Returns `self` otherwise.
     #[inline]
     pub fn into_message(self) -> Result<onepipe_endpoint::Delivery, Self> {
         match self.held {
@@ -53,57 +53,57 @@ impl Delivery {
     }
 }
 
-/// Where a payload lies.
+/// Where a payload is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Held {
-    /// In the endpoint, behind so many bytes that are ours.
+    /// In the endpoint, after `skip` bytes of header.
     Message { delivery: onepipe_endpoint::Delivery, skip: usize },
-    /// What this group has brought.
+    /// In the object of this group.
     Object(u64),
 }
 
-/// Why a scattering was not accepted. Nothing of it was.
+/// Why a scattering was refused as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The endpoint refuses it.
+    /// The endpoint refused it.
     #[error(transparent)]
     Endpoint(#[from] onepipe_endpoint::SendError),
-    /// Too much of what was submitted has no place in the order yet; try again later.
+    /// Too many submitted bytes are not ordered yet; retry later.
     #[error("{need} bytes needed for large payloads, {free} free")]
     Full {
-        /// Bytes that the scattering has.
+        /// Bytes of the scattering.
         need: u64,
-        /// Bytes free.
+        /// Free bytes.
         free: u64,
     },
-    /// A payload is larger than any may be, or the scattering is larger than all may be together.
+    /// A payload exceeds the maximum length, or the scattering exceeds the send buffer.
     #[error("message {index} has {bytes} bytes, more than {max}")]
     TooLarge {
-        /// Its place in the scattering.
+        /// Index of the message in the scattering.
         index: usize,
-        /// Its length.
+        /// Length in bytes.
         bytes: u64,
-        /// The limit.
+        /// The limit in bytes.
         max: u64,
     },
 }
 
-/// Counters of large payloads, all since the start.
+/// Counters of large payloads since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stats {
-    /// Payloads that were sent on their way.
+    /// Payloads whose transfer was started.
     pub objects_sent: u64,
-    /// Those that have come to all their receivers.
+    /// Payloads that reached all their receivers.
     pub objects_ordered: u64,
-    /// Those that could not be brought to all.
+    /// Payloads that did not reach all their receivers.
     pub objects_failed: u64,
-    /// Payloads that have come here, whole.
+    /// Payloads received completely.
     pub objects_received: u64,
-    /// Those that will never be ordered, and were dropped.
+    /// Payloads dropped because they will never be ordered.
     pub objects_dropped: u64,
-    /// Descriptors, best-effort ones, whose payload is here no more.
+    /// Best-effort descriptors whose payload is not here any more.
     pub orphans: u64,
-    /// Notes that make no sense.
+    /// Malformed control messages.
     pub misbehaved: u64,
 }

@@ -2,12 +2,12 @@
 //!
 //! scattering → `[large: send]` → bulk → `[large: descriptor]` → endpoint → … → deliver
 //!
-//! A [`LargeEndpoint`] takes scatterings as [`onepipe_endpoint::Endpoint`] does, with payloads that
-//! may be large. A large one travels on the side, by bulk multicast to all its receivers, and gets
-//! its place in the order when it has come to all of them: *bulk first, order last* (design:
-//! bulk.md section 5, docs/design/large.md). So no receiver waits in the delivery path for bytes
-//! that are on their way, and nobody's messages wait for a payload that they have nothing to do
-//! with. Small payloads take the way that they always took.
+//! A [`LargeEndpoint`] accepts scatterings as [`onepipe_endpoint::Endpoint`] does, but with large
+//! payloads. A large payload is sent by bulk multicast to all its receivers, and is ordered by a
+//! descriptor once it has reached all of them: *bulk first, order last* (docs/design/large.md,
+//! "What happens, step by step?"). So no receiver waits in the delivery path for bytes that are
+//! still in flight, and no message waits for an unrelated payload. Small payloads are sent as
+//! before.
 //!
 //! ```
 //! use onepipe_base::{Incarnation, Machine, Mono, Now, ProcessId, Timestamp};
@@ -32,12 +32,12 @@
 //! ```
 //!
 //! # Invariants
-//! - Everything that an endpoint promises of order, atomicity and reports holds of messages of any
-//!   size (I1 to I8, I12). What is delivered is whole, and what was sent (K).
-//! - A payload that cannot come to all its receivers is ordered nowhere, and its sender is told.
-//! - Memory is bounded by [`Config`]; what has no room at a receiver waits at its sender.
-//! - Frames of messages go before frames of bulk multicast.
-//! - A scattering without a large payload costs a comparison for each of its messages.
+//! - The guarantees of an endpoint about order, atomicity and reports hold for messages of any size
+//!   (I1 to I8, I12). A delivered payload is complete and unchanged (K).
+//! - A payload that cannot reach all its receivers is not ordered, and its sender is notified.
+//! - Memory is bounded by [`Config`]; a payload that does not fit a receiver waits at its sender.
+//! - Frames of messages have priority over frames of bulk multicast.
+//! - A scattering without a large payload costs one comparison per message.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Groups and what they bring: the receiver's side, and what the sender hears of its groups.
+//! Bulk groups: receiving payloads, and the progress of own ones.
 
 use alloc::vec::Vec;
 
@@ -13,17 +13,17 @@ use crate::LargeEndpoint;
 use crate::incoming::Arrival;
 use crate::submit::is_group_of;
 
-/// What an invitation says.
+/// A parsed invitation.
 pub(crate) struct Invitation {
     pub object: LargeObject,
     pub block_len: u32,
     pub piece_len: u16,
-    /// The sender first.
+    /// The members, the sender first.
     pub members: Vec<ProcessId>,
 }
 
 impl LargeEndpoint {
-    /// An invitation has its place in the order, so all members hear it at about the same time.
+    /// Handles an invitation. It is ordered, so all members handle it at about the same time.
     pub(crate) fn on_invitation(
         &mut self,
         from: ProcessId,
@@ -40,7 +40,7 @@ impl LargeEndpoint {
             self.stats.misbehaved += 1;
             return;
         };
-        // One of ours that was given up before it was invited for is no more.
+        // An own object that was aborted before its invitation arrived.
         if from == own && self.outgoing.object_mut(object.group).is_none() {
             return;
         }
@@ -92,7 +92,7 @@ impl LargeEndpoint {
         }
     }
 
-    /// Hears what groups have to say, and lets go of those that are over.
+    /// Handles the events of all groups, and removes finished groups.
     pub(crate) fn hear_groups(&mut self) {
         use onepipe_base::Machine as _;
         while let Some((GroupId(group), event)) = self.groups.poll_event() {
@@ -107,13 +107,13 @@ impl LargeEndpoint {
         }
     }
 
-    /// A group that is over, and everybody knows.
+    /// Returns a group that is closed at all members.
     fn done_group(&self) -> Option<GroupId> {
         let done = self.groups.iter().find(|group| group.is_done());
         done.map(|group| group.config().group)
     }
 
-    /// What a group says that brings one of our payloads.
+    /// Handles an event of a group that carries an own payload.
     fn on_own_group(&mut self, at: usize, group: u64, event: GroupEvent) {
         match event {
             GroupEvent::Stable { memory, .. } => {
@@ -138,7 +138,7 @@ impl LargeEndpoint {
         }
     }
 
-    /// What a group says that brings a payload of somebody else's, or one whose fate is known.
+    /// Handles an event of a group that carries another process's payload, or a resolved own one.
     fn on_group(&mut self, group: u64, event: GroupEvent) {
         match event {
             GroupEvent::Announced { bytes, .. } => self.on_wanted(group, bytes),
@@ -176,7 +176,7 @@ impl LargeEndpoint {
         self.give_room();
     }
 
-    /// Gives memory to those who wait for it, as far as there is any.
+    /// Allocates memory for waiting groups, in order, as far as the limit allows.
     fn give_room(&mut self) {
         while let Some(group) = self.incoming.wanting.front().copied() {
             let Some(arrival) = self.incoming.arrivals.get_mut(&group) else {
@@ -197,7 +197,7 @@ impl LargeEndpoint {
         }
     }
 
-    /// All bytes have come. Nobody has been told so yet.
+    /// Handles the last byte of a payload, of which the application does not know yet.
     fn on_whole(&mut self, group: u64) {
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
         let bytes = self.groups.get_mut(GroupId(group)).and_then(|group| group.bytes(0));
@@ -210,22 +210,23 @@ impl LargeEndpoint {
         }
     }
 
-    /// The sender of a payload takes part in its group no more.
+    /// Handles that the sender of a payload has failed in its group, or left it.
     fn on_sender_lost(&mut self, group: u64, reason: Reason) {
         let is_member = self.config.endpoint.controllers.is_some();
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
         if !arrival.is_whole || (reason == Reason::Left && !arrival.is_ordered) {
-            // It orders nothing that has not come to all, and leaves only what it does not order.
+            // A sender orders only complete payloads, and leaves a group only if it does not order
+            // it.
             return self.drop_object(group);
         }
-        // Perhaps it was ordered before that. Controllers say what was; where there are none, it
-        // would have come by then.
+        // The descriptor may have been sent before. With controllers, the failure timestamp
+        // decides; without, a descriptor arrives within the timeout or not at all.
         if !(arrival.service == Service::Reliable && is_member) {
             arrival.drop_at = Some(self.now.after_ns(self.config.dead_after_ns));
         }
     }
 
-    /// A process has failed: above this it has ordered nothing.
+    /// Handles the failure of a process: it has ordered nothing from `at` on.
     pub(crate) fn on_process_failed(&mut self, process: ProcessId, at: Timestamp) {
         let groups: Vec<(u64, bool)> = self
             .incoming
@@ -242,7 +243,7 @@ impl LargeEndpoint {
                 self.drop_object(group);
             }
         }
-        // Nobody gets what not all can get.
+        // A payload must reach all receivers or none.
         while let Some(at) = self.outgoing.queue.iter().position(|scattering| {
             let is_for = |receivers: &Vec<ProcessId>| receivers.contains(&process);
             scattering.objects.iter().any(|object| is_for(&object.receivers))
@@ -251,8 +252,8 @@ impl LargeEndpoint {
         }
     }
 
-    /// The endpoint has nothing to say: everything that may be delivered was, so what a failed
-    /// process has ordered is known, and what has failed was reported.
+    /// The endpoint has no more events: everything deliverable was delivered, so it is known what a
+    /// failed process has ordered, and all failures were reported.
     pub(crate) fn on_drained(&mut self) {
         if self.outgoing.is_watching() && self.endpoint.is_drained() {
             self.outgoing.unwatch();
@@ -269,7 +270,7 @@ impl LargeEndpoint {
         over.into_iter().for_each(|group| self.drop_object(group));
     }
 
-    /// Drops what has had its time.
+    /// Drops payloads whose time has expired.
     pub(crate) fn drop_overdue(&mut self) {
         let now = self.now;
         let is_over = |(group, arrival): (&u64, &Arrival)| {
@@ -286,7 +287,7 @@ impl LargeEndpoint {
         }
     }
 
-    /// A payload will have no place in the order.
+    /// Drops a payload that will not be ordered.
     pub(crate) fn drop_object(&mut self, group: u64) {
         self.leave_group(group);
         if self.forget(group) {
@@ -308,12 +309,12 @@ impl LargeEndpoint {
 
     pub(crate) fn close_group(&mut self, group: u64) {
         if let Some(group) = self.groups.get_mut(GroupId(group)) {
-            // We are its root.
+            // Cannot fail: this process is the root.
             let _ = group.close();
         }
     }
 
-    /// Takes over what a group that is over holds, and somebody will want.
+    /// Copies the payload of a finished group if it may still be needed.
     fn salvage(&mut self, group: u64) {
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
         if arrival.memory.is_none() && arrival.is_whole {
@@ -322,14 +323,14 @@ impl LargeEndpoint {
         }
     }
 
-    /// The bytes of a payload that is whole.
+    /// Returns the bytes of a complete payload.
     pub(crate) fn object(&self, group: u64) -> &[u8] {
         let memory = self.incoming.arrivals.get(&group).and_then(|it| it.memory.as_deref());
         let in_group = || self.groups.get(GroupId(group)).and_then(|group| group.bytes(0));
         memory.or_else(in_group).unwrap_or(&[])
     }
 
-    /// Takes note of a descriptor. Answers whether its payload is here.
+    /// Handles a descriptor. Returns whether its payload is here.
     pub(crate) fn on_descriptor(&mut self, from: ProcessId, note: LargeObject) -> bool {
         let arrival = self.incoming.arrivals.get_mut(&note.group);
         let Some(arrival) = arrival.filter(|it| it.is_whole && it.note == note && it.from == from)
@@ -342,14 +343,14 @@ impl LargeEndpoint {
         true
     }
 
-    /// Answers the memory of a payload that nobody needs any more.
+    /// Marks a payload as released. Returns its memory if the group does not need it.
     pub(crate) fn release_object(&mut self, group: u64) -> Option<Vec<u8>> {
         let arrival = self.incoming.arrivals.get_mut(&group)?;
         arrival.is_released = true;
         self.forget_if_over(group)
     }
 
-    /// Forgets a payload that was ordered and released, once its group needs it no more.
+    /// Removes a payload that is ordered and released, once its group does not need it.
     fn forget_if_over(&mut self, group: u64) -> Option<Vec<u8>> {
         let arrival = self.incoming.arrivals.get_mut(&group).filter(|it| it.is_released)?;
         let memory = arrival.memory.take()?;

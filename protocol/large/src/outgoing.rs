@@ -1,4 +1,4 @@
-//! Scatterings with large payloads, until they have their place in the order.
+//! Scatterings with large payloads that are not ordered yet.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,8 +8,8 @@ use onepipe_endpoint::{Message, SendFailed, Service};
 use onepipe_wire::{LargeControl, LargeObject};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Notes and large scatterings whose fate is looked after: what fails of older ones is reported
-/// under the number that the endpoint gave them.
+/// Maximum number of own scatterings whose failures are tracked; failures of older ones are
+/// reported with the endpoint's id.
 const WATCHED_MAX: usize = 4_096;
 
 /// One message of a scattering.
@@ -21,28 +21,28 @@ pub(crate) struct Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Content {
-    /// It lies among the small ones: from where, and how long it is.
+    /// Offset and length in the buffer of small payloads.
     Small(usize, usize),
-    /// One of the objects.
+    /// Index of the object.
     Object(usize),
 }
 
-/// A large payload, for all messages that bear it.
+/// A large payload, shared by all messages that carry it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Object {
     pub note: LargeObject,
-    /// Until the group has it.
+    /// The bytes, until the group takes them.
     pub memory: Vec<u8>,
-    /// Without ourselves.
+    /// The receivers except this process.
     pub receivers: Vec<ProcessId>,
-    /// Whether it is for ourselves, too.
+    /// Whether this process is a receiver as well.
     pub is_own: bool,
     pub is_invited: bool,
-    /// All receivers have it.
+    /// All receivers have the payload.
     pub is_whole: bool,
 }
 
-/// A scattering on its way.
+/// A scattering in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Scattering {
     pub id: ScatteringId,
@@ -51,12 +51,12 @@ pub(crate) struct Scattering {
     pub objects: Vec<Object>,
     small: Vec<u8>,
     pub bytes: u64,
-    /// It takes part in the limit of payloads on their way.
+    /// It counts towards the limit of payloads in flight.
     pub has_begun: bool,
 }
 
 impl Scattering {
-    /// Copies what is to be sent. Equal payloads are one object. Groups are numbered from `group`.
+    /// Copies the messages. Equal payloads share an object. Objects are numbered from `group`.
     pub fn new(
         (service, id): (Service, ScatteringId),
         messages: &[Message<'_>],
@@ -68,7 +68,7 @@ impl Scattering {
         let mut parts = Vec::with_capacity(messages.len());
         for Message { to, payload } in messages {
             let content = if payload.len() > large_bytes {
-                // One receiver gets each object once.
+                // A receiver gets each object once.
                 let same = |object: &Object| {
                     let has_it =
                         if *to == own { object.is_own } else { object.receivers.contains(to) };
@@ -95,13 +95,13 @@ impl Scattering {
         Self { id, service, parts, objects, small, bytes, has_begun: false }
     }
 
-    /// Whether all of it has come to where it is to be.
+    /// Returns whether all payloads have reached all their receivers.
     pub fn is_whole(&self) -> bool {
         self.objects.iter().all(|object| object.is_whole)
     }
 
-    /// What goes into the order, as [`Scattering::message`] finds it in what is written behind
-    /// `bytes`.
+    /// Appends the messages to `bytes`: small payloads and descriptors. Returns receiver, start and
+    /// end of each.
     pub fn write(&self, bytes: &mut Vec<u8>) -> Vec<(ProcessId, usize, usize)> {
         let mut at = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
@@ -120,7 +120,7 @@ impl Scattering {
         at
     }
 
-    /// The object of the message at `index`, if it bears one.
+    /// Returns the group of the object of the message at `index`, if it carries one.
     pub fn object_at(&self, index: usize) -> Option<u64> {
         match self.parts.get(index)?.content {
             Content::Object(object) => Some(self.objects[object].note.group),
@@ -143,12 +143,12 @@ impl Object {
     }
 }
 
-/// Bytes of a scattering, all payloads together.
+/// Returns the bytes of all payloads of a scattering.
 pub(crate) fn bytes_of(messages: &[Message<'_>]) -> u64 {
     messages.iter().map(|message| message.payload.len() as u64).sum()
 }
 
-/// A program's message as it travels.
+/// Writes an application message, escaped if it looks like a control message.
 pub(crate) fn put_message(payload: &[u8], mut put: impl FnMut(&[u8])) {
     match LargeControl::is_control(payload) {
         true => LargeControl::write_escaped(payload, put),
@@ -156,38 +156,38 @@ pub(crate) fn put_message(payload: &[u8], mut put: impl FnMut(&[u8])) {
     }
 }
 
-/// What a scattering of the endpoint was for.
+/// Why a scattering of the endpoint was submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
-    /// To invite for this object.
+    /// To invite the receivers of this object.
     Invitation(u64),
-    /// To order these messages: the objects of those that bear one.
+    /// To order these messages, with the object of each that carries one.
     Order(ScatteringId, Vec<Option<u64>>),
     /// To withdraw this object.
     Withdrawal(u64),
 }
 
-/// What the sender knows.
+/// State of the sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Outgoing {
     pub queue: VecDeque<Scattering>,
-    /// Bytes of all in the queue.
+    /// Bytes of all scatterings in the queue.
     pub bytes: u64,
-    /// By service and number.
+    /// Own scatterings, in order of submission.
     watched: VecDeque<(Service, ScatteringId, Purpose)>,
-    /// What to withdraw, from whom.
+    /// Pending withdrawals.
     pub withdrawn: VecDeque<(Service, u64, ProcessId)>,
-    /// By service.
+    /// Ids by service.
     numbers: [Numbers; 2],
-    /// How many groups there were.
+    /// Number of groups so far.
     pub groups: u32,
 }
 
-/// The program's numbers of scatterings, and the endpoint's, which also counts what is ours.
+/// Maps the endpoint's scattering ids, which include control messages, to the application's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Numbers {
     next: u64,
-    /// From this number of the endpoint's on, so much is to be added, modulo 2^64.
+    /// `(endpoint id, offset)`: the offset to add from that id on, modulo 2^64.
     shifts: VecDeque<(u64, u64)>,
 }
 
@@ -197,7 +197,7 @@ impl Numbers {
         ScatteringId(self.next - 1)
     }
 
-    /// The program's number of a scattering that the endpoint has just taken.
+    /// Returns the application's id of a scattering just accepted by the endpoint.
     #[inline]
     fn of_new(&mut self, endpoint: ScatteringId) -> ScatteringId {
         let own = self.next();
@@ -218,29 +218,29 @@ impl Numbers {
 }
 
 impl Outgoing {
-    /// The number of the next scattering with a large payload.
+    /// Returns the id of the next scattering with a large payload.
     pub fn next_id(&mut self, service: Service) -> ScatteringId {
         self.numbers[service as usize].next()
     }
 
-    /// The program's number of a scattering that the endpoint has just taken.
+    /// Returns the application's id of a scattering just accepted by the endpoint.
     #[inline]
     pub fn id_of_new(&mut self, service: Service, endpoint: ScatteringId) -> ScatteringId {
         self.numbers[service as usize].of_new(endpoint)
     }
 
-    /// The program's number of a scattering of which the endpoint speaks.
+    /// Returns the application's id of a scattering that the endpoint names.
     pub fn id_of(&self, service: Service, endpoint: ScatteringId) -> ScatteringId {
         self.numbers[service as usize].of(endpoint)
     }
 
-    /// Payloads on their way.
+    /// Returns the number of payloads in flight.
     pub fn under_way(&self) -> usize {
         let begun = self.queue.iter().filter(|scattering| scattering.has_begun);
         begun.map(|scattering| scattering.objects.len()).sum()
     }
 
-    /// The object that a group brings, and the place of its scattering.
+    /// Returns the object of a group, and the index of its scattering.
     pub fn object_mut(&mut self, group: u64) -> Option<(usize, &mut Object)> {
         let mut objects = self.queue.iter_mut().enumerate().flat_map(|(at, scattering)| {
             scattering.objects.iter_mut().map(move |object| (at, object))
@@ -261,7 +261,7 @@ impl Outgoing {
         self.watched.push_back((service, id, purpose));
     }
 
-    /// What a scattering was for of which something has failed; `None`: the program's own.
+    /// Returns the purpose of a failed scattering; `None` for one of the application.
     pub fn purpose(&self, failed: &SendFailed) -> Option<&Purpose> {
         let is = |(service, id, _): &&(Service, ScatteringId, Purpose)| {
             (*service, *id) == (failed.service, failed.scattering)
@@ -269,13 +269,13 @@ impl Outgoing {
         self.watched.iter().find(is).map(|(.., purpose)| purpose)
     }
 
-    /// Whether the fate of any scattering is looked after.
+    /// Returns whether any scattering is tracked.
     #[inline]
     pub fn is_watching(&self) -> bool {
         !self.watched.is_empty()
     }
 
-    /// The fate of everything is known, and was told.
+    /// Forgets the tracked scatterings: all outcomes are known and were reported.
     pub fn unwatch(&mut self) {
         self.watched.clear();
         for numbers in &mut self.numbers {

@@ -1,4 +1,4 @@
-//! The sender's side: invitations, transfers, and at last the order.
+//! Submission: invitations, transfers, and finally descriptors.
 
 use alloc::vec::Vec;
 
@@ -11,21 +11,22 @@ use crate::incoming::Arrival;
 use crate::outgoing::{Purpose, Scattering, bytes_of, put_message};
 use crate::{Event, LargeEndpoint, SendError};
 
-/// A group is numbered so: 20 bits for its sender, 12 for its life, the rest counts.
+/// Layout of a group number: 20 bits of sender, 12 of incarnation, 32 of counter.
 const SENDER_SHIFT: u32 = 44;
 const LIFE_SHIFT: u32 = 32;
 
-/// Whether a group is one of this sender's.
+/// Returns whether a group belongs to this sender.
 pub(crate) fn is_group_of(group: u64, sender: ProcessId) -> bool {
     group >> SENDER_SHIFT == u64::from(sender.0)
 }
 
 impl LargeEndpoint {
     /// Submits a scattering of the best-effort service, as [`onepipe_endpoint::Endpoint::scatter`],
-    /// with payloads of any size. They are copied. Scatterings are numbered from 0 in the order of
-    /// submission, in each service, whatever the endpoint's own numbers are.
+    /// with payloads of any size. Copies the payloads. Scatterings are numbered from 0 in the order
+    /// of submission, per service, independently of the endpoint's own ids.
     ///
     /// # Errors
+    /// [`SendError`]; nothing of the scattering is accepted then.
     /// [`SendError`]; then nothing of the scattering was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
@@ -42,7 +43,7 @@ impl LargeEndpoint {
     /// payloads of any size: all correct receivers deliver it, or none does.
     ///
     /// # Errors
-    /// [`SendError`]; then nothing of the scattering was accepted.
+    /// [`SendError`]; nothing of the scattering is accepted then.
     #[inline]
     pub fn scatter_reliably(
         &mut self,
@@ -57,7 +58,7 @@ impl LargeEndpoint {
         }
     }
 
-    /// Whether a scattering goes as it is.
+    /// Returns whether a scattering can be passed to the endpoint unchanged.
     #[inline]
     fn is_plain(&self, messages: &[Message<'_>]) -> bool {
         let is_plain = |message: &Message<'_>| {
@@ -94,7 +95,7 @@ impl LargeEndpoint {
         Ok(id)
     }
 
-    /// What no waiting mends, and what does not fit here now.
+    /// Returns errors that persist, and the lack of send buffer.
     fn check(&self, messages: &[Message<'_>]) -> Result<(), SendError> {
         self.config.check_scattering(messages)?;
         if !self.endpoint.is_member() {
@@ -105,7 +106,7 @@ impl LargeEndpoint {
         if need > free { Err(SendError::Full { need, free }) } else { Ok(()) }
     }
 
-    /// A scattering of small messages, some of which begin as our notes do.
+    /// Submits a scattering of small messages, some of which must be escaped.
     fn submit_quoted(
         &mut self,
         service: Service,
@@ -145,7 +146,7 @@ impl LargeEndpoint {
         sender << SENDER_SHIFT | life << LIFE_SHIFT | u64::from(self.outgoing.groups)
     }
 
-    /// Does what can be done now, in the order of submission.
+    /// Advances all scatterings as far as possible, in the order of submission.
     pub(crate) fn advance(&mut self) {
         while let Some((service, group, to)) = self.outgoing.withdrawn.front().copied() {
             if self.withdraw(service, group, to).is_err() {
@@ -172,7 +173,7 @@ impl LargeEndpoint {
             match result {
                 Ok(Step::Over) => {}
                 Ok(Step::Waits) => at += 1,
-                // What leaves makes room.
+                // Transmissions will free buffer space.
                 Err(onepipe_endpoint::SendError::BufferFull { .. }) => break,
                 Err(_) => self.abort(at),
             }
@@ -182,7 +183,7 @@ impl LargeEndpoint {
         }
     }
 
-    /// Invites whoever has not been invited yet.
+    /// Sends the invitations of a scattering that are not sent yet.
     fn invite(&mut self, at: usize) -> Result<Step, onepipe_endpoint::SendError> {
         let own = self.config.endpoint.process;
         for number in 0..self.outgoing.queue[at].objects.len() {
@@ -194,7 +195,7 @@ impl LargeEndpoint {
             }
             let note = object.note;
             if object.receivers.is_empty() {
-                // It is for ourselves alone.
+                // This process is the only receiver.
                 (object.is_invited, object.is_whole) = (true, true);
                 let memory = core::mem::take(&mut object.memory);
                 self.keep(own, service, note, memory);
@@ -208,7 +209,7 @@ impl LargeEndpoint {
             LargeControl::write_invitation(note, plan, members.iter().copied(), |part| {
                 written.extend_from_slice(part);
             });
-            // To ourselves, too: then everybody begins at the same time.
+            // Include this process: all members start when they deliver the invitation.
             let all = members.iter().map(|to| (*to, 0, written.len())).collect::<Vec<_>>();
             let result = self.scatter_written(service, &written, &all);
             self.written = written;
@@ -223,7 +224,7 @@ impl LargeEndpoint {
         }
     }
 
-    /// Everything has come to where it is to be: it gets its place.
+    /// Sends the descriptors of a scattering whose payloads have reached all receivers.
     fn order(&mut self, at: usize) -> Result<Step, onepipe_endpoint::SendError> {
         let mut written = core::mem::take(&mut self.written);
         written.clear();
@@ -243,7 +244,7 @@ impl LargeEndpoint {
         Ok(Step::Over)
     }
 
-    /// A scattering that cannot come to all its receivers: nothing of it is ordered.
+    /// Gives up a scattering that cannot reach all its receivers: nothing of it is ordered.
     pub(crate) fn abort(&mut self, at: usize) {
         let Some(scattering) = self.outgoing.remove(at) else { return };
         for (index, part) in scattering.parts.iter().enumerate() {
@@ -258,13 +259,13 @@ impl LargeEndpoint {
         }
         for object in &scattering.objects {
             self.stats.objects_failed += 1;
-            // Whoever has it hears that we have left, and drops it.
+            // Receivers of the payload detect that the root has left, and drop it.
             self.leave_group(object.note.group);
             self.forget(object.note.group);
         }
     }
 
-    /// A payload of our own that is for ourselves, too.
+    /// Stores an own payload of which this process is a receiver.
     pub(crate) fn keep(
         &mut self,
         own: ProcessId,
@@ -296,16 +297,16 @@ impl LargeEndpoint {
                 Ok(())
             }
             Err(full @ onepipe_endpoint::SendError::BufferFull { .. }) => Err(full),
-            // Nobody takes part any more.
+            // This process has left: nothing needs to be withdrawn.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// How far a scattering has got.
+/// Progress of a scattering.
 pub(crate) enum Step {
-    /// It has its place in the order.
+    /// All descriptors are sent.
     Over,
-    /// For payloads that are on their way.
+    /// Payloads are in flight.
     Waits,
 }

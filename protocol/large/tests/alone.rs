@@ -1,4 +1,4 @@
-//! A process that talks to itself: what goes by which way, what is refused, what is held.
+//! A process that sends to itself: routing by size, refusals, and memory.
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, ProcessId, Timestamp};
 use onepipe_endpoint::{Links, Message, SendError as Refused, Service};
@@ -22,7 +22,7 @@ fn alone() -> LargeEndpoint {
     LargeEndpoint::new(config()).expect("the settings are in range")
 }
 
-/// Lets time pass, and answers what was delivered.
+/// Advances time, and returns what was delivered.
 fn deliveries(end: &mut LargeEndpoint, ns: &mut u64) -> Vec<Delivery> {
     let mut all = vec![];
     for _ in 0..8 {
@@ -46,7 +46,7 @@ fn to_itself(payload: &[u8]) -> Message<'_> {
 fn payloads_of_all_sizes_share_a_scattering() {
     for service in [Service::BestEffort, Service::Reliable] {
         let (mut end, mut ns) = (alone(), 0);
-        // What begins as a note does is a program's message all the same.
+        // An application message that begins like a control message.
         let mut quoted = vec![0xf1, 0x1b, 0x9d, 0xc4, 0x27, 0xe8, 0x5a, 0xb3];
         quoted.extend([4; 40]);
         let payloads = [vec![], b"small".to_vec(), vec![3; 5_000], quoted, vec![3; 5_000]];
@@ -89,7 +89,7 @@ fn what_is_too_much_is_refused() {
     assert_eq!(refused, Err(SendError::Endpoint(unknown)));
     assert_eq!(end.large_bytes(), (0, 0), "nothing of all this was taken");
 
-    // To somebody who never answers: it stays submitted, and takes its room.
+    // To a receiver that never answers: the payloads stay submitted and occupy the send buffer.
     let elsewhere = Message { to: ProcessId(1), payload: &large };
     end.scatter(&[elsewhere]).expect("there is room");
     end.scatter(&[elsewhere]).expect("there is room");

@@ -1,15 +1,15 @@
-//! One bit for each part of a node.
+//! A set of node parts that may have work.
 
 use alloc::vec::Vec;
 
-/// Which parts are to be looked at.
+/// Bit set of the parts that must be polled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flags {
     words: Vec<u64>,
 }
 
 impl Flags {
-    /// All of `count` parts flagged.
+    /// Returns a set of all `count` parts.
     pub fn all(count: usize) -> Self {
         let mut flags = Self { words: alloc::vec![0; count.div_ceil(64)] };
         (0..count).for_each(|index| flags.set(index));
@@ -31,7 +31,7 @@ impl Flags {
         self.words[index / 64] & (1 << (index % 64)) != 0
     }
 
-    /// The first flagged part at or behind `from`, round and round.
+    /// Returns the first member at or after `from`, wrapping around.
     #[inline]
     pub fn next(&self, from: usize) -> Option<usize> {
         let first = from / 64;

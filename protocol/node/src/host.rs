@@ -6,22 +6,22 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 
 use crate::flags::Flags;
 
-/// What one of the parts of a host said.
+/// An event of one of the parts of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HostEvent<P, S> {
-    /// The process at this port of the virtual switch.
+    /// From the process at this port of the virtual switch.
     Process(Port, P),
-    /// The virtual switch.
+    /// From the virtual switch.
     Switch(S),
 }
 
-/// A host: the processes sit at ports `0..n` of the virtual switch, the network card at port `n`.
+/// A host: the processes are at ports `0..n` of the virtual switch, the network card at port `n`.
 ///
-/// Outwards the host has one port, the card, under the number that it has at the virtual switch.
+/// The host has one external port, the network card, with its number at the virtual switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host<S, P> {
     switch: S,
-    /// `None`: no process runs there.
+    /// `None`: no process runs at this port.
     processes: Vec<Option<P>>,
     card: Port,
     /// Processes that may have a frame to send; their cached deadlines may be stale.
@@ -30,17 +30,17 @@ pub struct Host<S, P> {
     /// Processes that may have an event.
     speaking: Flags,
     switch_speaks: bool,
-    /// The process to poll first next time.
+    /// The process to poll first next time (round robin).
     turn: usize,
-    /// What `poll_timeout` of each process answered when it was last drained.
+    /// `poll_timeout` of each process when it was last drained.
     deadlines: Vec<Option<Mono>>,
-    /// Frames that a process of this host refused.
+    /// Frames refused by a process of this host.
     refused: u64,
 }
 
 impl<S: Machine, P: Machine> Host<S, P> {
-    /// A host of these processes. The virtual switch must have a lower port for each and one upper
-    /// port behind them.
+    /// Returns a host of these processes. The virtual switch must have a lower port for each, and
+    /// one upper port after them.
     pub fn new(switch: S, processes: Vec<P>) -> Self {
         let count = processes.len();
         Self {
@@ -57,17 +57,17 @@ impl<S: Machine, P: Machine> Host<S, P> {
         }
     }
 
-    /// The virtual switch.
+    /// Returns the virtual switch.
     pub fn switch(&self) -> &S {
         &self.switch
     }
 
-    /// The process at `port`, if one runs there.
+    /// Returns the process at `port`, if one runs there.
     pub fn process(&self, port: Port) -> Option<&P> {
         self.processes.get(port.index())?.as_ref()
     }
 
-    /// The process at `port`, to command it. The driver drains the host afterwards (rule D2).
+    /// Returns the process at `port`, for commands. The driver must drain the host afterwards (D2).
     pub fn process_mut(&mut self, port: Port) -> Option<&mut P> {
         let process = self.processes.get_mut(port.index())?.as_mut()?;
         self.sending.set(port.index());
@@ -75,28 +75,27 @@ impl<S: Machine, P: Machine> Host<S, P> {
         Some(process)
     }
 
-    /// Ends the process at `port` at once, without a goodbye, and answers what was left of it.
+    /// Stops the process at `port` at once, as in a crash, and returns its machine.
     pub fn stop(&mut self, port: Port) -> Option<P> {
         self.processes.get_mut(port.index())?.take()
     }
 
-    /// Runs `process` at `port`, in place of whatever ran there.
+    /// Starts `process` at `port`, replacing any process there.
     ///
     /// # Panics
-    /// When the host has no such port.
+    /// If the host has no such port.
     pub fn start(&mut self, port: Port, process: P) {
         self.processes[port.index()] = Some(process);
         self.sending.set(port.index());
         self.speaking.set(port.index());
     }
 
-    /// Frames that a process of this host refused; those that the virtual switch refused it counts
-    /// itself.
+    /// Returns the number of frames refused by the processes; the virtual switch counts its own.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Hands a frame to the process at `port`.
+    /// Delivers a frame to the process at `port`.
     #[inline]
     fn deliver(&mut self, now: Now, port: Port, frame: &mut [u8]) {
         let Some(Some(process)) = self.processes.get_mut(port.index()) else {
@@ -110,7 +109,7 @@ impl<S: Machine, P: Machine> Host<S, P> {
         self.speaking.set(port.index());
     }
 
-    /// The deadline of the process at `index`: as cached while it has not been touched since.
+    /// Returns the deadline of the process at `index`: cached while the process is not touched.
     #[inline]
     fn deadline(&self, index: usize) -> Option<Mono> {
         match &self.processes[index] {
@@ -120,7 +119,7 @@ impl<S: Machine, P: Machine> Host<S, P> {
         }
     }
 
-    /// The next frame of the virtual switch that is for the card.
+    /// Polls the virtual switch for the next frame to the network card; delivers local ones.
     fn poll_switch(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         while let Some(transmit) = self.switch.poll_transmit(now, slot) {
             if transmit.port == self.card {
@@ -132,13 +131,13 @@ impl<S: Machine, P: Machine> Host<S, P> {
         None
     }
 
-    /// One frame of the process at `index`, through the virtual switch. Answers it if it is for the
-    /// card.
+    /// Polls the process at `index` for a frame, and passes it through the virtual switch. Returns
+    /// it if it leaves through the network card.
     #[inline]
     fn poll_process(&mut self, now: Now, slot: &mut [u8], index: usize) -> Option<Transmit> {
         let process = self.processes[index].as_mut();
         let polled = process.and_then(|process| process.poll_transmit(now, slot));
-        // It may have found something to say: a message of its own, a failure.
+        // The poll may have produced an event: a message to the process itself, or a failure.
         self.speaking.set(index);
         let Some(transmit) = polled else {
             self.sending.clear(index);
@@ -202,7 +201,7 @@ impl<S: Machine, P: Machine> Machine for Host<S, P> {
                 return Some(transmit);
             }
             let index = self.sending.next(self.turn)?;
-            // The next one is first next time, whether or not this one had a frame.
+            // Round robin, whether or not the process had a frame.
             self.turn = if index + 1 < self.processes.len() { index + 1 } else { 0 };
             if let Some(transmit) = self.poll_process(now, slot, index) {
                 return Some(transmit);

@@ -10,7 +10,7 @@ use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Node, Shape, Topology};
 use onepipe_wire::{Frame, Header, Opcode, seal};
 
-/// Sends what it is told, reports what it hears, and has a timer.
+/// Sends queued numbers, reports received ones, and has a timer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Toy {
     id: u32,
@@ -39,7 +39,7 @@ impl Machine for Toy {
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let (to, number) = self.outbox.pop_front()?;
         if to == self.id {
-            // What it has to say comes up while it is asked for frames.
+            // A message to itself becomes an event during the transmit poll.
             self.heard.push_back((to, number));
             return None;
         }
@@ -83,7 +83,7 @@ type Frames = Vec<(u32, u32)>;
 /// `(port, from, number)`.
 type Reports = Vec<(u16, u32, u32)>;
 
-/// What leaves through the card, and what the processes report.
+/// Returns the frames that leave through the network card, and the reports of the processes.
 fn drain(host: &mut Host<Switch, Toy>, ns: u64) -> (Frames, Reports) {
     let (mut frames, mut reports, mut slot) = (Vec::new(), Vec::new(), [0; 256]);
     while let Some(transmit) = host.poll_transmit(now(ns), &mut slot) {

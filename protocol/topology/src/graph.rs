@@ -8,7 +8,7 @@ use onepipe_base::{HostId, Port, ProcessId, SwitchId};
 use crate::shape::at_most;
 use crate::{PROCESSES_MAX, Route, Shape, ShapeError, Tree};
 
-/// A vertex of the routing graph.
+/// A vertex of the topology graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
     /// A process, tier 0. Its only port, 0, is its link to its host.
@@ -22,7 +22,7 @@ pub enum Node {
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct End {
-    /// Whose.
+    /// The node.
     pub node: Node,
     /// The node's own number for the link.
     pub port: Port,
@@ -31,13 +31,13 @@ pub struct End {
 /// A directed link: what leaves `from` arrives at `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link {
-    /// Where frames leave.
+    /// The end that frames leave.
     pub from: End,
-    /// Where they arrive.
+    /// The end at which they arrive.
     pub to: End,
 }
 
-/// How many ports a node has. Ports `0..lower` are the lower ones, the upper ones follow.
+/// Number of ports of a node: `0..lower` are the lower ports, the upper ones follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortCounts {
     /// Ports towards the processes.
@@ -47,7 +47,7 @@ pub struct PortCounts {
 }
 
 impl PortCounts {
-    /// All ports.
+    /// Returns the number of all ports.
     pub const fn total(self) -> u16 {
         self.lower + self.upper
     }
@@ -63,29 +63,29 @@ pub struct Topology {
     pub(crate) shape: Shape,
     processes_per_host: u16,
     pub(crate) switches: Vec<Placed>,
-    /// What lies at the other end of each switch port, switch by switch.
+    /// The other end of each switch port, switch by switch.
     pub(crate) peers: Vec<End>,
 }
 
-/// One switch.
+/// A switch with its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Placed {
-    /// Where its ports begin in `peers`.
+    /// Index of its first port in `peers`.
     pub(crate) first: usize,
     pub(crate) ports: PortCounts,
     pub(crate) tier: u8,
 }
 
 impl Topology {
-    /// Lays out `shape` with so many processes on each host.
+    /// Builds `shape` with `processes_per_host` processes on each host.
     ///
     /// # Errors
-    /// When there are no processes, or more than [`PROCESSES_MAX`].
+    /// If there are no processes, or more than [`PROCESSES_MAX`].
     pub fn new(shape: Shape, processes_per_host: u16) -> Result<Self, ShapeError> {
         if processes_per_host == 0 {
             return Err(ShapeError::Zero { field: "processes of a host" });
         }
-        // The card is a port, too.
+        // The network card is a port as well.
         at_most("processes of a host", processes_per_host.into(), u64::from(u16::MAX) - 1)?;
         let processes = u64::from(shape.host_count()) * u64::from(processes_per_host);
         at_most("processes", processes, PROCESSES_MAX.into())?;
@@ -102,52 +102,52 @@ impl Topology {
         Ok(topology)
     }
 
-    /// What it was laid out from.
+    /// Returns the shape it was built from.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// How many hosts.
+    /// Returns the number of hosts.
     pub fn hosts(&self) -> u32 {
         self.shape.host_count()
     }
 
-    /// How many switches, hosts not counted.
+    /// Returns the number of switches, without hosts.
     pub fn switches(&self) -> u32 {
         self.shape.switch_count()
     }
 
-    /// How many processes.
+    /// Returns the number of processes.
     pub fn processes(&self) -> u32 {
         self.hosts() * u32::from(self.processes_per_host)
     }
 
-    /// How many processes on each host.
+    /// Returns the number of processes on each host.
     pub fn processes_per_host(&self) -> u16 {
         self.processes_per_host
     }
 
-    /// The host that runs `process`, which must exist.
+    /// Returns the host that runs `process`, which must exist.
     pub fn host_of(&self, process: ProcessId) -> HostId {
         debug_assert!(process.0 < self.processes());
         HostId(process.0 / u32::from(self.processes_per_host))
     }
 
-    /// The ids of the processes of `host`.
+    /// Returns the ids of the processes of `host`.
     pub fn processes_of(&self, host: HostId) -> Range<u32> {
         let first = host.0 * u32::from(self.processes_per_host);
         first..first + u32::from(self.processes_per_host)
     }
 
-    /// The host's port to the network: its one upper port.
+    /// Returns the host's port to the network: its one upper port.
     pub fn network_card(&self) -> Port {
         Port(self.processes_per_host)
     }
 
-    /// How far above the processes a node stands: process 0, host 1, ToR 2, spine 3, core 4.
+    /// Returns the tier of a node: process 0, host 1, ToR 2, spine 3, core 4.
     ///
     /// # Panics
-    /// When there is no such switch.
+    /// If there is no such switch.
     pub fn tier(&self, node: Node) -> u8 {
         match node {
             Node::Process(_) => 0,
@@ -156,10 +156,10 @@ impl Topology {
         }
     }
 
-    /// How many ports a node has.
+    /// Returns the number of ports of a node.
     ///
     /// # Panics
-    /// When there is no such switch.
+    /// If there is no such switch.
     pub fn ports(&self, node: Node) -> PortCounts {
         match node {
             Node::Process(_) => PortCounts { lower: 0, upper: 1 },
@@ -168,7 +168,7 @@ impl Topology {
         }
     }
 
-    /// The other end of the link at `end`; `None` when there is no such node or port.
+    /// Returns the other end of the link at `end`; `None` if there is no such node or port.
     pub fn peer(&self, end: End) -> Option<End> {
         match end.node {
             Node::Process(id) => (id.0 < self.processes() && end.port == Port(0)).then(|| {
@@ -194,14 +194,14 @@ impl Topology {
         }
     }
 
-    /// Every host, then every switch.
+    /// Iterates over all hosts, then all switches.
     pub fn nodes(&self) -> impl Iterator<Item = Node> {
         let hosts = (0..self.hosts()).map(|id| Node::Host(HostId(id)));
         hosts.chain((0..self.switches()).map(|id| Node::Switch(SwitchId(id))))
     }
 
-    /// Every directed link between hosts and switches, both directions; the links between a host
-    /// and its own processes are left out.
+    /// Iterates over the links between hosts and switches, in both directions, without the links
+    /// between a host and its own processes.
     pub fn links(&self) -> impl Iterator<Item = Link> {
         self.nodes().flat_map(move |node| {
             let inner = if matches!(node, Node::Host(_)) { self.processes_per_host } else { 0 };
@@ -213,10 +213,10 @@ impl Topology {
         })
     }
 
-    /// What `node` knows of the ways.
+    /// Returns the route of `node`.
     ///
     /// # Panics
-    /// When there is no such switch, or `node` is a process: it has but one link.
+    /// If there is no such switch, or `node` is a process: it has only one link.
     pub fn route(&self, node: Node) -> Route {
         let Shape { tors, hosts, tor_links, core_links, .. } = self.shape;
         let host_span = u32::from(self.processes_per_host);
@@ -243,7 +243,7 @@ impl Topology {
         })
     }
 
-    /// How many switches, hosts not counted, a frame passes between two hosts: 0, 1, 3 or 5.
+    /// Returns the number of switches on the path between two hosts: 0, 1, 3 or 5.
     pub fn switches_between(&self, one: HostId, other: HostId) -> u32 {
         let Shape { tors, hosts, .. } = self.shape;
         match one.0 {

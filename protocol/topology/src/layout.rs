@@ -1,4 +1,4 @@
-//! Which port is wired to which, tier by tier.
+//! Wiring of the ports, tier by tier.
 
 use onepipe_base::{HostId, Port, SwitchId};
 
@@ -25,7 +25,7 @@ impl Topology {
         }
     }
 
-    /// Every ToR to every spine of its pod.
+    /// Links every ToR to every spine of its pod.
     pub(crate) fn link_spines(&mut self) {
         let Shape { tors, hosts, spines, tor_links, .. } = self.shape;
         for tor in 0..self.shape.tor_count() {
@@ -38,7 +38,7 @@ impl Topology {
         }
     }
 
-    /// Every spine to every core of its plane.
+    /// Links every spine to every core of its plane.
     pub(crate) fn link_cores(&mut self) {
         let Shape { pods, tors, spines, tor_links, core_links, cores, .. } = self.shape;
         if cores == 0 {

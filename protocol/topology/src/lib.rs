@@ -1,16 +1,16 @@
-//! Which node is linked to which, and which way leads to whom.
+//! Fabric topologies and routes.
 //!
-//! scattering → send → `[topology: the ways]` → switch → receive → reorder → deliver
+//! scattering → send → `[topology: routes]` → switch → receive → reorder → deliver
 //!
-//! A [`Topology`] is a value: hosts, switches and the links between their ports, laid out from a
-//! [`Shape`]. Ports of a switch come in two groups, *lower* ones towards the hosts first, *upper*
-//! ones behind them; a path climbs from lower to upper ports, turns once and descends
-//! (valley-free), so the directed links form a DAG and every physical switch is two logical ones,
-//! an up half and a down half (design: ordering.md section 3).
+//! A [`Topology`] is a value: hosts, switches and the links between their ports, built from a
+//! [`Shape`]. A switch numbers its *lower* ports, towards the hosts, before its *upper* ones. A
+//! path climbs from lower to upper ports, turns once and descends (valley-free), so the directed
+//! links form a DAG and every physical switch is two logical ones, one for the uplink direction and
+//! one for the downlink direction (1Pipe section 4).
 //!
-//! A [`Route`] is one node's knowledge of the ways: range arithmetic where the tree is regular, a
-//! bounded flat array where a software switch learns its processes. Among equal ways [`Spread`]
-//! chooses.
+//! A [`Route`] is the routing state of one node: range arithmetic where the tree is regular, a
+//! bounded array where a software switch learns its processes. [`Spread`] selects one of several
+//! equal-cost next hops.
 //!
 //! **A host with several processes is a switch, too**: its lower ports `0..p` are its processes and
 //! its one upper port `p` is the network card. `protocol/node` composes it so.
@@ -29,10 +29,11 @@
 //!
 //! # Invariants
 //! - Every link has its opposite: `peer(peer(end)) == end`.
-//! - From every node every process is reached, climbing first and descending afterwards, never
-//!   climbing again (tested over all shapes and all choices among equal ways).
-//! - A route takes O(1) time and, in a regular tree, O(1) room, at 32 Ki hosts as at two.
-//! - Pure description: it knows neither rates nor delays, nor which links are up.
+//! - From every node every process is reached by first climbing and then descending (tested over
+//!   all shapes and all choices among equal-cost paths).
+//! - A route lookup takes O(1) time and, in a regular tree, O(1) memory, for 32 Ki hosts as for
+//!   two.
+//! - Pure description: it has neither rates nor delays, and does not know which links are up.
 
 #![no_std]
 #![forbid(unsafe_code)]

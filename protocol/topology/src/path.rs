@@ -1,10 +1,10 @@
-//! The way of a frame, node by node.
+//! The path of a frame, node by node.
 
 use onepipe_base::{Port, ProcessId};
 
 use crate::{End, Next, Node, PortRange, Topology};
 
-/// The ends through which a frame leaves node after node, from `src` to `dst`; see
+/// Iterator over the ends through which a frame leaves each node from `src` to `dst`; see
 /// [`Topology::path`].
 #[derive(Clone, Debug)]
 pub struct Path<'a, Choose> {
@@ -15,10 +15,10 @@ pub struct Path<'a, Choose> {
 }
 
 impl Topology {
-    /// The way from `src` to `dst`: each item is the end through which the frame leaves a node, the
-    /// first one that of `src` itself. `choose` picks one of several equal ports of a node.
+    /// Returns the path from `src` to `dst`: each item is the end through which the frame leaves a
+    /// node, beginning with that of `src`. `choose` picks one of several equal-cost ports.
     ///
-    /// Empty when the two are the same; ends early when there is no way.
+    /// Empty if the two are the same; ends early if there is no route.
     pub fn path<Choose>(&self, src: ProcessId, dst: ProcessId, choose: Choose) -> Path<'_, Choose>
     where
         Choose: FnMut(Node, PortRange) -> Port,

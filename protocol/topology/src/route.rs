@@ -1,10 +1,10 @@
-//! Which way leads to a process.
+//! Routes: the next hop to a process.
 
 use onepipe_base::{Port, ProcessId};
 
 use crate::Table;
 
-/// Ports next to each other, at least one: equal ways, of which [`crate::Spread`] chooses.
+/// Consecutive ports, at least one: equal-cost next hops, of which [`crate::Spread`] selects one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortRange {
     first: u16,
@@ -12,68 +12,68 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// The ports `first..first + count`.
+    /// Returns the ports `first..first + count`.
     ///
     /// # Panics
-    /// When there is none, or they run past the last port number.
+    /// If there is none, or the last one exceeds the largest port number.
     pub const fn new(first: Port, count: u16) -> Self {
         assert!(count > 0 && first.0 <= u16::MAX - (count - 1));
         Self { first: first.0, count }
     }
 
-    /// The one port `port`.
+    /// Returns the range of the single port `port`.
     pub const fn one(port: Port) -> Self {
         Self { first: port.0, count: 1 }
     }
 
-    /// The lowest of them.
+    /// Returns the lowest port.
     pub const fn first(self) -> Port {
         Port(self.first)
     }
 
-    /// How many.
+    /// Returns the number of ports.
     pub const fn count(self) -> u16 {
         self.count
     }
 
-    /// The `nth` of them, counted round and round.
+    /// Returns the port with index `nth`, modulo their number.
     #[inline]
     pub const fn nth(self, nth: u32) -> Port {
         Port(self.first + (nth % self.count as u32) as u16)
     }
 
-    /// Whether `port` is one of them.
+    /// Returns whether `port` is in the range.
     #[inline]
     pub const fn contains(self, port: Port) -> bool {
         port.0.wrapping_sub(self.first) < self.count
     }
 
-    /// All of them, in order.
+    /// Iterates over the ports in order.
     pub fn iter(self) -> impl Iterator<Item = Port> {
         (0..u32::from(self.count)).map(move |nth| self.nth(nth))
     }
 }
 
-/// Where a frame goes next.
+/// The next hop of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Next {
-    /// Out of any of these lower ports: the destination lies below.
+    /// Any of these lower ports: the destination lies below.
     Down(PortRange),
-    /// Out of any upper port.
+    /// Any upper port.
     Up,
 }
 
-/// One node's knowledge of the ways.
+/// The routing state of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
     /// A node of a regular tree.
     Tree(Tree),
-    /// A node that learns which process sits behind which port.
+    /// A node that learns the port of each process.
     Table(Table),
 }
 
 impl Route {
-    /// The way to `dst`; `None` when there is no such process, or none that this node knows.
+    /// Returns the next hop to `dst`; `None` if there is no such process, or no route to it.
     #[inline]
     pub fn next(&self, dst: ProcessId) -> Option<Next> {
         match self {
@@ -82,25 +82,25 @@ impl Route {
         }
     }
 
-    /// Whether ports are unknown until a process joins behind them.
+    /// Returns whether the port of a process is unknown until the process joins.
     pub const fn is_learned(&self) -> bool {
         matches!(self, Self::Table(_))
     }
 }
 
-/// The route of a node in a regular tree: below it lie consecutive process ids, in equal shares
-/// behind each of its children. Arithmetic only: no table grows with the fabric.
+/// The route of a node in a regular tree: consecutive process ids lie below the node, equally
+/// divided among its children. Uses arithmetic only: no table grows with the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tree {
     /// The lowest process id below this node.
     pub base: u32,
-    /// How many processes lie below this node.
+    /// Number of processes below this node.
     pub span: u32,
-    /// How many of them lie below each child. At least 1.
+    /// Number of processes below each child, at least 1.
     pub child_span: u32,
-    /// How many lower ports, next to each other, lead to each child. At least 1.
+    /// Number of consecutive lower ports to each child, at least 1.
     pub lanes: u16,
-    /// How many processes there are in all that an upper port may lead to; `span` for a root.
+    /// Number of processes that are reachable at all; equal to `span` for a root.
     pub processes: u32,
 }
 

@@ -1,25 +1,25 @@
-//! Regular trees by their numbers.
+//! Parameters of regular trees.
 
-/// The most processes of a fabric (the endpoint's limit, too): 32 Ki hosts with 32 processes each.
+/// Maximum number of processes of a fabric (and of an endpoint): 32 Ki hosts with 32 each.
 pub const PROCESSES_MAX: u32 = 1 << 20;
 
 /// A regular tree of one to three tiers of switches.
 ///
-/// Pods of top-of-rack switches (ToR) and spines; every ToR of a pod is linked to every spine of
-/// it. Cores are split evenly over planes, as are the spines of each pod; within a plane every
-/// spine is linked to every core.
+/// Each pod has top-of-rack switches (ToR) and spines, each ToR linked to each spine. The cores,
+/// and the spines of each pod, are divided evenly among planes; within a plane each spine is linked
+/// to each core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     pub(crate) pods: u32,
-    /// ToR switches of a pod.
+    /// ToR switches in a pod.
     pub(crate) tors: u32,
-    /// Hosts of a ToR switch.
+    /// Hosts at a ToR switch.
     pub(crate) hosts: u32,
-    /// Spines of a pod; 0: a single tier.
+    /// Spines in a pod; 0 for a single tier.
     pub(crate) spines: u32,
     /// Parallel links between a ToR and a spine.
     pub(crate) tor_links: u32,
-    /// Cores of the whole tree; 0: two tiers or fewer.
+    /// Cores of the whole tree; 0 for two tiers or fewer.
     pub(crate) cores: u32,
     /// Groups of cores that do not share spines.
     pub(crate) planes: u32,
@@ -28,10 +28,10 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// One switch with `hosts` hosts.
+    /// Returns one switch with `hosts` hosts.
     ///
     /// # Errors
-    /// When there is none, or more than a switch has ports.
+    /// If there are none, or more than a switch has ports.
     pub fn star(hosts: u32) -> Result<Self, ShapeError> {
         Self {
             pods: 1,
@@ -46,10 +46,10 @@ impl Shape {
         .checked()
     }
 
-    /// Two tiers: every leaf is linked to every spine.
+    /// Returns two tiers: each leaf is linked to each spine.
     ///
     /// # Errors
-    /// When a number is zero or too large.
+    /// If a number is zero or too large.
     pub fn leaf_spine(leaves: u32, spines: u32, hosts_per_leaf: u32) -> Result<Self, ShapeError> {
         if spines == 0 {
             return Err(ShapeError::Zero { field: "spines" });
@@ -57,11 +57,11 @@ impl Shape {
         Self { tors: leaves, spines, ..Self::star(hosts_per_leaf)? }.checked()
     }
 
-    /// The three-tier fat tree of switches with `k` ports: k pods, k^3/4 hosts, (k/2)^2 cores
-    /// (Al-Fares et al., SIGCOMM 2008).
+    /// Returns the three-tier fat tree of switches with `k` ports: k pods, k^3/4 hosts, (k/2)^2
+    /// cores (Al-Fares et al., SIGCOMM 2008).
     ///
     /// # Errors
-    /// When `k` is zero, odd or too large.
+    /// If `k` is zero, odd or too large.
     pub fn fat_tree(k: u32) -> Result<Self, ShapeError> {
         if k % 2 == 1 {
             return Err(ShapeError::Odd { k });
@@ -72,7 +72,7 @@ impl Shape {
             .checked()
     }
 
-    /// The testbed of 1Pipe section 7.1: 32 hosts, 4 ToR, 4 spine and 2 core switches, no
+    /// Returns the testbed of 1Pipe section 7.1: 32 hosts, 4 ToR, 4 spine and 2 core switches, no
     /// oversubscription.
     ///
     /// The paper gives the numbers, not the cabling. Ten switches carry 32 hosts without
@@ -92,26 +92,26 @@ impl Shape {
         }
     }
 
-    /// As [`Shape::testbed`], with bundles of `links` instead of four: oversubscribed where there
-    /// are fewer.
+    /// As [`Shape::testbed`], with bundles of `links` parallel links instead of four: fewer links
+    /// oversubscribe the fabric.
     ///
     /// # Errors
-    /// When there is none, or more than a switch has ports.
+    /// If there are none, or more than a switch has ports.
     pub fn testbed_in_bundles_of(links: u32) -> Result<Self, ShapeError> {
         Self { tor_links: links, core_links: links, ..Self::testbed() }.checked()
     }
 
-    /// All hosts.
+    /// Returns the number of hosts.
     pub const fn host_count(&self) -> u32 {
         self.pods * self.tors * self.hosts
     }
 
-    /// Hosts of each ToR switch.
+    /// Returns the number of hosts at each ToR switch.
     pub const fn hosts_per_tor(&self) -> u32 {
         self.hosts
     }
 
-    /// All switches.
+    /// Returns the number of switches.
     pub const fn switch_count(&self) -> u32 {
         self.tor_count() + self.pods * self.spines + self.cores
     }
@@ -120,7 +120,7 @@ impl Shape {
         self.pods * self.tors
     }
 
-    /// Spines of one pod that share a plane.
+    /// Returns the number of spines of a pod in a plane.
     pub(crate) const fn plane_spines(&self) -> u32 {
         self.spines / self.planes
     }
@@ -129,7 +129,7 @@ impl Shape {
         self.cores / self.planes
     }
 
-    /// Lower and upper ports of a ToR, a spine and a core.
+    /// Returns the lower and upper ports of a ToR, a spine and a core.
     pub(crate) const fn port_counts(&self) -> [(u32, u32); 3] {
         [
             (self.hosts, self.spines * self.tor_links),
@@ -138,7 +138,7 @@ impl Shape {
         ]
     }
 
-    /// Bounds each number first, so that the products that follow cannot overflow.
+    /// Checks the shape. Bounds each number first, so that the products cannot overflow.
     fn checked(self) -> Result<Self, ShapeError> {
         for (field, value) in [("hosts", self.hosts), ("leaves", self.tors), ("pods", self.pods)] {
             if value == 0 {
@@ -164,37 +164,37 @@ pub(crate) fn at_most(field: &'static str, value: u64, max: u64) -> Result<(), S
     if value > max { Err(ShapeError::TooLarge { field, value, max }) } else { Ok(()) }
 }
 
-/// A tree that cannot be built, or a text that names none.
+/// A shape that cannot be built, or a text that describes none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShapeError {
     /// The text names no known kind of tree.
     #[error("unknown topology; known: testbed, star:8, leaf-spine:4x2x8, fat-tree:8")]
     Unknown,
-    /// The numbers behind the kind's name are missing or malformed.
+    /// The numbers after the kind are missing or malformed.
     #[error("malformed numbers; expected {expected}")]
     Malformed {
-        /// What a well-formed text looks like.
+        /// The expected format.
         expected: &'static str,
     },
-    /// A number that must be at least one is zero.
+    /// A number is zero.
     #[error("{field} must be at least 1")]
     Zero {
-        /// Which number.
+        /// The number.
         field: &'static str,
     },
-    /// A fat tree's switches have an even number of ports.
+    /// The port count of a fat tree is odd.
     #[error("fat-tree:{k} is odd; half of a switch's ports go up, half down")]
     Odd {
-        /// The number of ports asked for.
+        /// The port count.
         k: u32,
     },
-    /// A number beyond its limit.
+    /// A number exceeds its limit.
     #[error("{field} = {value}, at most {max} are supported")]
     TooLarge {
-        /// Which number.
+        /// The number.
         field: &'static str,
-        /// What it would be.
+        /// Its value.
         value: u64,
         /// The limit.
         max: u64,

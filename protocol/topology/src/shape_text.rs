@@ -1,4 +1,4 @@
-//! Shapes as text, the way the command line takes them.
+//! Shapes as text, as used on the command line.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,7 +8,7 @@ use crate::{Shape, ShapeError};
 impl FromStr for Shape {
     type Err = ShapeError;
 
-    /// Reads `testbed`, `star:8` (hosts), `leaf-spine:4x2x8` (leaves x spines x hosts of a leaf) or
+    /// Parses `testbed`, `star:8` (hosts), `leaf-spine:4x2x8` (leaves x spines x hosts per leaf) or
     /// `fat-tree:8` (ports of a switch).
     fn from_str(text: &str) -> Result<Self, ShapeError> {
         let (kind, numbers) = text.split_once(':').unwrap_or((text, ""));
@@ -33,7 +33,7 @@ impl FromStr for Shape {
     }
 }
 
-/// Exactly `N` decimal numbers with an `x` between each two.
+/// Parses exactly `N` decimal numbers separated by `x`.
 fn read<const N: usize>(text: &str, expected: &'static str) -> Result<[u32; N], ShapeError> {
     let malformed = ShapeError::Malformed { expected };
     let mut words = text.split('x');
@@ -49,7 +49,7 @@ fn read<const N: usize>(text: &str, expected: &'static str) -> Result<[u32; N], 
 }
 
 impl fmt::Display for Shape {
-    /// The text that [`Shape::from_str`] reads back.
+    /// Writes the text that [`Shape::from_str`] parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::testbed() {
             f.write_str("testbed")

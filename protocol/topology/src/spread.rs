@@ -1,23 +1,23 @@
-//! Choosing among equal ways.
+//! Selection among equal-cost paths.
 
 use onepipe_base::{Port, ProcessId, Psn};
 
 use crate::PortRange;
 
-/// How frames spread over equal ways. Either choice is a pure function of the frame's fields and
-/// the chooser's salt.
+/// How frames are spread over equal-cost paths. The selection is a pure function of the frame's
+/// header and the node's salt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Spread {
-    /// All frames of a sender to a receiver take one way (ECMP): they stay in order.
+    /// All frames from a sender to a receiver take one path (ECMP), and stay in order.
     PerFlow,
-    /// Each packet takes its own way: better balance, and receivers must expect disorder (driver
-    /// rule D4).
+    /// Each packet takes its own path: better balance, but packets may be reordered (driver rule
+    /// D4).
     PerPacket,
 }
 
 impl Spread {
-    /// One of `ports` for a frame. `salt` differs from node to node: otherwise all flows that one
-    /// tier has sent the same way would go the same way at the next tier again (polarisation).
+    /// Selects one of `ports` for a frame. `salt` differs between nodes: otherwise all flows that
+    /// one tier sends to the same node would select the same port there again (polarisation).
     #[inline]
     pub fn choose(
         self,
@@ -35,7 +35,7 @@ impl Spread {
             Self::PerPacket => u64::from(psn.0),
         };
         let draw = mix(mix(flow ^ u64::from(salt).wrapping_mul(ODD)) ^ packet.wrapping_mul(ODD));
-        // The high bits, scaled to the range: no division, no bias that matters below 2^16 ports.
+        // Scales the high bits to the range: no division, and no relevant bias below 2^16 ports.
         ports.nth((((draw >> 32) * u64::from(ports.count())) >> 32) as u32)
     }
 }

@@ -1,4 +1,4 @@
-//! A route that is learned.
+//! A learned forwarding table.
 
 use alloc::vec::Vec;
 
@@ -6,11 +6,11 @@ use onepipe_base::{Port, ProcessId};
 
 use crate::{Next, PortRange};
 
-/// Marks a process that nobody has announced; so port 65,535 is never learned.
+/// Marks an unknown process; so port 65,535 is never learned.
 const NOWHERE: u16 = u16::MAX;
 
-/// Process id → lower port, as a flat array of fixed size: what a software switch learns from
-/// its neighbours.
+/// Process id → lower port, as an array of fixed size: what a software switch learns from its
+/// neighbours.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     ports: Vec<u16>,
@@ -18,14 +18,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table for process ids below `processes_max`, with nobody in it. With `has_upper` the way
-    /// to a process that nobody below has announced is up.
+    /// Returns an empty table for process ids below `processes_max`. With `has_upper`, the next hop
+    /// to an unknown process is up.
     pub fn new(processes_max: u32, has_upper: bool) -> Self {
         Self { ports: alloc::vec![NOWHERE; processes_max as usize], has_upper }
     }
 
-    /// Notes that `process` sits behind `port`, and no longer where it sat before. Answers false,
-    /// and changes nothing, when the id or the port is out of range.
+    /// Records that `process` is now behind `port`. Returns false, and changes nothing, if the id
+    /// or the port is out of range.
     pub fn learn(&mut self, process: ProcessId, port: Port) -> bool {
         match self.ports.get_mut(process.index()) {
             Some(place) if port.0 != NOWHERE => {
@@ -36,7 +36,7 @@ impl Table {
         }
     }
 
-    /// Forgets `process` if it sits behind `port`. Answers whether it did.
+    /// Removes `process` if it is behind `port`. Returns whether it was.
     pub fn forget(&mut self, process: ProcessId, port: Port) -> bool {
         let sits_there = port.0 != NOWHERE && self.ports.get(process.index()) == Some(&port.0);
         if sits_there {
@@ -45,7 +45,7 @@ impl Table {
         sits_there
     }
 
-    /// Forgets every process behind `port`. Takes time in proportion to the table.
+    /// Removes every process behind `port`. Takes time proportional to the table size.
     pub fn forget_port(&mut self, port: Port) {
         for place in &mut self.ports {
             if *place == port.0 {

@@ -1,5 +1,5 @@
-//! Whatever the shape and whatever is chosen among equal ways: links are consistent, and every
-//! process is reached, climbing first, descending afterwards.
+//! For every shape and every choice among equal-cost paths: links are consistent, and every process
+//! is reached by first climbing and then descending.
 
 use onepipe_base::{HostId, Port, ProcessId, SwitchId};
 use onepipe_topology::{End, Node, PortRange, Shape, Topology};

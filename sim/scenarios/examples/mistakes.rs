@@ -1,6 +1,6 @@
 //! `cargo run --release -p onepipe-sim-scenarios --features mistakes --example mistakes [TITLE]`:
-//! how many seeds it takes to catch each mistake of ordered scattering, as rows of a table. What
-//! `cargo xtask bugs` runs.
+//! prints the number of seeds that it takes to detect each seeded mistake of ordered scattering, as
+//! rows of a table. `cargo xtask bugs` runs this program.
 
 use std::process::ExitCode;
 

@@ -1,20 +1,21 @@
 //! `cargo run --release -p onepipe-sim-scenarios --example swarm FROM COUNT [first] [PLACEMENT]`:
-//! random runs by seed, every invariant checked; says which seeds break one, and with how few
-//! faults. With `first` it ends at the first of them, and says how many it took. PLACEMENT (`chip`,
-//! `switch-cpu` or `delegate`) is where the switches' machines run, instead of what the seeds draw.
+//! runs random scenarios by seed and checks every invariant. Prints each failing seed with a
+//! minimal set of faults. With `first` it stops at the first failing seed and prints how many seeds
+//! it took. PLACEMENT (`chip`, `switch-cpu` or `delegate`) overrides where the switches' machines
+//! run.
 
 use std::process::ExitCode;
 
 use onepipe_sim_scenarios::{Outcome, Placement, Swarm};
 
-/// Runs that may be spent on making a failing seed smaller.
+/// Limit on the runs that are spent on shrinking a failing seed.
 const SHRINK_ATTEMPTS: u32 = 60;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let mut numbers = words.iter().map(|word| word.parse::<u64>());
     let (Some(Ok(from)), Some(Ok(count))) = (numbers.next(), numbers.next()) else {
-        eprintln!("usage: swarm FROM COUNT [first]");
+        eprintln!("usage: swarm FROM COUNT [first] [chip|switch-cpu|delegate]");
         return ExitCode::from(2);
     };
     let ends_at_first = words.iter().any(|word| word == "first");
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(broken > 0))
 }
 
-/// Runs one seed, made as small as it stays wrong, and writes its history.
+/// Runs one seed, shrunk if it fails, and writes its trace.
 fn trace(seed: u64, mut swarm: Swarm) -> ExitCode {
     let outcome = swarm.attempt();
     if !outcome.is_right() {

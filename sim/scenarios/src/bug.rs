@@ -1,41 +1,41 @@
-//! Known-wrong variants: what the checkers must catch.
+//! Faulty variants of switches and endpoints, which the checkers must detect.
 
-/// A mistake that a switch or an endpoint makes on purpose (testing.md row 40). They are made
-/// around the real machines, on the frames and events that go in and out.
+/// A bug of a switch or an endpoint. Bugs are injected around the real machines, into the frames
+/// and events that go in and out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bug {
-    /// A switch tells the maximum over its inputs instead of the minimum.
+    /// A switch advertises the maximum over its inputs instead of the minimum.
     SwitchTellsMaximum,
-    /// A switch passes a frame's own promise on.
+    /// A switch forwards a frame with the frame's own promise.
     SwitchTellsOwn,
     /// A switch's beacons promise 2 us more than they may.
     SwitchTellsFuture,
-    /// A switch loses its beacons and those of others.
+    /// A switch drops all beacons.
     SwitchSwallowsBeacons,
-    /// A switch changes a payload and makes the checks fit.
+    /// A switch corrupts a payload and recomputes the checksums.
     SwitchForgesPayload,
-    /// A switch changes the receiver and makes the checks fit.
+    /// A switch changes the receiver and recomputes the checksums.
     SwitchForgesReceiver,
-    /// An endpoint hands out two deliveries in the wrong order.
+    /// An endpoint hands out two deliveries in reverse order.
     EndpointSwapsDeliveries,
-    /// An endpoint hands a delivery out twice.
+    /// An endpoint hands out a delivery twice.
     EndpointRepeatsDelivery,
-    /// An endpoint keeps a delivery to itself.
+    /// An endpoint drops a delivery.
     EndpointSwallowsDelivery,
-    /// An endpoint hands a delivery out under another timestamp.
+    /// An endpoint hands out a delivery with another timestamp.
     EndpointShiftsTimestamp,
-    /// An endpoint keeps a failure to itself.
+    /// An endpoint drops the report of a failed message.
     EndpointSwallowsFailure,
-    /// An endpoint reports a failure twice.
+    /// An endpoint reports a failed message twice.
     EndpointRepeatsFailure,
-    /// An endpoint takes what may come for what has come: it raises the barrier it hears by 2 us.
+    /// An endpoint delivers too early: it raises the received barrier by 2 us.
     EndpointRunsAhead,
-    /// A link that is not FIFO is taken for one that is.
+    /// A link reorders frames although it is checked as FIFO.
     LinkReorders,
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Self; 14] = [
         Self::SwitchTellsMaximum,
         Self::SwitchTellsOwn,
@@ -54,9 +54,9 @@ impl Bug {
     ];
 }
 
-/// By how much a promise is raised that is raised wrongly: well above the spread of promises in a
-/// sound fabric with little skew.
+/// Amount by which promises are raised wrongly, in ns: well above the spread of promises in a
+/// fault-free fabric with little skew.
 pub(crate) const AHEAD_NS: u64 = 2_000;
 
-/// A bug strikes at every so-manieth occasion: an odd number, so that it drifts through patterns.
+/// A bug applies at every n-th opportunity. An odd number, so that it drifts through patterns.
 pub(crate) const EVERY: u32 = 97;

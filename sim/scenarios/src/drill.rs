@@ -1,17 +1,17 @@
-//! Whether a mistake of the machines is caught (testing.md row 40).
+//! Detection of seeded mistakes of the machines.
 
 use onepipe_base::mistake::{Mistake, choose};
 use onepipe_sim_check::Rule;
 
 use crate::Swarm;
 
-/// What a run with a mistake has shown, as text: the rules that it broke, or that an assertion of
-/// the machines failed. `None`: nothing of what the mistake is about. (Other rules may be broken by
-/// chance, where the history is another one.)
+/// Runs a seed with a mistake. Returns what it shows of the mistake as text: the violated rules
+/// among those that the mistake affects, or a failed assertion of the machines. Other rules may be
+/// violated by chance because the history differs.
 ///
-/// Without a mistake, whatever is wrong counts.
+/// Without a mistake every violation counts.
 ///
-/// The mistake is chosen for the whole program while this runs, and none afterwards.
+/// The mistake is selected for the whole program while this runs.
 pub fn shown(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
     let outcome = Swarm::draw(seed).attempt();
@@ -22,13 +22,13 @@ pub fn shown(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// As [`shown`], if nothing is wrong at this seed without the mistake.
+/// Returns the result of [`detected`] if the seed passes without the mistake.
 pub fn caught(mistake: Mistake, seed: u64) -> Option<String> {
     let shown = shown(Some(mistake), seed)?;
     self::shown(None, seed).is_none().then_some(shown)
 }
 
-/// Which rules a mistake breaks.
+/// Returns the rules that a mistake violates.
 fn breaks(mistake: Mistake) -> &'static [Rule] {
     use Mistake as M;
     use Rule::{B, E, I1, I2, I3, I4, I6, I7, I8, I9, I10, I12};
@@ -47,7 +47,7 @@ fn breaks(mistake: Mistake) -> &'static [Rule] {
         M::TwoActive | M::RefusalIgnored => &[E],
         M::ResumeEarly | M::FailureTooEarly => &[I8],
         M::FailureTooLate => &[I8, I12],
-        // Of agreed multicast, which has checks of its own.
+        // Mistakes of agreed multicast, which has its own checks.
         M::QuorumForgotten
         | M::GapsIgnored
         | M::PendingForgotten

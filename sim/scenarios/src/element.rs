@@ -1,4 +1,4 @@
-//! A switch as it stands in the simulated fabric: the real one, or one with a bug around it.
+//! A switch of the simulated fabric: the real machine, optionally with a bug around it.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
 use onepipe_switch::{Switch, SwitchEvent};
@@ -8,23 +8,23 @@ use onepipe_wire::{
 
 use crate::bug::{AHEAD_NS, Bug, EVERY};
 
-/// A switch and what is wrong with it.
+/// A switch with an optional bug.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Element {
     switch: Switch,
     bug: Option<Bug>,
-    /// The highest promise heard.
+    /// Highest promise received.
     highest: Option<Promises>,
     occasions: u32,
 }
 
 impl Element {
-    /// The real switch, or one with a bug.
+    /// Creates a switch, optionally with a bug.
     pub fn new(switch: Switch, bug: Option<Bug>) -> Self {
         Self { switch, bug, highest: None, occasions: 0 }
     }
 
-    /// The real one inside.
+    /// Returns the real machine.
     pub fn switch(&self) -> &Switch {
         &self.switch
     }
@@ -65,7 +65,8 @@ impl Element {
     }
 }
 
-/// Makes the checks of a changed frame fit; `swaps` also sends it to the neighbour of its receiver.
+/// Recomputes the checksums of a modified frame; `swaps` also changes its receiver to the
+/// neighbour.
 fn forge(frame: &mut [u8], swaps: Option<Timestamp>) {
     let Ok((header, _)) = parse_header(frame) else { return };
     let (mut forged, hops, payload) = (*header, header.hops(), header.length());

@@ -1,4 +1,4 @@
-//! A simulated fabric to tell stories with.
+//! A simulated fabric for scripted scenarios.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +12,24 @@ use onepipe_topology::{Node as Vertex, Topology};
 use crate::watch::Watch;
 use crate::{Node, Occupant, Plan, Process, Report};
 
-/// A network of real endpoints and switches, with a load and all checkers.
+/// A network of real endpoints and switches with a load and all checkers.
 #[derive(Debug)]
 pub struct Fabric {
     network: Network<Node, Watch>,
     liveness: Liveness,
-    /// The same for commits.
+    /// Liveness of the commit barriers.
     commit_liveness: Liveness,
-    /// By how much the synchronised clocks may be apart, in ns: what was configured, and what steps
-    /// have added to it as far as slewing lets them.
+    /// Bound on the difference between synchronized clocks in ns: the configured offsets, plus what
+    /// clock steps add as far as slewing follows them.
     skew_ns: u64,
-    /// Who has ended for good.
+    /// Processes that were removed permanently.
     buried: BTreeSet<u32>,
-    /// While nothing is wrong: how many messages had been lost, and frames dropped, before.
+    /// While no fault is active: the messages lost and frames dropped before.
     sound_since: Option<(u64, Drops)>,
 }
 
 impl Fabric {
-    /// Lays the fabric out and starts it.
+    /// Builds the fabric and starts it.
     pub fn new(plan: Plan) -> Self {
         let topology = Topology::new(plan.shape, plan.processes_per_host)
             .expect("the plan's processes fit the shape");
@@ -46,39 +46,40 @@ impl Fabric {
         }
     }
 
-    /// The network, to look at and to hurt.
+    /// Returns the network, to inspect it or to inject faults.
     pub fn network(&mut self) -> &mut Network<Node, Watch> {
         &mut self.network
     }
 
-    /// Virtual time.
+    /// Returns virtual time.
     pub fn now(&self) -> Instant {
         self.network.now()
     }
 
-    /// Hosts, switches and links.
+    /// Returns the topology.
     pub fn topology(&self) -> &Topology {
         self.network.topology()
     }
 
-    /// Counters of the network.
+    /// Returns the counters of the network.
     pub fn stats(&self) -> &Stats {
         self.network.stats()
     }
 
-    /// Whether there is no use in going on: the run has taken more steps than the plan allows, or
-    /// somebody has not come back in time.
+    /// Whether the run cannot succeed any more: it has reached its step limit, or a process has not
+    /// recovered in time.
     pub fn is_lost(&self) -> bool {
         let stuck = self.liveness.violations().count() + self.commit_liveness.violations().count();
         self.network.is_spent() || stuck > 0
     }
 
-    /// Lets `us` microseconds pass.
+    /// Runs the fabric for `us` microseconds.
     pub fn run_us(&mut self, us: u64) {
         self.network.run_for(us * 1_000 * NANOSECOND);
     }
 
-    /// Lets `process` scatter messages of so many bytes; `None` when it does not run.
+    /// Submits a best-effort scattering of `(receiver, bytes)` messages. Returns `None` if the
+    /// process does not run.
     pub fn scatter(
         &mut self,
         from: u32,
@@ -87,7 +88,7 @@ impl Fabric {
         self.scatter_by(Service::BestEffort, from, messages)
     }
 
-    /// The same by the reliable service.
+    /// Submits a reliable scattering, like [`Fabric::scatter`].
     pub fn scatter_reliably(
         &mut self,
         from: u32,
@@ -114,28 +115,28 @@ impl Fabric {
         result
     }
 
-    /// The process, if it runs.
+    /// Returns the process, if it runs.
     pub fn process(&self, id: u32) -> Option<&Process> {
         let (node, port) = self.seat(id);
         self.network.machine(node)?.process(port)
     }
 
-    /// What the process has delivered up to.
+    /// Returns the best-effort barrier of a process.
     pub fn barrier(&self, id: u32) -> Option<Timestamp> {
         self.process(id)?.endpoint.barrier()
     }
 
-    /// What the process has delivered up to, by the reliable service.
+    /// Returns the commit barrier of a process.
     pub fn commit_barrier(&self, id: u32) -> Option<Timestamp> {
         self.process(id)?.endpoint.commit_barrier()
     }
 
-    /// How many ids are those of processes; the controllers' follow.
+    /// Returns the number of processes. Their ids come first; the controllers' follow.
     pub fn members(&self) -> u32 {
         self.network.application.members
     }
 
-    /// The process takes its leave.
+    /// Lets the process leave gracefully.
     pub fn leave(&mut self, id: u32) {
         let (node, port) = self.seat(id);
         self.network.command(node, |_, machine, watch| {
@@ -146,7 +147,7 @@ impl Fabric {
         });
     }
 
-    /// The controllers' store does not answer for `us` microseconds.
+    /// Makes the controllers' store unavailable for `us` microseconds.
     pub fn fail_store(&mut self, us: u64) {
         let at_ns = self.now().as_ns();
         if let Some(court) = &mut self.network.application.court {
@@ -154,20 +155,20 @@ impl Fabric {
         }
     }
 
-    /// The lease of the active controller runs out early: another may become active while the old
-    /// one does not know.
+    /// Expires the active controller's lease early: another one may become active while the first
+    /// still considers itself active.
     pub fn lapse(&mut self) {
         if let Some(court) = &mut self.network.application.court {
             court.lapse();
         }
     }
 
-    /// The node that stands for a host or a switch of the topology.
+    /// Returns the node of a vertex of the topology.
     pub fn node(&self, vertex: Vertex) -> NodeId {
         self.network.node(vertex)
     }
 
-    /// Both directions of every link between two nodes.
+    /// Returns all links between two nodes, both directions.
     pub fn between(&self, one: NodeId, other: NodeId) -> Vec<LinkId> {
         let is_pair =
             |from: NodeId, to: NodeId| (from, to) == (one, other) || (to, from) == (one, other);
@@ -178,14 +179,13 @@ impl Fabric {
             .collect()
     }
 
-    /// Sets the fault switches of every link.
+    /// Replaces the fault settings of every link.
     pub fn switch_faults(&mut self, faults: LinkFaults) {
         let links: Vec<LinkId> = self.network.links().map(|(id, ..)| id).collect();
         links.into_iter().for_each(|link| self.inflict(Fault::Switches(link, faults)));
     }
 
-    /// Lets something happen now. Whoever may be cut off by it is excused for what he does not
-    /// know.
+    /// Injects a fault now. Processes that it may cut off are allowed unknown outcomes.
     pub fn inflict(&mut self, fault: Fault) {
         match fault {
             Fault::Crash(_)
@@ -198,22 +198,23 @@ impl Fabric {
             Fault::Switches(_, faults) if faults != LinkFaults::default() => {
                 self.be_lenient();
             }
-            // Machines slew by one part in 512; whoever is behind by then catches up by barriers.
+            // Machines slew by one part in 512. A clock that is still behind catches up by
+            // barriers.
             Fault::StepClock(..) => self.skew_ns += 1_000_000,
             _ => {}
         }
         self.network.inflict(fault);
     }
 
-    /// Nothing is wrong from now on until something is inflicted: no message on any link below an
-    /// earlier promise on it and, unless a queue overflows, no message lost.
+    /// Declares the fabric fault-free until the next fault is injected: messages below an earlier
+    /// promise on their link are violations and, unless a queue overflows, so are lost messages.
     pub fn be_strict(&mut self) {
         let lost = self.network.application.checker.counts().lost;
         self.sound_since = Some((lost, self.network.stats().drops));
         self.network.application.links.be_strict(true);
     }
 
-    /// The process ends without a goodbye; its host goes on.
+    /// Crashes a process; its host keeps running.
     pub fn crash_process(&mut self, id: u32) {
         self.be_lenient();
         let (node, port) = self.seat(id);
@@ -230,18 +231,19 @@ impl Fabric {
         });
     }
 
-    /// The process ends for good: nobody waits for its barrier, or should.
+    /// Crashes a process permanently: the liveness check ignores it.
     pub fn bury(&mut self, id: u32) {
         self.crash_process(id);
         self.buried.insert(id);
     }
 
-    /// Whether the process has ended for good.
+    /// Whether the process was removed permanently.
     pub fn is_buried(&self, id: u32) -> bool {
         self.buried.contains(&id)
     }
 
-    /// The process ends instead of sending another frame after so many, beacons not counted.
+    /// Crashes the process instead of letting it send the frame after `frames`; beacons do not
+    /// count.
     pub fn crash_process_after(&mut self, id: u32, frames: u32) {
         self.be_lenient();
         let (node, port) = self.seat(id);
@@ -252,17 +254,17 @@ impl Fabric {
         });
     }
 
-    /// The controller ends at the record behind the next `records`: before it is written, or when
-    /// it is, before the controller hears of it.
+    /// Crashes the controller after the next `records` records: before the record is written, or
+    /// after, before the controller learns of it.
     pub fn crash_controller_at(&mut self, id: u32, records: u32, is_written: bool) {
         self.be_lenient();
-        let place = id.checked_sub(self.members()).expect("it is the id of a controller");
+        let place = id.checked_sub(self.members()).expect("the id is a controller's");
         if let Some(court) = &mut self.network.application.court {
             court.die_at(place as usize, records, is_written);
         }
     }
 
-    /// A process or a controller that has crashed, or has left, starts anew, if its host is up.
+    /// Restarts a process or a controller that has crashed or left, if its host is up.
     pub fn restart_process(&mut self, id: u32) {
         let (node, port) = self.seat(id);
         if id >= self.members() && self.topology().processes_per_host() == 1 {
@@ -282,7 +284,7 @@ impl Fabric {
         });
     }
 
-    /// The process stops (or begins again) to release what it receives.
+    /// Stops or resumes the release of received messages at a process.
     pub fn be_slow(&mut self, id: u32, is_slow: bool) {
         let (node, port) = self.seat(id);
         self.network.command(node, |_, machine, watch| {
@@ -296,7 +298,7 @@ impl Fabric {
         });
     }
 
-    /// Which replica is active, and in which epoch, as the first to say so says.
+    /// Returns the first replica that considers itself active, with its epoch.
     pub fn active(&self) -> Option<(u32, u32)> {
         let controllers = self.members()..self.topology().processes();
         controllers.into_iter().find_map(|id| {
@@ -306,7 +308,7 @@ impl Fabric {
         })
     }
 
-    /// Ends every fault: links work, nodes and processes run.
+    /// Ends all faults: links work, and nodes and processes run.
     pub fn heal(&mut self) {
         let links: Vec<LinkId> = self.network.links().map(|(id, ..)| id).collect();
         for link in links {
@@ -320,7 +322,7 @@ impl Fabric {
             court.heal();
         }
         for id in 0..self.topology().processes() {
-            // Who is about to leave would be missing.
+            // A process in the middle of leaving would be missing: restart it instead.
             if self.network.application.seats[id as usize].is_leaving
                 && self.process(id).is_some_and(|process| !process.endpoint.has_left())
             {
@@ -331,19 +333,19 @@ impl Fabric {
         }
     }
 
-    /// No more load.
+    /// Stops the load.
     pub fn stop_load(&mut self) {
         self.network.application.is_loading = false;
     }
 
-    /// Everything is healed: both barriers of every process must pass what the process promises now
-    /// within three times the bound (I10). Answers how long it took, in ns.
+    /// After healing: both barriers of every process must pass what the process promises now within
+    /// three times the bound (I10). Returns the time that it took, in ns.
     pub fn expect_liveness(&mut self) -> u64 {
         let start = self.now();
         let deadline_ns = 3 * self.liveness_bound_ns();
         for id in (0..self.members()).filter(|id| !self.buried.contains(id)) {
             let promise = self.process(id).and_then(|process| process.endpoint.promises());
-            // A process that has not seen a clock yet is to get anywhere at all.
+            // A process without a synchronized clock yet must reach any barrier at all.
             let target = promise.map_or(Timestamp::from_ns(0), |promises| promises.barrier);
             self.liveness.healed(ProcessId(id), target);
             self.commit_liveness.healed(ProcessId(id), target);
@@ -374,8 +376,8 @@ impl Fabric {
         now.since(start) / NANOSECOND
     }
 
-    /// Lets things happen until every message has a fate, `us` microseconds at most. Answers
-    /// whether they all have.
+    /// Runs until every message has an outcome, at most `us` microseconds. Returns whether all have
+    /// one.
     pub fn settle_us(&mut self, us: u64) -> bool {
         for _ in 0..us.div_ceil(50) {
             if self.network.application.checker.open() == 0 {
@@ -389,7 +391,7 @@ impl Fabric {
         self.network.application.checker.open() == 0
     }
 
-    /// How long a healed fabric may take to be healthy, in ns.
+    /// Returns the time in which a healed fabric must recover, in ns.
     pub fn liveness_bound_ns(&self) -> u64 {
         let topology = self.topology();
         let last = onepipe_base::HostId(topology.hosts() - 1);
@@ -397,7 +399,7 @@ impl Fabric {
         self.network.application.plan.liveness_bound_ns(topology.hosts(), hops, self.skew_ns)
     }
 
-    /// What was wrong so far.
+    /// Returns all violations so far.
     pub fn violations(&self) -> Violations {
         let watch = &self.network.application;
         let mut all = watch.checker.violations().clone();
@@ -415,10 +417,10 @@ impl Fabric {
         all
     }
 
-    /// The run is over: every message should have a fate. What there is to tell.
+    /// Ends the run with the final checks and returns the report.
     pub fn finish(&mut self) -> Report {
         if self.is_lost() {
-            // What has no fate yet might still have got one.
+            // The run did not complete: messages without an outcome are no violations.
             return self.report();
         }
         let at_ns = self.now().as_ns();
@@ -436,12 +438,13 @@ impl Fabric {
         self.report()
     }
 
-    /// What there is to tell so far.
+    /// Returns the report so far.
     pub fn report(&self) -> Report {
         Report::new(&self.network, &self.violations())
     }
 
-    /// Something is wrong: receivers may be out of reach, messages late or lost.
+    /// Ends strict checking: a fault is active, so receivers may be unreachable and messages late
+    /// or lost.
     fn be_lenient(&mut self) {
         self.sound_since = None;
         self.network.application.links.be_strict(false);

@@ -1,4 +1,4 @@
-//! Many seeds, one after the other on every core.
+//! Runs many seeds in parallel.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,69 +8,69 @@ use onepipe_sim_engine::Seeds;
 
 use crate::{Mishap, Outcome, Report, Swarm};
 
-/// Runs that may be spent on making the first failing seed smaller.
+/// Limit on the runs that are spent on shrinking a failing seed.
 const SHRINK_ATTEMPTS: u32 = 100;
 
-/// Which seeds, and how many at a time.
+/// Seeds to run.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzOptions {
-    /// The first seed.
+    /// First seed.
     pub first: u64,
-    /// How many.
+    /// Number of seeds.
     pub seeds: u64,
-    /// How many at a time.
+    /// Number of seeds that run in parallel.
     pub jobs: usize,
-    /// End when one has failed.
+    /// Whether to stop at the first failing seed.
     pub stops_at_failure: bool,
 }
 
-/// What many seeds add up to.
+/// Totals over many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct FuzzReport {
     /// Seeds that were run to their end.
     pub seeds: u64,
-    /// Events of their networks.
+    /// Network events.
     pub events: u64,
-    /// Messages delivered, each checked.
+    /// Delivered and checked messages.
     pub delivered: u64,
     /// Of these, messages of the reliable service.
     pub reliable: u64,
-    /// Failures of lives that processes were told of.
+    /// Failed incarnations that processes were notified of.
     pub failures: u64,
-    /// Of these, failures whose timestamp could not be known for sure.
+    /// Of these, incarnations whose failure timestamp is not exact.
     pub inexact: u64,
-    /// Scatterings torn lawfully, by partitions that no controller can mend.
+    /// Scatterings that were torn and allowed to be, by partitions that no controller can repair.
     pub torn: u64,
-    /// How often a controller became active.
+    /// Number of epochs.
     pub epochs: u64,
-    /// Faults, by kind.
+    /// Injected faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Seeds that broke each rule.
+    /// Seeds that violated each rule.
     pub broken: BTreeMap<Rule, u64>,
     /// Seeds in which a machine panicked.
     pub panics: u64,
-    /// Seeds that failed, ascending; the first ones.
+    /// The first failing seeds, ascending.
     pub failing: Vec<u64>,
-    /// How many seeds failed.
+    /// Number of failing seeds.
     pub failed: u64,
 }
 
-/// A failing seed, made small.
+/// A failing seed after shrinking.
 #[derive(Clone, Debug)]
 pub struct Failing {
     /// The seed.
     pub seed: u64,
-    /// What was wrong.
+    /// Violations as text.
     pub complaints: Vec<String>,
-    /// How many mishaps it drew.
+    /// Number of faults that the seed drew.
     pub mishaps: usize,
-    /// Those that it takes: us after the load has started, and what.
+    /// Minimal timeline that still fails: us after the start of the load, and fault.
     pub timeline: Vec<(u64, Mishap)>,
-    /// Who must be gone for good after healing, if anybody.
+    /// Process that must stay down after healing, if any.
     pub missing: Option<u32>,
 }
 
-/// How many failing seeds are listed.
+/// Limit on the listed failing seeds.
 const LISTED_MAX: usize = 100;
 
 impl FuzzReport {
@@ -82,7 +82,7 @@ impl FuzzReport {
             }
         }
         if swarm.missing.is_some() {
-            *self.faults.entry("process gone for good").or_default() += 1;
+            *self.faults.entry("process removed").or_default() += 1;
         }
         match outcome {
             Outcome::Report(report) => self.add_report(report),
@@ -119,9 +119,9 @@ impl FuzzReport {
     }
 }
 
-/// Runs seeds until all are done or `stops`; `progress` is told how many are done now and then,
-/// and how many of them have failed. Panics of machines are caught; their hook is the caller's to
-/// silence.
+/// Runs seeds until all are done or `stops` is set. Calls `progress` repeatedly with the number of
+/// finished seeds and of failed ones. Panics of machines are caught; silencing the panic hook is up
+/// to the caller.
 pub fn fuzz(
     options: &FuzzOptions,
     stops: &AtomicBool,
@@ -144,7 +144,7 @@ pub fn fuzz(
     report
 }
 
-/// Makes a failing seed small; `None` when it does not fail.
+/// Shrinks a failing seed. Returns `None` if the seed passes.
 pub fn shrink(seed: u64) -> Option<Failing> {
     let swarm = Swarm::draw(seed);
     let outcome = swarm.attempt();

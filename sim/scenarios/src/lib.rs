@@ -1,9 +1,9 @@
-//! Whole fabrics in virtual time: the real endpoints and switches, a load, faults and checkers.
+//! Whole fabrics in virtual time: the real endpoints and switches with a load, faults and checkers.
 //!
-//! `[scenarios]` puts together what `sim/*` offers. [`run`] is one run by a few numbers, as the
-//! command line offers it; [`Fabric`] is a fabric to tell stories with, a step at a time (the
-//! failure stories are in `tests/`); [`swarm`] lets a seed decide everything. Every run checks the
-//! invariants of ordering.md section 7, and [`Bug`]s show that the checks can fail.
+//! This crate combines the crates of `sim/*`. [`run`] is one run with a few parameters, as offered
+//! on the command line; [`Fabric`] is a fabric for scripted scenarios (see `tests/`); [`swarm`] is
+//! a random scenario drawn from a seed. Every run checks the invariants of `onepipe_sim_check`, and
+//! [`Bug`]s show that the checks can fail.
 //!
 //! ```
 //! use onepipe_sim_scenarios::{Fabric, Plan};
@@ -19,9 +19,9 @@
 //! ```
 //!
 //! # Invariants
-//! - Equal plans give equal histories, in every build (tested against pinned hashes).
-//! - The machines are those of `protocol/*`, unchanged; bugs are made around them, and only where a
-//!   plan asks for one.
+//! - Equal plans give equal histories in every build (tested against pinned hashes).
+//! - The machines are those of `protocol/*`, unchanged; bugs are injected around them, and only if
+//!   the plan asks for one.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The kinds of nodes of a fabric, as one machine.
+//! The nodes of a fabric as one machine.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_controller::Controller;
@@ -7,7 +7,7 @@ use onepipe_switch::SwitchEvent;
 
 use crate::{Element, Occupant, Process, Said};
 
-/// A host or a switch.
+/// A host, a switch or a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub enum Node {
@@ -15,13 +15,13 @@ pub enum Node {
     Host(Host<Element, Occupant>),
     /// A switch.
     Switch(Element),
-    /// A host that is nothing but a controller: no virtual switch stands between it and its network
-    /// card, which has this port.
+    /// A host with nothing but a controller. No virtual switch stands between the controller and
+    /// the NIC, which has this port.
     Controller(Box<Controller>, Port),
 }
 
 impl Node {
-    /// Whoever sits at a port of a host.
+    /// Returns the machine at a port of a host.
     pub fn occupant(&self, port: Port) -> Option<&Occupant> {
         match self {
             Self::Host(host) => host.process(port),
@@ -29,7 +29,7 @@ impl Node {
         }
     }
 
-    /// The process at a port of a host, if it runs.
+    /// Returns the process at a port of a host, if it runs.
     pub fn process(&self, port: Port) -> Option<&Process> {
         match self.occupant(port) {
             Some(Occupant::Process(process)) => Some(process),
@@ -37,7 +37,7 @@ impl Node {
         }
     }
 
-    /// The process at a port of a host, to command it.
+    /// Returns the process at a port of a host for commands.
     pub fn process_mut(&mut self, port: Port) -> Option<&mut Process> {
         let Self::Host(host) = self else { return None };
         match host.process_mut(port) {
@@ -46,7 +46,7 @@ impl Node {
         }
     }
 
-    /// The controller at a port of a host, to command it.
+    /// Returns the controller at a port of a host for commands.
     pub fn controller_mut(&mut self, port: Port) -> Option<&mut Controller> {
         match self {
             Self::Controller(controller, _) => Some(controller),
@@ -58,7 +58,7 @@ impl Node {
         }
     }
 
-    /// The controller at a port of a host.
+    /// Returns the controller at a port of a host.
     pub fn controller(&self, port: Port) -> Option<&Controller> {
         match self {
             Self::Controller(controller, _) => Some(controller),

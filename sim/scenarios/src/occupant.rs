@@ -1,4 +1,4 @@
-//! Who sits at a port of a host: a process, or a replica of the controllers.
+//! The machines behind the ports of a host: processes and controller replicas.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_controller::Controller;
@@ -6,22 +6,22 @@ use onepipe_endpoint::Event;
 
 use crate::Process;
 
-/// A process, or a replica of the controllers.
+/// A process or a controller replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::large_enum_variant, reason = "nearly all are processes, and those lie in place")]
+#[allow(clippy::large_enum_variant, reason = "nearly all are processes, stored in place")]
 pub enum Occupant {
-    /// An endpoint.
+    /// A process with its endpoint.
     Process(Process),
     /// A controller.
     Controller(Box<Controller>),
 }
 
-/// What either of them says.
+/// An event of a hosted machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Said {
-    /// An endpoint.
+    /// Event of an endpoint.
     Process(Event),
-    /// A controller.
+    /// Event of a controller.
     Controller(onepipe_controller::Event),
 }
 

@@ -1,16 +1,17 @@
-//! Payloads that say what they are.
+//! Payloads that identify themselves.
 
 use onepipe_sim_check::Tag;
 
-/// The tag: 16 bits of life, 48 of scattering. No payload is shorter.
+/// Length of the tag: 16 bits of incarnation, 48 bits of scattering. No payload is shorter.
 pub(crate) const TAG_LEN: usize = 8;
 
-/// Writes message `index` of the scattering `tag` over `payload`, `bytes` long.
+/// Replaces `payload` with message `index` of the scattering `tag`, of the given length.
 pub(crate) fn write(payload: &mut Vec<u8>, tag: Tag, index: u16, bytes: u32) {
     payload.clear();
     let word = (u64::from(tag.life) << 48) | tag.scattering;
     payload.extend_from_slice(&word.to_be_bytes());
-    // Different in every message and every word of it, so that no piece fits elsewhere.
+    // The content differs in every message and every word of it, so that misplaced data is
+    // detected.
     let mut pattern = word.rotate_left(21) ^ (u64::from(index) << 32) | 1;
     let bytes = (bytes as usize).max(TAG_LEN);
     while payload.len() < bytes {
@@ -20,7 +21,7 @@ pub(crate) fn write(payload: &mut Vec<u8>, tag: Tag, index: u16, bytes: u32) {
     }
 }
 
-/// What a payload says that it is.
+/// Returns the tag found in a payload.
 pub(crate) fn tag(payload: &[u8]) -> Option<Tag> {
     let word = u64::from_be_bytes(payload.get(..TAG_LEN)?.try_into().ok()?);
     Some(Tag { life: (word >> 48) as u32, scattering: word & ((1 << 48) - 1) })

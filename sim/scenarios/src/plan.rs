@@ -1,4 +1,4 @@
-//! Everything that a run depends on.
+//! All parameters of a run.
 
 use onepipe_base::{Controllers, Incarnation, ProcessId};
 use onepipe_sim_network::{Load, Placement, origin_of};
@@ -7,28 +7,27 @@ use onepipe_topology::{Route, Shape, Table};
 
 use crate::Bug;
 
-/// The controllers of a fabric and their store. The replicas sit on the last process ids.
+/// The controllers of a fabric and their store. The replicas have the last process ids.
 #[derive(Clone, Debug)]
 pub struct Court {
-    /// How many replicas.
+    /// Number of replicas.
     pub replicas: u32,
-    /// Every replica; who it is is filled in.
+    /// Configuration of every replica; its identity is filled in.
     pub controller: onepipe_controller::Config,
-    /// The store answers within twice this, in ns.
+    /// Delay of the store in ns: each request and each reply takes up to this.
     pub store_ns: u64,
-    /// How often an answer of the store is lost, in parts per million: it says that it has failed,
-    /// yet it has written.
+    /// Probability that a write reports a failure although it succeeded, in parts per million.
     pub answers_lost_ppm: u32,
-    /// An active replica that has not renewed for so long may be succeeded, in ns.
+    /// Lease duration in ns: an active replica that has not renewed it may be succeeded.
     pub lease_ns: u64,
-    /// How often a replica renews its lease, or asks for it, in ns.
+    /// Interval at which a replica renews or requests its lease, in ns.
     pub renew_ns: u64,
 }
 
 impl Court {
-    /// A court whose times suit a fabric with beacons every `beacon_interval_ns`: those of a real
-    /// one, as far as they wait for people or disks, shortened a hundred times, so that a run may
-    /// be short.
+    /// Creates a plan with timeouts for a fabric with the given beacon interval. The timeouts that
+    /// depend on people or disks are a hundred times shorter than in a real deployment, so that
+    /// runs can be short.
     pub fn new(replicas: u32, beacon_interval_ns: u64) -> Self {
         let nobody = Controllers { first: ProcessId(0), count: 1 };
         let controller = onepipe_controller::Config {
@@ -56,43 +55,44 @@ impl Court {
     }
 }
 
-/// Announcements when nothing has changed, in a fabric with a [`Court`], in ns.
+/// Interval between announcements without changes, in a fabric with controllers, in ns.
 const ANNOUNCE_INTERVAL_NS: u64 = 100_000;
 
-/// Everything that a run depends on: equal plans give equal histories.
+/// All parameters of a run: equal plans give equal histories.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The switches and hosts.
+    /// Switches and hosts.
     pub shape: Shape,
-    /// Processes on each host.
+    /// Number of processes on each host.
     pub processes_per_host: u16,
-    /// Whatever is left to chance.
+    /// Seed of all random streams.
     pub seed: u64,
     /// Links, queues, CPUs and clocks.
     pub network: onepipe_sim_network::Config,
-    /// Every endpoint; who it is is filled in.
+    /// Configuration of every endpoint; its identity is filled in.
     pub endpoint: onepipe_endpoint::Config,
-    /// Every switch, virtual ones included; ports and routes are filled in.
+    /// Configuration of every switch, virtual ones included; ports and routes are filled in.
     pub switch: onepipe_switch::Config,
-    /// What the processes say of their own accord.
+    /// Load that the processes generate, if any.
     pub load: Option<Load>,
-    /// When the load starts, in ns: everybody has joined by then.
+    /// Start of the load in ns; all processes have joined by then.
     pub load_starts_ns: u64,
-    /// How much of it goes by the reliable service, in percent of the scatterings.
+    /// Share of scatterings that use the reliable service, in percent.
     pub reliable_percent: u32,
-    /// Who resolves failures, if anybody.
+    /// The controllers, if there are any.
     pub court: Option<Court>,
-    /// How long an application takes to come back from the callback for a failure, in ns.
+    /// Duration of the application's failure callback, in ns.
     pub callback_ns: u64,
-    /// What is wrong on purpose.
+    /// Bug to inject, if any.
     pub bug: Option<Bug>,
-    /// Whether a pair's messages shall come in the order of submission, not only of timestamps.
+    /// Whether messages of a pair of processes must arrive in the order of their submission in
+    /// addition to the order of their timestamps.
     pub checks_submission_order: bool,
 }
 
 impl Plan {
-    /// The defaults for a shape. `run_ns`: about how long the run will be, so that a wrap of the
-    /// wire's clock can be put into its middle (every fourth seed).
+    /// Creates a plan with defaults for a shape. `run_ns` is the approximate length of the run: for
+    /// every fourth seed a wrap of the wire timestamp is placed in its middle.
     pub fn new(shape: Shape, processes_per_host: u16, seed: u64, run_ns: u64) -> Self {
         let network = onepipe_sim_network::Config {
             sync_origin: origin_of(seed, run_ns / 2),
@@ -116,8 +116,8 @@ impl Plan {
         }
     }
 
-    /// Lets the switches' machines run there, at beacon intervals that they sustain. To be called
-    /// when the interval is set.
+    /// Sets where the switches' machines run, and raises the beacon interval to one that the
+    /// placement sustains. Call this after setting the interval.
     pub fn set_placement(&mut self, placement: Placement) {
         let Some(aside) = placement.aside() else { return };
         self.network.aside = Some(aside);
@@ -129,12 +129,12 @@ impl Plan {
         }
         let detour_ns = aside.there_ns + aside.back_ns;
         self.switch.start_wait_ns += 2 * detour_ns;
-        // Who is alone at first is told so, and more only when each switch on its way has begun to
-        // speak and was heard: five of them, up and down.
+        // A process that is alone at first is told so. It learns of others only when each switch on
+        // its path has started to send and was received: five switches, up and down.
         self.load_starts_ns += self.switch.start_wait_ns + 10 * detour_ns;
     }
 
-    /// Beacons so often, in ns, and links that are missed after ten of them (1Pipe section 7.2).
+    /// Sets the beacon interval in ns; links time out after ten intervals (1Pipe section 7.2).
     pub fn set_beacon_interval(&mut self, interval_ns: u64) {
         self.switch.beacon_interval_ns = interval_ns;
         self.switch.link_timeout_ns = 10 * interval_ns;
@@ -143,31 +143,31 @@ impl Plan {
         self.endpoint.link_timeout_ns = 10 * interval_ns;
     }
 
-    /// Gives the fabric controllers.
+    /// Adds controllers to the fabric.
     pub fn set_court(&mut self, court: Court) {
         (self.switch.announce_interval_ns, self.endpoint.announce_interval_ns) =
             (ANNOUNCE_INTERVAL_NS, ANNOUNCE_INTERVAL_NS);
         self.court = Some(court);
     }
 
-    /// The ids of the controllers among `processes`.
+    /// Returns the ids of the controllers among `processes`.
     pub fn controllers(&self, processes: u32) -> Option<Controllers> {
         let count = self.court.as_ref()?.replicas;
         Some(Controllers { first: ProcessId(processes.checked_sub(count)?), count })
     }
 
-    /// How long a healthy fabric takes to deliver, and a healed one to be healthy, in ns
-    /// (testing.md, bounds for L): base delay + skew + beacon / 2, and detection (10 beacon
-    /// intervals) + 6 diameters + 15 us a host. A process promises no more than the timestamp of
-    /// the scattering that is leaving it: so there is also the time in which one of everybody gets
-    /// over one link.
+    /// Returns the time in which a healed fabric must be healthy again, in ns: base delay + skew +
+    /// beacon interval / 2 for a healthy fabric to deliver, plus detection (10 beacon intervals) +
+    /// 6 diameters + 15 us per host for recovery. A process promises no more than the timestamp of
+    /// the scattering that it is sending, so the bound also includes the time to send one
+    /// scattering of every process over one link.
     pub fn liveness_bound_ns(&self, hosts: u32, hops_max: u32, skew_ns: u64) -> u64 {
         let hop_ns = |link: &onepipe_sim_network::LinkConfig| {
             let bytes = link.queue_bytes_max + self.network.frame_len_max as u64;
             link.propagation_ns + bytes * 8 * 1_000_000_000 / link.rate_bits_per_s
         };
         let hop_ns = hop_ns(&self.network.host_link).max(hop_ns(&self.network.switch_link));
-        // 64 frames of a round of beacons may be before one.
+        // 64 frames of a round of beacons may be queued before one.
         let aside_ns = self.network.aside.map_or(0, |aside| {
             aside.there_ns + aside.back_ns + 64 * (aside.receive_ns + aside.send_ns)
         });
@@ -187,18 +187,19 @@ impl Plan {
         bound_ns + self.court.as_ref().map_or(0, |court| self.court_bound_ns(court))
     }
 
-    /// What the controllers' own times add: a new one to take over and to learn the state of the
-    /// network, and what it waits for before each of its decisions.
+    /// Returns what the controllers' timeouts add: a new controller takes over and learns the state
+    /// of the network, and waits before each of its decisions.
     fn court_bound_ns(&self, court: &Court) -> u64 {
         let controller = &court.controller;
         let take_over_ns = court.lease_ns + court.renew_ns + ANNOUNCE_INTERVAL_NS;
         let store_ns = 2 * court.store_ns + controller.store_retry_ns;
-        // While reports come in it looks after eight times `settle_ns` at the latest.
+        // While reports arrive, the controller evaluates after eight times `settle_ns` at the
+        // latest.
         let decide_ns = 8 * controller.settle_ns
             + controller.freeze_after_ns
             + controller.grace_ns
             + controller.ping_timeout_ns;
-        // A failure, a second one that comes up by it, and the way back of the excluded.
+        // One failure, a second one during its recovery, and the rejoin of excluded processes.
         take_over_ns + 3 * (decide_ns + 3 * store_ns + controller.restart_ns) + self.callback_ns
     }
 }

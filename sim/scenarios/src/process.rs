@@ -1,4 +1,4 @@
-//! A process as it stands in the simulated fabric: the real endpoint, or one with a bug around it.
+//! A process of the simulated fabric: the real endpoint, optionally with a bug around it.
 
 use std::collections::VecDeque;
 
@@ -8,38 +8,39 @@ use onepipe_wire::{Opcode, parse_header, rewrite_promises};
 
 use crate::bug::{AHEAD_NS, Bug, EVERY};
 
-/// An endpoint and what is wrong with it.
+/// An endpoint with an optional bug.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
-    /// The real one.
+    /// The real machine.
     pub endpoint: Endpoint,
     bug: Option<Bug>,
-    /// Events held back, or made up.
+    /// Events that the bug holds back or repeats.
     held: VecDeque<Event>,
     occasions: u32,
-    /// It dies instead of sending another frame after so many, beacons not counted.
+    /// Remaining frames before the process crashes, if a crash point is set; beacons do not count.
     frames_left: Option<u32>,
     is_dead: bool,
 }
 
 impl Process {
-    /// The real endpoint, or one with a bug.
+    /// Creates a process, optionally with a bug.
     pub fn new(endpoint: Endpoint, bug: Option<Bug>) -> Self {
         let held = VecDeque::new();
         Self { endpoint, bug, held, occasions: 0, frames_left: None, is_dead: false }
     }
 
-    /// It dies instead of sending another frame after so many, beacons not counted.
+    /// Crashes the process instead of letting it send the frame after `frames`; beacons do not
+    /// count.
     pub fn die_after(&mut self, frames: u32) {
         self.frames_left = Some(frames);
     }
 
-    /// Whether it has died so: it does nothing any more.
+    /// Whether the process has reached its crash point and is inactive.
     pub fn is_dead(&self) -> bool {
         self.is_dead
     }
 
-    /// Whether the frame in `slot` is one too many.
+    /// Counts the frame in `slot` and returns whether the process crashes instead of sending it.
     #[cold]
     fn dies_of(&mut self, slot: &[u8]) -> bool {
         let is_beacon = parse_header(slot).is_ok_and(|(_, opcode)| opcode == Opcode::Beacon);
@@ -52,8 +53,8 @@ impl Process {
         self.is_dead
     }
 
-    /// The application is through with a delivery. One that is going to be handed out a second time
-    /// is kept until then.
+    /// Releases a delivery. A delivery that is about to be handed out a second time is kept until
+    /// then.
     #[inline]
     pub fn release(&mut self, delivery: Delivery) {
         let is_repeated = self.bug == Some(Bug::EndpointRepeatsDelivery)

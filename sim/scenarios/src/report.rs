@@ -1,4 +1,4 @@
-//! What a run has to tell.
+//! The report of a run.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,51 +9,51 @@ use onepipe_sim_network::{Network, Stats};
 use crate::court::Courthouse;
 use crate::{CourtStats, Node, Watch};
 
-/// What a run has to tell. Wall-clock time is the caller's to add: the simulator has no clock.
+/// Results of a run. Wall-clock time is added by the caller because the simulator has no clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Virtual time, in ns.
+    /// Duration in virtual time, in ns.
     pub virtual_ns: u64,
-    /// Processes, hosts and switches simulated.
+    /// Number of processes.
     pub processes: u32,
-    /// See `processes`.
+    /// Number of hosts.
     pub hosts: u32,
-    /// See `processes`.
+    /// Number of switches.
     pub switches: u32,
-    /// The network's counters: events, packet-hop events, drops by cause.
+    /// Counters of the network: events, packet-hop events, drops by cause.
     pub network: Stats,
     /// Messages submitted, delivered, reported lost and reported unknown.
     pub messages: Counts,
-    /// What the controllers counted.
+    /// Totals of the controllers.
     pub court: CourtStats,
-    /// Messages of living senders that have no fate yet.
+    /// Messages of live senders without an outcome.
     pub open: u64,
-    /// The hash of the history.
+    /// Hash of the history.
     pub trace_hash: u64,
-    /// How many promises were broken.
+    /// Number of violations.
     pub violations: u64,
-    /// How many against each rule.
+    /// Number of violations of each rule.
     pub violations_by_rule: BTreeMap<Rule, u64>,
-    /// The first of them, as text.
+    /// The first violations as text.
     pub first_violations: Vec<String>,
-    /// From submission to delivery, in ns.
+    /// Latency from submission to delivery.
     pub latency: Latency,
-    /// The most that any send buffer held, in bytes.
+    /// Peak occupancy of any send buffer, in bytes.
     pub send_buffer_bytes: u64,
-    /// The most that any receive buffer held, in bytes.
+    /// Peak occupancy of any receive buffer, in bytes.
     pub receive_buffer_bytes: u64,
-    /// The last events as text, as many as the plan asked for.
+    /// The most recent events as text, up to the limit of the plan.
     pub trace_lines: Vec<String>,
 }
 
-/// A distribution of latencies, in ns.
+/// A latency distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Half are below this.
+    /// Median, in ns.
     pub p50_ns: u64,
-    /// 99 % are below this.
+    /// 99th percentile, in ns.
     pub p99_ns: u64,
-    /// All are at or below this.
+    /// Maximum, in ns.
     pub max_ns: u64,
 }
 
@@ -90,7 +90,7 @@ impl Report {
     }
 }
 
-/// The last lines of the network and of the applications in the order of time.
+/// Merges the trace lines of the network and the log of the application in time order.
 fn merged<'a>(
     frames: impl Iterator<Item = &'a str>,
     story: &VecDeque<(Instant, String)>,

@@ -1,4 +1,4 @@
-//! One run by a few numbers: what the command line offers.
+//! One run with a few parameters, as offered on the command line.
 
 use onepipe_sim_engine::NANOSECOND;
 use onepipe_sim_network::{ClockConfig, LinkFaults, Load, Loss, Pace, Placement, Workload};
@@ -6,32 +6,32 @@ use onepipe_topology::{Shape, ShapeError};
 
 use crate::{Fabric, Plan, Report};
 
-/// A run by a few numbers.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The switches and hosts.
+    /// Switches and hosts.
     pub shape: Shape,
-    /// Processes in all; rounded up to a multiple of the hosts.
+    /// Total number of processes; rounded up to a multiple of the hosts.
     pub processes: u32,
     /// Where the switches' machines run. Default [`Placement::Chip`].
     pub placement: Placement,
-    /// Whatever is left to chance.
+    /// Seed of all random streams.
     pub seed: u64,
-    /// Frames lost on every link, in parts per million.
+    /// Loss rate of every link, in parts per million.
     pub loss_ppm: u32,
-    /// How long the load runs, in ns of virtual time.
+    /// Duration of the load, in ns of virtual time.
     pub duration_ns: u64,
-    /// What the processes say.
+    /// Load that the processes generate.
     pub load: Load,
-    /// How far clocks are off, and how they drift.
+    /// Ranges of clock offset and drift.
     pub clocks: ClockConfig,
-    /// How many of the last events to keep as text.
+    /// Number of most recent events that are kept as text.
     pub trace_lines_max: usize,
 }
 
 impl Options {
-    /// All-to-all in a closed loop: scatterings of 8 messages of 64 bytes, 64 messages of every
-    /// process outstanding, clocks within a microsecond that drift by 10 ppm at most, no loss.
+    /// All-to-all traffic in a closed loop: scatterings of 8 messages of 64 bytes, 64 messages
+    /// outstanding per process, clock offsets within 500 ns and drifts within 10 ppm, no loss.
     pub fn new(shape: Shape, processes: u32, seed: u64, duration_ns: u64) -> Self {
         Self {
             shape,
@@ -50,11 +50,11 @@ impl Options {
     }
 }
 
-/// A fabric at the moment when its load starts. Its nodes take turns: see
-/// [`onepipe_sim_network::Config::takes_turns`].
+/// Builds a fabric and runs it up to the start of its load. Enables lookahead: see
+/// [`onepipe_sim_network::Config::uses_lookahead`].
 ///
 /// # Errors
-/// When so many processes do not fit the shape.
+/// If the processes do not fit the shape.
 pub fn start(options: &Options) -> Result<Fabric, ShapeError> {
     let hosts = options.shape.host_count();
     let per_host = options.processes.div_ceil(hosts).max(1);
@@ -79,7 +79,7 @@ pub fn start(options: &Options) -> Result<Fabric, ShapeError> {
     Ok(fabric)
 }
 
-/// Stops the load, lets everything get its fate, and judges.
+/// Stops the load, waits for the outcome of every message, and returns the report.
 pub fn end(mut fabric: Fabric) -> Report {
     fabric.stop_load();
     fabric.heal();
@@ -87,17 +87,16 @@ pub fn end(mut fabric: Fabric) -> Report {
     fabric.finish()
 }
 
-/// Slices of a run, for whoever shows progress.
+/// Number of progress reports of a run.
 const SLICES: u64 = 200;
-/// How long messages may take to get their fate after the load has stopped and losses have ended:
-/// in a sound fabric no time; where a receiver may have to be given up, eight probes, each twice as
-/// long after the last, from 200 us on.
+/// Time in which messages must get their outcome after the load and the losses have ended, in us: a
+/// receiver that is given up costs eight probes with doubling timeouts from 200 us on.
 const SETTLE_US: u64 = 200_000;
 
-/// Runs, checks, and calls `progress` with the part that is done (0 to 1 in thousandths).
+/// Runs, checks, and calls `progress` with the finished part in thousandths.
 ///
 /// # Errors
-/// When so many processes do not fit the shape.
+/// If the processes do not fit the shape.
 pub fn run(options: &Options, mut progress: impl FnMut(u32)) -> Result<Report, ShapeError> {
     let mut fabric = start(options)?;
     for slice in 0..SLICES {

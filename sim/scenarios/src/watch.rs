@@ -1,4 +1,4 @@
-//! The application of every simulated fabric: it submits, receives, and lets the checkers watch.
+//! The application of a simulated fabric: generates the load and feeds the checkers.
 
 use std::collections::VecDeque;
 
@@ -22,46 +22,46 @@ mod load;
 
 use alarm::Alarm;
 
-/// The longest latency that is told apart: ten seconds.
+/// Upper bound of the latency histogram: ten seconds.
 const LATENCY_NS_MAX: u64 = 10_000_000_000;
-/// A refused submission is tried again after this.
+/// Delay before a refused submission is tried again.
 const RETRY_PS: u64 = 20 * MICROSECOND;
 
-/// One process id, through all its lives.
+/// State of one process id over all incarnations.
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub lives: u32,
-    /// Scatterings submitted by this life: best effort, reliable.
+    /// Scatterings submitted by this incarnation, by service: best effort, reliable.
     submitted: [u64; 2],
     scatterings: Option<Scatterings>,
-    /// Messages submitted by this life, neither delivered nor failed.
+    /// Messages of this incarnation that were neither delivered nor failed.
     pub outstanding: u32,
-    /// Does not release what it receives: a slow reader.
+    /// Whether the process does not release what it receives.
     pub is_slow: bool,
-    /// Delivered and not released.
+    /// Delivered messages that were not released.
     pub held: Vec<Delivery>,
-    /// Waits for an alarm to try again.
+    /// Whether the process waits for an alarm to submit again.
     is_retrying: bool,
-    /// Which of its scatterings are reliable.
+    /// Random stream that selects the service of each scattering.
     services: Random,
-    /// It was asked to leave.
+    /// Whether the process was asked to leave.
     pub is_leaving: bool,
-    /// What this life has done about having failed, or wanting to leave.
+    /// Membership of this incarnation.
     standing: Standing,
 }
 
-/// Whether a life takes part.
+/// Membership of an incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It does.
+    /// It takes part.
     Member,
-    /// It was told that it has failed, and finishes what it has received.
+    /// It was notified of its own failure, and completes what it has received.
     Excluded,
-    /// It has said goodbye.
+    /// It has left.
     Left,
 }
 
-/// Builds the nodes of a fabric, drives its load, and checks.
+/// Builds the nodes of a fabric, generates its load, and checks it.
 #[derive(Debug)]
 pub struct Watch {
     pub(crate) plan: Plan,
@@ -74,15 +74,15 @@ pub struct Watch {
     pub(crate) is_loading: bool,
     pub(crate) latency: Histogram<u64>,
     pub(crate) court: Option<Courthouse>,
-    /// What applications did and were told, as text, when text is wanted.
+    /// Events of the application as text, if text is wanted.
     pub(crate) story: VecDeque<(Instant, String)>,
-    /// How many ids are those of processes; controllers follow.
+    /// Number of processes; the ids of controllers follow.
     pub(crate) members: u32,
-    /// Processes that had an event since the last look.
+    /// Processes with events since the last inspection.
     touched: Vec<Port>,
     turns: Vec<u16>,
     scattering: Vec<Destination>,
-    /// Scratch: payloads of the scattering that is being submitted, and what the checker is told.
+    /// Reused buffers: payloads of the scattering that is being submitted, and their digests.
     payloads: Vec<Vec<u8>>,
     expected: Vec<(ProcessId, u64)>,
 }
@@ -110,7 +110,7 @@ impl Watch {
             checker: Checker::new(members, plan.checks_submission_order)
                 .merged(plan.endpoint.receive_mode == ReceiveMode::Merged),
             links: Links::new(links, plan.network.sync_origin),
-            // One of each for each service.
+            // Two buffers, one for each service.
             send_levels: Levels::new("send buffer", 2 * plan.endpoint.send_buffer_bytes_max as u64),
             receive_levels: Levels::new(
                 "receive buffer",
@@ -132,7 +132,7 @@ impl Watch {
         }
     }
 
-    /// A new endpoint for a process id, one life further.
+    /// Creates an endpoint for the next incarnation of a process id.
     pub(crate) fn process(&mut self, id: ProcessId) -> Process {
         let seat = &mut self.seats[id.index()];
         seat.lives += 1;
@@ -222,14 +222,14 @@ impl Watch {
         );
         let seat = &mut self.seats[from.index()];
         seat.outstanding = seat.outstanding.saturating_sub(1);
-        // A receiver that has failed refuses at once: without a pause the loop would go round for
-        // ever before time goes on.
+        // A failed receiver refuses immediately: without a pause the closed loop would submit
+        // forever at one instant.
         self.pause_loop(at, from.index());
     }
 
-    /// Looks at a process that has been drained, and gives it more to do.
+    /// Checks a drained process and submits more if the load allows it.
     fn look(&mut self, at: &mut At<'_>, machine: &mut Node, port: Port) {
-        // Looked at without being touched, unless there is something to submit.
+        // Needs only shared access, unless there is something to submit.
         let Some(process) = machine.process(port) else { return };
         if process.is_dead() {
             return self.bury(at, machine, port);
@@ -269,7 +269,7 @@ impl Watch {
 }
 
 impl Watch {
-    /// A process has died by itself.
+    /// Removes a process that has reached its crash point.
     fn bury(&mut self, at: &At<'_>, machine: &mut Node, port: Port) {
         if let Node::Host(host) = machine {
             host.stop(port);
@@ -278,8 +278,8 @@ impl Watch {
         }
     }
 
-    /// The switch of a node knows nothing any more of what it has promised. In place, what it had
-    /// to send before leaves all the same.
+    /// Resets the link checks of a switch that has restarted and forgotten its promises. After a
+    /// restart in place, frames of the previous incarnation may still leave.
     fn on_reborn(&mut self, node: NodeId, is_in_place: bool) {
         let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
         let outgoing = (0u32..).zip(self.topology.links());
@@ -301,7 +301,8 @@ impl Application<Node> for Watch {
             lower_ports: ports.lower,
             upper_ports: ports.upper,
             route: self.topology.route(vertex),
-            // Between two crashes a switch that is declared dead begins lives by itself.
+            // A switch that is declared failed starts further incarnations by itself between two
+            // crashes.
             incarnation: Incarnation(life << 8),
             controllers: self.plan.controllers(self.topology.processes()),
             ..self.plan.switch.clone()
@@ -386,7 +387,7 @@ impl Application<Node> for Watch {
         while let Some(port) = self.touched.pop() {
             self.look(&mut at, machine, port);
         }
-        // And one more in turn, so that each is looked at now and then.
+        // One more in round-robin order, so that each process is inspected now and then.
         let turn = &mut self.turns[at.node.index()];
         let port = Port(*turn);
         *turn = if *turn + 1 < self.topology.processes_per_host() { *turn + 1 } else { 0 };
@@ -436,7 +437,7 @@ impl Application<Node> for Watch {
     #[inline]
     fn on_departure(&mut self, instant: Instant, link: LinkId, frame: &[u8]) {
         self.links.departed(link.0, frame, instant.as_ns());
-        // The links of hosts come first: what leaves a host is seen there first.
+        // The links of hosts come first, and every frame leaves its host before any other node.
         if self.court.is_some() && link.0 < self.topology.hosts() {
             self.note_stamps(instant, link, frame);
         }

@@ -1,4 +1,4 @@
-//! Stories of readers and buffers.
+//! Scenarios of slow readers and full buffers.
 
 #[allow(dead_code)]
 mod tale;
@@ -7,7 +7,7 @@ use onepipe_endpoint::SendError;
 use onepipe_sim_scenarios::Fabric;
 use tale::{end, plan};
 
-/// A fabric without load whose buffers are small.
+/// Returns a fabric without load and with small buffers.
 fn narrow(shape: &str, seed: u64) -> Fabric {
     let mut plan = plan(shape, 1, seed);
     plan.load = None;
@@ -48,7 +48,7 @@ fn a_slow_reader_closes_its_window_and_nothing_is_lost() {
 fn large_scatterings_and_small_ones_share_a_window_and_none_starves() {
     let mut fabric = narrow("star:4", 2);
     for round in 0..40 {
-        // Wide ones collect credits of three destinations while narrow ones pass them.
+        // Wide scatterings collect credit of three receivers while narrow ones overtake them.
         fabric.scatter(0, &[(1, 100_000), (2, 100_000), (3, 100_000)]);
         for to in 1..4 {
             fabric.scatter(0, &[(to, 50 + round)]);

@@ -1,4 +1,4 @@
-//! Machines with a mistake each: the checkers must catch every one, and nothing without it.
+//! Machines with one bug each: the checkers must detect every bug, and nothing without one.
 
 #[allow(dead_code)]
 mod tale;
@@ -7,8 +7,8 @@ use onepipe_sim_network::{ClockConfig, Fault, LinkFaults, Loss, NodeId};
 use onepipe_sim_scenarios::{Bug, Fabric, Report};
 use tale::plan;
 
-/// A run in a sound fabric, or with a little loss where a mistake shows in reports of failures
-/// only.
+/// Runs a fault-free fabric, or one with a little loss for bugs that show only in reports of failed
+/// messages.
 fn run(bug: Option<Bug>, seed: u64, has_loss: bool) -> Report {
     let mut plan = plan("leaf-spine:2x2x2", 2, seed);
     plan.network.clocks = ClockConfig { offset_ns_max: 200, drift_ppb_max: 10_000 };
@@ -21,7 +21,7 @@ fn run(bug: Option<Bug>, seed: u64, has_loss: bool) -> Report {
         fabric.switch_faults(LinkFaults { loss, ..LinkFaults::default() });
     }
     if bug == Some(Bug::LinkReorders) {
-        // Nobody is told: the network is hurt, the checks stay as strict as for sound links.
+        // Bypass `Fabric::inject`, so that the checks stay as strict as without faults.
         let faults =
             LinkFaults { reorder_ppm: 50_000, delay_ns_max: 5_000, ..LinkFaults::default() };
         for link in fabric.between(NodeId(0), tale::switch(&fabric, 0)) {
@@ -32,7 +32,7 @@ fn run(bug: Option<Bug>, seed: u64, has_loss: bool) -> Report {
     fabric.stop_load();
     fabric.expect_liveness();
     fabric.settle_us(20_000);
-    // Once more after a silence in which only beacons kept links alive.
+    // Send once more after a pause in which only beacons kept the links alive.
     for from in 0..8 {
         fabric.scatter(from, &[(7 - from, 64)]);
     }

@@ -1,4 +1,4 @@
-//! Stories of clocks that are wrong.
+//! Scenarios of clock errors.
 
 #[allow(dead_code)]
 mod tale;
@@ -40,8 +40,8 @@ fn the_48_bit_clock_wraps_in_the_middle_of_a_run_and_nothing_is_lost() {
     let mut fabric = begin(plan);
     fabric.be_strict();
     fabric.run_us(300);
-    let barrier = fabric.barrier(0).expect("runs").as_ns();
-    assert_eq!(barrier / WIRE_MODULUS, origin / WIRE_MODULUS + 1, "it has wrapped");
+    let barrier = fabric.barrier(0).expect("the process runs").as_ns();
+    assert_eq!(barrier / WIRE_MODULUS, origin / WIRE_MODULUS + 1, "the clock has wrapped");
     let report = end(fabric);
     assert_eq!((report.messages.lost, report.messages.unknown), (0, 0));
 }

@@ -1,5 +1,5 @@
-//! Crashes at every step: a process, a switch or a controller dies before its k-th frame, a
-//! controller before its k-th record or just behind it, for every k that makes a difference.
+//! Crashes at every step: a process, a switch or a controller crashes before its k-th frame, a
+//! controller before or after its k-th record is written, for every k that makes a difference.
 
 #[allow(dead_code)]
 mod tale;
@@ -8,33 +8,35 @@ use onepipe_sim_network::{Fault, NodeId};
 use onepipe_sim_scenarios::{Fabric, Report};
 use tale::{begin, court_plan, end, switch};
 
-/// One that is cut into packets, one that is not, and one to the other rack.
+/// A fragmented message, an unfragmented one, and one to the other rack.
 const TO: [(u32, u32); 3] = [(1, 3_000), (2, 64), (4, 1_500)];
 
-/// A fabric of eight hosts that is quiet but for what a test submits; the controllers sit on the
-/// last ones.
+/// Returns a fabric of eight hosts without load; the controllers are on the last ones.
 fn quiet(replicas: u32, seed: u64) -> Fabric {
     let mut plan = court_plan("leaf-spine:2x2x4", 1, replicas, seed);
     plan.load = None;
     begin(plan)
 }
 
-/// Two scatterings, one cut and one not, while `breaks` is at work; and whatever follows.
+/// Injects a fault, submits a fragmented and an unfragmented scattering, and runs to the end.
 fn story(mut fabric: Fabric, breaks: impl FnOnce(&mut Fabric)) -> Report {
     breaks(&mut fabric);
     for to in [&TO[..], &[(1, 64), (2, 64), (4, 64)]] {
-        fabric.scatter_reliably(0, to).expect("runs").expect("it fits");
+        fabric
+            .scatter_reliably(0, to)
+            .expect("the process runs")
+            .expect("the message fits the send buffer");
     }
     fabric.run_us(1_500);
     end(fabric)
 }
 
-/// What became of the messages in many runs.
+/// Outcomes of the messages in many runs.
 #[derive(Debug, Default)]
 struct Tally {
     runs: u32,
     failures: u64,
-    /// Runs in which nothing was lost, and the others.
+    /// Runs without lost messages, and runs with lost messages.
     all: u32,
     not_all: u32,
 }
@@ -76,7 +78,7 @@ fn a_spine_dies_before_each_frame_that_it_hands_on() {
             fabric.inflict(Fault::CrashAfter(spine, frames));
         }));
     }
-    assert_eq!((tally.failures, tally.all), (0, tally.runs), "nobody is cut off: {tally:?}");
+    assert_eq!((tally.failures, tally.all), (0, tally.runs), "no process is cut off: {tally:?}");
 }
 
 #[test]
@@ -91,10 +93,10 @@ fn a_rack_switch_dies_before_each_frame_that_it_hands_on() {
     assert_eq!(tally.failures, u64::from(tally.runs), "{tally:?}");
 }
 
-/// Process 2 fails; the replica that resolves it dies, and another one takes over.
+/// Fails process 2 and the replica that resolves the failure; another replica takes over.
 fn succession(seed: u64, breaks: impl FnOnce(&mut Fabric, u32)) -> Report {
     let fabric = quiet(3, seed);
-    let (active, epoch) = fabric.active().expect("somebody reigns");
+    let (active, epoch) = fabric.active().expect("a controller is active");
     assert_eq!(epoch, 1);
     let report = story(fabric, |fabric| {
         fabric.crash_process(2);

@@ -1,11 +1,11 @@
-//! One seed, one history: in this process, in the next, and in every build.
+//! Equal seeds give equal histories: in one process, in the next one, and in every build.
 
 use onepipe_sim_scenarios::{Options, Swarm, run};
 use onepipe_topology::Shape;
 
-/// Hashes of the histories of a few seeds, as every build must find them. A change of a machine, of
-/// the simulator or of what a seed draws changes them: look at the difference, then run the test
-/// with ONEPIPE_PIN=1 to write them anew.
+/// Trace hashes of a few seeds, as every build must compute them. A change of a machine, of the
+/// simulator or of the draws of a seed changes them: review the difference, then run the test with
+/// ONEPIPE_PIN=1 to update the file.
 const PINNED: &str = include_str!("../testdata/trace_hashes.txt");
 const PINNED_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/trace_hashes.txt");
 
@@ -28,10 +28,10 @@ fn the_histories_are_those_pinned_for_every_build() {
         found += &format!("swarm {seed} {:016x} {}\n", report.trace_hash, report.network.hops);
     }
     let options = Options::new(Shape::testbed(), 64, 3, 100_000);
-    let report = run(&options, |_| ()).expect("it fits");
+    let report = run(&options, |_| ()).expect("the processes fit the shape");
     found += &format!("testbed-64 3 {:016x} {}\n", report.trace_hash, report.network.hops);
     if std::env::var_os("ONEPIPE_PIN").is_some() {
-        std::fs::write(PINNED_FILE, &found).expect("the checkout can be written");
+        std::fs::write(PINNED_FILE, &found).expect("the source tree is writable");
     } else {
         assert_eq!(found, PINNED);
     }

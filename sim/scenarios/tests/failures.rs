@@ -1,4 +1,4 @@
-//! Stories of nodes and links that fail, ten lines each.
+//! Scenarios of failing nodes and links.
 
 #[allow(dead_code)]
 mod tale;
@@ -13,7 +13,7 @@ fn a_host_crashes_and_the_others_go_on_without_it() {
     fabric.run_us(100);
     let before = (fabric.report().messages, fabric.barrier(7));
     fabric.run_us(100);
-    assert!(fabric.barrier(7) > before.1, "barriers wait for the dead");
+    assert!(fabric.barrier(7) > before.1, "barriers wait for the crashed host");
     assert!(fabric.report().messages.delivered > before.0.delivered + 100);
     end(fabric);
 }
@@ -79,7 +79,7 @@ fn a_process_crashes_and_comes_back_as_another_life() {
     let mut fabric = begin(steady_plan("star:3", 2, 6));
     fabric.crash_process(1);
     fabric.run_us(1);
-    // Fast: nobody has noticed yet.
+    // Fast enough that no neighbour has detected the crash.
     fabric.restart_process(1);
     fabric.run_us(60);
     fabric.crash_process(2);
@@ -97,7 +97,10 @@ fn a_fabric_is_torn_in_two_and_heals() {
     fabric.run_us(150);
     let before = (fabric.barrier(0), fabric.barrier(7));
     fabric.run_us(100);
-    assert!(fabric.barrier(0) > before.0 && fabric.barrier(7) > before.1, "each half goes on");
+    assert!(
+        fabric.barrier(0) > before.0 && fabric.barrier(7) > before.1,
+        "both sides make progress"
+    );
     end(fabric);
 }
 

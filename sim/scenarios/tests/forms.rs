@@ -1,4 +1,4 @@
-//! The forms of in-network processing: the same promises, other latencies.
+//! The placements of in-network processing: the same guarantees, different latencies.
 
 use onepipe_sim_network::{Load, Pace, Workload};
 use onepipe_sim_scenarios::{Options, Placement, Report, run};
@@ -7,11 +7,11 @@ use onepipe_topology::Shape;
 fn ping(placement: Placement, shape: Shape) -> Report {
     let load = Load { workload: Workload::Ping { bytes: 64 }, pace: Pace::Every { ns: 20_000 } };
     let options = Options { placement, load, ..Options::new(shape, 16, 5, 500_000) };
-    run(&options, |_| {}).expect("sixteen fit")
+    run(&options, |_| {}).expect("sixteen processes fit the shape")
 }
 
-/// Nothing is lost, no message lies below a promise, and a detour costs what it costs at every
-/// switch on the way.
+/// No message is lost, no message lies below a promise, and every switch on the path adds its
+/// detour.
 #[test]
 fn every_form_keeps_its_promises_and_a_detour_costs_its_time_at_each_switch() {
     let shapes = ["star:16", "testbed"].map(|text| text.parse::<Shape>().expect("well-formed"));
@@ -31,13 +31,13 @@ fn every_form_keeps_its_promises_and_a_detour_costs_its_time_at_each_switch() {
     }
 }
 
-/// Everybody to everybody, as much as goes.
+/// All-to-all traffic at full load.
 #[test]
 fn under_load_every_form_keeps_its_promises() {
     for placement in Placement::ALL {
         let shape = "leaf-spine:2x2x4".parse().expect("well-formed");
         let options = Options { placement, ..Options::new(shape, 16, 3, 200_000) };
-        let report = run(&options, |_| {}).expect("sixteen fit");
+        let report = run(&options, |_| {}).expect("sixteen processes fit the shape");
         assert_eq!(report.first_violations, Vec::<String>::new(), "{}", placement.name());
         assert!(report.messages.delivered > 2_000, "{}", placement.name());
     }

@@ -1,4 +1,4 @@
-//! Stories of links that lose, change, repeat and reorder.
+//! Scenarios of links that lose, corrupt, duplicate and reorder frames.
 
 #[allow(dead_code)]
 mod tale;
@@ -63,7 +63,7 @@ fn links_that_reorder_cost_messages_and_never_order() {
     let faults = LinkFaults { reorder_ppm: 200_000, delay_ns_max: 10_000, ..LinkFaults::default() };
     fabric.switch_faults(faults);
     fabric.run_us(500);
-    assert!(end(fabric).messages.lost > 0, "some came below the barrier");
+    assert!(end(fabric).messages.lost > 0, "no message arrived below the barrier");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn packets_that_each_take_their_own_way_break_no_promise() {
     plan.switch.spread = Spread::PerPacket;
     plan.endpoint.reorder_packets = 0;
     let mut fabric = begin(plan);
-    // Every switch waits for all its inputs, so every way is a sound one.
+    // Every switch waits for all its inputs, so every path keeps the promises.
     fabric.be_strict();
     fabric.run_us(200);
     assert_eq!(end(fabric).messages.lost, 0);

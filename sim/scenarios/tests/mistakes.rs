@@ -1,14 +1,15 @@
-//! The machines with one mistake each (`--features mistakes`; CI has a step for it): a checker must
-//! catch each of them, at a seed at which nothing is wrong without it. From which seed on is known,
-//! so that this takes seconds; how many it takes from seed 0 on is what `cargo xtask bugs` prints.
+//! The machines with one seeded mistake each (`--features mistakes`; CI has a step for this test):
+//! a checker must detect each mistake at a seed that passes without it. The first detecting seeds
+//! are known, so that the test takes seconds; `cargo xtask bugs` prints how many seeds it takes
+//! from seed 0 on.
 //!
-//! All in one test, for the mistake is chosen for the whole program.
+//! All mistakes are in one test because the mistake is selected for the whole program.
 
 use onepipe_base::mistake::Mistake;
 use onepipe_sim_check::drill_known;
 use onepipe_sim_scenarios::{Mishap, Swarm, caught};
 
-/// Each mistake, and a seed that shows it.
+/// Each mistake with a seed that detects it.
 const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::DeliverAtBarrier, 0),
     (Mistake::NoTieBreak, 0),
@@ -35,7 +36,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::FailureTooEarly, 5),
 ];
 
-/// Whether the seed draws what the mistake is about: no other need be tried.
+/// Whether the seed exercises the mistake; other seeds need not be tried.
 fn is_apt(mistake: Mistake, swarm: &Swarm) -> bool {
     let replicas = swarm.plan.court.as_ref().map_or(0, |court| court.replicas);
     let draws = |is_it: fn(&Mishap) -> bool| swarm.timeline.iter().any(|(_, what)| is_it(what));

@@ -1,4 +1,4 @@
-//! Stories of failures and of who resolves them.
+//! Scenarios of failures and of the controllers that resolve them.
 
 #[allow(dead_code)]
 mod tale;
@@ -22,7 +22,7 @@ fn a_host_crashes_and_what_it_sent_is_everywhere_or_nowhere() {
     let (before, commit) = (fabric.report(), fabric.commit_barrier(1));
     assert_eq!((before.messages.failures, before.court.inexact), (1, 0));
     fabric.run_us(100);
-    assert!(fabric.commit_barrier(1) > commit, "commits wait for the dead");
+    assert!(fabric.commit_barrier(1) > commit, "commits wait for the crashed host");
     end(fabric);
 }
 
@@ -45,13 +45,12 @@ fn a_process_crashes_and_the_others_of_its_host_go_on() {
     end(fabric);
 }
 
-/// The last rack is the controller's alone: its switch has nothing to say upwards but that it is
-/// there.
+/// The controller is alone in the last rack: its switch has no promise to send upwards.
 #[test]
 fn a_controller_alone_in_its_rack_works_through_a_failure_elsewhere() {
     for (shape, seed) in [("leaf-spine:3x2x1", 5), ("fat-tree:4", 6)] {
         let mut plan = court_plan(shape, 1, 1, seed);
-        plan.court.as_mut().expect("a court").replicas = match shape {
+        plan.court.as_mut().expect("the plan has controllers").replicas = match shape {
             "fat-tree:4" => 2,
             _ => 1,
         };
@@ -61,12 +60,12 @@ fn a_controller_alone_in_its_rack_works_through_a_failure_elsewhere() {
         let (before, commit) = (fabric.report(), fabric.commit_barrier(1));
         assert_eq!((before.messages.failures, before.court.inexact), (1, 0), "{shape}");
         fabric.run_us(100);
-        assert!(fabric.commit_barrier(1) > commit, "{shape}: commits wait for the dead");
+        assert!(fabric.commit_barrier(1) > commit, "{shape}: commits wait for the crashed host");
         end(fabric);
     }
 }
 
-/// And the last host its only process.
+/// The controller is the only process of the last host.
 #[test]
 fn a_controller_alone_on_its_host_works_through_a_failure_elsewhere() {
     let mut fabric = begin(court_plan("star:3", 2, 2, 7));
@@ -76,7 +75,7 @@ fn a_controller_alone_on_its_host_works_through_a_failure_elsewhere() {
     end(fabric);
 }
 
-/// Who waits for the only process of a rack waits for one link timeout, as for any other.
+/// The only process of a rack costs others one link timeout, like any other process.
 #[test]
 fn the_only_process_of_a_rack_dies_and_nobody_waits_twice() {
     for has_court in [false, true] {
@@ -89,10 +88,13 @@ fn the_only_process_of_a_rack_dies_and_nobody_waits_twice() {
             (plan.switch.link_timeout_ns, plan.switch.beacon_interval_ns);
         let mut fabric = begin(plan);
         fabric.crash_process(0);
-        let fallen = fabric.barrier(1).expect("it is placed");
+        let fallen = fabric.barrier(1).expect("the process has joined");
         fabric.run_us((timeout_ns + 5 * interval_ns) / 1_000);
-        let risen_ns = fabric.barrier(1).expect("it is placed").since_ns(fallen);
-        assert!(risen_ns > timeout_ns, "{has_court}: it has risen by {risen_ns} ns");
+        let risen_ns = fabric.barrier(1).expect("the process has joined").since_ns(fallen);
+        assert!(
+            risen_ns > timeout_ns,
+            "with controllers: {has_court}: the barrier rose by {risen_ns} ns"
+        );
         fabric.run_us(400);
         end(fabric);
     }
@@ -105,7 +107,7 @@ fn a_process_restarts_before_anybody_has_noticed() {
     fabric.run_us(1);
     fabric.restart_process(1);
     fabric.run_us(800);
-    assert!(fabric.report().messages.failures > 0, "its former life is taken for the new one");
+    assert!(fabric.report().messages.failures > 0, "the restart was not detected");
     end(fabric);
 }
 
@@ -116,7 +118,7 @@ fn a_process_leaves_while_another_fails() {
     fabric.leave(2);
     fabric.run_us(800);
     assert!(fabric.process(2).is_none_or(|left| left.endpoint.has_left()));
-    // Who has left is done with like who has failed.
+    // A process that has left is treated like one that has failed.
     assert_eq!(fabric.report().messages.failures, 2);
     end(fabric);
 }
@@ -155,7 +157,7 @@ fn a_controller_that_is_cut_off_with_the_smaller_half_declares_nobody_dead() {
     fabric.run_us(200);
     links.iter().for_each(|link| fabric.inflict(Fault::Mend(*link)));
     fabric.run_us(2_000);
-    assert!(fabric.report().messages.failures <= 2, "the greater half was declared dead");
+    assert!(fabric.report().messages.failures <= 2, "the majority was declared failed");
     end(fabric);
 }
 
@@ -163,7 +165,7 @@ fn a_controller_that_is_cut_off_with_the_smaller_half_declares_nobody_dead() {
 fn the_active_controller_dies_and_the_next_one_ends_what_it_began() {
     for wait_us in [0, 35, 60, 100] {
         let mut fabric = begin(court_plan("leaf-spine:2x2x4", 1, 2, 11));
-        let (active, _) = fabric.active().expect("somebody reigns");
+        let (active, _) = fabric.active().expect("a controller is active");
         fabric.inflict(Fault::Crash(NodeId(0)));
         fabric.run_us(wait_us);
         fabric.crash_process(active);
@@ -179,7 +181,7 @@ fn the_active_controller_dies_and_the_next_one_ends_what_it_began() {
 fn two_controllers_take_themselves_for_active_and_the_store_lets_one_decide() {
     let mut fabric = begin(court_plan("leaf-spine:2x2x4", 1, 2, 12));
     for victim in 0..3 {
-        // Each 50 us the first renews its lease after 6, and the second asks for it after 12.
+        // Of every 50 us, the first replica renews its lease after 6 and the second asks after 12.
         fabric.run_us(8);
         fabric.lapse();
         fabric.run_us(2);
@@ -188,7 +190,7 @@ fn two_controllers_take_themselves_for_active_and_the_store_lets_one_decide() {
     }
     let report = fabric.report();
     assert_eq!(report.messages.failures, 3);
-    assert!(report.court.epochs > 1, "nobody has taken over");
+    assert!(report.court.epochs > 1, "no replica has taken over");
     end(fabric);
 }
 
@@ -205,7 +207,7 @@ fn recovery_waits_while_every_controller_is_gone_and_commits_go_on() {
     fabric.run_us(300);
     let commit = fabric.commit_barrier(0);
     fabric.run_us(300);
-    assert_eq!(fabric.commit_barrier(0), commit, "nobody has decided, and yet commits go on");
+    assert_eq!(fabric.commit_barrier(0), commit, "commits advanced without a decision");
     controllers.for_each(|id| fabric.restart_process(id));
     fabric.run_us(1_500);
     assert!(fabric.commit_barrier(0) > commit);
@@ -218,7 +220,7 @@ fn recovery_waits_for_the_store() {
     fabric.fail_store(500);
     fabric.crash_process(0);
     fabric.run_us(400);
-    assert_eq!(fabric.report().messages.failures, 0, "told before it was written");
+    assert_eq!(fabric.report().messages.failures, 0, "notified before the record was written");
     fabric.run_us(800);
     assert_eq!(fabric.report().messages.failures, 1);
     end(fabric);

@@ -1,4 +1,4 @@
-//! Stories of the reliable service where nobody fails.
+//! Scenarios of the reliable service without failures.
 
 #[allow(dead_code)]
 mod tale;
@@ -7,7 +7,7 @@ use onepipe_sim_network::{LinkFaults, Loss};
 use onepipe_sim_scenarios::Fabric;
 use tale::plan;
 
-/// Everybody scatters reliably to everybody, thirty times, under `faults`; what was delivered.
+/// Lets every process scatter reliably thirty times under `faults`. Returns the messages delivered.
 fn rounds(faults: LinkFaults) -> u64 {
     let mut plan = plan("leaf-spine:2x2x2", 1, 3);
     plan.load = None;
@@ -19,7 +19,10 @@ fn rounds(faults: LinkFaults) -> u64 {
     for _ in 0..30 {
         for from in 0..8 {
             let to: Vec<(u32, u32)> = (0..8).map(|to| (to, 100 + from)).collect();
-            fabric.scatter_reliably(from % 4, &to[..4]).expect("runs").expect("it fits");
+            fabric
+                .scatter_reliably(from % 4, &to[..4])
+                .expect("the process runs")
+                .expect("the message fits the send buffer");
         }
         fabric.run_us(5);
     }

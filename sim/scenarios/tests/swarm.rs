@@ -1,8 +1,8 @@
-//! A fixed and a fresh set of seeds: each draws everything, and nothing may go wrong.
+//! Random scenarios from fixed and fresh seeds: no invariant may be violated.
 
 use onepipe_sim_scenarios::{Placement, Swarm};
 
-/// Runs a seed and says how to run it again if anything was wrong.
+/// Runs a seed. On failure prints how to run it again.
 fn check(seed: u64) {
     check_swarm(seed, &Swarm::draw(seed));
 }
@@ -12,7 +12,7 @@ fn check_swarm(seed: u64, swarm: &Swarm) {
     let broken = &report.violations_by_rule;
     assert!(
         broken.is_empty(),
-        "seed {seed} breaks {broken:?}; again with\n\
+        "seed {seed} violates {broken:?}; to run it again:\n\
          ONEPIPE_SEED={seed} cargo test -p onepipe-sim-scenarios --test swarm\n\
          {:#?}\n{:#?}",
         swarm.timeline,
@@ -20,13 +20,13 @@ fn check_swarm(seed: u64, swarm: &Swarm) {
     );
 }
 
-/// Other seeds each time, or the one in ONEPIPE_SEED.
+/// Returns new seeds in every run, or the one in ONEPIPE_SEED.
 fn fresh_seeds(count: usize) -> Vec<u64> {
     if let Some(seed) = std::env::var("ONEPIPE_SEED").ok().and_then(|seed| seed.parse().ok()) {
         return vec![seed];
     }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let base = since.expect("this machine's clock is past 1970").as_secs() * 1_000;
+    let base = since.expect("the system clock is past 1970").as_secs() * 1_000;
     (base..).take(count).collect()
 }
 
@@ -40,7 +40,7 @@ fn a_fresh_set_of_seeds_keeps_every_safety_promise() {
     fresh_seeds(8).into_iter().for_each(check);
 }
 
-/// The seeds that have shown an endpoint to leave messages without a fate (I12), and fresh ones.
+/// Seeds at which an endpoint left messages without an outcome (I12), and fresh ones.
 #[test]
 fn every_message_gets_its_fate() {
     let known = [

@@ -1,10 +1,10 @@
-//! Nodes that take turns live through the same as in the order of time.
+//! Lookahead gives the same histories as handling all events in time order.
 
 use onepipe_sim_network::{ClockConfig, Load, Pace, Workload};
 use onepipe_sim_scenarios::{Fabric, Plan, Report};
 use onepipe_topology::Shape;
 
-/// One run. Of the load nothing depends on what has happened at another node.
+/// Runs a load that does not depend on events at other nodes.
 fn run(seed: u64, takes_turns: bool) -> Report {
     let mut plan = Plan::new(Shape::testbed(), 2, seed, 200_000);
     let workload = Workload::AllToAll { fan_out: 8, bytes: 64 };
@@ -18,7 +18,7 @@ fn run(seed: u64, takes_turns: bool) -> Report {
     fabric.finish()
 }
 
-/// Whether the two are as near as a few simultaneous frames in another order can leave them.
+/// Whether the two values are as close as a few reordered simultaneous frames leave them.
 fn is_near(one: u64, other: u64) -> bool {
     one.abs_diff(other) * 50 <= other
 }
@@ -29,13 +29,13 @@ fn in_turns_or_in_the_order_of_time_everybody_lives_through_the_same() {
         let (turns, time) = (run(seed, true), run(seed, false));
         assert!(turns.messages.delivered > 10_000, "{:?}", turns.messages);
         assert_eq!(turns.violations, 0, "{:?}", turns.first_violations);
-        assert_ne!(turns.trace_hash, time.trace_hash, "seed {seed}: nobody took a turn");
+        assert_ne!(turns.trace_hash, time.trace_hash, "seed {seed}: lookahead had no effect");
         assert_eq!(turns.messages, time.messages, "seed {seed}");
         let kinds = turns.network.hops_by_kind.into_iter().zip(time.network.hops_by_kind);
         for (turns, time) in kinds.chain([
             (turns.network.events, time.network.events),
             (turns.latency.p50_ns, time.latency.p50_ns),
-            // Not the longest: a single message decides it.
+            // Not the maximum: a single message determines it.
             (turns.latency.p99_ns, time.latency.p99_ns),
         ]) {
             assert!(is_near(turns, time), "seed {seed}: {turns} and {time}");

@@ -34,7 +34,7 @@ pub enum Role {
 /// clients, then coordinators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
-    groups: Vec<Seats>,
+    groups: Vec<GroupMembers>,
     clients: Vec<SocketAddr>,
     coordinators: Vec<SocketAddr>,
     window: Option<u32>,
@@ -42,7 +42,7 @@ pub struct Directory {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Seats {
+struct GroupMembers {
     members: Vec<SocketAddr>,
     replicas: Vec<SocketAddr>,
 }
@@ -59,13 +59,13 @@ pub enum DirectoryError {
     NoMembers(u16),
     /// Named twice, or for two things: each process needs an address of its own.
     #[error("{0} is named twice")]
-    Twice(SocketAddr),
+    Duplicate(SocketAddr),
     /// Nobody sends.
     #[error("no client is named")]
     NoClient,
     /// Who shall be it is not in the directory.
     #[error("{at} is no {what} of this directory")]
-    Nobody {
+    WrongRole {
         /// The address.
         at: SocketAddr,
         /// What it should be.
@@ -139,22 +139,22 @@ impl Directory {
         Ok(directory)
     }
 
-    fn seats(&mut self, group: u16) -> &mut Seats {
+    fn group_members(&mut self, group: u16) -> &mut GroupMembers {
         let groups = usize::from(group) + 1;
         if self.groups.len() < groups {
-            self.groups.resize_with(groups, Seats::default);
+            self.groups.resize_with(groups, GroupMembers::default);
         }
         &mut self.groups[usize::from(group)]
     }
 
     /// Who orders the messages of `group`: an odd number; the first leads at first.
     pub fn set_members(&mut self, group: u16, members: Vec<SocketAddr>) {
-        self.seats(group).members = members;
+        self.group_members(group).members = members;
     }
 
     /// Who delivers the messages of `group`.
     pub fn set_replicas(&mut self, group: u16, replicas: Vec<SocketAddr>) {
-        self.seats(group).replicas = replicas;
+        self.group_members(group).replicas = replicas;
     }
 
     /// Who sends.
@@ -179,10 +179,10 @@ impl Directory {
 
     /// Everybody with address and role, in the order of ids.
     fn all(&self) -> impl Iterator<Item = (ProcessId, SocketAddr, Role)> {
-        let groups = (0..).zip(&self.groups).flat_map(|(number, seats)| {
+        let groups = (0..).zip(&self.groups).flat_map(|(number, group_members)| {
             let group = GroupId(number);
-            let members = seats.members.iter().map(move |at| (*at, Role::Member(group)));
-            members.chain(seats.replicas.iter().map(move |at| (*at, Role::Replica(group))))
+            let members = group_members.members.iter().map(move |at| (*at, Role::Member(group)));
+            members.chain(group_members.replicas.iter().map(move |at| (*at, Role::Replica(group))))
         });
         let clients = self.clients.iter().map(|at| (*at, Role::Client));
         let coordinators = self.coordinators.iter().map(|at| (*at, Role::Coordinator));
@@ -220,7 +220,7 @@ impl Directory {
         if self.groups.is_empty() {
             return Err(DirectoryError::NoGroup);
         }
-        let empty = self.groups.iter().position(|seats| seats.members.is_empty());
+        let empty = self.groups.iter().position(|group_members| group_members.members.is_empty());
         if let Some(empty) = empty {
             return Err(DirectoryError::NoMembers(empty as u16));
         }
@@ -229,7 +229,7 @@ impl Directory {
         }
         let mut seen = BTreeSet::new();
         if let Some((_, twice)) = self.addresses().find(|(_, at)| !seen.insert(*at)) {
-            return Err(DirectoryError::Twice(twice));
+            return Err(DirectoryError::Duplicate(twice));
         }
         let ids = |wanted: Role| {
             let all = self.all().filter(|(_, _, role)| *role == wanted);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_directories_are_named() {
         let error = |change: fn(&mut Directory)| {
             let mut directory = two_groups();
             change(&mut directory);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_the_same() {
+    fn file_gives_the_same_directory() {
         let text = "clients = ['127.0.0.1:6', '127.0.0.1:7']\ncoordinators = ['127.0.0.1:8']\n\
                     [[groups]]\nmembers = ['127.0.0.1:1', '127.0.0.1:2', '127.0.0.1:3']\n\
                     replicas = ['127.0.0.1:4']\n[[groups]]\nmembers = ['127.0.0.1:5']\n";

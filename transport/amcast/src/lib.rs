@@ -1,9 +1,9 @@
 //! Agreed multicast over UDP.
 //!
-//! client → `[station]` → member → `[station]` → replica
+//! client → `[mesh_driver]` → member → `[mesh_driver]` → replica
 //!
 //! A [`Directory`] says who takes part and where; it is the same at all of them, and gives each its
-//! process id. A [`Station`] is one machine with its socket and its clock: [`open`].
+//! process id. A [`MeshDriver`] is one machine with its socket and its clock: [`open`].
 //!
 //! # Invariants
 //! - Two directories that name the same addresses in the same order give the same ids.
@@ -14,9 +14,9 @@
 
 mod directory;
 mod loopback;
-mod station;
+mod mesh_driver;
 
 pub use directory::{Directory, DirectoryError, GROUP_WINDOW, Role};
 pub use loopback::Loopback;
+pub use mesh_driver::{MeshDriver, OpenError, Options, open, open_with};
 pub use onepipe_transport_udp::UdpMesh as Mesh;
-pub use station::{OpenError, Options, Station, open, open_with};

@@ -33,8 +33,8 @@ impl Loopback {
     /// # Errors
     /// When the system has not that many.
     pub fn directory(self) -> io::Result<Directory> {
-        let seats = self.members + self.replicas;
-        let count = usize::from(self.groups) * seats + self.clients + self.coordinators;
+        let group_members = self.members + self.replicas;
+        let count = usize::from(self.groups) * group_members + self.clients + self.coordinators;
         let mut addresses = free_addresses(count)?.into_iter();
         let mut take = |count| addresses.by_ref().take(count).collect::<Vec<_>>();
         let mut directory = Directory::new();
@@ -75,11 +75,11 @@ mod tests {
 
     /// Not even when nobody listens at those of the first yet.
     #[test]
-    fn no_address_is_given_twice_or_taken_by_whoever_asks_for_any() {
-        let world = Loopback { groups: 1, members: 3, replicas: 2, clients: 1, coordinators: 0 };
+    fn addresses_are_distinct_and_outside_the_ephemeral_range() {
+        let loopback = Loopback { groups: 1, members: 3, replicas: 2, clients: 1, coordinators: 0 };
         let all: Vec<SocketAddr> = (0..50)
             .flat_map(|_| {
-                let directory = world.directory().expect("there are ports");
+                let directory = loopback.directory().expect("there are ports");
                 let of = |role| directory.of(role);
                 let group = GroupId(0);
                 [of(Role::Member(group)), of(Role::Replica(group)), of(Role::Client)].concat()

@@ -59,7 +59,7 @@ impl Carrier {
         }
     }
 
-    /// The defaults of a machine that [`crate::End`] drives over it: rank `own` of `members`, all
+    /// The defaults of a machine that [`crate::GroupDriver`] drives over it: rank `own` of `members`, all
     /// numbered by rank.
     pub fn config(self, group: u64, members: usize, own: u32) -> Config {
         let member = |rank: usize| Member {
@@ -68,12 +68,12 @@ impl Carrier {
             link: self.link(),
         };
         // A link is met for one life: who comes back is another one, and not of this group.
-        let life = Incarnation(1);
+        let incarnation = Incarnation(1);
         let piece_len = self.piece_len();
         let config = Config {
             piece_len,
             frame_len_max: PIECE_FRONT_LEN + piece_len as usize,
-            ..Config::new(GroupId(group), (0..members).map(member).collect(), own, life)
+            ..Config::new(GroupId(group), (0..members).map(member).collect(), own, incarnation)
         };
         self.adapt(config)
     }
@@ -82,7 +82,7 @@ impl Carrier {
     pub fn adapt(self, config: Config) -> Config {
         match self {
             Self::Tcp | Self::Udp => config,
-            Self::Shm => onepipe_transport_pages::shared(config),
+            Self::Shm => onepipe_transport_pages::shared_memory_config(config),
         }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_a_name_and_a_machine_that_can_be() {
+    fn every_carrier_has_a_name_and_a_valid_machine() {
         for carrier in Carrier::ALL.iter().copied() {
             assert_eq!(Carrier::by_name(carrier.name()), Some(carrier));
             let group = Group::new(carrier.config(7, 3, 2)).expect("it can be");

@@ -2,12 +2,12 @@
 //!
 //! object → blocks → group → pieces → `[bulk]` → pieces → group → object
 //!
-//! [`Carrier`] names the ways, and how a machine is set up for each. [`End::join`] meets the others
-//! and answers an [`End`], which drives the machine and looks the same whatever carries it.
+//! [`Carrier`] names the ways, and how a machine is set up for each. [`GroupDriver::join`] meets the others
+//! and answers an [`GroupDriver`], which drives the machine and looks the same whatever carries it.
 //!
 //! # To add a way
 //! One more of [`Carrier`], which says what its links are like; one more of the enum behind
-//! [`End`], with the few calls that the others have, too; and how it is made, in [`End::join`],
+//! [`GroupDriver`], with the few calls that the others have, too; and how it is made, in [`GroupDriver::join`],
 //! where members have a door each and may talk before they begin. Nothing above this crate changes.
 //!
 //! # Invariants
@@ -17,15 +17,15 @@
 
 #![forbid(unsafe_code)]
 
-mod attendance;
 mod carrier;
-mod datagrams;
-mod end;
+mod driver;
+mod state_guard;
+mod udp;
 
 pub use carrier::Carrier;
-pub use end::{End, JoinError};
-pub use onepipe_transport_pages::{AttachError, Bytes, Lender, Page, Sheet, Shelf};
-pub use onepipe_transport_tcp::{Door, MeetError, Meeting, Progress, Standing};
+pub use driver::{GroupDriver, JoinError};
+pub use onepipe_transport_pages::{AttachError, ObjectBytes, Page, PageIndex, PageMut, PagePool};
+pub use onepipe_transport_tcp::{GroupState, Listener, Progress, Rendezvous, RendezvousError};
 
 #[cfg(test)]
 mod tests;

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use onepipe_bulk::{Event, Group, Outcome, Reason};
 use onepipe_transport_clock::SystemClock;
-use onepipe_transport_udp::Exchange;
+use onepipe_transport_udp::BatchSocket;
 
-use crate::datagrams::Datagrams;
-use crate::{Bytes, Carrier, Door, End, Meeting};
+use crate::udp::UdpGroupDriver;
+use crate::{Carrier, GroupDriver, Listener, ObjectBytes, Rendezvous};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Whoever knows that all is over waits so long for others to have heard that it does: through the
 /// weather nobody is told that they are gone.
-const FAREWELL: Duration = Duration::from_millis(300);
+const LINGER: Duration = Duration::from_millis(300);
 const WAIT_NS: u64 = 10_000_000;
 
 fn object(number: u32, bytes: usize) -> Vec<u8> {
@@ -25,7 +25,7 @@ fn object(number: u32, bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-fn machine(carrier: Carrier, n: usize, own: u32) -> Group<Bytes> {
+fn machine(carrier: Carrier, n: usize, own: u32) -> Group<ObjectBytes> {
     let config = onepipe_bulk::Config {
         block_len: 1 << 16,
         dead_after_ns: 20_000_000_000,
@@ -35,57 +35,61 @@ fn machine(carrier: Carrier, n: usize, own: u32) -> Group<Bytes> {
 }
 
 /// What a member has got, how it ended, and whom it has heard to have failed.
-type Got = (Vec<Bytes>, Option<Outcome>, Vec<(u32, Reason)>);
+type MemberResult = (Vec<ObjectBytes>, Option<Outcome>, Vec<(u32, Reason)>);
 
 /// What is driven.
-trait Drives {
-    fn group(&mut self) -> &mut Group<Bytes>;
-    fn turn(&mut self, on_event: impl FnMut(&mut Group<Bytes>, Event<Bytes>));
+trait GroupLike {
+    fn group(&mut self) -> &mut Group<ObjectBytes>;
+    fn turn(&mut self, on_event: impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>));
 }
 
-impl Drives for End<SystemClock> {
-    fn group(&mut self) -> &mut Group<Bytes> {
+impl GroupLike for GroupDriver<SystemClock> {
+    fn group(&mut self) -> &mut Group<ObjectBytes> {
         self.group_mut()
     }
 
-    fn turn(&mut self, on_event: impl FnMut(&mut Group<Bytes>, Event<Bytes>)) {
-        End::turn(self, WAIT_NS, on_event).expect("the kernel waits");
+    fn turn(&mut self, on_event: impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>)) {
+        GroupDriver::turn(self, WAIT_NS, on_event).expect("the kernel waits");
     }
 }
 
-impl Drives for Datagrams<SystemClock, Bytes> {
-    fn group(&mut self) -> &mut Group<Bytes> {
+impl GroupLike for UdpGroupDriver<SystemClock, ObjectBytes> {
+    fn group(&mut self) -> &mut Group<ObjectBytes> {
         self.group_mut()
     }
 
-    fn turn(&mut self, on_event: impl FnMut(&mut Group<Bytes>, Event<Bytes>)) {
-        Datagrams::turn(self, WAIT_NS, on_event);
+    fn turn(&mut self, on_event: impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>)) {
+        UdpGroupDriver::turn(self, WAIT_NS, on_event);
     }
 }
 
 /// Lives through a group; a member may be gone after so many objects, without a word.
-fn live(mut end: impl Drives, objects: &[Vec<u8>], gone_after: usize) -> Got {
+fn run_member(
+    mut driver: impl GroupLike,
+    objects: &[Vec<u8>],
+    leaves_after: usize,
+) -> MemberResult {
     let mut unsent = objects.to_vec();
     unsent.reverse();
     let (mut got, mut ended, mut failed) = (Vec::new(), None, Vec::new());
-    let is_root = end.group().config().own == 0;
-    let mut farewell = None;
-    while !end.group().is_done()
-        && got.len() < gone_after
-        && farewell.is_none_or(|at: Instant| at.elapsed() < FAREWELL)
+    let is_root = driver.group().config().own == 0;
+    let mut linger_since = None;
+    while !driver.group().is_done()
+        && got.len() < leaves_after
+        && linger_since.is_none_or(|at: Instant| at.elapsed() < LINGER)
     {
         if is_root && ended.is_none() {
             while let Some(object) = unsent.pop() {
-                if let Err(refused) = end.group().send(object.into()) {
+                if let Err(refused) = driver.group().send(object.into()) {
                     unsent.push(refused.memory.into_vec());
                     break;
                 }
             }
-            if unsent.is_empty() || !end.group().failures().is_empty() {
-                end.group().close().expect("it is the root");
+            if unsent.is_empty() || !driver.group().failures().is_empty() {
+                driver.group().close().expect("it is the root");
             }
         }
-        let on_event = |group: &mut Group<Bytes>, event| match event {
+        let on_event = |group: &mut Group<ObjectBytes>, event| match event {
             Event::Announced { object, bytes } => {
                 group.provide(object, vec![0; bytes as usize].into()).expect("it is wanted");
             }
@@ -94,9 +98,9 @@ fn live(mut end: impl Drives, objects: &[Vec<u8>], gone_after: usize) -> Got {
             Event::Failed(failure) => failed.push((failure.rank, failure.reason)),
             _ => {}
         };
-        end.turn(on_event);
+        driver.turn(on_event);
         if ended.is_some() {
-            farewell.get_or_insert_with(Instant::now);
+            linger_since.get_or_insert_with(Instant::now);
         }
     }
     (got, ended, failed)
@@ -104,23 +108,28 @@ fn live(mut end: impl Drives, objects: &[Vec<u8>], gone_after: usize) -> Got {
 
 /// Whoever goes without a word is found to be gone by its links, long before it counts as silent.
 #[test]
-fn who_is_gone_is_missed_at_once_over_every_carrier() {
+fn departed_member_is_detected_at_once_over_every_carrier() {
     let objects: Vec<Vec<u8>> = (0..30).map(|at| object(at, 300_000)).collect();
     for carrier in Carrier::ALL.iter().copied() {
         let began = Instant::now();
-        let open = |_| Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door");
-        let doors: Vec<Door> = (0..4).map(open).collect();
-        let members: Vec<SocketAddr> = doors.iter().map(Door::address).collect();
-        let live = |own: u32| {
-            let meeting = Meeting { group: 1, members: &members, own, patience: PATIENCE };
+        let open = |_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+        let doors: Vec<Listener> = (0..4).map(open).collect();
+        let members: Vec<SocketAddr> = doors.iter().map(Listener::address).collect();
+        let run_member = |own: u32| {
+            let rendezvous = Rendezvous { group: 1, members: &members, own, timeout: TIMEOUT };
             let group = machine(carrier, 4, own);
             let clock = SystemClock::calibrated();
-            let end = End::join(carrier, group, &meeting, &doors[own as usize], clock);
-            live(end.expect("all are here"), &objects, if own == 2 { 3 } else { usize::MAX })
+            let driver =
+                GroupDriver::join(carrier, group, &rendezvous, &doors[own as usize], clock);
+            run_member(
+                driver.expect("all are here"),
+                &objects,
+                if own == 2 { 3 } else { usize::MAX },
+            )
         };
-        let mut all: Vec<Got> = thread::scope(|scope| {
-            let live = &live;
-            let all: Vec<_> = (0..4).map(|own| scope.spawn(move || live(own))).collect();
+        let mut all: Vec<MemberResult> = thread::scope(|scope| {
+            let run_member = &run_member;
+            let all: Vec<_> = (0..4).map(|own| scope.spawn(move || run_member(own))).collect();
             all.into_iter().map(|member| member.join().expect("it does not panic")).collect()
         });
         all.remove(2);
@@ -135,30 +144,30 @@ fn who_is_gone_is_missed_at_once_over_every_carrier() {
 
 /// What a network does to frames.
 #[derive(Debug)]
-struct Weather {
+struct FaultyNetwork {
     is_over: AtomicBool,
     frames: AtomicU64,
-    harmed: AtomicU64,
+    faulted: AtomicU64,
 }
 
 /// Hands on what comes to a socket, and harms one frame in so many: it is lost, altered, doubled,
 /// or overtaken by the next one.
-fn forward(from: &UdpSocket, to: SocketAddr, weather: &Weather, one_in: u64) {
+fn forward(from: &UdpSocket, to: SocketAddr, network: &FaultyNetwork, one_in: u64) {
     from.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket");
-    let mut kept: Option<Vec<u8>> = None;
+    let mut delayed: Option<Vec<u8>> = None;
     let mut word = u64::from(to.port());
     let mut frame = [0; 2048];
-    let mut held = 0;
-    while !weather.is_over.load(Ordering::Relaxed) {
+    let mut since_delayed = 0;
+    while !network.is_over.load(Ordering::Relaxed) {
         let Ok(bytes) = from.recv(&mut frame) else { continue };
-        weather.frames.fetch_add(1, Ordering::Relaxed);
+        network.frames.fetch_add(1, Ordering::Relaxed);
         word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let chance = word >> 33;
         let frame = &mut frame[..bytes];
-        let is_harmed = chance.is_multiple_of(one_in);
-        weather.harmed.fetch_add(u64::from(is_harmed), Ordering::Relaxed);
+        let is_faulted = chance.is_multiple_of(one_in);
+        network.faulted.fetch_add(u64::from(is_faulted), Ordering::Relaxed);
         let times = match (chance / one_in) % 4 {
-            _ if !is_harmed => 1,
+            _ if !is_faulted => 1,
             0 => 0,
             1 => {
                 frame[(chance >> 8) as usize % bytes] ^= 1 << (chance & 7);
@@ -166,8 +175,8 @@ fn forward(from: &UdpSocket, to: SocketAddr, weather: &Weather, one_in: u64) {
             }
             2 => 2,
             _ => {
-                kept = Some(frame.to_vec());
-                held = 0;
+                delayed = Some(frame.to_vec());
+                since_delayed = 0;
                 0
             }
         };
@@ -175,9 +184,9 @@ fn forward(from: &UdpSocket, to: SocketAddr, weather: &Weather, one_in: u64) {
             // What finds no room is lost, as in a network.
             let _ = from.send_to(frame, to);
         }
-        held += 1;
-        if held > 8
-            && let Some(late) = kept.take()
+        since_delayed += 1;
+        if since_delayed > 8
+            && let Some(late) = delayed.take()
         {
             let _ = from.send_to(&late, to);
         }
@@ -185,60 +194,64 @@ fn forward(from: &UdpSocket, to: SocketAddr, weather: &Weather, one_in: u64) {
 }
 
 /// Members of a group over UDP, and between each two a network that harms one frame in so many.
-fn weathered(n: usize, objects: &[Vec<u8>], one_in: u64) -> (Vec<Got>, u64, u64) {
+fn run_over_faulty_network(
+    n: usize,
+    objects: &[Vec<u8>],
+    one_in: u64,
+) -> (Vec<MemberResult>, u64, u64) {
     let bind = || {
         let bind = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         let config = onepipe_transport_udp::Config { bind, ..Default::default() };
-        Exchange::bind(&config, n).expect("the loopback is there")
+        BatchSocket::bind(&config, n).expect("the loopback is there")
     };
-    let ways: Vec<UdpSocket> =
+    let inner: Vec<UdpSocket> =
         (0..n).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a socket")).collect();
-    let weather = Arc::new(Weather {
+    let network = Arc::new(FaultyNetwork {
         is_over: AtomicBool::new(false),
         frames: AtomicU64::new(0),
-        harmed: AtomicU64::new(0),
+        faulted: AtomicU64::new(0),
     });
-    let exchanges: Vec<Exchange> = (0..n).map(|_| bind()).collect();
+    let exchanges: Vec<BatchSocket> = (0..n).map(|_| bind()).collect();
     let at: Vec<SocketAddr> =
         exchanges.iter().map(|it| it.local_addr().expect("it is bound")).collect();
     let begin = Barrier::new(n);
     let got = thread::scope(|scope| {
-        for (way, to) in ways.iter().zip(&at) {
-            let weather = Arc::clone(&weather);
-            scope.spawn(move || forward(way, *to, &weather, one_in));
+        for (way, to) in inner.iter().zip(&at) {
+            let network = Arc::clone(&network);
+            scope.spawn(move || forward(way, *to, &network, one_in));
         }
-        let (ways, begin) = (&ways, &begin);
+        let (inner, begin) = (&inner, &begin);
         let members: Vec<_> = exchanges
             .into_iter()
             .enumerate()
-            .map(|(own, exchange)| {
+            .map(|(own, socket)| {
                 let peers: Vec<Option<SocketAddr>> = (0..n)
-                    .map(|peer| (peer != own).then(|| ways[peer].local_addr().expect("bound")))
+                    .map(|peer| (peer != own).then(|| inner[peer].local_addr().expect("bound")))
                     .collect();
                 scope.spawn(move || {
                     let group = machine(Carrier::Udp, n, own as u32);
                     let clock = SystemClock::calibrated();
                     begin.wait();
-                    let end = Datagrams::new(group, exchange, peers, clock);
-                    live(end, objects, usize::MAX)
+                    let driver = UdpGroupDriver::new(group, socket, peers, clock);
+                    run_member(driver, objects, usize::MAX)
                 })
             })
             .collect();
         let got = members.into_iter().map(|member| member.join().expect("it does not panic"));
         let got = got.collect();
-        weather.is_over.store(true, Ordering::Relaxed);
+        network.is_over.store(true, Ordering::Relaxed);
         got
     });
-    (got, weather.frames.load(Ordering::Relaxed), weather.harmed.load(Ordering::Relaxed))
+    (got, network.frames.load(Ordering::Relaxed), network.faulted.load(Ordering::Relaxed))
 }
 
 #[test]
-fn frames_that_are_lost_altered_doubled_or_overtaken_do_no_harm() {
+fn lost_altered_doubled_or_reordered_frames_do_no_harm() {
     let sizes = [0, 1, 1_355, 1_357, 700_000, 65_536, 3, 250_001];
     let objects: Vec<Vec<u8>> = (0..).zip(sizes).map(|(at, bytes)| object(at, bytes)).collect();
     for n in [2, 5] {
-        let (all, frames, harmed) = weathered(n, &objects, 20);
-        assert!(frames > 700 && harmed > frames / 40, "{harmed} of {frames}");
+        let (all, frames, faulted) = run_over_faulty_network(n, &objects, 20);
+        assert!(frames > 700 && faulted > frames / 40, "{faulted} of {frames}");
         for (got, ended, failed) in all {
             assert_eq!((ended, failed), (Some(Outcome::Complete), vec![]));
             assert!(got == objects, "every byte of {n} members");
@@ -249,49 +262,50 @@ fn frames_that_are_lost_altered_doubled_or_overtaken_do_no_harm() {
 /// One small object after the other, each when the one before is everywhere. What comes behind the
 /// word that an object is stable comes when its memory has been given back.
 #[test]
-fn memory_that_is_given_back_serves_for_the_next_object() {
+fn returned_memory_receives_the_next_object() {
     const OBJECTS: u32 = 300;
     for carrier in Carrier::ALL.iter().copied() {
-        let open = |_| Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door");
-        let doors: Vec<Door> = (0..2).map(open).collect();
-        let members: Vec<SocketAddr> = doors.iter().map(Door::address).collect();
+        let open = |_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+        let doors: Vec<Listener> = (0..2).map(open).collect();
+        let members: Vec<SocketAddr> = doors.iter().map(Listener::address).collect();
         let join = |own: u32| {
-            let meeting = Meeting { group: 1, members: &members, own, patience: PATIENCE };
+            let rendezvous = Rendezvous { group: 1, members: &members, own, timeout: TIMEOUT };
             let clock = SystemClock::calibrated();
             let group = machine(carrier, 2, own);
-            End::join(carrier, group, &meeting, &doors[own as usize], clock).expect("both are here")
+            GroupDriver::join(carrier, group, &rendezvous, &doors[own as usize], clock)
+                .expect("both are here")
         };
         let began = Instant::now();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut end = join(1);
-                end.group_mut().offer_memory(vec![0].into());
-                while !end.group().is_done() {
-                    let on_event = |group: &mut Group<Bytes>, event| {
+                let mut driver = join(1);
+                driver.group_mut().offer_memory(vec![0].into());
+                while !driver.group().is_done() {
+                    let on_event = |group: &mut Group<ObjectBytes>, event| {
                         if let Event::Stable { memory, .. } = event {
                             group.offer_memory(memory);
                         }
                     };
-                    end.turn(WAIT_NS, on_event).expect("the kernel waits");
+                    driver.turn(WAIT_NS, on_event).expect("the kernel waits");
                 }
-                assert_eq!(end.group().outcome(), Some(Outcome::Complete));
+                assert_eq!(driver.group().outcome(), Some(Outcome::Complete));
             });
-            let mut end = join(0);
+            let mut driver = join(0);
             for number in 0..OBJECTS {
-                end.group_mut().send(vec![number as u8].into()).expect("nothing is under way");
+                driver.group_mut().send(vec![number as u8].into()).expect("nothing is under way");
                 let mut is_stable = false;
                 while !is_stable {
-                    let on_event = |_: &mut Group<Bytes>, event| {
+                    let on_event = |_: &mut Group<ObjectBytes>, event| {
                         is_stable |= matches!(event, Event::Stable { .. });
                     };
-                    end.turn(WAIT_NS, on_event).expect("the kernel waits");
+                    driver.turn(WAIT_NS, on_event).expect("the kernel waits");
                     let took = began.elapsed();
                     assert!(took < Duration::from_secs(20), "{carrier:?}: {number} in {took:?}");
                 }
             }
-            end.group_mut().close().expect("it is the root");
-            while !end.group().is_done() {
-                end.turn(WAIT_NS, |_, _| {}).expect("the kernel waits");
+            driver.group_mut().close().expect("it is the root");
+            while !driver.group().is_done() {
+                driver.turn(WAIT_NS, |_, _| {}).expect("the kernel waits");
             }
         });
     }

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stored_calibration_comes_back_and_nonsense_does_not() {
+    fn calibration_round_trips_and_bad_words_are_rejected() {
         let measured = Calibration::measure();
         assert_eq!(Calibration::from_words(measured.to_words()), Some(measured));
         assert_eq!(Calibration::from_words([3, 1, 0, 0]), None);

@@ -33,11 +33,11 @@ pub struct SystemClock {
 impl SystemClock {
     /// A clock with a calibration of its own, measured now (some 10 ms).
     pub fn calibrated() -> Self {
-        Self::adopting(Calibration::measure())
+        Self::with_calibration(Calibration::measure())
     }
 
     /// A clock that agrees with all others that hold the same calibration.
-    pub fn adopting(calibration: Calibration) -> Self {
+    pub fn with_calibration(calibration: Calibration) -> Self {
         Self {
             calibration,
             sync_offset_ns: calibration.origin_sync_ns(),
@@ -94,7 +94,7 @@ mod tests {
     use crate::ticks::system_ns;
 
     #[test]
-    fn two_threads_that_pass_a_word_never_see_time_go_back() {
+    fn time_never_goes_back_between_two_threads() {
         use std::sync::atomic::{AtomicU64, Ordering};
         const PASSES: u64 = 20_000;
         let calibration = Calibration::measure();
@@ -102,17 +102,17 @@ mod tests {
         let word = AtomicU64::new(0);
         const FAILED: u64 = u64::MAX;
         let side = |mine: u64| {
-            let mut clock = SystemClock::adopting(calibration);
+            let mut clock = SystemClock::with_calibration(calibration);
             for _ in 0..PASSES {
-                let told = loop {
+                let seen = loop {
                     match word.load(Ordering::Acquire) {
                         FAILED => return,
-                        told if told & 1 == mine => break told >> 1,
+                        seen if seen & 1 == mine => break seen >> 1,
                         _ => std::thread::yield_now(),
                     }
                 };
                 let now = clock.read().mono.as_ns();
-                let next = if now >= told { now << 1 | (1 - mine) } else { FAILED };
+                let next = if now >= seen { now << 1 | (1 - mine) } else { FAILED };
                 word.store(next, Ordering::Release);
             }
         };
@@ -124,28 +124,29 @@ mod tests {
     }
 
     #[test]
-    fn sync_keeps_its_distance_from_mono_unless_it_is_made_to_step() {
+    fn sync_keeps_its_offset_from_mono_unless_stepped() {
         let mut clock = SystemClock::calibrated();
-        let distance = |now: Now| now.sync.as_ns() - now.mono.as_ns();
+        let offset = |now: Now| now.sync.as_ns() - now.mono.as_ns();
         let (first, later) = (clock.read(), clock.read());
-        assert_eq!(distance(first), distance(later));
+        assert_eq!(offset(first), offset(later));
         clock.step_sync(-1_000_000);
-        assert_eq!(distance(clock.read()), distance(first) - 1_000_000);
+        assert_eq!(offset(clock.read()), offset(first) - 1_000_000);
     }
 
     #[test]
-    fn a_following_clock_returns_to_the_system_clock() {
+    fn following_clock_returns_to_the_system_clock() {
         // A calibration that is wrong by a day.
         let mut words = Calibration::measure_source(Source::System).to_words();
         words[3] += 86_400_000_000_000;
         let wrong = Calibration::from_words(words).expect("a later origin is well formed");
-        let ahead = SystemClock::adopting(wrong).read().sync.as_ns();
+        let ahead = SystemClock::with_calibration(wrong).read().sync.as_ns();
         assert!(ahead > system_ns(libc::CLOCK_REALTIME) + 86_000_000_000_000);
 
         let before = system_ns(libc::CLOCK_REALTIME);
-        let told = SystemClock::adopting(wrong).following_system(1_000_000).read().sync.as_ns();
+        let seen =
+            SystemClock::with_calibration(wrong).following_system(1_000_000).read().sync.as_ns();
         let after = system_ns(libc::CLOCK_REALTIME);
         // The two reads are matched to within the width of one attempt.
-        assert!((before..=after + 1_000_000).contains(&told), "{before} {told} {after}");
+        assert!((before..=after + 1_000_000).contains(&seen), "{before} {seen} {after}");
     }
 }

@@ -21,16 +21,16 @@
 //!   [`Clock::read`] is ordered against the loads and stores around it.
 //! - `sync − mono` is constant unless the clock was told to follow the system's, or to step.
 
+mod affinity;
 mod calibration;
 mod clock;
-mod cores;
-mod life;
+mod incarnation;
+mod scheduling;
 mod ticks;
-mod timers;
 
+pub use affinity::{cores, pin_to_core};
 pub use calibration::Calibration;
 pub use clock::{Clock, SystemClock};
-pub use cores::{cores, stay_on};
-pub use life::begin_life;
+pub use incarnation::start_incarnation;
+pub use scheduling::reduce_wakeup_latency;
 pub use ticks::Source;
-pub use timers::sharpen_timers;

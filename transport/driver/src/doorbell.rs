@@ -4,19 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 
 /// What a transport rings to wake itself.
-pub trait Bell: Send + Sync {
+pub trait Waker: Send + Sync {
     /// Makes the wait that is under way, or else the next one, return at once.
     fn ring(&self);
 }
 
 /// A handle that wakes a blocked driver, from any thread.
 #[derive(Clone)]
-pub struct Doorbell(Arc<dyn Bell>);
+pub struct Doorbell(Arc<dyn Waker>);
 
 impl Doorbell {
-    /// A handle to `bell`.
-    pub fn new(bell: Arc<dyn Bell>) -> Self {
-        Self(bell)
+    /// A handle to `waker`.
+    pub fn new(waker: Arc<dyn Waker>) -> Self {
+        Self(waker)
     }
 
     /// Makes the wait that is under way, or else the next one, return at once.

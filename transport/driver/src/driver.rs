@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onepipe_base::{Now, Promises};
-use onepipe_transport_clock::{Clock, sharpen_timers};
+use onepipe_transport_clock::{Clock, reduce_wakeup_latency};
 
-use crate::idle::{Idler, Rest};
-use crate::{Doorbell, Duty, Idle, Pipe, Transport};
+use crate::idle::{IdleAction, Idler};
+use crate::{Doorbell, DrivenMachine, Duty, Idle, Transport};
 
 /// How a driver behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What to do when there is nothing to do. Default [`Idle::CIVIL`].
+    /// What to do when there is nothing to do. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
     /// A burst of sending is cut off after this many frames, so that receiving gets its turn.
     /// Default 128.
@@ -31,7 +31,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            idle: Idle::CIVIL,
+            idle: Idle::ADAPTIVE,
             burst_frames_max: 128,
             burst_events_max: 1024,
             wait_max_ns: 100_000_000,
@@ -52,7 +52,7 @@ pub struct Progress {
     /// Whether a deadline had been reached.
     pub is_timeout: bool,
     /// Whether there is more to send than there was room for.
-    pub is_short_of_room: bool,
+    pub is_blocked: bool,
 }
 
 impl Progress {
@@ -79,12 +79,12 @@ pub struct Driver<M, T, C> {
     duty: Duty,
     now: Option<Now>,
     /// The last burst was cut off: the next turn must go on with it, or end it.
-    has_rest: bool,
+    is_burst_cut: bool,
     /// Somebody had the machine in hand since the last turn.
     is_commanded: bool,
 }
 
-impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
+impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
     /// A driver that has not read the clock yet.
     pub fn new(machine: M, transport: T, clock: C, config: Config) -> Self {
         let idler = Idler::new(config.idle);
@@ -96,7 +96,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
             idler,
             duty: Duty::new(),
             now: None,
-            has_rest: false,
+            is_burst_cut: false,
             is_commanded: false,
         }
     }
@@ -142,26 +142,27 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
     /// machine; what comes of it leaves in this turn.
     pub fn turn(&mut self, mut on_event: impl FnMut(&mut M, M::Event)) -> Progress {
         let mut progress = Progress::default();
-        let now = self.speak_first(&mut progress).unwrap_or_else(|| self.read_clock());
+        let now = self.transmit_commanded(&mut progress).unwrap_or_else(|| self.read_clock());
         self.duty.on_turn(now.mono, self.config.turn_threshold_ns);
 
         let machine = &mut self.machine;
-        self.transport.expect(machine.is_waiting());
+        self.transport.set_awaiting_promises(machine.is_waiting());
         let take = |port, frame: &mut [u8]| machine.handle_frame(now, port, frame);
         progress.frames_received = self.transport.receive(now, take);
-        self.transport.met(|port, incarnation| machine.meet(now, port, incarnation));
-        self.transport.heard(now, |port, promises| machine.hear(now, port, promises));
-        self.transport.gone(|port| machine.unlink(port));
+        self.transport.poll_peers(|port, incarnation| machine.handle_peer(now, port, incarnation));
+        self.transport
+            .poll_promises(now, |port, promises| machine.handle_promises(now, port, promises));
+        self.transport.poll_links_down(|port| machine.handle_link_down(port));
         if machine.poll_timeout().is_some_and(|due| due <= now.mono) {
             machine.handle_timeout(now);
             progress.is_timeout = true;
         }
-        self.hand_out(now, &mut progress, &mut on_event);
+        self.deliver_events(now, &mut progress, &mut on_event);
         if progress.is_timeout || self.may_send(&progress) {
             self.transmit(now, &mut progress);
             // What was sent may have settled something, and what came of that must not wait for the
             // next frame (rule D2).
-            self.hand_out(now, &mut progress, &mut on_event);
+            self.deliver_events(now, &mut progress, &mut on_event);
         }
         self.transport.hold_commits(self.machine.oldest_open());
         if !progress.is_idle() {
@@ -176,23 +177,23 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
             self.idler.on_busy();
             return;
         }
-        let is_held = progress.is_short_of_room || self.has_rest;
-        let may_block = !is_held && !self.machine.is_waiting();
+        let is_blocked = progress.is_blocked || self.is_burst_cut;
+        let may_block = !is_blocked && !self.machine.is_waiting();
         match self.idler.on_idle(may_block) {
             // No pause: the turn itself takes as long as one, and a frame would wait for it.
-            Rest::Spin => {}
-            Rest::Yield => {
+            IdleAction::Spin => {}
+            IdleAction::Yield => {
                 std::thread::yield_now();
                 self.duty.on_rest();
             }
-            Rest::Block => self.block(),
+            IdleAction::Block => self.block(),
         }
     }
 
     /// Turns and rests until `stop` is set, and once more after that. Ring the doorbell after
     /// setting it.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(&mut M, M::Event)) {
-        sharpen_timers();
+        reduce_wakeup_latency();
         loop {
             let is_stopping = stop.load(Ordering::Acquire);
             let progress = self.turn(&mut on_event);
@@ -216,7 +217,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
     }
 
     /// Hands out all events, burst by burst; what comes of one leaves before the next.
-    fn hand_out(
+    fn deliver_events(
         &mut self,
         now: Now,
         progress: &mut Progress,
@@ -249,17 +250,17 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
     /// Whether there is something to send. A burst that was cut off in this turn goes on in the
     /// next one: receiving had its turn.
     fn may_send(&self, progress: &Progress) -> bool {
-        let is_held = self.has_rest || progress.is_short_of_room;
-        !is_held && self.machine.wants_transmit()
+        let is_blocked = self.is_burst_cut || progress.is_blocked;
+        !is_blocked && self.machine.wants_transmit()
     }
 
     /// Sends what was commanded between turns: it need not wait until the clock has been read for
     /// what has arrived, and that been looked for. Answers the reading of the clock that stamped
     /// it, while that is as good as new.
-    fn speak_first(&mut self, progress: &mut Progress) -> Option<Now> {
+    fn transmit_commanded(&mut self, progress: &mut Progress) -> Option<Now> {
         let before = self.now?;
         let is_commanded = std::mem::take(&mut self.is_commanded);
-        let wants_to = self.has_rest || (is_commanded && self.machine.wants_transmit());
+        let wants_to = self.is_burst_cut || (is_commanded && self.machine.wants_transmit());
         if !wants_to {
             return None;
         }
@@ -270,8 +271,8 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
     /// Sends what there is to send. Answers the reading of the clock that stamped it; `None` when
     /// there was no room to begin. `before` is the last reading.
     fn transmit(&mut self, before: Now, progress: &mut Progress) -> Option<Now> {
-        progress.is_short_of_room = !self.transport.has_room(before);
-        if progress.is_short_of_room {
+        progress.is_blocked = !self.transport.can_begin_burst(before);
+        if progress.is_blocked {
             return None;
         }
         self.transport.begin_burst(before, self.machine.promises());
@@ -284,7 +285,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
                 // A machine that is cut off must be able to say what its rest will be above. One
                 // that knows no promises answers `None`, and nobody listens to its promises.
                 rest = self.machine.promises();
-                progress.is_short_of_room = true;
+                progress.is_blocked = true;
                 break;
             };
             let Some(transmit) = self.machine.poll_transmit(now, slot) else { break };
@@ -295,7 +296,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
                 self.transport.flush();
             }
         }
-        self.has_rest = progress.is_short_of_room;
+        self.is_burst_cut = progress.is_blocked;
         // Before anybody can see that the burst is over.
         self.transport.hold_commits(self.machine.oldest_open());
         self.transport.end_burst(rest);

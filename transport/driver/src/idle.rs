@@ -20,12 +20,12 @@ pub enum Idle {
 impl Idle {
     /// Backing off after some 3 us of spinning on shared memory, 30 us where looking for frames is
     /// a system call: about what it costs to be woken.
-    pub const CIVIL: Self = Self::Backoff { spins: 50, yields: 5 };
+    pub const ADAPTIVE: Self = Self::Backoff { spins: 50, yields: 5 };
 }
 
 /// What an idle turn shall end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
+pub enum IdleAction {
     /// The next turn follows at once.
     Spin,
     /// The core is offered to others first.
@@ -54,19 +54,19 @@ impl Idler {
 
     /// The next step down; `may_block` is false while something is due that nobody will wake us
     /// for.
-    pub fn on_idle(&mut self, may_block: bool) -> Rest {
+    pub fn on_idle(&mut self, may_block: bool) -> IdleAction {
         let turns = self.turns;
         self.turns = turns.saturating_add(1);
         match self.idle {
-            Idle::Spin => Rest::Spin,
-            Idle::Yield => Rest::Yield,
-            Idle::Backoff { spins, .. } if turns < spins => Rest::Spin,
+            Idle::Spin => IdleAction::Spin,
+            Idle::Yield => IdleAction::Yield,
+            Idle::Backoff { spins, .. } if turns < spins => IdleAction::Spin,
             Idle::Backoff { spins, yields }
                 if turns < spins.saturating_add(yields) || !may_block =>
             {
-                Rest::Yield
+                IdleAction::Yield
             }
-            Idle::Backoff { .. } => Rest::Block,
+            Idle::Backoff { .. } => IdleAction::Block,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! scattering → send → `[driver]` → transport → `[driver]` → receive → reorder → deliver
 //!
-//! A [`Driver`] owns a machine ([`Pipe`]), a [`Transport`] and a clock. One [`Driver::turn`] sends
+//! A [`Driver`] owns a machine ([`DrivenMachine`]), a [`Transport`] and a clock. One [`Driver::turn`] sends
 //! what was commanded since the last one, takes what has arrived, runs what is due, hands out
 //! events and sends what the machine then has to say, straight into the transport's own memory. A
 //! thread of its own calls [`Driver::run`]; a program that has no thread to spare calls `turn`
@@ -26,14 +26,14 @@ mod doorbell;
 mod driver;
 mod duty;
 mod idle;
-mod pipe;
+mod machine;
 mod transport;
 
-pub use doorbell::{Bell, Doorbell};
+pub use doorbell::{Doorbell, Waker};
 pub use driver::{Config, Driver, Progress};
 pub use duty::Duty;
-pub use idle::{Idle, Idler, Rest};
-pub use pipe::Pipe;
+pub use idle::{Idle, IdleAction, Idler};
+pub use machine::DrivenMachine;
 pub use transport::Transport;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use onepipe_base::{Machine, Mono, Now, Port, Promises, Timestamp, Transmit, Verdict};
 use onepipe_transport_clock::Clock;
 
-use crate::{Bell, Config, Doorbell, Driver, Idle, Pipe, Progress, Transport};
+use crate::{Config, Doorbell, DrivenMachine, Driver, Idle, Progress, Transport, Waker};
 
 /// What happened, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ enum Step {
     Timeout(u64),
     Polled(u64),
     Event(u8),
-    Heard(u64),
-    Unlinked(u16),
+    PromisesRead(u64),
+    LinkDown(u16),
     Begin(Option<u64>),
     Sent(u8),
     Forwarded(u8),
@@ -76,13 +76,13 @@ impl Machine for Echo {
     }
 }
 
-impl Pipe for Echo {
-    fn hear(&mut self, _: Now, _: Port, promises: Promises) {
-        self.log.borrow_mut().push(Step::Heard(promises.barrier.as_ns()));
+impl DrivenMachine for Echo {
+    fn handle_promises(&mut self, _: Now, _: Port, promises: Promises) {
+        self.log.borrow_mut().push(Step::PromisesRead(promises.barrier.as_ns()));
     }
 
-    fn unlink(&mut self, port: Port) {
-        self.log.borrow_mut().push(Step::Unlinked(port.0));
+    fn handle_link_down(&mut self, port: Port) {
+        self.log.borrow_mut().push(Step::LinkDown(port.0));
     }
 
     fn promises(&self) -> Option<Promises> {
@@ -98,28 +98,28 @@ impl Pipe for Echo {
     }
 }
 
-/// A world that hands over what is in `arriving` and has room for `room` frames a burst.
+/// A world that hands over what is in `arriving` and has room for `capacity` frames a burst.
 #[derive(Default)]
-struct Script {
+struct ScriptedTransport {
     log: Log,
     arriving: VecDeque<u8>,
     promised: Option<u64>,
-    gone: Option<u16>,
-    room: usize,
+    link_down: Option<u16>,
+    capacity: usize,
     used: usize,
     slot: [u8; 4],
 }
 
-struct Mute;
+struct NoopWaker;
 
-impl Bell for Mute {
+impl Waker for NoopWaker {
     fn ring(&self) {}
 }
 
-impl Transport for Script {
+impl Transport for ScriptedTransport {
     const IS_FIFO: bool = true;
 
-    fn expect(&mut self, is_waiting: bool) {
+    fn set_awaiting_promises(&mut self, is_waiting: bool) {
         if is_waiting {
             self.log.borrow_mut().push(Step::Expect(true));
         }
@@ -136,19 +136,19 @@ impl Transport for Script {
         frames.len()
     }
 
-    fn heard(&mut self, _: Now, mut hear: impl FnMut(Port, Promises)) {
+    fn poll_promises(&mut self, _: Now, mut on_promises: impl FnMut(Port, Promises)) {
         if let Some(ns) = self.promised {
-            hear(Port(0), Promises::both(Timestamp::from_ns(ns)));
+            on_promises(Port(0), Promises::both(Timestamp::from_ns(ns)));
         }
     }
 
-    fn gone(&mut self, unlink: impl FnMut(Port)) {
-        self.gone.take().map(Port).map(unlink);
+    fn poll_links_down(&mut self, on_link_down: impl FnMut(Port)) {
+        self.link_down.take().map(Port).map(on_link_down);
     }
 
-    fn has_room(&mut self, _: Now) -> bool {
+    fn can_begin_burst(&mut self, _: Now) -> bool {
         self.used = 0;
-        self.room > 0
+        self.capacity > 0
     }
 
     fn begin_burst(&mut self, _: Now, promises: Option<Promises>) {
@@ -157,7 +157,7 @@ impl Transport for Script {
     }
 
     fn slot(&mut self) -> Option<&mut [u8]> {
-        (self.used < self.room).then_some(&mut self.slot[..])
+        (self.used < self.capacity).then_some(&mut self.slot[..])
     }
 
     fn send(&mut self, transmit: Transmit) {
@@ -176,18 +176,18 @@ impl Transport for Script {
     }
 
     fn doorbell(&self) -> Doorbell {
-        Doorbell::new(Arc::new(Mute))
+        Doorbell::new(Arc::new(NoopWaker))
     }
 }
 
 /// Tells prepared times, then ever later ones.
-struct Told {
+struct ScriptedClock {
     log: Log,
     times: VecDeque<u64>,
     last: u64,
 }
 
-impl Clock for Told {
+impl Clock for ScriptedClock {
     fn read(&mut self) -> Now {
         self.last = self.times.pop_front().unwrap_or(self.last + 1_000);
         self.log.borrow_mut().push(Step::Clock(self.last));
@@ -195,15 +195,16 @@ impl Clock for Told {
     }
 }
 
-type EchoDriver = Driver<Echo, Script, Told>;
+type EchoDriver = Driver<Echo, ScriptedTransport, ScriptedClock>;
 
 fn driver(times: &[u64], idle: Idle) -> (EchoDriver, Log) {
     let log = Log::default();
     let echo = Echo { log: log.clone(), ..Echo::default() };
-    let script = Script { log: log.clone(), room: 8, ..Script::default() };
-    let clock = Told { log: log.clone(), times: times.iter().copied().collect(), last: 0 };
+    let transport =
+        ScriptedTransport { log: log.clone(), capacity: 8, ..ScriptedTransport::default() };
+    let clock = ScriptedClock { log: log.clone(), times: times.iter().copied().collect(), last: 0 };
     let config = Config { idle, burst_frames_max: 4, ..Config::default() };
-    (Driver::new(echo, script, clock, config), log)
+    (Driver::new(echo, transport, clock, config), log)
 }
 
 fn turn(driver: &mut EchoDriver, log: &Log) -> (Progress, Vec<Step>) {
@@ -213,12 +214,12 @@ fn turn(driver: &mut EchoDriver, log: &Log) -> (Progress, Vec<Step>) {
 }
 
 #[test]
-fn a_turn_receives_hears_hands_out_and_sends_in_this_order() {
+fn turn_receives_then_delivers_then_sends() {
     let (mut driver, log) = driver(&[10, 20], Idle::Spin);
     driver.machine_mut().is_waiting = true;
     driver.transport_mut().arriving.extend([1, 2]);
     driver.transport_mut().promised = Some(5);
-    driver.transport_mut().gone = Some(3);
+    driver.transport_mut().link_down = Some(3);
     let (progress, steps) = turn(&mut driver, &log);
     use Step::*;
     let expected = [
@@ -226,8 +227,8 @@ fn a_turn_receives_hears_hands_out_and_sends_in_this_order() {
         Expect(true),
         Frame(10, 1),
         Frame(10, 2),
-        Heard(5),
-        Unlinked(3),
+        PromisesRead(5),
+        LinkDown(3),
         Event(1),
         Event(2),
         // The world must know that a burst starts before the clock is read that stamps it.
@@ -245,7 +246,7 @@ fn a_turn_receives_hears_hands_out_and_sends_in_this_order() {
 }
 
 #[test]
-fn what_was_commanded_between_turns_leaves_before_anything_is_received() {
+fn commands_between_turns_are_sent_before_receiving() {
     let (mut driver, log) = driver(&[10, 20, 30, 40, 50], Idle::Spin);
     turn(&mut driver, &log);
     use Step::*;
@@ -269,7 +270,7 @@ fn what_was_commanded_between_turns_leaves_before_anything_is_received() {
 }
 
 #[test]
-fn d1_a_clock_that_goes_back_is_held() {
+fn d1_clock_that_goes_back_is_held() {
     let (mut driver, log) = driver(&[10, 4], Idle::Spin);
     driver.transport_mut().arriving.push_back(1);
     let (_, steps) = turn(&mut driver, &log);
@@ -288,47 +289,48 @@ fn d2_commands_from_an_event_are_drained_in_the_same_turn() {
 }
 
 #[test]
-fn what_comes_of_many_events_leaves_before_all_are_handed_out() {
+fn output_is_sent_between_event_bursts() {
     let log = Log::default();
     let echo = Echo { log: log.clone(), ..Echo::default() };
-    let script = Script { log: log.clone(), room: 8, ..Script::default() };
-    let clock = Told { log: log.clone(), times: [10, 20, 30, 40].into(), last: 0 };
+    let transport =
+        ScriptedTransport { log: log.clone(), capacity: 8, ..ScriptedTransport::default() };
+    let clock = ScriptedClock { log: log.clone(), times: [10, 20, 30, 40].into(), last: 0 };
     let config = Config { idle: Idle::Spin, burst_events_max: 2, ..Config::default() };
-    let mut driver = Driver::new(echo, script, clock, config);
+    let mut driver = Driver::new(echo, transport, clock, config);
     driver.transport_mut().arriving.extend([1, 2, 3, 4, 5]);
     let (progress, steps) = turn(&mut driver, &log);
-    let is_told = |step: &&Step| matches!(step, Step::Event(_) | Step::Sent(_));
-    let told: Vec<&Step> = steps.iter().filter(is_told).collect();
+    let is_output = |step: &&Step| matches!(step, Step::Event(_) | Step::Sent(_));
+    let outputs: Vec<&Step> = steps.iter().filter(is_output).collect();
     use Step::*;
     let first: [&Step; 7] =
         [&Event(1), &Event(2), &Sent(1), &Sent(2), &Sent(3), &Sent(4), &Sent(5)];
-    assert_eq!(told, [&first[..], &[&Event(3), &Event(4), &Event(5)]].concat());
+    assert_eq!(outputs, [&first[..], &[&Event(3), &Event(4), &Event(5)]].concat());
     assert_eq!((progress.events, progress.frames_sent), (5, 5));
 }
 
 #[test]
-fn d2_short_of_room_it_comes_back_and_waits_for_nothing_else() {
+fn d2_blocked_transport_is_retried_without_blocking() {
     let (mut driver, log) = driver(&[], Idle::Backoff { spins: 0, yields: 0 });
     driver.machine_mut().out.extend([1, 2, 3]);
-    driver.transport_mut().room = 2;
+    driver.transport_mut().capacity = 2;
     let (progress, steps) = turn(&mut driver, &log);
-    assert_eq!((progress.frames_sent, progress.is_short_of_room), (2, true));
+    assert_eq!((progress.frames_sent, progress.is_blocked), (2, true));
     assert_eq!(steps.last(), Some(&Step::End(Some(7))), "the rest is promised");
 
-    driver.transport_mut().room = 0;
+    driver.transport_mut().capacity = 0;
     let (progress, steps) = turn(&mut driver, &log);
     assert!(progress.is_idle() && !steps.iter().any(|step| matches!(step, Step::Begin(_))));
     driver.rest(progress);
     assert!(!log.borrow().iter().any(|step| matches!(step, Step::Wait(_))), "it must not block");
 
-    driver.transport_mut().room = 8;
+    driver.transport_mut().capacity = 8;
     let (_, steps) = turn(&mut driver, &log);
     assert!(steps.contains(&Step::Sent(3)));
     assert_eq!(steps.last(), Some(&Step::End(None)));
 }
 
 #[test]
-fn a_burst_cut_off_at_its_end_is_ended_by_the_next_turn() {
+fn cut_burst_is_ended_by_the_next_turn() {
     let (mut driver, log) = driver(&[], Idle::Spin);
     driver.machine_mut().out.extend([1, 2, 3, 4]);
     let (_, steps) = turn(&mut driver, &log);
@@ -339,7 +341,7 @@ fn a_burst_cut_off_at_its_end_is_ended_by_the_next_turn() {
 }
 
 #[test]
-fn d3_forwarded_frames_keep_their_place() {
+fn d3_forwarded_frames_keep_their_order() {
     let (mut driver, log) = driver(&[], Idle::Spin);
     driver.machine_mut().forwards = true;
     driver.machine_mut().out.push_back(9);
@@ -362,7 +364,7 @@ fn d5_a_timer_is_late_never_early() {
 }
 
 #[test]
-fn backing_off_ends_in_a_wait_for_the_deadline_unless_promises_are_awaited() {
+fn backoff_blocks_unless_promises_are_awaited() {
     let (mut driver, log) = driver(&[100; 8], Idle::Backoff { spins: 1, yields: 1 });
     driver.machine_mut().due_ns = Some(450);
     driver.machine_mut().is_waiting = true;
@@ -385,7 +387,7 @@ fn backing_off_ends_in_a_wait_for_the_deadline_unless_promises_are_awaited() {
 }
 
 #[test]
-fn a_beacon_does_not_start_the_spinning_anew() {
+fn beacon_does_not_restart_the_spinning() {
     let (mut driver, log) = driver(&[100; 8], Idle::Backoff { spins: 0, yields: 0 });
     driver.machine_mut().due_ns = Some(50);
     driver.machine_mut().out.push_back(1);
@@ -405,7 +407,7 @@ fn run_takes_one_last_turn_after_stop_is_set() {
 }
 
 #[test]
-fn a_long_turn_is_counted_and_a_wait_is_not_a_turn() {
+fn long_turns_are_counted_and_waits_are_excluded() {
     let (mut driver, log) = driver(&[0, 2_000_000, 2_000_100, 9_000_000], Idle::Yield);
     for _ in 0..3 {
         turn(&mut driver, &log);

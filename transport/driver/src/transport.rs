@@ -6,8 +6,8 @@ use crate::Doorbell;
 
 /// Carries frames, in memory of its own.
 ///
-/// In one turn the driver calls, in this order: `expect`, `receive`, `met`, `heard`, `gone`, and in
-/// the end `hold_commits`. Before and after all that, if there is something to send: `has_room`,
+/// In one turn the driver calls, in this order: `expect`, `receive`, `poll_peers`, `poll_promises`, `poll_links_down`, and in
+/// the end `hold_commits`. Before and after all that, if there is something to send: `can_begin_burst`,
 /// `begin_burst`, any number of `slot` + `send` and perhaps `flush`, `hold_commits`, `end_burst`.
 /// It reads the clock right after `begin_burst`, and before `receive` unless next to nothing was
 /// sent since that other reading.
@@ -18,7 +18,7 @@ pub trait Transport {
 
     /// Says whether the machine waits for promises to rise. A transport that has to go and look for
     /// them may otherwise do so less often: looking disturbs who makes them.
-    fn expect(&mut self, is_waiting: bool) {
+    fn set_awaiting_promises(&mut self, is_waiting: bool) {
         let _ = is_waiting;
     }
 
@@ -29,27 +29,27 @@ pub trait Transport {
     /// `now` was read before this call.
     fn receive(&mut self, now: Now, take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize;
 
-    /// Tells `meet` which life has come to the other end of a link, where the transport knows. All
+    /// Tells `on_peer` which life has come to the other end of a link, where the transport knows. All
     /// frames that came from the one before have been received by now.
-    fn met(&mut self, meet: impl FnMut(Port, Incarnation)) {
-        let _ = meet;
+    fn poll_peers(&mut self, on_peer: impl FnMut(Port, Incarnation)) {
+        let _ = on_peer;
     }
 
-    /// Tells `hear` what links promise by other means than frames. All frames that were sent before
+    /// Tells `on_promises` what links promise by other means than frames. All frames that were sent before
     /// such a promise have been received by now.
-    fn heard(&mut self, now: Now, hear: impl FnMut(Port, Promises)) {
-        let _ = (now, hear);
+    fn poll_promises(&mut self, now: Now, on_promises: impl FnMut(Port, Promises)) {
+        let _ = (now, on_promises);
     }
 
-    /// Tells `unlink` whose links have ended for certain, by other means than silence. All frames
+    /// Tells `on_link_down` whose links have ended for certain, by other means than silence. All frames
     /// that came over such a link have been received by now.
-    fn gone(&mut self, unlink: impl FnMut(Port)) {
-        let _ = unlink;
+    fn poll_links_down(&mut self, on_link_down: impl FnMut(Port)) {
+        let _ = on_link_down;
     }
 
     /// Whether a burst may start. False asks the driver to come back, and to wait for nothing but
     /// room; so this must become true, or room must be made by dropping, in bounded time.
-    fn has_room(&mut self, now: Now) -> bool {
+    fn can_begin_burst(&mut self, now: Now) -> bool {
         let _ = now;
         true
     }

@@ -2,7 +2,7 @@
 //!
 //! object → blocks → group → fronts of pieces → `[pages]` → the page where the object lies → group
 //!
-//! The root's objects lie on a [`Shelf`]. Frames go through rings of shared memory
+//! The root's objects lie on a [`PagePool`]. Frames go through rings of shared memory
 //! ([`onepipe_transport_shm::Shm`]) and carry no bytes of objects, only where these lie. A
 //! receiver uses them there, without any copy, or copies them into memory of its own. So there is
 //! nothing to relay, and everything else is [`onepipe_bulk::Group`]'s as over any link: what is
@@ -15,21 +15,23 @@
 
 #![forbid(unsafe_code)]
 
-mod bytes;
 mod copies;
-mod end;
+mod driver;
 mod join;
-mod lender;
+mod location;
+mod object_bytes;
+mod page_index;
 #[cfg(test)]
 mod tests;
-mod told;
 
-pub use bytes::Bytes;
-pub use end::End;
-pub use join::{JoinError, Links, join};
-pub use lender::Lender;
-pub use onepipe_transport_shm::{AttachError, PLACE_LEN, Page, Place, Reader, Sheet, Shelf};
-pub use told::place_in;
+pub use driver::ShmGroupDriver;
+pub use join::{JoinError, SharedLinks, join};
+pub use location::page_location;
+pub use object_bytes::ObjectBytes;
+pub use onepipe_transport_shm::{
+    AttachError, PAGE_LOCATION_LEN, Page, PageLocation, PageMut, PagePool, PageReader,
+};
+pub use page_index::PageIndex;
 
 use onepipe_bulk::{Algorithm, Config, Plain};
 use onepipe_wire::{DETACHED_FRONT_LEN, HEADER_LEN};
@@ -37,14 +39,14 @@ use onepipe_wire::{DETACHED_FRONT_LEN, HEADER_LEN};
 /// Bytes of the longest frame: what a machine must be able to say fits.
 const FRAME_LEN: usize = 512;
 const _: () = assert!(
-    DETACHED_FRONT_LEN + onepipe_transport_shm::PLACE_LEN <= FRAME_LEN && HEADER_LEN < 256,
+    DETACHED_FRONT_LEN + onepipe_transport_shm::PAGE_LOCATION_LEN <= FRAME_LEN && HEADER_LEN < 256,
     "the front of a piece and its place fit a frame"
 );
 /// Blocks for which the root has tokens ahead: all of an object's. They cost no memory.
 const LOOKAHEAD_BLOCKS: u32 = 1024;
 
-/// What the configuration of a machine must say that [`End`] drives: its rest is the caller's.
-pub fn shared(config: Config) -> Config {
+/// What the configuration of a machine must say that [`ShmGroupDriver`] drives: its rest is the caller's.
+pub fn shared_memory_config(config: Config) -> Config {
     Config {
         is_shared: true,
         algorithm: Algorithm::Plain(Plain::Sequential),

@@ -42,7 +42,7 @@ impl Arena {
 
     /// Gives a slot back.
     #[inline]
-    pub(crate) fn give(&mut self, slot: u32) {
+    pub(crate) fn release(&mut self, slot: u32) {
         debug_assert!(self.free.len() < self.slots, "given back more than taken");
         self.free.push(slot);
     }
@@ -76,17 +76,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slot_given_back_last_is_used_first() {
+    fn last_released_slot_is_reused_first() {
         let mut arena = Arena::new(4, |slot| slot == 1);
         assert_eq!((arena.top(), arena.free()), (Some(0), 3));
         arena.take();
         assert_eq!(arena.top(), Some(2));
-        arena.give(0);
+        arena.release(0);
         assert_eq!(arena.top(), Some(0));
     }
 
     #[test]
-    fn receivers_that_stop_leave_room_for_the_others() {
+    fn stopped_receivers_leave_slots_for_others() {
         let mut arena = Arena::new(64, |_| false);
         let mut in_flight = [0; 3];
         for stopped in &mut in_flight {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ring_bounds_a_share_too() {
+    fn ring_bounds_a_share_too() {
         let arena = Arena::new(64, |_| false);
         let fills = [8, 9, 13, 16].map(|in_flight| arena.fill(in_flight, 16));
         assert_eq!(fills, [Fill::Low, Fill::Half, Fill::Tight, Fill::Full]);

@@ -21,7 +21,7 @@ pub struct Config {
     pub hold_ns: u64,
     /// How often eight of the others are asked for signs of life, in ns: the kernel is, and answers
     /// in less than a microsecond each. Who finds somebody dead tells all others. Default 1 ms.
-    pub watch_interval_ns: u64,
+    pub liveness_interval_ns: u64,
 }
 
 impl Default for Config {
@@ -32,7 +32,7 @@ impl Default for Config {
             arena_slots: 1024,
             ring_entries: 1024,
             hold_ns: 50_000_000,
-            watch_interval_ns: 1_000_000,
+            liveness_interval_ns: 1_000_000,
         }
     }
 }
@@ -40,9 +40,9 @@ impl Default for Config {
 /// Two cache lines: processors fetch lines in pairs.
 const LINE_BYTES: usize = 128;
 /// Nooks beside each ring, a power of two: so many short frames in flight need no slot.
-pub(crate) const NOOKS: usize = 16;
+pub(crate) const INLINE_CELLS: usize = 16;
 /// The longest frame that goes into a nook: one message of 64 bytes takes half of it.
-pub(crate) const NOOK_BYTES: usize = 256;
+pub(crate) const INLINE_CELL_LEN: usize = 256;
 const PAGE_BYTES: usize = 4096;
 /// Of a process: one line each for its state, its promise and its bed.
 const PROCESS_BYTES: usize = 4 * LINE_BYTES;
@@ -72,18 +72,18 @@ impl Config {
     }
 
     /// Where the promise line of `process` lies.
-    pub(crate) fn line_at(&self, process: usize) -> usize {
+    pub(crate) fn promise_at(&self, process: usize) -> usize {
         self.state_at(process) + LINE_BYTES
     }
 
     /// Where the word lies that says what of `process` is open: on the same line, for who looks at
     /// one looks at both.
-    pub(crate) fn open_at(&self, process: usize) -> usize {
-        self.line_at(process) + 8
+    pub(crate) fn commit_hold_at(&self, process: usize) -> usize {
+        self.promise_at(process) + 8
     }
 
     /// Where the word lies that `process` sleeps on.
-    pub(crate) fn bed_at(&self, process: usize) -> usize {
+    pub(crate) fn futex_slot_at(&self, process: usize) -> usize {
         self.state_at(process) + 2 * LINE_BYTES
     }
 
@@ -92,7 +92,7 @@ impl Config {
     }
 
     fn ring_bytes(&self) -> usize {
-        LINE_BYTES + self.ring_entries as usize * 8 + NOOKS * NOOK_BYTES
+        LINE_BYTES + self.ring_entries as usize * 8 + INLINE_CELLS * INLINE_CELL_LEN
     }
 
     /// Where the ring lies that goes from one process to the other: its head, alone on a line.
@@ -107,8 +107,8 @@ impl Config {
 
     /// Where a nook of that ring lies.
     #[inline]
-    pub(crate) fn nook_at(&self, from: usize, to: usize, nook: usize) -> usize {
-        self.entries_at(from, to) + self.ring_entries as usize * 8 + nook * NOOK_BYTES
+    pub(crate) fn inline_cell_at(&self, from: usize, to: usize, cell: usize) -> usize {
+        self.entries_at(from, to) + self.ring_entries as usize * 8 + cell * INLINE_CELL_LEN
     }
 
     /// Bytes from one slot to the next. An odd number of lines more than the frame: frames that
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_overlaps_and_all_lines_are_apart() {
+    fn regions_do_not_share_cache_lines() {
         let config = Config {
             processes_max: 3,
             frame_len_max: 300,
@@ -166,12 +166,15 @@ mod tests {
         let mut parts: Vec<(usize, usize)> = vec![(0, PAGE_BYTES)];
         for from in 0..3 {
             parts.push((config.state_at(from), 24));
-            parts.push((config.line_at(from), 16));
-            parts.push((config.bed_at(from), 4));
+            parts.push((config.promise_at(from), 16));
+            parts.push((config.futex_slot_at(from), 4));
             for to in 0..3 {
                 parts.push((config.ring_at(from, to), 8));
                 parts.push((config.entries_at(from, to), 16 * 8));
-                parts.extend((0..NOOKS).map(|nook| (config.nook_at(from, to, nook), NOOK_BYTES)));
+                parts.extend(
+                    (0..INLINE_CELLS)
+                        .map(|cell| (config.inline_cell_at(from, to, cell), INLINE_CELL_LEN)),
+                );
             }
             parts.extend((0..16).map(|slot| (config.slot_at(from, slot), 300)));
         }
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_range_are_named() {
+    fn out_of_range_fields_are_named() {
         let field = |config: Config| config.out_of_range().map(|(field, _)| field);
         let good = Config::default();
         assert_eq!(field(good), None);

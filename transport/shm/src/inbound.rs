@@ -2,9 +2,9 @@
 
 use onepipe_base::{Incarnation, Mono, Now, Port, Promises, Timestamp, Verdict};
 
-use crate::config::{NOOK_BYTES, NOOKS};
-use crate::line::{Promise, after_clock};
-use crate::ring::{Consumer, IN_NOOK};
+use crate::config::{INLINE_CELL_LEN, INLINE_CELLS};
+use crate::promise::{Promise, fence_after_clock};
+use crate::ring::{Consumer, INLINE};
 use crate::segment::Segment;
 use crate::{Stats, outbound::Outbound};
 
@@ -13,13 +13,13 @@ const BATCH_FRAMES: usize = 256;
 
 /// How often lines are looked at while nobody waits for a promise, in ns. A look takes the line out
 /// of its owner's cache, who then has to fetch it before it can send.
-const LOOK_INTERVAL_NS: u64 = 20_000;
+const SCAN_INTERVAL_NS: u64 = 20_000;
 
 /// Who is asked for signs of life at one watch, at most: those who may hold others up beside.
-const ASKED: usize = 8;
+const LIVENESS_BATCH: usize = 8;
 
 /// Bytes of a nook that are fetched along with the entry: a message of 64 bytes takes 124.
-const FETCH_BYTES: usize = 128;
+const PREFETCH_BYTES: usize = 128;
 
 /// What this process receives.
 #[derive(Debug)]
@@ -29,44 +29,44 @@ pub(crate) struct Inbound {
     /// Whose ring is looked at first in the next turn.
     first: usize,
     /// The machine waits for promises.
-    is_awaited: bool,
+    is_awaiting_promises: bool,
     /// When lines are looked at though nobody waits.
-    look_at: Mono,
+    next_scan: Mono,
     /// Somebody may have come, or have promised something, or be gone, and the machine has not been
     /// told: most turns have nothing of the kind to tell.
-    has_new: bool,
-    has_seen: bool,
-    has_gone: bool,
+    has_new_peers: bool,
+    has_pending_promises: bool,
+    has_departed: bool,
 }
 
 #[derive(Debug)]
 struct Sender {
     process: usize,
     ring: Consumer,
-    life: u64,
+    peer_incarnation: u64,
     is_attached: bool,
     is_live: bool,
     /// The promise seen on its line, to be heard once the ring is found empty.
-    seen: Option<Seen>,
+    pending: Option<PendingPromises>,
     is_drained: bool,
     /// It was live, and the machine has not been told that it no longer is.
-    is_gone: bool,
+    is_departed: bool,
     /// The machine has not been told of this life.
-    is_new: bool,
+    is_unreported: bool,
     /// What its line said last, and at the last watch.
-    line: Option<Promise>,
-    watched: Option<Promise>,
+    last_promise: Option<Promise>,
+    checked_promise: Option<Promise>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct PendingPromises {
     promises: Promises,
     /// Whether it is a sign of life.
-    is_news: bool,
+    is_fresh: bool,
 }
 
 /// Somebody has come to life, or has died or left.
-pub(crate) struct Change {
+pub(crate) struct PeerChange {
     pub(crate) process: usize,
     pub(crate) is_live: bool,
     /// Without having left.
@@ -81,7 +81,7 @@ impl Inbound {
         for process in (0..segment.config().processes_max as usize).filter(|process| *process != me)
         {
             // The rings of who was never there may not even have memory.
-            if segment.life(process).0 != 0 {
+            if segment.peer_incarnation(process).0 != 0 {
                 let ring = Consumer::resume(segment.ring(process, me));
                 senders.push(Sender::new(process, ring));
             }
@@ -89,21 +89,25 @@ impl Inbound {
         Self {
             senders,
             first: 0,
-            is_awaited: true,
-            look_at: Mono::from_ns(0),
-            has_new: false,
-            has_seen: false,
-            has_gone: false,
+            is_awaiting_promises: true,
+            next_scan: Mono::from_ns(0),
+            has_new_peers: false,
+            has_pending_promises: false,
+            has_departed: false,
         }
     }
 
     /// Finds out who has come or gone.
-    pub(crate) fn update(&mut self, segment: &Segment, mut changed: impl FnMut(Change)) {
+    pub(crate) fn refresh_membership(
+        &mut self,
+        segment: &Segment,
+        mut changed: impl FnMut(PeerChange),
+    ) {
         let me = segment.process();
         for process in (0..segment.config().processes_max as usize).filter(|process| *process != me)
         {
-            let (life, is_attached) = segment.life(process);
-            if life == 0 {
+            let (peer_incarnation, is_attached) = segment.peer_incarnation(process);
+            if peer_incarnation == 0 {
                 continue;
             }
             let known = self.senders.iter().position(|sender| sender.process == process);
@@ -112,45 +116,50 @@ impl Inbound {
                 self.senders.len() - 1
             });
             let sender = &mut self.senders[at];
-            if (sender.life, sender.is_attached) != (life, is_attached) {
-                (sender.life, sender.is_attached) = (life, is_attached);
+            if (sender.peer_incarnation, sender.is_attached) != (peer_incarnation, is_attached) {
+                (sender.peer_incarnation, sender.is_attached) = (peer_incarnation, is_attached);
                 // A file may say that somebody is there who died long ago.
                 let is_live = is_attached && segment.is_alive(process);
-                sender.is_gone |= sender.is_live && !is_live;
-                (sender.is_live, sender.is_new) = (is_live, is_live);
-                (sender.seen, sender.line, sender.watched) = (None, None, None);
-                (self.has_new, self.has_gone) = (true, true);
-                changed(Change { process, is_live, has_died: false });
+                sender.is_departed |= sender.is_live && !is_live;
+                (sender.is_live, sender.is_unreported) = (is_live, is_live);
+                (sender.pending, sender.last_promise, sender.checked_promise) = (None, None, None);
+                (self.has_new_peers, self.has_departed) = (true, true);
+                changed(PeerChange { process, is_live, has_died: false });
             } else if sender.is_live && !segment.is_alive(process) {
-                sender.die();
-                self.has_gone = true;
-                changed(Change { process, is_live: false, has_died: true });
+                sender.mark_dead();
+                self.has_departed = true;
+                changed(PeerChange { process, is_live: false, has_died: true });
             }
         }
     }
 
     /// Asks after some of the living, in turn, and after those who have been sending all the time
     /// since the last watch, or seem to.
-    pub(crate) fn watch(&mut self, segment: &Segment, turn: u64, mut changed: impl FnMut(Change)) {
+    pub(crate) fn check_liveness(
+        &mut self,
+        segment: &Segment,
+        turn: u64,
+        mut changed: impl FnMut(PeerChange),
+    ) {
         let count = self.senders.len().max(1);
-        let first = (turn as usize).wrapping_mul(ASKED) % count;
+        let first = (turn as usize).wrapping_mul(LIVENESS_BATCH) % count;
         for (at, sender) in self.senders.iter_mut().enumerate() {
-            let is_stuck =
-                matches!(sender.line, Some(Promise::Active(_))) && sender.line == sender.watched;
-            let has_its_turn = (at + count - first) % count < ASKED;
-            sender.watched = sender.line;
+            let is_stuck = matches!(sender.last_promise, Some(Promise::Active(_)))
+                && sender.last_promise == sender.checked_promise;
+            let has_its_turn = (at + count - first) % count < LIVENESS_BATCH;
+            sender.checked_promise = sender.last_promise;
             if sender.is_live && (is_stuck || has_its_turn) && !segment.is_alive(sender.process) {
-                sender.die();
-                self.has_gone = true;
-                changed(Change { process: sender.process, is_live: false, has_died: true });
+                sender.mark_dead();
+                self.has_departed = true;
+                changed(PeerChange { process: sender.process, is_live: false, has_died: true });
             }
         }
     }
 
     /// Notes whether the machine waits for promises.
     #[inline]
-    pub(crate) fn expect(&mut self, is_waiting: bool) {
-        self.is_awaited = is_waiting;
+    pub(crate) fn set_awaiting_promises(&mut self, is_waiting: bool) {
+        self.is_awaiting_promises = is_waiting;
     }
 
     /// Looks at all lines, if it is time to, then empties the rings, a batch at most.
@@ -163,9 +172,9 @@ impl Inbound {
         mut take: impl FnMut(Port, &mut [u8]) -> Verdict,
     ) -> usize {
         let me = segment.process();
-        if self.is_awaited || now.mono >= self.look_at {
-            self.look_at = now.mono.after_ns(LOOK_INTERVAL_NS);
-            self.look(segment, now);
+        if self.is_awaiting_promises || now.mono >= self.next_scan {
+            self.next_scan = now.mono.after_ns(SCAN_INTERVAL_NS);
+            self.scan_promises(segment, now);
         }
 
         let config = segment.config();
@@ -175,22 +184,22 @@ impl Inbound {
             let at = self.first + ahead;
             let sender = &mut self.senders[if at < count { at } else { at - count }];
             let from = sender.process;
-            let cells = segment.ring(from, me);
+            let view = segment.ring(from, me);
             sender.is_drained = false;
             // A short frame comes in these lines; fetched now, they come when the entry does, not a
             // way from core to core after it.
-            let nook = config.nook_at(from, me, sender.ring.nook(NOOKS));
-            segment.mapping().prefetch(nook, FETCH_BYTES);
+            let cell = config.inline_cell_at(from, me, sender.ring.cell(INLINE_CELLS));
+            segment.mapping().prefetch(cell, PREFETCH_BYTES);
             while left > 0 {
-                let nook = sender.ring.nook(NOOKS);
-                let Some(entry) = sender.ring.next(cells) else {
+                let cell = sender.ring.cell(INLINE_CELLS);
+                let Some(entry) = sender.ring.next(view) else {
                     sender.is_drained = true;
                     break;
                 };
                 left -= 1;
                 let bytes = entry.bytes as usize;
-                let place = if entry.slot == IN_NOOK && bytes <= NOOK_BYTES {
-                    config.nook_at(from, me, nook)
+                let offset = if entry.slot == INLINE && bytes <= INLINE_CELL_LEN {
+                    config.inline_cell_at(from, me, cell)
                 } else if entry.slot < config.arena_slots && bytes <= config.frame_len_max {
                     config.slot_at(from, entry.slot)
                 } else {
@@ -199,12 +208,12 @@ impl Inbound {
                 };
                 // SAFETY: the entry gives the slot, or the nook that belongs to its index, to this
                 // process until it is released below, and nothing else in this process reaches it.
-                let frame = unsafe { segment.mapping().bytes_mut(place, bytes) };
+                let frame = unsafe { segment.mapping().bytes_mut(offset, bytes) };
                 if let Verdict::Forward(port) = take(Port(from as u16), frame) {
                     outbound.forward(segment, port, frame, stats);
                 }
             }
-            sender.ring.release(cells);
+            sender.ring.release(view);
         }
         self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
         let frames = BATCH_FRAMES - left;
@@ -213,68 +222,73 @@ impl Inbound {
     }
 
     /// Looks at all lines. `now` was read before; the rings are emptied after.
-    fn look(&mut self, segment: &Segment, now: Now) {
-        after_clock();
-        self.has_seen = true;
+    fn scan_promises(&mut self, segment: &Segment, now: Now) {
+        fence_after_clock();
+        self.has_pending_promises = true;
         for sender in self.senders.iter_mut().filter(|sender| sender.is_live) {
             // What was seen and could not be heard yet still stands.
-            if sender.seen.is_none() {
-                let promise = segment.line(sender.process).look();
-                let open = segment.open_word(sender.process).look().map(Timestamp::from_ns);
-                let is_changed = sender.line.replace(promise) != Some(promise);
-                let (barrier, is_news) = match promise {
+            if sender.pending.is_none() {
+                let promise = segment.promise_word(sender.process).load();
+                let open = segment.commit_hold(sender.process).load().map(Timestamp::from_ns);
+                let is_changed = sender.last_promise.replace(promise) != Some(promise);
+                let (barrier, is_fresh) = match promise {
                     Promise::Idle => (now.sync, true),
                     Promise::Active(floor) => (Timestamp::from_ns(floor), is_changed),
                 };
                 let commit = open.map_or(barrier, |open| open.min(barrier));
-                sender.seen = Some(Seen { promises: Promises { barrier, commit }, is_news });
+                sender.pending =
+                    Some(PendingPromises { promises: Promises { barrier, commit }, is_fresh });
             }
         }
     }
 
     /// Tells who has come, once everything that its former life sent has been taken.
     #[inline]
-    pub(crate) fn met(&mut self, mut meet: impl FnMut(Port, Incarnation)) {
-        if !self.has_new {
+    pub(crate) fn poll_peers(&mut self, mut on_peer: impl FnMut(Port, Incarnation)) {
+        if !self.has_new_peers {
             return;
         }
-        for sender in self.senders.iter_mut().filter(|sender| sender.is_new && sender.is_drained) {
-            sender.is_new = false;
-            meet(Port(sender.process as u16), Incarnation(sender.life as u32));
+        for sender in
+            self.senders.iter_mut().filter(|sender| sender.is_unreported && sender.is_drained)
+        {
+            sender.is_unreported = false;
+            on_peer(Port(sender.process as u16), Incarnation(sender.peer_incarnation as u32));
         }
-        self.has_new = self.senders.iter().any(|sender| sender.is_new);
+        self.has_new_peers = self.senders.iter().any(|sender| sender.is_unreported);
     }
 
     /// Tells what the lines said of those whose rings have been emptied since.
     #[inline]
-    pub(crate) fn heard(&mut self, mut hear: impl FnMut(Port, Promises)) {
-        if !self.has_seen {
+    pub(crate) fn poll_promises(&mut self, mut on_promises: impl FnMut(Port, Promises)) {
+        if !self.has_pending_promises {
             return;
         }
         for sender in self.senders.iter_mut().filter(|sender| sender.is_drained) {
-            if let Some(seen) = sender.seen.take()
-                && seen.is_news
+            if let Some(pending) = sender.pending.take()
+                && pending.is_fresh
             {
-                hear(Port(sender.process as u16), seen.promises);
+                on_promises(Port(sender.process as u16), pending.promises);
             }
         }
-        self.has_seen = self.senders.iter().any(|sender| sender.seen.is_some());
+        self.has_pending_promises = self.senders.iter().any(|sender| sender.pending.is_some());
     }
 
     /// Tells who is no longer live, once everything that they sent has been taken.
     #[inline]
-    pub(crate) fn gone(&mut self, mut unlink: impl FnMut(Port)) {
-        if !self.has_gone {
+    pub(crate) fn poll_links_down(&mut self, mut on_link_down: impl FnMut(Port)) {
+        if !self.has_departed {
             return;
         }
-        for sender in self.senders.iter_mut().filter(|sender| sender.is_gone && sender.is_drained) {
-            sender.is_gone = false;
+        for sender in
+            self.senders.iter_mut().filter(|sender| sender.is_departed && sender.is_drained)
+        {
+            sender.is_departed = false;
             // It may be back already: then its link goes on, from where it is heard next.
             if !sender.is_live {
-                unlink(Port(sender.process as u16));
+                on_link_down(Port(sender.process as u16));
             }
         }
-        self.has_gone = self.senders.iter().any(|sender| sender.is_gone);
+        self.has_departed = self.senders.iter().any(|sender| sender.is_departed);
     }
 
     /// Whether no frame is there.
@@ -294,23 +308,23 @@ impl Sender {
         Self {
             process,
             ring,
-            life: 0,
+            peer_incarnation: 0,
             is_attached: false,
             is_live: false,
-            seen: None,
+            pending: None,
             is_drained: false,
-            is_gone: false,
-            is_new: false,
-            line: None,
-            watched: None,
+            is_departed: false,
+            is_unreported: false,
+            last_promise: None,
+            checked_promise: None,
         }
     }
 
     /// The kernel says that it is dead, whatever the segment says.
-    fn die(&mut self) {
+    fn mark_dead(&mut self) {
         self.is_live = false;
-        self.is_gone = true;
-        self.is_new = false;
-        self.seen = None;
+        self.is_departed = true;
+        self.is_unreported = false;
+        self.pending = None;
     }
 }

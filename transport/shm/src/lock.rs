@@ -14,7 +14,7 @@ const SETUP: i64 = 1 << 20;
 /// Waits until nobody else sets up, joins or leaves, and keeps others from it.
 pub(crate) fn lock_setup(file: &File) -> io::Result<()> {
     loop {
-        match control(file, libc::F_OFD_SETLKW, &mut range(SETUP, 1, libc::F_WRLCK)) {
+        match fcntl_lock(file, libc::F_OFD_SETLKW, &mut range(SETUP, 1, libc::F_WRLCK)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             done => return done,
         }
@@ -28,16 +28,16 @@ pub(crate) fn try_lock_setup(file: &File) -> io::Result<bool> {
 
 /// Lets others set up, join and leave.
 pub(crate) fn unlock_setup(file: &File) -> io::Result<()> {
-    control(file, libc::F_OFD_SETLK, &mut range(SETUP, 1, libc::F_UNLCK))
+    fcntl_lock(file, libc::F_OFD_SETLK, &mut range(SETUP, 1, libc::F_UNLCK))
 }
 
 /// Takes the place of `process`. Answers false when somebody alive has it.
-pub(crate) fn take(file: &File, process: usize) -> io::Result<bool> {
+pub(crate) fn lock_process(file: &File, process: usize) -> io::Result<bool> {
     try_lock(file, process as i64)
 }
 
 fn try_lock(file: &File, byte: i64) -> io::Result<bool> {
-    match control(file, libc::F_OFD_SETLK, &mut range(byte, 1, libc::F_WRLCK)) {
+    match fcntl_lock(file, libc::F_OFD_SETLK, &mut range(byte, 1, libc::F_WRLCK)) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
@@ -45,23 +45,23 @@ fn try_lock(file: &File, byte: i64) -> io::Result<bool> {
 }
 
 /// Gives the place of `process` back.
-pub(crate) fn give_back(file: &File, process: usize) -> io::Result<()> {
-    control(file, libc::F_OFD_SETLK, &mut range(process as i64, 1, libc::F_UNLCK))
+pub(crate) fn unlock_process(file: &File, process: usize) -> io::Result<()> {
+    fcntl_lock(file, libc::F_OFD_SETLK, &mut range(process as i64, 1, libc::F_UNLCK))
 }
 
 /// Whether somebody else alive has the place of `process`.
-pub(crate) fn is_taken(file: &File, process: usize) -> io::Result<bool> {
+pub(crate) fn is_locked_by_other(file: &File, process: usize) -> io::Result<bool> {
     is_any_taken(file, process as i64, 1)
 }
 
 /// Whether anybody else alive has any place.
-pub(crate) fn is_somebody_there(file: &File) -> io::Result<bool> {
+pub(crate) fn has_live_process(file: &File) -> io::Result<bool> {
     is_any_taken(file, 0, SETUP)
 }
 
 fn is_any_taken(file: &File, start: i64, bytes: i64) -> io::Result<bool> {
     let mut answer = range(start, bytes, libc::F_WRLCK);
-    control(file, libc::F_OFD_GETLK, &mut answer)?;
+    fcntl_lock(file, libc::F_OFD_GETLK, &mut answer)?;
     Ok(answer.l_type != libc::F_UNLCK as libc::c_short)
 }
 
@@ -75,7 +75,7 @@ fn range(start: i64, bytes: i64, kind: libc::c_int) -> libc::flock {
     }
 }
 
-fn control(file: &File, command: libc::c_int, range: &mut libc::flock) -> io::Result<()> {
+fn fcntl_lock(file: &File, command: libc::c_int, range: &mut libc::flock) -> io::Result<()> {
     // SAFETY: the descriptor is open, and all three lock commands take a pointer to a `flock`,
     // which is valid for the call.
     let answer = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(range)) };
@@ -83,12 +83,12 @@ fn control(file: &File, command: libc::c_int, range: &mut libc::flock) -> io::Re
 }
 
 /// Sets memory aside for a part of `file`, so that touching it cannot fail later.
-pub(crate) fn set_aside(file: &File, part: (usize, usize)) -> io::Result<()> {
+pub(crate) fn preallocate(file: &File, part: (usize, usize)) -> io::Result<()> {
     allocate(file, 0, part)
 }
 
 /// Gives the memory of a part of `file` back; what stood there reads as zeros.
-pub(crate) fn punch(file: &File, (start, bytes): (usize, usize)) -> io::Result<()> {
+pub(crate) fn punch_hole(file: &File, (start, bytes): (usize, usize)) -> io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     allocate(file, mode, (start, bytes))
 }
@@ -102,7 +102,7 @@ fn allocate(file: &File, mode: libc::c_int, (start, bytes): (usize, usize)) -> i
 }
 
 /// Whose files are ours.
-pub(crate) fn user() -> u32 {
+pub(crate) fn effective_uid() -> u32 {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() }
 }

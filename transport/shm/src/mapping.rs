@@ -70,7 +70,7 @@ impl Mapping {
     /// When they do not lie in the mapping. Offsets come from `Config`, whose numbers were checked
     /// against the size of the file.
     #[inline]
-    fn place(&self, at: usize, bytes: usize, align: usize) -> NonNull<u8> {
+    fn checked_ptr(&self, at: usize, bytes: usize, align: usize) -> NonNull<u8> {
         assert!(at <= self.bytes && bytes <= self.bytes - at && at.is_multiple_of(align));
         // SAFETY: the offset lies within the mapping, which is one object of `self.bytes` bytes.
         unsafe { self.base.add(at) }
@@ -79,22 +79,22 @@ impl Mapping {
     /// The word at `at`.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: in bounds and aligned (checked by `place`), mapped as long as `self` lives, valid
+        // SAFETY: in bounds and aligned (checked by `checked_ptr`), mapped as long as `self` lives, valid
         // for any bits, and touched by everybody as an atomic only.
-        unsafe { self.place(at, 8, 8).cast().as_ref() }
+        unsafe { self.checked_ptr(at, 8, 8).cast().as_ref() }
     }
 
     /// The half word at `at`.
     #[inline]
-    pub(crate) fn half_word(&self, at: usize) -> &AtomicU32 {
+    pub(crate) fn word32(&self, at: usize) -> &AtomicU32 {
         // SAFETY: as `word`.
-        unsafe { self.place(at, 4, 4).cast().as_ref() }
+        unsafe { self.checked_ptr(at, 4, 4).cast().as_ref() }
     }
 
     /// `count` words from `at` on.
     #[inline]
     pub(crate) fn words(&self, at: usize, count: usize) -> &[AtomicU64] {
-        let first = self.place(at, count * 8, 8).cast::<AtomicU64>();
+        let first = self.checked_ptr(at, count * 8, 8).cast::<AtomicU64>();
         // SAFETY: as `word`, for `count` words that all lie in the mapping.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), count) }
     }
@@ -102,11 +102,11 @@ impl Mapping {
     /// Fetches bytes that will be read soon into the cache, where the processor can.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, bytes: usize) {
-        let first = self.place(at, bytes, 1);
+        let first = self.checked_ptr(at, bytes, 1);
         let mut line = 0;
         while line < bytes {
             // SAFETY: the line begins within the bytes, which lie in the mapping.
-            fetch(unsafe { first.add(line) });
+            prefetch_line(unsafe { first.add(line) });
             line += 64;
         }
     }
@@ -122,7 +122,7 @@ impl Mapping {
     /// No process writes to them as long as the answer lives.
     #[inline]
     pub(crate) unsafe fn read(&self, at: usize, bytes: usize) -> &[u8] {
-        let first = self.place(at, bytes, 1);
+        let first = self.checked_ptr(at, bytes, 1);
         // SAFETY: in bounds, mapped as long as `self` lives, valid for any bits; unchanged by the
         // caller's promise.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), bytes) }
@@ -138,7 +138,7 @@ impl Mapping {
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "exclusiveness is the caller's promise")]
     pub(crate) unsafe fn bytes_mut(&self, at: usize, bytes: usize) -> &mut [u8] {
-        let first = self.place(at, bytes, 1);
+        let first = self.checked_ptr(at, bytes, 1);
         // SAFETY: in bounds, mapped as long as `self` lives, valid for any bits; exclusive by the
         // caller's promise.
         unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), bytes) }
@@ -152,15 +152,15 @@ impl Drop for Mapping {
     }
 }
 
-/// Tells the processor that the line at `place` will be read soon.
+/// Tells the processor that the line at `line` will be read soon.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn fetch(place: NonNull<u8>) {
+fn prefetch_line(line: NonNull<u8>) {
     use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: a hint; it reads and writes nothing and cannot fault.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(place.as_ptr().cast()) };
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-fn fetch(_: NonNull<u8>) {}
+fn prefetch_line(_: NonNull<u8>) {}

@@ -4,10 +4,10 @@ use onepipe_base::{Mono, Port, Transmit};
 use onepipe_wire::mark_congestion;
 
 use crate::arena::{Arena, Fill};
-use crate::config::{NOOK_BYTES, NOOKS};
-use crate::ring::{Entry, IN_NOOK, Producer};
+use crate::config::{INLINE_CELL_LEN, INLINE_CELLS};
+use crate::ring::{Entry, INLINE, Producer};
 use crate::segment::Segment;
-use crate::sleep::before_wake;
+use crate::sleep::fence_before_wake;
 use crate::{Stats, futex};
 
 /// Staged bytes for one receiver that are published before the burst ends, so that it can start
@@ -52,7 +52,7 @@ struct Receiver {
     is_tight: bool,
     bytes_staged: usize,
     /// When it last took something, or had nothing to take.
-    progressed: Mono,
+    last_progress: Mono,
 }
 
 impl Outbound {
@@ -74,7 +74,7 @@ impl Outbound {
             let mut ring = Producer::resume(segment.ring(me, to), claim);
             if !is_reading {
                 // Whoever comes here next starts behind all that.
-                ring.reclaim_by_force(|_| {});
+                ring.reclaim_all(|_| {});
             }
             receivers.push(Receiver {
                 ring,
@@ -82,7 +82,7 @@ impl Outbound {
                 is_touched: false,
                 is_tight: false,
                 bytes_staged: 0,
-                progressed: Mono::from_ns(0),
+                last_progress: Mono::from_ns(0),
             });
         }
         Self {
@@ -101,17 +101,22 @@ impl Outbound {
     pub(crate) fn set_live(&mut self, process: usize, is_live: bool) {
         let receiver = &mut self.receivers[process];
         receiver.is_live = is_live;
-        receiver.progressed = self.now;
+        receiver.last_progress = self.now;
         if !is_live {
-            receiver.ring.reclaim_by_force(|slot| self.arena.give(slot));
+            receiver.ring.reclaim_all(|slot| self.arena.release(slot));
         }
     }
 
     /// Whether every receiver that is alive and taking frames has room for a burst.
-    pub(crate) fn has_room(&mut self, segment: &Segment, now: Mono, stats: &mut Stats) -> bool {
+    pub(crate) fn can_begin_burst(
+        &mut self,
+        segment: &Segment,
+        now: Mono,
+        stats: &mut Stats,
+    ) -> bool {
         self.now = now;
         if let Some(Parked { slot, transmit }) = self.parked.take() {
-            self.arena.give(slot);
+            self.arena.release(slot);
             self.send(segment, transmit, stats);
             self.publish(segment);
             self.finish(segment, stats);
@@ -126,7 +131,7 @@ impl Outbound {
                 self.tight.swap_remove(index);
                 continue;
             }
-            is_held |= self.is_awaited(to);
+            is_held |= self.is_within_hold(to);
             index += 1;
         }
         !is_held
@@ -166,7 +171,7 @@ impl Outbound {
     }
 
     #[inline]
-    fn put(&mut self, segment: &Segment, transmit: Transmit, may_wait: bool, stats: &mut Stats) {
+    fn put(&mut self, segment: &Segment, transmit: Transmit, may_park: bool, stats: &mut Stats) {
         let to = transmit.port.index();
         let Some(slot) = self.arena.top() else { return };
         let mut fill = match self.receivers.get(to) {
@@ -177,11 +182,11 @@ impl Outbound {
             }
         };
         if fill == Fill::Full {
-            fill = self.regain(segment, to, slot);
+            fill = self.reclaim_mid_burst(segment, to, slot);
         }
         if fill == Fill::Full {
-            self.note_tight(to);
-            if may_wait && self.is_awaited(to) {
+            self.mark_tight(to);
+            if may_park && self.is_within_hold(to) {
                 self.arena.take();
                 self.parked = Some(Parked { slot, transmit });
             } else {
@@ -197,20 +202,20 @@ impl Outbound {
         }
         let receiver = &mut self.receivers[to];
         if receiver.ring.in_flight() == 0 {
-            receiver.progressed = self.now;
+            receiver.last_progress = self.now;
         }
         let bytes = transmit.bytes;
-        let is_short = bytes <= NOOK_BYTES;
-        let nook = is_short.then(|| receiver.ring.nook(NOOKS)).flatten();
-        let place = if nook.is_some() { IN_NOOK } else { slot };
-        if !receiver.ring.stage(Entry { slot: place, bytes: bytes as u32 }) {
+        let is_short = bytes <= INLINE_CELL_LEN;
+        let cell = is_short.then(|| receiver.ring.cell(INLINE_CELLS)).flatten();
+        let slot_or_inline = if cell.is_some() { INLINE } else { slot };
+        if !receiver.ring.stage(Entry { slot: slot_or_inline, bytes: bytes as u32 }) {
             return;
         }
-        match nook {
-            Some(nook) => {
+        match cell {
+            Some(cell) => {
                 let config = segment.config();
-                let at = [config.slot_at(self.me, slot), config.nook_at(self.me, to, nook)];
-                // SAFETY: the slot is as in `slot`; a nook that `Producer::nook` answers belongs to
+                let at = [config.slot_at(self.me, slot), config.inline_cell_at(self.me, to, cell)];
+                // SAFETY: the slot is as in `slot`; a nook that `Producer::cell` answers belongs to
                 // an entry that the receiver has given back, or never had, and does not see again
                 // before `publish`. The two lie apart.
                 let [frame, copy] = at.map(|at| unsafe { segment.mapping().bytes_mut(at, bytes) });
@@ -264,12 +269,12 @@ impl Outbound {
         if self.touched.is_empty() {
             return;
         }
-        before_wake();
+        fence_before_wake();
         for &to in &self.touched {
-            let bed = segment.bed(to);
-            if bed.must_wake() {
+            let futex_slot = segment.futex_slot(to);
+            if futex_slot.take_wake() {
                 stats.wakes += 1;
-                futex::wake(bed.0);
+                futex::wake(futex_slot.0);
             }
         }
         while let Some(to) = self.touched.pop() {
@@ -278,22 +283,24 @@ impl Outbound {
                 self.reclaim(segment, to);
             }
             if self.fill(to) >= Fill::Tight {
-                self.note_tight(to);
+                self.mark_tight(to);
             }
         }
-        self.warm(segment);
+        self.prefetch_slot(segment);
     }
 
     /// Fetches the front of the slot that the next burst begins with: its lines are in the cache of
     /// whoever read them last, and fetching takes longer than writing a short frame.
     #[inline]
-    fn warm(&mut self, segment: &Segment) {
+    fn prefetch_slot(&mut self, segment: &Segment) {
         if let Some(slot) = self.free_slot(segment) {
-            slot.chunks_mut(LINE_BYTES).take(WARM_LINES).for_each(|line| line[0] = 0);
+            slot.chunks_mut(LINE_BYTES)
+                .take(WARM_LINES)
+                .for_each(|promise_word| promise_word[0] = 0);
         }
     }
 
-    fn note_tight(&mut self, to: usize) {
+    fn mark_tight(&mut self, to: usize) {
         if !self.receivers[to].is_tight {
             self.receivers[to].is_tight = true;
             self.tight.push(to);
@@ -301,16 +308,16 @@ impl Outbound {
     }
 
     /// Whether a receiver that lacks room is waited for: it is merely slow, as far as one can know.
-    fn is_awaited(&self, to: usize) -> bool {
-        self.now.since_ns(self.receivers[to].progressed) < self.hold_ns
+    fn is_within_hold(&self, to: usize) -> bool {
+        self.now.since_ns(self.receivers[to].last_progress) < self.hold_ns
     }
 
     /// Takes back what a receiver has read in the middle of a burst. `slot` remains the next one.
     #[cold]
-    fn regain(&mut self, segment: &Segment, to: usize, slot: u32) -> Fill {
+    fn reclaim_mid_burst(&mut self, segment: &Segment, to: usize, slot: u32) -> Fill {
         self.arena.take();
         self.reclaim(segment, to);
-        self.arena.give(slot);
+        self.arena.release(slot);
         self.fill(to)
     }
 
@@ -323,9 +330,9 @@ impl Outbound {
     #[inline]
     fn reclaim(&mut self, segment: &Segment, to: usize) {
         let receiver = &mut self.receivers[to];
-        let cells = segment.ring(self.me, to);
-        if receiver.ring.reclaim(cells, |slot| self.arena.give(slot)) > 0 {
-            receiver.progressed = self.now;
+        let view = segment.ring(self.me, to);
+        if receiver.ring.reclaim(view, |slot| self.arena.release(slot)) > 0 {
+            receiver.last_progress = self.now;
         }
     }
 

@@ -7,14 +7,14 @@
 //! than that: entries and heads are checked, and a wrong one is ignored.
 //!
 //! Beside the ring lie a few *nooks*, each as large as a short frame. The entry at an index may say
-//! that its frame is in the nook `index % nooks`: so the receiver knows where the next short frame
+//! that its frame is in the nook `index % cell_count`: so the receiver knows where the next short frame
 //! will be before it is there, and fetches both at once.
 
 use crate::sync::{AtomicU64, Ordering};
 
 /// The shared part of a ring. `entries.len()` is a power of two.
 #[derive(Clone, Copy)]
-pub(crate) struct Cells<'a> {
+pub(crate) struct RingView<'a> {
     /// Entries below this index have been read. Written by the receiver.
     pub(crate) head: &'a AtomicU64,
     /// Written by the sender.
@@ -36,9 +36,9 @@ const LAP_BITS: u32 = 64 - SLOT_BITS - LEN_BITS;
 const LAPS: u64 = (1 << LAP_BITS) - 1;
 
 /// Stands for a slot: the frame lies in the nook that belongs to the entry's index.
-pub(crate) const IN_NOOK: u32 = (1 << SLOT_BITS) - 1;
+pub(crate) const INLINE: u32 = (1 << SLOT_BITS) - 1;
 /// One more than the highest slot number that an entry can hold.
-pub(crate) const SLOTS_MAX: u32 = IN_NOOK;
+pub(crate) const SLOTS_MAX: u32 = INLINE;
 
 impl Entry {
     fn to_word(self, lap: u64) -> u64 {
@@ -54,7 +54,7 @@ impl Entry {
     }
 }
 
-impl Cells<'_> {
+impl RingView<'_> {
     fn at(&self, index: u64) -> &AtomicU64 {
         &self.entries[index as usize & (self.entries.len() - 1)]
     }
@@ -70,7 +70,7 @@ impl Cells<'_> {
     }
 
     /// The first index at or after `from` whose entry is not there.
-    fn end(&self, from: u64) -> u64 {
+    fn end_of_written(&self, from: u64) -> u64 {
         let capacity = self.entries.len() as u64;
         let written =
             (0..capacity).take_while(|ahead| self.read(from.wrapping_add(*ahead)).is_some());
@@ -99,14 +99,14 @@ impl Producer {
     /// Takes the ring over as a former life of this sender has left it. What the receiver may still
     /// read stays in flight, and `claim` is asked for each such slot whether it may be given back
     /// later. Entries that were written but never published are wiped.
-    pub(crate) fn resume(cells: Cells<'_>, mut claim: impl FnMut(Entry) -> bool) -> Self {
-        let capacity = cells.entries.len();
-        let head = cells.head.load(Ordering::Acquire);
-        let tail = cells.end(head);
+    pub(crate) fn resume(view: RingView<'_>, mut claim: impl FnMut(Entry) -> bool) -> Self {
+        let capacity = view.entries.len();
+        let head = view.head.load(Ordering::Acquire);
+        let tail = view.end_of_written(head);
         let mut slots = vec![NO_SLOT; capacity].into_boxed_slice();
         let mut index = head;
         while index != tail {
-            if let Some(entry) = cells.read(index)
+            if let Some(entry) = view.read(index)
                 && claim(entry)
             {
                 slots[index as usize & (capacity - 1)] = entry.slot;
@@ -114,7 +114,7 @@ impl Producer {
             index = index.wrapping_add(1);
         }
         while index != head.wrapping_add(capacity as u64) {
-            cells.at(index).store(0, Ordering::Relaxed);
+            view.at(index).store(0, Ordering::Relaxed);
             index = index.wrapping_add(1);
         }
         let bytes = vec![0; capacity].into_boxed_slice();
@@ -132,11 +132,11 @@ impl Producer {
         self.tail.wrapping_sub(self.reclaimed) as usize
     }
 
-    /// The nook of the entry that is staged next, if nobody can be reading in it: `nooks` entries
+    /// The nook of the entry that is staged next, if nobody can be reading in it: `cell_count` entries
     /// back, whose nook it was, has been given back.
     #[inline]
-    pub(crate) fn nook(&self, nooks: usize) -> Option<usize> {
-        (self.in_flight() < nooks).then_some(self.tail as usize & (nooks - 1))
+    pub(crate) fn cell(&self, cell_count: usize) -> Option<usize> {
+        (self.in_flight() < cell_count).then_some(self.tail as usize & (cell_count - 1))
     }
 
     /// Whether something is staged.
@@ -161,43 +161,43 @@ impl Producer {
     /// Lets the receiver see everything staged. The first entry is written last: a receiver that
     /// looks at it all the time is disturbed once, and then finds all.
     #[inline]
-    pub(crate) fn publish(&mut self, cells: Cells<'_>) {
+    pub(crate) fn publish(&mut self, view: RingView<'_>) {
         let mut index = self.tail;
         while index != self.published {
             index = index.wrapping_sub(1);
             let at = index as usize & (self.slots.len() - 1);
             let entry = Entry { slot: self.slots[at], bytes: self.bytes[at] };
-            cells.at(index).store(entry.to_word(cells.lap(index)), Ordering::Release);
+            view.at(index).store(entry.to_word(view.lap(index)), Ordering::Release);
         }
         self.published = self.tail;
     }
 
-    /// Calls `give` with every slot that the receiver has given back since. Answers how many
+    /// Calls `release_slot` with every slot that the receiver has given back since. Answers how many
     /// entries there were. A head that cannot be is ignored.
     #[inline]
-    pub(crate) fn reclaim(&mut self, cells: Cells<'_>, give: impl FnMut(u32)) -> usize {
-        let head = cells.head.load(Ordering::Acquire);
+    pub(crate) fn reclaim(&mut self, view: RingView<'_>, release_slot: impl FnMut(u32)) -> usize {
+        let head = view.head.load(Ordering::Acquire);
         let count = head.wrapping_sub(self.reclaimed);
         if count > self.published.wrapping_sub(self.reclaimed) {
             // Behind what was reclaimed by force, or nonsense.
             return 0;
         }
-        self.give_back(head, give);
+        self.release_until(head, release_slot);
         count as usize
     }
 
-    /// Calls `give` with every slot in flight: the receiver is dead, and whoever takes its place
+    /// Calls `release_slot` with every slot in flight: the receiver is dead, and whoever takes its place
     /// starts behind all of them.
-    pub(crate) fn reclaim_by_force(&mut self, give: impl FnMut(u32)) {
+    pub(crate) fn reclaim_all(&mut self, release_slot: impl FnMut(u32)) {
         debug_assert!(!self.is_staged(), "not within a burst");
-        self.give_back(self.published, give);
+        self.release_until(self.published, release_slot);
     }
 
-    fn give_back(&mut self, end: u64, mut give: impl FnMut(u32)) {
-        while self.reclaimed != end {
+    fn release_until(&mut self, end_of_written: u64, mut release_slot: impl FnMut(u32)) {
+        while self.reclaimed != end_of_written {
             let at = self.reclaimed as usize & (self.slots.len() - 1);
-            if !matches!(self.slots[at], NO_SLOT | IN_NOOK) {
-                give(self.slots[at]);
+            if !matches!(self.slots[at], NO_SLOT | INLINE) {
+                release_slot(self.slots[at]);
             }
             self.reclaimed = self.reclaimed.wrapping_add(1);
         }
@@ -219,37 +219,37 @@ impl Consumer {
 
     /// Takes the ring over from a former life of this receiver: everything that is in it is
     /// skipped, and so given back.
-    pub(crate) fn resume(cells: Cells<'_>) -> Self {
-        let head = cells.end(cells.head.load(Ordering::Acquire));
-        cells.head.store(head, Ordering::Release);
+    pub(crate) fn resume(view: RingView<'_>) -> Self {
+        let head = view.end_of_written(view.head.load(Ordering::Acquire));
+        view.head.store(head, Ordering::Release);
         Self { head, released: head }
     }
 
     /// The next entry, if it is there.
     #[inline]
-    pub(crate) fn next(&mut self, cells: Cells<'_>) -> Option<Entry> {
-        let entry = cells.read(self.head)?;
+    pub(crate) fn next(&mut self, view: RingView<'_>) -> Option<Entry> {
+        let entry = view.read(self.head)?;
         self.head = self.head.wrapping_add(1);
         Some(entry)
     }
 
-    /// The nook of the next entry, of `nooks`.
+    /// The nook of the next entry, of `cell_count`.
     #[inline]
-    pub(crate) fn nook(&self, nooks: usize) -> usize {
-        self.head as usize & (nooks - 1)
+    pub(crate) fn cell(&self, cell_count: usize) -> usize {
+        self.head as usize & (cell_count - 1)
     }
 
     /// Whether nothing is there.
-    pub(crate) fn is_empty(&self, cells: Cells<'_>) -> bool {
-        cells.read(self.head).is_none()
+    pub(crate) fn is_empty(&self, view: RingView<'_>) -> bool {
+        view.read(self.head).is_none()
     }
 
     /// Gives back every slot read so far.
     #[inline]
-    pub(crate) fn release(&mut self, cells: Cells<'_>) {
+    pub(crate) fn release(&mut self, view: RingView<'_>) {
         if self.released != self.head {
             self.released = self.head;
-            cells.head.store(self.head, Ordering::Release);
+            view.head.store(self.head, Ordering::Release);
         }
     }
 }

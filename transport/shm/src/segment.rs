@@ -13,10 +13,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_transport_clock::Calibration;
 
-use crate::line::{Line, Open};
 use crate::mapping::Mapping;
-use crate::ring::Cells;
-use crate::sleep::{Bed, before_wake};
+use crate::promise::{CommitHold, PromiseWord};
+use crate::ring::RingView;
+use crate::sleep::{FutexSlot, fence_before_wake};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{AttachError, Config, futex, lock};
 
@@ -57,8 +57,8 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// Takes a place in the segment `name`, creating it where there is none. Others cannot set up,
-    /// join or leave until [`Segment::open`], and do not see this process before.
-    pub(crate) fn enter(
+    /// join or leave until [`Segment::publish`], and do not see this process before.
+    pub(crate) fn attach(
         name: &str,
         process: Option<ProcessId>,
         wanted: &Config,
@@ -69,16 +69,16 @@ impl Segment {
         let path = path_of(name)?;
         let file = open_locked(&path)?;
         let is_alone =
-            !lock::is_somebody_there(&file).map_err(AttachError::io("look for others"))?;
-        let entered = Self::enter_locked(file, path.clone(), process, wanted, is_alone);
-        if entered.is_err() && is_alone {
+            !lock::has_live_process(&file).map_err(AttachError::io("look for others"))?;
+        let attached = Self::attach_locked(file, path.clone(), process, wanted, is_alone);
+        if attached.is_err() && is_alone {
             // Nobody is left to remove what was just created.
             let _ = std::fs::remove_file(&path);
         }
-        entered
+        attached
     }
 
-    fn enter_locked(
+    fn attach_locked(
         file: File,
         path: PathBuf,
         process: Option<ProcessId>,
@@ -92,7 +92,7 @@ impl Segment {
         let words = at::CALIBRATION.map(|at| mapping.word(at).load(Ordering::Relaxed));
         let calibration =
             Calibration::from_words(words).ok_or(AttachError::Layout { version: VERSION })?;
-        let process = take_place(&file, &mapping, &config, process)?;
+        let process = claim_process_id(&file, &mapping, &config, process)?;
         let segment = Self {
             file,
             path,
@@ -102,33 +102,33 @@ impl Segment {
             process,
             incarnation: 0,
         };
-        segment.begin_life()
+        segment.start_incarnation()
     }
 
     /// Makes the place this life's own: what a former life left in the state, the line and the bed
     /// is gone, and the memory it writes to is set aside.
-    fn begin_life(mut self) -> Result<Self, AttachError> {
+    fn start_incarnation(mut self) -> Result<Self, AttachError> {
         for part in self.config.own(self.process) {
-            lock::set_aside(&self.file, part).map_err(AttachError::io("set memory aside"))?;
+            lock::preallocate(&self.file, part).map_err(AttachError::io("set memory aside"))?;
         }
         // Seconds since 1970 are above every life of a segment that is gone; the number stored is
         // the former life of this one.
         let seconds =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let (former, _) = self.life(self.process);
-        self.incarnation = former.saturating_add(1).max(seconds) as u32;
+        let (previous, _) = self.peer_incarnation(self.process);
+        self.incarnation = previous.saturating_add(1).max(seconds) as u32;
         let [incarnation, pid, state] = self.state(self.process);
         state.store(VACANT, Ordering::Relaxed);
         incarnation.store(u64::from(self.incarnation), Ordering::Relaxed);
         pid.store(u64::from(std::process::id()), Ordering::Relaxed);
-        self.line(self.process).withdraw();
-        self.open_word(self.process).say(None);
-        self.bed(self.process).get_up();
+        self.promise_word(self.process).set_idle();
+        self.commit_hold(self.process).store(None);
+        self.futex_slot(self.process).finish_sleep();
         Ok(self)
     }
 
     /// Lets others see this process, and set up, join and leave.
-    pub(crate) fn open(&self) -> Result<(), AttachError> {
+    pub(crate) fn publish(&self) -> Result<(), AttachError> {
         let [_, _, state] = self.state(self.process);
         state.store(ATTACHED, Ordering::Release);
         self.epoch().fetch_add(1, Ordering::Release);
@@ -181,7 +181,7 @@ impl Segment {
     }
 
     /// The latest life of a process, 0 if it never had one, and whether it says it is there.
-    pub(crate) fn life(&self, process: usize) -> (u64, bool) {
+    pub(crate) fn peer_incarnation(&self, process: usize) -> (u64, bool) {
         let [incarnation, _, state] = self.state(process);
         let is_attached = state.load(Ordering::Acquire) == ATTACHED;
         (incarnation.load(Ordering::Acquire), is_attached)
@@ -190,47 +190,49 @@ impl Segment {
     /// Whether a process is alive, whatever it says. A kernel that does not answer is no proof of
     /// death.
     pub(crate) fn is_alive(&self, process: usize) -> bool {
-        lock::is_taken(&self.file, process).unwrap_or(true)
+        lock::is_locked_by_other(&self.file, process).unwrap_or(true)
     }
 
     #[cfg(test)]
-    pub(crate) fn give_up_place(&self) {
-        lock::give_back(&self.file, self.process).expect("the file is open");
+    pub(crate) fn release_process_lock(&self) {
+        lock::unlock_process(&self.file, self.process).expect("the file is open");
     }
 
     #[inline]
-    pub(crate) fn line(&self, process: usize) -> Line<'_> {
-        Line(self.mapping.word(self.config.line_at(process)))
+    pub(crate) fn promise_word(&self, process: usize) -> PromiseWord<'_> {
+        PromiseWord(self.mapping.word(self.config.promise_at(process)))
     }
 
     #[inline]
-    pub(crate) fn open_word(&self, process: usize) -> Open<'_> {
-        Open(self.mapping.word(self.config.open_at(process)))
+    pub(crate) fn commit_hold(&self, process: usize) -> CommitHold<'_> {
+        CommitHold(self.mapping.word(self.config.commit_hold_at(process)))
     }
 
     /// Has everybody look who is there, also those who sleep.
     #[cold]
-    pub(crate) fn alarm(&self) {
+    pub(crate) fn notify_membership_change(&self) {
         self.epoch().fetch_add(1, Ordering::Release);
-        before_wake();
-        for process in (0..self.config.processes_max as usize).filter(|at| self.life(*at).1) {
-            let bed = self.bed(process);
-            if process != self.process && bed.must_wake() {
-                futex::wake(bed.0);
+        fence_before_wake();
+        for process in
+            (0..self.config.processes_max as usize).filter(|at| self.peer_incarnation(*at).1)
+        {
+            let futex_slot = self.futex_slot(process);
+            if process != self.process && futex_slot.take_wake() {
+                futex::wake(futex_slot.0);
             }
         }
     }
 
     #[inline]
-    pub(crate) fn bed(&self, process: usize) -> Bed<'_> {
-        Bed(self.mapping.half_word(self.config.bed_at(process)))
+    pub(crate) fn futex_slot(&self, process: usize) -> FutexSlot<'_> {
+        FutexSlot(self.mapping.word32(self.config.futex_slot_at(process)))
     }
 
     /// The ring from one process to another.
     #[inline]
-    pub(crate) fn ring(&self, from: usize, to: usize) -> Cells<'_> {
+    pub(crate) fn ring(&self, from: usize, to: usize) -> RingView<'_> {
         let entries = self.config.ring_entries as usize;
-        Cells {
+        RingView {
             head: self.mapping.word(self.config.ring_at(from, to)),
             entries: self.mapping.words(self.config.entries_at(from, to), entries),
         }
@@ -240,15 +242,15 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         // Whatever fails here, closing the file gives the place back.
-        self.line(self.process).withdraw();
+        self.promise_word(self.process).set_idle();
         if lock::lock_setup(&self.file).is_err() {
             return;
         }
         let [_, _, state] = self.state(self.process);
         state.store(VACANT, Ordering::Release);
         self.epoch().fetch_add(1, Ordering::Release);
-        let is_last = lock::give_back(&self.file, self.process).is_ok()
-            && lock::is_somebody_there(&self.file).is_ok_and(|somebody| !somebody);
+        let is_last = lock::unlock_process(&self.file, self.process).is_ok()
+            && lock::has_live_process(&self.file).is_ok_and(|somebody| !somebody);
         if is_last {
             // Somebody who has opened it already, and waits for the setup lock, finds that it has
             // gone and starts over.
@@ -273,7 +275,7 @@ pub(crate) const DIRECTORY: &str = "/dev/shm";
 
 /// What the file names of all segments of this user begin with.
 pub(crate) fn file_prefix() -> String {
-    format!("onepipe-{}-", lock::user())
+    format!("onepipe-{}-", lock::effective_uid())
 }
 
 /// Opens the file at `path`, creating it where there is none, with the setup lock held.
@@ -285,7 +287,7 @@ pub(crate) fn open_locked(path: &Path) -> Result<File, AttachError> {
         let file = options.open(path).map_err(AttachError::io("open the segment"))?;
         lock::lock_setup(&file).map_err(AttachError::io("lock the segment"))?;
         let opened = file.metadata().map_err(AttachError::io("examine the segment"))?;
-        if opened.uid() != lock::user() {
+        if opened.uid() != lock::effective_uid() {
             let path = path.display().to_string();
             return Err(AttachError::Foreign { path, owner: opened.uid() });
         }
@@ -308,7 +310,7 @@ fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError
     // What a crash has left is dropped with its contents: everything starts as zeros.
     file.set_len(0).map_err(AttachError::io(what))?;
     file.set_len(config.segment_len() as u64).map_err(AttachError::io(what))?;
-    lock::set_aside(file, config.front()).map_err(AttachError::io("set memory aside"))?;
+    lock::preallocate(file, config.front()).map_err(AttachError::io("set memory aside"))?;
     let mapping = Mapping::new(file, config.segment_len()).map_err(AttachError::io(what))?;
     let store = |at: usize, value| mapping.word(at).store(value, Ordering::Relaxed);
     store(at::MAGIC, MAGIC);
@@ -358,14 +360,15 @@ fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> 
 }
 
 /// Takes the place of `process`, or the first free one.
-fn take_place(
+fn claim_process_id(
     file: &File,
     mapping: &Mapping,
     config: &Config,
     process: Option<ProcessId>,
 ) -> Result<usize, AttachError> {
     let processes_max = config.processes_max;
-    let take = |process: usize| lock::take(file, process).map_err(AttachError::io("take a place"));
+    let take =
+        |process: usize| lock::lock_process(file, process).map_err(AttachError::io("take a place"));
     let Some(ProcessId(process)) = process else {
         for free in 0..processes_max as usize {
             if take(free)? {

@@ -9,13 +9,13 @@ use onepipe_base::{
     Incarnation, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict,
 };
 use onepipe_transport_clock::SystemClock;
-use onepipe_transport_driver::{Bell, Doorbell, Transport};
+use onepipe_transport_driver::{Doorbell, Transport, Waker};
 
-use crate::inbound::{Change, Inbound};
+use crate::inbound::{Inbound, PeerChange};
 use crate::mapping::Mapping;
 use crate::outbound::Outbound;
 use crate::segment::Segment;
-use crate::sleep::{ASLEEP, Bed, before_wake};
+use crate::sleep::{ASLEEP, FutexSlot, fence_before_wake};
 use crate::sync::Ordering;
 use crate::{AttachError, Config, Stats, futex};
 
@@ -26,14 +26,14 @@ pub struct Shm {
     segment: Segment,
     inbound: Inbound,
     outbound: Outbound,
-    bell: Arc<SharedBell>,
+    waker: Arc<FutexWaker>,
     stats: Stats,
     /// The membership that `inbound` knows.
     epoch: Option<u64>,
-    watch_at: Mono,
-    watches: u64,
+    next_liveness_check: Mono,
+    liveness_checks: u64,
     /// What the word beside this process's line says.
-    open: Option<Timestamp>,
+    commit_hold: Option<Timestamp>,
 }
 
 impl Shm {
@@ -48,27 +48,27 @@ impl Shm {
         process: Option<ProcessId>,
         config: &Config,
     ) -> Result<Self, AttachError> {
-        let segment = Segment::enter(name, process, config)?;
+        let segment = Segment::attach(name, process, config)?;
         // Others cannot join or leave until the segment is opened, so nobody starts reading what
         // is being taken over here.
         let outbound = Outbound::resume(&segment);
         let inbound = Inbound::resume(&segment);
-        segment.open()?;
-        let bell = Arc::new(SharedBell {
+        segment.publish()?;
+        let waker = Arc::new(FutexWaker {
             mapping: Arc::clone(segment.mapping()),
-            bed_at: segment.config().bed_at(segment.process()),
+            futex_slot_at: segment.config().futex_slot_at(segment.process()),
             is_rung: AtomicBool::new(false),
         });
         Ok(Self {
             segment,
             inbound,
             outbound,
-            bell,
+            waker,
             stats: Stats::default(),
             epoch: None,
-            watch_at: Mono::from_ns(0),
-            watches: 0,
-            open: None,
+            next_liveness_check: Mono::from_ns(0),
+            liveness_checks: 0,
+            commit_hold: None,
         })
     }
 
@@ -90,7 +90,7 @@ impl Shm {
 
     /// The clock that all processes of the segment share. Only with this one are promises exact.
     pub fn clock(&self) -> SystemClock {
-        SystemClock::adopting(self.segment.calibration())
+        SystemClock::with_calibration(self.segment.calibration())
     }
 
     /// Where the segment lies.
@@ -119,33 +119,40 @@ impl Shm {
 
     /// Notes who has come, gone or died.
     #[inline]
-    fn attend(&mut self, now: Mono) {
+    fn update_membership(&mut self, now: Mono) {
         let epoch = self.segment.epoch().load(Ordering::Acquire);
         if self.epoch != Some(epoch) {
             self.epoch = Some(epoch);
             let (outbound, stats) = (&mut self.outbound, &mut self.stats);
-            self.inbound.update(&self.segment, |Change { process, is_live, has_died }| {
-                stats.deaths += u64::from(has_died);
-                outbound.set_live(process, is_live);
-            });
+            self.inbound.refresh_membership(
+                &self.segment,
+                |PeerChange { process, is_live, has_died }| {
+                    stats.deaths += u64::from(has_died);
+                    outbound.set_live(process, is_live);
+                },
+            );
         }
-        if now >= self.watch_at {
-            self.watch(now);
+        if now >= self.next_liveness_check {
+            self.check_liveness(now);
         }
     }
 
     #[cold]
-    fn watch(&mut self, now: Mono) {
-        self.watch_at = now.after_ns(self.segment.config().watch_interval_ns);
-        self.watches += 1;
+    fn check_liveness(&mut self, now: Mono) {
+        self.next_liveness_check = now.after_ns(self.segment.config().liveness_interval_ns);
+        self.liveness_checks += 1;
         let (outbound, stats) = (&mut self.outbound, &mut self.stats);
         let deaths = stats.deaths;
-        self.inbound.watch(&self.segment, self.watches, |Change { process, is_live, .. }| {
-            stats.deaths += 1;
-            outbound.set_live(process, is_live);
-        });
+        self.inbound.check_liveness(
+            &self.segment,
+            self.liveness_checks,
+            |PeerChange { process, is_live, .. }| {
+                stats.deaths += 1;
+                outbound.set_live(process, is_live);
+            },
+        );
         if stats.deaths > deaths {
-            self.segment.alarm();
+            self.segment.notify_membership_change();
         }
     }
 
@@ -157,8 +164,8 @@ impl Shm {
 
     /// Ends as a process does that is killed: only the kernel cleans up.
     #[cfg(test)]
-    pub(crate) fn die(self) {
-        self.segment.give_up_place();
+    pub(crate) fn kill(self) {
+        self.segment.release_process_lock();
         std::mem::forget(self);
     }
 
@@ -173,13 +180,13 @@ impl Transport for Shm {
     const IS_FIFO: bool = true;
 
     #[inline]
-    fn expect(&mut self, is_waiting: bool) {
-        self.inbound.expect(is_waiting);
+    fn set_awaiting_promises(&mut self, is_waiting: bool) {
+        self.inbound.set_awaiting_promises(is_waiting);
     }
 
     #[inline]
     fn receive(&mut self, now: Now, take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
-        self.attend(now.mono);
+        self.update_membership(now.mono);
         let (outbound, stats) = (&mut self.outbound, &mut self.stats);
         let frames = self.inbound.receive(&self.segment, now, outbound, stats, take);
         // What was forwarded, if anything was.
@@ -189,32 +196,33 @@ impl Transport for Shm {
     }
 
     #[inline]
-    fn met(&mut self, meet: impl FnMut(Port, Incarnation)) {
-        self.inbound.met(meet);
+    fn poll_peers(&mut self, on_peer: impl FnMut(Port, Incarnation)) {
+        self.inbound.poll_peers(on_peer);
     }
 
     #[inline]
-    fn heard(&mut self, _: Now, hear: impl FnMut(Port, Promises)) {
-        self.inbound.heard(hear);
+    fn poll_promises(&mut self, _: Now, on_promises: impl FnMut(Port, Promises)) {
+        self.inbound.poll_promises(on_promises);
     }
 
     #[inline]
-    fn gone(&mut self, unlink: impl FnMut(Port)) {
-        self.inbound.gone(unlink);
+    fn poll_links_down(&mut self, unlink: impl FnMut(Port)) {
+        self.inbound.poll_links_down(unlink);
     }
 
     #[inline]
-    fn has_room(&mut self, now: Now) -> bool {
-        let has_room = self.outbound.has_room(&self.segment, now.mono, &mut self.stats);
-        self.stats.bursts_held += u64::from(!has_room);
-        has_room
+    fn can_begin_burst(&mut self, now: Now) -> bool {
+        let can_begin_burst =
+            self.outbound.can_begin_burst(&self.segment, now.mono, &mut self.stats);
+        self.stats.bursts_held += u64::from(!can_begin_burst);
+        can_begin_burst
     }
 
     #[inline]
     fn begin_burst(&mut self, now: Now, promises: Option<Promises>) {
         // Who has promised nothing yet will stamp by the clock, which only goes on from here.
         let floor = promises.map_or(now.sync, |promises| promises.barrier);
-        self.segment.line(self.segment.process()).announce(floor.as_ns());
+        self.segment.promise_word(self.segment.process()).announce(floor.as_ns());
     }
 
     #[inline]
@@ -234,41 +242,41 @@ impl Transport for Shm {
 
     #[inline]
     fn hold_commits(&mut self, since: Option<Timestamp>) {
-        if self.open != since {
-            self.open = since;
-            let word = self.segment.open_word(self.segment.process());
-            word.say(since.map(Timestamp::as_ns));
+        if self.commit_hold != since {
+            self.commit_hold = since;
+            let word = self.segment.commit_hold(self.segment.process());
+            word.store(since.map(Timestamp::as_ns));
         }
     }
 
     #[inline]
     fn end_burst(&mut self, rest: Option<Promises>) {
         self.outbound.publish(&self.segment);
-        let line = self.segment.line(self.segment.process());
+        let promise_word = self.segment.promise_word(self.segment.process());
         match rest {
             // The machine counts a frame that waits here as sent: the floor of the burst holds.
             _ if self.outbound.is_parked() => {}
-            None => line.withdraw(),
-            Some(rest) => line.hold(rest.barrier.as_ns()),
+            None => promise_word.set_idle(),
+            Some(rest) => promise_word.raise(rest.barrier.as_ns()),
         }
         self.outbound.finish(&self.segment, &mut self.stats);
     }
 
     fn wait(&mut self, timeout_ns: u64) {
-        let bed = self.segment.bed(self.segment.process());
-        bed.lie_down();
+        let futex_slot = self.segment.futex_slot(self.segment.process());
+        futex_slot.prepare_sleep();
         let is_quiet = self.inbound.is_empty(&self.segment)
             && self.epoch == Some(self.segment.epoch().load(Ordering::Acquire))
-            && !self.bell.is_rung.load(Ordering::Acquire);
+            && !self.waker.is_rung.load(Ordering::Acquire);
         if is_quiet {
-            futex::wait(bed.0, ASLEEP, timeout_ns);
+            futex::wait(futex_slot.0, ASLEEP, timeout_ns);
         }
-        bed.get_up();
-        self.bell.is_rung.store(false, Ordering::Release);
+        futex_slot.finish_sleep();
+        self.waker.is_rung.store(false, Ordering::Release);
     }
 
     fn doorbell(&self) -> Doorbell {
-        Doorbell::new(self.bell.clone())
+        Doorbell::new(self.waker.clone())
     }
 }
 
@@ -285,19 +293,19 @@ impl fmt::Debug for Shm {
 
 /// Wakes this process's driver from another thread.
 #[derive(Debug)]
-struct SharedBell {
+struct FutexWaker {
     mapping: Arc<Mapping>,
-    bed_at: usize,
+    futex_slot_at: usize,
     is_rung: AtomicBool,
 }
 
-impl Bell for SharedBell {
+impl Waker for FutexWaker {
     fn ring(&self) {
         self.is_rung.store(true, Ordering::Release);
-        before_wake();
-        let bed = Bed(self.mapping.half_word(self.bed_at));
-        if bed.must_wake() {
-            futex::wake(bed.0);
+        fence_before_wake();
+        let futex_slot = FutexSlot(self.mapping.word32(self.futex_slot_at));
+        if futex_slot.take_wake() {
+            futex::wake(futex_slot.0);
         }
     }
 }

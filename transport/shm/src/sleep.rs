@@ -7,35 +7,35 @@ use crate::sync::{AtomicU32, Ordering, fence};
 
 /// The word that a sleeping process waits on: 0 awake, [`ASLEEP`] asleep.
 #[derive(Clone, Copy)]
-pub(crate) struct Bed<'a>(pub(crate) &'a AtomicU32);
+pub(crate) struct FutexSlot<'a>(pub(crate) &'a AtomicU32);
 
 /// What the word says of a sleeper.
 pub(crate) const ASLEEP: u32 = 1;
 const AWAKE: u32 = 0;
 
-impl Bed<'_> {
+impl FutexSlot<'_> {
     /// Says that this process sleeps. It must look for work once more, and may then block for as
     /// long as the word says so.
-    pub(crate) fn lie_down(self) {
+    pub(crate) fn prepare_sleep(self) {
         self.0.store(ASLEEP, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// Says that this process is awake, whoever woke it.
-    pub(crate) fn get_up(self) {
+    pub(crate) fn finish_sleep(self) {
         self.0.store(AWAKE, Ordering::Relaxed);
     }
 
     /// Whether the process must be woken, by the one who is told so. What it is woken for was
-    /// published before, and [`before_wake`] called.
+    /// published before, and [`fence_before_wake`] called.
     #[inline]
-    pub(crate) fn must_wake(self) -> bool {
+    pub(crate) fn take_wake(self) -> bool {
         self.0.load(Ordering::Relaxed) == ASLEEP && self.0.swap(AWAKE, Ordering::Relaxed) == ASLEEP
     }
 }
 
 /// Stands between publishing and looking who sleeps.
 #[inline]
-pub(crate) fn before_wake() {
+pub(crate) fn fence_before_wake() {
     fence(Ordering::SeqCst);
 }

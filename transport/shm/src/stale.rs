@@ -16,11 +16,11 @@ use crate::segment::{DIRECTORY, file_prefix};
 /// When the directory of segments cannot be read. A single segment that cannot be examined is left
 /// alone.
 pub fn remove_stale_segments() -> io::Result<usize> {
-    remove_beginning_with(&file_prefix())
+    remove_with_prefix(&file_prefix())
 }
 
 /// As [`remove_stale_segments`], for file names that begin with `prefix`.
-pub(crate) fn remove_beginning_with(prefix: &str) -> io::Result<usize> {
+pub(crate) fn remove_with_prefix(prefix: &str) -> io::Result<usize> {
     let mut removed = 0;
     for entry in std::fs::read_dir(DIRECTORY)? {
         let entry = entry?;
@@ -36,9 +36,9 @@ fn remove_if_stale(path: &Path) -> io::Result<bool> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
     let file: File = options.open(path)?;
-    if file.metadata()?.uid() != lock::user()
+    if file.metadata()?.uid() != lock::effective_uid()
         || !lock::try_lock_setup(&file)?
-        || lock::is_somebody_there(&file)?
+        || lock::has_live_process(&file)?
     {
         return Ok(false);
     }

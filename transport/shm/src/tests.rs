@@ -7,14 +7,14 @@ use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::Transport;
 use onepipe_wire::Flags;
 
-use crate::config::NOOK_BYTES;
-use crate::ring::IN_NOOK;
+use crate::config::INLINE_CELL_LEN;
+use crate::ring::INLINE;
 use crate::sync::Ordering;
 use crate::{AttachError, Config, Shm};
 
+mod backpressure;
 mod endpoints;
-mod life;
-mod room;
+mod membership;
 mod wait;
 
 /// A segment of this test alone.
@@ -37,7 +37,7 @@ fn at(ns: u64) -> Now {
 /// Sends one frame that begins with `byte`, in a burst of its own. Even ones are short and go into
 /// nooks, odd ones are long and go into slots.
 fn send(shm: &mut Shm, now: Now, to: u32, byte: u8) {
-    let bytes = if byte.is_multiple_of(2) { 1 } else { NOOK_BYTES + 1 };
+    let bytes = if byte.is_multiple_of(2) { 1 } else { INLINE_CELL_LEN + 1 };
     shm.begin_burst(now, None);
     shm.slot().expect("there is a free slot")[0] = byte;
     shm.send(Transmit { port: Port(to as u16), bytes });
@@ -49,19 +49,19 @@ type Received = (Vec<(u16, u8)>, Vec<(u16, u64)>);
 
 /// One turn of receiving: frames, and promises heard after them.
 fn receive(shm: &mut Shm, now: Now) -> Received {
-    let (mut frames, mut heard) = (Vec::new(), Vec::new());
+    let (mut frames, mut promises_read) = (Vec::new(), Vec::new());
     shm.receive(now, |port, frame| {
         frames.push((port.0, frame[0]));
         Verdict::Consumed
     });
-    shm.heard(now, |port, promises| {
-        heard.push((port.0, promises.barrier.as_ns() - (1 << 50)));
+    shm.poll_promises(now, |port, promises| {
+        promises_read.push((port.0, promises.barrier.as_ns() - (1 << 50)));
     });
-    (frames, heard)
+    (frames, promises_read)
 }
 
 #[test]
-fn frames_arrive_in_order_and_slots_come_back() {
+fn frames_arrive_in_order_and_slots_are_reclaimed() {
     let name = name("order");
     let (mut a, mut b) = (attach(&name, 0), attach(&name, 2));
     receive(&mut a, at(1));
@@ -83,7 +83,7 @@ fn frames_arrive_in_order_and_slots_come_back() {
 }
 
 #[test]
-fn an_idle_line_promises_the_time_of_the_look_and_an_active_one_its_floor() {
+fn idle_promises_scan_time_and_active_promises_floor() {
     let name = name("line");
     let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
     assert_eq!(receive(&mut a, at(100)).1, [(1, 100)]);
@@ -102,7 +102,7 @@ fn an_idle_line_promises_the_time_of_the_look_and_an_active_one_its_floor() {
 }
 
 #[test]
-fn a_promise_is_heard_only_when_all_frames_before_it_have_been_taken() {
+fn promise_is_reported_after_all_earlier_frames() {
     let name = name("drained");
     let config = Config { arena_slots: 1024, ring_entries: 1024, ..small() };
     let attach = |process| Shm::attach(&name, Some(ProcessId(process)), &config).expect("free");
@@ -111,15 +111,19 @@ fn a_promise_is_heard_only_when_all_frames_before_it_have_been_taken() {
     for _ in 0..300 {
         send(&mut b, at(2), 0, 9);
     }
-    let (frames, heard) = receive(&mut a, at(100));
-    assert_eq!((frames.len(), heard), (256, vec![]), "the batch is full, the ring is not empty");
+    let (frames, promises_read) = receive(&mut a, at(100));
+    assert_eq!(
+        (frames.len(), promises_read),
+        (256, vec![]),
+        "the batch is full, the ring is not empty"
+    );
     send(&mut b, at(150), 0, 8);
-    let (frames, heard) = receive(&mut a, at(200));
-    assert_eq!((frames.len(), heard), (45, vec![(1, 100)]), "the look was at 100");
+    let (frames, promises_read) = receive(&mut a, at(200));
+    assert_eq!((frames.len(), promises_read), (45, vec![(1, 100)]), "the look was at 100");
 }
 
 #[test]
-fn a_frame_to_forward_is_copied_on() {
+fn forwarded_frame_is_copied() {
     let name = name("forward");
     let (mut a, mut b, mut c) = (attach(&name, 0), attach(&name, 1), attach(&name, 2));
     receive(&mut a, at(1));
@@ -133,7 +137,7 @@ fn a_frame_to_forward_is_copied_on() {
 }
 
 #[test]
-fn nonsense_in_the_segment_costs_frames_and_nothing_else() {
+fn corrupt_segment_costs_frames_only() {
     let name = name("nonsense");
     let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
     receive(&mut a, at(1));
@@ -145,8 +149,8 @@ fn nonsense_in_the_segment_costs_frames_and_nothing_else() {
     let lap = 1 << 41;
     ring.entries[1].store(lap | 64 << 17 | 8, Ordering::Release);
     ring.entries[2].store(lap | 3 << 17 | 8193, Ordering::Release);
-    let nook = u64::from(IN_NOOK) << 17;
-    ring.entries[3].store(lap | nook | (NOOK_BYTES as u64 + 1), Ordering::Release);
+    let cell = u64::from(INLINE) << 17;
+    ring.entries[3].store(lap | cell | (INLINE_CELL_LEN as u64 + 1), Ordering::Release);
     ring.head.store(1 << 60, Ordering::Release);
     assert_eq!(receive(&mut b, at(3)).0, [(0, 5)]);
     assert_eq!(b.stats().entries_refused, 3);
@@ -162,7 +166,7 @@ fn nonsense_in_the_segment_costs_frames_and_nothing_else() {
 }
 
 #[test]
-fn the_shared_clock_is_one_clock() {
+fn segment_shares_one_clock() {
     let name = name("clock");
     let (a, b) = (attach(&name, 0), attach(&name, 1));
     assert_eq!(a.clock().calibration(), b.clock().calibration());

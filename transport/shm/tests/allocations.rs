@@ -2,29 +2,29 @@
 
 use allocation_counter::measure;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_transport_driver::{Config as DriverConfig, Driver, Pipe};
+use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver};
 use onepipe_transport_shm::{Config, Shm};
 
 /// Answers every frame with two, up to a limit.
 struct Echo {
     to: Port,
-    owed: u32,
-    got: u64,
+    pending: u32,
+    received: u64,
 }
 
 impl Machine for Echo {
     type Event = ();
 
     fn handle_frame(&mut self, _: Now, _: Port, _: &mut [u8]) -> Verdict {
-        self.got += 1;
-        self.owed = (self.owed + 2).min(20);
+        self.received += 1;
+        self.pending = (self.pending + 2).min(20);
         Verdict::Consumed
     }
 
     fn handle_timeout(&mut self, _: Now) {}
 
     fn poll_transmit(&mut self, _: Now, slot: &mut [u8]) -> Option<Transmit> {
-        self.owed = self.owed.checked_sub(1)?;
+        self.pending = self.pending.checked_sub(1)?;
         slot[..100].fill(1);
         Some(Transmit { port: self.to, bytes: 100 })
     }
@@ -38,7 +38,7 @@ impl Machine for Echo {
     }
 }
 
-impl Pipe for Echo {}
+impl DrivenMachine for Echo {}
 
 #[test]
 fn frames_cost_no_allocation() {
@@ -47,7 +47,7 @@ fn frames_cost_no_allocation() {
     let mut drivers = [0u32, 1].map(|process| {
         let shm = Shm::attach(&name, Some(ProcessId(process)), &config).expect("free");
         let clock = shm.clock();
-        let echo = Echo { to: Port(1 - process as u16), owed: 1, got: 0 };
+        let echo = Echo { to: Port(1 - process as u16), pending: 1, received: 0 };
         Driver::new(echo, shm, clock, DriverConfig::default())
     });
     let mut turn = |times: u32| {
@@ -56,7 +56,7 @@ fn frames_cost_no_allocation() {
                 driver.turn(|_, ()| {});
             }
         }
-        drivers.iter().map(|driver| driver.machine().got).sum::<u64>()
+        drivers.iter().map(|driver| driver.machine().received).sum::<u64>()
     };
     let before = turn(100);
     let mut after = 0;

@@ -5,11 +5,11 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 }
 
-#[path = "../src/shelf/claim.rs"]
+#[path = "../src/page_pool/claim.rs"]
 mod claim;
-#[path = "../src/line.rs"]
+#[path = "../src/promise.rs"]
 #[allow(dead_code, reason = "only the paths that threads share are run here")]
-mod line;
+mod promise;
 #[path = "../src/ring.rs"]
 #[allow(dead_code, reason = "only the paths that threads share are run here")]
 mod ring;
@@ -18,12 +18,12 @@ mod ring;
 mod sleep;
 
 use claim::Claim;
-use line::{Line, Promise, after_clock};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use ring::{Cells, Consumer, Entry, IN_NOOK, Producer};
-use sleep::{Bed, before_wake};
+use promise::{Promise, PromiseWord, fence_after_clock};
+use ring::{Consumer, Entry, INLINE, Producer, RingView};
+use sleep::{FutexSlot, fence_before_wake};
 use sync::{AtomicU32, AtomicU64, Ordering};
 
 /// What lies in the segment, for one sender and one receiver.
@@ -33,9 +33,9 @@ struct Segment {
     /// The arena: a cell that two threads touch at once is a failure.
     arena: Vec<UnsafeCell<u64>>,
     /// One nook: the entries of the ring take turns in it.
-    nook: UnsafeCell<u64>,
-    line: AtomicU64,
-    bed: AtomicU32,
+    cell: UnsafeCell<u64>,
+    promise_word: AtomicU64,
+    futex_slot: AtomicU32,
     clock: AtomicU64,
 }
 
@@ -45,15 +45,15 @@ impl Segment {
             head: AtomicU64::new(0),
             entries: (0..entries).map(|_| AtomicU64::new(0)).collect(),
             arena: (0..slots).map(|_| UnsafeCell::new(0)).collect(),
-            nook: UnsafeCell::new(0),
-            line: AtomicU64::new(0),
-            bed: AtomicU32::new(0),
+            cell: UnsafeCell::new(0),
+            promise_word: AtomicU64::new(0),
+            futex_slot: AtomicU32::new(0),
             clock: AtomicU64::new(100),
         })
     }
 
-    fn cells(&self) -> Cells<'_> {
-        Cells { head: &self.head, entries: &self.entries }
+    fn view(&self) -> RingView<'_> {
+        RingView { head: &self.head, entries: &self.entries }
     }
 
     /// The counter ticks for everybody, and orders nothing else.
@@ -73,7 +73,7 @@ impl Segment {
 }
 
 #[test]
-fn a_slot_is_never_written_while_it_is_read() {
+fn slot_is_never_written_while_read() {
     loom::model(|| {
         const FRAMES: u64 = 3;
         // Two entries and two slots for three frames: the ring laps and slots are used again.
@@ -81,11 +81,11 @@ fn a_slot_is_never_written_while_it_is_read() {
         let sender = {
             let segment = segment.clone();
             thread::spawn(move || {
-                let mut producer = Producer::resume(segment.cells(), |_| true);
+                let mut producer = Producer::resume(segment.view(), |_| true);
                 let mut free = vec![0, 1];
                 let mut sent = 0;
                 while sent < FRAMES {
-                    producer.reclaim(segment.cells(), |slot| free.push(slot));
+                    producer.reclaim(segment.view(), |slot| free.push(slot));
                     let Some(slot) = free.pop() else {
                         thread::yield_now();
                         continue;
@@ -95,7 +95,7 @@ fn a_slot_is_never_written_while_it_is_read() {
                     sent += 1;
                     // The first two go together.
                     if sent != 1 {
-                        producer.publish(segment.cells());
+                        producer.publish(segment.view());
                     }
                 }
             })
@@ -103,21 +103,21 @@ fn a_slot_is_never_written_while_it_is_read() {
         let mut consumer = Consumer::fresh();
         for expected in 0..FRAMES {
             let entry = loop {
-                if let Some(entry) = consumer.next(segment.cells()) {
+                if let Some(entry) = consumer.next(segment.view()) {
                     break entry;
                 }
-                consumer.release(segment.cells());
+                consumer.release(segment.view());
                 thread::yield_now();
             };
             assert_eq!(segment.read(entry.slot), expected);
         }
-        consumer.release(segment.cells());
+        consumer.release(segment.view());
         sender.join().expect("the sender has not panicked");
     });
 }
 
 #[test]
-fn a_nook_is_never_written_while_it_is_read() {
+fn inline_cell_is_never_written_while_read() {
     loom::model(|| {
         const FRAMES: u64 = 3;
         // Two entries share one nook: whoever finds it in use takes a slot.
@@ -125,14 +125,14 @@ fn a_nook_is_never_written_while_it_is_read() {
         let sender = {
             let segment = segment.clone();
             thread::spawn(move || {
-                let mut producer = Producer::resume(segment.cells(), |_| true);
+                let mut producer = Producer::resume(segment.view(), |_| true);
                 let (mut free, mut sent) = (vec![0], 0);
                 while sent < FRAMES {
-                    producer.reclaim(segment.cells(), |slot| free.push(slot));
-                    if producer.nook(1).is_some() {
+                    producer.reclaim(segment.view(), |slot| free.push(slot));
+                    if producer.cell(1).is_some() {
                         // SAFETY: loom checks that nobody else touches the nook meanwhile.
-                        segment.nook.with_mut(|place| unsafe { *place = sent });
-                        assert!(producer.stage(Entry { slot: IN_NOOK, bytes: 1 }));
+                        segment.cell.with_mut(|place| unsafe { *place = sent });
+                        assert!(producer.stage(Entry { slot: INLINE, bytes: 1 }));
                     } else if let Some(slot) = free.pop() {
                         segment.write(slot, sent);
                         assert!(producer.stage(Entry { slot, bytes: 1 }));
@@ -141,48 +141,48 @@ fn a_nook_is_never_written_while_it_is_read() {
                         continue;
                     }
                     sent += 1;
-                    producer.publish(segment.cells());
+                    producer.publish(segment.view());
                 }
             })
         };
         let mut consumer = Consumer::fresh();
         for expected in 0..FRAMES {
             let entry = loop {
-                if let Some(entry) = consumer.next(segment.cells()) {
+                if let Some(entry) = consumer.next(segment.view()) {
                     break entry;
                 }
-                consumer.release(segment.cells());
+                consumer.release(segment.view());
                 thread::yield_now();
             };
             let value = match entry.slot {
                 // SAFETY: as above.
-                IN_NOOK => segment.nook.with(|place| unsafe { *place }),
+                INLINE => segment.cell.with(|place| unsafe { *place }),
                 slot => segment.read(slot),
             };
             assert_eq!(value, expected);
         }
-        consumer.release(segment.cells());
+        consumer.release(segment.view());
         sender.join().expect("the sender has not panicked");
     });
 }
 
 #[test]
-fn nothing_arrives_below_what_the_line_promised() {
+fn no_frame_arrives_below_the_promise() {
     loom::model(|| {
         let segment = Segment::new(2, 2);
         let sender = {
             let segment = segment.clone();
             thread::spawn(move || {
-                let mut producer = Producer::resume(segment.cells(), |_| true);
-                let line = Line(&segment.line);
+                let mut producer = Producer::resume(segment.view(), |_| true);
+                let promise_word = PromiseWord(&segment.promise_word);
                 let mut floor = 1;
                 for slot in 0..2 {
-                    line.announce(floor);
+                    promise_word.announce(floor);
                     let now = segment.tick();
                     segment.write(slot, now);
                     assert!(producer.stage(Entry { slot, bytes: 1 }));
-                    producer.publish(segment.cells());
-                    line.withdraw();
+                    producer.publish(segment.view());
+                    promise_word.set_idle();
                     floor = now + 1;
                 }
             })
@@ -191,9 +191,9 @@ fn nothing_arrives_below_what_the_line_promised() {
         let mut barrier = 0;
         for _ in 0..2 {
             let read = segment.tick();
-            after_clock();
-            let promise = Line(&segment.line).look();
-            while let Some(entry) = consumer.next(segment.cells()) {
+            fence_after_clock();
+            let promise = PromiseWord(&segment.promise_word).load();
+            while let Some(entry) = consumer.next(segment.view()) {
                 let stamped = segment.read(entry.slot);
                 assert!(stamped >= barrier, "{stamped} arrived after {barrier} was promised");
             }
@@ -204,66 +204,66 @@ fn nothing_arrives_below_what_the_line_promised() {
             barrier = barrier.max(promised);
         }
         sender.join().expect("the sender has not panicked");
-        while let Some(entry) = consumer.next(segment.cells()) {
+        while let Some(entry) = consumer.next(segment.view()) {
             assert!(segment.read(entry.slot) >= barrier);
         }
     });
 }
 
 #[test]
-fn who_lies_down_is_woken_or_has_seen_the_frame() {
+fn sleeper_is_woken_or_sees_the_frame() {
     loom::model(|| {
         let segment = Segment::new(2, 1);
         let sender = {
             let segment = segment.clone();
             thread::spawn(move || {
-                let mut producer = Producer::resume(segment.cells(), |_| true);
+                let mut producer = Producer::resume(segment.view(), |_| true);
                 assert!(producer.stage(Entry { slot: 0, bytes: 1 }));
-                producer.publish(segment.cells());
-                before_wake();
-                Bed(&segment.bed).must_wake()
+                producer.publish(segment.view());
+                fence_before_wake();
+                FutexSlot(&segment.futex_slot).take_wake()
             })
         };
         let mut consumer = Consumer::fresh();
-        let bed = Bed(&segment.bed);
-        bed.lie_down();
-        let has_slept = consumer.is_empty(segment.cells());
+        let futex_slot = FutexSlot(&segment.futex_slot);
+        futex_slot.prepare_sleep();
+        let has_slept = consumer.is_empty(segment.view());
         let is_woken = sender.join().expect("the sender has not panicked");
         // Blocking goes on exactly as long as the word says asleep: only the waker can end it.
         assert!(!has_slept || is_woken, "asleep for good with a frame in the ring");
-        bed.get_up();
-        assert!(consumer.next(segment.cells()).is_some());
+        futex_slot.finish_sleep();
+        assert!(consumer.next(segment.view()).is_some());
     });
 }
 
 #[test]
-fn a_new_life_of_the_receiver_skips_what_it_finds_and_the_sender_gets_it_back() {
+fn restarted_receiver_skips_and_returns_old_entries() {
     loom::model(|| {
         let segment = Segment::new(2, 2);
-        let mut producer = Producer::resume(segment.cells(), |_| true);
+        let mut producer = Producer::resume(segment.view(), |_| true);
         segment.write(0, 7);
         assert!(producer.stage(Entry { slot: 0, bytes: 1 }));
-        producer.publish(segment.cells());
+        producer.publish(segment.view());
         let receiver = {
             let segment = segment.clone();
             thread::spawn(move || {
-                let mut consumer = Consumer::resume(segment.cells());
-                if let Some(entry) = consumer.next(segment.cells()) {
+                let mut consumer = Consumer::resume(segment.view());
+                if let Some(entry) = consumer.next(segment.view()) {
                     assert_eq!(segment.read(entry.slot), 8, "the old frame was skipped");
                 }
-                consumer.release(segment.cells());
+                consumer.release(segment.view());
             })
         };
         segment.write(1, 8);
         assert!(producer.stage(Entry { slot: 1, bytes: 1 }));
-        producer.publish(segment.cells());
+        producer.publish(segment.view());
         let mut back = Vec::new();
-        producer.reclaim(segment.cells(), |slot| back.push(slot));
+        producer.reclaim(segment.view(), |slot| back.push(slot));
         for slot in &back {
             segment.write(*slot, 9);
         }
         receiver.join().expect("the receiver has not panicked");
-        producer.reclaim(segment.cells(), |slot| back.push(slot));
+        producer.reclaim(segment.view(), |slot| back.push(slot));
         assert!(back == [0] || back == [0, 1], "{back:?}");
     });
 }
@@ -292,7 +292,7 @@ impl Region {
 }
 
 #[test]
-fn nobody_reads_a_region_while_its_owner_writes_it_again() {
+fn region_is_not_rewritten_while_it_is_read() {
     loom::model(|| {
         let region = Arc::new(Region {
             readers: AtomicU64::new(0),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
-use onepipe_transport_driver::{Config as DriverConfig, Driver, Pipe};
+use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver};
 use onepipe_transport_shm::{Config, Shm};
 
 const PROCESSES: usize = 4;
@@ -20,9 +20,9 @@ const FRAME_LEN: usize = 24;
 const ROLE: &str = "ONEPIPE_TEST_ROLE";
 
 /// Sends bursts to everybody, and checks everybody.
-struct Talker {
+struct TrafficMachine {
     me: u64,
-    life: u64,
+    incarnation: u64,
     /// The next number for each receiver.
     numbers: [u64; PROCESSES],
     /// Whom the burst under way goes to.
@@ -35,17 +35,17 @@ struct Talker {
 
 #[derive(Clone, Copy, Default)]
 struct Sender {
-    life: u64,
+    incarnation: u64,
     number: Option<u64>,
     promised: Option<Timestamp>,
     frames: u64,
 }
 
-impl Talker {
+impl TrafficMachine {
     fn new(shm: &Shm) -> Self {
         Self {
             me: u64::from(shm.process().0),
-            life: u64::from(shm.incarnation().0),
+            incarnation: u64::from(shm.incarnation().0),
             numbers: [0; PROCESSES],
             burst: VecDeque::new(),
             stamped: None,
@@ -55,18 +55,18 @@ impl Talker {
     }
 }
 
-impl Machine for Talker {
+impl Machine for TrafficMachine {
     type Event = ();
 
     fn handle_frame(&mut self, _: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let word = |at: usize| {
             u64::from_be_bytes(frame[at..at + 8].try_into().expect("eight bytes are eight bytes"))
         };
-        let (life, number, stamp) = (word(0), word(8), Timestamp::from_ns(word(16)));
+        let (incarnation, number, stamp) = (word(0), word(8), Timestamp::from_ns(word(16)));
         let sender = &mut self.senders[port.index()];
-        assert!(life >= sender.life, "a frame of a former life after one of a later");
-        if life > sender.life {
-            (sender.life, sender.number) = (life, None);
+        assert!(incarnation >= sender.incarnation, "a frame of a former life after one of a later");
+        if incarnation > sender.incarnation {
+            (sender.incarnation, sender.number) = (incarnation, None);
         }
         if let Some(last) = sender.number {
             assert_eq!(number, last + 1, "from {port:?}");
@@ -95,7 +95,7 @@ impl Machine for Talker {
         let stamp = self.stamped.map_or(now.sync, |last| last.wrapping_add_ns(1).max(now.sync));
         self.stamped = Some(stamp);
         let number = &mut self.numbers[usize::from(to)];
-        slot[..8].copy_from_slice(&self.life.to_be_bytes());
+        slot[..8].copy_from_slice(&self.incarnation.to_be_bytes());
         slot[8..16].copy_from_slice(&number.to_be_bytes());
         slot[16..24].copy_from_slice(&stamp.as_ns().to_be_bytes());
         *number += 1;
@@ -111,8 +111,8 @@ impl Machine for Talker {
     }
 }
 
-impl Pipe for Talker {
-    fn hear(&mut self, _: Now, port: Port, promises: Promises) {
+impl DrivenMachine for TrafficMachine {
+    fn handle_promises(&mut self, _: Now, port: Port, promises: Promises) {
         let promised = &mut self.senders[port.index()].promised;
         *promised = (*promised).max(Some(promises.barrier));
     }
@@ -127,17 +127,17 @@ impl Pipe for Talker {
 }
 
 /// A child's whole life: drives until its standard input closes, reporting what it got.
-fn play(role: &str) {
+fn run_peer(role: &str) {
     let (name, process) = role.split_once(' ').expect("the parent has set it");
     let process = ProcessId(process.parse().expect("a number"));
     // Whoever is alive is waited for, however busy this machine is: no number may be missing.
     let config =
         Config { processes_max: PROCESSES as u32, hold_ns: 60_000_000_000, ..Config::default() };
     let shm = Shm::attach(name, Some(process), &config).expect("the place is free");
-    let (clock, life) = (shm.clock(), shm.incarnation().0);
-    println!("life {life}");
-    let talker = Talker::new(&shm);
-    let mut driver = Driver::new(talker, shm, clock, DriverConfig::default());
+    let (clock, incarnation) = (shm.clock(), shm.incarnation().0);
+    println!("life {incarnation}");
+    let machine = TrafficMachine::new(&shm);
+    let mut driver = Driver::new(machine, shm, clock, DriverConfig::default());
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, doorbell) = (stop.clone(), driver.doorbell());
     std::thread::spawn(move || {
@@ -163,13 +163,13 @@ fn play(role: &str) {
     println!("done");
 }
 
-struct Player {
+struct PeerProcess {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-    life: u32,
+    incarnation: u32,
 }
 
-impl Player {
+impl PeerProcess {
     fn start(name: &str, process: usize) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this test has a path"))
             .args(["--exact", "processes_die_and_come_back_and_the_others_go_on", "--nocapture"])
@@ -179,9 +179,9 @@ impl Player {
             .spawn()
             .expect("this test can start itself");
         let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let mut player = Self { child, lines, life: 0 };
-        player.life = player.find("life ").parse().expect("a number");
-        player
+        let mut peer = Self { child, lines, incarnation: 0 };
+        peer.incarnation = peer.find("life ").parse().expect("a number");
+        peer
     }
 
     /// The rest of the next line that holds `word`.
@@ -206,7 +206,7 @@ impl Player {
     }
 
     /// Waits until it has got frames from each of `from` since the call.
-    fn hears(&mut self, from: &[usize]) {
+    fn wait_for_frames_from(&mut self, from: &[usize]) {
         let (before, _) = self.report();
         while !from.iter().all(|from| self.report().0[*from] > before[*from]) {}
     }
@@ -223,36 +223,37 @@ impl Player {
 #[test]
 fn processes_die_and_come_back_and_the_others_go_on() {
     if let Ok(role) = std::env::var(ROLE) {
-        return play(&role);
+        return run_peer(&role);
     }
     let name = format!("test-{}-kill", std::process::id());
-    let mut players: Vec<Player> =
-        (0..PROCESSES).map(|process| Player::start(&name, process)).collect();
-    players.iter_mut().enumerate().for_each(|(me, player)| {
+    let mut peers: Vec<PeerProcess> =
+        (0..PROCESSES).map(|process| PeerProcess::start(&name, process)).collect();
+    peers.iter_mut().enumerate().for_each(|(me, peer)| {
         let others: Vec<usize> = (0..PROCESSES).filter(|other| *other != me).collect();
-        player.hears(&others);
+        peer.wait_for_frames_from(&others);
     });
 
     for round in 0..5 {
         let victim = 1 + round % 3;
-        let former = players[victim].life;
-        players[victim].child.kill().expect("it is our child");
-        players[victim].child.wait().expect("it is our child");
+        let previous = peers[victim].incarnation;
+        peers[victim].child.kill().expect("it is our child");
+        peers[victim].child.wait().expect("it is our child");
         let others: Vec<usize> = (0..PROCESSES).filter(|other| *other != victim).collect();
         for &me in &others {
-            let heard: Vec<usize> = others.iter().copied().filter(|other| *other != me).collect();
-            players[me].hears(&heard);
+            let senders_seen: Vec<usize> =
+                others.iter().copied().filter(|other| *other != me).collect();
+            peers[me].wait_for_frames_from(&senders_seen);
         }
         // Everybody finds out without being told.
-        while players[0].report().1 <= round as u64 {}
-        players[victim] = Player::start(&name, victim);
-        assert!(players[victim].life > former);
+        while peers[0].report().1 <= round as u64 {}
+        peers[victim] = PeerProcess::start(&name, victim);
+        assert!(peers[victim].incarnation > previous);
         for &me in &others {
-            players[me].hears(&[victim]);
+            peers[me].wait_for_frames_from(&[victim]);
         }
-        players[victim].hears(&others);
+        peers[victim].wait_for_frames_from(&others);
     }
-    players.into_iter().for_each(Player::stop);
+    peers.into_iter().for_each(PeerProcess::stop);
     let left = std::fs::read_dir("/dev/shm").expect("this is Linux");
     let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| entry.file_name().to_string_lossy().contains(&name))

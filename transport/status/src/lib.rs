@@ -12,8 +12,8 @@
 mod metrics;
 mod server;
 
-pub use metrics::{CONTENT_TYPE, Metrics, text};
-pub use server::{Questions, Server, bind};
+pub use metrics::{CONTENT_TYPE, Metrics, encode_metrics};
+pub use server::{Server, StatusRequests, bind};
 
 /// A daemon's report: everything that it tells at one moment.
 pub trait Status: serde::Serialize + Clone + Send + Sync + std::fmt::Debug + 'static {

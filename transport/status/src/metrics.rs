@@ -18,7 +18,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 ///
 /// # Errors
 /// Those of writing.
-pub fn text<S: Status>(report: S) -> Result<String, fmt::Error> {
+pub fn encode_metrics<S: Status>(report: S) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix(S::PREFIX);
     registry.register_collector(Box::new(Scrape(report)));
     let mut text = String::new();

@@ -17,29 +17,29 @@ use tokio::sync::oneshot;
 use crate::{Status, metrics};
 
 /// How long the daemon has to say how it is: it has other things to do, but not for that long.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Somebody wants to know.
-type Question<S> = oneshot::Sender<S>;
+type StatusRequest<S> = oneshot::Sender<S>;
 
 /// What the daemon is asked.
 #[derive(Debug)]
-pub struct Questions<S>(Receiver<Question<S>>);
+pub struct StatusRequests<S>(Receiver<StatusRequest<S>>);
 
-impl<S> Questions<S> {
+impl<S> StatusRequests<S> {
     /// Answers all that were asked until now.
-    pub fn answer(&self, mut report: impl FnMut() -> S) {
-        while let Ok(question) = self.0.try_recv() {
+    pub fn respond(&self, mut report: impl FnMut() -> S) {
+        while let Ok(reply) = self.0.try_recv() {
             // Who has asked may not wait any more.
-            let _ = question.send(report());
+            let _ = reply.send(report());
         }
     }
 }
 
 /// How questions reach the daemon.
 #[derive(Clone)]
-struct Asking<S> {
-    questions: Sender<Question<S>>,
+struct RequestSender<S> {
+    requests: Sender<StatusRequest<S>>,
     doorbell: Doorbell,
 }
 
@@ -58,15 +58,15 @@ impl Server {
     pub fn start<S: Status>(
         listener: TcpListener,
         doorbell: Doorbell,
-    ) -> io::Result<(Self, Questions<S>)> {
-        let (questions, asked) = channel();
+    ) -> io::Result<(Self, StatusRequests<S>)> {
+        let (requests, receiver) = channel();
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel::<()>();
         let routes = Router::new()
             .route("/status", get(status::<S>))
             .route("/metrics", get(metrics_text::<S>))
-            .with_state(Asking { questions, doorbell });
+            .with_state(RequestSender { requests, doorbell });
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             // Who still waits for an answer loses the connection.
@@ -79,7 +79,7 @@ impl Server {
             // It serves without end; what a connection comes to is between it and its client.
             let _ = runtime.block_on(serve);
         })?;
-        Ok((Self { end: Some(end), thread: Some(thread) }, Questions(asked)))
+        Ok((Self { end: Some(end), thread: Some(thread) }, StatusRequests(receiver)))
     }
 }
 
@@ -103,24 +103,26 @@ pub fn bind(listen: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, addr))
 }
 
-async fn ask<S: Status>(asking: &Asking<S>) -> Result<S, StatusCode> {
-    let (question, answer) = oneshot::channel();
-    asking.questions.send(question).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-    asking.doorbell.ring();
-    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+async fn request_report<S: Status>(sender: &RequestSender<S>) -> Result<S, StatusCode> {
+    let (reply, response) = oneshot::channel();
+    sender.requests.send(reply).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    sender.doorbell.ring();
+    match tokio::time::timeout(RESPONSE_TIMEOUT, response).await {
         Ok(Ok(report)) => Ok(report),
         _ => Err(StatusCode::SERVICE_UNAVAILABLE),
     }
 }
 
-async fn status<S: Status>(State(asking): State<Asking<S>>) -> Result<Response, StatusCode> {
-    let report = ask(&asking).await?;
+async fn status<S: Status>(State(sender): State<RequestSender<S>>) -> Result<Response, StatusCode> {
+    let report = request_report(&sender).await?;
     let text = serde_json::to_string(&report).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-async fn metrics_text<S: Status>(State(asking): State<Asking<S>>) -> Result<Response, StatusCode> {
-    let report = ask(&asking).await?;
-    let text = metrics::text(report).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+async fn metrics_text<S: Status>(
+    State(sender): State<RequestSender<S>>,
+) -> Result<Response, StatusCode> {
+    let report = request_report(&sender).await?;
+    let text = metrics::encode_metrics(report).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }

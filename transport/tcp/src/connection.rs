@@ -7,7 +7,7 @@ use onepipe_base::{Now, Port};
 use onepipe_bulk::{Group, Memory};
 use socket2::SockRef;
 
-use crate::inbound::{Heard, Inbound};
+use crate::inbound::{Inbound, ReadOutcome};
 use crate::outbound::Outbound;
 
 /// Bytes that may wait in the socket and have not left: news must not wait for long behind pieces,
@@ -21,7 +21,7 @@ pub(crate) struct Connection {
     pub inbound: Inbound,
     pub outbound: Outbound,
     /// The kernel is asked to say when it takes more.
-    pub is_watched: bool,
+    pub wants_write: bool,
     /// There may be more to read than the kernel tells of.
     pub has_more: bool,
 }
@@ -36,7 +36,7 @@ impl Connection {
             stream,
             inbound: Inbound::new(),
             outbound: Outbound::default(),
-            is_watched: false,
+            wants_write: false,
             has_more: true,
         })
     }
@@ -52,8 +52,8 @@ impl Connection {
         group: &mut Group<M>,
         frames: &mut usize,
     ) -> io::Result<()> {
-        let heard = self.inbound.receive(&self.stream, now, port, group, frames)?;
-        self.has_more = heard == Heard::More;
+        let outcome = self.inbound.receive(&self.stream, now, port, group, frames)?;
+        self.has_more = outcome == ReadOutcome::More;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use onepipe_base::{Machine, Now, Port};
 use onepipe_bulk::{Group, Memory, Placement};
 use onepipe_wire::{DETACHED_FRONT_LEN, HEADER_LEN, header_unchecked, is_hop_intact};
 
-use crate::outbound::is_for_later;
+use crate::outbound::is_would_block;
 
 /// Bytes that are read where no piece is awaited. Every frame but a piece fits.
 const FRONT_LEN: usize = 4096;
@@ -16,7 +16,7 @@ const READS_MAX: u32 = 16;
 
 /// What is being read.
 #[derive(Debug)]
-enum Taking {
+enum ReadState {
     /// The front of a frame.
     Front,
     /// A piece, into its object.
@@ -33,14 +33,14 @@ pub(crate) struct Inbound {
     have: usize,
     /// A frame that does not fit there.
     frame: Vec<u8>,
-    taking: Taking,
+    state: ReadState,
 }
 
 /// What a connection has had to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum ReadOutcome {
     /// All of it was read.
-    All,
+    Drained,
     /// There may be more.
     More,
 }
@@ -48,7 +48,7 @@ pub(crate) enum Heard {
 impl Inbound {
     pub fn new() -> Self {
         let front = Box::new([0; FRONT_LEN]);
-        Self { front, have: 0, frame: Vec::new(), taking: Taking::Front }
+        Self { front, have: 0, frame: Vec::new(), state: ReadState::Front }
     }
 
     /// Hands what has come to the group. Adds the number of frames to `frames`.
@@ -62,29 +62,30 @@ impl Inbound {
         port: Port,
         group: &mut Group<M>,
         frames: &mut usize,
-    ) -> io::Result<Heard> {
+    ) -> io::Result<ReadOutcome> {
         if self.parse(now, port, group, frames)? {
-            return Ok(Heard::More);
+            return Ok(ReadOutcome::More);
         }
         for _ in 0..READS_MAX {
             let bytes = match self.read(from, group) {
-                Err(error) if is_for_later(&error) => return Ok(Heard::All),
+                Err(error) if is_would_block(&error) => return Ok(ReadOutcome::Drained),
                 bytes => bytes?,
             };
             if bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            self.on_bytes(bytes, now, port, group, frames);
+            self.on_read(bytes, now, port, group, frames);
             if self.parse(now, port, group, frames)? {
                 break;
             }
         }
-        Ok(Heard::More)
+        Ok(ReadOutcome::More)
     }
 
     /// The connection is over.
     pub fn end<M: Memory>(&mut self, group: &mut Group<M>) {
-        if let Taking::Piece { placement, .. } = std::mem::replace(&mut self.taking, Taking::Front)
+        if let ReadState::Piece { placement, .. } =
+            std::mem::replace(&mut self.state, ReadState::Front)
         {
             group.abandon_placement(&placement);
         }
@@ -93,9 +94,9 @@ impl Inbound {
     /// Reads the rest of what is awaited, and the next front behind it.
     fn read<M: Memory>(&mut self, mut from: &TcpStream, group: &mut Group<M>) -> io::Result<usize> {
         let front = &mut self.front[self.have..];
-        match &self.taking {
-            Taking::Front => from.read(front),
-            Taking::Piece { placement, have } => match group.placement_mut(placement) {
+        match &self.state {
+            ReadState::Front => from.read(front),
+            ReadState::Piece { placement, have } => match group.placement_mut(placement) {
                 Some(room) => read_both(from, &mut room[*have..], front),
                 None => {
                     // Nobody needs it any more: it goes where it does no harm.
@@ -103,12 +104,12 @@ impl Inbound {
                     read_both(from, &mut self.frame[*have..], front)
                 }
             },
-            Taking::Frame { have } => read_both(from, &mut self.frame[*have..], front),
+            ReadState::Frame { have } => read_both(from, &mut self.frame[*have..], front),
         }
     }
 
     /// So many bytes were read.
-    fn on_bytes<M: Memory>(
+    fn on_read<M: Memory>(
         &mut self,
         bytes: usize,
         now: Now,
@@ -116,25 +117,25 @@ impl Inbound {
         group: &mut Group<M>,
         frames: &mut usize,
     ) {
-        match &mut self.taking {
-            Taking::Front => self.have += bytes,
-            Taking::Piece { placement, have } => {
+        match &mut self.state {
+            ReadState::Front => self.have += bytes,
+            ReadState::Piece { placement, have } => {
                 let here = bytes.min(placement.bytes() - *have);
                 *have += here;
                 self.have += bytes - here;
                 if *have == placement.bytes() {
                     group.handle_placed(now, port, placement);
-                    self.taking = Taking::Front;
+                    self.state = ReadState::Front;
                     *frames += 1;
                 }
             }
-            Taking::Frame { have } => {
+            ReadState::Frame { have } => {
                 let here = bytes.min(self.frame.len() - *have);
                 *have += here;
                 self.have += bytes - here;
                 if *have == self.frame.len() {
                     group.handle_frame(now, port, &mut self.frame);
-                    self.taking = Taking::Front;
+                    self.state = ReadState::Front;
                     *frames += 1;
                 }
             }
@@ -151,7 +152,7 @@ impl Inbound {
         frames: &mut usize,
     ) -> io::Result<bool> {
         let mut at = 0;
-        while matches!(self.taking, Taking::Front)
+        while matches!(self.state, ReadState::Front)
             && self.have - at >= HEADER_LEN
             && !group.has_events()
         {
@@ -169,13 +170,13 @@ impl Inbound {
                 if let Some(room) = group.placement_mut(&placement) {
                     room[..have].copy_from_slice(&rest[DETACHED_FRONT_LEN..]);
                 }
-                self.taking = Taking::Piece { placement, have };
+                self.state = ReadState::Piece { placement, have };
                 at = self.have;
             } else if bytes > FRONT_LEN {
                 self.frame.clear();
                 self.frame.extend_from_slice(rest);
                 self.frame.resize(bytes, 0);
-                self.taking = Taking::Frame { have: rest.len() };
+                self.state = ReadState::Frame { have: rest.len() };
                 at = self.have;
             } else {
                 break;

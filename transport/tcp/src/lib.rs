@@ -2,8 +2,8 @@
 //!
 //! object → blocks → schedule → group → pieces → `[tcp]` → pieces → group → object
 //!
-//! [`Door`] is where a process is found, by however many groups. [`meet`] joins each member of a
-//! group to each other by a connection and answers when all have met. [`End`] drives one member's
+//! [`Listener`] is where a process is found, by however many groups. [`connect_members`] joins each member of a
+//! group to each other by a connection and answers when all have met. [`TcpGroupDriver`] drives one member's
 //! [`onepipe_bulk::Group`] over its connections: the bytes of pieces are written from the object
 //! in which they lie (`writev`) and read into the one to which they belong (`readv`).
 //!
@@ -17,22 +17,22 @@
 
 #![forbid(unsafe_code)]
 
-mod bell;
+mod accept_thread;
 mod connection;
-mod door;
-mod end;
-mod hello;
+mod driver;
+mod event_fd;
+mod group_state;
+mod handshake;
 mod inbound;
-mod inquiry;
-mod keeper;
-mod meet;
+mod listener;
 mod outbound;
-mod standing;
+mod rendezvous;
+mod state_probe;
 
-pub use door::Door;
-pub use end::{End, Progress};
-pub use meet::{MeetError, Meeting, meet, swap};
-pub use standing::Standing;
+pub use driver::{Progress, TcpGroupDriver};
+pub use group_state::GroupState;
+pub use listener::Listener;
+pub use rendezvous::{Rendezvous, RendezvousError, connect_members, exchange_values};
 
 #[cfg(test)]
 mod tests;

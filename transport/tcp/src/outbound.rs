@@ -32,7 +32,7 @@ impl Outbound {
         let waiting = self.bytes.len() - self.at;
         let parts = [&self.bytes[self.at..], front, behind].map(IoSlice::new);
         let taken = match to.write_vectored(&parts) {
-            Err(error) if is_for_later(&error) => 0,
+            Err(error) if is_would_block(&error) => 0,
             taken => taken?,
         };
         let rest = taken.saturating_sub(waiting);
@@ -49,7 +49,7 @@ impl Outbound {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(taken) => self.on_taken(taken),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_for_later(&error) => return Ok(()),
+                Err(error) if is_would_block(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -66,6 +66,6 @@ impl Outbound {
 }
 
 /// Whether the socket only takes or gives nothing now.
-pub(crate) fn is_for_later(error: &io::Error) -> bool {
+pub(crate) fn is_would_block(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

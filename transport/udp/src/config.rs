@@ -27,7 +27,7 @@ pub struct Config {
     pub socket_buffer_bytes: usize,
     /// Room for frames that were written and not yet handed to the kernel, in bytes. Default
     /// 256 KiB.
-    pub send_room_bytes: usize,
+    pub send_queue_bytes: usize,
 }
 
 impl Default for Config {
@@ -37,7 +37,7 @@ impl Default for Config {
             bind: None,
             offload: Offload::Segment,
             socket_buffer_bytes: 8 << 20,
-            send_room_bytes: 256 << 10,
+            send_queue_bytes: 256 << 10,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! [`UdpLink`] is a process's one link to its switch, a [`onepipe_transport_driver::Transport`];
 //! [`UdpOverlay`] its link to an aggregator, and its ways past it to all other processes;
 //! [`UdpMesh`] its links to processes whose addresses are known, without promises.
-//! [`Exchange`] lies under these and under the software switch: one socket, fixed memory, frames
+//! [`BatchSocket`] lies under these and under the software switch: one socket, fixed memory, frames
 //! gathered into *trains* of equal length that the kernel cuts up (GSO) and puts together again
 //! (GRO), many trains a system call. Where a kernel lacks these, [`Offload`] goes a step down by
 //! itself. IPv4 and IPv6.
@@ -19,25 +19,25 @@
 //! UDP may reorder what it carries; over one path on one machine or one switch it hardly ever does.
 //! A frame that is overtaken costs its messages, never order (ordering.md section 3).
 
-mod bell;
+mod batch_socket;
 mod config;
-mod exchange;
+mod error_queue;
+mod event_fd;
+mod gso;
 mod link;
 mod mesh;
 mod overlay;
+mod peer_table;
 mod receive;
-mod refusal;
 mod send;
 mod socket;
 mod stats;
-mod train;
-mod whereabouts;
 
+pub use batch_socket::{BatchSocket, FrameRange};
 pub use config::{Config, Offload};
-pub use exchange::{Exchange, Place};
 pub use link::UdpLink;
 pub use mesh::UdpMesh;
-pub use overlay::{UdpOverlay, Whoami};
+pub use overlay::{LocalProcess, UdpOverlay};
 pub use stats::{OverlayStats, Stats};
 
 #[cfg(test)]

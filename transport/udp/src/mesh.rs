@@ -7,7 +7,7 @@ use onepipe_base::{Now, Port, ProcessId, Promises, Transmit, Verdict};
 use onepipe_transport_driver::{Doorbell, Transport};
 use onepipe_wire::header_unchecked;
 
-use crate::{Config, Exchange, Offload, Place, Stats};
+use crate::{BatchSocket, Config, FrameRange, Offload, Stats};
 
 /// The port by which a machine sees all the others.
 const MESH: Port = Port(0);
@@ -18,9 +18,9 @@ const MESH: Port = Port(0);
 /// Who sends is not checked but by the machine: any address may.
 #[derive(Debug)]
 pub struct UdpMesh {
-    exchange: Exchange,
+    socket: BatchSocket,
     is_known: Vec<bool>,
-    slot: Option<Place>,
+    slot: Option<FrameRange>,
     is_blocked: bool,
     frames_unknown: u64,
 }
@@ -33,7 +33,7 @@ impl UdpMesh {
     pub fn bind(config: &Config, processes: u32) -> io::Result<Self> {
         let processes = processes as usize;
         Ok(Self {
-            exchange: Exchange::bind(config, processes)?,
+            socket: BatchSocket::bind(config, processes)?,
             is_known: vec![false; processes],
             slot: None,
             is_blocked: false,
@@ -45,7 +45,7 @@ impl UdpMesh {
     pub fn set_peer(&mut self, process: ProcessId, at: SocketAddr) {
         if let Some(is_known) = self.is_known.get_mut(process.index()) {
             *is_known = true;
-            self.exchange.set_destination(process.index(), Some(at));
+            self.socket.set_destination(process.index(), Some(at));
         }
     }
 
@@ -54,22 +54,22 @@ impl UdpMesh {
     /// # Errors
     /// What the system says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.exchange.local_addr()
+        self.socket.local_addr()
     }
 
     /// What the kernel turned out to be good for.
     pub fn offload(&self) -> Offload {
-        self.exchange.offload()
+        self.socket.offload()
     }
 
-    /// As [`Exchange::kernel_drops`].
+    /// As [`BatchSocket::kernel_drops`].
     pub fn kernel_drops(&self) -> Option<u32> {
-        self.exchange.kernel_drops()
+        self.socket.kernel_drops()
     }
 
     /// What has happened so far.
     pub fn stats(&self) -> &Stats {
-        self.exchange.stats()
+        self.socket.stats()
     }
 
     /// Frames for processes whose addresses are not known; they went nowhere.
@@ -82,57 +82,57 @@ impl Transport for UdpMesh {
     const IS_FIFO: bool = false;
 
     fn receive(&mut self, _: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
-        let trains = self.exchange.receive();
+        let batches = self.socket.receive();
         let mut frames = 0;
-        for train in 0..trains {
-            for place in self.exchange.frames(train) {
+        for batch in 0..batches {
+            for range in self.socket.frames(batch) {
                 frames += 1;
                 // Nobody forwards here: there is no other port.
-                take(MESH, self.exchange.frame(place));
+                take(MESH, self.socket.frame(range));
             }
         }
         // That somebody is not there is found out by silence; what the kernel says of it must be
         // taken from it.
-        while self.exchange.refused().is_some() {}
+        while self.socket.refused().is_some() {}
         frames
     }
 
-    fn has_room(&mut self, _: Now) -> bool {
+    fn can_begin_burst(&mut self, _: Now) -> bool {
         if self.is_blocked {
-            self.is_blocked = !self.exchange.flush();
+            self.is_blocked = !self.socket.flush();
         }
         !self.is_blocked
     }
 
     #[inline]
     fn slot(&mut self) -> Option<&mut [u8]> {
-        self.slot = self.exchange.slot();
-        self.slot.map(|slot| self.exchange.frame(slot))
+        self.slot = self.socket.slot();
+        self.slot.map(|slot| self.socket.frame(slot))
     }
 
     #[inline]
     fn send(&mut self, transmit: Transmit) {
         let Some(slot) = self.slot.take() else { return };
-        let to = header_unchecked(self.exchange.frame(slot)).map(|header| header.dst().index());
+        let to = header_unchecked(self.socket.frame(slot)).map(|header| header.dst().index());
         match to.filter(|to| self.is_known.get(*to) == Some(&true)) {
             Some(to) => {
-                let frame = self.exchange.keep(slot, transmit.bytes);
-                self.exchange.send(to, frame);
+                let frame = self.socket.keep(slot, transmit.bytes);
+                self.socket.send(to, frame);
             }
             None => self.frames_unknown += 1,
         }
     }
 
     fn end_burst(&mut self, _: Option<Promises>) {
-        self.is_blocked = !self.exchange.flush();
+        self.is_blocked = !self.socket.flush();
     }
 
     fn wait(&mut self, timeout_ns: u64) {
-        self.exchange.wait(timeout_ns);
+        self.socket.wait(timeout_ns);
     }
 
     fn doorbell(&self) -> Doorbell {
-        self.exchange.doorbell()
+        self.socket.doorbell()
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_goes_to_whom_it_is_for() {
+    fn frames_go_to_their_destination() {
         let (mut one, _) = mesh();
         let others = [mesh(), mesh()];
         for (process, (_, at)) in (1..).zip(&others) {
@@ -195,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn nobody_at_an_address_is_no_harm() {
+    fn absent_peer_does_no_harm() {
         let (mut one, _) = mesh();
-        let (gone, at) = mesh();
-        drop(gone);
+        let (closed, at) = mesh();
+        drop(closed);
         let (mut other, there) = mesh();
         one.set_peer(ProcessId(1), at);
         one.set_peer(ProcessId(2), there);

@@ -9,8 +9,8 @@ use onepipe_wire::{
     AddressAd, Frame, HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal,
 };
 
-use crate::whereabouts::{Say, Whereabouts};
-use crate::{Config, Exchange, Offload, OverlayStats, Place, Stats};
+use crate::peer_table::{AddressQuery, PeerTable};
+use crate::{BatchSocket, Config, FrameRange, Offload, OverlayStats, Stats};
 
 /// The link to the aggregator.
 const TREE: Port = Port(0);
@@ -18,17 +18,17 @@ const TREE: Port = Port(0);
 const DIRECT: Port = Port(1);
 /// The aggregator's place among the exchange's destinations, that of an address which is only asked
 /// or answered, and the first of those for messages.
-const TREE_PLACE: usize = 0;
-const ONCE_PLACE: usize = 1;
-const SEATS_AT: usize = 2;
+const TREE_DESTINATION: usize = 0;
+const ONE_SHOT_DESTINATION: usize = 1;
+const DIRECT_BASE: usize = 2;
 /// Ways that are kept open at once; frames for more processes go by the tree.
-const SEATS_MAX: u32 = 1024;
+const DIRECT_MAX: u32 = 1024;
 /// Questions and answers that wait to be said; more are asked again.
-const SAYS_MAX: usize = 64;
+const ADS_MAX: usize = 64;
 
 /// Who a process is, for the processes that look for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whoami {
+pub struct LocalProcess {
     /// Its id.
     pub process: ProcessId,
     /// Its life.
@@ -42,52 +42,52 @@ pub struct Whoami {
 /// directions, frames go by the tree, too (design: docs/design/overlay.md).
 #[derive(Debug)]
 pub struct UdpOverlay {
-    exchange: Exchange,
+    socket: BatchSocket,
     aggregator: SocketAddr,
-    own: Whoami,
+    own: LocalProcess,
     /// What others are told.
-    here: SocketAddr,
-    known: Whereabouts,
-    /// Whose messages go to each destination behind [`SEATS_AT`].
-    seats: Vec<Option<(ProcessId, SocketAddr)>>,
-    says: Vec<Say>,
+    advertised: SocketAddr,
+    peers: PeerTable,
+    /// Whose messages go to each destination behind [`DIRECT_BASE`].
+    direct_slots: Vec<Option<(ProcessId, SocketAddr)>>,
+    ads: Vec<AddressQuery>,
     now: Option<Now>,
-    slot: Option<Place>,
+    slot: Option<FrameRange>,
     is_blocked: bool,
     stats: OverlayStats,
 }
 
 impl UdpOverlay {
     /// Links of `own` by way of the aggregator at `aggregator`. Others are told to look for this
-    /// process at `here`, or where this machine is seen from the aggregator. Nothing is sent.
+    /// process at `advertised`, or where this machine is seen from the aggregator. Nothing is sent.
     ///
     /// # Errors
     /// What the system says; a configuration out of range.
     pub fn connect(
         aggregator: SocketAddr,
-        own: Whoami,
-        here: Option<SocketAddr>,
+        own: LocalProcess,
+        advertised: Option<SocketAddr>,
         config: &Config,
     ) -> io::Result<Self> {
         let any: SocketAddr =
             if aggregator.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
         let bind = config.bind.unwrap_or(any);
-        let seats = own.processes_max.min(SEATS_MAX) as usize;
+        let direct_slots = own.processes_max.min(DIRECT_MAX) as usize;
         let config = Config { bind: Some(bind), ..config.clone() };
-        let mut exchange = Exchange::bind(&config, SEATS_AT + seats)?;
-        let mut local = exchange.local_addr()?;
+        let mut socket = BatchSocket::bind(&config, DIRECT_BASE + direct_slots)?;
+        let mut local = socket.local_addr()?;
         if local.ip().is_unspecified() {
             local.set_ip(ip_towards(aggregator, any)?);
         }
-        exchange.set_destination(TREE_PLACE, Some(aggregator));
+        socket.set_destination(TREE_DESTINATION, Some(aggregator));
         Ok(Self {
-            exchange,
+            socket,
             aggregator,
             own,
-            here: here.unwrap_or(local),
-            known: Whereabouts::new(own.process, own.processes_max),
-            seats: vec![None; seats],
-            says: Vec::with_capacity(SAYS_MAX),
+            advertised: advertised.unwrap_or(local),
+            peers: PeerTable::new(own.process, own.processes_max),
+            direct_slots: vec![None; direct_slots],
+            ads: Vec::with_capacity(ADS_MAX),
             now: None,
             slot: None,
             is_blocked: false,
@@ -96,18 +96,18 @@ impl UdpOverlay {
     }
 
     /// Where others are told to look for this process.
-    pub fn here(&self) -> SocketAddr {
-        self.here
+    pub fn advertised(&self) -> SocketAddr {
+        self.advertised
     }
 
     /// Where `process` is reached directly, if it is.
     pub fn direct(&self, process: ProcessId) -> Option<SocketAddr> {
-        self.known.open(process)
+        self.peers.direct(process)
     }
 
     /// How many processes are reached directly.
     pub fn direct_count(&self) -> usize {
-        self.known.open_count()
+        self.peers.direct_count()
     }
 
     /// Counters of the two ways.
@@ -117,68 +117,68 @@ impl UdpOverlay {
 
     /// What has happened to the socket so far.
     pub fn stats(&self) -> &Stats {
-        self.exchange.stats()
+        self.socket.stats()
     }
 
-    /// As [`Exchange::offload`].
+    /// As [`BatchSocket::offload`].
     pub fn offload(&self) -> Offload {
-        self.exchange.offload()
+        self.socket.offload()
     }
 
-    /// As [`Exchange::kernel_drops`].
+    /// As [`BatchSocket::kernel_drops`].
     pub fn kernel_drops(&self) -> Option<u32> {
-        self.exchange.kernel_drops()
+        self.socket.kernel_drops()
     }
 
-    /// As [`Exchange::receive_buffer_bytes`].
+    /// As [`BatchSocket::receive_buffer_bytes`].
     pub fn receive_buffer_bytes(&self) -> Option<u32> {
-        self.exchange.receive_buffer_bytes()
+        self.socket.receive_buffer_bytes()
     }
 
     /// The destination for a frame of the endpoint.
     #[inline]
-    fn place_of(&mut self, port: Port, frame: Place) -> usize {
+    fn destination_of(&mut self, port: Port, frame: FrameRange) -> usize {
         if port == TREE {
-            return TREE_PLACE;
+            return TREE_DESTINATION;
         }
-        let (Some(now), Ok((header, _))) = (self.now, parse_header(self.exchange.frame(frame)))
+        let (Some(now), Ok((header, _))) = (self.now, parse_header(self.socket.frame(frame)))
         else {
-            return TREE_PLACE;
+            return TREE_DESTINATION;
         };
-        let (to, says) = (header.dst(), &mut self.says);
-        let way = self.known.way(now.mono, to, |say| {
-            if says.len() < SAYS_MAX {
-                says.push(say);
+        let (to, ads) = (header.dst(), &mut self.ads);
+        let route = self.peers.route(now.mono, to, |ad| {
+            if ads.len() < ADS_MAX {
+                ads.push(ad);
             }
         });
-        let Some(place) = way.and_then(|at| self.seat(to, at)) else {
+        let Some(range) = route.and_then(|at| self.assign_destination(to, at)) else {
             self.stats.frames_by_tree += 1;
-            return TREE_PLACE;
+            return TREE_DESTINATION;
         };
         self.stats.frames_direct += 1;
-        place
+        range
     }
 
     /// The destination that sends to `at`, where `process` is.
     #[inline]
-    fn seat(&mut self, process: ProcessId, at: SocketAddr) -> Option<usize> {
-        let seat = process.index() % self.seats.len();
-        if self.seats[seat] == Some((process, at)) {
-            return Some(SEATS_AT + seat);
+    fn assign_destination(&mut self, process: ProcessId, at: SocketAddr) -> Option<usize> {
+        let assign_destination = process.index() % self.direct_slots.len();
+        if self.direct_slots[assign_destination] == Some((process, at)) {
+            return Some(DIRECT_BASE + assign_destination);
         }
         let is_others =
-            |(other, _): (ProcessId, _)| other != process && self.known.open(other).is_some();
-        if self.seats[seat].is_some_and(is_others) {
+            |(other, _): (ProcessId, _)| other != process && self.peers.direct(other).is_some();
+        if self.direct_slots[assign_destination].is_some_and(is_others) {
             return None;
         }
-        let at_socket = self.as_socket_says(at)?;
-        self.seats[seat] = Some((process, at));
-        self.exchange.set_destination(SEATS_AT + seat, Some(at_socket));
-        Some(SEATS_AT + seat)
+        let at_socket = self.to_socket_family(at)?;
+        self.direct_slots[assign_destination] = Some((process, at));
+        self.socket.set_destination(DIRECT_BASE + assign_destination, Some(at_socket));
+        Some(DIRECT_BASE + assign_destination)
     }
 
     /// The address as this socket can send to it.
-    fn as_socket_says(&self, address: SocketAddr) -> Option<SocketAddr> {
+    fn to_socket_family(&self, address: SocketAddr) -> Option<SocketAddr> {
         match (self.aggregator, address) {
             (SocketAddr::V4(_), SocketAddr::V4(_)) | (SocketAddr::V6(_), SocketAddr::V6(_)) => {
                 Some(address)
@@ -192,51 +192,56 @@ impl UdpOverlay {
 
     /// Takes in what another process says of where it is.
     #[cold]
-    fn on_here(&mut self, now: Now, place: Place, seen: Option<SocketAddr>) {
-        let Ok(frame) = Frame::parse(self.exchange.frame(place)) else { return };
-        let Ok(here) = AddressAd::parse(frame.payload) else { return };
+    fn on_address_ad(&mut self, now: Now, range: FrameRange, seen: Option<SocketAddr>) {
+        let Ok(frame) = Frame::parse(self.socket.frame(range)) else { return };
+        let Ok(advertised) = AddressAd::parse(frame.payload) else { return };
         if frame.header.dst() != self.own.process {
             return;
         }
         let from = (frame.header.src(), frame.header.incarnation());
-        self.stats.heres_received += 1;
-        if let Some(say) = self.known.on_here(now.mono, from, here, seen)
-            && self.says.len() < SAYS_MAX
+        self.stats.address_ads_received += 1;
+        if let Some(ad) = self.peers.on_address_ad(now.mono, from, advertised, seen)
+            && self.ads.len() < ADS_MAX
         {
-            self.says.push(say);
+            self.ads.push(ad);
         }
     }
 
     /// Says what is to be said. Answers false when the socket's buffer is full.
-    fn say_all(&mut self, now: Now) -> bool {
+    fn send_ads(&mut self, now: Now) -> bool {
         let mut is_sent = true;
-        while let Some(say) = self.says.pop() {
-            let to = match say.at {
-                None => TREE_PLACE,
+        while let Some(ad) = self.ads.pop() {
+            let to = match ad.at {
+                None => TREE_DESTINATION,
                 Some(at) => {
-                    let Some(at) = self.as_socket_says(at) else { continue };
-                    self.exchange.set_destination(ONCE_PLACE, Some(at));
-                    ONCE_PLACE
+                    let Some(at) = self.to_socket_family(at) else { continue };
+                    self.socket.set_destination(ONE_SHOT_DESTINATION, Some(at));
+                    ONE_SHOT_DESTINATION
                 }
             };
-            let Some(slot) = self.exchange.slot() else { break };
-            let bytes =
-                HEADER_LEN + write_here(self.exchange.frame(slot), self.own, now, (say, self.here));
-            let frame = self.exchange.keep(slot, bytes);
-            self.exchange.send(to, frame);
-            self.stats.heres_sent += 1;
+            let Some(slot) = self.socket.slot() else { break };
+            let bytes = HEADER_LEN
+                + write_address_ad(self.socket.frame(slot), self.own, now, (ad, self.advertised));
+            let frame = self.socket.keep(slot, bytes);
+            self.socket.send(to, frame);
+            self.stats.address_ads_sent += 1;
             // The next one may go elsewhere.
-            is_sent = self.exchange.flush();
+            is_sent = self.socket.flush();
         }
         is_sent
     }
 }
 
 /// Writes the frame. Answers the bytes of its payload.
-fn write_here(slot: &mut [u8], own: Whoami, now: Now, (say, here): (Say, SocketAddr)) -> usize {
-    let payload = AddressAd { asks: say.asks, address: here };
+fn write_address_ad(
+    slot: &mut [u8],
+    own: LocalProcess,
+    now: Now,
+    (ad, advertised): (AddressQuery, SocketAddr),
+) -> usize {
+    let payload = AddressAd { asks: ad.asks, address: advertised };
     let bytes = payload.write(&mut slot[HEADER_LEN..]).expect("the slot holds any frame");
-    let header = Header::new(Opcode::AddressAd, own.process, say.to, own.incarnation);
+    let header = Header::new(Opcode::AddressAd, own.process, ad.to, own.incarnation);
     seal(slot, header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST), bytes);
     bytes
 }
@@ -249,7 +254,7 @@ fn ip_towards(to: SocketAddr, any: SocketAddr) -> io::Result<IpAddr> {
 }
 
 #[inline]
-fn is_here(frame: &[u8]) -> bool {
+fn is_address_ad(frame: &[u8]) -> bool {
     parse_header(frame).is_ok_and(|(_, opcode)| opcode == Opcode::AddressAd)
 }
 
@@ -258,17 +263,17 @@ impl Transport for UdpOverlay {
 
     fn receive(&mut self, now: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         self.now = Some(now);
-        let trains = self.exchange.receive();
-        let is_backlogged = self.exchange.is_backlogged();
+        let batches = self.socket.receive();
+        let is_backlogged = self.socket.is_backlogged();
         let mut frames = 0;
-        for train in 0..trains {
-            let from = self.exchange.sender(train);
+        for batch in 0..batches {
+            let from = self.socket.sender(batch);
             let is_tree = from == Some(self.aggregator);
             let (port, seen) = if is_tree { (TREE, None) } else { (DIRECT, from) };
-            for place in self.exchange.frames(train) {
-                let frame = self.exchange.frame(place);
-                if is_here(frame) {
-                    self.on_here(now, place, seen);
+            for range in self.socket.frames(batch) {
+                let frame = self.socket.frame(range);
+                if is_address_ad(frame) {
+                    self.on_address_ad(now, range, seen);
                     continue;
                 }
                 frames += 1;
@@ -279,21 +284,21 @@ impl Transport for UdpOverlay {
                 take(port, frame);
             }
         }
-        if !self.says.is_empty() {
-            self.is_blocked |= !self.say_all(now);
+        if !self.ads.is_empty() {
+            self.is_blocked |= !self.send_ads(now);
         }
         frames
     }
 
-    fn gone(&mut self, _: impl FnMut(Port)) {
-        while let Some(address) = self.exchange.refused() {
-            self.known.on_refused(address);
+    fn poll_links_down(&mut self, _: impl FnMut(Port)) {
+        while let Some(address) = self.socket.refused() {
+            self.peers.on_refused(address);
         }
     }
 
-    fn has_room(&mut self, _: Now) -> bool {
+    fn can_begin_burst(&mut self, _: Now) -> bool {
         if self.is_blocked {
-            self.is_blocked = !self.exchange.flush();
+            self.is_blocked = !self.socket.flush();
         }
         !self.is_blocked
     }
@@ -304,34 +309,34 @@ impl Transport for UdpOverlay {
 
     #[inline]
     fn slot(&mut self) -> Option<&mut [u8]> {
-        self.slot = self.exchange.slot();
-        self.slot.map(|slot| self.exchange.frame(slot))
+        self.slot = self.socket.slot();
+        self.slot.map(|slot| self.socket.frame(slot))
     }
 
     #[inline]
     fn send(&mut self, transmit: Transmit) {
         if let Some(slot) = self.slot.take() {
-            let frame = self.exchange.keep(slot, transmit.bytes);
-            let place = self.place_of(transmit.port, frame);
-            self.exchange.send(place, frame);
+            let frame = self.socket.keep(slot, transmit.bytes);
+            let range = self.destination_of(transmit.port, frame);
+            self.socket.send(range, frame);
         }
     }
 
     fn end_burst(&mut self, _: Option<Promises>) {
-        self.is_blocked = !self.exchange.flush();
+        self.is_blocked = !self.socket.flush();
         if let Some(now) = self.now
-            && !self.says.is_empty()
+            && !self.ads.is_empty()
         {
-            self.is_blocked |= !self.say_all(now);
+            self.is_blocked |= !self.send_ads(now);
         }
     }
 
     fn wait(&mut self, timeout_ns: u64) {
-        self.exchange.wait(timeout_ns);
+        self.socket.wait(timeout_ns);
     }
 
     fn doorbell(&self) -> Doorbell {
-        self.exchange.doorbell()
+        self.socket.doorbell()
     }
 }
 

@@ -8,19 +8,19 @@ use std::{mem, ptr};
 use socket2::Socket;
 
 /// Room for one train: the longest datagram there is.
-pub(crate) const TRAIN_BYTES: usize = 65_536;
+pub(crate) const BATCH_BYTES_MAX: usize = 65_536;
 /// Trains taken from the kernel in one system call at most.
-const BATCH_TRAINS: usize = 16;
+const CALL_BATCHES: usize = 16;
 /// Control messages with one number: more than is asked for.
 const CONTROL_WORDS: usize = 8;
 
 /// Memory in which system calls are prepared.
 pub(crate) struct Receiver {
     headers: Vec<libc::mmsghdr>,
-    pieces: Vec<libc::iovec>,
+    ranges: Vec<libc::iovec>,
     controls: Vec<[u64; CONTROL_WORDS]>,
-    names: Vec<libc::sockaddr_storage>,
-    has_names: bool,
+    addresses: Vec<libc::sockaddr_storage>,
+    wants_addresses: bool,
     /// The kernel has said that an earlier send went wrong.
     pub(crate) has_reports: bool,
 }
@@ -35,45 +35,45 @@ pub(crate) struct Arrived {
     /// Bytes in all.
     pub(crate) bytes: usize,
     /// Bytes of each frame but perhaps the last.
-    pub(crate) car_bytes: usize,
+    pub(crate) segment_bytes: usize,
     /// It was longer than its room.
     pub(crate) is_truncated: bool,
 }
 
 impl Receiver {
-    /// Takes at most `batch_max` trains a call; asks for the senders' addresses if `has_names`.
-    pub(crate) fn new(batch_max: usize, has_names: bool) -> Self {
-        let batch = batch_max.clamp(1, BATCH_TRAINS);
+    /// Takes at most `batch_max` trains a call; asks for the senders' addresses if `wants_addresses`.
+    pub(crate) fn new(batch_max: usize, wants_addresses: bool) -> Self {
+        let batch = batch_max.clamp(1, CALL_BATCHES);
         // SAFETY: all of these are plain numbers and pointers, for which zeros are valid.
-        let (header, piece, name) = unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
+        let (header, range, name) = unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
         Self {
             headers: vec![header; batch],
-            pieces: vec![piece; batch],
+            ranges: vec![range; batch],
             controls: vec![[0; CONTROL_WORDS]; batch],
-            names: vec![name; batch],
-            has_names,
+            addresses: vec![name; batch],
+            wants_addresses,
             has_reports: false,
         }
     }
 
     /// Bytes of memory that `receive` needs.
     pub(crate) fn bytes(&self) -> usize {
-        self.headers.len() * TRAIN_BYTES
+        self.headers.len() * BATCH_BYTES_MAX
     }
 
-    /// Takes what has arrived, each train at a multiple of [`TRAIN_BYTES`] of `memory`. Answers
+    /// Takes what has arrived, each train at a multiple of [`BATCH_BYTES_MAX`] of `memory`. Answers
     /// how many there are; none when there is nothing.
     pub(crate) fn receive(&mut self, socket: &Socket, memory: &mut [u8]) -> usize {
-        let trains = memory.chunks_exact_mut(TRAIN_BYTES);
-        for (at, train) in trains.enumerate().take(self.headers.len()) {
-            self.pieces[at] =
-                libc::iovec { iov_base: train.as_mut_ptr().cast(), iov_len: train.len() };
-            let name = &raw mut self.names[at];
+        let batches = memory.chunks_exact_mut(BATCH_BYTES_MAX);
+        for (at, batch) in batches.enumerate().take(self.headers.len()) {
+            self.ranges[at] =
+                libc::iovec { iov_base: batch.as_mut_ptr().cast(), iov_len: batch.len() };
+            let name = &raw mut self.addresses[at];
             let name_len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             self.headers[at].msg_hdr = libc::msghdr {
-                msg_name: if self.has_names { name.cast() } else { ptr::null_mut() },
-                msg_namelen: if self.has_names { name_len } else { 0 },
-                msg_iov: &raw mut self.pieces[at],
+                msg_name: if self.wants_addresses { name.cast() } else { ptr::null_mut() },
+                msg_namelen: if self.wants_addresses { name_len } else { 0 },
+                msg_iov: &raw mut self.ranges[at],
                 msg_iovlen: 1,
                 msg_control: self.controls[at].as_mut_ptr().cast(),
                 msg_controllen: size_of::<[u64; CONTROL_WORDS]>() as _,
@@ -106,22 +106,23 @@ impl Receiver {
     pub(crate) fn arrived(&self, at: usize) -> Arrived {
         let header = &self.headers[at];
         let bytes = header.msg_len as usize;
-        let car_bytes = car_bytes(&header.msg_hdr).filter(|car| (1..bytes).contains(car));
+        let segment_bytes =
+            segment_bytes(&header.msg_hdr).filter(|segment| (1..bytes).contains(segment));
         Arrived {
             bytes,
-            car_bytes: car_bytes.unwrap_or(bytes),
+            segment_bytes: segment_bytes.unwrap_or(bytes),
             is_truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         }
     }
 
     /// Who sent the train at `at` of the last call.
     pub(crate) fn from(&self, at: usize) -> Option<SocketAddr> {
-        self.has_names.then(|| address(&self.names[at])).flatten()
+        self.wants_addresses.then(|| address(&self.addresses[at])).flatten()
     }
 }
 
 /// The length of cars that the kernel tells, if it put any together.
-fn car_bytes(header: &libc::msghdr) -> Option<usize> {
+fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel has written the control messages of this header and their length; the
     // macros stay within them.
     let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };

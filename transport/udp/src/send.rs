@@ -6,12 +6,12 @@ use std::ptr;
 
 use socket2::{SockAddr, Socket};
 
-use crate::train::{Piece, Train};
+use crate::gso::{GsoBatch, IoRange};
 
 /// Trains handed to the kernel in one system call at most.
-const BATCH_TRAINS: usize = 64;
+const CALL_BATCHES: usize = 64;
 /// Pieces handed over in one system call at most; a train never has more than twice its frames.
-const BATCH_PIECES: usize = 1024;
+const CALL_RANGES: usize = 1024;
 /// A control message with one number: header and number, aligned.
 const CONTROL_WORDS: usize = 4;
 
@@ -20,14 +20,14 @@ static ZEROS: [u8; 65_536] = [0; 65_536];
 /// Memory in which system calls are prepared.
 pub(crate) struct Sender {
     headers: Vec<libc::mmsghdr>,
-    pieces: Vec<libc::iovec>,
+    ranges: Vec<libc::iovec>,
     controls: Vec<[u64; CONTROL_WORDS]>,
     /// Whom each header is for.
     destinations: Vec<usize>,
     batch_max: usize,
     /// Stands for a way that does not cut trains.
     #[cfg(test)]
-    pub(crate) refuses_trains: bool,
+    pub(crate) rejects_gso: bool,
 }
 
 // SAFETY: the pointers in the headers and pieces are made anew for every system call, and dead
@@ -37,7 +37,7 @@ unsafe impl Send for Sender {}
 /// What became of a system call.
 pub(crate) enum Sent {
     /// The first so many trains have left.
-    Trains(usize),
+    GsoQueue(usize),
     /// None: there is no room in the socket's buffer.
     Blocked,
     /// The first train was refused.
@@ -47,22 +47,22 @@ pub(crate) enum Sent {
 impl Sender {
     /// Hands over at most `batch_max` trains a call.
     pub(crate) fn new(batch_max: usize) -> Self {
-        let batch_max = batch_max.min(BATCH_TRAINS);
+        let batch_max = batch_max.min(CALL_BATCHES);
         Self {
             headers: Vec::with_capacity(batch_max),
-            pieces: Vec::with_capacity(BATCH_PIECES),
+            ranges: Vec::with_capacity(CALL_RANGES),
             controls: vec![[0; CONTROL_WORDS]; batch_max],
             destinations: Vec::with_capacity(batch_max),
             batch_max,
             #[cfg(test)]
-            refuses_trains: false,
+            rejects_gso: false,
         }
     }
 
     /// Starts a new system call.
     pub(crate) fn clear(&mut self) {
         self.headers.clear();
-        self.pieces.clear();
+        self.ranges.clear();
         self.destinations.clear();
     }
 
@@ -78,30 +78,33 @@ impl Sender {
 
     /// Adds a train to the system call. Answers false when there is no more room in it.
     ///
-    /// `memory` and `to` must stay as they are until the call is made ([`Sender::fire`]) or
+    /// `memory` and `to` must stay as they are until the call is made ([`Sender::send_batch`]) or
     /// cleared.
     pub(crate) fn stage(
         &mut self,
         memory: &[u8],
-        train: &Train,
-        pieces: &[Piece],
+        batch: &GsoBatch,
+        ranges: &[IoRange],
         destination: usize,
         to: Option<&SockAddr>,
     ) -> bool {
         // Neither vector may grow: headers point into them.
-        if self.headers.len() >= self.batch_max || self.pieces.len() + pieces.len() > BATCH_PIECES {
+        if self.headers.len() >= self.batch_max || self.ranges.len() + ranges.len() > CALL_RANGES {
             return false;
         }
-        let first = self.pieces.len();
-        self.pieces.extend(pieces.iter().map(|piece| stretch(memory, *piece)));
+        let first = self.ranges.len();
+        self.ranges.extend(ranges.iter().map(|range| to_iovec(memory, *range)));
         let control = &mut self.controls[self.headers.len()];
-        let control_bytes =
-            if train.frames > 1 { write_segment(control, train.car_bytes as u16) } else { 0 };
+        let control_bytes = if batch.frames > 1 {
+            write_gso_control(control, batch.segment_bytes as u16)
+        } else {
+            0
+        };
         let header = libc::msghdr {
             msg_name: to.map_or(ptr::null_mut(), |to| to.as_ptr().cast_mut().cast()),
             msg_namelen: to.map_or(0, SockAddr::len),
-            msg_iov: &raw mut self.pieces[first],
-            msg_iovlen: pieces.len() as _,
+            msg_iov: &raw mut self.ranges[first],
+            msg_iovlen: ranges.len() as _,
             msg_control: control.as_mut_ptr().cast(),
             msg_controllen: control_bytes as _,
             msg_flags: 0,
@@ -115,9 +118,9 @@ impl Sender {
     ///
     /// # Safety
     /// The memory and the addresses that were staged are still there, unchanged.
-    pub(crate) unsafe fn fire(&mut self, socket: &Socket) -> Sent {
+    pub(crate) unsafe fn send_batch(&mut self, socket: &Socket) -> Sent {
         #[cfg(test)]
-        if self.refuses_trains && self.headers[0].msg_hdr.msg_controllen > 0 {
+        if self.rejects_gso && self.headers[0].msg_hdr.msg_controllen > 0 {
             return Sent::Refused(io::Error::from_raw_os_error(libc::EIO));
         }
         let count = self.headers.len() as libc::c_uint;
@@ -128,7 +131,7 @@ impl Sender {
             libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, flags as _)
         };
         if sent >= 0 {
-            return Sent::Trains(sent as usize);
+            return Sent::GsoQueue(sent as usize);
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
@@ -139,23 +142,23 @@ impl Sender {
 
     /// Sends one train car by car, for a kernel or a way that does not cut trains. Answers how many
     /// cars it took.
-    pub(crate) fn send_apart(
+    pub(crate) fn send_segments(
         &mut self,
         socket: &Socket,
         memory: &[u8],
-        train: &Train,
-        pieces: &[Piece],
+        batch: &GsoBatch,
+        ranges: &[IoRange],
         to: Option<&SockAddr>,
     ) -> usize {
-        let mut rest = pieces.iter().copied();
-        let mut piece = rest.next();
+        let mut rest = ranges.iter().copied();
+        let mut range = rest.next();
         let mut sent = 0;
-        for car in 0..train.frames {
-            let mut need = train.car_bytes.min(train.bytes - car * train.car_bytes);
-            let single = Train { car_bytes: need, bytes: need, frames: 1, ..*train };
-            let mut parts = [Piece::Zeros(0); 4];
+        for segment in 0..batch.frames {
+            let mut need = batch.segment_bytes.min(batch.bytes - segment * batch.segment_bytes);
+            let single = GsoBatch { segment_bytes: need, bytes: need, frames: 1, ..*batch };
+            let mut parts = [IoRange::Zeros(0); 4];
             let mut count = 0;
-            while let Some(current) = piece
+            while let Some(current) = range
                 && need > 0
                 && count < parts.len()
             {
@@ -163,13 +166,13 @@ impl Sender {
                 parts[count] = part;
                 count += 1;
                 need -= part.bytes();
-                piece = left.or_else(|| rest.next());
+                range = left.or_else(|| rest.next());
             }
             self.clear();
             let is_staged = self.stage(memory, &single, &parts[..count], 0, to);
             // SAFETY: `memory` and `to` are borrowed as long as this call lasts.
-            let fired = unsafe { self.fire(socket) };
-            sent += usize::from(is_staged && matches!(fired, Sent::Trains(1)));
+            let fired = unsafe { self.send_batch(socket) };
+            sent += usize::from(is_staged && matches!(fired, Sent::GsoQueue(1)));
         }
         self.clear();
         sent
@@ -177,31 +180,31 @@ impl Sender {
 }
 
 /// The first `need` bytes of a piece, and what is left of it.
-fn split(piece: Piece, need: usize) -> (Piece, Option<Piece>) {
-    let bytes = piece.bytes();
+fn split(range: IoRange, need: usize) -> (IoRange, Option<IoRange>) {
+    let bytes = range.bytes();
     if bytes <= need {
-        return (piece, None);
+        return (range, None);
     }
-    match piece {
-        Piece::Bytes { at, .. } => {
-            let left = Piece::Bytes { at: at + need, bytes: bytes - need };
-            (Piece::Bytes { at, bytes: need }, Some(left))
+    match range {
+        IoRange::Bytes { at, .. } => {
+            let left = IoRange::Bytes { at: at + need, bytes: bytes - need };
+            (IoRange::Bytes { at, bytes: need }, Some(left))
         }
-        Piece::Zeros(_) => (Piece::Zeros(need), Some(Piece::Zeros(bytes - need))),
+        IoRange::Zeros(_) => (IoRange::Zeros(need), Some(IoRange::Zeros(bytes - need))),
     }
 }
 
 /// What the kernel is told of a piece. It only reads there, though the type says otherwise.
-fn stretch(memory: &[u8], piece: Piece) -> libc::iovec {
-    let bytes = match piece {
-        Piece::Bytes { at, bytes } => &memory[at..at + bytes],
-        Piece::Zeros(bytes) => &ZEROS[..bytes],
+fn to_iovec(memory: &[u8], range: IoRange) -> libc::iovec {
+    let bytes = match range {
+        IoRange::Bytes { at, bytes } => &memory[at..at + bytes],
+        IoRange::Zeros(bytes) => &ZEROS[..bytes],
     };
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
 /// Writes the control message that has a train cut into cars. Answers its length.
-fn write_segment(control: &mut [u64; CONTROL_WORDS], car_bytes: u16) -> usize {
+fn write_gso_control(control: &mut [u64; CONTROL_WORDS], segment_bytes: u16) -> usize {
     const NUMBER_LEN: u32 = size_of::<u16>() as u32;
     // SAFETY: these compute lengths only.
     let (space, length) = unsafe { (libc::CMSG_SPACE(NUMBER_LEN), libc::CMSG_LEN(NUMBER_LEN)) };
@@ -213,7 +216,7 @@ fn write_segment(control: &mut [u64; CONTROL_WORDS], car_bytes: u16) -> usize {
         (*header).cmsg_level = libc::SOL_UDP;
         (*header).cmsg_type = libc::UDP_SEGMENT;
         (*header).cmsg_len = length as _;
-        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(car_bytes);
+        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(segment_bytes);
     }
     space as usize
 }

@@ -40,7 +40,7 @@ pub(crate) fn open(config: &Config, family: SocketAddr) -> io::Result<(Socket, O
 }
 
 /// Asks for reports of datagrams that could not be delivered, of either kind of address.
-pub(crate) fn ask_for_reports(socket: &Socket) {
+pub(crate) fn enable_error_queue(socket: &Socket) {
     // A socket of one kind refuses the other's option: then it has no such datagrams.
     let _ = set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
     let _ = set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
@@ -96,7 +96,7 @@ pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
             &raw mut bytes,
         )
     };
-    let [used, size, drops] = [USED, SIZE, DROPS].map(|place| numbers[place]);
+    let [used, size, drops] = [USED, SIZE, DROPS].map(|range| numbers[range]);
     (answer == 0).then_some(Backlog { used, size, drops })
 }
 

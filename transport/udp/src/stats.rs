@@ -6,7 +6,7 @@ pub struct Stats {
     /// Frames handed to the kernel.
     pub frames_sent: u64,
     /// Trains they went in; a train is one datagram to most of the kernel.
-    pub trains_sent: u64,
+    pub gso_batches_sent: u64,
     /// Bytes of them, padding included.
     pub bytes_sent: u64,
     /// System calls that sent something.
@@ -14,7 +14,7 @@ pub struct Stats {
     /// Frames received.
     pub frames_received: u64,
     /// Trains they came in.
-    pub trains_received: u64,
+    pub gro_batches_received: u64,
     /// System calls that asked for some.
     pub receives: u64,
     /// Frames dropped because the kernel refused them.
@@ -24,7 +24,7 @@ pub struct Stats {
     /// Frames dropped because there was no room left for them.
     pub frames_overflowed: u64,
     /// Datagrams too long for any frame.
-    pub trains_truncated: u64,
+    pub gro_batches_truncated: u64,
     /// Times that the socket's send buffer was full.
     pub sends_blocked: u64,
     /// Times that the socket's receive buffer was found more than a quarter full.
@@ -39,7 +39,7 @@ pub struct OverlayStats {
     /// Frames for other processes that went by the tree, because no other way was open.
     pub frames_by_tree: u64,
     /// Questions and answers about where processes are, sent.
-    pub heres_sent: u64,
+    pub address_ads_sent: u64,
     /// Questions and answers about where processes are, received.
-    pub heres_received: u64,
+    pub address_ads_received: u64,
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use allocation_counter::measure;
 use onepipe_base::{Mono, Now, Port, Timestamp, Transmit, Verdict};
 use onepipe_transport_driver::Transport;
-use onepipe_transport_udp::{Config, Exchange, UdpLink};
+use onepipe_transport_udp::{BatchSocket, Config, UdpLink};
 
 /// Sends 40 frames of two lengths to `echo`, and waits until they have come back.
-fn there_and_back(link: &mut UdpLink, echo: &mut Exchange) {
+fn there_and_back(link: &mut UdpLink, echo: &mut BatchSocket) {
     const FRAMES: usize = 40;
     let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
     for frame in 0..FRAMES {
@@ -20,11 +20,11 @@ fn there_and_back(link: &mut UdpLink, echo: &mut Exchange) {
     let (started, mut back) = (Instant::now(), 0);
     while back < FRAMES {
         assert!(started.elapsed() < Duration::from_secs(10), "{back} of {FRAMES} came back");
-        for train in 0..echo.receive() {
-            let from = echo.sender(train);
+        for batch in 0..echo.receive() {
+            let from = echo.sender(batch);
             echo.set_destination(0, from);
-            for place in echo.frames(train) {
-                echo.send(0, place);
+            for range in echo.frames(batch) {
+                echo.send(0, range);
             }
             echo.flush();
         }
@@ -35,7 +35,7 @@ fn there_and_back(link: &mut UdpLink, echo: &mut Exchange) {
 #[test]
 fn frames_cost_no_allocation() {
     let bind = Some("127.0.0.1:0".parse().expect("an address"));
-    let mut echo = Exchange::bind(&Config { bind, ..Config::default() }, 1).expect("loopback");
+    let mut echo = BatchSocket::bind(&Config { bind, ..Config::default() }, 1).expect("loopback");
     let to = echo.local_addr().expect("it is bound");
     let mut link = UdpLink::connect(to, &Config::default()).expect("loopback");
     there_and_back(&mut link, &mut echo);

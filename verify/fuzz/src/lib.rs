@@ -17,5 +17,5 @@ pub mod switch;
 #[path = "../../../protocol/arbiter/tests/sequence/properties.rs"]
 pub mod arbiter;
 
-#[path = "../../../transport/pages/tests/places/properties.rs"]
-pub mod places;
+#[path = "../../../transport/pages/tests/page_locations/properties.rs"]
+pub mod page_locations;

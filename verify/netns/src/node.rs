@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use onepipe_base::{Controllers, Incarnation, ProcessId};
 use onepipe_endpoint::{Config, Endpoint, Event, Links, Message};
-use onepipe_transport_clock::{SystemClock, begin_life};
+use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
-use onepipe_transport_udp::{Config as UdpConfig, UdpOverlay, Whoami};
+use onepipe_transport_udp::{Config as UdpConfig, LocalProcess, UdpOverlay};
 
 /// One scattering in this time: every process some hundreds a second.
 const PACE: Duration = Duration::from_millis(2);
@@ -54,7 +54,7 @@ pub(crate) fn station(
         ..Config::new(process, incarnation)
     };
     tune(&mut config);
-    let own = Whoami { process, incarnation, processes_max: PROCESSES_MAX };
+    let own = LocalProcess { process, incarnation, processes_max: PROCESSES_MAX };
     let links = UdpOverlay::connect(aggregator, own, None, &UdpConfig::default())
         .with_context(|| format!("no way to {aggregator}"))?;
     let endpoint = Endpoint::new(config).context("numbers out of range")?;
@@ -78,7 +78,7 @@ pub(crate) fn run(
         Some(_) => (config.controllers, config.link_timeout_ns) = (controllers, STANDSTILL_NS),
         None => config.probes_max = PATIENT_PROBES_MAX,
     };
-    let mut station = station(aggregator, process, begin_life(), tune, Idle::CIVIL)?;
+    let mut station = station(aggregator, process, start_incarnation(), tune, Idle::ADAPTIVE)?;
     let mut gone: Vec<ProcessId> = Vec::new();
     let stop = crate::ends_with_input(station.doorbell());
     let mut out = BufWriter::new(stdout().lock());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use onepipe_amcast::{
     AmcastError, Client, ClientStats, Completed, GROUPS_MAX, GroupId, GroupSet, MessageId,
 };
-use onepipe_transport_amcast::{Directory, OpenError, Options, Station, open};
+use onepipe_transport_amcast::{Directory, MeshDriver, OpenError, Options, open};
 use onepipe_transport_driver::{Doorbell, Progress};
 
 use super::drive_until;
@@ -33,7 +33,7 @@ use crate::deadline::Deadline;
 /// ```
 #[derive(Debug)]
 pub struct Amcast {
-    station: Station<Client>,
+    mesh_driver: MeshDriver<Client>,
     /// What is over and was not asked for yet.
     over: VecDeque<Completed>,
 }
@@ -68,8 +68,8 @@ impl Amcast {
         at: SocketAddr,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let station = open(directory, (at, "client"), options, Client::new)?;
-        Ok(Self { station, over: VecDeque::new() })
+        let mesh_driver = open(directory, (at, "client"), options, Client::new)?;
+        Ok(Self { mesh_driver, over: VecDeque::new() })
     }
 
     /// Begins a message for all replicas of `groups`. Never blocks.
@@ -85,19 +85,19 @@ impl Amcast {
             }
             set = set.with(GroupId(*group));
         }
-        let now = self.station.now();
-        self.station.machine_mut().amcast(now, set, message)
+        let now = self.mesh_driver.now();
+        self.mesh_driver.machine_mut().amcast(now, set, message)
     }
 
     /// Drives it once, and hands out what is over. Never blocks.
     pub fn poll(&mut self, mut on_over: impl FnMut(Completed)) -> Progress {
         self.over.drain(..).for_each(&mut on_over);
-        self.station.turn(|_, over| on_over(over))
+        self.mesh_driver.turn(|_, over| on_over(over))
     }
 
     /// Rests as the idle strategy says after a turn that did `progress`.
     pub fn rest(&mut self, progress: Progress) {
-        self.station.rest(progress);
+        self.mesh_driver.rest(progress);
     }
 
     /// Drives it until `message` is over, for `timeout` at most. What else is over meanwhile is
@@ -111,12 +111,12 @@ impl Amcast {
             if let Some(at) = self.over.iter().position(|over| over.id == message) {
                 return self.over.remove(at).ok_or(WaitError::Unknown);
             }
-            if !self.station.machine().is_open(message) {
+            if !self.mesh_driver.machine().is_open(message) {
                 return Err(WaitError::Unknown);
             }
-            let left = until.left().ok_or(WaitError::Timeout)?;
+            let left = until.remaining().ok_or(WaitError::Timeout)?;
             let over = &mut self.over;
-            drive_until(&mut self.station, left, |_, event| {
+            drive_until(&mut self.mesh_driver, left, |_, event| {
                 over.push_back(event);
                 event.id == message
             });
@@ -125,21 +125,21 @@ impl Amcast {
 
     /// Messages under way.
     pub fn open_messages(&self) -> usize {
-        self.station.machine().open()
+        self.mesh_driver.machine().open()
     }
 
     /// The longest message, in bytes.
     pub fn message_len_max(&self) -> usize {
-        self.station.machine().config().groups.message_len_max()
+        self.mesh_driver.machine().config().groups.message_len_max()
     }
 
     /// What wakes it when it rests.
     pub fn doorbell(&self) -> Doorbell {
-        self.station.doorbell()
+        self.mesh_driver.doorbell()
     }
 
     /// What it has done.
     pub fn stats(&self) -> &ClientStats {
-        self.station.machine().stats()
+        self.mesh_driver.machine().stats()
     }
 }

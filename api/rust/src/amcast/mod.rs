@@ -6,30 +6,30 @@ mod replica;
 
 use std::time::Duration;
 
-use onepipe_transport_amcast::Station;
-use onepipe_transport_driver::Pipe;
+use onepipe_transport_amcast::MeshDriver;
+use onepipe_transport_driver::DrivenMachine;
 
 use crate::deadline::Deadline;
 
 pub use client::{Amcast, WaitError};
-pub use replica::{AmcastReplica, Behind};
+pub use replica::{AmcastReplica, StateTransferRequired};
 
 /// Drives a station until something has come of it or `timeout` has passed. Answers whether it has.
-fn drive_until<M: Pipe>(
-    station: &mut Station<M>,
+fn drive_until<M: DrivenMachine>(
+    mesh_driver: &mut MeshDriver<M>,
     timeout: Duration,
     mut on_event: impl FnMut(&mut M, M::Event) -> bool,
 ) -> bool {
     let until = Deadline::after(timeout);
     loop {
         let mut is_done = false;
-        let progress = station.turn(|machine, event| is_done |= on_event(machine, event));
+        let progress = mesh_driver.turn(|machine, event| is_done |= on_event(machine, event));
         if is_done {
             return true;
         }
-        if until.left().is_none() {
+        if until.remaining().is_none() {
             return false;
         }
-        station.rest(progress);
+        mesh_driver.rest(progress);
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use onepipe_amcast::{DeliveryPoint, LogicalTime, MessageId, Replica, ReplicaEvent, ReplicaStats};
-use onepipe_transport_amcast::{Directory, OpenError, Options, Station, open};
+use onepipe_transport_amcast::{Directory, MeshDriver, OpenError, Options, open};
 use onepipe_transport_driver::{Doorbell, Progress};
 
 use super::drive_until;
@@ -14,18 +14,18 @@ use super::drive_until;
 /// [`AmcastReplica::poll`] or waiting.
 ///
 /// One that is driven too seldom keeps what it has room for and asks for the rest later; nobody
-/// waits for it. One that has missed more than members keep is [`Behind`].
+/// waits for it. One that has missed more than members keep is [`StateTransferRequired`].
 #[derive(Debug)]
 pub struct AmcastReplica {
-    station: Station<Replica>,
-    is_behind: bool,
+    mesh_driver: MeshDriver<Replica>,
+    needs_state_transfer: bool,
 }
 
 /// It has missed more than members keep: it can go on only with the state of another replica, at
 /// that one's [`AmcastReplica::point`], as a new one ([`AmcastReplica::join`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the replica has missed more than members keep: it must join from another one's state")]
-pub struct Behind;
+pub struct StateTransferRequired;
 
 impl AmcastReplica {
     /// The replica that `directory` names at `at`, from the first message on.
@@ -45,8 +45,8 @@ impl AmcastReplica {
         at: SocketAddr,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let station = open(directory, (at, "replica"), options, Replica::new)?;
-        Ok(Self { station, is_behind: false })
+        let mesh_driver = open(directory, (at, "replica"), options, Replica::new)?;
+        Ok(Self { mesh_driver, needs_state_transfer: false })
     }
 
     /// As [`AmcastReplica::open`], for an application that has the state of another replica of the
@@ -60,67 +60,67 @@ impl AmcastReplica {
         point: DeliveryPoint,
     ) -> Result<Self, OpenError> {
         let make = |config| Replica::join(config, point);
-        let station = open(directory, (at, "replica"), &Options::default(), make)?;
-        Ok(Self { station, is_behind: false })
+        let mesh_driver = open(directory, (at, "replica"), &Options::default(), make)?;
+        Ok(Self { mesh_driver, needs_state_transfer: false })
     }
 
     /// Drives it once, and hands what can be delivered to `deliver`: each message with its id and
     /// its place in the order. Never blocks.
     ///
     /// # Errors
-    /// [`Behind`]; what was handed out before stands.
+    /// [`StateTransferRequired`]; what was handed out before stands.
     pub fn poll(
         &mut self,
         mut deliver: impl FnMut(&[u8], MessageId, LogicalTime),
-    ) -> Result<Progress, Behind> {
-        let is_behind = &mut self.is_behind;
-        let progress = self.station.turn(|machine, event| {
-            *is_behind |= !hand_over(machine, event, &mut deliver);
+    ) -> Result<Progress, StateTransferRequired> {
+        let needs_state_transfer = &mut self.needs_state_transfer;
+        let progress = self.mesh_driver.turn(|machine, event| {
+            *needs_state_transfer |= !deliver_event(machine, event, &mut deliver);
         });
-        if self.is_behind { Err(Behind) } else { Ok(progress) }
+        if self.needs_state_transfer { Err(StateTransferRequired) } else { Ok(progress) }
     }
 
     /// As [`AmcastReplica::poll`], but waits until there is something to deliver, for `timeout` at
     /// most. Answers whether there was.
     ///
     /// # Errors
-    /// [`Behind`]; what was handed out before stands.
+    /// [`StateTransferRequired`]; what was handed out before stands.
     pub fn wait(
         &mut self,
         timeout: Duration,
         mut deliver: impl FnMut(&[u8], MessageId, LogicalTime),
-    ) -> Result<bool, Behind> {
-        let is_behind = &mut self.is_behind;
-        let has_come = drive_until(&mut self.station, timeout, |machine, event| {
-            *is_behind |= !hand_over(machine, event, &mut deliver);
+    ) -> Result<bool, StateTransferRequired> {
+        let needs_state_transfer = &mut self.needs_state_transfer;
+        let has_delivered = drive_until(&mut self.mesh_driver, timeout, |machine, event| {
+            *needs_state_transfer |= !deliver_event(machine, event, &mut deliver);
             true
         });
-        if self.is_behind { Err(Behind) } else { Ok(has_come) }
+        if self.needs_state_transfer { Err(StateTransferRequired) } else { Ok(has_delivered) }
     }
 
     /// Rests as the idle strategy says after a turn that did `progress`.
     pub fn rest(&mut self, progress: Progress) {
-        self.station.rest(progress);
+        self.mesh_driver.rest(progress);
     }
 
     /// Where it is, once it has delivered anything: what the application's state belongs to.
     pub fn point(&self) -> Option<DeliveryPoint> {
-        self.station.machine().point()
+        self.mesh_driver.machine().point()
     }
 
     /// What wakes it when it rests.
     pub fn doorbell(&self) -> Doorbell {
-        self.station.doorbell()
+        self.mesh_driver.doorbell()
     }
 
     /// What it has done.
     pub fn stats(&self) -> &ReplicaStats {
-        self.station.machine().stats()
+        self.mesh_driver.machine().stats()
     }
 }
 
 /// Hands out a message. Answers false if it was none, but the news that it is behind.
-fn hand_over(
+fn deliver_event(
     replica: &Replica,
     event: ReplicaEvent,
     deliver: &mut impl FnMut(&[u8], MessageId, LogicalTime),

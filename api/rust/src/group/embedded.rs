@@ -4,12 +4,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use onepipe_transport_bulk::{Bytes, Sheet};
+use onepipe_transport_bulk::{ObjectBytes, PageMut};
 use onepipe_transport_driver::Doorbell;
 
-use super::driven::Driven;
-use super::error::check;
-use super::shared::Wish;
+use super::error::check_send;
+use super::member_driver::MemberDriver;
+use super::shared::Command;
 use crate::{
     GroupEnd, GroupError, GroupObject, GroupOptions, GroupProgress, GroupSendError, MemberFailure,
 };
@@ -25,7 +25,7 @@ use crate::{
 /// use onepipe::{Door, EmbeddedGroup, GroupOptions};
 /// use std::time::Duration;
 ///
-/// let door = || Door::open("127.0.0.1:0".parse().expect("an address"));
+/// let door = || Door::bind("127.0.0.1:0".parse().expect("an address"));
 /// let doors = [door()?, door()?];
 /// let members = doors.clone().map(|door| door.address());
 /// let options = |own: usize| {
@@ -62,7 +62,7 @@ use crate::{
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct EmbeddedGroup {
-    driven: Driven,
+    member_driver: MemberDriver,
     own: u32,
     objects_max: u32,
     block_len: u32,
@@ -79,8 +79,8 @@ impl EmbeddedGroup {
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
         let (objects_max, block_len) = (options.objects_max, options.block_len);
-        let driven = Driven::join(members, own, options)?;
-        Ok(Self { driven, own, objects_max, block_len })
+        let member_driver = MemberDriver::join(members, own, options)?;
+        Ok(Self { member_driver, own, objects_max, block_len })
     }
 
     /// Our rank.
@@ -90,92 +90,92 @@ impl EmbeddedGroup {
 
     /// Where the members are, the root first.
     pub fn members(&self) -> &[SocketAddr] {
-        self.driven.members()
+        self.member_driver.members()
     }
 
     /// Drives it once. Never blocks. Answers whether anything was done.
     pub fn poll(&mut self) -> bool {
-        self.driven.turn(0)
+        self.member_driver.turn(0)
     }
 
     /// As [`EmbeddedGroup::poll`], and sleeps for `at_most` if there is nothing to do now, or until
     /// there is. [`EmbeddedGroup::doorbell`] wakes it.
     pub fn wait(&mut self, at_most: Duration) -> bool {
-        self.driven.turn(u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX))
+        self.member_driver.turn(u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// What wakes it when it waits, from another thread.
     pub fn doorbell(&self) -> Doorbell {
-        self.driven.doorbell()
+        self.member_driver.doorbell()
     }
 
     /// Whether [`EmbeddedGroup::send`] takes an object now.
-    pub fn has_room(&self) -> bool {
-        let state = self.driven.shared().lock();
-        self.own == 0 && state.under_way < self.objects_max && state.ending().is_none()
+    pub fn can_send(&self) -> bool {
+        let state = self.member_driver.shared().lock();
+        self.own == 0 && state.in_flight < self.objects_max && state.end_reason().is_none()
     }
 
     /// Takes an object for all others, at the root. Never blocks. Answers its number.
     ///
     /// # Errors
     /// [`GroupSendError`]; [`GroupSendError::Full`] gives the object back.
-    pub fn send(&mut self, object: impl Into<Bytes>) -> Result<u32, GroupSendError> {
+    pub fn send(&mut self, object: impl Into<ObjectBytes>) -> Result<u32, GroupSendError> {
         let object = object.into();
-        check(self.own, object.len(), self.block_len)?;
-        let mut state = self.driven.shared().lock();
-        match state.ending() {
+        check_send(self.own, object.len(), self.block_len)?;
+        let mut state = self.member_driver.shared().lock();
+        match state.end_reason() {
             Some(end) => Err(end.into()),
-            None if state.under_way >= self.objects_max => Err(GroupSendError::Full { object }),
-            None => Ok(state.put(object)),
+            None if state.in_flight >= self.objects_max => Err(GroupSendError::Full { object }),
+            None => Ok(state.enqueue(object)),
         }
     }
 
     /// The next object that has come to every surviving member, if there is one. Never blocks.
     pub fn recv(&mut self) -> Option<GroupObject> {
-        self.driven.shared().lock().take()
+        self.member_driver.shared().lock().take()
     }
 
-    /// Gives memory for objects to come, as [`crate::Group::give`].
-    pub fn give(&mut self, memory: impl Into<Bytes>) {
-        self.driven.shared().lock().give(memory);
+    /// Gives memory for objects to come, as [`crate::Group::offer_buffer`].
+    pub fn offer_buffer(&mut self, memory: impl Into<ObjectBytes>) {
+        self.member_driver.shared().lock().offer_buffer(memory);
     }
 
     /// Memory that others read where it lies, as [`crate::Group::sheet`].
-    pub fn sheet(&self, bytes: usize) -> Option<Sheet> {
-        self.driven.shelf()?.sheet(bytes)
+    pub fn alloc_page(&self, bytes: usize) -> Option<PageMut> {
+        self.member_driver.page_pool()?.alloc(bytes)
     }
 
     /// The root ends the group when all that was sent is everywhere; anybody else takes no more of
     /// what comes. Go on driving it until [`EmbeddedGroup::is_done`].
     pub fn close(&mut self) {
-        self.driven.shared().lock().wish = Wish::Close;
+        self.member_driver.shared().lock().command = Command::Close;
     }
 
     /// Leaves before the end: the others go on, if it is not the root who leaves. Go on driving it
     /// until [`EmbeddedGroup::is_done`], or nobody hears of it.
     pub fn leave(&mut self) {
-        self.driven.shared().lock().wish = Wish::Leave;
+        self.member_driver.shared().lock().command = Command::Leave;
     }
 
     /// How it has ended, once it has: without error every object has reached every member. Objects
     /// may be left to be received.
     pub fn ended(&self) -> Option<Result<(), GroupEnd>> {
-        self.driven.shared().lock().ended.clone()
+        self.member_driver.shared().lock().ended.clone()
     }
 
     /// Whether it has ended and everybody was told: it need not be driven any more.
     pub fn is_done(&self) -> bool {
-        self.driven.is_over()
+        self.member_driver.is_over()
     }
 
     /// How far it has come.
     pub fn progress(&self) -> GroupProgress {
-        self.driven.shared().lock().progress.clone()
+        self.member_driver.shared().lock().progress.clone()
     }
 
     /// Who has failed, in the order in which it was heard here.
     pub fn failures(&self) -> Vec<MemberFailure> {
-        self.driven.shared().lock().failures.clone()
+        self.member_driver.shared().lock().failures.clone()
     }
 }
 
@@ -183,7 +183,7 @@ impl fmt::Debug for EmbeddedGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EmbeddedGroup")
             .field("own", &self.own)
-            .field("members", &self.driven.members())
+            .field("members", &self.member_driver.members())
             .finish_non_exhaustive()
     }
 }

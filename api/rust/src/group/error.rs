@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use onepipe_bulk::{BLOCKS_MAX, ConfigError, Reason};
-use onepipe_transport_bulk::{AttachError, Bytes, JoinError, MeetError};
+use onepipe_transport_bulk::{AttachError, JoinError, ObjectBytes, RendezvousError};
 
 /// Why there is no group.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +13,7 @@ use onepipe_transport_bulk::{AttachError, Bytes, JoinError, MeetError};
 pub enum GroupError {
     /// The members have not met.
     #[error(transparent)]
-    Meet(#[from] MeetError),
+    Rendezvous(#[from] RendezvousError),
     /// The members share no memory: they are not on one host, perhaps.
     #[error("cannot share memory")]
     Attach(#[from] AttachError),
@@ -22,7 +22,7 @@ pub enum GroupError {
     Config(#[from] ConfigError),
     /// An address is a member twice.
     #[error("{0} is a member twice")]
-    Twice(SocketAddr),
+    DuplicateMember(SocketAddr),
     /// The rank given is none of the group's.
     #[error("there is no member {own} in a group of {members}")]
     Rank {
@@ -45,7 +45,7 @@ impl From<JoinError> for GroupError {
     fn from(error: JoinError) -> Self {
         match error {
             JoinError::System { what, source } => Self::System { what, source },
-            JoinError::Meet(error) => Self::Meet(error),
+            JoinError::Rendezvous(error) => Self::Rendezvous(error),
             JoinError::Attach(error) => Self::Attach(error),
         }
     }
@@ -86,7 +86,7 @@ impl fmt::Display for MemberFailure {
 pub enum GroupEnd {
     /// Members have failed. Every survivor has the first objects, as many as it says; the others
     /// are lost to all survivors.
-    #[error("{}", list(.failures))]
+    #[error("{}", list_failures(.failures))]
     Failed {
         /// Who, in the order in which we were told.
         failures: Vec<MemberFailure>,
@@ -104,7 +104,7 @@ pub enum GroupEnd {
     System(String),
 }
 
-fn list(failures: &[MemberFailure]) -> String {
+fn list_failures(failures: &[MemberFailure]) -> String {
     failures.iter().map(MemberFailure::to_string).collect::<Vec<_>>().join("; ")
 }
 
@@ -126,7 +126,7 @@ pub enum GroupSendError {
     #[error("as many objects are under way as may be")]
     Full {
         /// What was given.
-        object: Bytes,
+        object: ObjectBytes,
     },
     /// There are more blocks than numbers for them: [`crate::GroupOptions::block_len`].
     #[error("an object of {bytes} bytes has too many blocks")]
@@ -137,7 +137,7 @@ pub enum GroupSendError {
 }
 
 /// Whether member `own` may ever send an object of so many bytes.
-pub(super) fn check(own: u32, bytes: usize, block_len: u32) -> Result<(), GroupSendError> {
+pub(super) fn check_send(own: u32, bytes: usize, block_len: u32) -> Result<(), GroupSendError> {
     match bytes as u64 > u64::from(BLOCKS_MAX) * u64::from(block_len) {
         _ if own != 0 => Err(GroupSendError::NotRoot { own }),
         true => Err(GroupSendError::TooLarge { bytes }),

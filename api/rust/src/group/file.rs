@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use onepipe_transport_bulk::Bytes;
+use onepipe_transport_bulk::ObjectBytes;
 
 use super::Group;
 use crate::{GroupEnd, GroupSendError};
@@ -12,7 +12,7 @@ use crate::{GroupEnd, GroupSendError};
 /// The first bytes of the object that begins a file; the last one is the version.
 const MAGIC: [u8; 8] = [b'1', b'p', b'f', b'i', b'l', b'e', 0, 1];
 /// Bytes of that object: magic, the file's bytes, where it begins, bytes of a chunk, reserved.
-const BEGIN_LEN: usize = 32;
+const HEADER_LEN: usize = 32;
 /// Bytes of a chunk: an object that many blocks share, and four of which fit a memory.
 const CHUNK_LEN: u32 = 16 << 20;
 
@@ -84,7 +84,7 @@ pub enum FileError {
     },
     /// What has come is no file.
     #[error("what the root has sent is no file: object {number} has {bytes} bytes")]
-    NoFile {
+    NotAFile {
         /// The number of the object.
         number: u32,
         /// How many bytes it has.
@@ -92,17 +92,17 @@ pub enum FileError {
     },
     /// The group was closed before all of the file had come.
     #[error("the group was closed at byte {at} of {bytes}")]
-    Cut {
+    Truncated {
         /// Bytes that are here.
         at: u64,
         /// Bytes of the whole file.
         bytes: u64,
     },
     /// All bytes are here, and they are not those that were sent.
-    #[error("the file's BLAKE3 digest is {here}, and {sent} at the sender")]
+    #[error("the file's BLAKE3 digest is {received}, and {sent} at the sender")]
     Digest {
         /// Of what is here.
-        here: String,
+        received: String,
         /// Of what was sent.
         sent: String,
     },
@@ -154,7 +154,7 @@ impl Group {
         let FileSource { bytes, from, chunk_len } = source;
         let from = from.min(bytes);
         let mut hasher = hash_before(file, from)?;
-        self.send(begin(FileSource { from, ..source }))?;
+        self.send(file_header(FileSource { from, ..source }))?;
         let mut at = from;
         while at < bytes {
             let chunk = (bytes - at).min(chunk_len.max(1).into());
@@ -163,8 +163,8 @@ impl Group {
                 hasher.update(room);
                 Ok::<(), FileError>(())
             };
-            let object = match self.sheet(chunk as usize) {
-                Some(mut sheet) => read(&mut sheet).map(|()| Bytes::from(sheet)),
+            let object = match self.alloc_page(chunk as usize) {
+                Some(mut page) => read(&mut page).map(|()| ObjectBytes::from(page)),
                 None => {
                     let mut memory = self.memory(chunk as usize);
                     read(&mut memory).map(|()| memory.into())
@@ -189,35 +189,35 @@ impl Group {
         file: &mut (impl Read + Write + Seek),
         mut on_progress: impl FnMut(FileProgress),
     ) -> Result<FileReport, FileError> {
-        let cut = |at, bytes| move || FileError::Cut { at, bytes };
-        let first = self.recv()?.ok_or_else(cut(0, 0))?;
-        let no_file = FileError::NoFile { number: first.number, bytes: first.bytes.len() };
-        let FileSource { bytes, from, .. } = parse(&first.bytes).ok_or(no_file)?;
+        let truncated = |at, bytes| move || FileError::Truncated { at, bytes };
+        let first = self.recv()?.ok_or_else(truncated(0, 0))?;
+        let not_a_file = FileError::NotAFile { number: first.number, bytes: first.bytes.len() };
+        let FileSource { bytes, from, .. } = parse_header(&first.bytes).ok_or(not_a_file)?;
         file.seek(SeekFrom::Start(0)).map_err(|source| FileError::Read { at: 0, source })?;
         let mut hasher = hash_before(file, from)?;
         // Behind what was read to where something is written: not every file does that by itself.
         file.seek(SeekFrom::Start(from)).map_err(|source| FileError::Write { at: from, source })?;
         let mut at = from;
         while at < bytes {
-            let chunk = self.recv()?.ok_or_else(cut(at, bytes))?;
+            let chunk = self.recv()?.ok_or_else(truncated(at, bytes))?;
             let size = chunk.bytes.len();
             if size == 0 || at + size as u64 > bytes {
-                return Err(FileError::NoFile { number: chunk.number, bytes: size });
+                return Err(FileError::NotAFile { number: chunk.number, bytes: size });
             }
             file.write_all(&chunk.bytes).map_err(|source| FileError::Write { at, source })?;
             hasher.update(&chunk.bytes);
             at += size as u64;
-            self.give(chunk.bytes);
+            self.offer_buffer(chunk.bytes);
             on_progress(FileProgress { done: at, bytes });
         }
         file.flush().map_err(|source| FileError::Write { at, source })?;
-        let last = self.recv()?.ok_or_else(cut(at, bytes))?;
-        let no_file = FileError::NoFile { number: last.number, bytes: last.bytes.len() };
-        let sent: [u8; 32] = last.bytes[..].try_into().map_err(|_| no_file)?;
-        let here = hasher.finalize();
-        if here.as_bytes() != &sent {
+        let last = self.recv()?.ok_or_else(truncated(at, bytes))?;
+        let not_a_file = FileError::NotAFile { number: last.number, bytes: last.bytes.len() };
+        let sent: [u8; 32] = last.bytes[..].try_into().map_err(|_| not_a_file)?;
+        let received = hasher.finalize();
+        if received.as_bytes() != &sent {
             let sent = blake3::Hash::from_bytes(sent).to_hex().to_string();
-            return Err(FileError::Digest { here: here.to_hex().to_string(), sent });
+            return Err(FileError::Digest { received: received.to_hex().to_string(), sent });
         }
         Ok(FileReport { bytes, from, digest: sent })
     }
@@ -245,8 +245,8 @@ fn hash_before(file: &mut impl Read, from: u64) -> Result<blake3::Hasher, FileEr
     Ok(hasher)
 }
 
-fn begin(source: FileSource) -> Vec<u8> {
-    let mut object = Vec::with_capacity(BEGIN_LEN);
+fn file_header(source: FileSource) -> Vec<u8> {
+    let mut object = Vec::with_capacity(HEADER_LEN);
     object.extend_from_slice(&MAGIC);
     object.extend_from_slice(&source.bytes.to_be_bytes());
     object.extend_from_slice(&source.from.to_be_bytes());
@@ -255,8 +255,8 @@ fn begin(source: FileSource) -> Vec<u8> {
     object
 }
 
-fn parse(object: &[u8]) -> Option<FileSource> {
-    let object: &[u8; BEGIN_LEN] = object.try_into().ok()?;
+fn parse_header(object: &[u8]) -> Option<FileSource> {
+    let object: &[u8; HEADER_LEN] = object.try_into().ok()?;
     let number = |at: usize, bytes: usize| {
         object[at..at + bytes].iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
     };
@@ -270,16 +270,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_a_file_is_read_and_nothing_else() {
+    fn file_header_round_trips_and_others_are_rejected() {
         let source = FileSource { bytes: 1 << 40 | 5, from: 77, chunk_len: 1 << 31 };
-        let object = begin(source);
-        assert_eq!(parse(&object), Some(source));
-        for bytes in 0..BEGIN_LEN {
-            assert_eq!(parse(&object[..bytes]), None);
+        let object = file_header(source);
+        assert_eq!(parse_header(&object), Some(source));
+        for bytes in 0..HEADER_LEN {
+            assert_eq!(parse_header(&object[..bytes]), None);
         }
-        assert_eq!(parse(&begin(FileSource { from: u64::MAX, ..source })), None);
+        assert_eq!(parse_header(&file_header(FileSource { from: u64::MAX, ..source })), None);
         let mut other = object;
         other[7] = 2;
-        assert_eq!(parse(&other), None, "another version");
+        assert_eq!(parse_header(&other), None, "another version");
     }
 }

@@ -1,9 +1,9 @@
 //! Bulk multicast: one object to all members of a group at the speed of one link.
 
-mod driven;
 mod embedded;
 mod error;
 mod file;
+mod member_driver;
 mod options;
 mod shared;
 mod thread;
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use onepipe_transport_bulk::{Bytes, Sheet, Shelf};
+use onepipe_transport_bulk::{ObjectBytes, PageMut, PagePool};
 use onepipe_transport_driver::Doorbell;
 
 pub use embedded::EmbeddedGroup;
@@ -21,17 +21,17 @@ pub use error::{GroupEnd, GroupError, GroupSendError, MemberFailure};
 pub use file::{FileError, FileProgress, FileReport, FileSource};
 pub use options::GroupOptions;
 
-use driven::Driven;
-use shared::{Shared, Wish};
+use member_driver::MemberDriver;
+use shared::{Command, Shared};
 
 /// An object that has come to every surviving member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupObject {
     /// Its number, from 0 in the order in which the root has sent.
     pub number: u32,
-    /// Its bytes, which may lie on a page that all members share. Given back by [`Group::give`],
+    /// Its bytes, which may lie on a page that all members share. Given back by [`Group::offer_buffer`],
     /// memory of our own serves for what comes next.
-    pub bytes: Bytes,
+    pub bytes: ObjectBytes,
 }
 
 /// How far a group has come.
@@ -53,7 +53,7 @@ pub struct GroupProgress {
 /// use onepipe::{Door, Group, GroupOptions};
 ///
 /// // Two members in one program here; as a rule each has a machine of its own.
-/// let door = || Door::open("127.0.0.1:0".parse().expect("an address"));
+/// let door = || Door::bind("127.0.0.1:0".parse().expect("an address"));
 /// let doors = [door()?, door()?];
 /// let members = doors.clone().map(|door| door.address());
 /// let options = |own: usize| {
@@ -84,7 +84,7 @@ pub struct Group {
     objects_max: u32,
     block_len: u32,
     doorbell: Doorbell,
-    shelf: Option<Shelf>,
+    page_pool: Option<PagePool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -101,15 +101,15 @@ impl Group {
     ) -> Result<Self, GroupError> {
         let (objects_max, block_len) = (options.objects_max, options.block_len);
         let (group, idle) = (options.group, options.idle);
-        let driven = Driven::join(members, own, options)?;
-        let (doorbell, shared) = (driven.doorbell(), Arc::clone(driven.shared()));
-        let shelf = driven.shelf().cloned();
+        let member_driver = MemberDriver::join(members, own, options)?;
+        let (doorbell, shared) = (member_driver.doorbell(), Arc::clone(member_driver.shared()));
+        let page_pool = member_driver.page_pool().cloned();
         let thread = std::thread::Builder::new()
             .name(format!("group-{group}-{own}"))
-            .spawn(move || thread::run(driven, idle))
+            .spawn(move || thread::run(member_driver, idle))
             .map_err(|source| GroupError::System { what: "start a thread", source })?;
         let (members, thread) = (members.to_vec(), Some(thread));
-        Ok(Self { shared, members, own, objects_max, block_len, doorbell, shelf, thread })
+        Ok(Self { shared, members, own, objects_max, block_len, doorbell, page_pool, thread })
     }
 
     /// Our rank.
@@ -128,20 +128,20 @@ impl Group {
     /// # Errors
     /// [`GroupSendError`]; that a member has failed is one: what was sent before goes to the
     /// survivors, and nothing more is taken.
-    pub fn send(&mut self, object: impl Into<Bytes>) -> Result<u32, GroupSendError> {
+    pub fn send(&mut self, object: impl Into<ObjectBytes>) -> Result<u32, GroupSendError> {
         let object = object.into();
-        error::check(self.own, object.len(), self.block_len)?;
+        error::check_send(self.own, object.len(), self.block_len)?;
         let mut state = self.shared.lock();
         loop {
-            if let Some(end) = state.ending() {
+            if let Some(end) = state.end_reason() {
                 return Err(end.into());
             }
-            if state.under_way < self.objects_max {
+            if state.in_flight < self.objects_max {
                 break;
             }
             state = self.shared.wait(state);
         }
-        let number = state.put(object);
+        let number = state.enqueue(object);
         drop(state);
         self.doorbell.ring();
         Ok(number)
@@ -169,7 +169,7 @@ impl Group {
     }
 
     /// As [`Group::recv`], into memory of the caller's: as much of the object as fits. Answers how
-    /// many bytes it has. One copy more than [`Group::give`] and [`Group::recv`].
+    /// many bytes it has. One copy more than [`Group::offer_buffer`] and [`Group::recv`].
     ///
     /// # Errors
     /// As [`Group::recv`].
@@ -178,15 +178,15 @@ impl Group {
         let bytes = object.bytes.len();
         let fits = bytes.min(memory.len());
         memory[..fits].copy_from_slice(&object.bytes[..fits]);
-        self.give(object.bytes);
+        self.offer_buffer(object.bytes);
         Ok(Some(bytes))
     }
 
     /// Gives memory for objects to come: one that fits is received into it. Without, memory is
     /// taken from the heap when an object is announced, which its first block waits for; over
     /// shared memory the object is used where it lies, and nothing is copied.
-    pub fn give(&self, memory: impl Into<Bytes>) {
-        self.shared.lock().give(memory);
+    pub fn offer_buffer(&self, memory: impl Into<ObjectBytes>) {
+        self.shared.lock().offer_buffer(memory);
     }
 
     /// Memory of so many bytes, from what was given or has come back from what was sent; or new.
@@ -198,8 +198,8 @@ impl Group {
     /// At the root, over shared memory ([`crate::Carrier::Shm`]): a sheet of so many bytes that
     /// others read where it lies. An object that was written there is sent without a copy; any
     /// other one is copied there first. `None` elsewhere, or when there is no such memory now.
-    pub fn sheet(&self, bytes: usize) -> Option<Sheet> {
-        self.shelf.as_ref()?.sheet(bytes)
+    pub fn alloc_page(&self, bytes: usize) -> Option<PageMut> {
+        self.page_pool.as_ref()?.alloc(bytes)
     }
 
     /// How far it has come.
@@ -218,7 +218,7 @@ impl Group {
     /// # Errors
     /// [`GroupEnd`].
     pub fn close(mut self) -> Result<(), GroupEnd> {
-        self.wish(Wish::Close);
+        self.command(Command::Close);
         self.join();
         let state = self.shared.lock();
         state.ended.clone().unwrap_or(Err(GroupEnd::Left))
@@ -226,12 +226,12 @@ impl Group {
 
     /// Leaves before the end: the others are told and go on, if it is not the root who leaves.
     pub fn leave(mut self) {
-        self.wish(Wish::Leave);
+        self.command(Command::Leave);
         self.join();
     }
 
-    fn wish(&self, wish: Wish) {
-        self.shared.lock().wish = wish;
+    fn command(&self, command: Command) {
+        self.shared.lock().command = command;
         self.doorbell.ring();
     }
 
@@ -247,7 +247,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.wish(Wish::Leave);
+            self.command(Command::Leave);
             self.join();
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use onepipe_bulk::{Algorithm, Config, Delivery, Plain};
-use onepipe_transport_bulk::{Carrier, Door};
+use onepipe_transport_bulk::{Carrier, Listener};
 
 use crate::Idle;
 
@@ -35,14 +35,14 @@ pub struct GroupOptions {
     /// object always may. Senders wait for more. Default 256 MiB.
     pub memory_bytes_max: u64,
     /// How long we wait for the others in the beginning. Default 10 s.
-    pub patience: Duration,
+    pub join_timeout: Duration,
     /// A member that answers nothing for so long has failed; one whose connection breaks has at
     /// once. Default 5 s.
     pub dead_after: Duration,
     /// What to do when there is nothing to do. Default [`Idle::Backoff`].
     pub idle: Idle,
     /// Where this process is found. Default: a door of its own at its address in the list.
-    pub door: Option<Door>,
+    pub listener: Option<Listener>,
     /// What is called with each object: see [`GroupOptions::on_object`]. Default nothing.
     pub on_object: Option<OnObject>,
 }
@@ -59,10 +59,10 @@ impl Default for GroupOptions {
             has_digests: true,
             object_len_max: 1 << 40,
             memory_bytes_max: 256 << 20,
-            patience: Duration::from_secs(10),
+            join_timeout: Duration::from_secs(10),
             dead_after: Duration::from_secs(5),
             idle: Idle::default(),
-            door: None,
+            listener: None,
             on_object: None,
         }
     }
@@ -103,7 +103,7 @@ impl fmt::Debug for GroupOptions {
             .field("delivery", &self.delivery)
             .field("objects_max", &self.objects_max)
             .field("block_len", &self.block_len)
-            .field("door", &self.door)
+            .field("door", &self.listener)
             .finish_non_exhaustive()
     }
 }

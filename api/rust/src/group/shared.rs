@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use onepipe_bulk::OBJECTS_MAX;
-use onepipe_transport_bulk::Bytes;
+use onepipe_transport_bulk::ObjectBytes;
 
 use super::{GroupObject, GroupProgress};
 use crate::{GroupEnd, MemberFailure};
@@ -14,10 +14,10 @@ const POOL_MAX: usize = 2 * OBJECTS_MAX as usize;
 
 /// What the thread is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Command {
     /// To go on.
     #[default]
-    Live,
+    Run,
     /// To end the group when all that was sent is everywhere.
     Close,
     /// To leave it now.
@@ -27,9 +27,9 @@ pub(super) enum Wish {
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// What was sent and the thread has not taken yet.
-    pub outbox: VecDeque<Bytes>,
+    pub outbox: VecDeque<ObjectBytes>,
     /// Objects that were sent and are not yet everywhere.
-    pub under_way: u32,
+    pub in_flight: u32,
     /// How many were sent in all.
     pub sent: u32,
     /// What has come and was not received yet, and its bytes.
@@ -37,7 +37,7 @@ pub(super) struct State {
     pub inbox_bytes: u64,
     /// Memory for what comes.
     pub pool: Vec<Vec<u8>>,
-    pub wish: Wish,
+    pub command: Command,
     pub progress: GroupProgress,
     pub failures: Vec<MemberFailure>,
     /// Objects that every survivor has.
@@ -73,11 +73,11 @@ impl State {
     }
 
     /// Takes an object that is sent. Answers its number.
-    pub fn put(&mut self, object: Bytes) -> u32 {
+    pub fn enqueue(&mut self, object: ObjectBytes) -> u32 {
         let number = self.sent;
         self.outbox.push_back(object);
         self.sent += 1;
-        self.under_way += 1;
+        self.in_flight += 1;
         number
     }
 
@@ -89,7 +89,7 @@ impl State {
     }
 
     /// Why nothing more is sent, if so.
-    pub fn ending(&self) -> Option<GroupEnd> {
+    pub fn end_reason(&self) -> Option<GroupEnd> {
         match &self.ended {
             Some(Err(end)) => Some(end.clone()),
             Some(Ok(())) => Some(GroupEnd::Left),
@@ -103,8 +103,8 @@ impl State {
     }
 
     /// Keeps memory for later, but no more than may be under way.
-    pub fn give(&mut self, memory: impl Into<Bytes>) {
-        let Bytes::Private(memory) = memory.into() else {
+    pub fn offer_buffer(&mut self, memory: impl Into<ObjectBytes>) {
+        let ObjectBytes::Private(memory) = memory.into() else {
             // A page serves again when nobody has it any more.
             return;
         };
@@ -135,7 +135,7 @@ impl Shared {
     }
 
     /// Something has changed.
-    pub fn tell(&self) {
+    pub fn notify(&self) {
         self.changed.notify_all();
     }
 }

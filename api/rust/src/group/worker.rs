@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use onepipe_bulk::{Event, Group as Machine, Outcome, SendError};
-use onepipe_transport_bulk::{Bytes, Lender};
+use onepipe_transport_bulk::{ObjectBytes, PageIndex};
 
 use super::GroupObject;
 use super::options::OnObject;
-use super::shared::{Shared, State, Wish};
+use super::shared::{Command, Shared, State};
 use crate::{GroupEnd, MemberFailure};
 
 /// What whoever drives a member knows of it.
@@ -19,16 +19,16 @@ pub(super) struct Worker {
     pub memory_bytes_max: u64,
     pub on_object: Option<OnObject>,
     /// Where objects lie already, if they do.
-    pub lender: Option<Lender>,
+    pub page_index: Option<PageIndex>,
     /// Objects that have no memory yet, and their bytes.
     pub wanted: VecDeque<(u32, u64)>,
     /// Bytes of objects that have memory and are not stable.
-    pub under_way_bytes: u64,
+    pub in_flight_bytes: u64,
 }
 
 impl Worker {
     /// Does what was asked for since the last turn.
-    pub fn command(&mut self, group: &mut Machine<Bytes>) {
+    pub fn apply_commands(&mut self, group: &mut Machine<ObjectBytes>) {
         let mut state = self.shared.lock();
         while let Some(object) = state.outbox.pop_front() {
             match group.send(object) {
@@ -39,25 +39,25 @@ impl Worker {
                 }
                 Err(unsent) => {
                     // Who has sent it is told why when it sends again, or closes.
-                    state.under_way -= 1;
-                    state.give(unsent.memory);
+                    state.in_flight -= 1;
+                    state.offer_buffer(unsent.memory);
                 }
             }
         }
-        match state.wish {
-            Wish::Live => {}
+        match state.command {
+            Command::Run => {}
             // Others than the root wait for it to close.
-            Wish::Close if state.outbox.is_empty() => _ = group.close(),
-            Wish::Close => {}
-            Wish::Leave => group.leave(),
+            Command::Close if state.outbox.is_empty() => _ = group.close(),
+            Command::Close => {}
+            Command::Leave => group.leave(),
         }
-        if state.wish != Wish::Live {
+        if state.command != Command::Run {
             // Nobody asks for it any more.
             state.inbox.clear();
             state.inbox_bytes = 0;
         }
         while let Some((object, bytes)) = self.wanted.front().copied() {
-            let used = state.inbox_bytes + self.under_way_bytes;
+            let used = state.inbox_bytes + self.in_flight_bytes;
             if used > 0 && used + bytes > self.memory_bytes_max {
                 return;
             }
@@ -68,30 +68,30 @@ impl Worker {
             };
             // What is not taken is not wanted any more.
             if group.provide(object, memory).is_ok() {
-                self.under_way_bytes += bytes;
+                self.in_flight_bytes += bytes;
             }
         }
     }
 
     /// Memory for an object: what was given, if it fits; else where it lies already, or new.
-    fn memory(&self, state: &mut State, object: u32, bytes: u64) -> Option<Bytes> {
-        if let Some(lender) = &self.lender {
+    fn memory(&self, state: &mut State, object: u32, bytes: u64) -> Option<ObjectBytes> {
+        if let Some(page_index) = &self.page_index {
             let count = usize::try_from(bytes).ok()?;
             if let Some(given) = state.pooled(count) {
                 return Some(given.into());
             }
-            if let Some(page) = lender.page(object, count) {
+            if let Some(page) = page_index.page(object, count) {
                 return Some(page.into());
             }
         }
-        state.memory(bytes).map(Bytes::from)
+        state.memory(bytes).map(ObjectBytes::from)
     }
 
-    pub fn on_event(&mut self, group: &mut Machine<Bytes>, event: Event<Bytes>) {
+    pub fn on_event(&mut self, group: &mut Machine<ObjectBytes>, event: Event<ObjectBytes>) {
         match event {
             Event::Announced { object, bytes } => {
                 self.wanted.push_back((object, bytes));
-                self.command(group);
+                self.apply_commands(group);
             }
             Event::Delivered { object } => {
                 if let (Some(on_object), Some(bytes)) = (&mut self.on_object, group.bytes(object)) {
@@ -106,11 +106,11 @@ impl Worker {
                 let mut state = self.shared.lock();
                 state.failures.push(MemberFailure { rank, address, by, reason });
                 // The root takes nothing more: it is closed, so that all come to an end.
-                if group.config().own == 0 && state.wish == Wish::Live {
-                    state.wish = Wish::Close;
+                if group.config().own == 0 && state.command == Command::Run {
+                    state.command = Command::Close;
                 }
                 drop(state);
-                self.shared.tell();
+                self.shared.notify();
             }
             Event::Closed(outcome) => {
                 let state = self.shared.lock();
@@ -127,26 +127,26 @@ impl Worker {
         }
     }
 
-    fn on_stable(&mut self, group: &Machine<Bytes>, number: u32, bytes: Bytes) {
+    fn on_stable(&mut self, group: &Machine<ObjectBytes>, number: u32, bytes: ObjectBytes) {
         let mut state = self.shared.lock();
         state.stable = number + 1;
         if group.config().own == 0 {
-            state.under_way -= 1;
-            state.give(bytes);
+            state.in_flight -= 1;
+            state.offer_buffer(bytes);
         } else {
-            self.under_way_bytes -= bytes.len() as u64;
-            if state.wish == Wish::Live {
+            self.in_flight_bytes -= bytes.len() as u64;
+            if state.command == Command::Run {
                 state.inbox_bytes += bytes.len() as u64;
                 state.inbox.push_back(GroupObject { number, bytes });
             } else {
-                state.give(bytes);
+                state.offer_buffer(bytes);
             }
         }
         drop(state);
-        self.shared.tell();
+        self.shared.notify();
     }
 
-    pub fn note_progress(&self, group: &Machine<Bytes>) {
+    pub fn note_progress(&self, group: &Machine<ObjectBytes>) {
         let own = group.config().own;
         let complete = group.completed_by(own).unwrap_or(0);
         let mut state = self.shared.lock();
@@ -160,6 +160,6 @@ impl Worker {
 
     pub fn finish(&self, ended: Result<(), GroupEnd>) {
         self.shared.lock().ended.get_or_insert(ended);
-        self.shared.tell();
+        self.shared.notify();
     }
 }

@@ -1,8 +1,8 @@
 //! A pipe with a thread of its own that drives it.
 
-mod parcel;
+mod event_batch;
 mod shared;
-mod sheet;
+mod submission;
 mod thread;
 mod waiter;
 
@@ -17,12 +17,12 @@ use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_wire::Service;
 
 use crate::deadline::Deadline;
-use crate::end::Rules;
 use crate::engine::{Engine, Fabric};
+use crate::pipe_endpoint::SubmitLimits;
 use crate::{Builder, Event, Idle, JoinError, LeaveError, ReceiveError, Stats};
-use parcel::Counter;
+use event_batch::EventReader;
 use shared::{Shared, lock};
-use sheet::Reader;
+use submission::Submitter;
 use thread::Thread;
 use waiter::Waiter;
 
@@ -42,12 +42,12 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 /// wake-up by the kernel, some tens of us, when it sleeps. [`crate::EmbeddedPipe`] has neither.
 #[derive(Debug)]
 pub struct Pipe {
-    rules: Rules,
+    limits: SubmitLimits,
     clock: SystemClock,
     idle: Idle,
     shared: Arc<Shared>,
-    counter: Counter,
-    reader: Reader,
+    submitter: Submitter,
+    event_reader: EventReader,
     /// The numbers of the next scatterings: best effort, reliable.
     next_ids: [u64; 2],
     builder: Box<Builder>,
@@ -67,24 +67,30 @@ impl Pipe {
         idle: Idle,
         leave_timeout: Duration,
     ) -> Result<Self, JoinError> {
-        let rules = engine.node().rules();
-        let process = rules.endpoint().process;
+        let limits = engine.node().limits();
+        let process = limits.endpoint().process;
         let shared = Arc::new(Shared::new(&engine));
-        let (counter, chute) = parcel::chute();
-        let (press, reader) = sheet::press();
-        let thread =
-            Thread { engine, shared: Arc::clone(&shared), chute, press, idle, leave_timeout };
+        let (submitter, submission_queue) = submission::submission_queue();
+        let (event_writer, event_reader) = event_batch::event_channel();
+        let thread = Thread {
+            engine,
+            shared: Arc::clone(&shared),
+            submission_queue,
+            event_writer,
+            idle,
+            leave_timeout,
+        };
         let thread = std::thread::Builder::new()
             .name(format!("onepipe-{}", process.0))
             .spawn(move || thread.run())
             .map_err(|source| JoinError::Thread { process, source })?;
         Ok(Self {
-            rules,
+            limits,
             clock,
             idle,
             shared,
-            counter,
-            reader,
+            submitter,
+            event_reader,
             next_ids: [0; 2],
             builder,
             thread: Some(thread),
@@ -127,8 +133,8 @@ impl Pipe {
             return Err(SendError::Excluded);
         }
         let accepted = || self.shared.accepted_bytes.load(Ordering::Acquire);
-        self.counter.submit(&self.rules, service, messages, accepted)?;
-        self.shared.rouse(false);
+        self.submitter.submit(&self.limits, service, messages, accepted)?;
+        self.shared.wake_driver(false);
         let next = &mut self.next_ids[usize::from(service == Service::Reliable)];
         let id = ScatteringId(*next);
         *next += 1;
@@ -170,9 +176,9 @@ impl Pipe {
             let accepted = self.shared.accepted_bytes.load(Ordering::Acquire);
             match self.submit(service, messages) {
                 Err(full @ SendError::BufferFull { .. }) => {
-                    let Some(left) = deadline.left() else { return Err(full) };
+                    let Some(left) = deadline.remaining() else { return Err(full) };
                     let shared = &self.shared;
-                    shared.room.wait(left.min(WAIT_MAX), || {
+                    shared.capacity_waiter.wait(left.min(WAIT_MAX), || {
                         shared.accepted_bytes.load(Ordering::Acquire) != accepted
                             || shared.has_ended.load(Ordering::Acquire)
                     });
@@ -199,10 +205,10 @@ impl Pipe {
             }
             if self.has_ended() {
                 // What was handed over before it ended is visible now.
-                let left = ReceiveError::Left(self.rules.endpoint().process);
+                let left = ReceiveError::Left(self.limits.endpoint().process);
                 return self.try_recv().ok_or(left);
             }
-            self.wait_for_news(None);
+            self.wait_for_events(None);
         }
     }
 
@@ -216,8 +222,8 @@ impl Pipe {
             if self.has_ended() {
                 return self.try_recv();
             }
-            deadline.left()?;
-            self.wait_for_news(Some(deadline));
+            deadline.remaining()?;
+            self.wait_for_events(Some(deadline));
         }
     }
 
@@ -266,14 +272,14 @@ impl Pipe {
         // Whatever is unsettled stays so: the others have decided its fate.
         let _ = self.leave();
         let mut builder = std::mem::replace(&mut self.builder, Box::new(Builder::new()));
-        builder.become_process(self.process());
+        builder.set_process(self.process());
         drop(self);
         builder.join()
     }
 
     /// Who it is.
     pub fn process(&self) -> ProcessId {
-        self.rules.endpoint().process
+        self.limits.endpoint().process
     }
 
     /// The other processes known to be alive, as of a moment ago. Over a switch nobody knows:
@@ -285,14 +291,14 @@ impl Pipe {
     /// Waits until at least `count` others are there, for at most `timeout`. Answers whether they
     /// are. Over a switch nobody knows, and it answers false at once.
     pub fn wait_for_peers(&self, count: usize, timeout: Duration) -> bool {
-        let knows = self.rules.endpoint().links == onepipe_endpoint::Links::Mesh;
+        let knows = self.limits.endpoint().links == onepipe_endpoint::Links::Mesh;
         let deadline = Deadline::after(timeout);
         while knows && self.peers().len() < count {
-            if deadline.left().is_none() {
+            if deadline.remaining().is_none() {
                 return false;
             }
             // Nobody who sleeps is woken because somebody joins.
-            self.shared.rouse(false);
+            self.shared.wake_driver(false);
             std::thread::sleep(Duration::from_millis(1));
         }
         knows
@@ -316,7 +322,7 @@ impl Pipe {
 
     /// The endpoint's numbers.
     pub fn config(&self) -> &Config {
-        self.rules.endpoint()
+        self.limits.endpoint()
     }
 
     /// Leaves: waits until the fate of everything submitted is known, within the builder's
@@ -329,7 +335,7 @@ impl Pipe {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.shared.is_leaving.store(true, Ordering::Release);
         self.shared.command();
-        let process = self.rules.endpoint().process;
+        let process = self.limits.endpoint().process;
         thread.join().map_err(|_| LeaveError::Panicked(process))?;
         match self.shared.is_drained.load(Ordering::Acquire) {
             true => Ok(()),
@@ -343,18 +349,18 @@ impl Pipe {
 
     #[inline]
     fn read<R>(&mut self, read: impl FnOnce(Event<&[u8]>) -> R) -> Option<R> {
-        let (event, is_turned) = self.reader.next(read);
-        if is_turned {
-            self.shared.rouse(true);
+        let (event, is_batch_returned) = self.event_reader.next(read);
+        if is_batch_returned {
+            self.shared.wake_driver(true);
         }
         event
     }
 
     /// Rests until there is something to read, as the idle strategy says; `None`: no deadline.
-    fn wait_for_news(&self, deadline: Option<Deadline>) {
-        let is_ready = || self.reader.has_news() || self.has_ended();
+    fn wait_for_events(&self, deadline: Option<Deadline>) {
+        let is_ready = || self.event_reader.has_events() || self.has_ended();
         let awake = self.idle.turns_awake();
-        let is_over = || deadline.is_some_and(|deadline| deadline.left().is_none());
+        let is_over = || deadline.is_some_and(|deadline| deadline.remaining().is_none());
         let mut looks: u32 = 0;
         while awake.is_none_or(|awake| looks < awake) {
             if is_ready() || (looks.is_multiple_of(64) && is_over()) {
@@ -366,8 +372,8 @@ impl Pipe {
             }
             looks = looks.wrapping_add(1);
         }
-        let left = deadline.map_or(Some(WAIT_MAX), Deadline::left).unwrap_or_default();
-        let waiter: &Waiter = &self.shared.news;
+        let left = deadline.map_or(Some(WAIT_MAX), Deadline::remaining).unwrap_or_default();
+        let waiter: &Waiter = &self.shared.event_waiter;
         waiter.wait(left.min(WAIT_MAX), is_ready);
     }
 }

@@ -11,7 +11,7 @@ use onepipe_transport_driver::Doorbell;
 
 use super::waiter::Waiter;
 use crate::engine::{Engine, Fabric};
-use crate::peers::{Peers, members};
+use crate::process_set::{ProcessSet, processes};
 use crate::{Event, Stats};
 
 /// A callback for events, as the driving thread calls it.
@@ -20,27 +20,27 @@ pub(crate) type OnEvent = Box<dyn FnMut(Event<&[u8]>) + Send>;
 pub(crate) type OnProcessFailed = Box<dyn FnMut(ProcessFailed) + Send>;
 
 /// What the driving thread does about its sleep.
-pub(crate) mod rest {
+pub(crate) mod sleep_state {
     /// It looks at everything again by itself.
     pub(crate) const AWAKE: u8 = 0;
     /// It may block: ring for a parcel or a command.
     pub(crate) const ASLEEP: u8 = 1;
     /// It may block with events that have no sheet: ring for a sheet, too.
-    pub(crate) const ASLEEP_WITHOUT_SHEETS: u8 = 2;
+    pub(crate) const ASLEEP_WITHOUT_BATCHES: u8 = 2;
 }
 
 pub(crate) struct Shared {
     /// Gone when the driving thread ends: who holds a bell holds the fabric's memory.
     doorbell: Mutex<Option<Doorbell>>,
-    /// One of [`rest`]. Written by the driving thread.
-    pub(crate) rest: CachePadded<AtomicU8>,
+    /// One of [`sleep_state`]. Written by the driving thread.
+    pub(crate) sleep_state: CachePadded<AtomicU8>,
     /// Bytes of parcels that the endpoint has accepted so far, charges included. Written by the
     /// driving thread.
     pub(crate) accepted_bytes: CachePadded<AtomicU64>,
     /// Where the caller waits for sheets.
-    pub(crate) news: CachePadded<Waiter>,
+    pub(crate) event_waiter: CachePadded<Waiter>,
     /// Where the caller waits for room in the hand-over.
-    pub(crate) room: CachePadded<Waiter>,
+    pub(crate) capacity_waiter: CachePadded<Waiter>,
     /// Something below, or `is_leaving`, has changed: set by the caller.
     pub(crate) is_commanded: AtomicBool,
     pub(crate) is_leaving: AtomicBool,
@@ -62,10 +62,10 @@ impl Shared {
         let words = engine.peers().words().len();
         Self {
             doorbell: Mutex::new(Some(engine.doorbell())),
-            rest: CachePadded::new(AtomicU8::new(rest::AWAKE)),
+            sleep_state: CachePadded::new(AtomicU8::new(sleep_state::AWAKE)),
             accepted_bytes: CachePadded::default(),
-            news: CachePadded::default(),
-            room: CachePadded::default(),
+            event_waiter: CachePadded::default(),
+            capacity_waiter: CachePadded::default(),
             is_commanded: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
             on_event: Mutex::new(None),
@@ -80,17 +80,19 @@ impl Shared {
     }
 
     /// Wakes the driving thread if it may block, and does so although it only lacks sheets if
-    /// `for_sheet`. What it is woken for was published before.
+    /// `for_batch`. What it is woken for was published before.
     #[inline]
-    pub(crate) fn rouse(&self, for_sheet: bool) {
+    pub(crate) fn wake_driver(&self, for_batch: bool) {
         fence(Ordering::SeqCst);
-        let rest = self.rest.load(Ordering::Relaxed);
-        let must_ring = match rest {
-            rest::AWAKE => false,
-            rest::ASLEEP => !for_sheet,
+        let state = self.sleep_state.load(Ordering::Relaxed);
+        let must_ring = match state {
+            sleep_state::AWAKE => false,
+            sleep_state::ASLEEP => !for_batch,
             _ => true,
         };
-        if must_ring && self.rest.swap(rest::AWAKE, Ordering::Relaxed) != rest::AWAKE {
+        if must_ring
+            && self.sleep_state.swap(sleep_state::AWAKE, Ordering::Relaxed) != sleep_state::AWAKE
+        {
             self.ring();
         }
     }
@@ -106,17 +108,17 @@ impl Shared {
     pub(crate) fn end(&self) {
         *lock(&self.doorbell) = None;
         self.has_ended.store(true, Ordering::Release);
-        self.news.wake();
-        self.room.wake();
+        self.event_waiter.wake();
+        self.capacity_waiter.wake();
     }
 
     /// Tells the driving thread to look at the commands.
     pub(crate) fn command(&self) {
         self.is_commanded.store(true, Ordering::Release);
-        self.rouse(false);
+        self.wake_driver(false);
     }
 
-    pub(crate) fn publish_peers(&self, peers: &Peers) {
+    pub(crate) fn publish_peers(&self, peers: &ProcessSet) {
         for (shared, word) in self.peers.iter().zip(peers.words()) {
             shared.store(*word, Ordering::Relaxed);
         }
@@ -138,7 +140,7 @@ impl Shared {
     }
 
     pub(crate) fn peers(&self) -> Vec<ProcessId> {
-        members(self.peers.iter().map(|word| word.load(Ordering::Relaxed))).collect()
+        processes(self.peers.iter().map(|word| word.load(Ordering::Relaxed))).collect()
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -154,7 +156,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
-            .field("rest", &self.rest)
+            .field("sleep_state", &self.sleep_state)
             .field("has_ended", &self.has_ended)
             .finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onepipe_arbiter::{ClientConfig, ConfigError, Transfer as Machine, TransferConfig};
 use onepipe_base::ProcessId;
-use onepipe_transport_clock::{SystemClock, begin_life};
+use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Driver};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
@@ -143,13 +143,13 @@ impl TransferBuilder {
         let endpoints = self.endpoints;
         let process = ProcessId(self.process.ok_or(OpenError::ProcessNeeded)?);
         let switch = self.switch.clone();
-        let end = self.embedded()?;
-        let doorbell = end.doorbell();
+        let transfer = self.embedded()?;
+        let doorbell = transfer.doorbell();
         let shared = Arc::new(Shared::new(process, endpoints, limits, doorbell.clone()));
         let theirs = Arc::clone(&shared);
         let name = format!("transfer-{}", process.0);
         let thread =
-            std::thread::Builder::new().name(name).spawn(move || thread::run(end, &theirs));
+            std::thread::Builder::new().name(name).spawn(move || thread::run(transfer, &theirs));
         let thread = thread.map_err(|source| OpenError::System { switch, source })?;
         Ok(Transfer { shared, doorbell, thread: Some(thread) })
     }
@@ -169,7 +169,7 @@ impl TransferBuilder {
         let slot_ns = u64::try_from(self.slot.as_nanos()).unwrap_or(u64::MAX);
         let udp = UdpConfig::default();
         let mut client = ClientConfig::new(process, self.endpoints, ProcessId(first), slot_ns);
-        client.incarnation = begin_life();
+        client.incarnation = start_incarnation();
         client.arbiters = self.arbiters.iter().copied().map(ProcessId).collect();
         client.frame_len_max = udp.frame_len_max;
         client.take_long_leads();

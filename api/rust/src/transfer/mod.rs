@@ -1,8 +1,8 @@
 //! Large objects, sent in the timeslots that an arbiter gives out.
 
 mod builder;
+mod completion;
 mod embedded;
-mod letter;
 mod shared;
 mod thread;
 
@@ -19,8 +19,8 @@ use onepipe_transport_driver::Doorbell;
 use crate::deadline::Deadline;
 
 pub use builder::{OpenError, TransferBuilder};
+pub use completion::Sending;
 pub use embedded::EmbeddedTransfer;
-pub use letter::Sending;
 use shared::{Shared, lock};
 
 /// An object that has come.
@@ -40,10 +40,10 @@ pub struct Object {
 pub enum ObjectError {
     /// Objects that count as so many bytes wait already; it is handed back. Wait for one to be
     /// through.
-    #[error("{waiting} bytes of objects wait already: one of {} more must wait", object.len())]
+    #[error("{queued} bytes of objects wait already: one of {} more must wait", object.len())]
     Full {
         /// Bytes that wait.
-        waiting: usize,
+        queued: usize,
         /// The object.
         object: Vec<u8>,
     },
@@ -127,7 +127,7 @@ impl Transfer {
             if let Some(object) = inbox.take() {
                 return Some(object);
             }
-            inbox = shared::wait(&self.shared.has_come, inbox, until.left()?);
+            inbox = shared::wait(&self.shared.arrived, inbox, until.remaining()?);
         }
     }
 
@@ -135,20 +135,20 @@ impl Transfer {
     /// was; what was not is [`ObjectError::Closed`]. Dropping it waits for nothing.
     pub fn close(mut self, timeout: Duration) -> bool {
         let until = Deadline::after(timeout);
-        let mut waiting = lock(&self.shared.waiting);
-        while waiting.count > 0 {
-            let Some(left) = until.left() else { break };
-            waiting = shared::wait(&self.shared.is_through, waiting, left);
+        let mut queued = lock(&self.shared.queued);
+        while queued.count > 0 {
+            let Some(left) = until.remaining() else { break };
+            queued = shared::wait(&self.shared.completed, queued, left);
         }
-        let is_through = waiting.count == 0;
-        drop(waiting);
-        self.end();
-        is_through
+        let completed = queued.count == 0;
+        drop(queued);
+        self.stop_thread();
+        completed
     }
 
     /// What it has done, as of a moment ago: pieces and objects.
     pub fn stats(&self) -> TransferStats {
-        lock(&self.shared.seen).transfer
+        lock(&self.shared.snapshot).transfer
     }
 
     /// What it has done, as of a moment ago: timeslots and control packets. If none is granted, a
@@ -156,16 +156,16 @@ impl Transfer {
     /// set up with something else (`terms_mismatch`: see [`Transfer::terms_mismatch`]), or whose clock shows
     /// another time (`clock_skewed`, `late`, `ahead`).
     pub fn endpoint_stats(&self) -> ClientStats {
-        lock(&self.shared.seen).endpoint
+        lock(&self.shared.snapshot).endpoint
     }
 
     /// What an arbiter is set up with, and this end, if their timeslots or endpoints differ: such
     /// an arbiter grants nothing. As of a moment ago; `None` once one has answered that suits.
     pub fn terms_mismatch(&self) -> Option<TermsMismatch> {
-        lock(&self.shared.seen).terms_mismatch
+        lock(&self.shared.snapshot).terms_mismatch
     }
 
-    fn end(&mut self) {
+    fn stop_thread(&mut self) {
         self.shared.is_closing.store(true, Ordering::Release);
         self.doorbell.ring();
         if let Some(thread) = self.thread.take() {
@@ -177,6 +177,6 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.end();
+        self.stop_thread();
     }
 }

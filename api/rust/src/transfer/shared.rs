@@ -10,22 +10,22 @@ use onepipe_arbiter::{ClientStats, OBJECT_LEN_MIN, TermsMismatch, TransferStats}
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
-use super::letter::{Letter, Recall, Sending};
+use super::completion::{CancelSignal, Completion, Sending};
 use super::{Object, ObjectError};
 
 /// An object on its way to the thread.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(super) struct TransferRequest {
     pub to: ProcessId,
     pub object: Vec<u8>,
-    pub letter: Arc<Letter>,
+    pub completion: Arc<Completion>,
 }
 
 /// What was sent and is not through.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct SendQueue {
     /// What the thread has not taken yet.
-    pub parcels: VecDeque<Parcel>,
+    pub requests: VecDeque<TransferRequest>,
     /// Objects, the ones that the thread has taken with them, and the bytes that they count as.
     pub count: usize,
     pub bytes: usize,
@@ -54,18 +54,18 @@ pub(super) struct Shared {
     endpoints: u32,
     send_bytes_max: usize,
     receive_bytes_max: u64,
-    pub waiting: Mutex<Waiting>,
-    pub is_through: Condvar,
+    pub queued: Mutex<SendQueue>,
+    pub completed: Condvar,
     pub inbox: Mutex<Inbox>,
-    pub has_come: Condvar,
+    pub arrived: Condvar,
     pub is_closing: AtomicBool,
-    pub recall: Arc<Recall>,
-    pub seen: Mutex<Seen>,
+    pub cancel_signal: Arc<CancelSignal>,
+    pub snapshot: Mutex<Snapshot>,
 }
 
 /// What is known of the end of late.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Snapshot {
     pub transfer: TransferStats,
     pub endpoint: ClientStats,
     pub terms_mismatch: Option<TermsMismatch>,
@@ -89,13 +89,13 @@ impl Shared {
             endpoints,
             send_bytes_max: limits.0,
             receive_bytes_max: limits.1,
-            waiting: Mutex::default(),
-            is_through: Condvar::new(),
+            queued: Mutex::default(),
+            completed: Condvar::new(),
             inbox: Mutex::default(),
-            has_come: Condvar::new(),
+            arrived: Condvar::new(),
             is_closing: AtomicBool::new(false),
-            recall: Arc::new(Recall::new(doorbell)),
-            seen: Mutex::default(),
+            cancel_signal: Arc::new(CancelSignal::new(doorbell)),
+            snapshot: Mutex::default(),
         }
     }
 
@@ -103,34 +103,38 @@ impl Shared {
         if to == self.process || to.0 >= self.endpoints {
             return Err(ObjectError::Unknown(to));
         }
-        let (letter, bytes) = (Arc::<Letter>::default(), charge(object.len()));
-        let mut waiting = lock(&self.waiting);
+        let (completion, bytes) = (Arc::<Completion>::default(), charge(object.len()));
+        let mut queued = lock(&self.queued);
         if self.is_closing.load(Ordering::Acquire) {
             return Err(ObjectError::Closed);
         }
         // One object may always wait, however large.
-        if waiting.count > 0 && waiting.bytes.saturating_add(bytes) > self.send_bytes_max {
-            return Err(ObjectError::Full { waiting: waiting.bytes, object });
+        if queued.count > 0 && queued.bytes.saturating_add(bytes) > self.send_bytes_max {
+            return Err(ObjectError::Full { queued: queued.bytes, object });
         }
-        waiting.count += 1;
-        waiting.bytes += bytes;
-        waiting.parcels.push_back(Parcel { to, object, letter: Arc::clone(&letter) });
-        Ok(Sending::new(letter, Arc::clone(&self.recall)))
+        queued.count += 1;
+        queued.bytes += bytes;
+        queued.requests.push_back(TransferRequest {
+            to,
+            object,
+            completion: Arc::clone(&completion),
+        });
+        Ok(Sending::new(completion, Arc::clone(&self.cancel_signal)))
     }
 
     /// An object that counts as so many bytes is through, one way or another.
-    pub(super) fn on_through(&self, bytes: usize) {
-        let mut waiting = lock(&self.waiting);
-        waiting.count -= 1;
-        waiting.bytes -= bytes;
-        drop(waiting);
-        self.is_through.notify_all();
+    pub(super) fn on_completed(&self, bytes: usize) {
+        let mut queued = lock(&self.queued);
+        queued.count -= 1;
+        queued.bytes -= bytes;
+        drop(queued);
+        self.completed.notify_all();
     }
 
     /// Bytes that may still come.
-    pub(super) fn receive_room(&self) -> u64 {
-        let kept = lock(&self.inbox).bytes;
-        self.receive_bytes_max.saturating_sub(kept)
+    pub(super) fn receive_capacity(&self) -> u64 {
+        let deferred = lock(&self.inbox).bytes;
+        self.receive_bytes_max.saturating_sub(deferred)
     }
 
     pub(super) fn on_received(&self, object: Object) {
@@ -139,7 +143,7 @@ impl Shared {
         inbox.objects.push_back(object);
         let waker = inbox.waker.take();
         drop(inbox);
-        self.has_come.notify_one();
+        self.arrived.notify_one();
         if let Some(waker) = waker {
             waker.wake();
         }

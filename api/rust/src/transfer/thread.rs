@@ -7,42 +7,46 @@ use std::sync::atomic::Ordering;
 
 use onepipe_arbiter::{ObjectId, TransferError, TransferEvent};
 use onepipe_base::ProcessId;
-use onepipe_transport_clock::sharpen_timers;
+use onepipe_transport_clock::reduce_wakeup_latency;
 
-use super::letter::Letter;
-use super::shared::{Parcel, Seen, Shared, charge, lock};
+use super::completion::Completion;
+use super::shared::{Shared, Snapshot, TransferRequest, charge, lock};
 use super::{EmbeddedTransfer, Object, ObjectError};
 
 /// Works until it is closed.
-pub(super) fn run(mut end: EmbeddedTransfer, shared: &Shared) {
-    sharpen_timers();
-    let mut outbox =
-        Outbox { shared, letters: BTreeMap::new(), kept: BTreeMap::new(), made_room: false };
+pub(super) fn run(mut transfer: EmbeddedTransfer, shared: &Shared) {
+    reduce_wakeup_latency();
+    let mut outbox = Outbox {
+        shared,
+        completions: BTreeMap::new(),
+        deferred: BTreeMap::new(),
+        has_capacity: false,
+    };
     // What the machine was told last: a command makes it look for something to send.
-    let mut room = None;
+    let mut capacity = None;
     while !shared.is_closing.load(Ordering::Acquire) {
-        if shared.recall.take() {
-            outbox.recall(&mut end);
+        if shared.cancel_signal.take() {
+            outbox.release_cancelled(&mut transfer);
         }
-        while let Some(parcel) = outbox.next_parcel() {
-            outbox.take(&mut end, parcel);
+        while let Some(request) = outbox.next_request() {
+            outbox.take(&mut transfer, request);
         }
-        if mem::take(&mut outbox.made_room) {
-            outbox.take_kept(&mut end);
+        if mem::take(&mut outbox.has_capacity) {
+            outbox.retry_deferred(&mut transfer);
         }
-        let receive_room = shared.receive_room();
-        if room.replace(receive_room) != Some(receive_room) {
-            end.set_receive_bytes_max(receive_room);
+        let receive_capacity = shared.receive_capacity();
+        if capacity.replace(receive_capacity) != Some(receive_capacity) {
+            transfer.set_receive_bytes_max(receive_capacity);
         }
-        let progress = end.poll(|event| outbox.settle(event));
+        let progress = transfer.poll(|event| outbox.on_event(event));
         if !progress.is_idle() {
-            *lock(&shared.seen) = Seen {
-                transfer: *end.stats(),
-                endpoint: *end.endpoint_stats(),
-                terms_mismatch: end.terms_mismatch(),
+            *lock(&shared.snapshot) = Snapshot {
+                transfer: *transfer.stats(),
+                endpoint: *transfer.endpoint_stats(),
+                terms_mismatch: transfer.terms_mismatch(),
             };
         }
-        end.rest(progress);
+        transfer.rest(progress);
     }
 }
 
@@ -50,65 +54,71 @@ pub(super) fn run(mut end: EmbeddedTransfer, shared: &Shared) {
 struct Outbox<'a> {
     shared: &'a Shared,
     /// Of what the machine has.
-    letters: BTreeMap<ObjectId, Arc<Letter>>,
+    completions: BTreeMap<ObjectId, Arc<Completion>>,
     /// What the machine has no room for, by receiver: who does not answer holds up nobody else.
-    kept: BTreeMap<ProcessId, VecDeque<Parcel>>,
+    deferred: BTreeMap<ProcessId, VecDeque<TransferRequest>>,
     /// The machine may have room for some of that now.
-    made_room: bool,
+    has_capacity: bool,
 }
 
 impl Outbox<'_> {
-    fn next_parcel(&self) -> Option<Parcel> {
-        lock(&self.shared.waiting).parcels.pop_front()
+    fn next_request(&self) -> Option<TransferRequest> {
+        lock(&self.shared.queued).requests.pop_front()
     }
 
     /// Takes a parcel: behind those for the same receiver that wait, if any do.
-    fn take(&mut self, end: &mut EmbeddedTransfer, parcel: Parcel) {
-        if parcel.letter.is_given_up() {
-            return self.shared.on_through(charge(parcel.object.len()));
+    fn take(&mut self, transfer: &mut EmbeddedTransfer, request: TransferRequest) {
+        if request.completion.is_cancelled() {
+            return self.shared.on_completed(charge(request.object.len()));
         }
-        if let Some(kept) = self.kept.get_mut(&parcel.to) {
-            return kept.push_back(parcel);
+        if let Some(deferred) = self.deferred.get_mut(&request.to) {
+            return deferred.push_back(request);
         }
-        if let Some(parcel) = self.hand_over(end, parcel) {
-            self.kept.insert(parcel.to, VecDeque::from([parcel]));
+        if let Some(request) = self.submit(transfer, request) {
+            self.deferred.insert(request.to, VecDeque::from([request]));
         }
     }
 
-    fn take_kept(&mut self, end: &mut EmbeddedTransfer) {
-        let mut kept = mem::take(&mut self.kept);
-        kept.retain(|_, parcels| {
-            while let Some(parcel) = parcels.pop_front() {
-                if let Some(parcel) = self.hand_over(end, parcel) {
-                    parcels.push_front(parcel);
+    fn retry_deferred(&mut self, transfer: &mut EmbeddedTransfer) {
+        let mut deferred = mem::take(&mut self.deferred);
+        deferred.retain(|_, requests| {
+            while let Some(request) = requests.pop_front() {
+                if let Some(request) = self.submit(transfer, request) {
+                    requests.push_front(request);
                     break;
                 }
             }
-            !parcels.is_empty()
+            !requests.is_empty()
         });
-        self.kept = kept;
+        self.deferred = deferred;
     }
 
     /// Hands a parcel to the machine; answers it if there is no room now.
-    fn hand_over(&mut self, end: &mut EmbeddedTransfer, parcel: Parcel) -> Option<Parcel> {
-        let Parcel { to, object, letter } = parcel;
+    fn submit(
+        &mut self,
+        transfer: &mut EmbeddedTransfer,
+        request: TransferRequest,
+    ) -> Option<TransferRequest> {
+        let TransferRequest { to, object, completion } = request;
         let bytes = object.len();
-        let error = match end.send(to, object) {
+        let error = match transfer.send(to, object) {
             Ok(id) => {
-                self.letters.insert(id, letter);
+                self.completions.insert(id, completion);
                 return None;
             }
-            Err(TransferError::Full(object)) => return Some(Parcel { to, object, letter }),
+            Err(TransferError::Full(object)) => {
+                return Some(TransferRequest { to, object, completion });
+            }
             Err(TransferError::TooLarge) => ObjectError::TooLarge,
             // What else there may be one day concerns this receiver, too.
             Err(_) => ObjectError::Unknown(to),
         };
-        self.shared.on_through(charge(bytes));
-        letter.settle(Err(error));
+        self.shared.on_completed(charge(bytes));
+        completion.complete(Err(error));
         None
     }
 
-    fn settle(&mut self, event: TransferEvent) {
+    fn on_event(&mut self, event: TransferEvent) {
         let (id, object, outcome) = match event {
             TransferEvent::Received(from, number, bytes) => {
                 return self.shared.on_received(Object { from, number, bytes });
@@ -117,35 +127,35 @@ impl Outbox<'_> {
             TransferEvent::Refused(id, object) => (id, object, Err(ObjectError::Refused(id.dst))),
             _ => return,
         };
-        self.made_room = !self.kept.is_empty();
+        self.has_capacity = !self.deferred.is_empty();
         // Who is told has room for another one.
-        self.shared.on_through(charge(object.len()));
+        self.shared.on_completed(charge(object.len()));
         // None if it was given up when all of it had come.
-        if let Some(letter) = self.letters.remove(&id) {
-            letter.settle(outcome);
+        if let Some(completion) = self.completions.remove(&id) {
+            completion.complete(outcome);
         }
     }
 
     /// Lets go of what was given up.
-    fn recall(&mut self, end: &mut EmbeddedTransfer) {
-        self.letters.retain(|id, letter| {
-            let is_given_up = letter.is_given_up();
-            if is_given_up && let Some(object) = end.cancel(*id) {
-                self.shared.on_through(charge(object.len()));
+    fn release_cancelled(&mut self, transfer: &mut EmbeddedTransfer) {
+        self.completions.retain(|id, completion| {
+            let is_cancelled = completion.is_cancelled();
+            if is_cancelled && let Some(object) = transfer.cancel(*id) {
+                self.shared.on_completed(charge(object.len()));
             }
-            !is_given_up
+            !is_cancelled
         });
-        self.made_room = !self.kept.is_empty();
-        for parcels in self.kept.values_mut() {
-            parcels.retain(|parcel| {
-                let is_given_up = parcel.letter.is_given_up();
-                if is_given_up {
-                    self.shared.on_through(charge(parcel.object.len()));
+        self.has_capacity = !self.deferred.is_empty();
+        for requests in self.deferred.values_mut() {
+            requests.retain(|request| {
+                let is_cancelled = request.completion.is_cancelled();
+                if is_cancelled {
+                    self.shared.on_completed(charge(request.object.len()));
                 }
-                !is_given_up
+                !is_cancelled
             });
         }
-        self.kept.retain(|_, parcels| !parcels.is_empty());
+        self.deferred.retain(|_, requests| !requests.is_empty());
     }
 }
 
@@ -154,37 +164,41 @@ impl Drop for Outbox<'_> {
     fn drop(&mut self) {
         self.shared.is_closing.store(true, Ordering::Release);
         // Who sends looks at that with this lock: what comes later is not taken.
-        let unsent = mem::take(&mut lock(&self.shared.waiting).parcels);
-        let unsent = unsent.into_iter().chain(mem::take(&mut self.kept).into_values().flatten());
-        let letters = mem::take(&mut self.letters).into_values();
-        let letters = unsent.map(|parcel| parcel.letter).chain(letters);
-        letters.for_each(|letter| letter.settle(Err(ObjectError::Closed)));
+        let unsent = mem::take(&mut lock(&self.shared.queued).requests);
+        let unsent =
+            unsent.into_iter().chain(mem::take(&mut self.deferred).into_values().flatten());
+        let completions = mem::take(&mut self.completions).into_values();
+        let completions = unsent.map(|request| request.completion).chain(completions);
+        completions.for_each(|completion| completion.complete(Err(ObjectError::Closed)));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use onepipe_transport_driver::{Bell, Doorbell};
+    use onepipe_transport_driver::{Doorbell, Waker};
 
     use super::*;
 
-    struct Silent;
+    struct NoopWaker;
 
-    impl Bell for Silent {
+    impl Waker for NoopWaker {
         fn ring(&self) {}
     }
 
     #[test]
-    fn nobody_waits_for_a_thread_that_has_died() {
+    fn sends_fail_when_the_thread_has_died() {
         let shared =
-            Shared::new(ProcessId(0), 4, (1 << 20, 1 << 20), Doorbell::new(Arc::new(Silent)));
+            Shared::new(ProcessId(0), 4, (1 << 20, 1 << 20), Doorbell::new(Arc::new(NoopWaker)));
         let sending = [1, 2].map(|to| shared.submit(ProcessId(to), vec![0; 9]).expect("room"));
         let died = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let (letters, kept) = (BTreeMap::new(), BTreeMap::new());
-                let mut outbox = Outbox { shared: &shared, letters, kept, made_room: false };
-                let parcel = outbox.next_parcel().expect("two wait");
-                outbox.letters.insert(ObjectId { dst: parcel.to, number: 0 }, parcel.letter);
+                let (completions, deferred) = (BTreeMap::new(), BTreeMap::new());
+                let mut outbox =
+                    Outbox { shared: &shared, completions, deferred, has_capacity: false };
+                let request = outbox.next_request().expect("two wait");
+                outbox
+                    .completions
+                    .insert(ObjectId { dst: request.to, number: 0 }, request.completion);
                 panic!("as a test has it");
             });
             thread.join()

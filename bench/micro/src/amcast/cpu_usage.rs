@@ -194,9 +194,9 @@ mod tests {
         ));
         let [client, leader, follower, _] = cpu_usage.shares;
         let near = |one: f64, other: f64| (one - other).abs() < 1e-9;
-        let client = client.expect("there is one");
+        let client = client.expect("one client");
         assert!(near(client.running, 0.5) && near(client.waiting, 0.2) && near(client.idle, 0.3));
-        let follower = follower.expect("there are two");
+        let follower = follower.expect("two followers");
         assert!(near(follower.running, 0.6) && near(follower.waiting, 0.1));
         assert!(near(follower.idle, 0.6), "each on average: {follower:?}");
         assert!(leader.is_none() && near(cpu_usage.cores(), 1.1));
@@ -213,7 +213,7 @@ mod tests {
             std::hint::spin_loop();
         }
         let cpu_usage = before.usage_until(&threads.snapshot());
-        let own = cpu_usage.shares[0].expect("it has entered");
+        let own = cpu_usage.shares[0].expect("registered thread");
         assert!(own.running > 0.0 && own.running <= 1.05, "{own:?}");
     }
 }

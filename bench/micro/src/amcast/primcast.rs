@@ -5,8 +5,8 @@ use onepipe_amcast::GroupId;
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bench_rivals::{Config, Delivery, Method, Rival, To};
 use onepipe_transport_amcast::{Role, open_with};
-use onepipe_transport_clock::begin_life;
-use onepipe_transport_driver::Pipe;
+use onepipe_transport_clock::start_incarnation;
+use onepipe_transport_driver::DrivenMachine;
 
 use super::cpu_usage::ThreadKind;
 use super::{Case, IDLE, MEMBERS, Outcome, measure};
@@ -46,7 +46,7 @@ impl Machine for RivalMachine {
     }
 }
 
-impl Pipe for RivalMachine {}
+impl DrivenMachine for RivalMachine {}
 
 /// Runs the same load through PrimCast, whose members deliver themselves.
 pub(super) fn run(case: Case) -> Result<Outcome> {
@@ -54,7 +54,7 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
     let groups = u32::from(case.groups);
     let method = Method::Primcast { groups, group_members: MEMBERS as u32 };
     let frame_len_max = (case.bytes + FRONT_LEN).max(1_472);
-    let incarnation = begin_life();
+    let incarnation = start_incarnation();
     let rival = |process| {
         Rival::new(Config {
             incarnation,
@@ -67,7 +67,7 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
         })
     };
     let station = |at| -> Result<_> {
-        let (process, _) = directory.at(at).expect("it is of the directory");
+        let (process, _) = directory.at(at).expect("address is in the directory");
         let machine = RivalMachine(rival(process)?);
         Ok(open_with(&directory, (at, process), (frame_len_max, IDLE), machine)?)
     };

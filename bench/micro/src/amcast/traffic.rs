@@ -24,7 +24,7 @@ impl Traffic {
         let stats = mesh.stats();
         self.frames += stats.frames_sent;
         self.bytes += stats.bytes_sent;
-        self.datagrams += stats.trains_sent;
+        self.datagrams += stats.gso_batches_sent;
         self.syscalls += stats.sends + stats.receives;
         self.dropped += u64::from(mesh.kernel_drops().unwrap_or_default());
         self.retransmitted += retransmitted;

@@ -210,8 +210,8 @@ mod tests {
         let (service, squares) = (exact(1), exact(2));
         let rate = 0.5 / service;
         let theory = rate * squares / (2.0 * (1.0 - 0.5)) + service + 0.5;
-        let completion =
-            Completion::measure((2, 0.25, 1), 8, || Ok(OneByOne(Vec::new()))).expect("it serves");
+        let completion = Completion::measure((2, 0.25, 1), 8, || Ok(OneByOne(Vec::new())))
+            .expect("transfers complete");
         let off = (completion.mean - theory).abs();
         assert!(off < 4.0 * completion.error, "{completion:?}, {theory} in theory");
         assert!(completion.error < theory / 10.0 && completion.p99 > 3.0 * completion.mean);
@@ -224,7 +224,7 @@ mod tests {
         transfers.arrive((0, 1), 1, 3.5);
         for slot in 4..7 {
             assert!(transfers.serve((1, 0), slot).is_err());
-            transfers.serve((0, 1), slot).expect("it is wanted");
+            transfers.serve((0, 1), slot).expect("it was requested");
         }
         assert!(transfers.serve((0, 1), 7).is_err());
         assert_eq!((transfers.durations, transfers.counted), (vec![5.0, 3.5], 0));

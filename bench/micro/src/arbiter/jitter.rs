@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use hdrhistogram::Histogram;
-use onepipe_transport_clock::stay_on;
+use onepipe_transport_clock::pin_to_core;
 
 use crate::Detail;
 
@@ -54,7 +54,7 @@ impl Jitter {
     }
 
     fn measure_core(core: usize, length: Duration) -> Result<Self> {
-        stay_on(core)?;
+        pin_to_core(core)?;
         let mut own = Self::new()?;
         let begin = Instant::now();
         let mut last = begin;
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn counts_stalls_longer_than_threshold() {
         let core = onepipe_transport_clock::cores().expect("list of cores")[0];
-        let mut jitter = run(&[core], 0.02).expect("there is such a core");
+        let mut jitter = run(&[core], 0.02).expect("core exists");
         assert!(jitter.all >= Duration::from_millis(20));
         let before = jitter.longer_than(65_000);
         for ns in [20_000, 40_000, 80_000, 15_000_000_000] {

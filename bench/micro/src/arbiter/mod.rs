@@ -1,5 +1,5 @@
 //! `bench arbiter`: allocation of timeslots and paths (Fastpass, SIGCOMM 2014, sections 3 and 4;
-//! docs/design/arbiter.md).
+//! docs/design/arbiter.md, "What does a timeslot cost, and where does the time go?").
 
 mod comm;
 mod completion;
@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn paths_are_valid_and_overloaded_link_is_detected() {
         let fabric = Fabric { nodes: 128, rack_nodes: 32, paths: 4, is_strict: false };
-        let schedules = schedules(128, 0.9).expect("the settings are right");
+        let schedules = schedules(128, 0.9).expect("valid settings");
         let mut plain = PlainPaths::new(fabric);
         colour(&schedules, fabric, |schedule, routes| plain.assign(schedule, routes))
             .expect("no link is overloaded");

@@ -1,5 +1,5 @@
 //! `bench arbiter pace`: timeslots granted in real time, each batch a fixed lead before it begins
-//! (docs/design/arbiter.md).
+//! (docs/design/arbiter.md, "How does an arbiter that was late come back?").
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -375,7 +375,6 @@ impl<'a> Pacer<'a> {
         result
     }
 
-    /// Polls a finished batch.
     fn poll_batch(&mut self) -> Result<()> {
         let Some(&start) = self.in_flight.front() else { return Ok(()) };
         let batch = self.batch_at(Timeslot(start.0 - self.lead));
@@ -446,12 +445,12 @@ mod tests {
         let available = cores().expect("list of cores");
         let config = Config::new(16);
         let requests = Requests::new(config, 0.5, 1_024);
-        let some = run(&slow, config, &available, &requests).expect("it is a matching");
+        let some = run(&slow, config, &available, &requests).expect("valid schedule");
         assert_eq!((some.late, some.skipped, some.too_late, some.batches), (0, 0, 0, 14));
         assert!((0.5..1.5).contains(&some.admitted()), "{}", some.admitted());
         // Impossible deadlines: every batch is skipped or late.
         let hasty = PaceOptions { lead_ns: 0, slot_ns: 1, ..slow };
-        let none = run(&hasty, config, &available, &requests).expect("it is a matching");
+        let none = run(&hasty, config, &available, &requests).expect("valid schedule");
         assert_eq!((none.in_time, none.late), (0, none.batches));
         assert!(none.skipped > 0 && none.skipped <= 14 * 64, "{}", none.skipped);
     }

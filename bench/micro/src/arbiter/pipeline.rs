@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn pipeline_grants_all_requests() {
         for cores in [2, 3] {
-            let outcome = run(Config::new(24), cores, 0.8, 8_192).expect("it is a matching");
+            let outcome = run(Config::new(24), cores, 0.8, 8_192).expect("valid schedule");
             let utilisation = outcome.given as f64 / outcome.requested as f64;
             assert!((0.9..1.1).contains(&utilisation), "{utilisation}");
             assert!(

@@ -1,5 +1,6 @@
 //! The worker pool of an arbiter without its control plane over the network: one core keeps the
-//! demand table and builds schedules, the others allocate timeslots (docs/design/arbiter.md).
+//! demand table and builds schedules, the others allocate timeslots (docs/design/arbiter.md, "How do
+//! several cores give out what one would?").
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use onepipe_arbiter::{AllocatedBatch, Command, Config, Demand, Dispatcher, Timeslot};
 use onepipe_daemon_arbiter::{RingWorker, WorkerRings, worker_ring};
-use onepipe_transport_clock::stay_on;
+use onepipe_transport_clock::pin_to_core;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::machine;
@@ -166,7 +167,7 @@ pub(super) fn run<R: Send>(
             .collect();
         let run_control = scope.spawn(|| {
             if let Some(&core) = cores.first().and_then(Option::as_ref) {
-                stay_on(core)?;
+                pin_to_core(core)?;
             }
             let result = run_control(control, &is_measured);
             stop.store(true, Ordering::Release);
@@ -190,7 +191,7 @@ fn work(
     stop: &AtomicBool,
 ) -> Result<CpuTime> {
     if let Some(core) = core {
-        stay_on(core)?;
+        pin_to_core(core)?;
     }
     let mut meter = CpuMeter::new();
     let mut spins = 0;

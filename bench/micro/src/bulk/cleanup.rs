@@ -98,12 +98,12 @@ mod tests {
         release(&Resource::Folder(folder.clone()));
         assert!(!folder.exists());
 
-        let mut sleep = Command::new("sleep").arg("1000").spawn().expect("it is there");
+        let mut sleep = Command::new("sleep").arg("1000").spawn().expect("it exists");
         let pid = sleep.id();
-        let reaper = std::thread::spawn(move || sleep.wait().expect("a child").code());
+        let reaper = std::thread::spawn(move || sleep.wait().expect("own child").code());
         let began = Instant::now();
         release(&Resource::Process(pid));
-        assert_eq!(reaper.join().expect("it does not panic"), None, "a signal has ended it");
+        assert_eq!(reaper.join().expect("no panic"), None, "a signal has ended it");
         assert!(began.elapsed() < TERMINATE_TIMEOUT, "it was asked, and not waited for");
 
         if !rustix::process::geteuid().is_root() {
@@ -116,18 +116,18 @@ mod tests {
         }
         let mut inside = Command::new("ip");
         let inside = inside.args(["netns", "exec", &name, "sleep", "1000"]);
-        let mut inside = inside.spawn().expect("ip is there");
+        let mut inside = inside.spawn().expect("ip is installed");
         // Wait until the process has entered the namespace.
         let entered = Instant::now();
         while entered.elapsed() < Duration::from_secs(20) {
             let pids = Command::new("ip").args(["netns", "pids", &name]).output();
-            if !pids.expect("ip is there").stdout.is_empty() {
+            if !pids.expect("ip is installed").stdout.is_empty() {
                 break;
             }
         }
         release(&Resource::Namespace(name.clone()));
-        assert_eq!(inside.wait().expect("a child").code(), None, "a signal has ended it");
-        let left = Command::new("ip").args(["netns", "list"]).output().expect("ip is there");
+        assert_eq!(inside.wait().expect("own child").code(), None, "a signal has ended it");
+        let left = Command::new("ip").args(["netns", "list"]).output().expect("ip is installed");
         assert!(!String::from_utf8_lossy(&left.stdout).contains(&name));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use onepipe_bulk::{Config, Event, Group, Outcome};
-use onepipe_transport_bulk::{Bytes, Carrier, Door, End, Lender, Meeting};
+use onepipe_transport_bulk::{Carrier, GroupDriver, Listener, ObjectBytes, PageIndex, Rendezvous};
 use onepipe_transport_clock::SystemClock;
 use serde::{Deserialize, Serialize};
 
@@ -49,12 +49,13 @@ pub(crate) struct Measured {
     pub cpu_seconds: f64,
 }
 
-/// Runs one process.
 pub(super) fn work(job: &Job) -> Result<Measured> {
     let own = job.own;
-    let door = Door::open(if own == 0 { "0.0.0.0:0".parse()? } else { job.members[own as usize] })
-        .context("cannot listen")?;
-    let meeting = Meeting { group: 1, members: &job.members, own, patience: RENDEZVOUS_TIMEOUT };
+    let listener =
+        Listener::bind(if own == 0 { "0.0.0.0:0".parse()? } else { job.members[own as usize] })
+            .context("cannot listen")?;
+    let rendezvous =
+        Rendezvous { group: 1, members: &job.members, own, timeout: RENDEZVOUS_TIMEOUT };
     let carrier = Carrier::by_name(&job.carrier).context("unknown transport")?;
     let config = Config {
         block_len: job.block_len,
@@ -63,7 +64,8 @@ pub(super) fn work(job: &Job) -> Result<Measured> {
         ..carrier.config(1, job.members.len(), own)
     };
     let clock = SystemClock::calibrated();
-    let end = End::join(carrier, Group::with_memory(config)?, &meeting, &door, clock)?;
+    let end =
+        GroupDriver::join(carrier, Group::with_memory(config)?, &rendezvous, &listener, clock)?;
     let mut run = Run {
         end,
         expected: pattern(job.bytes),
@@ -81,7 +83,7 @@ pub(super) fn work(job: &Job) -> Result<Measured> {
 }
 
 struct Run {
-    end: End<SystemClock>,
+    end: GroupDriver<SystemClock>,
     expected: Vec<u8>,
     at_ns: Vec<u64>,
     /// Start of the idle period, and whether it has lasted long enough to block.
@@ -93,18 +95,18 @@ impl Run {
     /// Runs the root: each object is sent when all receivers have compared the one before.
     fn send(&mut self, job: &Job) -> Result<()> {
         let mut own = vec![0; job.bytes];
-        let shelf = self.end.shelf().filter(|_| job.memory != BulkMemory::Private).cloned();
+        let page_pool = self.end.page_pool().filter(|_| job.memory != BulkMemory::Private).cloned();
         for round in 0..job.rounds {
             stamp(&mut self.expected, round);
-            let object = match &shelf {
-                Some(shelf) => {
-                    let mut sheet = shelf.sheet(job.bytes).context("there is no memory")?;
-                    sheet.copy_from_slice(&self.expected);
-                    sheet.into()
+            let object = match &page_pool {
+                Some(page_pool) => {
+                    let mut page_mut = page_pool.alloc(job.bytes).context("there is no memory")?;
+                    page_mut.copy_from_slice(&self.expected);
+                    page_mut.into()
                 }
                 None => {
                     own.copy_from_slice(&self.expected);
-                    Bytes::Private(own)
+                    ObjectBytes::Private(own)
                 }
             };
             self.at_ns.push(now_ns());
@@ -121,18 +123,18 @@ impl Run {
                 ensure!(ended.is_none(), "the group has ended: {ended:?}");
             }
             own = match back.context("it has come back")? {
-                Bytes::Private(own) => own,
-                Bytes::Shared(_) => Vec::new(),
+                ObjectBytes::Private(own) => own,
+                ObjectBytes::Shared(_) => Vec::new(),
             };
         }
         self.end.group_mut().close()?;
         self.finish(|_, _| {})
     }
 
-    /// Runs a receiver.
     fn receive(&mut self, job: &Job) -> Result<()> {
-        let lender = self.end.lender().filter(|_| job.memory == BulkMemory::Mapped).cloned();
-        if lender.is_none() {
+        let page_index =
+            self.end.page_index().filter(|_| job.memory == BulkMemory::Mapped).cloned();
+        if page_index.is_none() {
             // Written once, as in broadcast.c, so that the pages are mapped. The next object may be
             // announced before the memory of the previous one has come back, hence two buffers.
             for _ in 0..2 {
@@ -152,14 +154,17 @@ impl Run {
                 }
             }
             Event::Announced { object, bytes } => {
-                let page = lender.as_ref().and_then(|it: &Lender| it.page(object, bytes as usize));
+                let page =
+                    page_index.as_ref().and_then(|it: &PageIndex| it.page(object, bytes as usize));
                 // Memory that has come back since the announcement.
-                let memory = page.map(Bytes::from).or_else(|| group.take_spare());
+                let memory = page.map(ObjectBytes::from).or_else(|| group.take_spare());
                 let memory = memory.unwrap_or_else(|| vec![0; bytes as usize].into());
                 let provided = group.provide(object, memory);
                 debug_assert!(provided.is_ok(), "it is wanted");
             }
-            Event::Stable { memory: memory @ Bytes::Private(_), .. } => group.offer_memory(memory),
+            Event::Stable { memory: memory @ ObjectBytes::Private(_), .. } => {
+                group.offer_memory(memory)
+            }
             _ => {}
         })?;
         ensure!(differs.is_none(), "other data came in round {differs:?}");
@@ -167,7 +172,10 @@ impl Run {
         Ok(())
     }
 
-    fn finish(&mut self, mut on_event: impl FnMut(&mut Group<Bytes>, Event<Bytes>)) -> Result<()> {
+    fn finish(
+        &mut self,
+        mut on_event: impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>),
+    ) -> Result<()> {
         while !self.end.group().is_done() {
             let wait_ns = self.wait_ns();
             let turned = self.end.turn(wait_ns, &mut on_event)?;

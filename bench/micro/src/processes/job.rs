@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The transport.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fabric {
     /// Shared memory, by segment name.

@@ -77,7 +77,6 @@ pub(crate) struct Children {
 }
 
 impl Children {
-    /// Starts a child.
     pub(crate) fn start(&mut self, command: &mut Command) -> Result<()> {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
         let program = command.get_program().display();
@@ -124,7 +123,7 @@ mod tests {
 
     /// Returns a command that runs this test again in `role`.
     fn spawn_self(role: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        let mut command = Command::new(std::env::current_exe().expect("path of this program"));
         let test = "processes::tests::worker_dies_with_terminated_benchmark";
         command.args([test, "--exact", "--nocapture"]).env(ROLE, role);
         command
@@ -136,7 +135,7 @@ mod tests {
             Ok("benchmark") => {
                 let mut worker =
                     spawn_self(&std::process::id().to_string()).spawn().expect("starts");
-                worker.wait().expect("it is a child");
+                worker.wait().expect("own child");
             }
             Ok(starter) => {
                 end_with(starter.parse().expect("a number")).expect("the parent is alive");
@@ -154,12 +153,12 @@ mod tests {
                     assert_ne!(output.read_line(&mut line).expect("a pipe"), 0, "it did not start");
                 }
                 let benchmark_id = Pid::from_child(&benchmark);
-                kill_process(benchmark_id, Signal::TERM).expect("it is ours");
+                kill_process(benchmark_id, Signal::TERM).expect("own child");
                 // The worker holds the other end too: the pipe closes when both have exited.
                 let mut rest = String::new();
                 output.read_to_string(&mut rest).expect("a pipe");
                 assert!(!rest.contains("survived"), "{rest}");
-                benchmark.wait().expect("it is a child");
+                benchmark.wait().expect("own child");
             }
         }
     }

@@ -8,7 +8,7 @@ use onepipe_base::{Machine, Now, Port, ProcessId};
 use onepipe_bench_rivals::{Links, Rival};
 use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_transport_driver::Idle;
-use onepipe_transport_udp::{Config, Exchange};
+use onepipe_transport_udp::{BatchSocket, Config};
 use onepipe_wire::parse_header;
 
 use super::delivery_log::{TIMEOUT, cpu_seconds};
@@ -26,7 +26,7 @@ pub(super) fn relay(job: &Job, bind: &str, frame_len: usize, rule: Rule) -> Resu
     // The members, and a sequencer at a host.
     let nodes = job.processes as usize + 1;
     let mut relay = Relay {
-        exchange: Exchange::bind(&config, nodes)?,
+        exchange: BatchSocket::bind(&config, nodes)?,
         addresses: vec![None; nodes],
         sequencer_id,
         sequencer,
@@ -50,7 +50,7 @@ pub(super) fn relay(job: &Job, bind: &str, frame_len: usize, rule: Rule) -> Resu
 }
 
 struct Relay {
-    exchange: Exchange,
+    exchange: BatchSocket,
     /// Address from which each process last sent.
     addresses: Vec<Option<SocketAddr>>,
     sequencer_id: ProcessId,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict};
 use onepipe_bench_rivals::{Config, Delivery, Links, Method, Rival, To};
 use onepipe_transport_clock::{Clock, SystemClock};
-use onepipe_transport_driver::{Config as DriverConfig, Driver, Pipe, Transport};
+use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver, Transport};
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::UdpLink;
 use onepipe_wire::{Header, Opcode, seal};
@@ -86,7 +86,7 @@ impl Machine for Member {
     }
 }
 
-impl Pipe for Member {}
+impl DrivenMachine for Member {}
 
 /// Returns the configuration of a method.
 fn method(rule: Rule) -> Method {
@@ -301,9 +301,9 @@ mod tests {
             jobs.push(job(0, Role::Switch));
         }
         thread::scope(|scope| {
-            let work = |job| scope.spawn(move || worker::work(job).expect("it works"));
+            let work = |job| scope.spawn(move || worker::work(job).expect("job succeeds"));
             let all: Vec<_> = jobs.iter().map(work).collect();
-            let outcomes = all.into_iter().map(|one| one.join().expect("it does not panic"));
+            let outcomes = all.into_iter().map(|one| one.join().expect("no panic"));
             outcomes.take(3).collect()
         })
     }

@@ -19,9 +19,8 @@ use super::{Fabric, Job, Outcome, Role, relay, rival};
 /// Bytes kept in the send buffer: enough for full frames, few enough for the cache.
 const BACKLOG_BYTES: usize = 96 << 10;
 
-/// Runs the job.
 pub(crate) fn work(job: &Job) -> Result<Outcome> {
-    stay_on(job.core);
+    pin_to_core(job.core);
     match (job.rule, &job.fabric) {
         (Some(rule), Fabric::Udp { switch, frame_len }) if job.role == Role::Switch => {
             return relay::relay(job, switch, *frame_len, rule);
@@ -68,7 +67,7 @@ pub(super) fn idle(job: &Job) -> Idle {
     match job.idle.as_str() {
         "spin" => Idle::Spin,
         "yield" => Idle::Yield,
-        _ => Idle::CIVIL,
+        _ => Idle::ADAPTIVE,
     }
 }
 
@@ -108,10 +107,10 @@ fn config(job: &Job, incarnation: Incarnation) -> Config {
 }
 
 /// Pins the thread to a core, if the machine has it.
-pub(crate) fn stay_on(core: Option<usize>) {
+pub(crate) fn pin_to_core(core: Option<usize>) {
     if let Some(core) = core {
         // A machine with fewer cores runs it anywhere.
-        let _ = onepipe_transport_clock::stay_on(core);
+        let _ = onepipe_transport_clock::pin_to_core(core);
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use onepipe_base::{Mono, Now, Port, Timestamp, Transmit};
 use onepipe_transport_driver::Transport;
-use onepipe_transport_udp::{Config, Exchange, UdpLink};
+use onepipe_transport_udp::{BatchSocket, Config, UdpLink};
 
-use super::worker::stay_on;
+use super::worker::pin_to_core;
 
 type Message = [u64; 8];
 
@@ -20,7 +20,7 @@ pub(crate) fn ring_rate(seconds: f64) -> Result<f64> {
     let (mut producer, mut consumer) = rtrb::RingBuffer::<Message>::new(4096);
     let stop = Duration::from_secs_f64(seconds);
     let sender = thread::spawn(move || {
-        stay_on(Some(0));
+        pin_to_core(Some(0));
         let (start, mut number) = (Instant::now(), 0u64);
         while number % 8192 != 0 || start.elapsed() < stop {
             if let Ok(chunk) = producer.write_chunk_uninit(32) {
@@ -30,7 +30,7 @@ pub(crate) fn ring_rate(seconds: f64) -> Result<f64> {
         number
     });
     let receiver = thread::spawn(move || {
-        stay_on(Some(1));
+        pin_to_core(Some(1));
         let (mut expected, mut start) = (0u64, None);
         while !(consumer.is_abandoned() && consumer.is_empty()) {
             let Ok(chunk) = consumer.read_chunk(consumer.slots().min(32)) else { continue };
@@ -55,7 +55,7 @@ pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
     let (mut ping, mut take_ping) = rtrb::RingBuffer::<Message>::new(64);
     let (mut pong, mut take_pong) = rtrb::RingBuffer::<Message>::new(64);
     let ponger = thread::spawn(move || {
-        stay_on(Some(1));
+        pin_to_core(Some(1));
         while !take_ping.is_abandoned() {
             if let Ok(message) = take_ping.pop() {
                 let _ = pong.push(message);
@@ -63,7 +63,7 @@ pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
         }
     });
     let pinger = thread::spawn(move || {
-        stay_on(Some(0));
+        pin_to_core(Some(0));
         let mut times = Vec::with_capacity(rounds as usize);
         for number in 0..rounds {
             let start = Instant::now();
@@ -74,8 +74,8 @@ pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
     });
-    let median = pinger.join().expect("the asker does not panic");
-    ponger.join().expect("the answerer does not panic");
+    let median = pinger.join().expect("the pinger does not panic");
+    ponger.join().expect("the ponger does not panic");
     Ok(median)
 }
 
@@ -83,12 +83,12 @@ pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
 /// another: bare datagrams.
 pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
     let config = Config { bind: Some("127.0.0.1:0".parse()?), ..Config::default() };
-    let mut inlet = Exchange::bind(&config, 1)?;
+    let mut inlet = BatchSocket::bind(&config, 1)?;
     let mut link = UdpLink::connect(inlet.local_addr()?, &Config::default())?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let receiver = scope.spawn(|| {
-            stay_on(Some(1));
+            pin_to_core(Some(1));
             let (mut frames, mut start, mut last) = (0u64, None, Instant::now());
             while !stop.load(Ordering::Relaxed) {
                 for batch in 0..inlet.receive() {
@@ -101,11 +101,11 @@ pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
             }
             start.map_or(0.0, |start| frames as f64 / (last - start).as_secs_f64())
         });
-        stay_on(Some(0));
+        pin_to_core(Some(0));
         let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) };
         let start = Instant::now();
         while start.elapsed().as_secs_f64() < seconds {
-            if !link.has_room(now) {
+            if !link.can_begin_burst(now) {
                 continue;
             }
             for _ in 0..1024 {
@@ -135,7 +135,7 @@ pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            stay_on(Some(1));
+            pin_to_core(Some(1));
             let mut bytes = [0; 64];
             while !stop.load(Ordering::Relaxed) {
                 if ponger.recv(&mut bytes).is_ok() {
@@ -143,7 +143,7 @@ pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result
                 }
             }
         });
-        stay_on(Some(0));
+        pin_to_core(Some(0));
         let mut times = Vec::with_capacity(rounds);
         let mut bytes = [0; 64];
         for _ in 0..rounds {

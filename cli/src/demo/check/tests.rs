@@ -156,16 +156,16 @@ fn counts_losses_of_killed_sender_separately() {
         checker.finish()
     };
     // The last message of process 2, which process 1 did not get.
-    let last_of_2 = history().iter().rposition(|line| line.1 == 2).expect("it spoke");
+    let last_of_2 = history().iter().rposition(|line| line.1 == 2).expect("sent a message");
     let died = run(Some(killed_ns), last_of_2);
     assert_eq!((died.violations, died.died_with_sender), (0, 1));
     assert!(run(None, last_of_2).violations > 0, "without a death it is a violation");
     // A message of process 0, which is alive.
-    let last_of_0 = history().iter().rposition(|line| line.1 == 0).expect("it spoke");
+    let last_of_0 = history().iter().rposition(|line| line.1 == 0).expect("sent a message");
     assert_eq!(run(Some(killed_ns), last_of_0).violations, 1);
     // A message of process 2 long before its end.
     let late = killed_ns + 2 * REPORT_LAG_NS;
-    let early_of_2 = history().iter().position(|line| line.1 == 2).expect("it spoke");
+    let early_of_2 = history().iter().position(|line| line.1 == 2).expect("sent a message");
     assert_eq!(run(Some(late), early_of_2).violations, 1);
 }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onepipe_controller::Unavailable;
-use onepipe_transport_driver::Bell;
+use onepipe_transport_driver::Waker;
 
 use super::*;
 
@@ -86,7 +86,7 @@ impl Store for Told {
 #[derive(Default)]
 struct Rings(AtomicUsize);
 
-impl Bell for Rings {
+impl Waker for Rings {
     fn ring(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -99,7 +99,7 @@ fn open(store: &Told) -> (Desk, Arc<Rings>) {
         resign_pause: Duration::from_millis(1),
     };
     let rings = Arc::new(Rings::default());
-    let doorbell = Doorbell::new(Arc::clone(&rings) as Arc<dyn Bell>);
+    let doorbell = Doorbell::new(Arc::clone(&rings) as Arc<dyn Waker>);
     (Desk::open(store.clone(), REPLICA, rhythm, doorbell).expect("a thread"), rings)
 }
 

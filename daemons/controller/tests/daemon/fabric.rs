@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use onepipe_base::ProcessId;
 use onepipe_daemon_switch::{Config as SwitchConfig, SoftwareSwitch};
 use onepipe_endpoint::{Config, Endpoint, Event, Links};
-use onepipe_transport_clock::{SystemClock, begin_life};
+use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transport};
 use onepipe_transport_shm::{Config as ShmConfig, Shm};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
@@ -65,7 +65,7 @@ pub fn process(switch: SocketAddr, process: u32) -> Running {
         frame_len_max: udp.frame_len_max,
         beacon_interval_ns: 50_000,
         reorder_packets: 0,
-        ..Config::new(ProcessId(process), begin_life())
+        ..Config::new(ProcessId(process), start_incarnation())
     };
     drive(config, link, SystemClock::calibrated().following_system(100_000_000))
 }

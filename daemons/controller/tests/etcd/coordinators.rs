@@ -10,8 +10,8 @@ use onepipe_controller::{Record, Store};
 use onepipe_daemon_controller::{
     CoordinatorConfig, CoordinatorDaemon, CoordinatorEvent, EtcdConfig,
 };
-use onepipe_transport_amcast::{Directory, Loopback, Options, Role, Station, open};
-use onepipe_transport_driver::Pipe;
+use onepipe_transport_amcast::{Directory, Loopback, MeshDriver, Options, Role, open};
+use onepipe_transport_driver::DrivenMachine;
 
 use crate::cluster::Cluster;
 use crate::conformance::PATIENCE;
@@ -20,9 +20,9 @@ use crate::conformance::PATIENCE;
 type News = (usize, CoordinatorEvent);
 
 /// One who works in a thread of its own, until it is told to stop: that is how it dies.
-fn work<'scope, M: Pipe + Send + 'scope>(
+fn work<'scope, M: DrivenMachine + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
-    mut station: Station<M>,
+    mut station: MeshDriver<M>,
     stop: &'scope AtomicBool,
 ) {
     scope.spawn(move || {
@@ -75,7 +75,7 @@ fn await_news(told: &Receiver<News>, is_it: impl Fn(&News) -> bool) -> News {
 }
 
 /// Sends a message and drives both ends until it is delivered.
-fn deliver(client: &mut Station<Client>, replica: &mut Station<Replica>, message: &[u8]) {
+fn deliver(client: &mut MeshDriver<Client>, replica: &mut MeshDriver<Replica>, message: &[u8]) {
     let now = client.now();
     let to = GroupSet::EMPTY.with(GroupId(0));
     client.machine_mut().amcast(now, to, message).expect("the window is wider");

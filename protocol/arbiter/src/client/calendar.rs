@@ -1,34 +1,34 @@
-//! Granted timeslots that have not begun.
+//! A calendar of granted timeslots that have not begun.
 
 use alloc::vec::Vec;
 
 use crate::timeslot::{NO_DESTINATION, Timeslot};
 
-/// Why a granted timeslot was refused.
+/// Why a granted timeslot was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Refused {
     /// It began too long ago.
     Late,
     /// It begins too far ahead.
     Ahead,
-    /// It is taken: an endpoint sends to one other in a timeslot.
+    /// It is taken: an endpoint sends to one destination per timeslot.
     Duplicate,
 }
 
-/// What a timeslot was granted for.
+/// The grant of a timeslot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SlotGrant {
     pub dst: u16,
     pub path: u8,
 }
 
-/// The granted timeslots around now, each in the place of its number modulo their count.
+/// The granted timeslots around the present, each at its number modulo their count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SlotCalendar {
     places: Vec<SlotGrant>,
-    /// A bit for each place that is taken.
+    /// One bit for each entry that is taken.
     taken: Vec<u64>,
-    /// No timeslot before the first of these is parked, and none behind the last.
+    /// All taken timeslots are in `first..=last`.
     first: Timeslot,
     last: Timeslot,
     count: u32,
@@ -37,7 +37,7 @@ pub(super) struct SlotCalendar {
 }
 
 impl SlotCalendar {
-    /// For timeslots that began up to `late` before now, or begin up to `ahead` after it.
+    /// Creates a calendar for timeslots from `late` before the present to `ahead` after it.
     pub fn new(late: u32, ahead: u32) -> Self {
         let places = (late + ahead + 2).next_power_of_two().max(64) as usize;
         Self {
@@ -51,7 +51,7 @@ impl SlotCalendar {
         }
     }
 
-    /// How many are parked.
+    /// Returns the number of granted timeslots.
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -60,7 +60,7 @@ impl SlotCalendar {
         slot.0 as usize & (self.places.len() - 1)
     }
 
-    /// Parks what was granted for `slot`, as it is `now`.
+    /// Records the grant of `slot`.
     pub fn park(&mut self, now: Timeslot, slot: Timeslot, what: SlotGrant) -> Result<(), Refused> {
         if slot.0.saturating_add(self.late) < now.0 {
             return Err(Refused::Late);
@@ -74,7 +74,7 @@ impl SlotCalendar {
             _ => (self.first.min(slot), self.last.max(slot)),
         };
         if last.0 - first.0 >= self.places.len() as u64 {
-            // The clock has stepped: what is parked comes out first.
+            // The clock has stepped; the entries have to be taken first.
             return Err(if slot > self.first { Refused::Ahead } else { Refused::Late });
         }
         if self.taken[index / 64] >> (index % 64) & 1 == 1 {
@@ -87,7 +87,7 @@ impl SlotCalendar {
         Ok(())
     }
 
-    /// The first that is parked.
+    /// Returns the first granted timeslot.
     pub fn next(&self) -> Option<Timeslot> {
         if self.count == 0 {
             return None;
@@ -107,11 +107,10 @@ impl SlotCalendar {
         Some(Timeslot(self.first.0 + ahead as u64))
     }
 
-    /// Takes the first that is parked if it begins at `now` or began before. Says whether that was
-    /// too long ago.
+    /// Takes the first grant if its timeslot has begun, and returns whether that was too long ago.
     pub fn take(&mut self, now: Timeslot) -> Option<(Timeslot, SlotGrant, bool)> {
         let slot = self.next()?;
-        // Found once, it is not looked for again.
+        // Saves the next search.
         self.first = slot;
         if slot > now {
             return None;
@@ -154,7 +153,7 @@ mod tests {
         let mut calendar = SlotCalendar::new(16, 64);
         assert_eq!(calendar.park(Timeslot(1_000), Timeslot(1_000), WHAT), Ok(()));
         assert_eq!(calendar.park(Timeslot(1_000), Timeslot(1_064), WHAT), Ok(()));
-        // The clock goes back by 50 timeslots, and one is granted that began a bit ago.
+        // The clock steps back by 50 timeslots, and a recent timeslot is granted.
         let now = Timeslot(950);
         assert_eq!(
             calendar.park(now, Timeslot(934), WHAT),

@@ -1,4 +1,4 @@
-//! How an endpoint of scheduled transfer is set up, and what it refuses.
+//! Configuration of an endpoint of scheduled transfer, and its errors.
 
 use alloc::vec::Vec;
 
@@ -9,22 +9,21 @@ use crate::ConfigError;
 use crate::config::{SLOT_NS_MAX, check};
 use crate::timeslot::BATCH_SLOTS_MAX;
 
-/// Bytes that name the length of a packet in a slot frame.
+/// Bytes of the length field before each packet in a slot frame.
 pub(crate) const LENGTH_BYTES: usize = 2;
 
-/// How a path becomes a label: which switches on the way have a choice, and among how many.
+/// How a path is encoded as a label: which switches choose a link, and among how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Labels {
-    /// How many switches a frame passes before the first that has a choice: 0, if the endpoint's
-    /// link leads to it.
+    /// Number of switches before the first one that chooses: 0 if the endpoint's link leads to it.
     pub first: u8,
-    /// Upper links of that switch; 0 if nobody is to obey. Path `p` takes `p` modulo this there,
-    /// and `p` divided by it at the next switch, if it leads up from there.
+    /// Upper links of that switch; 0 if switches ignore labels. Path `p` takes link `p` modulo this
+    /// number there, and the quotient at the next switch up.
     pub uplinks: u8,
-    /// Endpoints of a pod, which a path between them does not leave; 0: all of them.
+    /// Endpoints per pod; a path between them does not leave the pod. 0: one pod.
     pub pod_nodes: u32,
-    /// Parallel links between a rack's switch and the next: packets arrive by the one of the same
-    /// number as that by which they left.
+    /// Parallel links between a ToR switch and the next switch. Packets arrive through the link of
+    /// the same number as that through which they left.
     pub parallel_links: u8,
     /// Parallel links between the switches above those.
     pub core_parallel_links: u8,
@@ -34,7 +33,7 @@ impl Labels {
     /// Switches choose as for other frames.
     pub const NONE: Self = Self::new(0, 0);
 
-    /// Where no two links are parallel, and no pods.
+    /// Creates labels for a fabric without parallel links and pods.
     pub const fn new(first: u8, uplinks: u8) -> Self {
         Self { first, uplinks, pod_nodes: 0, parallel_links: 1, core_parallel_links: 1 }
     }
@@ -66,59 +65,58 @@ impl Labels {
     }
 }
 
-/// How a [`crate::Client`] is set up.
+/// Configuration of a [`crate::Client`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientConfig {
-    /// Which endpoint it is: below `nodes`.
+    /// The process id of this endpoint, below `nodes`.
     pub process: ProcessId,
-    /// Which life of it.
+    /// The incarnation of this endpoint.
     pub incarnation: Incarnation,
-    /// Endpoints that the arbiter serves: the processes below this number.
+    /// Number of endpoints of the arbiter: the processes below this number.
     pub nodes: u32,
-    /// The arbiters, the one that is asked first in front. When it does not answer the next is
-    /// asked, round and round.
+    /// The arbiters in the order in which they are asked. An arbiter that does not answer is
+    /// followed by the next one, cyclically.
     pub arbiters: Vec<ProcessId>,
-    /// Length of a timeslot, ns: what a frame of `frame_len_max` takes on the endpoint's link.
+    /// Length of a timeslot, ns: the time of a frame of `frame_bytes_max` on the endpoint's link.
     pub slot_ns: u64,
-    /// Bytes of a frame, its header with it. Default 1472: what fits a datagram on Ethernet.
+    /// Maximum length of a frame with its header. Default 1472: a datagram on Ethernet.
     pub frame_len_max: usize,
-    /// Slots' worth of packets that may wait for one destination. Default 256.
+    /// Timeslots' worth of packets that may wait for one destination. Default 256.
     pub queue_slots_max: u32,
-    /// Slots' worth of packets that may wait in all. Default 1024.
+    /// Timeslots' worth of packets that may wait in total. Default 1024.
     pub slots_max: u32,
-    /// A granted timeslot that began more than so many ago is refused. Default 16 (design:
-    /// arbiter.md section 4).
+    /// Maximum delay, in timeslots, at which a grant is still used. Default 16.
     pub late_slots_max: u32,
-    /// A granted timeslot that begins in more than so many is refused. Default 64, and what fits
-    /// into 130 us: twice the 65 us that an arbiter works ahead.
+    /// Maximum number of timeslots before its begin at which a grant is accepted. Default 64 plus
+    /// 130 us, twice the default lead of an arbiter.
     pub ahead_slots_max: u32,
-    /// Control packets leave at intervals of so much on average, ns; up to four of them at once.
-    /// Default the length of 64 timeslots.
+    /// Mean interval of control packets, ns; bursts of up to four are allowed. Default 64
+    /// timeslots.
     pub control_interval_ns: u64,
-    /// How switches know the path. Default [`Labels::NONE`].
+    /// How switches learn the path. Default [`Labels::NONE`].
     pub labels: Labels,
 }
 
-/// Timeslots between an endpoint's control packets, on average: what keeps them near 0.3 % of the
-/// data (design: arbiter.md section 4).
+/// Mean interval of control packets in timeslots, which keeps them near 0.3 % of the traffic
+/// (`docs/design/arbiter.md`, "What are the octets of control packets for?").
 pub(crate) const CONTROL_INTERVAL_SLOTS: u64 = 64;
-/// Control packets that may leave at once.
+/// Maximum burst of control packets.
 pub(crate) const CONTROL_BURST: u64 = 4;
 
 impl ClientConfig {
-    /// The longest lead, in ns, of an arbiter whose grants are taken after
-    /// [`ClientConfig::take_long_leads`]: twice the 2 ms of the daemon, as a process may be off its
-    /// core for milliseconds on a machine of few (design: platform.md).
+    /// The longest lead of an arbiter, ns, whose grants are accepted after
+    /// [`ClientConfig::take_long_leads`]: twice the 2 ms of the daemon, as a process may be
+    /// preempted for milliseconds on a machine with few cores.
     pub const LEAD_NS_MAX: u64 = 4_000_000;
 
-    /// Takes grants of arbiters that work ahead by as much as [`ClientConfig::LEAD_NS_MAX`], and by
-    /// two of the longest batches beside that. What is granted for later still is asked for again.
+    /// Accepts grants of arbiters with a lead of up to [`ClientConfig::LEAD_NS_MAX`] and two of the
+    /// longest batches. Grants beyond that are rejected, and requested again.
     pub fn take_long_leads(&mut self) {
         let slots = 2 * u64::from(BATCH_SLOTS_MAX) + Self::LEAD_NS_MAX / self.slot_ns.max(1);
         self.ahead_slots_max = slots.min(1 << 16) as u32;
     }
 
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new(process: ProcessId, nodes: u32, arbiter: ProcessId, slot_ns: u64) -> Self {
         Self {
             process,
@@ -136,12 +134,12 @@ impl ClientConfig {
         }
     }
 
-    /// Bytes of the packets of one timeslot, each with two bytes for its length.
+    /// Returns the capacity of a timeslot: packets, each with two bytes for its length.
     pub const fn slot_payload_max(&self) -> usize {
         self.frame_len_max - HEADER_LEN - SLOT_HEADER_LEN
     }
 
-    /// What the arbiters must be set up with alike.
+    /// Returns the settings that must equal those of the arbiters.
     pub(crate) const fn terms(&self) -> FcpParams {
         FcpParams { slot_ns: self.slot_ns as u32, nodes: self.nodes as u16 }
     }
@@ -168,38 +166,38 @@ impl ClientConfig {
     }
 }
 
-/// An arbiter and an endpoint are set up with different timeslots, or endpoints: nothing is ever
-/// granted.
+/// An arbiter and an endpoint are configured with different timeslots or numbers of endpoints, so
+/// that nothing is ever granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error(
     "arbiter {} has timeslots of {} ns and {} endpoints, and this endpoint was set up for {} ns and {}",
     .arbiter.0, .theirs.slot_ns, .theirs.nodes, .own.slot_ns, .own.nodes
 )]
 pub struct TermsMismatch {
-    /// The arbiter that has said so.
+    /// The arbiter.
     pub arbiter: ProcessId,
-    /// What it is set up with.
+    /// The arbiter's settings.
     pub theirs: FcpParams,
-    /// What the endpoint is.
+    /// The endpoint's settings.
     pub own: FcpParams,
 }
 
-/// Why a packet was not taken.
+/// Why a packet was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
-    /// As much waits as may, for this destination or in all.
+    /// The queue of the destination, or that of all, is full.
     #[error("as many packets wait as may")]
     Full,
-    /// It does not fit a timeslot.
+    /// The packet does not fit into a timeslot.
     #[error("{bytes} bytes do not fit into the {limit} of a timeslot")]
     TooLong {
-        /// Its length.
+        /// Length of the packet.
         bytes: usize,
-        /// [`ClientConfig::slot_payload_max`], without the two of a length.
+        /// [`ClientConfig::slot_payload_max`], without the length field.
         limit: usize,
     },
-    /// There is no such endpoint, or it is this one.
+    /// The destination does not exist, or is this endpoint.
     #[error("{} is no other endpoint", .0.0)]
     Unknown(ProcessId),
 }

@@ -1,8 +1,8 @@
-//! What a receiver finds missing, and by which path it was sent.
+//! Detection of lost slot frames, and the path that each was sent by.
 //!
-//! Each slot frame says its number and the paths of the three before it, so a gap of up to three is
-//! known by path. A frame that is only late fills its gap again (design: arbiter.md section 4,
-//! fault isolation).
+//! A slot frame carries its sequence number and the paths of the three frames before it, so the
+//! paths of a gap of up to three are known. A reordered frame closes its gap again
+//! (`docs/design/arbiter.md`, "Why does a slot frame bear the paths of three others?").
 
 use alloc::vec::Vec;
 
@@ -11,18 +11,18 @@ use onepipe_wire::{Loss, NO_PATH, Slot};
 
 use crate::ring::Ring;
 
-/// How long a frame may be behind those sent after it, in ns: the order of a few full queues.
+/// Maximum reordering delay, ns: about a few full queues.
 const REORDER_NS: u64 = 100_000;
-/// Gaps that are waited for, and lines of a report.
+/// Maximum number of open gaps, and of entries in a report.
 const GAPS_MAX: usize = 64;
 const REPORTS_MAX: usize = 64;
-/// Numbers that are further back than so many are those of a new beginning.
+/// A sequence number further back than this belongs to a restarted sender.
 const REORDER_MAX: i32 = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Source {
     incarnation: Incarnation,
-    /// The number expected next; `None` before the first frame.
+    /// The next sequence number expected; `None` before the first frame.
     next: Option<u32>,
 }
 
@@ -34,13 +34,13 @@ struct Gap {
     due: Mono,
 }
 
-/// What came and what did not, of every sender.
+/// Sequence tracking for all senders.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LossDetector {
     sources: Vec<Source>,
     gaps: Ring<Gap>,
     reports: Vec<Loss>,
-    /// Frames that never came, and of these the ones of which the path is not known.
+    /// Lost frames, and those of them whose path is unknown.
     pub lost: u64,
     pub lost_unplaced: u64,
 }
@@ -57,7 +57,7 @@ impl LossDetector {
         }
     }
 
-    /// A slot frame has come.
+    /// Handles a slot frame.
     pub fn on_slot(
         &mut self,
         now: Mono,
@@ -66,7 +66,7 @@ impl LossDetector {
         slot: &Slot,
     ) {
         let source = self.sources.get_mut(usize::from(src));
-        // What comes late from a former life tells nothing of this one.
+        // Frames of a previous incarnation are ignored.
         let Some(source) = source.filter(|source| incarnation >= source.incarnation) else {
             return;
         };
@@ -94,7 +94,7 @@ impl LossDetector {
         self.lost_unplaced += unplaced;
     }
 
-    /// What has not come by now is lost.
+    /// Declares gaps lost whose reordering delay has passed.
     pub fn on_timeout(&mut self, now: Mono) {
         while self.gaps.front().is_some_and(|gap| gap.due <= now) {
             let Some(gap) = self.gaps.pop() else { return };
@@ -105,7 +105,7 @@ impl LossDetector {
 
     fn report(&mut self, src: u16, path: u8) {
         if path == NO_PATH {
-            // It had no choice, so that nothing can be done about it.
+            // Without a choice of paths a report is of no use.
             self.lost_unplaced += 1;
             return;
         }
@@ -117,17 +117,17 @@ impl LossDetector {
         }
     }
 
-    /// When the next gap has been waited for long enough.
+    /// Returns the time at which the oldest gap is declared lost.
     pub fn due(&self) -> Option<Mono> {
         self.gaps.front().map(|gap| gap.due)
     }
 
-    /// Whether there is something to report.
+    /// Whether there are losses to report.
     pub fn has_reports(&self) -> bool {
         !self.reports.is_empty()
     }
 
-    /// What there is to report, once.
+    /// Takes the losses to report.
     pub fn drain(&mut self) -> impl Iterator<Item = Loss> {
         self.reports.drain(..)
     }
@@ -153,7 +153,7 @@ mod tests {
         come(3, 12, [4, NO_PATH, 4]);
         assert_eq!(losses.due(), Some(now(1 + REORDER_NS)));
         losses.on_timeout(now(1 + REORDER_NS));
-        // 0 had the third path back, 1 has come, 2 had the first.
+        // 0 was sent by the third path back, 1 has arrived, 2 was sent by the first.
         assert_eq!(losses.drain().map(|loss| loss.path).collect::<Vec<_>>(), [7, 5]);
         losses.on_timeout(now(3 + REORDER_NS));
         let reports: Vec<Loss> = losses.drain().collect();

@@ -1,9 +1,9 @@
 //! An endpoint of scheduled transfer: packets wait until their timeslot begins.
 //!
-//! It keeps, for each destination, how many timeslots it has ever asked for, and how many the
-//! arbiter has ever given. What is wanted is what was given and what waits without a timeslot: so a
-//! grant that is lost, or comes too late, is asked for again by itself (design: arbiter.md
-//! section 4).
+//! For each destination the endpoint keeps the total number of timeslots requested, and the total
+//! granted. Its demand is the granted total plus the packets that wait without a grant, so a grant
+//! that is lost or too late is requested again by itself (`docs/design/arbiter.md`, "Why totals,
+//! and no requests that must arrive?").
 
 mod calendar;
 mod config;
@@ -33,70 +33,69 @@ use request::Requester;
 pub(crate) use config::{CONTROL_INTERVAL_SLOTS, LENGTH_BYTES};
 pub use config::{ClientConfig, EnqueueError, Labels, TermsMismatch};
 
-/// Reports of losses leave at intervals of so much at least, in ns.
+/// Minimum interval of loss reports, ns.
 const REPORT_NS: u64 = 200_000;
 
-/// What a client tells.
+/// An event of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClientEvent {
-    /// It asks this arbiter from now on.
+    /// This arbiter is asked from now on.
     ArbiterChanged(ProcessId),
-    /// An arbiter cannot serve it. Told once, until that is over or is something else.
+    /// An arbiter cannot serve this endpoint. Reported once, until that is over or changes.
     TermsMismatch(TermsMismatch),
 }
 
-/// What a client has done since its beginning.
+/// Counters of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClientStats {
-    /// Packets taken.
+    /// Packets accepted.
     pub packets: u64,
-    /// Packets refused, because as many waited as may.
+    /// Packets rejected because a queue was full.
     pub packets_refused: u64,
     /// Slot frames sent.
     pub slots_sent: u64,
     /// Slot frames received.
     pub slots_received: u64,
-    /// Slot frames of others that never came, as far as their numbers tell.
+    /// Slot frames that were sent to this endpoint and lost, by their sequence numbers.
     pub slots_lost: u64,
-    /// Those of them of which no path is known.
+    /// Lost slot frames whose path is unknown.
     pub slots_lost_unplaced: u64,
     /// Timeslots granted in time.
     pub granted: u64,
-    /// Granted, but nothing waited when they began.
+    /// Granted timeslots in which no packet waited.
     pub idle: u64,
-    /// Granted, but they had begun too long ago, when the grant came or when they could be used.
+    /// Granted timeslots that had begun too long ago when the grant arrived, or could be used.
     pub late: u64,
-    /// Granted, but too far ahead.
+    /// Granted timeslots that were too far ahead.
     pub ahead: u64,
-    /// Granted twice: never, if the arbiters do what they should.
+    /// Timeslots granted twice, which correct arbiters never do.
     pub duplicate: u64,
     /// Control packets sent.
     pub control_sent: u64,
-    /// Bytes of their frames, and of reports.
+    /// Bytes of control packets and loss reports sent, with frame headers.
     pub control_bytes: u64,
-    /// Control packets received, in step and for the first time.
+    /// Control packets accepted.
     pub control_received: u64,
-    /// Control packets that were out of step.
+    /// Control packets out of step.
     pub control_bad: u64,
-    /// Resets begun here or taken over.
+    /// Resets sent or accepted.
     pub resets: u64,
-    /// Resets of arbiters that are set up with another length of a timeslot, or number of
-    /// endpoints.
+    /// Resets of arbiters that are configured with another timeslot length or number of endpoints.
     pub terms_mismatch: u64,
-    /// Resets of arbiters whose clock shows a time more than a second away: they are not followed.
+    /// Resets of arbiters whose clock differs by more than a second; ignored.
     pub clock_skewed: u64,
-    /// Frames that are none, or not for this endpoint.
+    /// Frames that are invalid, or not for this endpoint.
     pub dropped: u64,
 }
 
-/// One destination.
+/// State of one destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Destination {
     queue: Queue,
-    /// Timeslots that are granted and have not begun.
+    /// Granted timeslots that have not begun.
     pending_grants: u32,
-    /// Slot frames sent to it, and the paths of the last three, the latest first.
+    /// Slot frames sent to it, and the paths of the last three, latest first.
     sent: u32,
     earlier: [u8; 3],
 }
@@ -119,10 +118,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// With nothing to send. All memory that it will ever need is taken here.
+    /// Creates an endpoint with empty queues. All memory is allocated here.
     ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let destination =
@@ -143,11 +142,10 @@ impl Client {
         })
     }
 
-    /// Takes a packet, any bytes, to be sent to `dst` when the arbiter says so. It may share its
-    /// timeslot with others.
+    /// Queues a packet to `dst`, which is sent in a granted timeslot, perhaps with other packets.
     ///
     /// # Errors
-    /// See [`EnqueueError`]; nothing was taken then.
+    /// See [`EnqueueError`]; nothing was queued then.
     pub fn enqueue(&mut self, dst: ProcessId, packet: &[u8]) -> Result<(), EnqueueError> {
         let limit = self.config.slot_payload_max() - config::LENGTH_BYTES;
         if packet.len() > limit {
@@ -166,61 +164,60 @@ impl Client {
         Ok(())
     }
 
-    /// The packets that a slot frame bears: to be asked after it was handed in and consumed. None
-    /// if it is no slot frame.
+    /// Returns the packets of a slot frame that was consumed; `None` for other frames.
     pub fn packets(frame: &[u8]) -> Option<SlotPackets<'_>> {
         let frame = Frame::parse(frame).ok().filter(|frame| frame.opcode == Opcode::Slot)?;
         Some(Slot::parse(frame.payload).ok()?.1)
     }
 
-    /// Slots' worth of packets that wait for `dst`.
+    /// Returns the number of timeslots that the packets waiting for `dst` fill.
     pub fn queued(&self, dst: ProcessId) -> u32 {
         self.destinations.get(dst.index()).map_or(0, |to| to.queue.cells())
     }
 
-    /// Slots' worth of packets that wait in all.
+    /// Returns the number of timeslots that all waiting packets fill.
     pub fn backlog(&self) -> u32 {
         self.cells.waiting()
     }
 
-    /// Timeslots to `dst`, modulo 2^16: how many were ever asked for since the last reset, and how
-    /// many the arbiter has told to have given. Equal when it is quiet.
+    /// Returns the timeslots to `dst` requested since the last reset, and granted, both modulo
+    /// 2^16. They are equal when nothing is pending.
     pub fn totals(&self, dst: ProcessId) -> (u16, u16) {
         self.request.totals(dst.0 as u16)
     }
 
-    /// Timeslots that are granted and have not begun.
+    /// Returns the number of granted timeslots that have not begun.
     pub fn pending_grants(&self) -> u32 {
         self.calendar.count()
     }
 
-    /// The arbiter that is asked.
+    /// Returns the current arbiter.
     pub fn arbiter(&self) -> ProcessId {
         self.request.arbiter()
     }
 
-    /// Why nothing is granted, if an arbiter has said so and no other has answered since.
+    /// Returns why nothing is granted, if an arbiter has reported so and none has answered since.
     pub fn terms_mismatch(&self) -> Option<TermsMismatch> {
         self.terms_mismatch
     }
 
-    /// As it was set up.
+    /// Returns the configuration.
     pub fn config(&self) -> &ClientConfig {
         &self.config
     }
 
-    /// What it has done.
+    /// Returns the counters.
     pub fn stats(&self) -> &ClientStats {
         &self.stats
     }
 
-    /// What waits for `dst`, or its timeslots, have changed.
+    /// Updates the demand of `dst` after a change of its queue or its grants.
     fn set_demand(&mut self, dst: u16) {
         let to = &self.destinations[usize::from(dst)];
         self.request.set_demand(dst, to.queue.cells().saturating_sub(to.pending_grants));
     }
 
-    /// All counts are nothing again: what waits is asked for anew. What is parked stays granted.
+    /// Restarts all totals from what waits. Granted timeslots stay valid.
     fn on_reset(&mut self) {
         self.stats.resets += 1;
         self.request.forget();
@@ -307,7 +304,7 @@ impl Client {
                     grants.grants().for_each(|grant| self.set_demand_checked(grant.dst));
                 }
                 FcpPart::Totals(totals) if totals.form() == FcpForm::ShortMap => {
-                    // Endpoints say so, not arbiters.
+                    // Only endpoints send short maps.
                 }
                 FcpPart::Totals(totals) => {
                     for FcpTotal { dst, total } in totals.totals() {
@@ -344,7 +341,7 @@ impl Client {
         *counter += 1;
     }
 
-    /// Takes a frame whose checks hold.
+    /// Handles a frame that was parsed.
     pub(crate) fn on_frame(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
         self.on_now(now);
         let is_ours = frame.header.dst() == self.config.process;
@@ -376,7 +373,7 @@ impl Client {
         FrameAddress { src: self.config.process, incarnation: self.config.incarnation, dst }
     }
 
-    /// A frame for a timeslot that has begun.
+    /// Writes a frame for a timeslot that has begun.
     fn poll_slot(&mut self, now: Now, buffer: &mut [u8]) -> Option<usize> {
         let present = self.clock.at(now.sync);
         while let Some((slot, what, is_late)) = self.calendar.take(present) {
@@ -389,7 +386,7 @@ impl Client {
             }
             let front = HEADER_LEN + SLOT_HEADER_LEN;
             let Some(bytes) = self.cells.take(&mut to.queue, &mut buffer[front..]) else {
-                // Nothing waits: so there is nothing to be asked for in its place.
+                // Nothing waits, so nothing is requested in its place.
                 self.stats.idle += 1;
                 continue;
             };
@@ -408,7 +405,7 @@ impl Client {
         None
     }
 
-    /// A control packet, a word to an arbiter that is none any more, or a report of losses.
+    /// Writes a control packet, a watchdog for an outdated arbiter, or a loss report.
     fn poll_control(&mut self, now: Now, buffer: &mut [u8]) -> Option<usize> {
         let address = self.address(self.request.arbiter());
         let bytes = if let Some((stale_arbiter, word)) = self.request.poll_stale_arbiter(now.mono) {
@@ -439,7 +436,7 @@ impl Client {
         self.losses.has_reports().then_some(next)
     }
 
-    /// When the next granted timeslot begins.
+    /// Returns the time at which the next granted timeslot begins.
     fn slot_due(&self) -> Option<Mono> {
         let (slot, now): (Timeslot, Now) = (self.calendar.next()?, self.last?);
         let sync: Timestamp = now.sync;

@@ -1,10 +1,10 @@
-//! Packets that wait for timeslots, one cell of memory for each timeslot's worth.
+//! Packet queues in a pool of cells, one cell per timeslot.
 
 use alloc::vec::Vec;
 
 use onepipe_wire::write_packet;
 
-/// No cell.
+/// The index of no cell.
 const NIL: u32 = u32::MAX;
 
 /// The queue of one destination.
@@ -18,18 +18,18 @@ pub(super) struct Queue {
 impl Queue {
     pub const EMPTY: Self = Self { head: NIL, tail: NIL, cells: 0 };
 
-    /// Timeslots' worth of what waits.
+    /// Returns the number of timeslots that the waiting packets fill.
     #[inline]
     pub fn cells(&self) -> u32 {
         self.cells
     }
 }
 
-/// The memory of all queues.
+/// The cell pool of all queues.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cells {
     bytes: Vec<u8>,
-    /// Of one cell.
+    /// Bytes per cell.
     size: usize,
     used: Vec<u16>,
     next: Vec<u32>,
@@ -38,7 +38,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// So many cells of so many bytes, all free.
+    /// Creates `count` free cells of `size` bytes.
     pub fn new(count: u32, size: usize) -> Self {
         let next = (1..count).chain([NIL]).collect();
         Self {
@@ -51,13 +51,14 @@ impl Cells {
         }
     }
 
-    /// Cells in use.
+    /// Returns the number of cells in use.
     pub fn waiting(&self) -> u32 {
         self.waiting
     }
 
-    /// Appends a packet: to the last cell of the queue if it has room, so that small packets share
-    /// a timeslot, else in a new one. Answers false if there is none, or the queue has `limit`.
+    /// Appends a packet to the last cell of the queue if it fits, so that small packets share a
+    /// timeslot, or else to a new cell. Returns false if no cell is free or the queue has reached
+    /// its limit.
     pub fn append(&mut self, queue: &mut Queue, packet: &[u8], limit: u32) -> bool {
         if queue.tail != NIL && self.append_to_cell(queue.tail, packet) {
             return true;
@@ -89,8 +90,8 @@ impl Cells {
         bytes.is_some()
     }
 
-    /// Takes the first cell off the queue and copies its packets into `buffer`. Answers how many
-    /// bytes they have.
+    /// Copies the packets of the first cell into the buffer and frees the cell. Returns their
+    /// length.
     pub fn take(&mut self, queue: &mut Queue, buffer: &mut [u8]) -> Option<usize> {
         let cell = queue.head;
         if cell == NIL {

@@ -1,4 +1,4 @@
-//! What an endpoint asks its arbiter for: totals, and when they are said again.
+//! Requests to the arbiter: totals of each destination, and their retransmission.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -10,49 +10,48 @@ use super::config::{CONTROL_BURST, ClientConfig, TermsMismatch};
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, PacketVerdict, Session, WINDOW};
 use crate::ring::Ring;
 
-/// Timeslots that may be wanted from one destination at a time: half of what a count can tell apart
-/// from one that goes back.
+/// Maximum number of timeslots requested and not granted per destination: half of what tells a
+/// growing 16-bit total from a decreasing one.
 const WANTED_MAX: u32 = 1 << 14;
-/// What was heard is said again after so much, as long as it is not given, in ns: the arbiter may
-/// have had no room for it, or its answer was lost.
+/// Interval at which totals are repeated while they are not granted, ns: the arbiter may have had
+/// no space for the demand, or its grant was lost.
 const REFRESH_NS: u64 = 5_000_000;
-/// Who has said nothing for so long says that it is there, in ns: a switch that was replaced learns
-/// where it sits, and can bring it what others send.
+/// Interval of keepalives, ns. A replaced switch learns from them where the endpoint is attached.
 const KEEPALIVE_NS: u64 = 1_000_000_000;
-/// A reset that is not answered is said again at least so often, in ns.
+/// Maximum interval between unanswered resets, ns.
 const RESET_SLOW_NS: u64 = 2_000_000;
-/// A total may be told modulo 2^8 if not more is open: what the arbiter has taken down already lies
-/// between what it is known to have given and what is requested for now.
+/// A total is sent modulo 2^8 if at most this number of timeslots is open: what the arbiter has
+/// recorded lies between the granted and the requested total.
 const SHORT_MAX: u16 = i8::MAX as u16;
-/// Of a batch, so manieth part is left between when a packet should come and when the batch is
-/// closed: for what delays it.
+/// The part of a batch (1/8) by which packets are sent early, as a margin for delays.
 const MARGIN: u64 = 8;
-/// Losses in a row without a sign of life after which another arbiter is requested: with one each
-/// 200 us, a watchdog's time. Each time that this happens a loss takes twice as long, as the way
-/// may be longer.
+/// Consecutive retransmission timeouts without any packet from the arbiter after which the next
+/// arbiter is asked. At the minimum timeout this takes a millisecond, the takeover time. The
+/// timeout doubles each time, as the round trip may be longer.
 const TIMEOUTS_MAX: u32 = 5;
 
+/// The totals of one destination.
 /// Of one destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Totals {
-    /// Ever requested for since the reset, modulo 2^16; and ever given, as the arbiter has told.
+    /// Timeslots requested since the reset, modulo 2^16, and granted, as known from the arbiter.
     requested: u16,
     granted: u16,
-    /// The last packet that has told it as a total: what those before have given is in it.
+    /// The last packet that carried the granted total, which includes all earlier grants.
     total_sequence: u32,
-    /// It is in the queue of those to be told.
+    /// The destination is in the queue of totals to send.
     is_due: bool,
 }
 
 impl Totals {
-    /// Asked for, and not known to be given.
+    /// Returns the timeslots requested and not granted.
     fn open(self) -> u16 {
         self.requested.wrapping_sub(self.granted)
     }
 
-    /// Whether what the packet of this number has given is in the total already. No packet comes
-    /// that is a window older: so one that seems to be is 2^31 or more newer than a total that was
-    /// told long ago, or never.
+    /// Whether the total includes the grants of packet `sequence` already. Packets older than a
+    /// window are never accepted, so a larger distance means that the packet is at least 2^31 newer
+    /// than the total.
     fn is_counted(self, sequence: u32) -> bool {
         self.total_sequence.wrapping_sub(sequence) < WINDOW as u32
     }
@@ -62,29 +61,30 @@ impl Totals {
 pub(super) struct Requester {
     totals: Vec<Totals>,
     due: Ring<u16>,
-    /// Destinations that are requested for more than was given.
+    /// Destinations with open timeslots.
     open: u32,
     arbiters: Vec<ProcessId>,
     current: usize,
     session: Session,
-    /// The highest claim that it has met: the epoch of a reset, and whose that was.
+    /// The highest claim received: the epoch of a reset, and the arbiter that sent it.
     known: Option<Watchdog>,
     /// An arbiter that does not know that another one is requested.
     stale_arbiter: Option<ProcessId>,
-    /// The last life of each that was in step; and one of which a former life has spoken since.
+    /// The last incarnation of each arbiter that was in step, and an arbiter of which an earlier
+    /// incarnation has sent a packet since.
     incarnations: Vec<Incarnation>,
     replaced: Option<usize>,
     timeouts: u32,
     refresh_at: Option<Mono>,
-    /// When the next packet would leave if all left evenly.
+    /// When the next packet would be sent at an even rate.
     paced_at: Mono,
     control_interval_ns: u64,
     terms: FcpParams,
     process: ProcessId,
-    /// When the last packet left, and its number.
+    /// Number and time of the last packet.
     last_sent: (u32, Mono),
-    /// A time at which a packet leaves that comes shortly before a batch is closed, and from one
-    /// such time to the next, ns.
+    /// A send time at which a packet arrives shortly before a batch is closed, and the interval
+    /// between such times, ns.
     batch_close: Option<(Mono, u64)>,
 }
 
@@ -116,7 +116,7 @@ impl Requester {
         self.arbiters[self.current]
     }
 
-    /// Which of the arbiters it is.
+    /// Returns the index of an arbiter.
     pub fn index_of(&self, process: ProcessId) -> Option<usize> {
         self.arbiters.iter().position(|arbiter| *arbiter == process)
     }
@@ -125,13 +125,13 @@ impl Requester {
         self.totals.get(usize::from(dst)).map_or((0, 0), |to| (to.requested, to.granted))
     }
 
-    /// Begins anew with the arbiter that is requested.
+    /// Resets the session with the current arbiter.
     pub fn restart(&mut self, now: Now) {
         self.session.restart(now);
         self.timeouts = 0;
     }
 
-    /// All counts are nothing.
+    /// Drops all totals.
     pub fn forget(&mut self) {
         self.totals.fill(Totals::default());
         self.due.clear();
@@ -140,14 +140,14 @@ impl Requester {
         self.batch_close = None;
     }
 
-    /// What an arbiter is set up with, if it says in a packet that it is with anything else.
+    /// Returns the terms of both ends if a packet's reset carries other terms.
     pub fn terms_mismatch(&self, arbiter: ProcessId, fcp: &Fcp<'_>) -> Option<TermsMismatch> {
         let (theirs, own) = (Session::terms_mismatch(fcp, self.terms)?, self.terms);
         Some(TermsMismatch { arbiter, theirs, own })
     }
 
-    /// Whether this is a former life of the arbiter at `index`: another process has begun since
-    /// with the same id. It is told so.
+    /// Whether a packet is from an earlier incarnation of the arbiter at `index`, as another
+    /// process has started with the same id. The earlier one will be notified.
     pub fn is_stale_incarnation(&mut self, index: usize, incarnation: Incarnation) -> bool {
         let is_stale_incarnation = incarnation < self.incarnations[index];
         if is_stale_incarnation {
@@ -156,12 +156,12 @@ impl Requester {
         is_stale_incarnation
     }
 
-    /// This life of the arbiter at `index` was in step.
+    /// Records the incarnation of the arbiter at `index`, which was in step.
     pub fn on_incarnation(&mut self, index: usize, incarnation: Incarnation) {
         self.incarnations[index] = self.incarnations[index].max(incarnation);
     }
 
-    /// Whom to tell that there is a later life of it, and which.
+    /// Returns a watchdog for an arbiter that was replaced, with its latest incarnation.
     pub fn poll_replaced(&mut self, now: Mono) -> Option<(Watchdog, Incarnation)> {
         let index = self.replaced.filter(|_| now >= self.send_allowed_at())?;
         self.replaced = None;
@@ -169,8 +169,8 @@ impl Requester {
         Some((self.claim(index, self.epoch()), self.incarnations[index]))
     }
 
-    /// Goes over to the arbiter at `index`, if it is not requested and resets, but not later than was
-    /// reset here: as it was not requested then, it cannot know. It is told so by a newer reset.
+    /// Switches to the arbiter at `index` if it sends a reset that is not later than that of this
+    /// session: it was not asked then and cannot know. Answers with a newer reset.
     pub fn follow_late_reset(&mut self, now: Now, index: usize, fcp: &Fcp<'_>) -> bool {
         let reset = self.session.compare_reset(now, fcp);
         if index == self.current || reset.is_none_or(Ordering::is_gt) {
@@ -190,7 +190,7 @@ impl Requester {
         Watchdog { epoch, primary: self.arbiters[index] }
     }
 
-    /// Asks the arbiter at `index`. What is to be said to it waits for no pace.
+    /// Makes the arbiter at `index` the current one. The next packet to it is not paced.
     fn switch_to(&mut self, now: Now, index: usize) {
         self.paced_at = now.mono;
         if index != self.current {
@@ -199,8 +199,8 @@ impl Requester {
         self.current = index;
     }
 
-    /// Judges a packet of the arbiter at `index`. Whoever resets is requested from then on, unless it
-    /// is of an epoch that is over: who is so is told.
+    /// Verifies a packet of the arbiter at `index`. An arbiter that resets becomes the current one,
+    /// unless its epoch is over; then it is notified.
     pub fn verify(&mut self, now: Now, index: usize, fcp: &Fcp<'_>) -> PacketVerdict {
         let epoch = fcp.reset().map(|reset| reset.epoch);
         let is_over = epoch.is_some_and(|epoch| epoch < self.epoch());
@@ -210,7 +210,7 @@ impl Requester {
         }
         if index != self.current && self.session.compare_reset(now, fcp) != Some(Ordering::Greater)
         {
-            // Nothing that it says makes the one that is requested out of step.
+            // No packet of another arbiter may count against the current session.
             return PacketVerdict::Stale;
         }
         let verdict = self.session.verify(now, fcp);
@@ -230,13 +230,13 @@ impl Requester {
         verdict
     }
 
-    /// Whom to tell which arbiter is requested, in which epoch.
+    /// Returns a watchdog for an arbiter that does not know the current one.
     pub fn poll_stale_arbiter(&mut self, now: Mono) -> Option<(ProcessId, Watchdog)> {
         if now < self.send_allowed_at() {
             return None;
         }
         let stale_arbiter = self.stale_arbiter.take()?;
-        // It may be the one that claims so, and was not heard for a while.
+        // It may be the claimant itself, after an interruption.
         let known = self.known.filter(|known| known.primary != stale_arbiter)?;
         self.paced_at = self.paced_at.max(now).after_ns(self.control_interval_ns);
         Some((stale_arbiter, known))
@@ -246,7 +246,7 @@ impl Requester {
         self.known.map_or(0, |known| known.epoch)
     }
 
-    /// So many timeslots more than are granted are wanted now.
+    /// Sets the demand of a destination beyond its grants.
     pub fn set_demand(&mut self, dst: u16, slots: u32) {
         let to = &mut self.totals[usize::from(dst)];
         let requested = to.granted.wrapping_add(slots.min(WANTED_MAX) as u16);
@@ -257,7 +257,7 @@ impl Requester {
         }
     }
 
-    /// The arbiter has given one more timeslot, by the packet of this number.
+    /// Handles one granted timeslot in packet `sequence`.
     pub fn on_granted(&mut self, dst: u16, sequence: u32) {
         let to = &self.totals[usize::from(dst)];
         if !to.is_counted(sequence) {
@@ -265,7 +265,7 @@ impl Requester {
         }
     }
 
-    /// The arbiter has given so many in all, with those of the packet of this number.
+    /// Handles the granted total in packet `sequence`, which includes the grants of that packet.
     pub fn on_total(&mut self, dst: u16, sequence: u32, total: u16) {
         let to = &mut self.totals[usize::from(dst)];
         if !to.is_counted(sequence) {
@@ -274,7 +274,7 @@ impl Requester {
         }
     }
 
-    /// So many are known to be given.
+    /// Advances the granted total.
     fn count(&mut self, dst: u16, total: u16) {
         let to = &mut self.totals[usize::from(dst)];
         if total.wrapping_sub(to.granted) as i16 <= 0 {
@@ -283,18 +283,18 @@ impl Requester {
         let was_open = to.requested != to.granted;
         to.granted = total;
         if total.wrapping_sub(to.requested) as i16 > 0 {
-            // More than was requested for: it was requested before a reset.
+            // Grants beyond the requests stem from before a reset.
             to.requested = total;
         }
         self.open -= u32::from(was_open && to.requested == to.granted);
     }
 
-    /// The packet of this number has come so long before a batch was closed.
+    /// Handles the information that packet `number` arrived `early_ns` before a batch was closed.
     pub fn on_early(&mut self, number: u32, early_ns: u64, batch_ns: u64) {
         if number == self.last_sent.0 && batch_ns > 0 {
             let margin_ns = batch_ns / MARGIN;
             if self.batch_close.is_none() {
-                // Who has begun with others does not ask in the same batches as all of them.
+                // Endpoints that started together should not all send in the same batch.
                 let batch_offset =
                     u64::from(self.process.0) % (self.control_interval_ns / batch_ns).max(1);
                 self.paced_at = self.paced_at.after_ns(batch_offset * batch_ns);
@@ -315,8 +315,8 @@ impl Requester {
         destinations.as_slice().iter().for_each(|dst| self.enqueue_total(*dst));
     }
 
-    /// What was told and not heard is due again. Answers whether another arbiter is requested now, and
-    /// all begins anew.
+    /// Retransmits totals that are lost or due. Returns whether another arbiter is asked now, so
+    /// that all totals restart.
     pub fn on_timeout(&mut self, now: Now) -> bool {
         let rto_ns = self.session.rto_ns();
         let before = Mono::from_ns(now.mono.as_ns().saturating_sub(rto_ns));
@@ -344,14 +344,14 @@ impl Requester {
         false
     }
 
-    /// The next packet, if one is due and its time has come. Answers its number and its bytes.
+    /// Writes the next packet if one is due and paced. Returns its number and its length.
     pub fn poll(&mut self, now: Mono, buffer: &mut [u8]) -> Option<(u32, usize)> {
         if now < self.send_allowed_at() {
             return None;
         }
         let is_reset = self.session.take_reset(now);
         let is_ack_due = self.session.ack_due().is_some_and(|due| due <= now);
-        // Before the arbiter has answered a reset, what else there is to say goes with the reset.
+        // Before the arbiter has confirmed a reset, totals travel with the reset.
         let has_updates = self.session.is_confirmed() && !self.due.is_empty();
         let is_keepalive_due = self.keepalive_due().is_some_and(|due| due <= now);
         if !(is_reset || is_ack_due || has_updates || is_keepalive_due) {
@@ -373,7 +373,7 @@ impl Requester {
         Some((number, bytes))
     }
 
-    /// Writes what is due, as much as fits.
+    /// Writes the totals that are due, as far as they fit.
     fn write(&mut self, writer: &mut FcpWriter<'_>, destinations: &mut DestinationSet) {
         let (mut all, mut count) = ([FcpTotal { dst: 0, total: 0 }; DESTINATIONS_MAX], 0);
         while count < DESTINATIONS_MAX
@@ -394,7 +394,7 @@ impl Requester {
                 totals.sort_unstable_by_key(|one| one.dst);
             }
             let written = match writer.totals(form, totals) {
-                // A list need not fit as a whole.
+                // A map is written as a whole or not at all; a list may be cut.
                 0 => writer.totals(FcpForm::List, totals),
                 written => written,
             };
@@ -403,15 +403,15 @@ impl Requester {
         }
     }
 
-    /// From when on the pace lets a packet leave.
+    /// Returns the time from which pacing allows a packet.
     fn send_allowed_at(&self) -> Mono {
         let ahead_ns = (CONTROL_BURST - 1) * self.control_interval_ns;
         let paced_ns = self.paced_at.as_ns().saturating_sub(ahead_ns);
         let Some((batch_close, batch_ns)) = self.batch_close else {
             return Mono::from_ns(paced_ns);
         };
-        // The nearest time at which a batch is about to be closed: there is no use in being there
-        // much sooner, and a bit later is too late.
+        // The nearest time shortly before a batch is closed: much earlier is no use, and a little
+        // later misses the batch.
         let first_ns = paced_ns.saturating_sub(batch_ns / 2);
         let after_ns = match first_ns.checked_sub(batch_close.as_ns()) {
             Some(since_ns) => since_ns % batch_ns,
@@ -420,13 +420,13 @@ impl Requester {
         Mono::from_ns(first_ns + (batch_ns - after_ns) % batch_ns)
     }
 
-    /// When it is to say that it is there.
+    /// Returns the time of the next keepalive.
     fn keepalive_due(&self) -> Option<Mono> {
         let (_, last_sent) = self.last_sent;
         self.session.is_confirmed().then(|| last_sent.after_ns(KEEPALIVE_NS))
     }
 
-    /// When something is to be done.
+    /// Returns the time of the next action.
     pub fn due(&self) -> Option<Mono> {
         let has_updates = self.session.is_confirmed() && !self.due.is_empty();
         let updates = has_updates.then_some(Mono::from_ns(0));
@@ -452,7 +452,7 @@ mod tests {
             let config = ClientConfig::new(ProcessId(0), 8, ProcessId(9), 1_250);
             let mut request = Requester::new(&config);
             request.set_demand(3, 3);
-            // Of a session that goes on for long: nothing was ever lost, so no total was ever told.
+            // Without losses no total was ever sent in this long session.
             request.on_granted(3, passed + 105);
             assert_eq!(request.totals(3), (3, 1), "a grant by packet {passed} + 105");
             request.on_total(3, passed + 106, 2);

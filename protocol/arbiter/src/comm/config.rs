@@ -1,4 +1,4 @@
-//! How the arbiter's ends of the control protocol are set up, and what they count.
+//! Configuration and counters of the arbiter's sessions.
 
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_wire::FcpParams;
@@ -7,40 +7,38 @@ use crate::ConfigError;
 use crate::config::{SLOT_NS_MAX, check};
 use crate::fcp::RTO_MIN_NS;
 
-/// How the arbiter's ends are set up.
+/// Configuration of the arbiter's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommConfig {
-    /// The arbiter: its process id is none of its endpoints'.
+    /// The process id of the arbiter, which is not below `nodes`.
     pub process: ProcessId,
-    /// Which life of it.
+    /// The incarnation of the arbiter.
     pub incarnation: Incarnation,
-    /// Endpoints: the processes below this number, 2 to 4096.
+    /// Number of endpoints, 2 to 4096: the processes below this number.
     pub nodes: u32,
-    /// Length of a timeslot, ns, which an endpoint must be set up with, too. Default 1.25 us, what
-    /// a frame takes at 10 Gbit/s; of an [`crate::ArbiterConfig`] its own.
+    /// Length of a timeslot, ns; endpoints must have the same setting. Default 1.25 us, the time of
+    /// a frame at 10 Gbit/s; overridden by that of an [`crate::ArbiterConfig`].
     pub slot_ns: u64,
-    /// Bytes of a frame, its header with it. Default 1472.
+    /// Maximum length of a frame with its header. Default 1472.
     pub frame_len_max: usize,
-    /// Timeslots that a pair may be owed at a time; more is capped. Default 16,384, which is also
-    /// the most.
+    /// Maximum number of requested timeslots per pair; more is capped. Default and maximum 16,384.
     pub demand_slots_max: u32,
-    /// What was told and not acknowledged for so long is told again, ns; longer than the pace of
-    /// the endpoints' control packets, which acknowledge it. Default 200 us (design: arbiter.md
-    /// section 4); of an [`crate::ArbiterConfig`] twice that pace at least.
+    /// Minimum retransmission timeout, ns; longer than the interval of the endpoints' control
+    /// packets, which carry the acknowledgements. Default 200 us; in an [`crate::ArbiterConfig`] at
+    /// least twice that interval.
     pub retry_ns: u64,
-    /// An endpoint that is owed timeslots, or was told something, and has said nothing for so long
-    /// is given none any more, and told nothing but now and then a reset, until it says something,
-    /// ns. Default 20 ms; of an [`crate::ArbiterConfig`] eight times the
-    /// pace of the endpoints' control packets at least.
+    /// Time without packets after which an endpoint with pending timeslots or unacknowledged
+    /// packets is given up, ns: it gets no grants and only rare resets until it sends a packet.
+    /// Default 20 ms; in an [`crate::ArbiterConfig`] at least eight times the interval of the
+    /// endpoints' control packets.
     pub idle_timeout_ns: u64,
-    /// Whether endpoints are told of as many batches at a time as have 64 timeslots together, if
-    /// there is time: a third of the lead. Not where control packets wait for gaps between others.
-    /// Default so.
+    /// Whether grants of successive batches share a packet, up to 64 timeslots, while a third of
+    /// the lead is left. Not useful where control packets queue behind others. Default true.
     pub coalesces_grants: bool,
 }
 
 impl CommConfig {
-    /// The defaults.
+    /// Returns the defaults.
     pub const fn new(process: ProcessId, nodes: u32) -> Self {
         Self {
             process,
@@ -55,7 +53,7 @@ impl CommConfig {
         }
     }
 
-    /// What endpoints must be set up with alike.
+    /// Returns the settings that must equal those of the endpoints.
     pub(super) const fn terms(&self) -> FcpParams {
         FcpParams { slot_ns: self.slot_ns as u32, nodes: self.nodes as u16 }
     }
@@ -70,50 +68,49 @@ impl CommConfig {
     }
 }
 
-/// What it has done since its beginning.
+/// Counters of the arbiter's sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CommStats {
-    /// Control packets taken.
+    /// Control packets accepted.
     pub received: u64,
-    /// Control packets sent, and bytes of their frames.
+    /// Control packets sent.
     pub sent: u64,
-    /// See above.
+    /// Bytes of the control packets sent, with frame headers.
     pub sent_bytes: u64,
-    /// Of the packets sent, those that say nothing but what was heard.
+    /// Control packets sent that carry only an acknowledgement.
     pub sent_acks: u64,
-    /// Timeslots demanded.
+    /// Timeslots requested.
     pub demanded: u64,
-    /// Timeslots told as granted, each once.
+    /// Granted timeslots that were advertised, each counted once.
     pub advertised: u64,
-    /// Timeslots granted that could not be told in time, or had no path: endpoints are told of
-    /// them as totals only, and ask again.
+    /// Granted timeslots that could not be advertised in time or had no path. Endpoints learn of
+    /// them by totals only, and request others.
     pub wasted: u64,
     /// Packets out of step.
     pub bad: u64,
-    /// Packets that came again.
+    /// Duplicate or ambiguous packets.
     pub duplicates: u64,
-    /// Packets with a reset that is too old, or not of this time.
+    /// Packets with an outdated reset.
     pub stale: u64,
-    /// Resets begun here.
+    /// Resets sent.
     pub resets: u64,
-    /// Resets of endpoints taken over.
+    /// Resets of endpoints accepted.
     pub resets_accepted: u64,
-    /// PairTotals that had gone back: said before others that came earlier.
+    /// Totals that decreased, as packets were reordered.
     pub backwards: u64,
-    /// Timeslots wanted above what a pair may be owed.
+    /// Requested timeslots above the maximum of a pair.
     pub capped: u64,
-    /// Requests for an endpoint that there is not.
+    /// Requests for endpoints that do not exist.
     pub unknown_destinations: u64,
-    /// Packets of endpoints that there are not: whose number is not below `nodes`.
+    /// Packets of endpoints that do not exist, as their number is not below `nodes`.
     pub unknown_sources: u64,
-    /// Resets of endpoints that are set up with another length of a timeslot, or number of
-    /// endpoints, than this arbiter.
+    /// Resets of endpoints that are configured with another timeslot length or number of endpoints.
     pub terms_mismatch: u64,
-    /// Frames that are no control packets.
+    /// Frames that are not valid control packets.
     pub malformed: u64,
-    /// Endpoints that fell silent while they were owed timeslots, or owed an acknowledgement.
+    /// Endpoints given up after the idle timeout with pending timeslots or acknowledgements.
     pub timed_out: u64,
-    /// Timeslots that the allocator had no room for, or whose demand found none on its way to it:
-    /// asked for again.
+    /// Requested timeslots rejected because the demand queue or the allocator was full; endpoints
+    /// request them again.
     pub refused: u64,
 }

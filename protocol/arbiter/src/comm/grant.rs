@@ -1,4 +1,4 @@
-//! What was given out, on its way into control packets.
+//! Grants: from the schedule of a batch to control packets.
 
 use onepipe_base::{Mono, Now, ProcessId};
 use onepipe_wire::{FcpEarly, FcpForm, FcpReset, FcpTotal, HEADER_LEN, Opcode};
@@ -8,14 +8,14 @@ use crate::fcp::{DESTINATIONS_MAX, DestinationSet, FrameAddress, Session, seal_f
 use crate::timeslot::BATCH_SLOTS_MAX;
 use crate::{Paths, Routes, Schedule, Timeslot};
 
-/// In so many packets an endpoint is told once how early its own come.
+/// Interval, in packets, at which an endpoint is told how early its requests arrive.
 const EARLY_INTERVAL: u32 = 16;
 
 impl Comm {
-    /// Tells endpoints what they were given in the first `slots` timeslots of batch `number`, which
-    /// begins at `start`, by the paths that were chosen for it. Who has begun anew since the batch
-    /// was closed is given nothing by it. They are told of as many batches at a time as a packet
-    /// has room for; but of none later than its `until`, if it has one, and at once if it has none.
+    /// Queues the grants of the first `slots` timeslots of batch `number`, which begins at `start`,
+    /// with their paths. Endpoints reset since the batch was closed get none. Grants of several
+    /// batches share a packet while there is space and `until`, the deadline for sending, has not
+    /// passed; without a deadline they are sent at once.
     ///
     /// # Panics
     /// When the paths are those of fewer endpoints than the schedule has.
@@ -27,7 +27,7 @@ impl Comm {
         slots: u32,
         until: Option<Mono>,
     ) {
-        // As long as one more of this length finds room in the same packet.
+        // Hold the grants while another batch of this length fits the same packet.
         let is_held = self.config.coalesces_grants
             && until.is_some()
             && self.held_slots + 2 * slots <= BATCH_SLOTS_MAX;
@@ -43,7 +43,7 @@ impl Comm {
             }
             let peer = &mut self.peers[usize::from(src)];
             if !peer.session.is_open() || number < peer.first_batch {
-                // Its timeslots pass unused.
+                // The endpoint's timeslots stay unused.
                 self.stats.wasted += u64::from(busy.count_ones());
                 continue;
             }
@@ -85,7 +85,7 @@ impl Comm {
         }
     }
 
-    /// What was held back is told.
+    /// Releases grants that were held back.
     pub(super) fn release_held(&mut self) {
         (self.held_slots, self.held_until) = (0, None);
         while let Some(src) = self.held.pop() {
@@ -94,8 +94,8 @@ impl Comm {
         }
     }
 
-    /// Writes the next control packet as a frame into `slot`, which must hold a whole one. Answers
-    /// its bytes.
+    /// Writes the next control packet as a frame into `slot`, which must hold a whole frame.
+    /// Returns its length.
     pub fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<usize> {
         let most = self.config.frame_len_max;
         let buffer = slot.get_mut(..most)?;
@@ -116,7 +116,7 @@ impl Comm {
         None
     }
 
-    /// Completes the frame of a control packet of this number. Answers its bytes.
+    /// Completes the frame of control packet `number`. Returns its length.
     fn seal(
         &mut self,
         now: Now,
@@ -132,7 +132,7 @@ impl Comm {
         bytes
     }
 
-    /// The next packet for an endpoint: its number and its bytes.
+    /// Writes the next packet for an endpoint. Returns its number and its length.
     fn write(&mut self, now: Now, src: u16, buffer: &mut [u8]) -> Option<(u32, usize)> {
         let nodes = self.config.nodes as usize;
         let peer = &mut self.peers[usize::from(src)];
@@ -148,7 +148,7 @@ impl Comm {
         let mut writer = peer.session.write(buffer, (self.epoch, self.config.terms()))?;
         let number = peer.session.unacked.next();
         if number % EARLY_INTERVAL == 1 && peer.last_seen <= self.closed_at {
-            // Said first, when the others leave room for it. If it cannot be said it is far off.
+            // First, while there is space; a value that cannot be encoded is skipped.
             let (ns, batch_slots) = (self.closed_at.since_ns(peer.last_seen), self.batch_slots);
             writer.early(FcpEarly { ns, batch_slots });
         }
@@ -159,7 +159,7 @@ impl Comm {
             *pending = pending.saturating_sub(1);
             stats.advertised += 1;
         });
-        // Behind what is given, which they count.
+        // Totals follow the grants, which they include.
         let (mut totals, mut count) = ([FcpTotal { dst: 0, total: 0 }; DESTINATIONS_MAX], 0);
         while count < advertised.free()
             && let Some(dst) = peer.resend.pop()

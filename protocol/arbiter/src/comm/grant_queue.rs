@@ -1,18 +1,18 @@
-//! Granted timeslots of one endpoint on their way into control packets.
+//! Grants of one endpoint that wait to be sent in control packets.
 
 use onepipe_wire::FcpWriter;
 
 use crate::fcp::DestinationSet;
 use crate::timeslot::{BATCH_SLOTS_MAX, Timeslot};
 
-/// Batches that wait to be told at most; of more the oldest are told as totals only.
+/// Maximum number of waiting rows; beyond, the oldest row is dropped and sent as totals only.
 const ROWS_MAX: usize = 4;
 
-/// What an endpoint was given in one batch and has not been told.
+/// Grants of one or more successive batches to an endpoint, not sent yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct GrantRow {
     pub start: Timeslot,
-    /// In which timeslots: bit 0 is the first.
+    /// The granted timeslots: bit 0 is the first.
     pub pending: u64,
     pub destinations: [u16; BATCH_SLOTS_MAX as usize],
     pub paths: [u8; BATCH_SLOTS_MAX as usize],
@@ -26,13 +26,13 @@ impl GrantRow {
         paths: [0; BATCH_SLOTS_MAX as usize],
     };
 
-    /// Room behind it for `slots` timeslots from `start` on: how many come before them.
+    /// Returns the offset of a batch within this row, if the row has space for it.
     fn offset_for(&self, start: Timeslot, slots: u32) -> Option<u32> {
         let offset = u32::try_from(start.0.checked_sub(self.start.0)?).ok()?;
         (offset.checked_add(slots)? <= BATCH_SLOTS_MAX).then_some(offset)
     }
 
-    /// To whom, in each of its timeslots.
+    /// Returns the destination of each granted timeslot.
     fn destinations(&self) -> impl Iterator<Item = u16> + '_ {
         let mut rest = self.pending;
         core::iter::from_fn(move || {
@@ -43,7 +43,7 @@ impl GrantRow {
     }
 }
 
-/// The rows of one endpoint, the oldest first.
+/// The rows of one endpoint, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct GrantQueue {
     grants: [GrantRow; ROWS_MAX],
@@ -62,9 +62,9 @@ impl GrantQueue {
         self.count = 0;
     }
 
-    /// A row for `slots` timeslots from `start` on, of which none is given yet, and how many of its
-    /// timeslots come before them: that of the batch before, if it has room. If there is no row the
-    /// oldest is given up: `wasted` hears to whom its timeslots were.
+    /// Returns a row with space for `slots` timeslots from `start` on, and the offset of these: the
+    /// last row if it has space, or a new one. If all rows are taken the oldest is dropped, and
+    /// the callback is called with the destination of each of its timeslots.
     pub fn push(
         &mut self,
         (start, slots): (Timeslot, u32),
@@ -93,7 +93,7 @@ impl GrantQueue {
         self.count -= 1;
     }
 
-    /// Writes as many rows as fit; `granted` hears to whom their timeslots are.
+    /// Writes as many rows as fit, and calls `given` with the destination of each timeslot.
     pub fn write(
         &mut self,
         writer: &mut FcpWriter<'_>,
@@ -138,7 +138,7 @@ mod tests {
         let (mut grants, mut wasted) = (GrantQueue::EMPTY, Vec::new());
         [640, 648, 696, 704].into_iter().for_each(|start| fill(&mut grants, start, &mut wasted));
         let (mut granted, mut written) = ([0u16; 9], Vec::new());
-        // A grant is 20 bytes and two bits for each of 18 timeslots, or of six.
+        // A part with grants has 20 bytes and two bits for each of 18 timeslots, or of six.
         for buffer in [8 + 24, 8 + 25, 8 + 25, 100] {
             let mut buffer = std::vec![0; buffer];
             let mut writer = FcpWriter::new(&mut buffer, (0, u64::MAX)).expect("a front");

@@ -1,8 +1,8 @@
-//! The arbiter's ends of the control protocol, one for each endpoint.
+//! The arbiter's sessions with all endpoints (the communication core of Fastpass).
 //!
-//! PairTotals come in, of which what is new is demand; batches go in, and control packets come out. It
-//! knows nothing of how timeslots are allocated, so that this may go on elsewhere meanwhile
-//! (design: arbiter.md sections 2 and 4).
+//! Requested totals come in, and their increments become demand; batches go in, and control packets
+//! with grants come out. Allocation is not part of this, and may run elsewhere meanwhile
+//! (`docs/design/arbiter.md`, "How do several cores give out what one would?").
 
 mod config;
 mod grant;
@@ -22,29 +22,29 @@ use totals::PairTotals;
 
 pub use config::{CommConfig, CommStats};
 
-/// Destinations whose totals wait to be told again, of one endpoint; the others are asked for.
+/// Maximum number of destinations per endpoint whose totals wait to be resent. Others are requested
+/// by the endpoint itself.
 const RESEND_MAX: usize = 32;
-/// An endpoint that did not answer is called again at intervals of so much, in ns. Who has
-/// something to say need not wait for that; and of 4,096 who are not there a thousand are called
-/// in a second.
+/// Interval of probes to an unreachable endpoint, ns. An endpoint with something to send does not
+/// wait for them. With 4,096 unreachable endpoints a thousand probes are sent per second.
 const PROBE_NS: u64 = 4_000_000_000;
-/// Who cannot be served is told why, one of them in so many ns.
+/// Minimum interval of resets that reject endpoints with other terms, ns.
 const REJECT_INTERVAL_NS: u64 = 2_000_000;
-/// Demands that wait to be taken.
+/// Maximum number of demands that wait for the allocator.
 const DEMANDS_MAX: usize = 4_096;
 
-/// What an allocator is to do, in this order.
+/// A change of demand for the allocator; executed in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Demand {
-    /// Forget all that this endpoint wants: it begins anew.
+    /// Drops all demand of this endpoint: its session was reset.
     Forget(u32),
-    /// `src` wants `slots` more timeslots to `dst`.
+    /// Adds `slots` timeslots from `src` to `dst`.
     Want {
-        /// Who wants to send.
+        /// The source.
         src: u32,
-        /// To whom.
+        /// The destination.
         dst: u32,
-        /// How many more.
+        /// Number of timeslots.
         slots: u32,
     },
 }
@@ -53,26 +53,27 @@ pub enum Demand {
 struct Peer {
     session: Session,
     grants: GrantQueue,
-    /// Destinations whose totals are to be told again. When it is full the endpoint will ask, as it
-    /// waits for timeslots that it does not know to be given.
+    /// Destinations whose totals are to be resent. When it is full the endpoint requests them
+    /// itself, as it waits for timeslots that it does not know to be granted.
     resend: Ring<u16>,
     last_seen: Mono,
-    /// The first batch that gives it what it has asked for since it began anew; what is given by
-    /// those before, which are still under way, its former life has asked for.
+    /// The first batch that counts the demand since the last reset. Batches before it, which may be
+    /// in flight, grant timeslots to the demand of before.
     first_batch: u64,
-    /// Timeslots that it is owed.
+    /// Timeslots requested and not granted.
     pending: u32,
-    /// It has said something in step since the last beginning.
+    /// A packet in step was received since the last reset.
     is_known: bool,
     is_ready: bool,
     is_timer_armed: bool,
     is_held: bool,
-    /// It does not answer, and is called now and then.
+    /// The endpoint does not answer, and gets rare probes.
     is_unreachable: bool,
-    /// It is among those who are called next.
+    /// A probe is scheduled.
     is_probe_queued: bool,
 }
 
+/// The arbiter's sessions with all endpoints.
 /// The arbiter's ends of the control protocol, one for each endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Comm {
@@ -81,23 +82,23 @@ pub struct Comm {
     /// A row for each source.
     totals: Vec<PairTotals>,
     ready: Ring<u16>,
-    /// Who was given something of which it is told with what it is given next; how many timeslots
-    /// there are in the batches that are held back so; and when it must be told all the same.
+    /// Endpoints with grants that are held back to share a packet with the next batch; the number
+    /// of timeslots of those batches; and the deadline for sending.
     held: Ring<u16>,
     held_slots: u32,
     held_until: Option<Mono>,
-    /// Who is looked after next, and when: soonest first.
+    /// Endpoints with a pending retransmission or acknowledgement, ordered by deadline.
     timers: Ring<(Mono, u16)>,
-    /// Who is called next if it is still away, and when: soonest first, and not all at once.
+    /// Unreachable endpoints to probe, ordered by time and spread evenly.
     probes: Ring<(Mono, u16)>,
     last_probe_at: Mono,
-    /// Who is told next that it is set up with other terms, and from when on the next one may be.
+    /// An endpoint to reject because of other terms, and when the next rejection is allowed.
     rejected: Option<ProcessId>,
     reject_after: Mono,
     demands: Ring<Demand>,
-    /// The number of the batch that what is demanded now counts in.
+    /// The number of the batch that counts the current demand.
     batch: u64,
-    /// When the last one was closed, and how long it is; and the time of the last call.
+    /// When the last batch was closed, and its length; and the time of the last call.
     closed_at: Mono,
     batch_slots: u8,
     now: Mono,
@@ -106,10 +107,10 @@ pub struct Comm {
 }
 
 impl Comm {
-    /// With nothing heard. All memory that it will ever need is taken here.
+    /// Creates closed sessions. All memory is allocated here.
     ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub fn new(config: CommConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let nodes = config.nodes as usize;
@@ -150,8 +151,8 @@ impl Comm {
         })
     }
 
-    /// Takes a control packet. Answers whether it was one, and in step. What it demands must be
-    /// taken by [`Comm::poll_demand`] before the next one.
+    /// Handles a control packet. Returns whether it was accepted. Its demands must be taken by
+    /// [`Comm::poll_demand`] before the next call.
     pub fn handle_frame(&mut self, now: Now, frame: &Frame<'_>) -> bool {
         self.now = now.mono;
         let src = frame.header.src();
@@ -165,14 +166,15 @@ impl Comm {
             let is_stranger = src.0 >= self.config.nodes;
             self.stats.unknown_sources += u64::from(is_stranger);
             self.stats.terms_mismatch += u64::from(!is_stranger);
-            // Who is an endpoint by its own terms: arbiters do not answer each other for ever.
+            // Only reject endpoints by their own terms: two arbiters would answer each other
+            // forever.
             if terms_mismatch.is_some_and(|theirs| src.0 < theirs.nodes.into()) {
                 self.reject(now.mono, src);
             }
             return false;
         };
         let verdict = peer.session.verify(now, &fcp);
-        // What it was told in vain may have put it out of step.
+        // Probes that the endpoint missed may have put the ends out of step.
         let was_away = peer.is_unreachable;
         let src = src.0 as u16;
         match verdict {
@@ -196,7 +198,7 @@ impl Comm {
                 false
             }
             PacketVerdict::Stale => {
-                // It may not know the newer one yet.
+                // The endpoint may not know the newer reset yet.
                 self.stats.stale += 1;
                 if was_away {
                     self.reset(now, src);
@@ -217,8 +219,8 @@ impl Comm {
         }
     }
 
-    /// It is told what it must be set up with, when there is nobody else to be told and none was of
-    /// late.
+    /// Sends a reset with the terms of this arbiter, unless another one is pending or was sent
+    /// recently.
     fn reject(&mut self, now: Mono, to: ProcessId) {
         if self.rejected.is_none() && now >= self.reject_after {
             self.rejected = Some(to);
@@ -226,7 +228,7 @@ impl Comm {
         }
     }
 
-    /// Begins anew with an endpoint.
+    /// Resets the session with an endpoint.
     fn reset(&mut self, now: Now, src: u16) {
         self.stats.resets += 1;
         self.forget(src);
@@ -238,18 +240,18 @@ impl Comm {
         self.mark_ready(src);
     }
 
-    /// Of which epoch the arbiter is. Endpoints refuse who is of a lower one than they know.
+    /// Sets the epoch of the arbiter. Endpoints reject arbiters of a lower epoch than they know.
     pub fn set_epoch(&mut self, epoch: u32) {
         self.epoch = epoch;
     }
 
-    /// Begins anew with all endpoints: they tell what they still want. For an arbiter that knows
-    /// nothing of what another one has done.
+    /// Resets the sessions with all endpoints, so that they report their demand again. For an
+    /// arbiter that becomes the primary.
     pub fn reset_all(&mut self, now: Now) {
         (0..self.config.nodes as u16).for_each(|src| self.reset(now, src));
     }
 
-    /// Forgets all endpoints, and says nothing more to any.
+    /// Closes the sessions with all endpoints.
     pub fn close_all(&mut self) {
         for src in 0..self.config.nodes as u16 {
             self.forget(src);
@@ -260,12 +262,12 @@ impl Comm {
         self.rejected = None;
     }
 
-    /// All counts of an endpoint are nothing.
+    /// Drops all demand, grants and unacknowledged state of an endpoint.
     fn forget(&mut self, src: u16) {
         let peer = &mut self.peers[usize::from(src)];
         peer.grants.clear();
         peer.resend.clear();
-        // Until the allocator is told.
+        // Until the allocator has executed the command.
         peer.first_batch = u64::MAX;
         peer.pending = 0;
         peer.is_known = false;
@@ -275,7 +277,7 @@ impl Comm {
         self.demands.retain(|demand| match demand {
             Demand::Forget(src) | Demand::Want { src, .. } => *src != own,
         });
-        // There is room for one of each endpoint.
+        // The queue has space for one of each endpoint.
         self.demands.push(Demand::Forget(own));
     }
 
@@ -283,8 +285,8 @@ impl Comm {
         for part in fcp.parts() {
             let FcpPart::Totals(totals) = part else { continue };
             let is_short = totals.form() == FcpForm::ShortMap;
-            // Who comes first is served first. A map is in order, and if that were the same for all
-            // they would wait for each other: so each begins with another one.
+            // First come, first served. A map is in ascending order, and if all sources started at
+            // its begin they would contend for the same destinations: start at another one each.
             let begin = match totals.form() {
                 FcpForm::List => 0,
                 _ => (u32::from(src).wrapping_add(fcp.sequence) as usize) % totals.totals().count(),
@@ -307,7 +309,7 @@ impl Comm {
         if more <= 0 {
             self.stats.backwards += u64::from(more < 0);
             if pending == 0 {
-                // It waits for what was given long ago.
+                // The endpoint waits for timeslots that were granted before.
                 self.resend_total(src, dst);
             }
             return;
@@ -328,7 +330,7 @@ impl Comm {
         self.peers[usize::from(src)].pending += slots;
     }
 
-    /// The next thing that the allocator is to do.
+    /// Returns the next change of demand for the allocator.
     pub fn poll_demand(&mut self) -> Option<Demand> {
         let demand = self.demands.pop()?;
         if let Demand::Forget(src) = demand {
@@ -337,15 +339,14 @@ impl Comm {
         Some(demand)
     }
 
-    /// What was polled until now counts in a batch whose number is answered; what is polled from
-    /// now on, in later ones.
+    /// Closes a batch, which counts all demand polled before, and returns its number.
     pub fn close_batch(&mut self) -> u64 {
         self.closed_at = self.now;
         self.batch += 1;
         self.batch - 1
     }
 
-    /// Batch `number` has not taken `slots` of what was demanded: the endpoint will ask again.
+    /// Withdraws demand that batch `number` has rejected. The endpoint will request it again.
     pub fn refuse(&mut self, number: u64, (src, dst): (u32, u32), slots: u32) {
         let nodes = self.config.nodes;
         let is_current =
@@ -360,7 +361,7 @@ impl Comm {
         self.stats.refused += u64::from(slots);
     }
 
-    /// The totals of a pair are to be told, though nothing is granted.
+    /// Sends the totals of a pair although nothing is granted.
     fn resend_total(&mut self, src: u16, dst: u16) {
         self.peers[usize::from(src)].resend.push_once(dst);
         self.mark_ready(src);
@@ -376,13 +377,13 @@ impl Comm {
     fn arm_timer(&mut self, now: Mono, src: u16) {
         let peer = &mut self.peers[usize::from(src)];
         if !peer.is_timer_armed {
-            // So often that nothing is told again much later than it should be.
+            // Half of the timeout keeps retransmissions from being much later than it.
             let due = now.after_ns(self.config.retry_ns / 2);
             peer.is_timer_armed = self.timers.push((due, src));
         }
     }
 
-    /// What was not heard is told again, and so on, as far as its time has come.
+    /// Retransmits what is lost, and performs other actions that are due.
     pub fn handle_timeout(&mut self, now: Now) {
         self.now = now.mono;
         if self.held_until.is_some_and(|until| until <= now.mono) {
@@ -407,7 +408,7 @@ impl Comm {
         }
     }
 
-    /// It does not answer: it is owed nothing any more, and told nothing until it is called.
+    /// Gives up an endpoint that does not answer: drops its state and schedules a probe.
     fn give_up(&mut self, now: Mono, src: u16) {
         self.stats.timed_out += u64::from(self.peers[usize::from(src)].is_known);
         self.forget(src);
@@ -444,8 +445,8 @@ impl Comm {
             return self.give_up(now, src);
         }
         let is_due = peer.session.reset_due().is_some_and(|due| due <= now);
-        // What is held back is told soon, and acknowledges with it. So does most likely, of who is
-        // owed timeslots, what the batch gives it that is closed next.
+        // Held grants are sent soon and carry the acknowledgement. So, most likely, do the grants
+        // of the next batch, if timeslots are pending.
         let slots = if peer.pending > 0 { self.batch_slots } else { 0 };
         let waits_ns = u64::from(slots) * self.config.slot_ns;
         let due = peer.session.ack_due().map(|due| due.after_ns(waits_ns));
@@ -462,41 +463,41 @@ impl Comm {
         }
     }
 
-    /// When [`Comm::handle_timeout`] must next be called, if ever.
+    /// Returns the time at which [`Comm::handle_timeout`] must be called, if any.
     pub fn poll_timeout(&self) -> Option<Mono> {
         let tick = self.timers.front().map(|(due, _)| *due);
         let call = self.probes.front().map(|(due, _)| *due);
         Mono::earlier(Mono::earlier(tick, call), self.held_until)
     }
 
-    /// Whether [`Comm::poll_transmit`] has something to say.
+    /// Whether [`Comm::poll_transmit`] may have a packet to send.
     pub fn is_ready(&self) -> bool {
         !self.ready.is_empty() || self.rejected.is_some()
     }
 
-    /// Timeslots that `src` is owed, of all destinations.
+    /// Returns the timeslots of `src` requested and not granted, to all destinations.
     pub fn pending(&self, src: u32) -> u32 {
         self.peers.get(src as usize).map_or(0, |peer| peer.pending)
     }
 
-    /// Endpoints that have said something in step since the last beginning with them.
+    /// Returns the number of endpoints that were in step since their last reset.
     pub fn known(&self) -> u32 {
         self.peers.iter().map(|peer| u32::from(peer.is_known)).sum()
     }
 
-    /// Timeslots of a pair since its reset, modulo 2^16: demanded, and told as given.
+    /// Returns the timeslots of a pair since its reset, modulo 2^16: requested, and advertised.
     pub fn totals(&self, src: u32, dst: u32) -> (u16, u16) {
         let nodes = self.config.nodes;
         let place = (src.min(nodes) * nodes + dst.min(nodes - 1)) as usize;
         self.totals.get(place).map_or((0, 0), |totals| (totals.requested, totals.granted))
     }
 
-    /// As it was set up.
+    /// Returns the configuration.
     pub fn config(&self) -> &CommConfig {
         &self.config
     }
 
-    /// What it has done.
+    /// Returns the counters.
     pub fn stats(&self) -> &CommStats {
         &self.stats
     }

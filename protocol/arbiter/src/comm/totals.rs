@@ -1,6 +1,6 @@
-//! What a pair was given of what it has demanded.
+//! Requested and granted timeslots of a pair.
 
-/// A pair's timeslots since the reset, modulo 2^16: demanded, and given, which are not more.
+/// Timeslots of a pair since the reset, modulo 2^16. The granted total never exceeds the requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct PairTotals {
     pub requested: u16,
@@ -8,12 +8,12 @@ pub(super) struct PairTotals {
 }
 
 impl PairTotals {
-    /// So many more are given.
+    /// Adds granted timeslots.
     pub fn give(&mut self, more: u16) {
         self.granted = self.granted.wrapping_add(more);
     }
 
-    /// Timeslots that were demanded and not given.
+    /// Returns the timeslots requested and not granted.
     pub fn pending(self) -> u32 {
         (self.requested.wrapping_sub(self.granted) as i16).max(0) as u32
     }

@@ -1,11 +1,11 @@
-//! Which links a packet crosses.
+//! The links that a packet crosses.
 
 use crate::path::{Fabric, Tree};
 
-/// Tiers of links that faults are looked for in: those of racks, and those of spines.
+/// Tiers of links that can be faulty: links of racks, and links of spines.
 pub(super) const TIERS: usize = 2;
 
-/// A way up from one rack, or spine, and down to another, by their links of the same number.
+/// A path up from one rack or spine and down to another, through their links of the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Crossing {
     pub from: u16,
@@ -13,16 +13,16 @@ pub(super) struct Crossing {
     pub link: u8,
 }
 
-/// Those of one packet, tier by tier.
+/// The links of one packet, by tier.
 pub(super) type Crossings = [Option<Crossing>; TIERS];
 
-/// A fabric, as its paths name links.
+/// The fabric, as its paths number the links.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Layout {
     rack_nodes: u32,
     racks: u32,
     rack_links: u32,
-    /// If there are three tiers.
+    /// Set for a fabric of three tiers.
     tree: Option<Tree>,
 }
 
@@ -41,28 +41,28 @@ impl Layout {
         self.tree.is_some()
     }
 
-    /// Endpoints, and what room the last rack has for more.
+    /// Returns the number of endpoints if every rack were full.
     pub fn nodes(&self) -> usize {
         (self.racks * self.rack_nodes) as usize
     }
 
-    /// Racks, or spines.
+    /// Returns the number of racks, or of spines.
     pub fn groups(&self, tier: usize) -> usize {
         let spines = self.tree.map_or(0, |tree| self.racks.div_ceil(tree.pod_racks) * tree.spines);
         [self.racks, spines][tier] as usize
     }
 
-    /// Links of each.
+    /// Returns the number of links of each.
     pub fn links(&self, tier: usize) -> usize {
         [self.rack_links, self.tree.map_or(0, |tree| tree.spine_links)][tier] as usize
     }
 
-    /// Where what is known of a link stands.
+    /// Returns the index of a link in tables of its tier.
     pub fn link_index(&self, tier: usize, group: u16, link: u8) -> usize {
         usize::from(group) * self.links(tier) + usize::from(link)
     }
 
-    /// Whether packets go between the two: spines are joined by cores to the same of other pods.
+    /// Whether packets go between two groups: a core joins spines of the same position in all pods.
     pub fn are_connected(&self, tier: usize, one: usize, other: usize) -> bool {
         let is_same_position = match (tier, self.tree) {
             (1, Some(tree)) => one as u32 % tree.spines == other as u32 % tree.spines,
@@ -71,8 +71,8 @@ impl Layout {
         one != other && is_same_position
     }
 
-    /// What a packet crosses that takes this path. `None` if it need not leave its rack, or if
-    /// there is no such endpoint or path.
+    /// Returns the links that a packet crosses by a path; `None` if it stays in its rack, or the
+    /// endpoint or path does not exist.
     pub fn crossings(&self, src: u16, dst: u16, path: u8) -> Option<Crossings> {
         let [from, to] = [src, dst].map(|node| u32::from(node) / self.rack_nodes);
         if from >= self.racks || to >= self.racks || from == to {

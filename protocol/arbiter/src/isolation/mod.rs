@@ -1,11 +1,11 @@
-//! Finds the link that loses packets, has it avoided, and tries it again later.
+//! Fault isolation: finds links that lose packets, avoids them, and tries them again later.
 //!
-//! Endpoints report what they miss, by path: so a loss accuses the sender's rack's link to the
-//! path, the receiver's, and what lies between: through three tiers the links of two spines to a
-//! core. The one is found that has lost the greatest part of
-//! what was granted to pass it, and clearly more than is lost everywhere; what that explains
-//! accuses nobody else. Nothing tells of a repair: after a while the link is used again, and if it
-//! still loses, avoided for twice as long (design: arbiter.md section 4, fault isolation).
+//! Endpoints report lost packets with their paths. A loss implicates the link of the sender's rack
+//! to the path, that of the receiver's rack, and with three tiers the links of two spines to a
+//! core. The link with the highest loss rate is avoided, if the rate clearly exceeds the overall
+//! one; losses that it explains implicate no other link. Nothing reports a repair: after a while
+//! the link is used again, and if it still loses packets, it is avoided for twice as long
+//! (`docs/design/arbiter.md`, "Which link is to blame?").
 
 mod layout;
 mod reports;
@@ -23,48 +23,48 @@ use crate::timeslot::BATCH_SLOTS_MAX;
 use layout::{Crossings, Layout, TIERS};
 use reports::{Report, Reports};
 
-/// Losses are looked at together that were reported within two windows. One is so long, in ns...
+/// Losses are evaluated over two windows. A window lasts at least this long, ns...
 const WINDOW_NS_MIN: u64 = 1_000_000;
-/// ... so many timeslots, which at 10 Gbit/s is as much: fewer packets of a link tell nothing...
+/// ... and this number of timeslots, which at 10 Gbit/s is as long; fewer packets of a link are not
+/// significant...
 const WINDOW_SLOTS: u64 = 800;
-/// ... and so many leads: what is lost was granted by so much before.
+/// ... and this number of leads, as a lost packet was granted a lead earlier.
 const WINDOW_LEADS: u64 = 2;
-/// Losses that accuse a link, at least: fewer are an accident.
+/// Minimum number of lost packets of a faulty link.
 const LOST_MIN: u32 = 6;
-/// And at least one in so many of those granted.
+/// A faulty link loses at least one in this number of packets.
 const LOST_ONE_IN: u32 = 64;
-/// Losses are looked at this often at most, in ns: if endpoints all lose packets, to look costs
-/// about 5 us.
+/// Minimum interval of evaluations, ns. One takes about 5 us if all endpoints report losses.
 const CHECK_INTERVAL_NS: u64 = 100_000;
-/// What is avoided has been on its way for so long at most when the last loss is reported, in ns...
+/// Time during which losses on a link that is avoided may still be reported, ns: at least this...
 const GRACE_NS_MIN: u64 = 2_000_000;
-/// ... or for the lead, two batches, and this for the report.
+/// ... or the lead, two batches and this for the report.
 const GRACE_REPORT_NS: u64 = 1_000_000;
-/// What is avoided is tried again after five graces, 10 ms at least, and after twice as much each
-/// time that it still loses, up to the second.
+/// A link is tried again after this number of grace times, at least 10 ms. The time doubles each
+/// time that it still loses packets, up to a second.
 const RETRY_GRACES: u64 = 5;
 const RETRY_MAX_NS: u64 = 1_000_000_000;
+/// Maximum number of faults that are remembered.
 /// Faults that are remembered at a time.
 const FAULTS_MAX: usize = 64;
 
-/// What is avoided.
+/// A faulty link or path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// The link between a rack and a path; through three tiers, the upper link of that number of
-    /// the rack's switch.
+    /// The link between a rack and a path; with three tiers, that upper link of the ToR switch.
     Link {
         /// The rack.
         rack: u32,
-        /// The path, or link.
+        /// The path, or upper link.
         path: u32,
     },
-    /// A path as a whole, all links to it.
+    /// A path as a whole: all links to it.
     Path(u32),
     /// The upper link of a spine.
     SpineLink {
         /// The spine, counted pod by pod.
         spine: u32,
-        /// Which of its upper links.
+        /// The upper link of the spine.
         link: u32,
     },
 }
@@ -80,7 +80,7 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// Of which tier, of which rack or spine there (all, if of none), the link of which number.
+    /// Returns the tier, the rack or spine (`None` for all), and the link.
     fn location(self) -> (usize, Option<u32>, u32) {
         match self {
             Self::Link { rack, path } => (0, Some(rack), path),
@@ -89,7 +89,7 @@ impl Fault {
         }
     }
 
-    /// The link of a rack or spine, at this tier.
+    /// Returns the fault of a link of a rack or spine.
     fn at(tier: usize, group: u16, link: u8) -> Self {
         let (group, link) = (u32::from(group), u32::from(link));
         match tier {
@@ -108,26 +108,26 @@ impl Fault {
     }
 }
 
-/// A fault that was found, and is avoided or was until lately.
+/// A fault that is avoided, or was until recently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct KnownFault {
     fault: Fault,
-    /// When it was found last.
+    /// When it was last found.
     at: Mono,
-    /// When it is tried again; if it is used, when it is forgotten that it was a fault.
+    /// When an avoided one is tried again; when one that is tried is forgotten.
     due: Mono,
     wait_ns: u64,
     is_avoided: bool,
 }
 
-/// Packets that were granted: up from each rack, or spine, by each of its links, and down.
+/// Granted packets, by link and direction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Granted {
     up: [Vec<u32>; TIERS],
     down: [Vec<u32>; TIERS],
-    /// Up from any rack.
+    /// Granted packets with a path.
     all: u64,
-    /// To each endpoint by any path, but for those that it has reported as lost.
+    /// Packets to each endpoint by any path, less those that it has reported as lost.
     to: Vec<u32>,
 }
 
@@ -144,7 +144,7 @@ impl Granted {
         self.all = 0;
     }
 
-    /// So many packets to an endpoint are lost. Answers how many of them were not granted.
+    /// Accounts for lost packets to an endpoint. Returns how many of them were not granted.
     fn record_loss(&mut self, dst: u16, lost: u16) -> u16 {
         let Some(granted) = self.to.get_mut(usize::from(dst)) else { return lost };
         let taken = u32::from(lost).min(*granted);
@@ -153,7 +153,7 @@ impl Granted {
     }
 }
 
-/// How long is what: longer where timeslots are, or where the arbiter works further ahead.
+/// Times of the evaluation. They grow with the timeslot and with the lead of the arbiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Timing {
     window_ns: u64,
@@ -162,7 +162,7 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Of an arbiter with timeslots and a lead of so much, and batches of so many timeslots.
+    /// Returns the times for a timeslot, a lead and a batch length.
     pub fn of(slot_ns: u64, lead_ns: u64, batch_slots: u32) -> Self {
         let window_ns = slot_ns.saturating_mul(WINDOW_SLOTS);
         let window_ns = window_ns.max(lead_ns.saturating_mul(WINDOW_LEADS)).max(WINDOW_NS_MIN);
@@ -177,23 +177,23 @@ impl Timing {
 pub(crate) struct Isolation {
     layout: Layout,
     timing: Timing,
-    /// In this window, and in the one before.
+    /// In the current window and in the one before.
     granted: [Granted; 2],
     window_ends: Option<Mono>,
     reports: Reports,
-    /// Something was added to them since they were looked at; when they are looked at next.
+    /// Reports were added since the last evaluation; when the next one is due.
     has_new_reports: bool,
     check_at: Mono,
     faults: Vec<KnownFault>,
 }
 
 impl Isolation {
-    /// Of two tiers.
+    /// Creates the isolation for two tiers.
     pub fn of_racks(fabric: &Fabric, timing: Timing) -> Self {
         Self::new(Layout::of_racks(fabric), timing)
     }
 
-    /// Of three.
+    /// Creates the isolation for three tiers.
     pub fn of_tree(tree: &Tree, timing: Timing) -> Self {
         Self::new(Layout::of_tree(tree), timing)
     }
@@ -212,12 +212,12 @@ impl Isolation {
         }
     }
 
-    /// What is avoided, in the order in which it was found.
+    /// Returns what is avoided, oldest first.
     pub fn avoided(&self) -> impl Iterator<Item = Fault> + '_ {
         self.faults.iter().filter(|found| found.is_avoided).map(|found| found.fault)
     }
 
-    /// Takes note of what was granted in a batch of so many timeslots.
+    /// Counts the packets granted in a batch of `slots` timeslots.
     pub fn on_granted(&mut self, schedule: &Schedule, routes: &impl Routes, slots: u32) {
         let all = u64::MAX.unbounded_shr(BATCH_SLOTS_MAX - slots.min(BATCH_SLOTS_MAX));
         for src in 0..schedule.nodes() {
@@ -244,8 +244,8 @@ impl Isolation {
         }
     }
 
-    /// An endpoint misses so many packets of another one by this path. It cannot miss more than it
-    /// was granted of late.
+    /// Handles an endpoint's report of lost packets from `src` by a path. Losses beyond the recent
+    /// grants are ignored.
     pub fn on_lost(&mut self, now: Mono, (src, dst): (u16, u16), path: u8, lost: u16) {
         let Some(crossings) = self.layout.crossings(src, dst, path) else { return };
         let is_explained = |found: &KnownFault| {
@@ -266,7 +266,7 @@ impl Isolation {
         self.has_new_reports = true;
     }
 
-    /// Forgets what is too long ago. Answers what is to be used again, if something is.
+    /// Drops what has expired. Returns a fault that is to be tried again, if any.
     pub fn on_timeout(&mut self, now: Mono) -> Option<Fault> {
         if self.window_ends.is_none_or(|end| end <= now) {
             let window_ns = self.timing.window_ns;
@@ -283,7 +283,7 @@ impl Isolation {
         Some(found.fault)
     }
 
-    /// When something is to be done.
+    /// Returns the time of the next action.
     pub fn due(&self) -> Option<Mono> {
         let retries = self.faults.iter().map(|found| found.due).min();
         let window = self.window_ends.filter(|_| !self.reports.is_empty());
@@ -291,16 +291,15 @@ impl Isolation {
         Mono::earlier(find_fault, Mono::earlier(retries, window))
     }
 
-    /// It is known to be repaired: it is to be used again, and was no fault. Answers whether it was
-    /// avoided.
+    /// Forgets a fault, as it is repaired. Returns whether it was avoided.
     pub fn repair(&mut self, fault: Fault) -> bool {
         let was_avoided = self.faults.iter().any(|found| found.fault == fault && found.is_avoided);
         self.faults.retain(|found| found.fault != fault);
         was_avoided
     }
 
-    /// Looks at what was reported, if it is time. Answers what is to be avoided from now on, if
-    /// something is: until there is nothing more.
+    /// Evaluates the reports if that is due. Returns a fault to avoid from now on; to be called
+    /// until it returns none.
     pub fn find(&mut self, now: Mono) -> Option<Fault> {
         if !self.has_new_reports || now < self.check_at {
             return None;
@@ -319,7 +318,7 @@ impl Isolation {
         let fault = loop {
             let fault = self.worst()?;
             self.reports.retain(&self.layout, |report| !fault.explains(&report.crossings));
-            // The last way of a rack is used even so, and nobody else is to blame for it.
+            // The last path of a rack stays in use; its losses implicate no other link.
             if self.has_alternatives(fault) {
                 break fault;
             }
@@ -334,8 +333,7 @@ impl Isolation {
         Some(fault)
     }
 
-    /// The link, or the path as a whole, that has lost the greatest part of what passed it, if that
-    /// is more than an accident.
+    /// Returns the link, or the whole path, with the highest significant loss rate.
     fn worst(&self) -> Option<Fault> {
         let mut worst: Option<(u64, Fault)> = None;
         let is_worse = |loss_rate: u64, worst: &Option<(u64, Fault)>| match worst {
@@ -348,7 +346,7 @@ impl Isolation {
                 for (group, is_up) in [(crossing.from, true), (crossing.to, false)] {
                     let fault = Fault::at(tier, group, crossing.link);
                     let loss_rate = self.loss_rate(tier, group, crossing.link, is_up);
-                    // Of two that explain as much, the one that was it before.
+                    // Hysteresis: a link that was faulty before wins against one of equal rate.
                     let was_it = self.faults.iter().any(|found| found.fault == fault);
                     let loss_rate = loss_rate
                         .map(|loss_rate| loss_rate + if was_it { loss_rate / 4 } else { 0 });
@@ -362,10 +360,10 @@ impl Isolation {
         }
         let (loss_rate, fault) = worst?;
         if loss_rate * 2 < self.overall_rate() * 3 {
-            // As much is lost everywhere: it is not the link.
+            // The overall loss rate is as high, so the link is not the cause.
             return None;
         }
-        // The part of the whole path is less if it is only one of its links.
+        // The rate of the whole path is lower if only one of its links is faulty.
         let Fault::Link { path, .. } = fault else { return Some(fault) };
         let all = self.path_rate(path as u8).filter(|all| all * 10 >= loss_rate * 8);
         Some(if all.is_some() { Fault::Path(path) } else { fault })
@@ -377,22 +375,21 @@ impl Isolation {
         all.map(|counts| counts[tier][index]).sum()
     }
 
-    /// Which part of what passed a link one way was lost, in 65536ths, if that is more than an
-    /// accident.
+    /// Returns the loss rate of a link in one direction, in 65536ths, if it is significant.
     fn loss_rate(&self, tier: usize, group: u16, link: u8, is_up: bool) -> Option<u64> {
         let lost = self.reports.of(tier, self.layout.link_index(tier, group, link), is_up);
         fraction(lost, self.granted(tier, group, link, is_up))
     }
 
-    /// Which part of all that took any path was lost, in 65536ths.
+    /// Returns the overall loss rate of packets with a path, in 65536ths.
     fn overall_rate(&self) -> u64 {
         let lost = self.reports.all();
         let granted: u64 = self.granted.iter().map(|granted| granted.all).sum();
         (lost << 16) / granted.max(lost).max(1)
     }
 
-    /// Which part of all that took this path was lost, if both senders and receivers are of more
-    /// than one rack. Through three tiers links of one number have nothing in common.
+    /// Returns the loss rate of a path if several racks send and several receive by it. With three
+    /// tiers links of one number have nothing in common.
     fn path_rate(&self, path: u8) -> Option<u64> {
         if self.layout.has_spines() {
             return None;
@@ -411,8 +408,7 @@ impl Isolation {
         fraction(lost, granted).filter(|_| has_more)
     }
 
-    /// Whether any two racks, or spines, that this fault parts have another link to each other,
-    /// which both can use.
+    /// Whether all racks, or spines, keep another usable link in common if this fault is avoided.
     fn has_alternatives(&self, fault: Fault) -> bool {
         let (tier, group, link) = fault.location();
         let meets = |one: usize, other: usize| {
@@ -426,7 +422,7 @@ impl Isolation {
         }
     }
 
-    /// A bit for each link that a rack, or spine, can use.
+    /// Returns one bit for each link that a rack or spine may use.
     fn usable(&self, tier: usize, group: usize) -> u64 {
         let all = u64::MAX.unbounded_shr(u64::BITS - self.layout.links(tier) as u32);
         self.faults.iter().filter(|found| found.is_avoided).fold(all, |usable, found| {

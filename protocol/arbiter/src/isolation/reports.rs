@@ -1,4 +1,4 @@
-//! Losses of late, by the ways that packets took, and how many each link has part in.
+//! Recent loss reports, merged by the links crossed, and the lost packets of each link.
 
 use alloc::vec::Vec;
 
@@ -6,13 +6,13 @@ use onepipe_base::Mono;
 
 use super::layout::{Crossings, Layout, TIERS};
 
-/// Reports that are looked at together.
+/// Maximum number of merged reports.
 const REPORTS_MAX: usize = 256;
-/// Places to find them by: a power of two, and four times as many, so that few share one.
+/// Size of the hash table: a power of two, four times as large, so that collisions are rare.
 const PLACES: usize = 4 * REPORTS_MAX;
 const NONE: u16 = u16::MAX;
 
-/// So many packets are missed that crossed these links.
+/// Lost packets that crossed the same links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Report {
     pub at: Mono,
@@ -20,14 +20,14 @@ pub(super) struct Report {
     pub lost: u16,
 }
 
-/// The reports, and what they come to: endpoints that all lose packets say so hundreds of thousands
-/// of times a second, and each may cost little.
+/// Merged reports and their sums by link. Endpoints that all lose packets send hundreds of
+/// thousands of reports per second, so each must be cheap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reports {
     reports: Vec<Report>,
-    /// By a number drawn from the crossings: where the latest report of them stands.
+    /// Hash table of the crossed links: index of their latest report, or [`NONE`].
     table: Vec<u16>,
-    /// By the place of a link: how many of those that went up by it are missed, and down.
+    /// By link index: lost packets that went up, and down, through it.
     up: [Vec<u32>; TIERS],
     down: [Vec<u32>; TIERS],
     all: u64,
@@ -53,18 +53,18 @@ impl Reports {
         self.reports.iter()
     }
 
-    /// How many are missed of those that went up, or down, by the link at this place.
+    /// Returns the lost packets of a link in one direction.
     pub fn of(&self, tier: usize, index: usize, is_up: bool) -> u32 {
         if is_up { self.up[tier][index] } else { self.down[tier][index] }
     }
 
-    /// How many are missed in all.
+    /// Returns the total of lost packets.
     pub fn all(&self) -> u64 {
         self.all
     }
 
-    /// More are missed. They belong to a report that is not older than a window, if there is one of
-    /// the same crossings; one for which there is no room is left out.
+    /// Adds lost packets to the report of the same links if that is younger than a window, or else
+    /// as a new report. Ignored if the maximum number is reached.
     pub fn add(&mut self, layout: &Layout, (now, window_ns): (Mono, u64), report: Report) {
         let index = self.slot_of(&report.crossings);
         let known = self.reports.get_mut(usize::from(self.table[index]));
@@ -83,7 +83,7 @@ impl Reports {
         self.count(layout, &report.crossings, |count| *count += u32::from(more));
     }
 
-    /// Forgets the others.
+    /// Keeps the reports for which the predicate holds.
     pub fn retain(&mut self, layout: &Layout, mut stays: impl FnMut(&Report) -> bool) {
         let mut reports = core::mem::take(&mut self.reports);
         reports.retain(|report| {
@@ -102,7 +102,7 @@ impl Reports {
         }
     }
 
-    /// Where the latest report of these crossings is to be found, or would be.
+    /// Returns the table slot of the latest report of these links, or the free slot for it.
     fn slot_of(&self, crossings: &Crossings) -> usize {
         let number = crossings.iter().flatten().fold(0u64, |number, crossing| {
             let ends = u64::from(crossing.from) << 24 | u64::from(crossing.to) << 8;
@@ -110,7 +110,7 @@ impl Reports {
             (number ^ ends ^ u64::from(crossing.link)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         });
         let mut index = (number >> 32) as usize % PLACES;
-        // There are more places than reports, so one is free.
+        // The table is larger than the number of reports, so a slot is free.
         while let Some(report) = self.reports.get(usize::from(self.table[index])) {
             if report.crossings == *crossings {
                 break;
@@ -137,7 +137,7 @@ mod tests {
 
     const WINDOW_NS: u64 = 1_000;
 
-    /// What they come to by counting anew.
+    /// Compares the sums with a recount.
     fn check(reports: &Reports, layout: &Layout) {
         let sum = |is_it: &dyn Fn(&Crossing) -> bool| -> u32 {
             let of_it = reports.iter().filter(|one| one.crossings[0].as_ref().is_some_and(is_it));
@@ -162,7 +162,7 @@ mod tests {
         let mut reports = Reports::new(&layout);
         for nth in 0..10_000u64 {
             let now = Mono::from_ns(nth * 7);
-            // In no order: the middle of squares.
+            // Pseudo-random by squaring.
             let drawn = (nth * nth) >> 3;
             let (src, dst) = (drawn % 16, (drawn / 16 + 4) % 16);
             let crossings = layout.crossings(src as u16, dst as u16, (drawn % 4) as u8);

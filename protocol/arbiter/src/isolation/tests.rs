@@ -1,17 +1,17 @@
-//! Who is blamed for which losses.
+//! Tests of fault isolation.
 
 use super::*;
 use crate::path::{Fabric, Tree, TreePaths};
 use crate::{Grant, Timeslot};
 
 const MS: u64 = 1_000_000;
-/// At 10 Gbit/s, by batches of 64.
+/// At 10 Gbit/s with batches of 64.
 const TIMING: Timing =
     Timing { window_ns: WINDOW_NS_MIN, grace_ns: GRACE_NS_MIN, retry_first_ns: 10 * MS };
 const FABRIC: Fabric = Fabric { nodes: 16, rack_nodes: 4, paths: 4, is_strict: false };
 
-/// Four racks of four, four paths; in each timeslot everybody sends to somebody in another
-/// rack. Packets that `is_lost` says are lost are reported.
+/// Sends packets between four racks of four endpoints by four paths, from every endpoint in every
+/// timeslot to another rack, and reports those for which `loses` holds.
 fn run(isolation: &mut Isolation, now: u64, is_lost: impl Fn(usize, usize, u8) -> bool) {
     let mut paths = Paths::new(FABRIC).expect("right");
     let mut schedule = Schedule::new(16);
@@ -86,7 +86,7 @@ fn never_cuts_off_a_rack() {
     assert_eq!(found.len(), 3);
     assert!(found.iter().all(|fault| matches!(fault, Fault::Link { rack: 1, .. })));
     assert_eq!(find(|_, _, _| true), [], "as much is lost everywhere");
-    // Racks 0 and 1 can use one path each, and it is not the same: that would part them.
+    // Racks 0 and 1 would be left with different paths, and so without one in common.
     let two = find(|from, to, path| {
         (path != 0 && (from == 0 || to == 0)) || (path == 0 && (from == 1 || to == 1))
     });
@@ -113,7 +113,7 @@ fn retries_avoided_links_with_exponential_backoff() {
         isolation.on_timeout(Mono::from_ns(now));
     }
     assert_eq!(waits, [10, 20, 40, 80]);
-    // It was repaired, and stays.
+    // Repaired, and in use from now on.
     for _ in 0..300 {
         now += MS;
         isolation.on_timeout(Mono::from_ns(now));
@@ -136,7 +136,7 @@ fn timing_scales_with_timeslot_and_lead() {
     assert_eq!(Timing::of(u64::MAX, u64::MAX, 64).retry_first_ns, u64::MAX);
 }
 
-/// In two milliseconds one link loses five packets of one sender then.
+/// With timeslots of 1 ms, a dead link loses five packets of one sender in two milliseconds.
 #[test]
 fn finds_a_dead_link_with_long_timeslots() {
     let timing = Timing::of(MS, 2 * MS, 4);
@@ -177,21 +177,21 @@ fn few_or_old_losses_are_ignored() {
     record_loss(&mut isolation, 3 * MS, 1);
     assert!(isolation.find(Mono::from_ns(3 * MS + CHECK_INTERVAL_NS)).is_some());
     assert_eq!(isolation.find(Mono::from_ns(3 * MS + CHECK_INTERVAL_NS)), None, "nothing else");
-    // Of nobody, to nobody, by no path.
+    // An unknown source, an unknown path, and a packet within a rack.
     isolation.on_lost(Mono::from_ns(3 * MS), (16, 0), 1, 100);
     isolation.on_lost(Mono::from_ns(3 * MS), (0, 5), 4, 100);
     isolation.on_lost(Mono::from_ns(3 * MS), (0, 1), 1, 100);
     assert_eq!(isolation.find(Mono::from_ns(4 * MS)), None);
 }
 
-/// The testbed with a pod more: six racks of eight in three pods, two spines in each with eight
-/// links up. Between two pods alone what goes up by a spine's link comes down by one of the
-/// other's.
+/// The testbed with one more pod: six racks of eight in three pods, with two spines of eight upper
+/// links each. With only two pods a packet goes up and down through links of equal numbers, which
+/// could not be told apart.
 const TREE: Tree =
     Tree { nodes: 48, rack_nodes: 8, pod_racks: 2, rack_links: 8, spines: 2, spine_links: 8 };
 
-/// As [`find`], through three tiers: everybody sends to others in other racks all the time.
-/// `is_lost` is asked for each packet's source and destination and its path.
+/// As [`find`], through three tiers: all endpoints send to other racks all the time. `loses` takes
+/// the source, the destination and the path of a packet.
 fn find_in_tree(is_lost: impl Fn(u16, u16, u8) -> bool) -> Vec<Fault> {
     let mut isolation = Isolation::of_tree(&TREE, TIMING);
     isolation.on_timeout(Mono::from_ns(0));
@@ -244,7 +244,7 @@ fn finds_faulty_links_of_both_tiers() {
         }
     }
     assert_eq!(find_in_tree(|_, _, _| true), [], "as much is lost everywhere");
-    // A spine that loses all that leaves its pod: one way stays, for its pod would be cut off.
+    // A spine loses everything that leaves its pod: one link stays in use.
     let most = find_in_tree(|src, dst, path| leaves_pod(src, dst) && spine(src, path) == 1);
     assert!((1..=7).contains(&most.len()), "{most:?}");
     assert!(most.iter().all(|fault| matches!(fault, Fault::SpineLink { spine: 1 | 3 | 5, .. })));

@@ -1,4 +1,4 @@
-//! How a transfer is set up, and what it tells.
+//! Configuration, events and counters of object transfer.
 
 use alloc::vec::Vec;
 
@@ -6,29 +6,29 @@ use onepipe_base::ProcessId;
 
 use crate::client::{ClientConfig, ClientEvent};
 
-/// What an object counts as at least, however short: about what is kept of it beside its bytes.
+/// Minimum memory charge of an object, in bytes: about that of its state.
 pub const OBJECT_LEN_MIN: u64 = 256;
 
-/// How a [`crate::Transfer`] is set up.
+/// Configuration of a [`crate::Transfer`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TransferConfig {
     /// The endpoint.
     pub client: ClientConfig,
-    /// Bytes of all objects that are on their way in at a time, each of
-    /// [`OBJECT_LEN_MIN`] at least; a sender of more is refused. Default 256 MiB.
+    /// Maximum memory of incoming objects, in bytes, each charged with at least
+    /// [`OBJECT_BYTES_MIN`]; objects beyond are refused. Default 256 MiB.
     pub receive_bytes_max: u64,
-    /// Objects that may be on their way out at a time, 1 to 4096; beside them one to each receiver
-    /// that has none, so that nobody waits for receivers that do not answer. To one receiver never
-    /// more than 64. Each takes 5 KiB and its bytes. Default 1024.
+    /// Maximum number of outgoing objects, 1 to 4096. One more is accepted for each receiver that
+    /// has none, so that receivers that do not answer do not block others. At most 64 per receiver.
+    /// Each takes 5 KiB and its bytes. Default 1024.
     pub objects_max: u32,
-    /// An object on its way in of which nothing has come for so long is forgotten, ns: its sender
-    /// has died or given it up. One that lives, and was not heard, sends all of it anew. Default
-    /// 10 s; a sender that is granted timeslots repeats itself each 256 ms.
+    /// Time after which an incomplete object is dropped, ns, as its sender has stopped or has
+    /// cancelled it. A sender that was merely disconnected sends it again from the start. Default
+    /// 10 s; a sender with grants retransmits at least every 256 ms.
     pub reassembly_timeout_ns: u64,
 }
 
 impl TransferConfig {
-    /// The defaults.
+    /// Returns the defaults.
     pub const fn new(client: ClientConfig) -> Self {
         Self {
             client,
@@ -39,63 +39,62 @@ impl TransferConfig {
     }
 }
 
-/// An object that is sent: its receiver, and its number among those for it.
+/// An outgoing object: its receiver, and its number among those for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
-    /// Who receives it.
+    /// The receiver.
     pub dst: ProcessId,
     /// Its number, from 0.
     pub number: u32,
 }
 
-/// Why an object was not taken; it is handed back.
+/// Why an object was not accepted. The object is returned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// As many are under way as may, to this receiver or in all.
+    /// The maximum number of objects is in flight, to this receiver or in total.
     #[error("as many objects are under way as may")]
     Full(Vec<u8>),
-    /// It has more pieces than can be numbered.
+    /// The object has more pieces than can be numbered.
     #[error("the object is too large")]
     TooLarge,
-    /// There is no such endpoint, or it is this one.
+    /// The destination does not exist, or is this endpoint.
     #[error("{} is no other endpoint", .0.0)]
     Unknown(ProcessId),
 }
 
-/// What a transfer tells.
+/// An event of object transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransferEvent {
-    /// All of an object has come to its receiver. Its memory is handed back.
+    /// The receiver has the whole object. Returns its memory.
     Sent(ObjectId, Vec<u8>),
-    /// The receiver has no room for it.
+    /// The receiver has no memory for the object.
     Refused(ObjectId, Vec<u8>),
-    /// An object has come: from whom, its number among those of its sender for this endpoint, and
-    /// itself.
+    /// An object was received: its sender, its number among those of the sender for this endpoint,
+    /// and its contents.
     Received(ProcessId, u32, Vec<u8>),
-    /// Of the endpoint.
+    /// An event of the endpoint.
     Client(ClientEvent),
 }
 
-/// What a transfer has done since its beginning.
+/// Counters of object transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TransferStats {
-    /// Pieces sent, the ones sent again with them.
+    /// Pieces sent, with retransmissions.
     pub pieces_sent: u64,
-    /// Of these, the ones sent again, as they were lost or nothing was heard of them; not those to
-    /// a receiver that has begun anew.
+    /// Pieces retransmitted after a loss or a timeout; not those sent to a restarted receiver.
     pub pieces_retransmitted: u64,
     /// Pieces received for the first time.
     pub pieces_received: u64,
-    /// Pieces received again.
+    /// Duplicate pieces received.
     pub pieces_duplicate: u64,
     /// Reports sent.
     pub reports_sent: u64,
-    /// Packets that are none of a transfer, of no object that there is, or of a former life.
+    /// Packets that are malformed, of an unknown object, or of a previous incarnation.
     pub dropped: u64,
-    /// Objects refused for want of room.
+    /// Objects refused for lack of memory.
     pub refused: u64,
-    /// Objects begun and forgotten, as nothing more came of them.
+    /// Incomplete objects dropped after the reassembly timeout.
     pub expired: u64,
 }

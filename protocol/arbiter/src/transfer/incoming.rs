@@ -1,4 +1,4 @@
-//! An object on its way in.
+//! Reassembly of an incoming object.
 
 use alloc::vec::Vec;
 
@@ -13,16 +13,16 @@ pub(super) struct Incoming {
     bytes: Vec<u8>,
     piece_len: u16,
     pieces: u32,
-    /// A bit for each piece that has come.
+    /// One bit for each received piece.
     come: Vec<u64>,
-    /// All pieces before this one have come.
+    /// All pieces before this one were received.
     cumulative: u32,
-    /// When a piece of it came last.
+    /// When the last piece was received.
     pub last_received: Mono,
 }
 
 impl Incoming {
-    /// Of the object that this piece is of. Takes the memory for it.
+    /// Allocates the object that a piece belongs to.
     pub fn new(now: Mono, piece: &Piece) -> Option<Self> {
         let (pieces, bytes) = (piece.pieces()?, usize::try_from(piece.bytes).ok()?);
         Some(Self {
@@ -36,17 +36,17 @@ impl Incoming {
         })
     }
 
-    /// What the object of this piece counts as.
+    /// Returns the memory charge of a piece's object.
     pub fn charge_of(piece: &Piece) -> u64 {
         piece.bytes.max(OBJECT_LEN_MIN)
     }
 
-    /// What it counts as.
+    /// Returns the memory charge.
     pub fn charge(&self) -> u64 {
         (self.bytes.len() as u64).max(OBJECT_LEN_MIN)
     }
 
-    /// Takes a piece of it. Answers whether it is one, and whether it has not come before.
+    /// Stores a piece. Returns whether it is new; `None` if it does not match the object.
     pub fn on_piece(&mut self, now: Mono, piece: &Piece, bytes: &[u8]) -> Option<bool> {
         let is_like = (piece.bytes, piece.piece_len) == (self.bytes.len() as u64, self.piece_len);
         if !is_like {
@@ -76,7 +76,7 @@ impl Incoming {
         self.bytes
     }
 
-    /// Before which piece all have come, and the words of what has out of turn.
+    /// Returns the cumulative count and the bitmap words of the pieces received beyond it.
     pub fn report(&self) -> (u32, impl ExactSizeIterator<Item = u64>) {
         let (from, shift) = (self.cumulative as usize / 64, self.cumulative % 64);
         let words = (self.come.len() - from.min(self.come.len())).min(PIECE_ACK_WORDS_MAX);

@@ -1,8 +1,8 @@
-//! Reliable objects in granted timeslots.
+//! Reliable transfer of objects in granted timeslots.
 //!
-//! An object is cut into pieces of a timeslot each, which the [`Client`] sends when the arbiter
-//! says so. The receiver reports which pieces have come, in timeslots of its own; what was lost is
-//! asked for again as anything else is. It knows nothing of order between objects.
+//! An object is cut into pieces of one timeslot each, which the [`Client`] sends when they are
+//! granted. The receiver reports the received pieces in timeslots of its own, and lost pieces are
+//! retransmitted. There is no order between objects.
 
 mod config;
 mod incoming;
@@ -32,14 +32,14 @@ pub use config::{
     OBJECT_LEN_MIN, ObjectId, TransferConfig, TransferError, TransferEvent, TransferStats,
 };
 
-/// Reliable objects over scheduled transfer, cut into pieces of a timeslot each.
+/// Reliable transfer of objects over scheduled transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
     config: TransferConfig,
     client: Client,
     sending: SendQueues,
     receiving: Receiving,
-    /// The latest life of each other endpoint that was met.
+    /// The latest incarnation known of each other endpoint.
     incarnations: Vec<Option<Incarnation>>,
     events: Ring<TransferEvent>,
     packet: Vec<u8>,
@@ -47,10 +47,10 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// With nothing to send.
+    /// Creates an endpoint without objects.
     ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub fn new(config: TransferConfig) -> Result<Self, ConfigError> {
         let right = (1..=4096).contains(&config.objects_max);
         let wrong = ConfigError { name: "objects_max", value: config.objects_max.into() };
@@ -67,7 +67,7 @@ impl Transfer {
             sending: SendQueues::new(config.client.nodes),
             receiving: Receiving::new(&config),
             incarnations: alloc::vec![None; nodes],
-            // Each object that ends says so once; more are not under way.
+            // Each object ends with one event, and no more objects are in flight.
             events: Ring::new(
                 config.objects_max as usize + (OBJECTS_PER_PAIR_MAX as usize + 1) * nodes + 16,
             ),
@@ -77,7 +77,7 @@ impl Transfer {
         })
     }
 
-    /// Takes an object to be sent to `dst`.
+    /// Sends an object to `dst`.
     ///
     /// # Errors
     /// See [`TransferError`].
@@ -98,35 +98,34 @@ impl Transfer {
         Ok(ObjectId { dst, number })
     }
 
-    /// Gives up an object that is on its way out, and hands it back; `None` if there is none. What
-    /// has left has left: it may yet come whole. Else its receiver keeps its room for
-    /// [`TransferConfig::reassembly_timeout_ns`].
+    /// Cancels an outgoing object and returns its contents; `None` if it does not exist. Pieces
+    /// already sent may still complete it at the receiver. Otherwise the receiver keeps its memory
+    /// until [`TransferConfig::reassembly_timeout_ns`] has passed.
     pub fn cancel(&mut self, id: ObjectId) -> Option<Vec<u8>> {
         self.sending.remove(id)
     }
 
-    /// Bytes of all objects that may be on their way in from now on, instead of
-    /// [`TransferConfig::receive_bytes_max`]. What is on its way already stays.
+    /// Replaces [`TransferConfig::receive_bytes_max`] from now on. Objects that were accepted stay.
     pub fn set_receive_bytes_max(&mut self, bytes: u64) {
         self.receiving.bytes_max = bytes;
     }
 
-    /// Objects that are on their way out.
+    /// Returns the number of outgoing objects.
     pub fn sending(&self) -> usize {
         self.sending.on_serial() as usize
     }
 
-    /// The endpoint.
+    /// Returns the endpoint.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// What it has done.
+    /// Returns the counters.
     pub fn stats(&self) -> &TransferStats {
         &self.stats
     }
 
-    /// Hands pieces to the endpoint, as long as it has room.
+    /// Queues pieces at the endpoint while it has space.
     fn feed(&mut self) {
         let (sent, retransmit) = self.sending.feed(&mut self.client, &mut self.packet);
         self.stats.pieces_sent += sent;
@@ -150,7 +149,7 @@ impl Transfer {
                 let whole = self.receiving.on_piece(now, src, piece_of, &mut self.stats);
                 whole.map(|whole| TransferEvent::Received(src, piece.object, whole))
             }
-            // This life numbers its objects as a former one did.
+            // A report to a previous incarnation, which numbered its objects in the same way.
             TransferPacket::PieceAck(report, _)
                 if report.incarnation != self.config.client.incarnation =>
             {
@@ -166,8 +165,8 @@ impl Transfer {
         }
     }
 
-    /// Whether this is the latest life of `src`: what was somewhere on its way from a former one is
-    /// none of its any more. Who has begun anew knows nothing of what there was.
+    /// Records the incarnation of `src`, and returns whether it is the latest; packets of previous
+    /// ones are dropped. A restarted endpoint has lost its state, so transfers restart.
     fn on_incarnation(&mut self, src: ProcessId, incarnation: Incarnation) -> bool {
         let known = &mut self.incarnations[src.index()];
         if known.is_some_and(|known| incarnation < known) {
@@ -218,7 +217,7 @@ impl Machine for Transfer {
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let transmit = self.client.poll_transmit(now, slot);
         if transmit.is_none() {
-            // There is room where packets have left.
+            // The packets sent have freed queue space.
             self.advance(now.mono);
         }
         transmit.or_else(|| self.client.poll_transmit(now, slot))

@@ -1,13 +1,14 @@
-//! An object on its way out.
+//! Segmentation and retransmission of an outgoing object.
 
 use alloc::vec::Vec;
 
 use onepipe_base::ProcessId;
 use onepipe_wire::{PIECE_ACK_WORDS_MAX, Piece, PieceAck, PieceAckWords};
 
-/// Pieces that may be on their way: as many as a report speaks of.
+/// Maximum number of pieces in flight: those that a report can acknowledge.
 const WINDOW: u32 = 64 * PIECE_ACK_WORDS_MAX as u32;
-/// A packet is lost when so many that were sent after it have come: paths differ by less.
+/// A piece is lost when this number of later ones was received (the packet threshold of RFC 9002);
+/// larger than the reordering between paths.
 const REORDER_THRESHOLD: u32 = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,28 +18,28 @@ pub(super) struct Outgoing {
     bytes: Vec<u8>,
     piece_len: u16,
     pieces: u32,
-    /// All pieces before this one have come.
+    /// All pieces before this one are acknowledged.
     cumulative: u32,
-    /// The first that was never sent.
+    /// The first piece that was never sent.
     next: u32,
-    /// By the piece modulo the window: it has come, or it is to be sent again.
+    /// Acknowledged pieces, and pieces to retransmit: one bit each, by index modulo the window.
     come: [u64; PIECE_ACK_WORDS_MAX],
     retransmit: [u64; PIECE_ACK_WORDS_MAX],
     retransmit_count: u32,
-    /// By the piece modulo the window: with which serial number of the lane it was sent last.
+    /// Serial number of the last transmission of each piece, by index modulo the window.
     serials: Vec<u32>,
-    /// The highest serial number that a report of it bore, and at first that of the packet before.
+    /// Highest serial number in a report of this object; at first the one before the first piece.
     highest_acked: u32,
 }
 
-/// The place of a piece's bit.
+/// Returns the word and the bit of a piece.
 const fn bit(piece: u32) -> (usize, u64) {
     ((piece % WINDOW / 64) as usize, 1 << (piece % 64))
 }
 
 impl Outgoing {
-    /// The next packet to `dst` has this serial number. `None` if it has more pieces than can be
-    /// numbered.
+    /// Creates an object; `serial` is the serial number of the next piece to `dst`. `None` if it
+    /// has more pieces than can be numbered.
     pub fn new(
         (dst, serial): (ProcessId, u32),
         object: u32,
@@ -62,21 +63,21 @@ impl Outgoing {
         })
     }
 
-    /// The object, taken back.
+    /// Returns the contents.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// The receiver knows nothing of it any more: all is sent anew, from this serial number on.
+    /// Restarts the object from serial number `serial` on, as the receiver has lost its state.
     pub fn restart(&mut self, serial: u32) {
         (self.cumulative, self.next, self.retransmit_count) = (0, 0, 0);
         self.come = [0; PIECE_ACK_WORDS_MAX];
         self.retransmit = [0; PIECE_ACK_WORDS_MAX];
-        // What is under way of it comes to be known as old.
+        // Reports to pieces in flight are so recognised as old.
         self.highest_acked = serial.wrapping_sub(1);
     }
 
-    /// The piece that is to be sent next.
+    /// Returns the piece to send next.
     fn due(&self) -> Option<u32> {
         if self.retransmit_count > 0 {
             let in_window = self.cumulative..self.next;
@@ -94,8 +95,7 @@ impl Outgoing {
             || (self.next < self.pieces && self.next - self.cumulative < WINDOW)
     }
 
-    /// Writes the packet that is to be sent next, with this serial number. Answers its piece and
-    /// its bytes.
+    /// Writes the piece to send next with this serial number. Returns its index and its length.
     pub fn write(&self, buffer: &mut [u8], serial: u32) -> Option<(u32, usize)> {
         let index = self.due()?;
         let each = usize::from(self.piece_len);
@@ -111,7 +111,7 @@ impl Outgoing {
         Some((index, piece.write(buffer, bytes)?))
     }
 
-    /// That packet has been taken. Answers whether its piece was sent before.
+    /// Records that a piece was queued. Returns whether it is a retransmission.
     pub fn on_sent(&mut self, index: u32, serial: u32) -> bool {
         let (word, bit) = bit(index);
         let is_again = self.retransmit[word] & bit != 0;
@@ -127,11 +127,11 @@ impl Outgoing {
         is_again
     }
 
-    /// The receiver says what has come; the next packet to it has this serial number. Answers
-    /// whether something new has, or it begins anew.
+    /// Handles a report; `serial` is the serial number of the next piece. Returns whether there is
+    /// progress, or the object restarts.
     pub fn on_report(&mut self, report: &PieceAck, words: PieceAckWords<'_>, serial: u32) -> bool {
         let ahead = report.serial.wrapping_sub(self.highest_acked) as i32;
-        // Of a report that another one has overtaken nothing is to be learned.
+        // Reports that a later one has overtaken are ignored.
         if report.cumulative > self.next || ahead < 0 {
             return false;
         }
@@ -143,7 +143,7 @@ impl Outgoing {
         let is_forgotten = |piece| self.is_acked(piece) && !is_acked(piece);
         let is_behind = report.cumulative < self.cumulative;
         if ahead > 0 && (is_behind || (self.cumulative..self.next).any(is_forgotten)) {
-            // What it had said to have it has not: it has forgotten the object meanwhile.
+            // The receiver lacks a piece that it had: it has dropped the object.
             self.restart(serial);
             return true;
         }
@@ -167,7 +167,7 @@ impl Outgoing {
         self.retransmit[word] &= !bit;
     }
 
-    /// A packet of this serial number has come. What it and others have overtaken is sent again.
+    /// Marks pieces as lost that others up to serial number `heard` have overtaken.
     pub fn detect_losses(&mut self, highest_acked: u32) {
         for piece in self.cumulative..self.next {
             let behind = highest_acked.wrapping_sub(self.serials[(piece % WINDOW) as usize]) as i32;
@@ -177,8 +177,8 @@ impl Outgoing {
         }
     }
 
-    /// Nothing was heard for long: the first that has not come is sent again, and the last that was
-    /// sent, so that a report tells of all between.
+    /// Retransmits the first unacknowledged piece, and the last one sent, so that a report covers
+    /// everything between.
     pub fn on_retransmit_timeout(&mut self) {
         if self.next > self.cumulative {
             self.mark_lost(self.cumulative);

@@ -1,4 +1,4 @@
-//! Objects on their way in, from all senders.
+//! Incoming objects from all senders, and the reports to them.
 
 use alloc::vec::Vec;
 
@@ -11,20 +11,20 @@ use super::sender::{ObjectState, Sender};
 use crate::client::Client;
 use crate::ring::Ring;
 
-/// Pieces that come between two reports, and how long a report waits for so many, in ns.
+/// Number of pieces between two reports, and maximum delay of a report, ns.
 const PIECES_PER_REPORT: u32 = 32;
 const REPORT_NS: u64 = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Receiving {
     senders: Vec<Sender>,
-    /// Those that are to be reported to.
+    /// Senders with a pending report.
     waiting: Ring<u16>,
-    /// What the objects that are open count as, and how much that may be.
+    /// Memory charge of incomplete objects, and its maximum, in bytes.
     bytes: u64,
     pub bytes_max: u64,
     reassembly_timeout_ns: u64,
-    /// An object that has come to a stop is to be forgotten then, or later.
+    /// Earliest time at which an incomplete object may expire.
     expire_at: Option<Mono>,
 }
 
@@ -41,13 +41,13 @@ impl Receiving {
         }
     }
 
-    /// `src` lives this life from now on: the objects of a former one never end.
+    /// Starts a new incarnation of `src`. Objects of the previous one are dropped.
     pub fn restart(&mut self, src: ProcessId, incarnation: Incarnation) {
         let former = self.senders[src.index()].restart(incarnation);
         self.bytes -= former.iter().map(Incoming::charge).sum::<u64>();
     }
 
-    /// Takes a piece. Answers the object, if it is whole now.
+    /// Handles a piece. Returns the object if it is complete.
     pub fn on_piece(
         &mut self,
         now: Mono,
@@ -109,7 +109,7 @@ impl Receiving {
         Some(whole.into_bytes())
     }
 
-    /// Hands reports to the endpoint that are due.
+    /// Queues due reports at the endpoint.
     pub fn report(
         &mut self,
         now: Mono,
@@ -138,7 +138,7 @@ impl Receiving {
                     let report = sender.report(open.object, PieceAckState::Partial, cumulative);
                     let bytes = report.write(packet, words);
                     let bytes = bytes.expect("checked when it was set up");
-                    // If there is no room, the sender asks by sending something again.
+                    // Without space the report is skipped: the sender's timeout triggers another.
                     if client.enqueue(dst, &packet[..bytes]).is_ok() {
                         stats.reports_sent += 1;
                     }
@@ -151,8 +151,8 @@ impl Receiving {
         }
     }
 
-    /// Objects of which nothing has come for long give their room back: their sender has died, or
-    /// has given them up. One that lives finds out by the next report, and begins anew.
+    /// Drops incomplete objects after the reassembly timeout. A sender that is still alive learns
+    /// it from the next report, and restarts the object.
     pub fn expire(&mut self, now: Mono, stats: &mut TransferStats) {
         if self.expire_at.is_none_or(|at| at > now) {
             return;
@@ -172,7 +172,7 @@ impl Receiving {
         }
     }
 
-    /// When there is something to do.
+    /// Returns the time of the next action.
     pub fn due(&self) -> Option<Mono> {
         let waiting = self.waiting.iter().map(|src| &self.senders[usize::from(*src)]);
         let reports = waiting.filter_map(|sender| sender.report_at).min();
@@ -202,7 +202,7 @@ mod tests {
         };
         (0..64).for_each(|object| open_object(&mut receiving, object));
         assert_eq!(receiving.bytes, 64 * each);
-        // Its sender has no more than 64 under way: so the first two have ended for it.
+        // With at most 64 objects in flight, the first two have ended for their sender.
         open_object(&mut receiving, 65);
         assert_eq!(receiving.bytes, 63 * each);
         receiving.restart(ProcessId(1), Incarnation(2));

@@ -1,4 +1,4 @@
-//! The objects on their way out to one receiver.
+//! Outgoing objects to one receiver.
 
 use alloc::vec::Vec;
 
@@ -8,12 +8,12 @@ use onepipe_wire::{PieceAck, PieceAckState, PieceAckWords};
 use super::outgoing::Outgoing;
 use super::sender::OBJECTS_PER_PAIR_MAX;
 
-/// Nothing was heard of an object for so long since its pieces left: the first is sent again. In
-/// ns; twice as much each time, up to the second.
+/// Initial retransmission timeout of an object, ns; doubled on every expiry up to
+/// [`RTO_MAX_NS`].
 const RTO_INITIAL_NS: u64 = 2_000_000;
 const RTO_MAX_NS: u64 = 256_000_000;
 
-/// One of them, and when it is thought forgotten.
+/// An object and its retransmission timer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     outgoing: Outgoing,
@@ -25,15 +25,16 @@ struct Entry {
 pub(super) struct SendQueue {
     /// In the order of their numbers.
     sending: Vec<Entry>,
-    /// Objects ever sent on it.
+    /// Number of objects ever sent.
     pub number: u32,
-    /// Packets ever sent on it, of all objects: so each one tells of the loss of those before it,
-    /// be they of another object. And the highest that has come.
+    /// Number of pieces ever sent, of all objects. A later piece of any object so reveals the loss
+    /// of an earlier one.
     pub serial: u32,
+    /// The highest serial number received by the peer.
     highest_acked: u32,
-    /// It is among those that may have a piece to send.
+    /// The queue is in the list of those that may have a piece to send.
     pub is_ready: bool,
-    /// All has left; the first of its objects is thought forgotten then, or later.
+    /// Earliest retransmission timer, if everything was sent.
     retransmit_at: Option<Mono>,
 }
 
@@ -51,13 +52,13 @@ impl SendQueue {
         self.sending.is_empty()
     }
 
-    /// Whether the receiver can tell one more from the others.
+    /// Whether the receiver's window has space for one more object.
     pub fn has_space(&self) -> bool {
         let first = self.sending.first().map(|sending| sending.outgoing.object);
         first.is_none_or(|first| self.number.wrapping_sub(first) < OBJECTS_PER_PAIR_MAX)
     }
 
-    /// Takes one more, which has the next number.
+    /// Adds an object, which has the next number.
     pub fn push(&mut self, outgoing: Outgoing) {
         self.number = self.number.wrapping_add(1);
         let retransmit_at = Mono::from_ns(0);
@@ -69,30 +70,30 @@ impl SendQueue {
         self.sending.iter().position(|sending| sending.outgoing.object == object)
     }
 
-    /// Takes one off.
+    /// Removes an object and returns its contents.
     pub fn remove(&mut self, object: u32) -> Option<Vec<u8>> {
         let index = self.index_of(object)?;
         Some(self.sending.remove(index).outgoing.into_bytes())
     }
 
-    /// The first object that has a piece to send.
+    /// Returns the first object with a piece to send.
     pub fn due(&mut self) -> Option<&mut Outgoing> {
         let mut outgoing = self.sending.iter_mut().map(|sending| &mut sending.outgoing);
         outgoing.find(|outgoing| outgoing.is_due())
     }
 
-    /// The receiver has begun anew.
+    /// Restarts all objects, as the receiver was restarted.
     pub fn restart(&mut self) {
         let serial = self.serial;
         self.highest_acked = serial.wrapping_sub(1);
         self.sending.iter_mut().for_each(|sending| sending.outgoing.restart(serial));
     }
 
-    /// The receiver says what has come, of an object and of all.
+    /// Handles a report of received pieces.
     pub fn on_report(&mut self, now: Mono, report: &PieceAck, words: PieceAckWords<'_>) {
         let ahead = |of: u32| report.serial.wrapping_sub(of) as i32;
         if ahead(self.serial) >= 0 {
-            // None of that number was sent.
+            // No such serial number was sent.
             return;
         }
         let is_partial = report.state == PieceAckState::Partial;
@@ -109,15 +110,15 @@ impl SendQueue {
         }
     }
 
-    /// What others have overtaken, of its object or of another, is sent again.
+    /// Marks pieces as lost that later ones, of any object, have overtaken.
     pub fn detect_losses(&mut self) {
         for sending in &mut self.sending {
             sending.outgoing.detect_losses(self.highest_acked);
         }
     }
 
-    /// What was sent, and nothing was heard of for long, is sent again in part. `waits`: something
-    /// lies with the arbiter yet, or is under way. Answers whether there is something to send.
+    /// Retransmits parts of objects whose timer has expired. `waits`: pieces are still queued at
+    /// the endpoint, so the timers do not run. Returns whether there is something to send.
     pub fn on_retransmit_timeout(&mut self, now: Mono, waits: bool) -> bool {
         if waits {
             self.retransmit_at = None;
@@ -143,7 +144,7 @@ impl SendQueue {
         is_any
     }
 
-    /// When that is to be looked at next.
+    /// Returns the time of the next retransmission.
     pub fn retransmit_due(&self) -> Option<Mono> {
         self.retransmit_at
     }
@@ -156,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// With an object of 40 pieces, all of which have left.
+    /// Returns a queue with an object of 40 pieces, all of which were sent.
     fn sent() -> SendQueue {
         let mut send_queue = SendQueue::EMPTY;
         let bytes = alloc::vec![7; 40 * 10];
@@ -165,7 +166,7 @@ mod tests {
         send_queue
     }
 
-    /// Sends a piece: which.
+    /// Sends a piece and returns its index.
     fn send(send_queue: &mut SendQueue) -> Option<u32> {
         let serial = send_queue.serial;
         let outgoing = send_queue.due()?;
@@ -175,7 +176,7 @@ mod tests {
         Some(index)
     }
 
-    /// It is told that all pieces before `cumulative` have come, of packets up to `serial`.
+    /// Reports all pieces before `cumulative` as received, of serial numbers up to `serial`.
     fn on_report(send_queue: &mut SendQueue, serial: u32, cumulative: u32) {
         let (state, incarnation) = (PieceAckState::Partial, Incarnation(1));
         let report = PieceAck { object: 0, state, serial, cumulative, incarnation };

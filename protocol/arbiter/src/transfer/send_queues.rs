@@ -1,4 +1,4 @@
-//! Objects on their way out, to all receivers.
+//! Outgoing objects to all receivers.
 
 use alloc::vec::Vec;
 
@@ -11,17 +11,17 @@ use super::send_queue::SendQueue;
 use crate::client::Client;
 use crate::ring::Ring;
 
-/// Slots' worth of room that pieces leave to reports, of one receiver and in all.
+/// Timeslots' worth of queue space that pieces leave to reports, per receiver and in total.
 const HEADROOM: u32 = 8;
 const HEADROOM_ALL: u32 = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SendQueues {
     send_queues: Vec<SendQueue>,
-    /// Those with objects, and of them those that may have a piece to send, in turn.
+    /// Receivers with objects, and those of them that may have a piece to send, in turn.
     open: Vec<u16>,
     ready: Ring<u16>,
-    /// Objects.
+    /// Total number of objects.
     on_serial: u32,
 }
 
@@ -40,20 +40,20 @@ impl SendQueues {
         self.on_serial
     }
 
-    /// The serial number of the next packet to `dst`.
+    /// Returns the serial number of the next piece to `dst`.
     pub fn serial(&self, dst: ProcessId) -> u32 {
         self.send_queues[dst.index()].serial
     }
 
-    /// The number of the next object for `dst`, if there is room for it. As many as `most` may be
-    /// under way; and one to each receiver, whatever becomes of others.
+    /// Returns the number of the next object for `dst` if it can be accepted: at most `most`
+    /// objects in total, but always one per receiver.
     pub fn next_number(&self, dst: ProcessId, most: u32) -> Option<u32> {
         let send_queue = &self.send_queues[dst.index()];
         let has_space = self.on_serial < most || send_queue.is_empty();
         (has_space && send_queue.has_space()).then_some(send_queue.number)
     }
 
-    /// Takes an object that has the next number.
+    /// Adds an object, which has the next number.
     pub fn push(&mut self, outgoing: Outgoing) {
         let dst = outgoing.dst;
         let send_queue = &mut self.send_queues[dst.index()];
@@ -65,7 +65,7 @@ impl SendQueues {
         self.mark_ready(dst);
     }
 
-    /// Takes an object off.
+    /// Removes an object and returns its contents.
     pub fn remove(&mut self, id: ObjectId) -> Option<Vec<u8>> {
         let send_queue = self.send_queues.get_mut(id.dst.index())?;
         let bytes = send_queue.remove(id.number)?;
@@ -76,7 +76,7 @@ impl SendQueues {
         Some(bytes)
     }
 
-    /// There may be something to send to `dst`.
+    /// Notes that there may be a piece to send to `dst`.
     fn mark_ready(&mut self, dst: ProcessId) {
         let send_queue = &mut self.send_queues[dst.index()];
         if !send_queue.is_ready {
@@ -84,13 +84,13 @@ impl SendQueues {
         }
     }
 
-    /// `dst` has begun anew: all is sent anew.
+    /// Restarts all objects to `dst`, which was restarted.
     pub fn restart(&mut self, dst: ProcessId) {
         self.send_queues[dst.index()].restart();
         self.mark_ready(dst);
     }
 
-    /// `dst` says what it has of an object. Answers what there is to tell if it has ended.
+    /// Handles a report of `dst`. Returns an event if an object has ended.
     pub fn on_report(
         &mut self,
         now: Mono,
@@ -101,7 +101,7 @@ impl SendQueues {
         self.send_queues[dst.index()].on_report(now, report, words);
         let ended = match report.state {
             PieceAckState::Partial => None,
-            // If there is none, it is said again of one that is done.
+            // Unknown objects have ended before; the receiver repeats its final report.
             PieceAckState::Whole => self.remove(id).map(|bytes| TransferEvent::Sent(id, bytes)),
             PieceAckState::Refused => {
                 self.remove(id).map(|bytes| TransferEvent::Refused(id, bytes))
@@ -112,10 +112,9 @@ impl SendQueues {
         ended
     }
 
-    /// Hands pieces to the endpoint as long as it has room, to each receiver in turn, and answers
-    /// how many, and how many of them were sent before. A receiver has no more waiting than there
-    /// is room left: so who comes last finds some, and those whose timeslots are contended do not
-    /// take it all.
+    /// Queues pieces at the endpoint while it has space, to each receiver in turn. Returns the
+    /// number of pieces and that of retransmissions. A receiver may occupy at most as much queue
+    /// space as is left free, so that contended receivers do not starve new ones.
     pub fn feed(&mut self, client: &mut Client, packet: &mut [u8]) -> (u64, u64) {
         let config = client.config();
         let most = config.queue_slots_max.saturating_sub(HEADROOM).max(1);
@@ -150,7 +149,7 @@ impl SendQueues {
         (sent, retransmit)
     }
 
-    /// What was sent, and nothing was heard of for long, is sent again in part.
+    /// Retransmits parts of objects whose timers have expired.
     pub fn on_retransmit_timeout(&mut self, now: Mono, client: &Client) {
         for index in 0..self.open.len() {
             let dst = ProcessId(self.open[index].into());
@@ -160,7 +159,7 @@ impl SendQueues {
         }
     }
 
-    /// When that is to be looked at next.
+    /// Returns the time of the next retransmission.
     pub fn due(&self) -> Option<Mono> {
         self.open
             .iter()

@@ -1,4 +1,4 @@
-//! A sender of objects, as its receiver knows it.
+//! State that a receiver keeps of one sender.
 
 use alloc::vec::Vec;
 
@@ -8,40 +8,40 @@ use onepipe_wire::{Piece, PieceAck, PieceAckState};
 use super::incoming::Incoming;
 use crate::ring::Ring;
 
-/// Objects of one sender that may be under way at a time: one that begins tells that those so far
-/// before it have ended, for their sender too.
+/// Maximum number of objects in flight from one sender to one receiver. A new object implies that
+/// those so far before it have ended.
 pub(super) const OBJECTS_PER_PAIR_MAX: u32 = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sender {
-    /// The latest that was met.
+    /// The latest incarnation known.
     pub incarnation: Incarnation,
-    /// The highest serial number that has come from it, of any object.
+    /// The highest serial number received, of any object.
     serial: Option<u32>,
     pub open: Vec<Incoming>,
-    /// The oldest object that may be under way; a bit for each from there on that is whole, and for
-    /// each that was refused.
+    /// The oldest object of the window; one bit for each object from there on that is complete, and
+    /// for each that was refused.
     first: Option<u32>,
     whole: u64,
     refused: u64,
-    /// Pieces that have come since the last report, and when the next one is due.
+    /// Pieces received since the last report, and when the next one is due.
     pub unreported: u32,
     pub report_at: Option<Mono>,
-    /// What to say at once of objects that have ended.
+    /// Final reports to send.
     pub final_reports: Ring<(u32, PieceAckState)>,
-    /// It is among those to be reported to.
+    /// The sender is in the list of those with a pending report.
     pub is_waiting: bool,
 }
 
-/// What is known of the object of a piece.
+/// The state of a piece's object.
 pub(super) enum ObjectState {
-    /// It is under way, at this place.
+    /// In flight, at this index.
     Open(usize),
-    /// It has not been met yet.
+    /// Not seen before.
     New,
-    /// It has ended, and was said so.
+    /// Ended within the window; its final report was queued.
     Ended,
-    /// It ended long ago.
+    /// Ended before the window.
     Stale,
 }
 
@@ -61,7 +61,7 @@ impl Sender {
         }
     }
 
-    /// It has begun anew. The objects of its former life never end: they are answered.
+    /// Starts a new incarnation. Returns the incomplete objects of the previous one.
     pub fn restart(&mut self, incarnation: Incarnation) -> Vec<Incoming> {
         let is_waiting = self.is_waiting;
         let former = core::mem::replace(self, Self::new(incarnation));
@@ -69,7 +69,7 @@ impl Sender {
         former.open
     }
 
-    /// Takes note of the packet of a piece.
+    /// Records the serial number of a piece.
     pub fn on_serial(&mut self, piece: &Piece) {
         let is_later = |serial: u32| piece.serial.wrapping_sub(serial) as i32 > 0;
         if self.serial.is_none_or(is_later) {
@@ -77,13 +77,13 @@ impl Sender {
         }
     }
 
-    /// What a report of such an object says, as to its place in the sequence of packets.
+    /// Returns a report of an object.
     pub fn report(&self, object: u32, state: PieceAckState, cumulative: u32) -> PieceAck {
         let serial = self.serial.unwrap_or_default();
         PieceAck { object, state, serial, cumulative, incarnation: self.incarnation }
     }
 
-    /// What is known of the object of this piece. `ended` hears of those that must have ended.
+    /// Returns the state of a piece's object. `ended` is called for objects that leave the window.
     pub fn lookup(&mut self, piece: &Piece, mut ended: impl FnMut(&Incoming)) -> ObjectState {
         let object = piece.object;
         let first = *self.first.get_or_insert(object.wrapping_sub(OBJECTS_PER_PAIR_MAX - 1));
@@ -120,7 +120,7 @@ impl Sender {
         }
     }
 
-    /// An object has ended: says so, now and each time that it is asked.
+    /// Ends an object: queues its final report, now and for each further piece.
     pub fn end(&mut self, object: u32, state: PieceAckState) {
         let bit = 1u64.unbounded_shl(object.wrapping_sub(self.first.unwrap_or(object)));
         match state {

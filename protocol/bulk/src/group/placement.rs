@@ -99,8 +99,8 @@ impl<M: Memory> Group<M> {
         bytes.unwrap_or_default()
     }
 
-    /// Starts the placement of a piece, given the first [`onepipe_wire::DETACHED_FRONT_LEN`] bytes of
-    /// its frame. Returns `None` if the frame must be received as a whole.
+    /// Starts the placement of a piece, given the first [`onepipe_wire::DETACHED_FRONT_LEN`] bytes
+    /// of its frame. Returns `None` if the frame must be received as a whole.
     ///
     /// The caller writes the rest of the frame to [`Group::placement_mut`], and then calls
     /// [`Group::handle_placed`], or [`Group::abandon_placement`] if the data cannot be completed.

@@ -131,7 +131,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// The group is over.
+    /// Ends the group.
     pub(super) fn close_group(&mut self, is_clean: bool) {
         if self.outcome.is_some() {
             return;
@@ -142,7 +142,7 @@ impl<M: Memory> Group<M> {
         self.queue_state_to_all();
     }
 
-    /// Gives back what is left, for better or worse.
+    /// Returns the memory of all active objects to the application, as stable or lost.
     fn release_memory(&mut self) {
         for at in 0..self.active.len() {
             let object = self.stable + at as u32;

@@ -1,4 +1,4 @@
-//! Our steps of the schedule, dealt to one queue for each receiver.
+//! Queues the own steps of the schedule, one queue per receiver.
 
 use super::Group;
 use crate::Memory;
@@ -6,8 +6,9 @@ use crate::config::SHARED_BLOCKS_MAX;
 use crate::peer::{BlockTransfer, QUEUE_BLOCKS};
 
 impl<M: Memory> Group<M> {
-    /// Deals as far as the queues have places. Each receiver's queue moves on its own, so a slow
-    /// one does not hold up the others (design: bulk.md section 9).
+    /// Fills the queues. A full queue stops the schedule, but the queues drain independently, so a
+    /// slow receiver does not delay the others before its queue is full
+    /// (`docs/design/bulk.md`, "Which piece goes first?").
     pub(super) fn fill_queues(&mut self) {
         if !self.failures.is_empty() || self.outcome.is_some() {
             return;
@@ -32,8 +33,7 @@ impl<M: Memory> Group<M> {
                 let flow = peer.flow(object);
                 let ordinal = flow.queued;
                 flow.queued += 1;
-                // What lies where all can reach it is handed to all block by block: there is no
-                // step in which anybody could relay it.
+                // Shared memory needs no relays: all receivers get block after block from the root.
                 let order = if self.config.is_shared { next.block.into() } else { step };
                 let step = (object, order + 1);
                 peer.queue.push_back(BlockTransfer {

@@ -1,4 +1,4 @@
-//! An object is announced, gets its memory, and is filled.
+//! Reception of objects: announcement, memory and pieces.
 
 use onepipe_wire::{BulkPieceHeader, Extent};
 
@@ -8,13 +8,15 @@ use crate::Memory;
 use crate::event::{Event, Reason};
 use crate::object::{Object, PieceResult, Shape};
 
-/// Blocks of an object that show whom a schedule brings together: all dimensions come round.
+/// Number of blocks of a sample object whose schedule shows all senders of a member: enough for all
+/// dimensions of the hypercube.
 const SAMPLE_BLOCKS: u32 = 64;
-/// Blocks that came before there was memory; there are tokens for one from each of two senders.
+/// Maximum number of blocks recorded that arrived before there was memory: two senders have a token
+/// for one block each.
 const MISSED_BLOCKS: usize = 8;
 
 impl<M: Memory> Group<M> {
-    /// Works out who may send us something, before anything is known of any object.
+    /// Determines the possible senders to this member, before any object is known.
     pub(super) fn find_sources(&mut self) {
         let own = self.config.own;
         for blocks in [1, SAMPLE_BLOCKS] {
@@ -31,7 +33,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// An object is known from now on.
+    /// Records an object that has become known.
     pub(super) fn add_object(&mut self, object: u32, shape: Shape) {
         let steps = match self.schedule.relays(self.config.own) {
             true => self.schedule.steps(shape.blocks),
@@ -39,12 +41,12 @@ impl<M: Memory> Group<M> {
         };
         let active = self.active_mut(object);
         (active.shape, active.steps) = (Some(shape), steps);
-        // Those between are known to be, though nothing is known of them.
+        // Objects before this one are known to exist now, although they were not announced.
         let from = (object.min(self.known), 0);
         self.known = self.known.max(object + 1);
         self.queue_first_tokens();
         if !self.failures.is_empty() {
-            // The others wait for word that we have nothing of it yet.
+            // The survivors wait for a report of the blocks that this member holds, even if none.
             for peer in &mut self.peers {
                 peer.have_cursor = Some(peer.have_cursor.map_or(from, |next| next.min(from)));
             }
@@ -52,8 +54,8 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Whether an object under way is the one that `extent` tells of, and there may be memory for
-    /// it. What is announced for the first time is asked for.
+    /// Checks the extent of an active object and returns its shape if the object may have memory. A
+    /// new object is announced to the application.
     pub(super) fn on_extent(&mut self, object: u32, extent: Extent) -> Option<Shape> {
         let active = self.get(object)?;
         if let Some(shape) = active.shape {
@@ -62,7 +64,7 @@ impl<M: Memory> Group<M> {
             return is_same.then_some(shape);
         }
         if self.config.own == 0 {
-            // Nobody knows of an object that the root has not sent.
+            // A peer cannot know an object that the root has not sent.
             self.stats.violations += 1;
             return None;
         }
@@ -84,7 +86,7 @@ impl<M: Memory> Group<M> {
         Some(shape)
     }
 
-    /// There is memory for an object.
+    /// Starts the reception of an object that has got memory.
     pub(super) fn on_memory(&mut self, object: u32) {
         for source in self.ranks() {
             if self.sources.has(source) {
@@ -112,19 +114,19 @@ impl<M: Memory> Group<M> {
         let at = shape.piece_at(header.block, header.offset, bytes.len());
         let has_memory = self.get(header.object).is_some_and(|active| active.object.is_some());
         match bytes {
-            // It could not be placed yet: whoever has it says so again.
+            // The block could not be placed yet: request it again from its sender.
             Payload::InFrame(_) if at.is_none() && self.config.is_shared => {
                 self.request_missed(from, header.object, header.block);
             }
             _ if at.is_none() => self.stats.violations += 1,
             bytes if has_memory => self.fill(from, header, bytes),
             Payload::InFrame(bytes) => self.stage_piece(from, *header, bytes),
-            // Its memory is gone, and so is the object.
+            // The object has been released, and its memory with it.
             Payload::Placed(_) => {}
         }
     }
 
-    /// Keeps one piece until there is memory. Of others the block is asked for then.
+    /// Buffers one piece until there is memory. Further blocks are requested again then.
     fn stage_piece(&mut self, from: u32, header: BulkPieceHeader, bytes: &[u8]) {
         if self.staged.is_none() {
             self.staged = Some(Staged { from, header });
@@ -135,8 +137,7 @@ impl<M: Memory> Group<M> {
         self.request_missed(from, header.object, header.block);
     }
 
-    /// A block that came and could not be taken is asked for: when there is memory, if there is
-    /// none yet.
+    /// Requests a block that could not be received, as soon as there is memory.
     fn request_missed(&mut self, from: u32, object: u32, block: u32) {
         let active = self.active_mut(object);
         if active.object.is_some() {
@@ -147,7 +148,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Takes in a piece of an object for which there is memory.
+    /// Adds a piece to an object that has memory.
     pub(super) fn fill(&mut self, from: u32, header: &BulkPieceHeader, bytes: Payload<'_>) {
         let BulkPieceHeader { object, block, offset, digest, ordinal, .. } = *header;
         let Some(body) = self.object_mut(object) else { return };
@@ -169,7 +170,7 @@ impl<M: Memory> Group<M> {
             }
             PieceResult::Corrupt => {
                 self.stats.blocks_corrupt += 1;
-                // The root's copy is the original.
+                // The root has the original.
                 let source = if self.has_failed.has(0) { from } else { 0 };
                 self.clear_requested(object, block);
                 self.request_block(source, object, block);
@@ -184,10 +185,10 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// A block is whole here.
+    /// Handles the completion of a block.
     fn on_block_complete(&mut self, object: u32, block: u32) {
         self.clear_requested(object, block);
-        // Whoever waits for it may have it now; who does not is looked at in vain, once.
+        // The block may be due to any member with queued work. `transmit` clears the others.
         for rank in self.ranks() {
             let peer = &self.peers[rank as usize];
             if !peer.queue.is_empty() || !peer.wanted.is_empty() {
@@ -212,7 +213,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Asks a member for a block.
+    /// Requests a block from a member.
     pub(super) fn request_block(&mut self, rank: u32, object: u32, block: u32) {
         let is_missing = self.object_mut(object).is_some_and(|body| !body.held.has(block));
         if !is_missing || !self.is_live_peer(rank) {

@@ -1,9 +1,9 @@
-//! After a failure the survivors tell each other which blocks they hold, and get the others from
-//! whoever has them.
+//! Recovery after a failure: survivors report the blocks that they hold, and request missing ones
+//! from each other.
 //!
-//! What all survivors hold together only grows, and only by what they get from each other. So when
-//! everybody has told what it held after it had heard of the last failure, a block that nobody told
-//! of is lost, and all survivors find the same.
+//! The set of blocks that the survivors hold together does not change, because they only receive
+//! blocks from each other. Once all survivors have reported what they held after the last failure,
+//! a block that is in no report is lost, and all survivors reach the same conclusion.
 
 use onepipe_wire::BulkHaveView;
 
@@ -32,7 +32,7 @@ impl<M: Memory> Group<M> {
             (self.peer(from).front_failed, shape.map_or(0, |shape| shape.blocks));
         let flow = self.peer(from).flow(have.object);
         if flow.words_view.is_none_or(|(count, known)| failed >= count && known != have.view) {
-            // It may have known nothing before; what it held then it holds still.
+            // The previous report may predate the shape. Blocks held then are still held.
             let known = core::mem::replace(&mut flow.holds, BitSet::new(blocks));
             for (word, bits) in known.words().iter().enumerate() {
                 flow.holds.merge(word, *bits);
@@ -51,8 +51,8 @@ impl<M: Memory> Group<M> {
         self.request_missing();
     }
 
-    /// Asks each survivor for some of what we lack and it has. Members begin at different blocks,
-    /// so that they soon have something for each other.
+    /// Requests missing blocks from each survivor. Members start at different blocks, so that they
+    /// soon have blocks to exchange.
     pub(super) fn request_missing(&mut self) {
         if self.failures.is_empty() || self.outcome.is_some() {
             return;
@@ -75,7 +75,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// A block that we lack and have asked nobody for, and that `rank` has.
+    /// Returns a block that `rank` holds and that is neither held here nor requested.
     fn find_missing(&self, rank: u32, object: u32) -> Option<u32> {
         let body = self.get(object)?.object.as_ref()?;
         let peer = &self.peers[rank as usize];
@@ -86,7 +86,7 @@ impl<M: Memory> Group<M> {
             let reported = holds.and_then(|holds| holds.get(word)).copied().unwrap_or(0);
             let has = if object < peer.complete { u64::MAX } else { reported };
             let lacks = !(body.held.words()[word] | body.requested.words()[word]);
-            // Also within a word each member begins elsewhere.
+            // Members start at different bits within a word, too.
             let shift = self.config.own * 64 / self.peers.len() as u32;
             let rotated = (has & lacks & body.held.mask(word)).rotate_right(shift);
             let bit = (rotated != 0).then(|| (rotated.trailing_zeros() + shift) % 64)?;
@@ -94,7 +94,8 @@ impl<M: Memory> Group<M> {
         })
     }
 
-    /// Whether all survivors have told which blocks of an object they hold, since the last failure.
+    /// Returns whether all survivors have reported their blocks of an object since the last
+    /// failure.
     fn is_reported(&self, object: u32) -> bool {
         self.live_peers().all(|peer| {
             let is_current = peer.view.1 == self.view;
@@ -106,7 +107,7 @@ impl<M: Memory> Group<M> {
         })
     }
 
-    /// Whether an object that is not whole here can never be whole at any survivor.
+    /// Returns whether no survivor can ever complete an object that is incomplete here.
     pub(super) fn is_unrecoverable(&mut self, object: u32) -> bool {
         let view = self.view;
         let is_covered = self.get(object).is_none_or(|active| active.covered_in_view == Some(view));

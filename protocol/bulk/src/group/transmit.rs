@@ -1,4 +1,4 @@
-//! What leaves next: news first, then the piece that the schedule puts first.
+//! Output: control frames first, then pieces in the order of the schedule.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use crate::peer::BlockTransfer;
 use crate::session::Item;
 
 impl<M: Memory> Group<M> {
-    /// The next frame; the bytes of a piece may be left where they are.
+    /// Returns the next frame. With `may_gather` the data of a piece is left in its object.
     pub(super) fn transmit(
         &mut self,
         now: Now,
@@ -45,7 +45,7 @@ impl<M: Memory> Group<M> {
                         best = Some((step, rank));
                     }
                     Some(_) => {}
-                    // Whatever changes that will make it ready again.
+                    // Any change that enables a transfer sets the bit again.
                     None => self.ready.clear(rank),
                 }
             }
@@ -54,7 +54,7 @@ impl<M: Memory> Group<M> {
         self.write_piece(now, rank, slot, may_gather)
     }
 
-    /// The step of the next piece for a member, if one may be sent.
+    /// Returns the step of the next piece for a member, if one may be sent.
     fn next_step(&mut self, rank: u32) -> Option<(u32, u64)> {
         let bytes = PIECE_FRONT_LEN + self.config.staged_bytes();
         if !self.peer(rank).session.can_send(bytes) {
@@ -78,13 +78,13 @@ impl<M: Memory> Group<M> {
         self.peer(rank).current.map(|due| due.step)
     }
 
-    /// Whether a block is here, and may still be wanted somewhere.
+    /// Returns whether this member holds a block of an active object.
     pub(super) fn holds(&self, object: u32, block: u32) -> bool {
         let active = self.get(object).and_then(|active| active.object.as_ref());
         active.is_some_and(|object| object.held.has(block))
     }
 
-    /// The next block that a member has asked for, and we have.
+    /// Returns the next requested block that this member holds.
     fn next_requested(&mut self, rank: u32) -> Option<BlockTransfer> {
         let stable = self.stable;
         self.peer(rank).wanted.retain(|(object, _)| *object >= stable);
@@ -93,7 +93,7 @@ impl<M: Memory> Group<M> {
         self.peer(rank).wanted.remove(at).map(BlockTransfer::requested)
     }
 
-    /// The next block by the schedule: we must have it, and the receiver's token for it.
+    /// Returns the next scheduled block, if this member holds it and has a token for it.
     fn next_scheduled(&mut self, rank: u32) -> Option<BlockTransfer> {
         loop {
             let due = *self.peer(rank).queue.front()?;
@@ -107,7 +107,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Whether a member should hear that we have a block for it, because it gave us no token.
+    /// Returns an object whose block waits for a token, if the member must be offered it.
     pub(super) fn next_offer(&mut self, rank: u32) -> Option<u32> {
         let due = *self.peer(rank).queue.front()?;
         if !self.holds(due.object, due.block) {
@@ -118,7 +118,7 @@ impl<M: Memory> Group<M> {
             .then_some(due.object)
     }
 
-    /// Writes the piece that [`Group::candidate`] found.
+    /// Writes the piece that [`Group::next_step`] has chosen.
     fn write_piece(
         &mut self,
         now: Now,
@@ -163,15 +163,15 @@ impl<M: Memory> Group<M> {
         if is_detached {
             return Some(Gathered { header: sent, payload: Some((object, range)) });
         }
-        // Whoever reads such a frame has the bytes behind its front, too; to check them is the
-        // block's digest's affair, as it is where they go from object to object.
+        // The frame's check only covers its headers; the digest of the block covers the data, as
+        // for data that is placed.
         let bytes = &self.get(object)?.object.as_ref()?.memory.bytes()[range];
         slot.get_mut(sent.bytes..)?.get_mut(..bytes.len())?.copy_from_slice(bytes);
         sent.bytes += bytes.len();
         Some(sent.into())
     }
 
-    /// What was in frames to `rank` that are lost.
+    /// Schedules the retransmission of what lost frames contained.
     pub(super) fn on_lost(&mut self, rank: u32, mut lost: Vec<Item>) {
         let peer = &mut self.peers[rank as usize];
         self.stats.frames_lost += lost.len() as u64;
@@ -197,11 +197,11 @@ impl<M: Memory> Group<M> {
         self.lost = lost;
     }
 
-    /// Keeps `due_at` no later than what is due first over the link to `rank`.
+    /// Lowers `due_at` to the next deadline of the link to `rank`.
     pub(super) fn update_deadline(&mut self, rank: u32) {
         let peer = &self.peers[rank as usize];
         let due_at = match peer.is_blocked {
-            // What cannot be said now is not due: nobody would do anything when it is.
+            // Acknowledgements cannot be sent over a blocked link, so they are not due.
             true => peer.session.probe_at(),
             false => peer.session.due_at(),
         };

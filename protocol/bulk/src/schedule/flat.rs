@@ -1,10 +1,10 @@
-//! One schedule among members that are all alike.
+//! Schedule without racks: dispatches to one of the algorithms.
 
 use super::pipeline::BinomialPipeline;
 use super::plain::{Chain, Sequential, Tree};
 use super::{First, Plain, Transfer};
 
-/// A schedule without racks. One member, or none to send to, has no steps.
+/// Schedule in which all members are equal. A group of one member has no steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum FlatSchedule {
     Alone,
@@ -25,20 +25,20 @@ impl FlatSchedule {
         }
     }
 
-    /// How many steps there are; `blocks` is at least 1.
+    /// Returns the number of steps; `blocks` is at least 1.
     pub const fn steps(self, blocks: u32) -> u64 {
         match self {
             Self::Alone => 0,
             Self::Sequential(sequential) => sequential.steps(blocks),
             Self::Chain(chain) => chain.steps(blocks),
             Self::Tree(tree) => tree.steps(blocks),
-            // One block is no pipeline, and the tree takes as many steps.
+            // A single block cannot be pipelined; the tree takes as many steps.
             Self::Pipeline(_, tree) if blocks == 1 => tree.steps(blocks),
             Self::Pipeline(twins, _) => twins.steps(blocks),
         }
     }
 
-    /// What `rank` sends in `step`, one of the first [`Self::steps`].
+    /// Returns what `rank` sends in `step`, which must be less than [`Self::steps`].
     pub fn outgoing(self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
         match self {
             Self::Alone => None,
@@ -50,7 +50,7 @@ impl FlatSchedule {
         }
     }
 
-    /// What `rank` receives in `step`, one of the first [`Self::steps`].
+    /// Returns what `rank` receives in `step`, which must be less than [`Self::steps`].
     pub fn incoming(self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
         match self {
             Self::Alone => None,
@@ -62,7 +62,7 @@ impl FlatSchedule {
         }
     }
 
-    /// When the first block comes to `rank`, and from whom; `None` for the root.
+    /// Returns when and from which rank the first block arrives at `rank`; `None` for the root.
     pub fn first_block(self, rank: u32, blocks: u32) -> Option<First> {
         let found = |step| {
             let from = self.incoming(rank, blocks, step)?;
@@ -74,7 +74,7 @@ impl FlatSchedule {
             Self::Sequential(_) => found(blocks * u64::from(rank - 1)),
             Self::Chain(_) => found(u64::from(rank - 1)),
             Self::Tree(_) => found(blocks * u64::from(stage)),
-            // Within twice the dimensions every vertex has had each role.
+            // Within twice the number of dimensions every vertex has received a block.
             Self::Pipeline(..) => (0..self.steps(blocks as u32)).find_map(found),
         }
     }

@@ -1,10 +1,10 @@
-//! The binomial pipeline among 2^d vertices (design: bulk.md section 2).
+//! Binomial pipeline among 2^d vertices (RDMC).
 //!
-//! In step j all vertices exchange with their neighbour in dimension j mod d. The root deals one
-//! block after the other; everybody else hands on, along the current dimension, what came along the
-//! ones before it.
+//! In step j all vertices exchange blocks with their neighbour in dimension j mod d. The root sends
+//! one block after the other. Any other vertex sends, along the present dimension, a block that it
+//! received along an earlier one.
 
-/// A hypercube of 2^d vertices, d at least 1. Vertex 0 is the root.
+/// Hypercube of 2^d vertices, d at least 1. Vertex 0 is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Hypercube {
     dimensions: u32,
@@ -19,7 +19,7 @@ impl Hypercube {
         blocks as u64 + self.dimensions as u64 - 1
     }
 
-    /// The dimension along which everybody exchanges in `step`.
+    /// Returns the dimension of the exchanges in `step`.
     pub const fn dimension(self, step: u64) -> u32 {
         (step % self.dimensions as u64) as u32
     }
@@ -28,34 +28,34 @@ impl Hypercube {
         vertex ^ 1 << self.dimension(step)
     }
 
-    /// The block that `vertex` hands to its partner in `step`, one of the first [`Self::steps`].
+    /// Returns the block that `vertex` sends to its partner in `step`.
     pub fn outgoing(self, vertex: u32, blocks: u32, step: u64) -> Option<u32> {
         let (d, s) = (self.dimensions, self.dimension(step));
         let last = u64::from(blocks) - 1;
-        // Rotated so that the dimension of this step is the lowest bit.
+        // Rotate the vertex so that the dimension of this step becomes the lowest bit.
         let turned = (vertex >> s | vertex << (d - s)) & ((1 << d) - 1);
         let block = match turned {
             0 => step,
-            // The partner is the root, who has everything.
+            // The partner is the root, which has all blocks.
             1 => return None,
             _ => (step + u64::from(turned.trailing_zeros())).checked_sub(d.into())?,
         };
         Some(block.min(last) as u32)
     }
 
-    /// The block that `vertex` is handed by its partner in `step`.
+    /// Returns the block that `vertex` receives from its partner in `step`.
     pub fn incoming(self, vertex: u32, blocks: u32, step: u64) -> Option<u32> {
         self.outgoing(self.partner(vertex, step), blocks, step)
     }
 
-    /// In how many steps before `step` the dimension is one of the bits of `vertex`.
+    /// Returns the number of steps before `step` whose dimension is a set bit of `vertex`.
     pub const fn turns(self, vertex: u32, step: u64) -> u64 {
         let within = vertex & ((1 << self.dimension(step)) - 1);
         step / self.dimensions as u64 * vertex.count_ones() as u64 + within.count_ones() as u64
     }
 
-    /// The latest step with so many `turns` of `vertex` before it: the one whose dimension is the
-    /// next of its bits.
+    /// Returns the latest step that is preceded by `turns` steps as counted by [`Self::turns`]: its
+    /// dimension is the next set bit of `vertex`.
     pub fn step_of(self, vertex: u32, turns: u64) -> u64 {
         let each = u64::from(vertex.count_ones());
         let (mut bits, mut skip) = (vertex, turns % each);

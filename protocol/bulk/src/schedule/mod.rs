@@ -1,8 +1,8 @@
-//! Who sends which block to whom in each step: a pure function of (members, rank, blocks, step).
+//! Schedules: which member sends which block to which other one in each step.
 //!
-//! Nobody negotiates a route. Each member works out its own steps, and so does the one at the other
-//! end; no step takes more than O(log members) work. Step numbers order a member's transfers; they
-//! are not times.
+//! A schedule is a pure function of (members, rank, blocks, step), so no route is negotiated: both
+//! ends of a transfer compute it with O(log members) work. Steps order the transfers of a member;
+//! they are not times.
 
 mod flat;
 mod hypercube;
@@ -17,77 +17,78 @@ use alloc::vec::Vec;
 use flat::FlatSchedule;
 use racks::Racks;
 
-/// One block on its way.
+/// Transfer of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// The rank of who receives it, or, of an incoming one, of who sends it.
+    /// Rank of the receiver, or of the sender if the transfer is incoming.
     pub peer: u32,
-    /// Which block.
+    /// Block number.
     pub block: u32,
 }
 
-/// How a member gets its first block.
+/// How a member receives its first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct First {
-    /// In which step.
+    /// Step of the transfer.
     pub step: u64,
-    /// From which rank.
+    /// Rank of the sender.
     pub from: u32,
-    /// Which one it is.
+    /// Block number.
     pub block: u32,
 }
 
-/// A schedule in which all members are alike.
+/// Schedule in which all members are equal. B is the number of blocks, n that of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plain {
-    /// The root sends everything to each member in turn: B(n-1) steps. The yardstick.
+    /// The root sends the object to each member in turn: B(n-1) steps. A baseline.
     Sequential,
-    /// Each member relays to the next: B+n-2 steps. For objects of many blocks.
+    /// Each member relays to the next one: B+n-2 steps. Suits objects with many blocks.
     Chain,
-    /// Whoever has the whole object hands it on: B log2(n) steps.
+    /// Binomial tree: each member with the whole object sends it to another one: B log2(n) steps.
     Tree,
-    /// The binomial pipeline: B+log2(n)-1 steps, one more if n is no power of two.
+    /// Binomial pipeline: B+log2(n)-1 steps, one more if n is not a power of two.
     Pipeline,
 }
 
-/// How blocks travel.
+/// Algorithm of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// All members are alike.
+    /// All members are equal.
     Plain(Plain),
-    /// Rack by rack: a schedule among one leader for each rack, and one from each leader through
-    /// its rack. Only (racks-1)B blocks cross from one rack to another.
+    /// Two levels: one schedule among the leaders of the racks, and one from each leader through
+    /// its rack. Only (racks-1)B blocks cross racks.
     Racks {
-        /// Among leaders: a chain or a pipeline.
+        /// Schedule among the leaders: chain or pipeline.
         across: Plain,
-        /// Inside each rack.
+        /// Schedule inside each rack.
         inside: Plain,
-        /// Members of each rack, in the order of ranks. The first one of each is its leader.
+        /// Number of members of each rack, in the order of ranks. The first member of a rack is its
+        /// leader.
         sizes: Vec<u32>,
     },
 }
 
-/// No schedule can be made of this.
+/// Reason why there is no schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// Not between 1 and [`MEMBERS_MAX`] members.
-    #[error("a group cannot have {0} members")]
+    /// The number of members is not between 1 and [`MEMBERS_MAX`].
+    #[error("a group cannot have {0} members: the range is 1 to {MEMBERS_MAX}")]
     Members(u32),
-    /// The racks do not hold as many members as the group has, or one of them is empty.
-    #[error("the racks do not hold the members")]
+    /// The racks do not add up to the number of members, or a rack is empty.
+    #[error("the sizes of the racks must be positive and add up to the number of members")]
     Racks,
-    /// Among leaders only a chain or a pipeline relays block by block.
-    #[error("racks can be linked by a chain or a pipeline only")]
+    /// The schedule among leaders must relay block by block.
+    #[error("the schedule across racks must be a chain or a pipeline")]
     Across,
 }
 
-/// Members of a group at most.
+/// Maximum number of members of a group.
 pub const MEMBERS_MAX: u32 = 1 << 12;
-/// Blocks of an object at most: step numbers and positions stay below 2^32.
+/// Maximum number of blocks of an object: step numbers and positions stay below 2^32.
 pub const BLOCKS_MAX: u32 = 1 << 30;
 
-/// The schedule of a group.
+/// Schedule of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     members: u32,
@@ -101,10 +102,10 @@ enum Form {
 }
 
 impl Schedule {
-    /// The schedule of `members` by `algorithm`.
+    /// Creates the schedule of `members` members by `algorithm`.
     ///
     /// # Errors
-    /// When there is none.
+    /// [`ScheduleError`] if the algorithm does not suit the members.
     pub fn new(algorithm: &Algorithm, members: u32) -> Result<Self, ScheduleError> {
         if members == 0 || members > MEMBERS_MAX {
             return Err(ScheduleError::Members(members));
@@ -129,12 +130,12 @@ impl Schedule {
         Ok(Self { members, form })
     }
 
-    /// How many take part.
+    /// Returns the number of members.
     pub fn members(&self) -> u32 {
         self.members
     }
 
-    /// How many steps an object of `blocks` blocks takes, 1 to [`BLOCKS_MAX`].
+    /// Returns the number of steps for an object of `blocks` blocks, 1 to [`BLOCKS_MAX`].
     pub fn steps(&self, blocks: u32) -> u64 {
         match &self.form {
             Form::FlatSchedule(level) => level.steps(blocks),
@@ -142,12 +143,12 @@ impl Schedule {
         }
     }
 
-    /// Whether `rank` may have anything to send at all.
+    /// Returns whether `rank` sends blocks at all.
     pub fn relays(&self, rank: u32) -> bool {
         !matches!(self.form, Form::FlatSchedule(FlatSchedule::Sequential(_))) || rank == 0
     }
 
-    /// What `rank` sends in `step`, one of the first [`Schedule::steps`].
+    /// Returns what `rank` sends in `step`, which must be less than [`Schedule::steps`].
     pub fn outgoing(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
         match &self.form {
             Form::FlatSchedule(level) => level.outgoing(rank, blocks, step),
@@ -155,7 +156,7 @@ impl Schedule {
         }
     }
 
-    /// What `rank` receives in `step`, one of the first [`Schedule::steps`].
+    /// Returns what `rank` receives in `step`, which must be less than [`Schedule::steps`].
     pub fn incoming(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
         match &self.form {
             Form::FlatSchedule(level) => level.incoming(rank, blocks, step),
@@ -163,10 +164,10 @@ impl Schedule {
         }
     }
 
-    /// Who sends `rank` its first block, and which one; `None` for the root.
+    /// Returns how `rank` receives its first block; `None` for the root.
     ///
-    /// Step and sender are the same for all objects of two blocks or more, so they are known before
-    /// anything is known of the object; not so, among racks, for those who are no leaders.
+    /// Step and sender are the same for all objects of two or more blocks, so they are known before
+    /// the object is. Members of racks that are not leaders are an exception.
     pub fn first_block(&self, rank: u32, blocks: u32) -> Option<First> {
         match &self.form {
             Form::FlatSchedule(level) => level.first_block(rank, blocks),

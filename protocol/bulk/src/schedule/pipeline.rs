@@ -1,18 +1,18 @@
-//! The binomial pipeline among any number of members: some vertices of the hypercube are doubled
-//! (design: bulk.md section 2, "Other n").
+//! Binomial pipeline among any number of members: up to two members, called twins, share a vertex
+//! of the hypercube (RDMC).
 //!
-//! To the outside a doubled vertex acts as one. In each step one twin takes what comes in and the
-//! other one sends what goes out; meanwhile the first hands the second a block that it got earlier.
+//! Twins act as one vertex towards the others. In each step one of them receives for the vertex and
+//! the other one sends; meanwhile the first sends the second a block that it received earlier.
 
 use super::Transfer;
 use super::hypercube::Hypercube;
 
-/// `members` over the vertices of the largest hypercube that they fill. At least two.
+/// `members` members, at least two, on the vertices of the largest hypercube that they fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BinomialPipeline {
     members: u32,
     cube: Hypercube,
-    /// 2^d.
+    /// Number of vertices: 2^d.
     vertices: u32,
 }
 
@@ -22,7 +22,8 @@ impl BinomialPipeline {
         Self { members, cube: Hypercube::new(dimensions), vertices: 1 << dimensions }
     }
 
-    /// One more step than the hypercube's where there are twins: they even out.
+    /// Returns the number of steps. With twins it is one more than the hypercube's, in which the
+    /// twins exchange their last blocks.
     pub const fn steps(self, blocks: u32) -> u64 {
         self.cube.steps(blocks) + (self.members > self.vertices) as u64
     }
@@ -55,7 +56,7 @@ impl BinomialPipeline {
         Some(Transfer { peer: self.sender(partner, step), block })
     }
 
-    /// What the vertex sends to another one, whichever of its members does.
+    /// Returns what the vertex sends to its partner in `step`.
     fn outside(self, vertex: u32, blocks: u32, step: u64) -> Option<Transfer> {
         if step >= self.cube.steps(blocks) {
             return None;
@@ -65,7 +66,7 @@ impl BinomialPipeline {
         Some(Transfer { peer: self.receiver(partner, step), block })
     }
 
-    /// What the twin that receives in `step` hands to the other one meanwhile.
+    /// Returns the block that the receiving twin sends to the other one in `step`.
     fn inside(self, vertex: u32, blocks: u32, step: u64) -> Option<u32> {
         let turns = self.cube.turns(vertex, step);
         let before = step.checked_sub(1)?;
@@ -77,13 +78,13 @@ impl BinomialPipeline {
         self.cube.incoming(vertex, blocks, from)
     }
 
-    /// What the other one hands back in the last step: the block that came to it last.
+    /// Returns the block that the other twin sends back in the last step: its last one.
     fn back(self, vertex: u32, blocks: u32, step: u64) -> Option<u32> {
         let before = self.cube.turns(vertex, step).checked_sub(1)?;
         self.cube.incoming(vertex, blocks, self.cube.step_of(vertex, before))
     }
 
-    /// Which member takes what comes to `vertex` in `step`. Roles change with each turn.
+    /// Returns the member that receives for `vertex` in `step`. The twins alternate.
     fn receiver(self, vertex: u32, step: u64) -> u32 {
         match self.twin(vertex) {
             Some(twin) if self.cube.turns(vertex, step) % 2 == 1 => twin,
@@ -91,7 +92,7 @@ impl BinomialPipeline {
         }
     }
 
-    /// Which member sends for `vertex` in `step`.
+    /// Returns the member that sends for `vertex` in `step`.
     fn sender(self, vertex: u32, step: u64) -> u32 {
         let receiver = self.receiver(vertex, step);
         self.twin(receiver).unwrap_or(receiver)

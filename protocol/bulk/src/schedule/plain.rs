@@ -1,8 +1,8 @@
-//! Sequential, chain and binomial tree (design: bulk.md section 2).
+//! Sequential, chain and binomial tree schedules (RDMC).
 
 use super::Transfer;
 
-/// The root sends everything to one member after the other.
+/// The root sends all blocks to one member after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sequential {
     pub members: u32,
@@ -24,7 +24,7 @@ impl Sequential {
     }
 }
 
-/// Everybody hands on to the next.
+/// Each member relays to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Chain {
     pub members: u32,
@@ -47,7 +47,7 @@ impl Chain {
     }
 }
 
-/// Whoever has the whole object hands it on, so that those who have it double in each stage.
+/// Each member with the whole object sends it on, so their number doubles in each stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tree {
     pub members: u32,
@@ -70,7 +70,7 @@ impl Tree {
         Some(Transfer { peer, block })
     }
 
-    /// How many have the object in this step, and which block they hand on.
+    /// Returns how many members have the object in this step, and which block they send.
     const fn stage(blocks: u32, step: u64) -> (u32, u32) {
         (1 << (step / blocks as u64), (step % blocks as u64) as u32)
     }

@@ -1,42 +1,42 @@
-//! Two levels: among one leader for each rack, then from each leader through its rack.
+//! Two-level schedule: among the leaders of the racks, and from each leader through its rack.
 //!
-//! A round has two steps, because a leader that relays has two sends for each block: across racks
-//! in the even step, inside its rack in the odd one. No block crosses to a rack twice (design:
-//! docs/design/bulk.md, "Why has a round of the hybrid two steps?").
+//! A round has two steps, because a relaying leader sends each block twice: across racks in even
+//! steps, inside its rack in odd ones. No block crosses to a rack twice
+//! (`docs/design/bulk.md`, "Why has a round of the hybrid two steps?").
 //!
-//! A leader gets its blocks in whatever order the schedule among leaders has. What it deals inside
-//! its rack is therefore not the object but the *stream* of what arrives: position x is the block
-//! of x rounds after its first one, if there is any. So it relays each block in the round in which
-//! it arrives, and nobody need look back.
+//! A leader receives blocks in the order of the schedule among leaders. Inside its rack it
+//! therefore sends the *stream* of arriving blocks instead of the object: position x is the block
+//! that arrived x rounds after the first one, if any. So each block is relayed in the round in
+//! which it arrives, without a search for it.
 
 use alloc::vec::Vec;
 
 use super::{First, FlatSchedule, Transfer};
 
-/// Members in racks; the first of each is its leader.
+/// Members in racks; the first member of each rack is its leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Racks {
     across: FlatSchedule,
-    /// By rank: which rack.
+    /// Rack by rank.
     rack_of: Vec<u32>,
-    /// By rack.
+    /// Schedule inside each rack.
     inside: Vec<Inside>,
 }
 
-/// One rack's part of the schedule.
+/// Schedule of one rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Inside {
     level: FlatSchedule,
-    /// The leader's rank.
+    /// Rank of the leader.
     leader: u32,
     members: u32,
-    /// In which step among leaders its own leader gets its first block: of an object of one block,
-    /// and of any other.
+    /// Step among leaders in which the leader receives its first block: of an object of one block,
+    /// and of a longer one.
     first: [u64; 2],
 }
 
 impl Racks {
-    /// Racks of `sizes` members, one behind the other in the order of ranks; none is empty.
+    /// Creates racks of `sizes` members, in the order of ranks; none is empty.
     pub fn new(
         across: impl Fn(u32) -> FlatSchedule,
         inside: impl Fn(u32) -> FlatSchedule,
@@ -109,7 +109,7 @@ impl Racks {
             let from = self.inside[first.from as usize].leader;
             return Some(First { step: 2 * first.step, from, block: first.block });
         }
-        // Not the first position need hold a block, but within the dimensions one does.
+        // The first positions may be empty, but not as many as there are dimensions.
         let from = 2 * inside.first(blocks) + 1;
         (from..self.steps(blocks)).step_by(2).find_map(|step| {
             let found = self.incoming(rank, blocks, step)?;
@@ -117,7 +117,7 @@ impl Racks {
         })
     }
 
-    /// How long the stream is that the rack's leader deals.
+    /// Returns the length of the leader's stream.
     fn positions(&self, rack: u32, blocks: u32) -> u32 {
         match rack {
             0 => blocks,
@@ -126,7 +126,7 @@ impl Racks {
         }
     }
 
-    /// The block at a position of a rack's stream.
+    /// Returns the block at a position of a rack's stream, or `None` if the position is empty.
     fn block_at(&self, rack: u32, position: u32, blocks: u32) -> Option<u32> {
         if rack == 0 {
             return Some(position);

@@ -1,4 +1,4 @@
-//! Every promise of the design page, on the schedules themselves.
+//! Checks the claims of `docs/design/bulk.md` on the schedules themselves.
 
 extern crate std;
 
@@ -17,14 +17,14 @@ fn racks(across: Plain, inside: Plain, sizes: Vec<u32>) -> Schedule {
     Schedule::new(&Algorithm::Racks { across, inside, sizes }, members).expect("there is one")
 }
 
-/// Racks of `size` members, the last one smaller.
+/// Splits `members` into racks of `size` members; the last one may be smaller.
 fn split(members: u32, size: u32) -> Vec<u32> {
     (0..members).step_by(size as usize).map(|first| size.min(members - first)).collect()
 }
 
-/// Runs the schedule for an object of up to 64 blocks. Both views must agree on every step, nobody
-/// may send what has not come to it in an earlier one, nobody get anything twice, and all must have
-/// all in the end. That a rank sends and receives once a step follows from what is asked.
+/// Runs the schedule for an object of up to 64 blocks. Checks that both views of each step agree,
+/// that members only send blocks received earlier, that no block is received twice, and that all
+/// members have all blocks in the end.
 fn check(schedule: &Schedule, blocks: u32) {
     let members = schedule.members();
     let all = u64::MAX >> (64 - blocks);
@@ -141,7 +141,7 @@ fn the_first_block_and_who_sends_it_are_known_without_the_object() {
         }
     }
     let hybrid = racks(Plain::Pipeline, Plain::Pipeline, split(30, 7));
-    // Of leaders. For the others it depends on where their leader's stream has gaps.
+    // Only leaders: for other members it depends on the gaps in their leader's stream.
     for rank in (7..30).step_by(7) {
         let first = |blocks| hybrid.first_block(rank, blocks).expect("not the root").from;
         assert!([2, 3, 9, 64].iter().all(|blocks| first(*blocks) == first(BLOCKS_MAX)), "{rank}");
@@ -149,7 +149,7 @@ fn the_first_block_and_who_sends_it_are_known_without_the_object() {
     assert_eq!(hybrid.first_block(0, 5), None);
 }
 
-/// In which step each block came to each rank.
+/// Returns the step in which each block arrives at each rank.
 fn arrivals(schedule: &Schedule, blocks: u32) -> Vec<Vec<u64>> {
     let mut came = vec![vec![0; blocks as usize]; schedule.members() as usize];
     for step in 0..schedule.steps(blocks) {
@@ -174,7 +174,7 @@ fn slack_is_what_the_formula_says() {
                 Some(step - came[rank as usize][sent.block as usize])
             });
             let slack: Vec<u64> = sent.collect();
-            // Of the receivers all but the root's partner send: n-2.
+            // All receivers but the root's partner send: n-2.
             assert_eq!(slack.len() as u32, members - 2);
             // 2(1 - (l-1)/(n-2)), times the n-2 senders.
             let sum: u64 = slack.iter().sum();
@@ -185,8 +185,8 @@ fn slack_is_what_the_formula_says() {
     }
 }
 
-/// How long the schedule takes when a member begins its next step as soon as it is through with the
-/// last, and each transfer takes `cost` of sender and receiver.
+/// Returns the duration of the schedule if each member starts a step when its last one is complete,
+/// and each transfer takes `cost` of sender and receiver.
 fn duration(schedule: &Schedule, blocks: u32, cost: impl Fn(u32, u32) -> u64) -> u64 {
     let mut free = vec![0u64; schedule.members() as usize];
     for step in 0..schedule.steps(blocks) {

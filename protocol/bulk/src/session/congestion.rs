@@ -1,39 +1,40 @@
-//! How much may be in flight over a lossy link, and how long an answer takes.
+//! Congestion control of a lossy link, and its round-trip time.
 
 use onepipe_base::Psn;
 
-/// Frames in flight before anything is known of the link (RFC 6928).
+/// Initial congestion window in frames (RFC 6928).
 const WINDOW_INITIAL_FRAMES: u64 = 10;
-/// Frames that may always be in flight.
+/// Minimum congestion window in frames.
 const WINDOW_MIN_FRAMES: u64 = 2;
-/// Before the first answer one is expected within this (RFC 9002, section 6.2.2, halved).
+/// Probe timeout in ns before the first RTT sample (compare RFC 9002, section 6.2.2).
 const PROBE_TIMEOUT_INITIAL_NS: u64 = 100_000_000;
 
-/// Fixed point for fractions: this is 1.
+/// Fixed-point representation of 1.
 const ONE: u64 = 1 << 16;
-/// A new observation has this share in `alpha` (RFC 8257, section 4.2).
+/// Weight of a new sample in `alpha` is 1/16 (RFC 8257, section 4.2).
 const GAIN: u64 = 16;
 
-/// Additive increase, multiplicative decrease, once a round trip (RFC 9002, section 7); the factor
-/// is CUBIC's 0.7 (RFC 9438, section 4.6).
+/// Congestion controller: additive increase, multiplicative decrease at most once per round trip
+/// (RFC 9002, section 7) by CUBIC's factor 0.7 (RFC 9438, section 4.6), and DCTCP's reaction to
+/// congestion marks (RFC 8257).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CongestionController {
     frame_len: u64,
     window: u64,
     slow_start_threshold: u64,
-    /// Window and threshold before the window collapsed.
+    /// Window and slow-start threshold before the last collapse.
     before_collapse: Option<(u64, u64)>,
-    /// Losses of frames before this one are of a cut that has been made.
+    /// Losses of frames before this one belong to a reduction that has been made.
     recovery_until: Psn,
-    /// The other end's count of marked frames; and of what is observed until this frame has come,
-    /// how many frames have, and how many of them were marked.
+    /// Receiver's total count of marked frames.
     marked: u32,
+    /// End of the present observation window, and the frames acknowledged and marked in it.
     observed_until: Psn,
     observed: u64,
     observed_marked: u64,
-    /// The fraction of marked frames, smoothed; in units of 1/65,536.
+    /// Smoothed fraction of marked frames, in units of 1/65,536.
     alpha: u64,
-    /// Nanoseconds, eight times (RFC 6298).
+    /// Smoothed RTT in ns, times eight (RFC 6298).
     srtt_x8_ns: u64,
     rttvar_ns: u64,
 }
@@ -57,12 +58,13 @@ impl CongestionController {
         }
     }
 
-    /// Bytes that may be in flight.
+    /// Returns the congestion window in bytes.
     pub fn window(&self) -> u64 {
         self.window
     }
 
-    /// How long after a frame its answer is overdue, when it may itself be held back for `delay`.
+    /// Returns the timeout after which a frame is probed, given the receiver's acknowledgement
+    /// delay (RFC 9002, section 6.2.1).
     pub fn probe_timeout_ns(&self, delay_ns: u64) -> u64 {
         match self.srtt_x8_ns {
             0 => PROBE_TIMEOUT_INITIAL_NS,
@@ -81,7 +83,7 @@ impl CongestionController {
         self.srtt_x8_ns = (self.srtt_x8_ns - smoothed + rtt_ns).max(8);
     }
 
-    /// So many bytes have come while the window was in use.
+    /// Handles the acknowledgement of `bytes` bytes while the window was in use.
     pub fn on_acked(&mut self, bytes: u64) {
         self.window += match self.window < self.slow_start_threshold {
             true => bytes,
@@ -89,10 +91,9 @@ impl CongestionController {
         };
     }
 
-    /// So many frames have come, `largest` the last; and the other end's count of marked ones. Once
-    /// a window of them the share of marked ones is looked at, and takes half of itself from the
-    /// window: a queue that is a little long costs a little (DCTCP, RFC 8257). `next` is the next
-    /// frame to be sent.
+    /// Handles the acknowledgement of `frames` frames up to `largest`, with the receiver's count of
+    /// marked frames. Once per window, reduces the window by half the smoothed fraction of marked
+    /// frames (DCTCP, RFC 8257). `next` is the next frame to be sent.
     pub fn on_marked(&mut self, frames: u64, marked: u32, largest: Psn, next: Psn) {
         let more = marked.wrapping_sub(core::mem::replace(&mut self.marked, marked));
         self.observed += frames;
@@ -114,7 +115,7 @@ impl CongestionController {
         self.slow_start_threshold = self.window;
     }
 
-    /// Frame `psn` was lost.
+    /// Handles the loss of frame `psn`.
     pub fn on_loss(&mut self, psn: Psn, next: Psn) {
         if !psn.is_before(self.recovery_until) {
             self.recovery_until = next;
@@ -122,14 +123,14 @@ impl CongestionController {
         }
     }
 
-    /// Nothing has come for long: begin anew.
+    /// Handles persistent loss: reduces the window to its minimum and starts slow start.
     pub fn collapse(&mut self) {
         self.before_collapse = Some((self.window, self.slow_start_threshold));
         self.slow_start_threshold = (self.window / 2).max(WINDOW_MIN_FRAMES * self.frame_len);
         self.window = WINDOW_MIN_FRAMES * self.frame_len;
     }
 
-    /// It was for nothing: nothing was lost.
+    /// Undoes the last collapse, because the loss was spurious.
     pub fn undo_collapse(&mut self) {
         if let Some((window, slow_start_threshold)) = self.before_collapse.take() {
             self.window = self.window.max(window);
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(congestion.window(), 7_001);
         congestion.undo_collapse();
         assert_eq!(congestion.window(), 10_500);
-        // Once is enough: what came of it since is kept.
+        // Only once: the collapse is undone, later reductions are not.
         congestion.on_loss(Psn(51), Psn(60));
         congestion.undo_collapse();
         assert_eq!(congestion.window(), 7_350);
@@ -176,13 +177,13 @@ mod tests {
     fn marks_take_half_their_share_once_a_window() {
         let mut congestion = CongestionController::new(1_000);
         congestion.on_acked(90_000);
-        // One window in which half of the frames are marked: a sixteenth of it is believed.
+        // In one window half of the frames are marked: it enters alpha with weight 1/16.
         congestion.on_marked(1, 0, Psn(0), Psn(100));
         congestion.on_marked(50, 25, Psn(50), Psn(150));
         assert_eq!(congestion.window(), 100_000);
         congestion.on_marked(50, 50, Psn(100), Psn(200));
         assert_eq!(congestion.window(), 100_000 - 100_000 / 64);
-        // Marked always: half, in the end.
+        // If all frames are marked, alpha approaches 1 and the window is halved.
         for window in 2..200u32 {
             let before = congestion.window();
             congestion.on_marked(

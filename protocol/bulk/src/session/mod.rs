@@ -1,7 +1,7 @@
-//! One link's frames: numbered, acknowledged, and sent again when they are lost.
+//! Session over one link: numbers frames, acknowledges received ones and detects lost ones.
 //!
-//! Every transmission has a PSN of its own (as in QUIC), so an answer tells which one it answers. A
-//! frame that is lost is not repeated; what it said is said again, as it is then.
+//! Every transmission has its own PSN (as in QUIC), so an acknowledgement is unambiguous. A lost
+//! frame is not repeated: its content is sent again in its present state.
 
 mod congestion;
 mod received;
@@ -15,63 +15,64 @@ use crate::{Config, Link};
 use congestion::CongestionController;
 pub(crate) use received::ReceivedFrames;
 
-/// Frames in flight at most: those that an acknowledgement tells of.
+/// Maximum number of frames in flight: the range of an acknowledgement.
 const IN_FLIGHT_MAX: usize = received::ACK_REACH as usize;
-/// Places for frames in flight that are made with the first one: more than a link that keeps up
-/// needs, and nothing for members that we never speak to.
+/// Capacity reserved for frames in flight on first use. Enough for most links, and not allocated
+/// for members that are never sent anything.
 const IN_FLIGHT_INITIAL: usize = 128;
-/// The other end is asked at least so often before it counts as dead: where every third frame is
-/// lost, all of them are in vain once in a hundred thousand times.
+/// Minimum number of probes before a peer counts as failed. With a frame loss of one third, all of
+/// them are lost once in 100,000 times.
 const PROBES_MIN: u64 = 16;
-/// On a lossy link a frame is lost when one sent so much later has come (RFC 9002, section 6.1.1).
+/// Reordering threshold of lossy links, in frames (RFC 9002, section 6.1.1).
 const REORDER_FRAMES: u32 = 3;
-/// An acknowledgement for so many frames at least: of lossy links, which pace themselves by it, and
-/// of others.
+/// Frames per acknowledgement on lossy links, whose congestion control depends on it, and on
+/// reliable links.
 const ACK_FRAMES: [u32; 2] = [8, 32];
 
-/// What a frame said.
+/// Content of a frame that must arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Item {
     /// A piece of a block; `ordinal` as in [`onepipe_wire::BulkPieceHeader`].
     Piece { object: u32, block: u32, piece: u32, ordinal: u32 },
-    /// That we have a block of an object, and no token to send it.
+    /// Offer: a block is available but there is no token to send it.
     Offer { object: u32 },
-    /// How far we are.
+    /// Progress and tokens.
     State,
-    /// Failures from this one on.
+    /// List of failures from this index on.
     Failures { first: u32 },
-    /// Which blocks we hold, from this word on.
+    /// Held blocks from this word on.
     Have { object: u32, first: u32 },
-    /// That we want a block.
+    /// Request for a block.
     Want { object: u32, block: u32 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SentFrame {
-    /// `None` once it has come, or is known to be lost.
+    /// `None` once acknowledged or lost.
     item: Option<Item>,
     bytes: u32,
     at: Mono,
 }
 
-/// One link's frames, both ways.
+/// Session over one link, in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LinkSession {
     link: Link,
     next: Psn,
-    /// The last frames sent, the oldest first; the oldest has not been answered.
+    /// Frames sent, oldest first. The oldest one is neither acknowledged nor lost.
     in_flight: VecDeque<SentFrame>,
     outstanding_bytes: u64,
     congestion: CongestionController,
     probe_min_ns: u64,
     probe_max_ns: u64,
     ack_delay_ns: u64,
-    /// When the other end is asked after what is in flight, and how often it was in vain.
+    /// When the next probe is sent if nothing is acknowledged.
     probe_at: Option<Mono>,
+    /// Number of probes since the last acknowledgement.
     probes: u32,
-    /// Since when nothing that is in flight was answered.
+    /// Start of the present period without acknowledgements.
     unacked_since: Option<Mono>,
-    /// The first frame that counted as lost because nothing was answered.
+    /// First frame that counted as lost because of a timeout.
     first_timed_out: Option<Psn>,
     pub received: ReceivedFrames,
 }
@@ -95,29 +96,29 @@ impl LinkSession {
         }
     }
 
-    /// Whether a frame with news may be sent. What it carries comes in [`Self::on_sent`].
+    /// Returns whether a control frame may be sent.
     pub fn has_slot(&self) -> bool {
         self.in_flight.len() < IN_FLIGHT_MAX
     }
 
-    /// Whether a frame with a piece of so many bytes may be sent.
+    /// Returns whether a frame with a piece may be sent.
     pub fn can_send(&self, bytes: usize) -> bool {
         let fits = match self.link {
             Link::Reliable => true,
             Link::Lossy => self.outstanding_bytes + bytes as u64 <= self.congestion.window(),
         };
-        // A few places are kept for news.
+        // Keep some slots for control frames.
         fits && self.in_flight.len() < IN_FLIGHT_MAX - IN_FLIGHT_MAX / 8
     }
 
-    /// Whether nothing more may be sent behind a frame of so many bytes before an answer: then it
-    /// asks for one.
+    /// Returns whether the window is full after a frame of `bytes` bytes: then the frame must
+    /// request an acknowledgement.
     pub fn needs_ack(&self, bytes: usize) -> bool {
         let outstanding = self.outstanding_bytes + 2 * bytes as u64;
         self.link == Link::Lossy && outstanding > self.congestion.window()
     }
 
-    /// The PSN of the next frame.
+    /// Returns the PSN of the next frame.
     pub fn next(&self) -> Psn {
         self.next
     }
@@ -135,25 +136,25 @@ impl LinkSession {
         }
     }
 
-    /// When an answer to what is sent now is overdue.
+    /// Returns when frames sent now are probed if they are not acknowledged.
     fn probe_deadline(&self, now: Mono) -> Mono {
         let timeout_ns = self.congestion.probe_timeout_ns(self.ack_delay_ns).max(self.probe_min_ns);
         let backed_off_ns = (timeout_ns << self.probes.min(16)).min(self.probe_max_ns);
         now.after_ns(backed_off_ns.max(timeout_ns))
     }
 
-    /// Takes note of a frame that has come; an answer may be asked for.
+    /// Records a received frame, and schedules its acknowledgement.
     pub fn on_frame(&mut self, now: Mono, psn: Psn, is_marked: bool, is_ack_requested: bool) {
         let (every, delay) = match self.link {
             _ if is_ack_requested => (1, 0),
             Link::Lossy => (ACK_FRAMES[0], self.ack_delay_ns),
-            // Nobody waits for it, but whoever asks whether we live.
+            // Acknowledgements matter little here, except as replies to probes.
             Link::Reliable => (ACK_FRAMES[1], self.ack_delay_ns * 4),
         };
         self.received.on_frame(psn, is_marked, every, now.after_ns(delay));
     }
 
-    /// Takes in an acknowledgement, and adds what was in lost frames to `lost`.
+    /// Handles an acknowledgement. Adds the content of lost frames to `lost`.
     pub fn on_ack(
         &mut self,
         now: Mono,
@@ -165,7 +166,7 @@ impl LinkSession {
         let count = self.in_flight.len() as u32;
         let first = self.next.0.wrapping_sub(count);
         if largest.0.wrapping_sub(first) >= count {
-            // Of what has been answered, or never was sent.
+            // Stale acknowledgement, or of frames that were never sent.
             if was_spurious {
                 self.congestion.undo_collapse();
             }
@@ -206,12 +207,11 @@ impl LinkSession {
         }
     }
 
-    /// Whether the frame that counted as lost because nothing was answered has come after all: then
-    /// nothing was lost, but somebody was slow (as Eifel finds it, RFC 3522; here a frame's number
-    /// says which transmission is answered). It says nothing of the round trip: it may have been
-    /// told of before, by acknowledgements that were lost. (Where loss was heavy and each such
-    /// frame was taken for a long round trip, a member that lived was asked too seldom, and
-    /// counted as silent.)
+    /// Returns whether the frame that counted as lost because of a timeout has arrived after all:
+    /// nothing was lost, the peer was slow (compare Eifel, RFC 3522; here the PSN identifies the
+    /// transmission). The delay is no RTT sample: earlier acknowledgements of the frame may have
+    /// been lost, and under heavy loss such samples would make probes so rare that a live peer
+    /// counts as failed.
     fn is_spurious_loss(&mut self, largest: Psn, mut words: impl Iterator<Item = u64>) -> bool {
         let Some(psn) = self.first_timed_out else { return false };
         let back = largest.0.wrapping_sub(psn.0);
@@ -226,7 +226,7 @@ impl LinkSession {
         was_received
     }
 
-    /// Whatever was sent well before `largest`, which has come, and has not come itself, is lost.
+    /// Declares frames lost that were sent well before `largest` and are not acknowledged.
     fn detect_losses(&mut self, largest: Psn, first: u32, lost: &mut Vec<Item>) -> u64 {
         let reorder = match self.link {
             Link::Reliable => 1,
@@ -251,24 +251,24 @@ impl LinkSession {
         }
     }
 
-    /// When something is due that is not due at once, if anything is.
+    /// Returns the next deadline, unless an acknowledgement is due immediately.
     pub fn due_at(&self) -> Option<Mono> {
         let ack_at = self.received.ack_at().filter(|at| *at > Mono::from_ns(0));
         Mono::earlier(self.probe_at, ack_at)
     }
 
-    /// When the other end is asked after what is in flight.
+    /// Returns the deadline of the next probe.
     pub fn probe_at(&self) -> Option<Mono> {
         self.probe_at
     }
 
-    /// Whether the other end has left everything unanswered for `ns`.
+    /// Returns whether the peer has acknowledged nothing for `ns`.
     pub fn is_timed_out(&self, now: Mono, ns: u64) -> bool {
         self.unacked_since.is_some_and(|since| now.since_ns(since) >= ns)
     }
 
-    /// Whether the other end must be asked after what is in flight. On a lossy link the oldest
-    /// frame counts as lost then.
+    /// Handles a timeout. Returns whether a probe must be sent. On a lossy link, the oldest frame
+    /// in flight counts as lost.
     pub fn on_timeout(&mut self, now: Mono, lost: &mut Vec<Item>) -> bool {
         if self.probe_at.is_none_or(|at| at > now) {
             return false;
@@ -292,12 +292,12 @@ impl LinkSession {
         true
     }
 
-    /// Whether nothing is in flight.
+    /// Returns whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }
 
-    /// Forgets what is in flight: nobody is at the other end any more.
+    /// Drops all frames in flight, as the peer has failed or left.
     pub fn close(&mut self) {
         self.in_flight.clear();
         self.outstanding_bytes = 0;
@@ -317,7 +317,7 @@ mod tests {
 
     const FRAMES: u32 = 160;
 
-    /// A lossy link with a window of so many frames, all of them in flight since `at`.
+    /// Creates a lossy session whose window of `FRAMES` frames was sent at `at`.
     fn full_window(at: Mono) -> LinkSession {
         let member = Member { process: ProcessId(0), port: Port(0), link: Link::Lossy };
         let config = Config {
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Asks twice in vain; answers the first frame in flight, and when it was asked last.
+    /// Lets two probes time out. Returns the first frame in flight and the time of the last probe.
     fn starve(session: &mut LinkSession) -> (Psn, Mono) {
         let first = Psn(session.next().0.wrapping_sub(session.in_flight.len() as u32));
         let (mut lost, mut now) = (Vec::new(), Mono::from_ns(0));
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn a_window_is_restored_when_what_counted_as_lost_has_come() {
         let (start, mut lost) = (Mono::from_ns(1_000), Vec::new());
-        // Of the frames in flight the first two count as lost, and so are in flight no more.
+        // Two frames count as lost and have left the frames in flight.
         for back in [0, 1, 2, 63, 64, FRAMES - 1] {
             let mut session = full_window(start);
             let (first, now) = starve(&mut session);
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn nothing_is_restored_when_it_was_lost_or_others_were() {
         let start = Mono::from_ns(1_000);
-        // Of the frames up to one that was sent 64 later the first is missing, or the 24th.
+        // Of the frames up to one sent 64 later, the first one or the 24th is missing.
         for (words, losses) in [([u64::MAX, !1], 0), ([!(1 << 40), u64::MAX], 1)] {
             let (mut session, mut lost) = (full_window(start), Vec::new());
             let (first, now) = starve(&mut session);

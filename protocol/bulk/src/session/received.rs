@@ -1,35 +1,36 @@
-//! Which frames have come over a link, and when to say so.
+//! Received frames of a link, and their acknowledgement.
 
 use onepipe_base::{Mono, Psn};
 use onepipe_wire::BULK_WORDS_MAX;
 
-/// Frames that one acknowledgement tells of.
+/// Number of frames that one acknowledgement covers.
 pub(crate) const ACK_REACH: u32 = 64 * BULK_WORDS_MAX as u32;
 
-/// Words that are always told, in case acknowledgements are lost.
+/// Minimum number of words in an acknowledgement, as redundancy against loss.
 const WORDS_MIN: usize = 2;
-/// What has come since this many acknowledgements is told, in case the others are lost: all of it,
-/// though it be many frames, of somebody whose processor did something else meanwhile.
+/// An acknowledgement repeats all frames received since this many acknowledgements ago, as
+/// redundancy against loss; even if they are many, after the receiver was descheduled.
 const ACKS_COVERED: usize = 4;
 
-/// The receiving half of a lane.
+/// Receiving half of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ReceivedFrames {
-    /// The first frame that has come, and the highest.
+    /// First frame received.
     first: Option<Psn>,
+    /// Highest PSN received.
     largest: Option<Psn>,
-    /// Bit i of word w: whether frame `largest - 64 w - i` has come.
+    /// Bit i of word w is set if frame `largest - 64 w - i` was received.
     words: [u64; BULK_WORDS_MAX],
     marked: u32,
-    /// The highest PSN at each of the last acknowledgements, the last one first.
+    /// Highest PSN of each of the last acknowledgements, latest first.
     last_acks: [Option<Psn>; ACKS_COVERED],
-    /// Frames since the last acknowledgement.
+    /// Frames received since the last acknowledgement.
     unacked: u32,
     ack_at: Option<Mono>,
 }
 
 impl ReceivedFrames {
-    /// Takes note of a frame. An acknowledgement is due with the `every`-th one, or after a while.
+    /// Records a frame. Schedules an acknowledgement after `every` frames, or at `ack_at`.
     pub fn on_frame(&mut self, psn: Psn, is_marked: bool, every: u32, ack_at: Mono) {
         let largest = *self.largest.get_or_insert(psn);
         self.first.get_or_insert(psn);
@@ -44,7 +45,7 @@ impl ReceivedFrames {
         }
         self.marked = self.marked.wrapping_add(is_marked.into());
         self.unacked += 1;
-        // What comes out of order tells of a loss: the sender should know at once.
+        // A gap indicates a loss: acknowledge immediately.
         let at_once = self.unacked >= every || ahead != 1;
         let due = if at_once { Mono::from_ns(0) } else { ack_at };
         self.ack_at = Some(self.ack_at.map_or(due, |at| at.min(due)));
@@ -59,14 +60,14 @@ impl ReceivedFrames {
         }
     }
 
-    /// When an acknowledgement is due, if one is.
+    /// Returns when an acknowledgement is due.
     pub fn ack_at(&self) -> Option<Mono> {
         self.ack_at
     }
 
-    /// What to acknowledge: the highest PSN, the words down to the last that tells of a loss or of
-    /// what has come since the last acknowledgements, and how many frames were marked. What came
-    /// whole before was told often enough.
+    /// Returns the acknowledgement to send: the highest PSN, the words that cover all gaps and all
+    /// frames since the oldest of `last_acks`, and the number of marked frames. Older words are
+    /// complete and have been repeated often enough.
     pub fn take_ack(&mut self) -> Option<(Psn, &[u64], u32)> {
         let largest = self.largest?;
         self.ack_at = None;
@@ -75,7 +76,7 @@ impl ReceivedFrames {
         let words = self.words.iter().rposition(is_partial).map_or(0, |last| last + 1);
         let since =
             |acked: Option<Psn>| largest.0.wrapping_sub(acked.unwrap_or(largest).0) as usize;
-        // Of the oldest one's own word some may have come since, too.
+        // The word of the oldest acknowledgement may contain later frames, too.
         let recent = since(self.last_acks[ACKS_COVERED - 1].or(self.first)) / 64 + 1;
         let used = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         let words = words.max(recent.min(used)).max(WORDS_MIN);
@@ -131,7 +132,7 @@ mod tests {
                 words.push(received.take_ack().expect("all have").1.len());
             }
         }
-        // Told of so often that hardly all of it can have been lost.
+        // Each word is repeated often enough to survive the loss of some acknowledgements.
         assert_eq!(words, [[16; ACKS_COVERED - 1].as_slice(), &[WORDS_MIN; 5]].concat());
     }
 }

@@ -1,4 +1,4 @@
-//! The other ends of a process's links, and its dead links.
+//! Monitors the peers of a process's links, and its dead links.
 
 use alloc::vec::Vec;
 
@@ -10,31 +10,30 @@ use onepipe_wire::{Header, Link, LinkState, Opcode, Resolved, Side};
 
 use crate::Links;
 
-/// Once the other end says that it hears this one, it is told every so many beacon intervals whom
-/// this end hears (failure.md, "Who is on a link?").
+/// Interval of confirming beacons in beacon intervals, once the link is two-way
+/// (docs/design/failure.md, "Who is on a link?").
 const CONFIRMED_INTERVALS: u64 = 16;
 
 /// What a frame has shown about its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LinkEvent {
-    /// Nothing special: go on with the frame.
+    /// Nothing new: handle the frame.
     Good,
-    /// Go on with the frame, but its promises count nowhere: it is not known who is at the other
-    /// end, or the link is lost.
+    /// Handle the frame but not its promises: the peer is unknown, or the link is lost.
     NoPromise,
-    /// Goodbye: hear the frame's promises, then report the link dead.
+    /// Leave: apply the frame's promises, then report the link as dead.
     Left,
-    /// This life was there before and is dead, its register frozen (without controllers: dropped).
-    /// Go on with the frame; the barrier may have risen.
+    /// The previous instance at the other end is dead, and its register frozen (without
+    /// controllers: removed). Handle the frame; the barrier may have risen.
     Restarted(Instance),
-    /// The frame is of a life that is dead, or from before the link was lost: drop it whole.
+    /// The frame is from a dead instance, or from before the link was lost: drop it.
     Refused,
-    /// The link is dead, its register frozen (without controllers: dropped), as after a silence.
+    /// The link is dead as after a timeout, and its register frozen (without controllers: removed).
     /// Drop the frame; the barrier may have risen.
     Dead,
 }
 
-/// Who is at the other ends, and what their dead lives hold.
+/// The peers at the other ends, and the links frozen for dead ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LinkMonitor {
     own: Instance,
@@ -43,20 +42,20 @@ pub(super) struct LinkMonitor {
     controllers: Option<Controllers>,
     neighbours: Neighbours,
     frozen: FrozenLinks,
-    /// By port, the life that a controller has declared dead there, heard or not.
+    /// By port, the instance that a controller has declared dead there, seen or not.
     dead: Vec<Option<Instance>>,
-    /// On a mesh, when each controller was last heard on its link.
+    /// In a mesh, when each controller was last seen on its link.
     controllers_seen: Vec<Option<Mono>>,
-    /// After this silence a controller's link is down, in ns. 0: never.
+    /// Timeout of a controller's link, in ns. 0: never.
     controller_timeout_ns: u64,
-    /// Something has changed that the registers alone do not show.
+    /// A change since the last announcement that the registers alone do not show.
     has_changed: bool,
-    /// When to say on an uplink whom this end hears, which nothing but a beacon says, and which the
-    /// switch waits for (failure.md, "Who is on a link?").
+    /// When to send the next beacon on an uplink. Only beacons contain the peer seen, for which the
+    /// switch waits (docs/design/failure.md, "Who is on a link?").
     beacon_at: Option<Mono>,
-    /// In ns. 0: there are no beacons.
+    /// Beacon interval in ns. 0: there are no beacons.
     beacon_interval_ns: u64,
-    /// There is news of it.
+    /// The peer seen has changed since the last beacon.
     wants_beacon: bool,
 }
 
@@ -107,13 +106,13 @@ impl LinkMonitor {
             && self.neighbours.is_up_with(port, instance)
             && !self.is_dead(port, instance)
         {
-            // The frequent frame shows nothing new: of the life that is known and heard there.
+            // The frequent case: a frame from the known peer of a two-way link.
             return LinkEvent::Good;
         }
         self.on_hello(registers, now, (port, header, opcode), instance)
     }
 
-    /// A frame that may show something new of its link, from `instance`.
+    /// Handles a frame that may change the state of its link.
     #[inline(never)]
     fn on_hello(
         &mut self,
@@ -130,7 +129,7 @@ impl LinkMonitor {
         let update = if is_hop_only {
             self.neighbours.on_hello(port, instance, header.peer(), self.own)
         } else {
-            // What may cross more than a link does not say whom its sender hears.
+            // A frame that may cross several links does not contain the peer that its sender sees.
             self.neighbours.on_instance(port, instance)
         };
         match self.on_peer_update(registers, now, (port, instance), (before, update)) {
@@ -139,7 +138,7 @@ impl LinkMonitor {
         }
     }
 
-    /// A frame has crossed the switch at the other end.
+    /// Handles a frame that has crossed the switch at the other end.
     #[inline]
     fn on_switched_frame(&self, port: Port) -> LinkEvent {
         match self.neighbours.instance(port) {
@@ -151,8 +150,8 @@ impl LinkMonitor {
         }
     }
 
-    /// The other end does not say who it is. Where nothing freezes it is believed, unless one has
-    /// said so before.
+    /// Handles a frame whose sender does not identify itself. Accepted only without controllers and
+    /// before any identified peer.
     #[cold]
     fn on_anonymous_frame(&self, port: Port, opcode: Opcode) -> LinkEvent {
         if self.controllers.is_some() || self.neighbours.instance(port).is_some() {
@@ -164,7 +163,7 @@ impl LinkMonitor {
         }
     }
 
-    /// Whoever is on `port` has said that it is `instance`, on a link where frames do not say it.
+    /// Handles the instance at `port`, where frames do not contain it.
     pub fn on_peer_instance(
         &mut self,
         registers: &mut Registers,
@@ -215,7 +214,7 @@ impl LinkMonitor {
         }
     }
 
-    /// Any sign of a controller on its own link keeps that link up.
+    /// Any frame of a controller on its own link keeps that link up.
     fn on_controller_seen(&mut self, now: Mono, port: Port) {
         if let Some(last_seen) =
             self.controller_index(port).and_then(|at| self.controllers_seen.get_mut(at))
@@ -231,7 +230,7 @@ impl LinkMonitor {
         controllers.contains(process).then_some(index as usize)
     }
 
-    /// Nothing more comes from `port`. Answers whether it was up.
+    /// Handles the loss of the link at `port`. Returns whether it was up.
     pub fn on_link_down(&mut self, registers: &mut Registers, port: Port) -> bool {
         let instance = self.neighbours.instance(port);
         let controller =
@@ -242,7 +241,7 @@ impl LinkMonitor {
         self.freeze_or_remove(registers, port, instance) || was_controller
     }
 
-    /// `instance` on `port` is dead. Answers whether the link was live.
+    /// Freezes or removes the link to the dead `instance` at `port`. Returns whether it was live.
     fn freeze_or_remove(
         &mut self,
         registers: &mut Registers,
@@ -264,8 +263,8 @@ impl LinkMonitor {
         })
     }
 
-    /// Whether promises may be heard on `port` that nothing but the world hands over. Those of
-    /// controllers count nowhere.
+    /// Returns whether to accept promises that arrive on `port` without a frame. Those of
+    /// controllers do not count.
     pub fn accepts_promises(&self, port: Port) -> bool {
         if self.controller_index(port).is_some() {
             return false;
@@ -277,8 +276,8 @@ impl LinkMonitor {
         })
     }
 
-    /// `instance` is declared dead: its link is frozen, and it is heard there no more. Answers whether
-    /// a link was up.
+    /// Handles the declaration of `instance` as dead: freezes its link and ignores it from then on.
+    /// Returns whether a link was up.
     pub fn declare_dead(&mut self, registers: &mut Registers, instance: Instance) -> bool {
         let mut was_up = false;
         for port in (0..self.count).map(Port) {
@@ -296,8 +295,8 @@ impl LinkMonitor {
         was_up
     }
 
-    /// Whether nothing that `instance` says on `port` may be heard: it is this end, is declared dead,
-    /// or another one is alive there.
+    /// Returns whether frames from `instance` on `port` are refused: it is this end, is declared
+    /// dead, or a different address is live there.
     #[inline]
     fn is_refused(&self, registers: &Registers, port: Port, instance: Instance) -> bool {
         let is_other =
@@ -307,7 +306,7 @@ impl LinkMonitor {
             || self.neighbours.instance(port).is_some_and(is_other)
     }
 
-    /// Looks for controllers that have fallen silent.
+    /// Takes down the links of controllers that timed out.
     pub fn on_timeout(&mut self, now: Mono) {
         if self.controller_timeout_ns == 0 {
             return;
@@ -322,7 +321,7 @@ impl LinkMonitor {
         }
     }
 
-    /// When a controller will have fallen silent.
+    /// Returns when the next controller times out.
     pub fn deadline(&self) -> Option<Mono> {
         if self.controller_timeout_ns == 0 {
             return None;
@@ -331,8 +330,8 @@ impl LinkMonitor {
         Some(oldest.after_ns(self.controller_timeout_ns + 1))
     }
 
-    /// Takes what `resolved` names of this life's links out of the commit minimum. Answers whether
-    /// there was such a one: a repeated resume finds nothing.
+    /// Resolves a frozen link named by `resolved`, which no longer bounds the commit barrier.
+    /// Returns false if there is none, as for a repeated resume.
     pub fn resolve(&mut self, registers: &mut Registers, resolved: Resolved) -> bool {
         if resolved.owner != self.own {
             return false;
@@ -340,20 +339,20 @@ impl LinkMonitor {
         let found = self.frozen.resolve(registers, resolved.number).is_some();
         self.has_changed |= found;
         if found && self.beacon_interval_ns > 0 {
-            // The switch tells commits again once it knows.
+            // The switch sends commit barriers again once it knows.
             (self.beacon_at, self.wants_beacon) = (Some(Mono::from_ns(0)), true);
         }
         found
     }
 
-    /// Whether the switch at the other end of an uplink is known to hear this life. True of every
-    /// other link, and where nothing freezes.
+    /// Returns whether the switch at the other end of an uplink is known to see this incarnation.
+    /// Always true for other links and without controllers.
     #[inline]
     pub fn is_two_way(&self, port: Port) -> bool {
         self.kind != Links::Uplink || self.controllers.is_none() || self.neighbours.is_two_way(port)
     }
 
-    /// Who is heard on `port` now.
+    /// Returns the instance seen on `port` now.
     pub fn peer(&self, registers: &Registers, port: Port) -> Option<Instance> {
         let is_controller = self
             .controller_index(port)
@@ -362,7 +361,7 @@ impl LinkMonitor {
         if is_up { self.neighbours.instance(port) } else { None }
     }
 
-    /// Whether a frame that speaks of its link may bear a wave: from a switch, or on a mesh from a
+    /// Returns whether a frame about its link may carry a flood: from a switch, or in a mesh from a
     /// controller.
     pub fn accepts_floods(&self, speaker: Option<Instance>) -> bool {
         match speaker.map(|instance| instance.address) {
@@ -374,7 +373,7 @@ impl LinkMonitor {
         }
     }
 
-    /// Whether a beacon is owed on the uplink now; puts the next one off.
+    /// Returns whether a beacon on the uplink is due now, and schedules the next one.
     pub fn take_beacon(&mut self, now: Mono) -> bool {
         self.wants_beacon = false;
         let is_due = self.beacon_at.is_some_and(|at| at <= now);
@@ -392,7 +391,7 @@ impl LinkMonitor {
         self.wants_beacon
     }
 
-    /// When the next such beacon is owed.
+    /// Returns when the next such beacon is due.
     pub fn beacon_due(&self) -> Option<Mono> {
         self.beacon_at
     }
@@ -405,7 +404,7 @@ impl LinkMonitor {
         core::mem::take(&mut self.has_changed)
     }
 
-    /// What there is to announce: dead links, then live ones.
+    /// Returns the links to announce: dead ones, then live ones.
     pub fn announced<'a>(&'a self, registers: &'a Registers) -> impl Iterator<Item = Link> + 'a {
         let side = match self.kind {
             Links::Uplink | Links::Overlay => Side::Upper,
@@ -418,7 +417,7 @@ impl LinkMonitor {
         let up = (0..self.count).filter_map(move |port| {
             let port = Port(port);
             let instance = self.peer(registers, port)?;
-            // A mesh has no frames that would say so; it is up as long as it is heard.
+            // Mesh frames do not contain the peer seen; a mesh link is up while frames arrive.
             let is_two_way = self.kind == Links::Mesh || self.neighbours.is_two_way(port);
             is_two_way.then_some(Link {
                 port,
@@ -431,7 +430,7 @@ impl LinkMonitor {
     }
 }
 
-/// Who is behind a port of a mesh.
+/// Returns the address of the process at a port of a mesh.
 fn mesh_address(port: Port) -> Address {
     Address::Process(ProcessId(u32::from(port.0)))
 }

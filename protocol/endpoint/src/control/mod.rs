@@ -1,22 +1,24 @@
-//! The process's side of failures: who is on its links, what the controllers tell it, what it tells
-//! them (design: docs/design/failure.md).
+//! The control plane of a process: its links, and its protocol with the controllers
+//! (docs/design/failure.md).
 //!
-//! [`ControlPlane`] owns no registers and no messages. The composer shows it frames and dead links, and
-//! does what it is told: it discards, recalls, calls the application back, and says when that is
-//! done. The steps, in the composer's words:
+//! [`ControlPlane`] owns neither registers nor messages. The endpoint passes frames and dead links
+//! to it and acts on the results: it discards and recalls messages, runs the application's
+//! callbacks, and reports completion. In steps:
 //!
-//! 1. Every intact frame for this process goes through [`ControlPlane::on_link_frame`] first, which says
-//!    whether to go on with it, and whether its promises count. Silence, unlinking and goodbyes go
-//!    to [`ControlPlane::on_link_down`].
-//! 2. A frame whose opcode `is_control` goes to [`ControlPlane::on_frame`], and its promises nowhere.
-//!    After `LinksChanged`, `Reborn` or `Dead` the barriers are read anew from the registers.
+//! 1. Every intact frame for this process passes [`ControlPlane::on_link_frame`] first, which
+//!   decides whether the frame and its promises are handled. Link timeouts, lost links and Leave
+//!   frames go to [`ControlPlane::on_link_down`].
+//! 2. A frame whose opcode `is_control` goes to [`ControlPlane::on_frame`]; its promises are
+//!   ignored. After `LinksChanged`, `Restarted` or `Dead` the barriers are recomputed.
 //! 3. Then [`ControlPlane::poll_failure`] until it is empty, and [`ControlPlane::excluded`].
-//! 4. While [`ControlPlane::is_completion_pending`] and everything polled is done:
-//!    [`ControlPlane::on_failures_handled`].
-//! 5. In `poll_transmit`, a beacon if [`ControlPlane::take_beacon`], then [`ControlPlane::write_next`] until
-//!    it is empty, each with the header of [`ControlPlane::header`].
+//! 4. While [`ControlPlane::is_completion_pending`] and every polled failure is handled:
+//!   [`ControlPlane::on_failures_handled`].
+//! 5. In `poll_transmit`, a beacon if [`ControlPlane::take_beacon`], then
+//!   [`ControlPlane::write_next`] until it is empty, each with the header of
+//!   [`ControlPlane::header`].
 //!
-//! Without controllers it only watches the links: it writes nothing, nothing freezes.
+//! Without controllers the control plane only monitors the links: it sends nothing, and no link
+//! freezes.
 
 mod announcer;
 mod failures;
@@ -54,27 +56,27 @@ use relay::Relay;
 pub use stats::ControlStats;
 use undeliverable::UndeliverableQueue;
 
-/// The first repetition follows after two beacon intervals, or, without beacons, after this, in ns
-/// (failure.md, "Where is the controller?").
+/// First retransmission interval without beacons, in ns; with beacons it is two beacon intervals
+/// (docs/design/failure.md, "Where is the controller?").
 const BACKOFF_MIN_NS: u64 = 20_000;
-/// A controller on a link of its own says hello every 20 us, while other links bear beacons every
-/// 3 us and die after ten of them. Ten of theirs may be missing here, too, and controllers are in
-/// no hurry: this many link timeouts.
+/// Timeout of a controller's own link, in link timeouts. A controller sends a Hello every 20 us,
+/// while other links carry beacons every 3 us and time out after ten of them. Ten Hellos may be
+/// missing, too, and slow detection is harmless here.
 const CONTROLLER_TIMEOUTS: u64 = 10;
-/// A peer is written to by relay for this many slow announcements before it is tried directly
-/// again: by then the controllers know whatever has changed about its links.
+/// Duration of relaying to a peer, in announcement intervals, before it is tried directly again: by
+/// then the controllers know every change of its links.
 const RELAY_INTERVALS: u64 = 10;
 
-/// A frame to be sealed: its payload is written.
+/// A frame to be sealed, whose payload is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ControlFrame {
-    /// To whom; this process itself when the frame crosses one link only.
+    /// Destination; this process itself if the frame crosses one link only.
     pub to: ProcessId,
     pub opcode: Opcode,
     pub psn: Psn,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub payload_len: usize,
-    /// The link that it speaks of, with a single hop. `None`: it is routed as any frame.
+    /// The port of a frame about its own link, which crosses a single hop. `None` if it is routed.
     pub hop_port: Option<Port>,
 }
 
@@ -84,7 +86,7 @@ impl ControlFrame {
     }
 }
 
-/// See the module's first page.
+/// The control plane of a process. See the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ControlPlane {
     process: ProcessId,
@@ -98,19 +100,19 @@ pub(crate) struct ControlPlane {
     relay: Relay,
     undeliverable: UndeliverableQueue,
     recover: RecoveryClient,
-    /// Who has asked for a sign of life.
+    /// The controller whose Ping is to be answered.
     pending_pong: Option<ProcessId>,
-    /// Who speaks as the active controller, and when it last did.
+    /// The active controller, and when it was last seen.
     active: Option<(ProcessId, Mono)>,
     excluded: Option<Timestamp>,
-    /// The store of the controllers knows of this life, and it was told who had failed before.
+    /// The controllers' store contains this incarnation, and earlier failures were reported to it.
     is_registered: bool,
     stats: ControlStats,
 }
 
 impl ControlPlane {
-    /// For a process that has heard nothing. `announce_interval_ns` is the slow pace at which
-    /// everything is said again, in ns.
+    /// Creates the control plane of a process that has received nothing. `announce_interval_ns` is
+    /// the longest interval between repetitions.
     pub fn new(
         config: &Config,
         controllers: Option<Controllers>,
@@ -129,14 +131,14 @@ impl ControlPlane {
             beacon => 2 * beacon,
         };
         let backoff = Backoff::new(backoff_min_ns, announce_interval_ns);
-        // What leads past the aggregator is no link.
+        // The direct port of an overlay is not a link.
         let (kind, beacon_ns) = match config.links {
             Links::Uplink | Links::Overlay => (Links::Uplink, config.beacon_interval_ns),
             Links::Mesh => (Links::Mesh, 0),
         };
         let links =
             LinkMonitor::new(own, (kind, links), controllers, controller_timeout_ns, beacon_ns);
-        // Batches of consecutive lives are numbered far apart.
+        // Consecutive incarnations use distant ranges of batch numbers.
         let first = Psn(config.incarnation.0 << 16);
         let relay_ns = RELAY_INTERVALS.saturating_mul(announce_interval_ns);
         Self {
@@ -162,8 +164,8 @@ impl ControlPlane {
         }
     }
 
-    /// A frame has arrived on `port`. Answers what it has shown about the link, and whether to go
-    /// on with the frame. Of what has crossed a switch nothing is learned.
+    /// Updates the state of the link at `port` from a received frame. Returns whether to handle the
+    /// frame and its promises. A frame that has crossed a switch shows nothing about the link.
     #[inline]
     pub fn on_link_frame(
         &mut self,
@@ -177,8 +179,8 @@ impl ControlPlane {
         event
     }
 
-    /// The world knows which life is at the other end of `port`, where promises lie in memory and
-    /// no frame need say it. To be told once, and again when it has changed.
+    /// Handles the instance at the other end of `port` where promises arrive without frames. Must
+    /// be called once, and again after every change.
     pub fn on_peer_instance(
         &mut self,
         registers: &mut Registers,
@@ -189,58 +191,62 @@ impl ControlPlane {
         self.links.on_peer_instance(registers, now, port, instance)
     }
 
-    /// Nothing more is heard on `port`: silence, or the world says so. Freezes its register
-    /// (without controllers: drops it). Answers whether it was up.
+    /// Handles the loss of the link at `port`: freezes its register (without controllers: removes
+    /// it). Returns whether the link was up.
     pub fn on_link_down(&mut self, registers: &mut Registers, port: Port) -> bool {
         self.links.on_link_down(registers, port)
     }
 
-    /// Whom this end hears on `port`, for own frames that cross it only.
+    /// Returns the instance seen at `port`, for frames that cross this link only.
     pub fn peer(&self, registers: &Registers, port: Port) -> Option<Instance> {
         self.links.peer(registers, port)
     }
 
-    /// The next failure that this process was not told before. It may cover this process, too.
+    /// Returns the next failure that was not reported before. It may include this process.
     #[inline]
     pub fn poll_failure(&mut self) -> Option<Failure> {
         self.failures.poll()
     }
 
-    /// The failure timestamp of this very life: it was told that it has failed, and must stop. It
-    /// keeps nobody waiting from then on, and announces nothing.
+    /// Returns the failure timestamp of this incarnation, if it was declared failed and must stop.
+    /// From then on it announces nothing and delays no other process.
     #[inline]
     pub fn excluded(&self) -> Option<Timestamp> {
         self.excluded
     }
 
-    /// When this life of `process` has failed, or the last failed one if that is a later one.
-    /// `None` while it has not.
+    /// Returns when this incarnation of `process` has failed, or its last failed one if that is
+    /// later. `None` if it has not failed.
     #[inline]
     pub fn has_failed(&self, process: ProcessId, incarnation: Incarnation) -> Option<Timestamp> {
         self.failures.has_failed(process, incarnation)
     }
 
-    /// The last life of `process` that has failed, if one has.
+    /// Returns the last failed incarnation of `process`, if there is one.
     pub fn last_failed(&self, process: ProcessId) -> Option<Incarnation> {
         self.failures.last_failed(process)
     }
 
-    /// Whether the life that `port` was last heard of may be heard there, where the world hands
-    /// promises over without a frame: not when it was declared dead.
+    /// Returns whether to accept promises that arrive on `port` without a frame: unless the
+    /// instance last seen there was declared dead.
     pub fn accepts_promises(&self, port: Port) -> bool {
         self.links.accepts_promises(port)
     }
 
-    /// Whether a controller waits until everything polled by [`ControlPlane::poll_failure`] is done.
+    /// Returns whether a controller waits for the completion of all failures polled by
+    /// [`ControlPlane::poll_failure`].
     pub fn is_completion_pending(&self) -> bool {
         self.floods.is_open() && !self.failures.has_unreported()
     }
 
-    /// Everything that was polled is done: discarded, its recalls acknowledged or given to
-    /// [`ControlPlane::on_undeliverable`], the application back from its callback. The answer leaves as
-    /// soon as all of the latter are recorded.
+    /// Handles the completion of every polled failure: messages are discarded, recalls acknowledged
+    /// or passed to [`ControlPlane::on_undeliverable`], callbacks returned. Completion is reported
+    /// as soon as those recalls are recorded.
     pub fn on_failures_handled(&mut self) {
-        debug_assert!(!self.failures.has_unreported(), "nothing unpolled is done");
+        debug_assert!(
+            !self.failures.has_unreported(),
+            "every failure must be polled before it is completed"
+        );
         if !self.failures.has_unreported() {
             self.floods.on_handled();
             self.ack_if_clear();
@@ -256,61 +262,60 @@ impl ControlPlane {
         self.floods.ack_handled();
     }
 
-    /// A recall whose receiver has failed: to be recorded by the controllers. Answers false when
-    /// too many wait already: try again later, and hold the completion back.
+    /// Queues a recall to a failed receiver, to be recorded by the controllers. Returns false if
+    /// too many are queued: retry later and delay the completion.
     pub fn on_undeliverable(&mut self, recall: Undeliverable) -> bool {
         self.undeliverable.push(recall)
     }
 
-    /// How many recalls have been recorded since this was last asked: the first ones that were
-    /// given to [`ControlPlane::on_undeliverable`].
+    /// Takes the number of recalls that were recorded since the last call, in the order of
+    /// [`ControlPlane::on_undeliverable`].
     #[inline]
     pub fn take_acked_undeliverable(&mut self) -> usize {
         self.undeliverable.take_acked_undeliverable()
     }
 
-    /// How many recalls are not recorded yet.
+    /// Returns the number of recalls that are not recorded.
     #[cfg(test)]
     pub fn undeliverable_pending(&self) -> usize {
         self.undeliverable.pending()
     }
 
-    /// Takes a sealed frame that shall be handed on by the controllers. Answers false when one
-    /// still waits for [`ControlPlane::write_next`], the frame is too long by
-    /// [`RELAY_OVERHEAD_BYTES`], or there are no controllers.
+    /// Takes a sealed frame to be relayed by the controllers. Returns false if another frame still
+    /// waits for [`ControlPlane::write_next`], the frame is too long by [`RELAY_OVERHEAD_BYTES`],
+    /// or there are no controllers.
     pub fn encapsulate(&mut self, inner: &[u8]) -> bool {
         let active = self.active.map(|(process, _)| process);
         self.controllers.is_some() && self.relay.encapsulate(inner, active)
     }
 
-    /// `peer` does not answer: frames to it go by relay for a while.
+    /// Relays frames to `peer`, which does not respond, for a while.
     pub fn on_unreachable(&mut self, now: Mono, peer: ProcessId) {
         if self.controllers.is_some() {
             self.relay.on_unreachable(now, peer);
         }
     }
 
-    /// A frame has arrived from `peer` without a detour.
+    /// Stops relaying to `peer` after a direct frame from it.
     #[inline]
     pub fn on_direct(&mut self, peer: ProcessId) {
         self.relay.on_direct(peer);
     }
 
-    /// Whether frames to `peer` go by relay now.
+    /// Returns whether frames to `peer` are relayed now.
     #[inline]
     pub fn is_relayed(&self, now: Mono, peer: ProcessId) -> bool {
         self.relay.is_relayed(now, peer)
     }
 
-    /// Asks the controllers, until they answer, for what has happened. For a process that is
-    /// excluded.
+    /// Starts requesting the recovery record from the controllers, after exclusion.
     pub fn start_recover(&mut self, now: Mono) {
         if self.controllers.is_some() {
             self.recover.start(now);
         }
     }
 
-    /// The whole answer to [`ControlPlane::start_recover`], once.
+    /// Returns the complete recovery record, once.
     pub fn poll_recovered(&mut self) -> Option<Recovered> {
         self.recover.poll()
     }
@@ -321,24 +326,25 @@ impl ControlPlane {
         self.links.is_two_way(port)
     }
 
-    /// Whether this life may scatter reliably: the controllers have taken note of it (failure.md,
-    /// "How do controllers survive?"), or there are none. Its announcements ask them.
+    /// Returns whether this incarnation may send reliable scatterings: the controllers have
+    /// registered it (docs/design/failure.md, "How do controllers survive?"), or there are none.
+    /// Its announcements request the registration.
     #[inline]
     pub fn is_registered(&self) -> bool {
         self.is_registered
     }
 
-    /// When the active controller was last heard.
+    /// Returns when the active controller was last seen.
     pub fn controller_last_seen(&self) -> Option<Mono> {
         self.active.map(|(_, last_seen)| last_seen)
     }
 
-    /// Who was last heard as the active controller.
+    /// Returns the active controller.
     pub fn active_controller(&self) -> Option<ProcessId> {
         self.active.map(|(process, _)| process)
     }
 
-    /// The highest epoch of a controller heard; 0 before any.
+    /// Returns the highest epoch of a controller seen; 0 before any.
     pub fn epoch(&self) -> u32 {
         self.floods.epoch()
     }
@@ -347,13 +353,14 @@ impl ControlPlane {
         &self.stats
     }
 
-    /// Whether the uplink is owed a beacon now, whatever else was sent on it; puts the next off.
+    /// Returns whether the uplink needs a beacon now, whatever else was sent, and schedules the
+    /// next one.
     pub fn take_beacon(&mut self, now: Mono) -> bool {
         self.links.take_beacon(now)
     }
 
-    /// Whether [`ControlPlane::take_beacon`] or [`ControlPlane::write_next`] has something before the next
-    /// deadline.
+    /// Returns whether [`ControlPlane::take_beacon`] or [`ControlPlane::write_next`] may have a
+    /// frame before the next deadline.
     #[inline]
     pub fn wants_transmit(&self, registers: &Registers) -> bool {
         if self.controllers.is_none() {
@@ -370,7 +377,8 @@ impl ControlPlane {
             || self.recover.wants_transmit()
     }
 
-    /// Writes the next frame's payload. Answers are first: others wait for them.
+    /// Writes the payload of the next frame. Acknowledgements come first, because others wait for
+    /// them.
     pub fn write_next(
         &mut self,
         now: Mono,
@@ -395,8 +403,8 @@ impl ControlPlane {
         self.announcer.write(now, registers, &mut self.links, payload)
     }
 
-    /// The header of such a frame, to be sealed by the composer. An announcement says up to where
-    /// this process was told that reliable messages are `decided`.
+    /// Returns the header of a frame from [`ControlPlane::write_next`]. An announcement contains
+    /// the commit barrier received, below which reliable messages are `decided`.
     pub fn header(
         &self,
         registers: &Registers,
@@ -416,12 +424,12 @@ impl ControlPlane {
         header.stamped(message, promises, frame.psn)
     }
 
-    /// The deadline has come.
     pub fn on_timeout(&mut self, now: Mono) {
         self.links.on_timeout(now);
     }
 
-    /// When [`ControlPlane::on_timeout`], [`ControlPlane::take_beacon`] and [`ControlPlane::write_next`] are due.
+    /// Returns when [`ControlPlane::on_timeout`], [`ControlPlane::take_beacon`] or
+    /// [`ControlPlane::write_next`] is due.
     #[inline]
     pub fn deadline(&self) -> Option<Mono> {
         let beacon = self.links.beacon_due();

@@ -1,4 +1,4 @@
-//! What an excluded process asks, to finish its buffered messages like everybody else.
+//! Recovery: an excluded process requests the outcomes of its buffered messages.
 
 use alloc::vec::Vec;
 
@@ -8,18 +8,18 @@ use onepipe_wire::{Failure, Opcode, RecoveryView};
 use super::ControlFrame;
 use super::round_robin::RoundRobin;
 
-/// What has happened since this process has failed.
+/// What has happened since this process failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Recovered {
-    /// The fate of every scattering below this is told here.
+    /// The outcome of every scattering below this is known.
     pub complete: Timestamp,
-    /// Who has failed.
+    /// Failed processes.
     pub failures: Vec<Failure>,
-    /// Scatterings that were taken back: sender and timestamp.
+    /// Recalled scatterings: sender and timestamp.
     pub recalls: Vec<(ProcessId, Timestamp)>,
 }
 
-/// Asks for one part after the other, and for each until it comes.
+/// Requests the parts of the recovery record one by one, and each until it arrives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RecoveryClient {
     state: State,
@@ -31,9 +31,9 @@ pub(super) struct RecoveryClient {
 enum State {
     Idle,
     Requesting {
-        /// The part asked for.
+        /// The requested part.
         next: u16,
-        /// How many parts there are, and what came in those before `next`.
+        /// The number of parts, and the contents of those before `next`.
         gathered: Option<(u16, Recovered)>,
     },
     Done(Recovered),
@@ -44,7 +44,7 @@ impl RecoveryClient {
         Self { state: State::Idle, backoff, round: RoundRobin::new(controllers) }
     }
 
-    /// Begins to ask, unless it has.
+    /// Starts requesting, unless started.
     pub fn start(&mut self, now: Mono) {
         if self.state == State::Idle {
             self.request(now, 0, None);
@@ -68,12 +68,12 @@ impl RecoveryClient {
         self.requested_part().is_some() && self.round.current().is_some()
     }
 
-    /// When to ask again.
+    /// Returns when to repeat the request.
     pub fn deadline(&self) -> Option<Mono> {
         self.requested_part().and(self.backoff.due())
     }
 
-    /// Asks the next controller.
+    /// Writes the request for the next controller.
     pub fn write(&mut self, now: Mono) -> Option<ControlFrame> {
         let part = self.requested_part()?;
         if self.backoff.take(now) {
@@ -84,8 +84,8 @@ impl RecoveryClient {
         Some(ControlFrame::to(to, Opcode::Recover, Psn(part.into()), 0))
     }
 
-    /// A part has come. Answers whether it was asked for. Parts belong together while they say
-    /// the same of the whole; when it has grown meanwhile, it is asked for from the front again.
+    /// Handles a part. Returns whether it was requested. Parts belong together while they agree on
+    /// the whole; if the record has changed meanwhile, it is requested again from the start.
     pub fn on_part(&mut self, now: Mono, near: Timestamp, view: &RecoveryView<'_>) -> bool {
         let State::Requesting { next, gathered } = &mut self.state else { return false };
         let (front, part) = (view.recovery(near), *next);
@@ -111,7 +111,7 @@ impl RecoveryClient {
         true
     }
 
-    /// The whole answer, once.
+    /// Returns the complete record, once.
     pub fn poll(&mut self) -> Option<Recovered> {
         match core::mem::replace(&mut self.state, State::Idle) {
             State::Done(recovered) => Some(recovered),
@@ -142,7 +142,7 @@ mod tests {
         core::iter::from_fn(next).collect()
     }
 
-    /// Part `part` of `parts`: the failure of process `part`, and two recalls.
+    /// Receives part `part` of `parts`: the failure of process `part` and two recalls.
     fn answer(
         recover: &mut RecoveryClient,
         ns: u64,
@@ -158,14 +158,14 @@ mod tests {
         let payload_len = Recovery { complete, part, parts }
             .write(&mut payload, [failure].into_iter(), recalls.into_iter())
             .expect("fits");
-        let view = RecoveryView::parse(&payload[..payload_len]).expect("just written");
+        let view = RecoveryView::parse(&payload[..payload_len]).expect("written above");
         recover.on_part(at(ns), near, &view)
     }
 
     #[test]
     fn each_part_is_requested_until_received() {
         let mut recover = recover();
-        assert!(!answer(&mut recover, 0, 900, (0, 1)), "nobody has asked");
+        assert!(!answer(&mut recover, 0, 900, (0, 1)), "not requested");
         recover.start(at(100));
         recover.start(at(101));
         assert_eq!(requested_part(&mut recover, 100), [(60, 0), (61, 0)]);
@@ -174,9 +174,9 @@ mod tests {
             (Vec::new(), Some(at(110)))
         );
         assert_eq!(requested_part(&mut recover, 110), [(60, 0), (61, 0)]);
-        assert!(!answer(&mut recover, 111, 900, (1, 2)), "not this one");
+        assert!(!answer(&mut recover, 111, 900, (1, 2)), "a different part");
         assert!(answer(&mut recover, 112, 900, (0, 2)));
-        assert!(!answer(&mut recover, 112, 900, (0, 2)), "it has come");
+        assert!(!answer(&mut recover, 112, 900, (0, 2)), "already received");
         assert_eq!(requested_part(&mut recover, 112), [(60, 1), (61, 1)]);
         assert!(recover.poll().is_none());
         assert!(answer(&mut recover, 113, 900, (1, 2)));
@@ -202,7 +202,11 @@ mod tests {
             }
             let recovered = recover.poll().expect("complete");
             assert_eq!(recovered.complete.as_ns(), complete);
-            assert_eq!(recovered.failures.len(), usize::from(parts), "nothing is there twice");
+            assert_eq!(
+                recovered.failures.len(),
+                usize::from(parts),
+                "no failure is contained twice"
+            );
         }
     }
 }

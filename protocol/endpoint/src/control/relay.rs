@@ -1,4 +1,4 @@
-//! Frames by way of the controllers, for peers that cannot be reached directly.
+//! Relays frames by way of the controllers to peers that cannot be reached directly.
 
 use alloc::vec::Vec;
 
@@ -8,25 +8,25 @@ use onepipe_wire::{Frame, HEADER_LEN, Opcode};
 use super::ControlFrame;
 use super::round_robin::RoundRobin;
 
-/// Bytes by which a reliable frame must be shorter than others, so that a relay frame holds it.
+/// Bytes by which a reliable frame must be shorter than others, so that it fits into a relay frame.
 pub(crate) const RELAY_OVERHEAD_BYTES: usize = HEADER_LEN;
-/// How many peers are written to by relay at most. More cannot be reached directly only when the
-/// fabric is falling apart; then the one that is to be tried first again makes room.
+/// Limit on relayed peers. More are unreachable only if the fabric is falling apart; then the peer
+/// that is due to be tried directly first is dropped.
 const RELAYED_PEERS_MAX: usize = 64;
 
-/// Which peers are written to by relay, and the frame that is on its way out.
+/// Relayed peers, and the frame that is being sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Relay {
     round: RoundRobin,
     frame: Vec<u8>,
-    /// By process, and until when.
+    /// Process, and until when it is relayed.
     peers: Vec<(ProcessId, Mono)>,
     bytes_max: usize,
     period_ns: u64,
 }
 
 impl Relay {
-    /// For frames up to `frame_len_max`; a peer is tried directly again after `period_ns`.
+    /// Relays frames up to `frame_len_max`; a peer is tried directly again after `period_ns`.
     pub fn new(controllers: Controllers, frame_len_max: usize, period_ns: u64) -> Self {
         Self {
             round: RoundRobin::new(controllers),
@@ -37,8 +37,8 @@ impl Relay {
         }
     }
 
-    /// Takes a frame to be relayed by `active`, or by whichever controller is. Answers false when
-    /// the one before has not left yet, or this one is too long.
+    /// Takes a frame to be relayed by `active`, or by every controller if none is known. Returns
+    /// false if the previous frame was not sent, or this one is too long.
     pub fn encapsulate(&mut self, inner: &[u8], active: Option<ProcessId>) -> bool {
         if self.round.current().is_some() || inner.len() > self.bytes_max {
             return false;
@@ -65,8 +65,8 @@ impl Relay {
         Some(ControlFrame::to(to, Opcode::Relay, Psn::FIRST, len))
     }
 
-    /// From now on `peer` is written to by relay for a while. What is noted already stands: so
-    /// the direct way is tried again from time to time.
+    /// Relays frames to `peer` from now on, for a while. An existing period is not extended, so the
+    /// direct path is tried from time to time.
     pub fn on_unreachable(&mut self, now: Mono, peer: ProcessId) {
         self.peers.retain(|(_, until)| now < *until);
         if let Err(at) = self.find(peer) {
@@ -75,11 +75,11 @@ impl Relay {
         if self.peers.len() > RELAYED_PEERS_MAX {
             let others = (0..self.peers.len()).filter(|at| self.peers[*at].0 != peer);
             let first = others.min_by_key(|at| self.peers[*at].1);
-            self.peers.remove(first.expect("there are others"));
+            self.peers.remove(first.expect("more than one peer is relayed"));
         }
     }
 
-    /// Something has arrived from `peer` without a detour.
+    /// Stops relaying to `peer` after a direct frame from it.
     #[inline]
     pub fn on_direct(&mut self, peer: ProcessId) {
         if !self.peers.is_empty()
@@ -89,7 +89,7 @@ impl Relay {
         }
     }
 
-    /// Whether `peer` is written to by relay now.
+    /// Returns whether `peer` is relayed now.
     #[inline]
     pub fn is_relayed(&self, now: Mono, peer: ProcessId) -> bool {
         !self.peers.is_empty() && self.find(peer).is_ok_and(|at| now < self.peers[at].1)
@@ -100,8 +100,8 @@ impl Relay {
     }
 }
 
-/// The frame that a controller has handed on to `own`. `None` when it is none, not for this
-/// process, or of a kind that no process has relayed: what speaks of links, or to controllers.
+/// Returns the frame that a controller has relayed to `own`. `None` if it is malformed, for another
+/// process, or of a kind that is never relayed: about links or to controllers.
 pub(super) fn decapsulate(own: ProcessId, processes_max: u32, payload: &[u8]) -> Option<Frame<'_>> {
     let frame = Frame::parse(payload).ok()?;
     let (src, dst) = (frame.header.src(), frame.header.dst());
@@ -135,11 +135,11 @@ mod tests {
             core::iter::from_fn(next).collect::<Vec<_>>()
         };
         assert!(relay.encapsulate(&[7; 204], None));
-        assert!(!relay.encapsulate(&[8; 9], None), "one after the other");
+        assert!(!relay.encapsulate(&[8; 9], None), "one frame at a time");
         assert_eq!(sent(&mut relay), [(60, 204), (61, 204)]);
         assert!(relay.encapsulate(&[8; 9], Some(ProcessId(61))));
         assert_eq!(sent(&mut relay), [(61, 9)]);
-        assert!(!relay.encapsulate(&[7; 205], None), "does not fit");
+        assert!(!relay.encapsulate(&[7; 205], None), "too long");
         assert!(!relay.wants_transmit());
         assert_eq!(payload[..10], [8, 8, 8, 8, 8, 8, 8, 8, 8, 7]);
     }
@@ -150,7 +150,7 @@ mod tests {
         relay.on_unreachable(at(0), peer);
         relay.on_unreachable(at(50), peer);
         assert!(relay.is_relayed(at(99), peer) && !relay.is_relayed(at(99), ProcessId(4)));
-        assert!(!relay.is_relayed(at(100), peer), "what stands is not put off");
+        assert!(!relay.is_relayed(at(100), peer), "an existing period is not extended");
         relay.on_unreachable(at(100), peer);
         assert!(relay.is_relayed(at(150), peer));
         relay.on_direct(ProcessId(4));
@@ -168,7 +168,7 @@ mod tests {
         let relayed =
             (0..=RELAYED_PEERS_MAX as u32).filter(|peer| relay.is_relayed(at(1), ProcessId(*peer)));
         assert_eq!(relayed.count(), RELAYED_PEERS_MAX);
-        assert!(relay.is_relayed(at(1), ProcessId(0)), "the latest has room");
+        assert!(relay.is_relayed(at(1), ProcessId(0)), "the latest peer is relayed");
     }
 
     #[test]
@@ -184,9 +184,9 @@ mod tests {
             decapsulate(ProcessId(2), 64, &len[..length]).map(|frame| frame.header.psn().0)
         };
         assert_eq!(taken(Opcode::ReliableData, 1, 2, None), Some(9));
-        assert_eq!(taken(Opcode::ReliableData, 1, 3, None), None, "for another");
-        assert_eq!(taken(Opcode::ReliableData, 2, 2, None), None, "from itself");
-        assert_eq!(taken(Opcode::ReliableData, 64, 2, None), None, "from nobody");
+        assert_eq!(taken(Opcode::ReliableData, 1, 3, None), None, "for another process");
+        assert_eq!(taken(Opcode::ReliableData, 2, 2, None), None, "from this process");
+        assert_eq!(taken(Opcode::ReliableData, 64, 2, None), None, "from an unknown process");
         assert_eq!(taken(Opcode::Beacon, 1, 2, None), None);
         assert_eq!(taken(Opcode::Relayed, 1, 2, None), None);
         assert_eq!(taken(Opcode::ReliableData, 1, 2, Some(55)), None, "broken");

@@ -1,46 +1,46 @@
-//! Saying one thing to several controllers.
+//! Sends one frame to each of several controllers.
 
 use onepipe_base::{Controllers, ProcessId};
 
-/// One frame for each controller in turn, or for one of them.
+/// The controllers that are to be sent a frame, in turn.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RoundRobin {
     controllers: Controllers,
-    /// Whose turn it is, as a place in the range.
+    /// The next controller, as an index in the range.
     next: u32,
     remaining: u32,
 }
 
 impl RoundRobin {
-    /// Nobody's turn.
+    /// Creates a round robin without a pending round.
     pub fn new(controllers: Controllers) -> Self {
         Self { controllers, next: 0, remaining: 0 }
     }
 
-    /// Everybody's turn, from where the last round ended or was broken off: nobody starves.
+    /// Starts a round, where the last one ended or was stopped: no controller starves.
     pub fn start(&mut self) {
         self.remaining = self.controllers.count;
     }
 
-    /// The turn of `only`, which is one of them.
+    /// Starts a round of a single controller, `only`.
     pub fn start_with(&mut self, only: ProcessId) {
         debug_assert!(self.controllers.contains(only));
         self.next = only.0.wrapping_sub(self.controllers.first.0);
         self.remaining = 1;
     }
 
-    /// Whose turn it is.
+    /// Returns the current controller.
     pub fn current(&self) -> Option<ProcessId> {
         (self.remaining > 0).then_some(ProcessId(self.controllers.first.0.wrapping_add(self.next)))
     }
 
-    /// The next one's turn.
+    /// Moves on to the next controller.
     pub fn advance(&mut self) {
         self.remaining = self.remaining.saturating_sub(1);
         self.next = if self.next + 1 < self.controllers.count { self.next + 1 } else { 0 };
     }
 
-    /// Nobody's turn any more.
+    /// Ends the round.
     pub fn stop(&mut self) {
         self.remaining = 0;
     }

@@ -1,4 +1,4 @@
-//! Recalls that failed receivers cannot take, on their way to the controllers' record.
+//! Recalls to failed receivers, to be recorded by the controllers.
 
 use alloc::collections::VecDeque;
 
@@ -8,32 +8,33 @@ use onepipe_wire::{Opcode, UNDELIVERABLE_LEN, Undeliverable};
 use super::ControlFrame;
 use super::round_robin::RoundRobin;
 
-/// How many recalls wait at most for being acked (384 KiB). Whoever has more must wait.
+/// Limit on queued recalls (384 KiB); senders of further recalls must wait.
 pub(super) const UNDELIVERABLE_MAX: usize = 1 << 14;
 
-/// What is not acked yet. One batch at a time is on the way, repeated until it is acked.
+/// Recalls that are not acknowledged as recorded. One batch at a time is in flight, and is
+/// retransmitted until it is acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct UndeliverableQueue {
     waiting: VecDeque<Undeliverable>,
-    /// How many of them, from the front, are the batch on the way. 0: none is.
+    /// Length of the batch in flight, from the front of the queue. 0: none.
     batch: usize,
-    /// The batch's number.
+    /// Number of the batch.
     psn: Psn,
-    /// Recorded, and not told yet.
+    /// Recalls acknowledged and not taken.
     acked: usize,
     backoff: Backoff,
     round: RoundRobin,
 }
 
 impl UndeliverableQueue {
-    /// `first` differs from life to life, or the record of a former life's batch would be taken for
-    /// this one's.
+    /// `first` must differ between incarnations; otherwise the acknowledgement of a previous
+    /// incarnation's batch would be taken for this one's.
     pub fn new(controllers: Controllers, backoff: Backoff, first: Psn) -> Self {
         let (waiting, round) = (VecDeque::new(), RoundRobin::new(controllers));
         Self { waiting, batch: 0, psn: first, acked: 0, backoff, round }
     }
 
-    /// Answers false when too many are waiting.
+    /// Returns false if the queue is full.
     pub fn push(&mut self, recall: Undeliverable) -> bool {
         let has_capacity = self.waiting.len() < UNDELIVERABLE_MAX;
         if has_capacity {
@@ -42,12 +43,12 @@ impl UndeliverableQueue {
         has_capacity
     }
 
-    /// How many are not acked yet.
+    /// Returns the number of recalls that are not acknowledged.
     pub fn pending(&self) -> usize {
         self.waiting.len()
     }
 
-    /// How many have been acked since this was last asked, in the order of pushing.
+    /// Takes the number of recalls acknowledged since the last call, in order of pushing.
     #[inline]
     pub fn take_acked_undeliverable(&mut self) -> usize {
         core::mem::take(&mut self.acked)
@@ -57,7 +58,7 @@ impl UndeliverableQueue {
         (self.batch == 0 && !self.waiting.is_empty()) || self.round.current().is_some()
     }
 
-    /// When the batch is to be repeated.
+    /// Returns when the batch is to be retransmitted.
     pub fn deadline(&self) -> Option<Mono> {
         if self.batch > 0 { self.backoff.due() } else { None }
     }
@@ -81,7 +82,7 @@ impl UndeliverableQueue {
         Some(ControlFrame::to(to, Opcode::Undeliverable, self.psn, payload_len))
     }
 
-    /// A controller has acked the batch `psn`. Answers whether it was on the way.
+    /// Handles the acknowledgement of batch `psn`. Returns whether that batch was in flight.
     pub fn on_undeliverable_ack(&mut self, psn: Psn) -> bool {
         let is_ours = self.batch > 0 && psn == self.psn;
         if is_ours {
@@ -115,7 +116,7 @@ mod tests {
             while let Some(frame) = all.write(Mono::from_ns(ns), &mut payload) {
                 let entries = &payload[..frame.payload_len];
                 let read = Undeliverable::parse(entries, Timestamp::from_ns(0));
-                let stamps = read.expect("just written").map(|entry| entry.timestamp.as_ns());
+                let stamps = read.expect("written above").map(|entry| entry.timestamp.as_ns());
                 frames.push((frame.to.0, frame.psn.0, stamps.collect::<alloc::vec::Vec<_>>()));
             }
             frames
@@ -128,7 +129,7 @@ mod tests {
         assert!(all.push(recall(8)));
         assert_eq!(all.deadline(), Some(Mono::from_ns(110)));
         assert_eq!(sent(&mut all, 109), []);
-        assert_eq!(sent(&mut all, 110), first, "the same, whatever has come since");
+        assert_eq!(sent(&mut all, 110), first, "the batch does not grow");
         assert!(!all.on_undeliverable_ack(Psn(0)) && all.on_undeliverable_ack(Psn(u32::MAX)));
         assert!(!all.on_undeliverable_ack(Psn(u32::MAX)) && !all.on_undeliverable_ack(Psn(0)));
         assert_eq!((all.pending(), all.deadline()), (2, None));

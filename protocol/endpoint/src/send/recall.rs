@@ -31,7 +31,10 @@ impl Sender {
         process: ProcessId,
         incarnation: Incarnation,
     ) {
-        debug_assert!(self.burst.first().is_none(), "on_failed() must not be called during a burst");
+        debug_assert!(
+            self.burst.first().is_none(),
+            "on_failed() must not be called during a burst"
+        );
         let Some(at) = self.peers.index_of(process) else { return };
         let connection = self.peers.get_mut(at);
         if connection.is_local || connection.peer.is_some_and(|peer| peer > incarnation) {

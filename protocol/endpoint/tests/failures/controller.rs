@@ -1,5 +1,5 @@
-//! A controller made by hand: it learns who is frozen from the announcements, decides, and gives
-//! its waves (design: docs/design/failure.md).
+//! A scripted controller: learns from announcements which links are frozen, determines failure
+//! timestamps, and floods them (docs/design/failure.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use onepipe_wire::{
     LinkState, Opcode, Recovery, Resolved, Undeliverable, seal, seal_with_hops,
 };
 
-/// Waves are repeated this often, in ns.
+/// Interval of flood retransmission, in ns.
 const REPEAT_NS: u64 = 20_000;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct Death {
     is_resolved: bool,
 }
 
-/// Who was on a link, the owner's number of the death, and the commit held.
+/// The dead peer of a link, the number of the frozen link, and the commit barrier that it holds.
 type Frozen = (Instance, u32, Timestamp);
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Open {
     id: FloodId,
     kind: FloodKind,
     waiting: BTreeSet<usize>,
-    /// Which deaths it is about.
+    /// Indices of the deaths that the flood reports.
     deaths: Vec<usize>,
     sent_ns: Option<u64>,
 }
@@ -40,23 +40,23 @@ pub struct ScriptedController {
     pub epoch: u32,
     sequence: u32,
     deaths: Vec<Death>,
-    /// By owner and its life: the frozen links as last announced.
+    /// By owner and its incarnation: the frozen links as last announced.
     frozen: BTreeMap<(usize, u32), Vec<Frozen>>,
     open: Option<Open>,
-    /// Notices go to each process, not in waves.
+    /// Notices are sent to each process instead of being flooded.
     pub is_unicast_only: bool,
-    /// No wave is given.
+    /// Sends no floods.
     pub is_muted: bool,
-    /// Nobody is welcome.
+    /// Registers no process.
     pub withholds_announce_acks: bool,
     pub undeliverable: Vec<(ProcessId, Timestamp)>,
     pub relayed: u32,
-    /// Frames that answer what came.
+    /// Frames that respond to received ones.
     answers: Vec<(usize, Vec<u8>)>,
     recoveries: Vec<(usize, u16)>,
-    /// Frames put in by a test.
+    /// Frames injected by a test.
     pub extra: Vec<(usize, Vec<u8>)>,
-    /// All waves and notices that were sent.
+    /// All floods and notices sent.
     pub history: Vec<(usize, Vec<u8>)>,
 }
 
@@ -99,7 +99,7 @@ impl ScriptedController {
         format!("{:?} {:?} {:?}", self.deaths, self.frozen, self.open)
     }
 
-    /// A frame for the controller.
+    /// Handles a frame for the controller.
     pub fn take(&mut self, from: usize, bytes: &[u8], near: Timestamp) {
         let frame = Frame::parse(bytes).expect("sealed");
         let owner = (from, frame.header.incarnation().0);
@@ -143,8 +143,8 @@ impl ScriptedController {
         }
     }
 
-    /// What leaves now. `live` are the processes that take part, their lives and births; everything
-    /// below `complete` is decided.
+    /// Returns the frames to send now. `live` lists the members with their incarnation and start
+    /// time; every scattering below `complete` is resolved.
     pub fn step(
         &mut self,
         ns: u64,
@@ -176,8 +176,8 @@ impl ScriptedController {
         frames
     }
 
-    /// Who has died, and is frozen by everybody who knew it, has failed at the highest of the
-    /// frozen commits.
+    /// Determines failures: a dead process whose link every earlier peer has frozen has failed at
+    /// the highest of the frozen commit barriers.
     fn decide(&mut self, live: &[(usize, u32, u64)]) {
         let mut has_new_failure = false;
         for death in self.deaths.iter_mut().filter(|death| death.at.is_none()) {
@@ -204,8 +204,8 @@ impl ScriptedController {
         }
     }
 
-    /// Whether somebody holds a link frozen that is resolved: it was heard again and died again, by
-    /// frames of the past.
+    /// Returns whether a process holds a frozen link of a resolved failure: late frames have
+    /// brought the link up, and it died again.
     fn holds(&self, live: &[(usize, u32, u64)]) -> bool {
         let announced =
             live.iter().filter_map(|(at, instance, _)| self.frozen.get(&(*at, *instance)));
@@ -220,7 +220,7 @@ impl ScriptedController {
         })
     }
 
-    /// Gives a later wave.
+    /// Starts a new flood.
     fn start_flood(&mut self, kind: FloodKind, live: &[(usize, u32, u64)]) {
         let is_open = |at: &usize| self.deaths[*at].at.is_some() && !self.deaths[*at].is_resolved;
         let is_decided = |at: &usize| self.deaths[*at].at.is_some();
@@ -235,7 +235,7 @@ impl ScriptedController {
         self.open = Some(Open { id, kind, waiting, deaths, sent_ns: None });
     }
 
-    /// Declares a life dead that is heard: its neighbours freeze their links to it.
+    /// Declares a live incarnation dead: its neighbours freeze their links to it.
     pub fn freeze(&mut self, process: usize, instance: u32, ns: u64) {
         self.on_death(process, instance, ns);
         self.sequence += 1;
@@ -250,7 +250,7 @@ impl ScriptedController {
         }
     }
 
-    /// The same again under a new number, as another controller would.
+    /// Floods the same failures with a new epoch, as another controller would.
     pub fn take_over(&mut self, live: &[(usize, u32, u64)]) {
         self.epoch += 1;
         self.sequence = 0;
@@ -319,7 +319,7 @@ impl ScriptedController {
         self.frame(Opcode::Recovery, to, Psn(part.into()), &buf[..bytes])
     }
 
-    /// A frame of the controller.
+    /// Returns a frame of the controller.
     pub fn frame(&self, opcode: Opcode, to: usize, psn: Psn, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_LEN + payload.len()];
         bytes[HEADER_LEN..].copy_from_slice(payload);

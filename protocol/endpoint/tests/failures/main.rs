@@ -1,4 +1,4 @@
-//! Processes fail, and everybody else agrees on what becomes of their scatterings.
+//! Failures of processes, after which all others agree on the outcome of their scatterings.
 
 mod controller;
 mod mesh;
@@ -11,7 +11,7 @@ use onepipe_wire::Opcode;
 const PROCESSES: u32 = 4;
 const ALL: [u32; 4] = [0, 1, 2, 3];
 
-/// Everybody scatters to everybody, twice.
+/// Scatters from every process to every process, twice.
 fn scatter_to_all(mesh: &mut Mesh) {
     for from in 0..mesh.nodes.len() {
         if !mesh.nodes[from].is_dead {
@@ -28,7 +28,7 @@ fn sender_death_at_any_frame_is_atomic() {
         let mut mesh = Mesh::new(PROCESSES, |_| {});
         scatter_to_all(&mut mesh);
         mesh.run_until_idle(3_000_000);
-        // One that is cut, one that is not.
+        // One fragmented message, one that is not.
         mesh.scatter(0, &[1, 2, 3], 3_000);
         mesh.scatter(0, &ALL, 50);
         mesh.nodes[0].crashes_after = Some(k);
@@ -87,7 +87,7 @@ fn overlapping_failures_are_resolved() {
     }
 }
 
-/// A generator of the tests' own.
+/// A random number generator.
 struct Rng(u64);
 
 impl Rng {
@@ -99,7 +99,7 @@ impl Rng {
     }
 }
 
-/// Loses, doubles and delays a part of all frames, those of the controller among them.
+/// Drops, duplicates and delays a part of all frames, those of the controller included.
 fn lossy(seed: u64) -> impl FnMut(usize, usize, Opcode) -> LinkAction {
     let mut rng = Rng(seed * 2 + 1);
     move |_, _, _| match rng.below(100) {
@@ -163,7 +163,7 @@ fn restarted_process_rejoins() {
         mesh.restart(2);
         mesh.run_until_idle(20_000_000);
         mesh.check_all();
-        // Nobody has heard of it but by its links: it says nothing, the others ask.
+        // The restarted process sends nothing; the others must find it by their links and Connects.
         for _ in 0..40 {
             mesh.scatter(0, &[1, 2], 30);
             mesh.run(100_000);
@@ -197,7 +197,7 @@ fn sends_to_an_unused_failed_process_fail() {
         mesh.scatter(0, &[1, 3], 30);
         mesh.run(1_000_000);
     }
-    assert!(!mesh.nodes[3].log.is_empty(), "its new life is found");
+    assert!(!mesh.nodes[3].log.is_empty(), "the new incarnation is found");
 }
 
 #[test]
@@ -205,11 +205,11 @@ fn refused_scatterings_take_no_timestamp() {
     let mut mesh = Mesh::new(PROCESSES, |_| {});
     mesh.kill(3);
     mesh.run_until_idle(20_000_000);
-    // The first one finds out that it is not back.
+    // The first scattering finds that the process is not back.
     mesh.scatter(0, &[1, 3], 30);
     mesh.run_until_idle(20_000_000);
     let promised = |mesh: &Mesh| mesh.nodes[0].end.promises().expect("driven").barrier;
-    // As fast as an application can: without a pause it would run away from the clock.
+    // As fast as an application can: timestamps must not run ahead of the clock.
     for _ in 0..1_000 {
         mesh.scatter(0, &[1, 3], 30);
     }
@@ -237,7 +237,7 @@ fn first_scattering_to_a_rejoined_process_arrives() {
         mesh.run_until_idle(20_000_000);
         mesh.check_all();
         assert_eq!((mesh.nodes[0].failed.len(), mesh.nodes[3].log.len()), (0, 1));
-        // Of who is not back it is found out once in a while, and the rest fails at once.
+        // A dead process is probed only once in a while; other scatterings to it fail at once.
         mesh.kill(3);
         mesh.run_until_idle(20_000_000);
         mesh.scatter(0, &[1, 3], 30);
@@ -246,7 +246,7 @@ fn first_scattering_to_a_rejoined_process_arrives() {
         mesh.scatter(0, &[1, 3], 30);
         mesh.run(500);
         assert_eq!(mesh.nodes[0].failed.len(), 4, "at once");
-        // Much later it is back, and was not written to meanwhile.
+        // It restarts much later, after a time without scatterings to it.
         mesh.run(20_000_000);
         mesh.restart(3);
         mesh.run(200_000);
@@ -269,12 +269,16 @@ fn reliable_scatterings_wait_for_registration() {
     mesh.scatter(2, &[0, 1, 2], 30);
     mesh.run(20_000_000);
     let end = &mesh.nodes[2].end;
-    assert_eq!(end.control_stats().announce_acks_stale, 1, "that of its former life");
+    assert_eq!(
+        end.control_stats().announce_acks_stale,
+        1,
+        "an AnnounceAck for its previous incarnation"
+    );
     assert!(!end.is_registered() && !end.wants_transmit() && !end.is_drained());
     assert!(mesh.nodes.iter().all(|node| node.log.is_empty()));
     let promises = end.promises().expect("driven");
-    assert_eq!(promises.commit, promises.barrier, "it holds nobody up");
-    // Its announcements ask for it, until it comes.
+    assert_eq!(promises.commit, promises.barrier, "its promise does not stall");
+    // Its announcements request the registration until it arrives.
     let mut lost = 0;
     mesh.policy = Box::new(move |_, to, opcode| {
         lost += u32::from((to, opcode) == (2, Opcode::AnnounceAck));
@@ -294,7 +298,7 @@ fn excluded_process_reports_every_submission() {
     for k in 0..30 {
         let mut mesh = Mesh::new(PROCESSES, |_| {});
         mesh.policy = Box::new(|from, to, opcode| {
-            // What it sends to 2 does not arrive, so its scatterings stay open.
+            // Frames from 1 to 2 are lost, so that the scatterings of 1 stay open.
             let is_lost = (from, to) == (1, 2) && opcode == Opcode::ReliableData;
             if is_lost { LinkAction::Drop } else { LinkAction::Pass }
         });
@@ -338,7 +342,7 @@ fn excluded_process_recovers_what_others_delivered() {
         let mut mesh = Mesh::new(PROCESSES, |_| {});
         scatter_to_all(&mut mesh);
         mesh.run(k * 300);
-        // Its answers are lost, so that its siblings are taken back.
+        // Acknowledgements of 1 are lost, so that scatterings are recalled.
         let mut count = 0;
         mesh.policy = Box::new(move |from, _, opcode| {
             count += u64::from(from == 1 && opcode == Opcode::ReliableAck);
@@ -406,7 +410,7 @@ fn full_receiver_does_not_block_failure_handling() {
         assert_eq!(node.end.receive_buffer_bytes(), 0);
         assert_eq!(node.end.send_buffer_bytes(), 0);
     }
-    // Windows and rooms are whole again.
+    // Windows and reservations are fully available again.
     let before = [0, 1, 2].map(|at| mesh.nodes[at].log.len());
     for from in 0..3 {
         mesh.scatter(from, &[0, 1, 2], 200_000);
@@ -422,7 +426,7 @@ fn discards_survive_a_second_failure() {
         config.receive_buffer_bytes_max = 1 << 20;
         config.message_len_max = 200_000;
     });
-    // It exceeds the window, arrives whole at 1, and is never acknowledged by 2.
+    // The message exceeds the window, is complete at 1, and is never acknowledged by 2.
     mesh.policy = Box::new(|from, _, opcode| match from == 2 && opcode == Opcode::ReliableAck {
         true => LinkAction::Drop,
         false => LinkAction::Pass,
@@ -430,7 +434,7 @@ fn discards_survive_a_second_failure() {
     mesh.scatter(0, &[1, 2], 200_000);
     mesh.run(3_000_000);
     assert!(mesh.nodes[1].end.pending() == 1);
-    // The second dies while the first is not resolved.
+    // The second process dies before the first failure is resolved.
     mesh.nodes[3].is_callback_stalled = true;
     mesh.kill(0);
     mesh.run(200_000);

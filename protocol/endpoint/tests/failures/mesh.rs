@@ -1,5 +1,5 @@
-//! Processes in a mesh with a controller that a test scripts: whole failures, from the silence to
-//! the resume. Deterministic; time passes only when the test says so.
+//! Processes in a mesh with a scripted controller: complete failures, from link timeout to resume.
+//! Deterministic; time advances only when the test says so.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ pub enum LinkAction {
     Pass,
     Drop,
     Duplicate,
-    /// Arrives this many ns late, behind others.
+    /// Delivers the frame this many ns late, behind others.
     Delay(u64),
 }
 
-/// Decides what becomes of a frame: from whom, to whom, of which kind. Beacons always pass.
+/// Chooses the action for a frame by its source, destination and opcode. Beacons always pass.
 pub type LinkPolicy = dyn FnMut(usize, usize, Opcode) -> LinkAction;
 
-/// A delivered message as a receiver saw it.
+/// A message as delivered to a receiver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
     pub timestamp: u64,
@@ -36,7 +36,7 @@ pub struct Seen {
     pub tag: u64,
 }
 
-/// A scattering that was submitted.
+/// A submitted scattering.
 pub struct Sent {
     pub from: usize,
     pub instance: u32,
@@ -45,7 +45,7 @@ pub struct Sent {
     pub tag: u64,
 }
 
-/// One life of a process.
+/// One incarnation of a process.
 pub struct Node {
     pub end: Endpoint,
     pub instance: u32,
@@ -56,10 +56,10 @@ pub struct Node {
     pub reported: Vec<ProcessFailed>,
     pub excluded: Option<Timestamp>,
     pub recovered: Option<Timestamp>,
-    /// The application takes nothing, or does not return from its callbacks.
+    /// The application does not poll events, or does not return from its callbacks.
     pub is_stalled: bool,
     pub is_callback_stalled: bool,
-    /// It dies when it has sent so many more frames that are no beacons.
+    /// The process crashes after this many more frames other than beacons.
     pub crashes_after: Option<u32>,
     callbacks: u32,
     promised: Option<Promises>,
@@ -71,7 +71,7 @@ pub struct Mesh {
     pub nodes: Vec<Node>,
     pub controller: ScriptedController,
     pub sent: Vec<Sent>,
-    /// What earlier lives have seen: process, life, log.
+    /// Logs of previous incarnations: process, incarnation, log.
     pub past: Vec<(usize, u32, Vec<Seen>)>,
     pub policy: Box<LinkPolicy>,
     pub delay_ns: u64,
@@ -111,7 +111,7 @@ fn node(process: u32, processes: u32, instance: u32, ns: u64, tune: fn(&mut Conf
 }
 
 impl Mesh {
-    /// `processes` of them, that have got to know each other.
+    /// Creates `processes` processes with two-way links.
     pub fn new(processes: u32, tune: fn(&mut Config)) -> Self {
         let mut mesh = Self {
             ns: 1_000,
@@ -134,7 +134,8 @@ impl Mesh {
         Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns(ORIGIN_NS + self.ns) }
     }
 
-    /// A reliable scattering of messages of `bytes`, the first 8 of which tell it from others.
+    /// Submits a reliable scattering with messages of `bytes` bytes, the first 8 of which identify
+    /// it.
     pub fn scatter(&mut self, from: usize, to: &[u32], bytes: usize) {
         let tag = self.sent.len() as u64;
         let mut payload = vec![tag as u8; bytes.max(8)];
@@ -152,7 +153,7 @@ impl Mesh {
         self.controller.on_death(process, self.nodes[process].instance, self.ns);
     }
 
-    /// The process comes back as a new incarnation.
+    /// Restarts the process with a new incarnation.
     pub fn restart(&mut self, process: usize) {
         if !self.nodes[process].is_dead {
             self.kill(process);
@@ -163,7 +164,7 @@ impl Mesh {
         self.past.push((process, old.instance, old.log));
     }
 
-    /// Lets `ns` pass in steps of 500 ns.
+    /// Advances time by `ns` in steps of 500 ns.
     pub fn run(&mut self, ns: u64) {
         let until = self.ns + ns;
         while self.ns < until {
@@ -172,14 +173,14 @@ impl Mesh {
         }
     }
 
-    /// Until everything submitted is settled and nothing is dead and unresolved, or `ns` are over.
+    /// Runs until every message is resolved and every failure is handled. Panics after `ns`.
     pub fn run_until_idle(&mut self, ns: u64) {
         let until = self.ns + ns;
         while self.ns < until {
             self.run(20_000);
             let live = || self.nodes.iter().filter(|node| !node.is_dead && node.excluded.is_none());
             let is_idle = live().all(|node| {
-                let promises = node.end.promises().expect("driven with a clock");
+                let promises = node.end.promises().expect("the clock was read before");
                 let commit = node.end.commit_barrier();
                 node.end.is_drained()
                     && (node.end.pending() == 0 || node.is_stalled)
@@ -191,7 +192,7 @@ impl Mesh {
             }
         }
         let promises: Vec<_> = self.nodes.iter().map(|node| node.end.commit_barrier()).collect();
-        panic!("not settled: {promises:?} {}", self.controller.describe());
+        panic!("not idle: {promises:?} {}", self.controller.describe());
     }
 
     fn step(&mut self) {
@@ -235,7 +236,7 @@ impl Mesh {
             let is_due = end.poll_timeout().is_some_and(|due| due <= now.mono);
             let is_hinted = end.wants_transmit() || is_due;
             let Some(transmit) = end.poll_transmit(now, &mut slot) else { break };
-            assert!(is_hinted, "{:?} without a hint", parse_header(&slot));
+            assert!(is_hinted, "wants_transmit() was false before {:?}", parse_header(&slot));
             if let Some(left) = &mut self.nodes[at].crashes_after {
                 if *left == 0 {
                     return self.kill(at);
@@ -251,10 +252,10 @@ impl Mesh {
         self.collect(at);
     }
 
-    /// A beacon to everybody, as shared memory would have it.
+    /// Sends a beacon to every peer, as on shared memory.
     fn beacon(&mut self, at: usize) {
         let node = &self.nodes[at];
-        let promises = node.end.promises().expect("driven with a clock");
+        let promises = node.end.promises().expect("the clock was read before");
         let address = Address::Process(ProcessId(at as u32));
         let instance = Instance { address, incarnation: Incarnation(node.instance) };
         for to in (0..self.nodes.len()).filter(|to| *to != at) {
@@ -290,16 +291,16 @@ impl Mesh {
         self.sequence += 1;
     }
 
-    /// Promises and barriers never go back, buffers keep their sizes.
+    /// Checks that promises and barriers never decrease and that buffers stay within their sizes.
     fn check(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let promises = node.end.promises();
         if let (Some(then), Some(now)) = (node.promised, promises) {
-            assert!(now.barrier >= then.barrier, "the promise of {at} goes back");
-            assert!(now.commit >= then.commit, "the commit promise of {at} goes back");
+            assert!(now.barrier >= then.barrier, "the promise of {at} decreases");
+            assert!(now.commit >= then.commit, "the commit promise of {at} decreases");
         }
         let barrier = node.end.commit_barrier();
-        assert!(barrier >= node.barrier, "the commit barrier of {at} goes back");
+        assert!(barrier >= node.barrier, "the commit barrier of {at} decreases");
         (node.promised, node.barrier) = (promises, barrier);
         let config = node.end.config();
         assert!(node.end.receive_buffer_bytes() <= 2 * config.receive_buffer_bytes_max as u64);
@@ -343,9 +344,9 @@ impl Mesh {
         }
     }
 
-    /// I1, I4, I6, I7, I8: orders ascend; every scattering is delivered by all correct and
-    /// recovered receivers or by none, by all if nobody of them failed, by none if it is reported
-    /// lost; of a failed sender as its failure timestamp says.
+    /// Checks I1, I4, I6, I7 and I8. Orders ascend. Every scattering is delivered by all correct
+    /// and recovered receivers or by none: by all if no receiver failed, by none if it is reported
+    /// as lost. A failed sender's scattering is delivered only below its failure timestamp.
     pub fn check_all(&self) {
         let logs = self.nodes.iter().enumerate().map(|(at, node)| (at, node.instance, &node.log));
         let logs: Vec<_> =
@@ -367,7 +368,7 @@ impl Mesh {
             let correct: Vec<_> = sent.to.iter().filter(|to| is_correct(**to)).collect();
             let count = correct.iter().filter(|to| has(to)).count();
             let what = || format!("scattering {} of {} to {:?}", sent.tag, sent.from, sent.to);
-            assert!(count == 0 || count == correct.len(), "{}: {count} have it", what());
+            assert!(count == 0 || count == correct.len(), "{}: {count} have delivered it", what());
             let sender = &self.nodes[sent.from];
             if sender.instance == sent.instance && !sender.is_dead {
                 let of_it = |failed: &&SendFailed| {
@@ -377,7 +378,7 @@ impl Mesh {
                 assert!(reports == 0 || reports == sent.to.len(), "{}: {reports} reports", what());
                 let is_lost =
                     sender.failed.iter().filter(of_it).any(|f| f.outcome == Outcome::Lost);
-                assert!(!is_lost || count == 0, "{} is lost and delivered", what());
+                assert!(!is_lost || count == 0, "{} is reported as lost but delivered", what());
                 if sender.excluded.is_none() {
                     let is_nowhere = count == 0 && !correct.is_empty();
                     assert_eq!(is_lost, is_nowhere || reports > 0, "{}", what());
@@ -387,7 +388,11 @@ impl Mesh {
             if let Some(at) = self.controller.failed_at(sent.from, sent.instance)
                 && let Some(seen) = seen
             {
-                assert!(seen.timestamp < at.as_ns(), "{} is above its sender's failure", what());
+                assert!(
+                    seen.timestamp < at.as_ns(),
+                    "{} is above its sender's failure timestamp",
+                    what()
+                );
             }
         }
     }

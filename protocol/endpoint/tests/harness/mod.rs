@@ -1,6 +1,6 @@
-//! A peer that says whatever a test wants: frames made by hand, well sealed.
+//! Drives one endpoint with hand-made frames of its peers.
 
-// Each test file uses a part of it.
+// Each test file uses a part of the module.
 #![allow(dead_code)]
 
 use onepipe_base::{
@@ -14,13 +14,13 @@ use onepipe_wire::{
 
 pub const ORIGIN_NS: u64 = 1 << 50;
 
-/// One endpoint, process 0, at a mesh whose other processes are played by the test.
+/// Process 0 in a mesh whose other processes are played by the test.
 pub struct Harness {
     pub end: Endpoint,
     pub ns: u64,
     pub failed: Vec<SendFailed>,
     pub delivered: usize,
-    /// What the endpoint has sent and the test has not looked at.
+    /// Frames sent by the endpoint that the test has not taken.
     pub sent: Vec<Vec<u8>>,
 }
 
@@ -44,7 +44,7 @@ impl Harness {
         Now { mono: Mono::from_ns(self.ns), sync }
     }
 
-    /// Lets time pass in steps of 10 us.
+    /// Advances time in steps of 10 us.
     pub fn wait(&mut self, ns: u64) {
         let until = self.ns + ns;
         while self.ns < until {
@@ -53,7 +53,7 @@ impl Harness {
         }
     }
 
-    /// What a driver does after every call, without taking deliveries.
+    /// What a driver does after every call, without polling events.
     pub fn drain(&mut self) {
         let now = self.now();
         if self.end.poll_timeout().is_some_and(|due| due <= now.mono) {
@@ -62,7 +62,7 @@ impl Harness {
         let mut slot = vec![0; self.end.config().frame_len_max];
         while let Some(transmit) = self.end.poll_transmit(now, &mut slot) {
             self.sent.push(slot[..transmit.bytes].to_vec());
-            assert!(self.sent.len() < 1_000_000, "it never stops sending");
+            assert!(self.sent.len() < 1_000_000, "endless sequence of frames");
         }
         let next = self.end.poll_timeout();
         assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
@@ -85,11 +85,11 @@ impl Harness {
     pub fn scatter(&mut self, messages: &[(u32, &[u8])]) {
         let messages: Vec<_> =
             messages.iter().map(|(to, payload)| Message { to: ProcessId(*to), payload }).collect();
-        self.end.scatter(&messages).expect("room in the send buffer");
+        self.end.scatter(&messages).expect("the send buffer is large enough");
         self.drain();
     }
 
-    /// Hands the endpoint a frame of the peer `from` in its life `incarnation`, stamped now.
+    /// Receives a frame of the peer `from` with `incarnation`, stamped now.
     pub fn receive(&mut self, from: u32, incarnation: u32, frame: &TestFrame) -> Verdict {
         let now = self.now();
         self.receive_at(from, incarnation, frame, now.sync, now.sync)
@@ -113,7 +113,7 @@ impl Harness {
                 .flagged(frame.flags);
         let length = seal(&mut bytes, header, length);
         let now = self.now();
-        // An uplink has one port, whoever speaks.
+        // An uplink has one port for all peers.
         let port = match self.end.config().links {
             Links::Uplink | Links::Overlay => Port(0),
             Links::Mesh => Port(from as u16),
@@ -123,12 +123,12 @@ impl Harness {
         verdict
     }
 
-    /// The frames of this kind that were sent to `to`, forgotten with all others.
+    /// Takes the frames of this kind that were sent to `to`, and drops all others.
     pub fn take_sent(&mut self, opcode: Opcode, to: u32) -> Vec<(u32, Vec<u8>)> {
         let now = self.now();
         let frames = std::mem::take(&mut self.sent);
         let of_kind = |bytes: Vec<u8>| {
-            let frame = Frame::parse(&bytes).expect("it seals what it sends");
+            let frame = Frame::parse(&bytes).expect("the endpoint seals its frames");
             let is_meant = frame.opcode == opcode && frame.header.dst() == ProcessId(to);
             assert!(frame.header.promises(now.sync).barrier.as_ns() > 0);
             is_meant.then(|| (frame.header.psn().0, frame.payload.to_vec()))
@@ -136,11 +136,11 @@ impl Harness {
         frames.into_iter().filter_map(of_kind).collect()
     }
 
-    /// The last acknowledgement of any kind to `to`.
+    /// Takes the last acknowledgement of any kind to `to`.
     pub fn last_ack(&mut self, to: u32) -> Option<Ack> {
         let mut last = None;
         for bytes in std::mem::take(&mut self.sent) {
-            let frame = Frame::parse(&bytes).expect("it seals what it sends");
+            let frame = Frame::parse(&bytes).expect("the endpoint seals its frames");
             let is_ack = matches!(frame.opcode, Opcode::Ack | Opcode::Nak | Opcode::Grant);
             if is_ack && frame.header.dst() == ProcessId(to) {
                 last = Some(AckView::parse(frame.payload).expect("well formed").ack);
@@ -155,7 +155,7 @@ impl Harness {
     }
 }
 
-/// A frame to be.
+/// A frame before sealing.
 pub struct TestFrame {
     pub opcode: Opcode,
     pub psn: u32,
@@ -196,7 +196,7 @@ pub fn reset(psn: u32) -> TestFrame {
     TestFrame { opcode: Opcode::Reset, psn, flags: 0, body: vec![] }
 }
 
-/// An answer to the endpoint's life 1 with a window of 64 KiB.
+/// An acknowledgement to incarnation 1 of the endpoint, with a window of 64 KiB.
 pub fn ack(
     opcode: Opcode,
     cumulative: u32,

@@ -1,4 +1,4 @@
-//! Sequences of anything: drawn ones, and those that a fuzzer has found.
+//! Arbitrary sequences of frames and commands: random ones, and those found by a fuzzer.
 
 mod properties;
 
@@ -20,12 +20,12 @@ fn survives_the_fuzz_corpus() {
     let folder =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/endpoint");
     let mut replayed = 0;
-    for entry in fs::read_dir(folder).expect("the seeds are committed") {
+    for entry in fs::read_dir(folder).expect("the corpus is in the repository") {
         let path = entry.expect("readable").path();
         let bytes = fs::read(&path).expect("readable");
         let outcome = std::panic::catch_unwind(|| properties::endpoint(&bytes));
         assert!(outcome.is_ok(), "{} fails", path.display());
         replayed += 1;
     }
-    assert!(replayed > 0, "no seeds");
+    assert!(replayed > 0, "the corpus is empty");
 }

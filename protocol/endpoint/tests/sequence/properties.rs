@@ -1,5 +1,5 @@
-//! Any sequence of well-sealed frames, commands and time: what must hold for an endpoint whatever
-//! its peers say. Shared with `verify/fuzz`.
+//! Arbitrary sequences of well-sealed frames, commands and time, and the invariants that an
+//! endpoint keeps whatever its peers send. Shared with `verify/fuzz`.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ const OWN: Instance =
     Instance { address: Address::Process(ProcessId(0)), incarnation: Incarnation(1) };
 static PAYLOAD: [u8; 100_000] = [9; 100_000];
 
-/// Bytes that decide what happens next; zeros behind their end.
+/// Bytes that decide the next step; reads zeros behind their end.
 struct Script<'a> {
     rest: &'a [u8],
 }
@@ -39,7 +39,7 @@ impl Script<'_> {
         (0..8).fold(0, |value, _| value << 8 | u64::from(self.byte()))
     }
 
-    /// Near `near`, often; anything, sometimes.
+    /// Usually near `near`, sometimes arbitrary.
     fn number(&mut self, near: u64) -> u64 {
         match self.byte() {
             choice @ 0..=199 => near.wrapping_add(u64::from(choice % 20)).wrapping_sub(4),
@@ -50,7 +50,7 @@ impl Script<'_> {
         }
     }
 
-    /// A time not far off, or far.
+    /// A time that is usually near `near`.
     fn time(&mut self, near: u64) -> u64 {
         match self.byte() {
             choice @ 0..=219 => near.wrapping_add(u64::from(choice) * 100).wrapping_sub(2_000),
@@ -67,7 +67,7 @@ struct Run<'a> {
     ns: u64,
     sync_ns: u64,
     held: VecDeque<Delivery>,
-    /// By service.
+    /// Indexed by service.
     last: [Option<(Timestamp, ProcessId)>; 2],
     barrier: Option<Timestamp>,
     commit_barrier: Option<Timestamp>,
@@ -76,7 +76,7 @@ struct Run<'a> {
     psn: [u64; PROCESSES as usize],
 }
 
-/// Plays `bytes` as a script.
+/// Runs `bytes` as a script.
 pub fn endpoint(bytes: &[u8]) {
     let mut script = Script { rest: bytes };
     let kinds = script.byte();
@@ -130,7 +130,7 @@ pub fn endpoint(bytes: &[u8]) {
 }
 
 impl Run<'_> {
-    /// The controller has taken note, if there is one.
+    /// Registers the process with the controller, if there is one.
     fn register(&mut self) {
         let (from, at) = (ProcessId(PROCESSES - 1), Timestamp::from_ns(self.sync_ns));
         let header = Header::new(Opcode::AnnounceAck, from, ProcessId(0), Incarnation(1));
@@ -251,7 +251,7 @@ impl Run<'_> {
         self.end.handle_frame(self.now(), port, &mut bytes[..length]);
     }
 
-    /// A body that fits the opcode, with anything in its fields.
+    /// Writes a body that fits the opcode, with arbitrary fields.
     fn body(&mut self, instance: u32, opcode: Opcode, psn: u64, body: &mut [u8]) -> usize {
         match opcode {
             Opcode::Flood | Opcode::Notice => return self.flood(body),
@@ -312,7 +312,7 @@ impl Run<'_> {
         }
     }
 
-    /// Near what this process has scattered, mostly.
+    /// Usually near what this process has scattered.
     fn recall(&mut self, body: &mut [u8]) -> usize {
         let near = self.promised.map_or(self.sync_ns, |promises| promises.commit.as_ns());
         let script = &mut self.script;
@@ -326,7 +326,7 @@ impl Run<'_> {
         let near = self.commit_barrier.map_or(self.sync_ns, Timestamp::as_ns);
         let count = self.script.below(3);
         let failures = (0..count).map(|_| {
-            // This process itself, seldom.
+            // Rarely this process itself.
             let is_own = self.script.byte() == 255;
             let other = 1 + self.script.below(PROCESSES.into()) as u32;
             Failure {
@@ -364,7 +364,7 @@ impl Run<'_> {
         written.map_or(0, |(_, bytes)| bytes)
     }
 
-    /// A frame that a controller has handed on.
+    /// A frame relayed by a controller.
     fn relayed(&mut self, instance: u32, psn: u64, body: &mut [u8]) -> usize {
         const INNER: [Opcode; 6] = [
             Opcode::ReliableData,
@@ -403,10 +403,10 @@ impl Run<'_> {
             let is_hinted = is_due || self.end.wants_transmit();
             let Some(transmit) = self.end.poll_transmit(now, &mut self.slot) else { break };
             let frame = onepipe_wire::Frame::parse(&self.slot[..transmit.bytes]);
-            let opcode = frame.expect("it seals what it sends").opcode;
-            assert!(is_hinted, "it had nothing to send, and sends {opcode:?}");
+            let opcode = frame.expect("the endpoint seals its frames").opcode;
+            assert!(is_hinted, "wants_transmit() was false before {opcode:?}");
             frames += 1;
-            assert!(frames < 10_000, "it never stops sending");
+            assert!(frames < 10_000, "endless sequence of frames");
         }
         let next = self.end.poll_timeout();
         assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
@@ -415,7 +415,8 @@ impl Run<'_> {
                 let key = (delivery.timestamp, delivery.from);
                 let commit = self.end.commit_barrier();
                 let (last, barrier) = match delivery.service {
-                    // Who recovers is told the fate of more than it has heard.
+                    // A recovering process knows outcomes beyond the last barrier that it has
+                    // received.
                     Service::BestEffort if !self.end.is_member() => (&mut self.last[0], commit),
                     Service::BestEffort => (&mut self.last[0], self.end.barrier()),
                     Service::Reliable => (&mut self.last[1], commit),
@@ -436,19 +437,19 @@ impl Run<'_> {
         assert!(self.end.receive_buffer_bytes() <= 2 * receive_max, "a receive buffer overflows");
         assert!(self.end.send_buffer_bytes() <= 2 * config.send_buffer_bytes_max);
         let (barrier, commit) = (self.end.barrier(), self.end.commit_barrier());
-        assert!(barrier >= self.barrier, "the barrier went back");
-        assert!(commit >= self.commit_barrier, "the commit barrier went back");
+        assert!(barrier >= self.barrier, "the barrier decreased");
+        assert!(commit >= self.commit_barrier, "the commit barrier decreased");
         (self.barrier, self.commit_barrier) = (barrier, commit);
         let promises = self.end.promises();
         if let (Some(then), Some(now)) = (self.promised, promises) {
-            assert!(now.barrier >= then.barrier, "the promise went back");
-            assert!(now.commit >= then.commit, "the commit promise went back");
+            assert!(now.barrier >= then.barrier, "the promise decreased");
+            assert!(now.commit >= then.commit, "the commit promise decreased");
         }
         self.promised = promises;
     }
 
-    /// Everything is consumed, nobody answers any more: what is held is freed, what is on the way
-    /// is reported.
+    /// Consumes every message and lets no peer respond: buffers must drain, and every message in
+    /// flight must be reported.
     fn finish(&mut self) {
         self.fail_all_others();
         self.end.leave();
@@ -467,15 +468,15 @@ impl Run<'_> {
         self.held.drain(..).for_each(|delivery| self.end.release(delivery));
         let is_held = self.end.commit_barrier() < Some(Timestamp::from_ns(1 << 62));
         if !self.end.is_member() || !self.end.is_drained() || is_held {
-            // Reliable messages wait for controllers, or for who is not dead.
+            // Reliable messages wait for controllers, or for peers that are not dead.
             return;
         }
-        assert_eq!(self.end.send_buffer_bytes(), 0, "something is sent again for ever");
-        assert_eq!(self.end.pending(), 0, "something waits for ever");
-        assert_eq!(self.end.receive_buffer_bytes(), 0, "the accounts do not balance");
+        assert_eq!(self.end.send_buffer_bytes(), 0, "a packet is retransmitted forever");
+        assert_eq!(self.end.pending(), 0, "a message waits forever");
+        assert_eq!(self.end.receive_buffer_bytes(), 0, "the buffer accounts do not balance");
     }
 
-    /// The controller tells that all others have failed, and resolves everything.
+    /// The controller reports that all other processes have failed, and resolves every link.
     fn fail_all_others(&mut self) {
         let controller = PROCESSES - 1;
         if self.end.config().controllers.is_none() || self.end.config().links != Links::Mesh {

@@ -1,7 +1,7 @@
-//! The smallest world: endpoints in a mesh of links with delay, loss and whatever else a test
-//! wishes. Deterministic; time passes only when the test says so.
+//! A minimal deterministic network: endpoints in a mesh of links with delay, loss and other faults.
+//! Time advances only when the test says so.
 
-// Each test file uses a part of it.
+// Each test file uses a part of the module.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -15,16 +15,16 @@ pub enum LinkAction {
     Pass,
     Drop,
     Duplicate,
-    /// Arrives this many ns late, behind others.
+    /// Delivers the frame this many ns late, behind others.
     Delay(u64),
     Corrupt,
     MarkCongestion,
 }
 
-/// Decides what becomes of a frame: from whom, to whom, its bytes.
+/// Chooses the action for a frame by its source, destination and contents.
 pub type LinkPolicy = dyn FnMut(usize, usize, &[u8]) -> LinkAction;
 
-/// A delivered message as a receiver saw it.
+/// A message as delivered to a receiver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
     pub timestamp: u64,
@@ -35,21 +35,22 @@ pub struct Seen {
 
 pub struct TestNet {
     pub ns: u64,
-    /// What each process's clock shows beyond the true time, in ns.
+    /// Offset of each process's clock from the true time, in ns.
     pub skew: Vec<i64>,
     pub ends: Vec<Endpoint>,
-    /// What was delivered of best effort, of the reliable service, and of both as it came.
+    /// Messages delivered by best effort, by the reliable service, and by both in order of
+    /// delivery.
     pub logs: Vec<Vec<Seen>>,
     pub reliable_logs: Vec<Vec<Seen>>,
     pub merged_logs: Vec<Vec<Seen>>,
     pub failed: Vec<Vec<SendFailed>>,
     pub links_lost: Vec<Vec<Port>>,
-    /// Applications that do not consume what is delivered.
+    /// Applications that do not consume messages.
     pub is_stalled: Vec<bool>,
     pub is_dead: Vec<bool>,
     pub delay_ns: u64,
     in_flight: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
-    /// FIFO per pair: the next frame of a pair arrives no earlier than this.
+    /// The earliest arrival of the next frame of a pair, which keeps links FIFO.
     free_at: BTreeMap<(usize, usize), u64>,
     sequence: u64,
     pub policy: Box<LinkPolicy>,
@@ -106,16 +107,16 @@ impl TestNet {
     pub fn scatter(&mut self, from: usize, messages: &[(u32, &[u8])]) -> ScatteringId {
         let messages: Vec<_> =
             messages.iter().map(|(to, payload)| Message { to: ProcessId(*to), payload }).collect();
-        self.ends[from].scatter(&messages).expect("room in the send buffer")
+        self.ends[from].scatter(&messages).expect("the send buffer is large enough")
     }
 
     pub fn scatter_reliably(&mut self, from: usize, messages: &[(u32, &[u8])]) -> ScatteringId {
         let messages: Vec<_> =
             messages.iter().map(|(to, payload)| Message { to: ProcessId(*to), payload }).collect();
-        self.ends[from].scatter_reliably(&messages).expect("room in the send buffer")
+        self.ends[from].scatter_reliably(&messages).expect("the send buffer is large enough")
     }
 
-    /// Lets `ns` pass, in steps of at most 500 ns, or 15 us where much time is to pass.
+    /// Advances time by `ns`, in steps of at most 500 ns, or 15 us for long runs.
     pub fn run(&mut self, ns: u64) {
         let until = self.ns + ns;
         let step = (ns / 20_000).clamp(500, 15_000);
@@ -155,8 +156,8 @@ impl TestNet {
             let bytes = self.scratch[..transmit.bytes].to_vec();
             self.send(at, transmit.port.index(), bytes);
         }
-        // A beacon to everybody, as shared memory would have it.
-        let promises = self.ends[at].promises().expect("driven with a clock");
+        // A beacon to every peer, as on shared memory.
+        let promises = self.ends[at].promises().expect("the clock was read before");
         for to in (0..self.ends.len()).filter(|to| *to != at) {
             let mut beacon = vec![0; 64];
             let header = onepipe_wire::Header::new(
@@ -228,7 +229,7 @@ impl TestNet {
         }
     }
 
-    /// Every receiver's log ascends, and all agree on what a key means.
+    /// Checks that every receiver's log ascends.
     pub fn check_order(&self) {
         for log in self.logs.iter().chain(&self.reliable_logs) {
             for pair in log.windows(2) {

@@ -1,7 +1,7 @@
-//! Overlay links over the worst network: messages take any of several ways, each with a delay of
-//! its own, and are lost, doubled and overtaken; the tree of aggregators loses and reorders, too.
-//! Processes with clocks that disagree join while others talk. What the reliable service promises
-//! holds all the same (design: docs/design/overlay.md).
+//! Overlay links over a bad network: messages take one of several paths with different delays, and
+//! are lost, duplicated and reordered; the tree of aggregators loses and reorders as well.
+//! Processes with skewed clocks join while others send. The guarantees of the reliable service must
+//! hold (docs/design/overlay.md, "Why is it exact?").
 
 mod world;
 
@@ -10,24 +10,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use onepipe_wire::Service;
 use world::{Said, World};
 
-/// Everything is sent in the first of these, in ns; in the rest the last ones settle.
+/// Time in which everything is sent, and time for retransmissions afterwards, in ns.
 const TALK_NS: u64 = 12_000_000;
 const SETTLE_NS: u64 = 25_000_000;
 
-/// What has become of the scatterings of one run.
+/// Outcomes of the scatterings of one run.
 #[derive(Debug, Default)]
 struct Verdicts {
     delivered: usize,
-    /// Reliable scatterings that were taken back, because somebody refused one of their messages.
+    /// Reliable scatterings that were recalled, because a receiver refused one of their messages.
     recalled: usize,
     lost: usize,
-    /// Messages of which nothing was heard.
+    /// Messages without a known outcome.
     open: usize,
-    /// Scatterings that were delivered by some of their receivers and not by others.
+    /// Reliable scatterings that only some of their receivers delivered.
     torn: usize,
 }
 
-/// Who has a scattering's messages, and the timestamps that they were delivered with.
+/// Receivers of a scattering's messages, and the timestamps of the deliveries.
 type Delivered = (BTreeSet<(u32, u16)>, BTreeSet<u64>);
 
 fn play(seed: u64, is_rash: bool) -> (Verdicts, World) {
@@ -84,13 +84,13 @@ fn reliable_scatterings_keep_order_and_are_whole_whatever_the_network_does() {
         lost += verdicts.lost;
         overtaken += world.overtaken;
     }
-    // The network was as bad as it was meant to be, and the work was done nevertheless.
+    // The network was as bad as intended, and messages were delivered nevertheless.
     assert!(delivered > 10_000 && lost > 500, "{delivered} {lost}");
     assert!(overtaken > 4_000, "{overtaken}");
 }
 
-/// The check can fail: a process that commits before all have acknowledged tears its
-/// scatterings apart.
+/// The verification can fail: a process that commits before all acknowledgements breaks the
+/// atomicity of its scatterings.
 #[test]
 fn a_process_that_promises_too_much_is_found_out() {
     let torn: Vec<_> = (0..4).map(|seed| play(seed, true).0.torn).collect();

@@ -1,4 +1,4 @@
-//! What a seed draws.
+//! Draws a scenario from a seed.
 
 use onepipe_controller::Recovery;
 use onepipe_endpoint::ReceiveMode;
@@ -12,23 +12,24 @@ use super::Mishap;
 use crate::{Court, Plan};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
-/// How long anything may happen, in us.
+/// Length of the phase in which faults are injected, in us.
 const WILD_US: u64 = 400;
-/// The same where failures are resolved, so that a second one may come in the middle.
+/// The same with controllers, so that a second failure may occur during the first recovery.
 const WILD_WITH_COURT_US: u64 = 1_000;
-/// One may stay away from a fabric of so many hosts.
+/// Largest fabric in which a process may be removed, in hosts.
 const MISSED_HOSTS_MAX: u32 = 9;
-/// A run with more steps than this does not end. On fast links to 32 hosts, where no frame costs
-/// anything, a closed loop takes 25 million (seeds 30000871, 80002228).
+/// Step limit of a run. On fast links to 32 hosts without CPU costs a closed loop takes 25 million
+/// steps (seeds 30000871, 80002228).
 const STEPS_MAX: u64 = 60_000_000;
 
-/// Where the switches' machines run. Drawn apart: with another one the rest is the same.
+/// Draws the placement of the switches' machines. Independent of all other draws of the seed.
 pub(super) fn placement(seed: u64) -> Placement {
     use Placement::{Chip, Delegate, SwitchCpu};
     *Random::named(seed, "placement", 0).pick(&[Chip, Chip, SwitchCpu, Delegate])
 }
 
-/// Whether controllers may be alone in a rack or on a host, one in four times. Drawn apart, too.
+/// Draws whether controllers may be alone in a rack or on a host, with probability 1/4. Independent
+/// of all other draws of the seed.
 pub(super) fn is_lonely(seed: u64) -> bool {
     Random::named(seed, "seats", 0).below(4) == 0
 }
@@ -50,8 +51,8 @@ pub(super) fn plan(
     };
     let shape = shape.expect("small numbers are in range");
     let per_host = random.between(1, if shape.host_count() > 8 { 2 } else { 4 }) as u16;
-    // Whole racks may be theirs, or a host, but somebody must have something to say. Else some
-    // process always shares their rack, or their host: see `Mishap::spares`.
+    // If isolated, controllers may occupy whole racks or a host, as long as two processes remain.
+    // Otherwise some process always shares their rack or host: see `FaultEvent::hits_last_process`.
     let others = match per_host {
         _ if is_lonely => shape.host_count() * u32::from(per_host) - 2,
         1 => shape.hosts_per_tor() - 1,
@@ -117,8 +118,8 @@ pub(super) fn plan(
     (plan, wild_us)
 }
 
-/// Whom to do without when everything else is healed, one in three times. In small fabrics only:
-/// senders give him up after some 50 ms, and a large one takes too many steps until then.
+/// Draws the process to remove when everything else is healed, with probability 1/3. Only in small
+/// fabrics: senders give a receiver up after some 50 ms, which takes a large one too many steps.
 pub(super) fn missing(plan: &Plan, random: &mut Random) -> Option<u32> {
     let hosts = plan.shape.host_count();
     let is_drawn = random.below(3) == 0;
@@ -146,7 +147,7 @@ fn draw_load(random: &mut Random, message_len_max: u32) -> Load {
     Load { workload, pace }
 }
 
-/// One kind of mishap, and where it ends by itself, its end.
+/// Draws one fault and, if it ends by itself, its end.
 pub(super) fn mishap(
     random: &mut Random,
     has_court: bool,
@@ -158,7 +159,7 @@ pub(super) fn mishap(
         + match random.below(if has_court { 4 } else { 2 }) {
             0 => random.between(1, 30),
             1 => random.between(5, 99),
-            // Long enough for it to be resolved before it ends.
+            // Long enough for the failure to be resolved before it ends.
             _ => random.between(100, 600),
         };
     let target = random.bits();

@@ -1,55 +1,55 @@
-//! What befalls a fabric.
+//! Faults of a random scenario.
 
 use onepipe_base::HostId;
 use onepipe_sim_network::{Fault, LinkFaults, LinkId, NodeId};
 
 use crate::Fabric;
 
-/// Something that befalls a fabric; numbers are taken modulo what there is.
+/// A fault of a random scenario. Targets are numbers modulo the number of candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// Every link gets these fault switches.
+    /// Sets the fault settings of every link.
     AllLinks(LinkFaults),
-    /// One link gets these fault switches.
+    /// Sets the fault settings of one link.
     OneLink(u64, LinkFaults),
-    /// A link goes down, one direction only.
+    /// Cuts one direction of a link.
     Cut(u64),
-    /// A link works again.
+    /// Repairs one direction of a link.
     Mend(u64),
-    /// A link goes down, both directions.
+    /// Cuts both directions of a link.
     Unplug(u64),
-    /// Both directions of a link work again.
+    /// Repairs both directions of a link.
     Plug(u64),
-    /// A host or switch stops.
+    /// Crashes a host or switch.
     Crash(u64),
-    /// A host or switch starts anew.
+    /// Restarts a host or switch.
     Restart(u64),
-    /// A process ends.
+    /// Crashes a process.
     CrashProcess(u64),
-    /// A process starts anew.
+    /// Restarts a process.
     RestartProcess(u64),
-    /// A process takes its leave.
+    /// Lets a process leave gracefully.
     Leave(u64),
-    /// A node's clock jumps by so many ns.
+    /// Steps a node's clock by the given ns.
     Step(u64, i64),
-    /// A node stands still for so many us.
+    /// Pauses a node for the given us.
     Pause(u64, u64),
-    /// A process stops to release what it receives.
+    /// Stops a process from releasing what it receives.
     Slow(u64),
-    /// The first so many hosts and their own switches are cut off from the rest.
+    /// Cuts off the first hosts and the switches that serve only them.
     Partition(u64),
-    /// A controller ends.
+    /// Crashes a controller.
     CrashController(u64),
-    /// A controller starts anew.
+    /// Restarts a controller.
     RestartController(u64),
-    /// The lease of the active controller runs out early.
+    /// Expires the lease of the active controller early.
     Lapse,
-    /// The controllers' store does not answer for so many us.
+    /// Makes the controllers' store unavailable for the given us.
     FailStore(u64),
 }
 
 impl Mishap {
-    /// What it is called in a table. `None`: the end of another one.
+    /// Returns the name used in tables; `None` for the end of another fault.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::AllLinks(_) => "all links bad",
@@ -64,7 +64,7 @@ impl Mishap {
             Self::Slow(_) => "reader stopped",
             Self::Partition(_) => "partition",
             Self::CrashController(_) => "controller crashed",
-            Self::Lapse => "lease lapsed",
+            Self::Lapse => "lease expired",
             Self::FailStore(_) => "store failed",
             Self::Mend(_)
             | Self::Plug(_)
@@ -74,7 +74,7 @@ impl Mishap {
         })
     }
 
-    /// Whether it would take the one process away that is beside the controllers: the last one.
+    /// Whether the fault would remove the last process, which keeps the controllers company.
     pub(super) fn spares(self, fabric: &mut Fabric) -> bool {
         let members = fabric.members();
         if members == fabric.topology().processes() {
@@ -86,7 +86,7 @@ impl Mishap {
             return is_last(number);
         }
         if fabric.topology().processes_per_host() > 1 {
-            // Its host is that of the controllers: they fall together.
+            // The host of the last process is that of the controllers: both fail together.
             return false;
         }
         let (nodes, links) =
@@ -101,7 +101,7 @@ impl Mishap {
         }
     }
 
-    /// Lets it happen.
+    /// Injects the fault.
     pub fn befall(self, fabric: &mut Fabric) {
         let links = fabric.network().links().count() as u64;
         let nodes = u64::from(fabric.network().nodes());
@@ -148,15 +148,15 @@ impl Mishap {
     }
 }
 
-/// Lets `fault` happen to both directions of the link that `one` is a direction of.
+/// Injects `fault` into both directions of the link that `one` belongs to.
 fn both_ways(fabric: &mut Fabric, one: LinkId, fault: impl Fn(LinkId) -> Fault) {
     let ends = fabric.network().links().find(|(link, ..)| *link == one);
     let Some((_, from, to)) = ends else { return };
-    // Parallel links between the two share the fate.
+    // Parallel links between the two nodes share the fault.
     fabric.between(from, to).into_iter().for_each(|link| fabric.inflict(fault(link)));
 }
 
-/// Cuts the first hosts, and the switches that serve only them, off.
+/// Cuts off the first hosts and the switches that serve only them.
 fn partition(fabric: &mut Fabric, number: u64) {
     let hosts = fabric.topology().hosts();
     let inside = 1 + (number % u64::from(hosts)) as u32;

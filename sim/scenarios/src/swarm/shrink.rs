@@ -1,5 +1,4 @@
-//! A failing seed with fewer faults: delta debugging over its timeline (Zeller, Hildebrandt: TSE
-//! 2002).
+//! Shrinks a failing seed: delta debugging over its timeline (Zeller, Hildebrandt: TSE 2002).
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,22 +8,22 @@ use onepipe_sim_check::Rule;
 use super::Swarm;
 use crate::Report;
 
-/// What became of a run.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// It ended.
+    /// The run completed.
     Report(Box<Report>),
-    /// A machine's own assertion failed.
+    /// An assertion of a machine failed.
     Panic(String),
 }
 
 impl Outcome {
-    /// Whether nothing was wrong.
+    /// Whether the run completed without violations.
     pub fn is_right(&self) -> bool {
         matches!(self, Self::Report(report) if report.violations == 0)
     }
 
-    /// What was wrong, in a few lines.
+    /// Returns the violations as text.
     pub fn complaints(&self) -> Vec<String> {
         match self {
             Self::Report(report) => report.first_violations.clone(),
@@ -32,7 +31,7 @@ impl Outcome {
         }
     }
 
-    /// Which rules were broken; `None`: a panic.
+    /// Returns the violated rules; `None` for a panic.
     pub fn rules(&self) -> Option<BTreeSet<Rule>> {
         match self {
             Self::Report(report) => Some(report.violations_by_rule.keys().copied().collect()),
@@ -40,7 +39,7 @@ impl Outcome {
         }
     }
 
-    /// Whether this is wrong in a way in which `other` was.
+    /// Whether the two outcomes share a violated rule or are both panics.
     fn is_like(&self, other: &Self) -> bool {
         match (self.rules(), other.rules()) {
             (None, None) => true,
@@ -51,7 +50,7 @@ impl Outcome {
 }
 
 impl Swarm {
-    /// Runs it; a panic is an outcome, too. The panic hook is the caller's to silence.
+    /// Runs the scenario and catches panics. Silencing the panic hook is up to the caller.
     pub fn attempt(&self) -> Outcome {
         match catch_unwind(AssertUnwindSafe(|| self.run())) {
             Ok(report) => Outcome::Report(Box::new(report)),
@@ -63,8 +62,8 @@ impl Swarm {
         }
     }
 
-    /// A timeline with as few mishaps as possible that still breaks a rule that `outcome` broke, in
-    /// `attempts_max` runs at most.
+    /// Returns a scenario with as few faults as possible that still violates a rule that `outcome`
+    /// violated, in at most `attempts_max` runs.
     #[must_use]
     pub fn shrunk(&self, outcome: &Outcome, attempts_max: u32) -> Self {
         let mut best = self.clone();

@@ -1,21 +1,21 @@
-//! What an alarm at a host is for.
+//! Purposes of alarms at a host.
 
 use onepipe_base::Port;
 
-/// What an alarm is for. Its token: the port, 13 bits of the life that it is for, and the kind.
+/// Purpose of an alarm. The token consists of the kind, 13 bits of the incarnation and the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alarm {
-    /// The process submits.
+    /// The process submits a scattering.
     Load,
-    /// The application is back from its callback.
+    /// The application returns from its failure callback.
     Callback(u32),
-    /// The process comes back as a new life.
+    /// The process rejoins as a new incarnation.
     Rejoin(u32),
-    /// The controller looks after its lease.
+    /// The controller renews or requests its lease.
     Campaign(u32),
     /// The store handles a record of the controller.
     Write(u32),
-    /// The store has answered the controller.
+    /// The controller receives a reply of the store.
     Answer(u32),
 }
 

@@ -1,4 +1,4 @@
-//! Failures as processes are told of them, and the controllers that tell.
+//! Failure notifications at processes, and the controllers that decide failures.
 
 use onepipe_base::{HostId, Incarnation, Port, ProcessId};
 use onepipe_controller::Controller;
@@ -12,11 +12,11 @@ use super::{Alarm, Standing, Watch};
 use crate::payload;
 use crate::{Node, Occupant};
 
-/// A process that has failed and cannot find out what became of its messages comes back after this.
+/// Delay after which an excluded process rejoins if it could not recover its messages' outcomes.
 const REJOIN_PS: u64 = 300_000 * NANOSECOND;
 
 impl Watch {
-    /// A new occupant for an id: a controller or a process, one life further.
+    /// Creates the machine of an id: the next incarnation of a process or a controller.
     pub(crate) fn occupant(&mut self, id: ProcessId) -> Occupant {
         if id.0 < self.members {
             return Occupant::Process(self.process(id));
@@ -24,11 +24,11 @@ impl Watch {
         Occupant::Controller(Box::new(self.controller(id)))
     }
 
-    /// A new controller, one life further.
+    /// Creates the next incarnation of a controller.
     pub(super) fn controller(&mut self, id: ProcessId) -> Controller {
         let place = (id.0 - self.members) as usize;
         let all = self.plan.controllers(self.topology.processes());
-        let plan = self.plan.court.as_ref().expect("ids behind the members are controllers'");
+        let plan = self.plan.court.as_ref().expect("ids from `members` on are controllers");
         let nodes = self.topology.hosts() + self.topology.switches();
         let court = self.court.as_mut().expect("as above");
         let config = onepipe_controller::Config {
@@ -43,22 +43,22 @@ impl Watch {
         Controller::new(config).expect("the plan's controller is in range")
     }
 
-    /// The controllers of a node that has just started begin to campaign.
+    /// Starts the campaigns of the controllers at a restarted node.
     pub(super) fn start_controllers(&mut self, at: &mut At<'_>) {
         for (place, port) in self.controllers_at(HostId(at.node.0)) {
             self.start_campaign(at, place, port);
         }
     }
 
-    /// A controller begins to campaign.
+    /// Starts the campaign of a controller.
     pub(crate) fn start_campaign(&mut self, at: &mut At<'_>, place: usize, port: Port) {
         let Some(court) = &self.court else { return };
-        // Not all at once.
+        // Stagger the replicas.
         let first_ns = court.renew_ns() * (place as u64 + 1) / 8;
         at.alarm(first_ns * NANOSECOND, Alarm::Campaign(court.life(place)).token(port));
     }
 
-    /// The controllers of a host: their numbers among the replicas, and their ports.
+    /// Returns the controllers of a host: index among the replicas, and port.
     fn controllers_at(&self, host: HostId) -> impl Iterator<Item = (usize, Port)> + use<> {
         let (members, ids) = (self.members, self.topology.processes_of(host));
         let first = ids.start;
@@ -66,7 +66,7 @@ impl Watch {
         ids.map(move |id| ((id - members) as usize, Port((id - first) as u16)))
     }
 
-    /// Takes what controllers want to have written.
+    /// Passes the records of the controllers at a node to their store.
     pub(super) fn serve_controllers(&mut self, at: &mut At<'_>, machine: &mut Node) {
         if self.court.is_none() || self.topology.processes_of(HostId(at.node.0)).end <= self.members
         {
@@ -85,7 +85,7 @@ impl Watch {
         }
     }
 
-    /// A controller says something.
+    /// Handles an event of a controller.
     pub(super) fn on_court(
         &mut self,
         at: &At<'_>,
@@ -117,7 +117,7 @@ impl Watch {
         }
     }
 
-    /// A process was told of a failure, or of its own.
+    /// Handles a failure notification at a process, of another process or of itself.
     pub(super) fn on_failure_event(
         &mut self,
         at: &mut At<'_>,
@@ -154,20 +154,20 @@ impl Watch {
         }
     }
 
-    /// A process that has failed comes back as a new life.
+    /// Restarts a failed process as a new incarnation.
     fn rejoin(&mut self, at: &mut At<'_>, machine: &mut Node, port: Port) {
         let id = self.id(at.node, port);
         if let Node::Host(host) = machine {
             let occupant = self.occupant(id);
             host.start(port, occupant);
-            // A steady pace goes on by itself.
+            // An open loop continues by itself.
             if self.plan.load.is_some_and(|load| matches!(load.pace, Pace::ClosedLoop { .. })) {
                 at.alarm(0, Alarm::Load.token(port));
             }
         }
     }
 
-    /// An alarm that is not for the load.
+    /// Handles an alarm with a purpose other than the load.
     pub(super) fn on_other_alarm(
         &mut self,
         at: &mut At<'_>,
@@ -218,7 +218,7 @@ impl Watch {
         }
     }
 
-    /// Notes which timestamps reliable scatterings bear that leave a host.
+    /// Records the timestamps of reliable scatterings in a frame that leaves a host.
     pub(super) fn note_stamps(&mut self, instant: Instant, link: LinkId, frame: &[u8]) {
         let Ok((header, _)) = Header::ref_from_prefix(frame) else { return };
         let Ok(opcode) = header.opcode() else { return };
@@ -247,7 +247,7 @@ impl Watch {
     }
 }
 
-/// A controller dies without a goodbye.
+/// Crashes a controller.
 fn end_controller(at: &mut At<'_>, machine: &mut Node, port: Port) {
     match machine {
         Node::Host(host) => {

@@ -1,4 +1,4 @@
-//! What the processes of a run submit.
+//! Submission of the load.
 
 use onepipe_endpoint::{Message, SendError, Service};
 use onepipe_sim_check::{Submitted, Tag, digest};
@@ -10,7 +10,7 @@ use crate::Process;
 use crate::payload;
 
 impl Watch {
-    /// Submits a scattering of the process and tells the checker.
+    /// Submits a scattering of a process and feeds the checker.
     pub(crate) fn submit(
         &mut self,
         instant: Instant,
@@ -36,7 +36,7 @@ impl Watch {
         };
         let filled = messages.iter().zip(&self.payloads);
         let submitted = match messages {
-            // The slice of references costs an allocation, so a lone message goes without.
+            // Avoids the allocation of a slice for a single message.
             [one] => scatter(&[Message { to: one.to, payload: &self.payloads[0] }]),
             _ => {
                 let list: Vec<Message<'_>> =
@@ -44,7 +44,7 @@ impl Watch {
                 scatter(&list)
             }
         }?;
-        assert_eq!(submitted.0, next, "scatterings are numbered in the order of submission");
+        assert_eq!(submitted.0, next, "scatterings are numbered in submission order");
         self.seats[id.index()].submitted[service as usize] += 1;
         self.expected.clear();
         let filled = messages.iter().zip(&self.payloads);
@@ -61,7 +61,7 @@ impl Watch {
         Ok(tag)
     }
 
-    /// Keeps a line of text when text is wanted.
+    /// Appends a line to the log if text is wanted.
     #[inline]
     pub(crate) fn note(&mut self, at: Instant, text: impl FnOnce() -> String) {
         let lines_max = self.plan.network.trace_lines_max;
@@ -73,7 +73,7 @@ impl Watch {
         }
     }
 
-    /// Submits as the closed loop allows.
+    /// Submits as many scatterings as the closed loop allows.
     pub(super) fn refill(&mut self, at: &mut At<'_>, process: &mut Process) {
         let Some(load) = self.plan.load else { return };
         let Pace::ClosedLoop { messages_max } = load.pace else { return };
@@ -88,7 +88,7 @@ impl Watch {
         }
     }
 
-    /// Submits the next scattering of the load. Answers whether it was accepted.
+    /// Submits the next scattering of the load. Returns whether it was accepted.
     pub(super) fn submit_next(&mut self, at: &mut At<'_>, process: &mut Process) -> bool {
         let id = process.endpoint.config().process.index();
         let mut scattering = std::mem::take(&mut self.scattering);
@@ -104,14 +104,15 @@ impl Watch {
         };
         let result = self.submit(at.instant, process, service, &scattering);
         self.scattering = scattering;
-        // Only a full buffer is to be expected; what else there is the report shows as silence.
+        // The expected error is a full buffer. Any other one shows in the report as missing
+        // traffic.
         if result.is_err() {
             self.pause_loop(at, id);
         }
         result.is_ok()
     }
 
-    /// A closed loop goes on after a while, not at once. A steady pace has its next turn anyway.
+    /// Pauses a closed loop until a later alarm. An open loop submits again anyway.
     pub(super) fn pause_loop(&mut self, at: &mut At<'_>, id: usize) {
         let is_closed_loop =
             self.plan.load.is_some_and(|load| matches!(load.pace, Pace::ClosedLoop { .. }));

@@ -8,16 +8,16 @@ use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
 use super::*;
 
 /// What is delivered in milliseconds has arrived long before, or never will.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-struct Station {
+struct MeshDriver {
     driver: Driver<Endpoint, Shm, SystemClock>,
     log: Vec<(u64, u32, Vec<u8>)>,
     failed: usize,
     lost: usize,
 }
 
-impl Station {
+impl MeshDriver {
     fn new(name: &str, process: u32) -> Self {
         let shm = attach(name, process);
         let mut config = EndpointConfig::new(shm.process(), shm.incarnation());
@@ -54,68 +54,71 @@ impl Station {
     }
 }
 
-fn run_until(stations: &mut [Station], what: &str, done: impl Fn(&[Station]) -> bool) {
+fn run_until(nodes: &mut [MeshDriver], what: &str, done: impl Fn(&[MeshDriver]) -> bool) {
     let started = Instant::now();
-    while !done(stations) {
-        assert!(started.elapsed() < PATIENCE, "{what}");
-        stations.iter_mut().for_each(Station::turn);
+    while !done(nodes) {
+        assert!(started.elapsed() < TIMEOUT, "{what}");
+        nodes.iter_mut().for_each(MeshDriver::turn);
     }
 }
 
 #[test]
-fn everybody_delivers_everything_in_one_order() {
+fn all_endpoints_deliver_in_one_order() {
     let name = name("endpoints");
-    let mut stations: Vec<Station> = (0..4).map(|process| Station::new(&name, process)).collect();
+    let mut nodes: Vec<MeshDriver> =
+        (0..4).map(|process| MeshDriver::new(&name, process)).collect();
     for round in 0..500u32 {
-        for station in &mut stations {
+        for node in &mut nodes {
             // Some of them longer than a frame.
             let bytes = if round % 50 == 0 { 20_000 } else { 64 };
             let mut payload = vec![round as u8; bytes];
             payload[..4].copy_from_slice(&round.to_be_bytes());
-            station.scatter(&[0, 1, 2, 3], &payload);
+            node.scatter(&[0, 1, 2, 3], &payload);
         }
         if round % 7 == 0 {
-            stations.iter_mut().for_each(Station::turn);
+            nodes.iter_mut().for_each(MeshDriver::turn);
         }
     }
-    let is_done = |stations: &[Station]| stations.iter().all(|station| station.log.len() >= 2000);
-    run_until(&mut stations, "not all is delivered", is_done);
-    for station in &stations {
-        assert_eq!((station.failed, station.lost, station.log.len()), (0, 0, 2000));
-        assert!(station.log == stations[0].log, "all deliver the same in the same order");
-        assert!(station.log.windows(2).all(|pair| (pair[0].0, pair[0].1) < (pair[1].0, pair[1].1)));
+    let is_done = |nodes: &[MeshDriver]| nodes.iter().all(|node| node.log.len() >= 2000);
+    run_until(&mut nodes, "not all is delivered", is_done);
+    for node in &nodes {
+        assert_eq!((node.failed, node.lost, node.log.len()), (0, 0, 2000));
+        assert!(node.log == nodes[0].log, "all deliver the same in the same order");
+        assert!(node.log.windows(2).all(|pair| (pair[0].0, pair[0].1) < (pair[1].0, pair[1].1)));
     }
 }
 
 #[test]
-fn one_killed_in_the_middle_of_a_burst_holds_nobody_up() {
+fn process_killed_mid_burst_stalls_no_other() {
     let name = name("killed");
-    let mut stations: Vec<Station> = (0..3).map(|process| Station::new(&name, process)).collect();
-    stations[0].scatter(&[0, 1, 2], b"all here");
-    let all_here = |stations: &[Station]| stations.iter().all(|station| station.log.len() == 1);
-    run_until(&mut stations, "the three do not meet", all_here);
+    let mut nodes: Vec<MeshDriver> =
+        (0..3).map(|process| MeshDriver::new(&name, process)).collect();
+    nodes[0].scatter(&[0, 1, 2], b"all here");
+    let all_here = |nodes: &[MeshDriver]| nodes.iter().all(|node| node.log.len() == 1);
+    run_until(&mut nodes, "the three do not meet", all_here);
 
-    let mut killed = stations.pop().expect("there are three");
+    let mut killed = nodes.pop().expect("there are three");
     let promises = killed.driver.machine().promises();
     let now = killed.driver.transport().clock().read();
     killed.driver.transport_mut().begin_burst(now, promises);
-    killed.driver.transport().segment().give_up_place();
+    killed.driver.transport().segment().release_process_lock();
     std::mem::forget(killed);
 
-    stations[0].scatter(&[0, 1], b"without it");
-    stations[1].scatter(&[0, 1], b"too");
-    let go_on = |stations: &[Station]| stations.iter().all(|station| station.log.len() == 3);
-    run_until(&mut stations, "the dead hold the living up", go_on);
-    assert!(stations[0].log == stations[1].log);
+    nodes[0].scatter(&[0, 1], b"without it");
+    nodes[1].scatter(&[0, 1], b"too");
+    let go_on = |nodes: &[MeshDriver]| nodes.iter().all(|node| node.log.len() == 3);
+    run_until(&mut nodes, "the dead hold the living up", go_on);
+    assert!(nodes[0].log == nodes[1].log);
 
-    stations.push(Station::new(&name, 2));
-    stations[2].scatter(&[0, 1, 2], b"back");
-    stations[0].scatter(&[0, 1, 2], b"welcome");
-    let is_back = |stations: &[Station]| {
-        let has =
-            |station: &Station, text: &[u8]| station.log.iter().any(|(.., heard)| heard == text);
-        stations.iter().all(|station| has(station, b"back"))
-            && (has(&stations[2], b"welcome") || stations[0].failed > 0)
+    nodes.push(MeshDriver::new(&name, 2));
+    nodes[2].scatter(&[0, 1, 2], b"back");
+    nodes[0].scatter(&[0, 1, 2], b"welcome");
+    let is_back = |nodes: &[MeshDriver]| {
+        let has = |node: &MeshDriver, text: &[u8]| {
+            node.log.iter().any(|(.., delivered)| delivered == text)
+        };
+        nodes.iter().all(|node| has(node, b"back"))
+            && (has(&nodes[2], b"welcome") || nodes[0].failed > 0)
     };
-    run_until(&mut stations, "it does not come back", is_back);
+    run_until(&mut nodes, "it does not come back", is_back);
 }

@@ -15,7 +15,7 @@ fn waited(sleeper: &mut Shm, wake: impl FnOnce() + Send) -> Duration {
 }
 
 #[test]
-fn a_frame_wakes_its_receiver() {
+fn frame_wakes_its_receiver() {
     let name = name("wake");
     let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
     receive(&mut a, at(1));
@@ -28,16 +28,16 @@ fn a_frame_wakes_its_receiver() {
 }
 
 #[test]
-fn the_doorbell_wakes_and_is_not_forgotten() {
+fn doorbell_wakes_exactly_one_wait() {
     let name = name("bell");
     let mut a = attach(&name, 0);
     receive(&mut a, at(1));
-    let bell = a.doorbell();
+    let doorbell = a.doorbell();
     for _ in 0..50 {
-        let bell = bell.clone();
-        assert!(waited(&mut a, move || bell.ring()).as_nanos() < u128::from(LONG));
+        let doorbell = doorbell.clone();
+        assert!(waited(&mut a, move || doorbell.ring()).as_nanos() < u128::from(LONG));
     }
-    bell.ring();
+    doorbell.ring();
     a.wait(LONG);
     let started = Instant::now();
     a.wait(5_000_000);

@@ -147,7 +147,7 @@ impl Endpoint {
     pub fn write_packet(&mut self, now: Now, slot: &mut [u8]) -> usize {
         let buffer = &mut slot[HEADER_LEN..];
         let writer = FcpWriter::new(buffer, (self.last_received, self.received_bits));
-        let mut writer = writer.expect("a slot holds the front of a packet");
+        let mut writer = writer.expect("a slot holds the header of a packet");
         if let Some(reset) = self.reset.filter(|_| self.acks_reset) {
             writer.reset(reset);
         }
@@ -242,7 +242,7 @@ mod tests {
     fn serve<A: Requester>(request: impl Fn(u32, [u32; DESTINATIONS]) -> A) -> [u64; 4] {
         let mut config = ArbiterConfig::new(ARBITER, NODES, (NODES, 1), SLOT_NS);
         config.lead_ns = 200_000;
-        let mut arbiter = Arbiter::new(config).expect("right");
+        let mut arbiter = Arbiter::new(config).expect("valid configuration");
         let others = |src: u32| std::array::from_fn(|at| (src + at as u32 + 1) % NODES);
         let mut requesters: Vec<A> = (0..NODES).map(|src| request(src, others(src))).collect();
         let (mut in_flight, mut buffer, mut bytes_in) = (VecDeque::new(), vec![0; 2_048], 0);
@@ -250,7 +250,7 @@ mod tests {
             let sync = Timestamp::from_ns((1 << 50) + ns);
             let now = Now { mono: Mono::from_ns(ns), sync };
             while in_flight.front().is_some_and(|(at, _)| *at <= ns) {
-                let (_, mut frame): (u64, Vec<u8>) = in_flight.pop_front().expect("it is there");
+                let (_, mut frame): (u64, Vec<u8>) = in_flight.pop_front().expect("it exists");
                 let dst = parse_header(&frame).expect("sealed").0.dst();
                 match requesters.get_mut(dst.index()) {
                     Some(one) => one.handle_packet(now, &mut frame),
@@ -283,7 +283,7 @@ mod tests {
         let own = serve(|src, others| Endpoint::new((ProcessId(src), ARBITER), others, SLOT_NS));
         let clients = serve(|src, others| {
             let config = ClientConfig::new(ProcessId(src), NODES, ARBITER, SLOT_NS);
-            (Client::new(config).expect("right"), others)
+            (Client::new(config).expect("valid configuration"), others)
         });
         let all_slots = u64::from(NODES) * 40_000_000 / SLOT_NS;
         assert!(own[3] > all_slots * 9 / 10, "{own:?} of {all_slots}");

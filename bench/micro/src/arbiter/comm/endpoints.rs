@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use onepipe_base::{Now, ProcessId};
-use onepipe_transport_clock::{Clock, SystemClock, sharpen_timers};
-use onepipe_transport_udp::{Config, Exchange};
+use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency};
+use onepipe_transport_udp::{BatchSocket, Config};
 use onepipe_wire::{Frame, Opcode};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -33,7 +33,7 @@ pub(super) struct EndpointUsage {
 /// All endpoints. Datagrams are received and sent in batches (one system call, GSO and GRO), as at
 /// a switch.
 pub(super) struct Endpoints {
-    exchange: Exchange,
+    exchange: BatchSocket,
     knows_arbiter: bool,
     clock: SystemClock,
     endpoints: Vec<Endpoint>,
@@ -46,7 +46,7 @@ impl Endpoints {
     /// When there are too few other endpoints.
     pub fn new(nodes: u32, arbiter: ProcessId, slot_ns: u64) -> Result<Self> {
         let bind = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let exchange = Exchange::bind(&Config { bind, ..Config::default() }, 1 + TO_ARBITER);
+        let exchange = BatchSocket::bind(&Config { bind, ..Config::default() }, 1 + TO_ARBITER);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
         // Destinations of each endpoint, by distance from it: every endpoint receives as much.
         let mut steps: Vec<u32> = (1..nodes).collect();
@@ -70,7 +70,7 @@ impl Endpoints {
 
     /// Polls the endpoints for `time`.
     pub fn run_for(&mut self, time: Duration) -> EndpointUsage {
-        sharpen_timers();
+        reduce_wakeup_latency();
         let (begin, lost) = (thread_cpu_time(), self.exchange.kernel_drops());
         let end = Instant::now() + time;
         while Instant::now() < end {

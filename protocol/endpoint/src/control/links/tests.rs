@@ -30,7 +30,7 @@ fn promises(ns: u64) -> Promises {
     Promises::both(Timestamp::from_ns(ns))
 }
 
-/// A frame that speaks of its link; its promises count as the news say.
+/// Receives a frame about its link and applies its promises as the returned event says.
 fn send(
     (links, registers): &mut (LinkMonitor, Registers),
     (port, ns): (u16, u64),
@@ -77,7 +77,7 @@ fn resolve(
 fn restarted_switch_leaves_a_frozen_link() {
     let mut pair = uplink(CONTROLLERS);
     assert_eq!(beacon(&mut pair, 100, switch(1), None), LinkEvent::Good);
-    assert_eq!(announced(&pair), [], "it does not hear us yet");
+    assert_eq!(announced(&pair), [], "the link is not two-way yet");
     assert_eq!(pair.0.peer(&pair.1, Port(0)), Some(switch(1)));
     assert_eq!(beacon(&mut pair, 110, switch(1), Some(own())), LinkEvent::Good);
     assert_eq!(announced(&pair), [(0, Some(switch(1)), LinkState::Up)]);
@@ -89,8 +89,8 @@ fn restarted_switch_leaves_a_frozen_link() {
     assert_eq!(announced(&pair), both);
     let commit = |pair: &(LinkMonitor, Registers)| pair.1.all().map(|all| all.commit.as_ns());
     assert_eq!(commit(&pair), Some(110));
-    assert!(!resolve(&mut pair, process(1, 3), 1), "of a former life of ours");
-    assert!(!resolve(&mut pair, own(), 2), "of no such number");
+    assert!(!resolve(&mut pair, process(1, 3), 1), "owned by a previous incarnation");
+    assert!(!resolve(&mut pair, own(), 2), "unknown number");
     assert!(resolve(&mut pair, own(), 1) && !resolve(&mut pair, own(), 1));
     assert_eq!((commit(&pair), announced(&pair)), (Some(140), both[1..].to_vec()));
 }
@@ -104,7 +104,7 @@ fn link_dies_when_the_peer_stops_seeing_us() {
     assert_eq!(pair.0.peer(&pair.1, Port(0)), None);
     assert_eq!(beacon(&mut pair, 120, switch(1), None), LinkEvent::Refused);
     assert_eq!(beacon(&mut pair, 130, switch(1), Some(process(1, 3))), LinkEvent::Refused);
-    assert_eq!(announced(&pair).len(), 1, "still it does not hear us");
+    assert_eq!(announced(&pair).len(), 1, "the link is still not two-way");
     assert_eq!(beacon(&mut pair, 140, switch(1), Some(own())), LinkEvent::Good);
     assert_eq!(announced(&pair).len(), 2);
 }
@@ -120,8 +120,8 @@ fn timeout_and_leave_freeze_alike() {
             assert_eq!(send(&mut pair, (0, 150), leave), LinkEvent::Left);
         }
         assert!(pair.0.on_link_down(&mut pair.1, Port(0)));
-        assert!(pair.0.has_changed(), "another link may have come up meanwhile");
-        assert!(!pair.0.on_link_down(&mut pair.1, Port(0)), "dead already");
+        assert!(pair.0.has_changed(), "the change is to be announced");
+        assert!(!pair.0.on_link_down(&mut pair.1, Port(0)), "already dead");
         let last = if leaves { 150 } else { 100 };
         assert_eq!(announced(&pair), [(0, Some(switch(1)), frozen(1, last))]);
     }
@@ -160,13 +160,13 @@ fn instance_declared_dead_is_ignored() {
     assert_eq!(announced(&pair), [(0, Some(switch(2)), frozen(1, 105))]);
     assert_eq!(beacon(&mut pair, 110, switch(2), Some(own())), LinkEvent::Refused);
     assert_eq!(beacon(&mut pair, 120, switch(3), None), LinkEvent::Restarted(switch(2)));
-    assert!(!declare(&mut pair, switch(1)), "an earlier one is dead anyway");
+    assert!(!declare(&mut pair, switch(1)), "an earlier incarnation is dead already");
     assert!(resolve(&mut pair, own(), 1));
-    assert_eq!(beacon(&mut pair, 125, switch(2), None), LinkEvent::Refused, "for good");
+    assert_eq!(beacon(&mut pair, 125, switch(2), None), LinkEvent::Refused, "permanently");
     assert_eq!(beacon(&mut pair, 130, switch(3), None), LinkEvent::Good);
 
     let mut pair = mesh();
-    assert!(!declare(&mut pair, process(3, 2)), "who was not heard yet");
+    assert!(!declare(&mut pair, process(3, 2)), "not seen yet");
     let peer = |pair: &mut (LinkMonitor, Registers), incarnation| {
         let instance = process(3, incarnation);
         pair.0.on_peer_instance(&mut pair.1, Mono::from_ns(9), Port(3), instance)
@@ -228,11 +228,11 @@ fn beacons_repeat_the_peer_seen_on_the_uplink() {
     assert!(pair.0.wants_beacon() && pair.0.take_beacon(Mono::from_ns(100)));
     beacon(&mut pair, 101, switch(1), None);
     assert!(!pair.0.wants_beacon() && !pair.0.take_beacon(Mono::from_ns(101)));
-    assert_eq!(pair.0.beacon_due(), Some(Mono::from_ns(110)), "it does not hear us");
+    assert_eq!(pair.0.beacon_due(), Some(Mono::from_ns(110)), "the link is not two-way");
     assert!(pair.0.take_beacon(Mono::from_ns(110)) && !pair.0.wants_beacon());
     beacon(&mut pair, 112, switch(1), Some(own()));
     assert!(pair.0.wants_beacon() && pair.0.take_beacon(Mono::from_ns(112)));
-    assert_eq!(pair.0.beacon_due(), Some(Mono::from_ns(272)), "it may not know that we hear it");
+    assert_eq!(pair.0.beacon_due(), Some(Mono::from_ns(272)), "confirming beacons continue");
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn floods_are_accepted_from_switches_or_controllers() {
     assert!(!accepts(&up, None) && !accepts(&uplink(None).0, Some(process(7, 1))));
 }
 
-/// What the switch tells of commits counts from then on, so it waits to hear of that.
+/// The switch waits for this beacon before its commit barriers count again.
 #[test]
 fn resolving_a_held_link_sends_a_beacon_at_once() {
     let mut pair = uplink(CONTROLLERS);

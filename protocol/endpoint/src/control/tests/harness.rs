@@ -1,4 +1,4 @@
-//! One process with its switch and its controllers, driven by hand.
+//! One process with its switch and controllers, driven by hand.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use super::super::*;
 pub const FIRST: u32 = 30;
 pub const ALL: Option<Controllers> = Some(Controllers { first: ProcessId(FIRST), count: 2 });
 pub const ANNOUNCE_NS: u64 = 10_000_000;
-/// Near the wrap of 48 bits: failures are told just behind it.
+/// Near the wrap of 48 bits: failure timestamps lie just behind it.
 pub const CLOCK: Timestamp = Timestamp::from_ns((5 << 48) - 1_000);
 
 pub struct Harness {
@@ -19,7 +19,7 @@ pub struct Harness {
     pub ns: u64,
 }
 
-/// A frame that has left: its header, and its payload.
+/// A sent frame: header, opcode and payload.
 pub type Sent = (Header, Opcode, Vec<u8>);
 
 impl Harness {
@@ -31,7 +31,7 @@ impl Harness {
         Self { control, registers, ns: 1_000_000 }
     }
 
-    /// With its switch heard, and hearing it; what that makes it say has been said.
+    /// A process with a two-way link to its switch, after its first frames were sent.
     pub fn on_switch(controllers: Option<Controllers>) -> Self {
         let mut harness = Self::new(Links::Uplink, controllers);
         harness.beacon();
@@ -56,7 +56,7 @@ impl Harness {
         event
     }
 
-    /// Hands over a frame as it comes from the wire, and tells what became of it.
+    /// Receives a frame. Returns its effect.
     pub fn receive(&mut self, bytes: &[u8]) -> Verdict {
         let frame = Frame::parse(bytes).expect("intact");
         let port = Port(0);
@@ -74,7 +74,7 @@ impl Harness {
         }
     }
 
-    /// From the controller `FIRST + controller_index`.
+    /// Receives a frame from controller `FIRST + controller_index`.
     pub fn from_controller(
         &mut self,
         controller_index: u32,
@@ -85,7 +85,7 @@ impl Harness {
         self.receive(&frame_from((FIRST + controller_index, opcode, psn), payload))
     }
 
-    /// From the switch, over the link.
+    /// Receives a flood from the switch.
     pub fn flood_from_switch(&mut self, payload: &[u8]) -> Verdict {
         let promises = Promises::both(Timestamp::from_ns(self.ns));
         let own = Some(self.control.own);
@@ -96,7 +96,7 @@ impl Harness {
         self.receive(&bytes[..length])
     }
 
-    /// Everything that leaves now.
+    /// Takes all frames that are sent now.
     pub fn drain(&mut self) -> Vec<Sent> {
         let now = self.now();
         let is_due = self.control.deadline().is_some_and(|due| due <= now);
@@ -108,11 +108,11 @@ impl Harness {
             let promises = Promises::both(CLOCK);
             let header = self.control.header(&self.registers, &frame, (promises, None));
             all.push((header, frame.opcode, payload[..frame.payload_len].to_vec()));
-            assert!(all.len() < 1_000, "no end");
+            assert!(all.len() < 1_000, "endless sequence of frames");
         }
-        assert!(is_wanted || (all.is_empty() && !is_beacon_due), "it said that it had nothing");
-        assert!(!self.control.wants_transmit(&self.registers), "everything has left");
-        assert!(self.control.deadline().is_none_or(|due| due > now), "nothing is overdue");
+        assert!(is_wanted || (all.is_empty() && !is_beacon_due), "wants_transmit() was false");
+        assert!(!self.control.wants_transmit(&self.registers), "every frame was taken");
+        assert!(self.control.deadline().is_none_or(|due| due > now), "a deadline is overdue");
         all
     }
 
@@ -123,7 +123,7 @@ impl Harness {
     pub fn acks(&mut self) -> Vec<(Opcode, FloodId)> {
         let mut all = self.drain();
         all.retain(|(_, opcode, _)| matches!(opcode, Opcode::FloodAck | Opcode::Completed));
-        let id = |payload: &[u8]| FloodAck::parse(payload).expect("an answer").id;
+        let id = |payload: &[u8]| FloodAck::parse(payload).expect("an acknowledgement").id;
         all.iter().map(|(_, opcode, payload)| (*opcode, id(payload))).collect()
     }
 
@@ -146,7 +146,7 @@ pub fn switch() -> Instance {
     Instance { address: Address::Switch(SwitchId(5)), incarnation: Incarnation(9) }
 }
 
-/// From process `src` to the process of the rig.
+/// Returns a frame from process `src` to the process under test.
 pub fn frame_from((src, opcode, psn): (u32, Opcode, u32), payload: &[u8]) -> Vec<u8> {
     let header = Header::new(opcode, ProcessId(src), ProcessId(1), Incarnation(1));
     let header = header.stamped(CLOCK, Promises::both(CLOCK), Psn(psn));

@@ -1,4 +1,4 @@
-//! The process's side as a whole: frames in, frames out.
+//! The whole control plane: frames in, frames out.
 
 mod harness;
 
@@ -30,7 +30,7 @@ fn announces_links_in_parts_with_backoff() {
                 (*opcode, header.src(), header.incarnation().0),
                 (Opcode::Announce, ProcessId(1), 4)
             );
-            let part = AnnounceView::parse(payload).expect("just written");
+            let part = AnnounceView::parse(payload).expect("written above");
             let ports: Vec<_> = part.links(CLOCK).map(|link| link.port.0).collect();
             (header.dst().0, part.announce.first, part.announce.total, ports)
         })
@@ -43,22 +43,22 @@ fn announces_links_in_parts_with_backoff() {
 
     let mut pause_ns = ANNOUNCE_NS / 1_000;
     for _ in 0..15 {
-        let due = harness.control.deadline().expect("for ever").as_ns();
+        let due = harness.control.deadline().expect("announcements never stop").as_ns();
         let pause = due - harness.ns;
-        assert!((pause_ns / 2..=pause_ns).contains(&pause), "{pause}, not up to {pause_ns}");
+        assert!((pause_ns / 2..=pause_ns).contains(&pause), "{pause}, expected at most {pause_ns}");
         harness.ns = due - 1;
         assert_eq!(harness.drain(), []);
         harness.ns = due;
-        assert_eq!(harness.drain(), sent, "the same, again and again");
+        assert_eq!(harness.drain(), sent, "the same announcement again");
         pause_ns = (2 * pause_ns).min(ANNOUNCE_NS);
     }
 
     assert!(harness.control.on_link_down(&mut harness.registers, Port(3)));
     let event = harness.drain();
-    let part = AnnounceView::parse(&event[0].2).expect("just written");
-    let dead = part.links(CLOCK).next().expect("first of all");
+    let part = AnnounceView::parse(&event[0].2).expect("written above");
+    let dead = part.links(CLOCK).next().expect("dead links come first");
     assert_eq!((dead.port, dead.state), (Port(3), LinkState::Frozen { number: 1, commit: CLOCK }));
-    let before = AnnounceView::parse(&sent[0].2).expect("just written");
+    let before = AnnounceView::parse(&sent[0].2).expect("written above");
     assert_ne!(part.announce.generation, before.announce.generation);
 }
 
@@ -80,8 +80,9 @@ fn announces_every_link_at_any_part_boundary() {
         }
         let sent = harness.drain();
         let parts = sent.iter().map(|(_, _, payload)| AnnounceView::parse(payload));
-        let count = parts.map(|part| part.expect("just written").links(CLOCK).len()).sum::<usize>();
-        assert_eq!(count, 2 * usize::from(links), "each to two controllers");
+        let count =
+            parts.map(|part| part.expect("written above").links(CLOCK).len()).sum::<usize>();
+        assert_eq!(count, 2 * usize::from(links), "each link to both controllers");
     }
 }
 
@@ -103,7 +104,7 @@ fn flood_is_acked_once_handled_and_recorded() {
     let mut harness = Harness::on_switch(ALL);
     let flood = notice(id(3, 7), &[failure(4, 2, 1), failure(9, 1, 2)]);
     assert_eq!(harness.flood_from_switch(&flood), Verdict::Yes);
-    assert!(!harness.control.is_completion_pending(), "nothing was polled");
+    assert!(!harness.control.is_completion_pending(), "no failure was polled yet");
     let at = CLOCK.as_ns() + 1_500;
     assert_eq!(harness.failures(), [(4, 2, at), (9, 1, at)]);
     assert!(harness.control.is_completion_pending());
@@ -119,7 +120,7 @@ fn flood_is_acked_once_handled_and_recorded() {
     harness.control.on_failures_handled();
     assert_eq!((harness.acks(), harness.control.undeliverable_pending()), (Vec::new(), 1));
     assert_eq!(harness.from_controller(1, Opcode::UndeliverableAck, 77, &[]), Verdict::Yes);
-    assert_eq!(harness.acks(), [], "the record of something else");
+    assert_eq!(harness.acks(), [], "the acknowledgement of another batch");
     assert_eq!(harness.from_controller(1, Opcode::UndeliverableAck, 4 << 16, &[]), Verdict::Yes);
     let all = harness.drain();
     let (header, opcode, _) = &all[0];
@@ -167,7 +168,7 @@ fn repeated_notice_is_acked_at_the_new_epoch() {
 fn excluded_process_stops_and_blocks_nothing() {
     let mut harness = Harness::on_switch(ALL);
     assert_eq!(harness.flood_from_switch(&notice(id(3, 7), &[failure(0, 9, 3)])), Verdict::Yes);
-    assert_eq!(harness.control.excluded(), None, "it was a former life");
+    assert_eq!(harness.control.excluded(), None, "a previous incarnation failed");
     harness.failures();
     harness.control.on_failures_handled();
     harness.acks();
@@ -177,7 +178,7 @@ fn excluded_process_stops_and_blocks_nothing() {
     harness.from_controller(0, Opcode::Ping, 0, &[]);
     assert!(harness.control.on_link_down(&mut harness.registers, Port(0)));
     harness.ns += 2 * ANNOUNCE_NS;
-    assert_eq!(harness.drain(), [], "no sign of life, no announcement");
+    assert_eq!(harness.drain(), [], "no Pong, no announcement");
 
     harness.control.start_recover(harness.now());
     assert_eq!(harness.opcodes(), [(Opcode::Recover, 30), (Opcode::Recover, 31)]);
@@ -187,7 +188,7 @@ fn excluded_process_stops_and_blocks_nothing() {
     let flood = [failure(1, 1, 4)];
     let bytes = whole.write(&mut buf, flood.into_iter(), recalls.into_iter()).expect("fits");
     assert_eq!(harness.from_controller(0, Opcode::Recovery, 0, &buf[..bytes]), Verdict::Yes);
-    let recovered = harness.control.poll_recovered().expect("all parts");
+    let recovered = harness.control.poll_recovered().expect("every part was received");
     let expected = Recovered { complete: CLOCK, failures: flood.into(), recalls: recalls.into() };
     assert_eq!((recovered, harness.control.poll_recovered()), (expected, None));
     assert_eq!(
@@ -214,7 +215,7 @@ fn resume_resolves_own_links_and_is_always_acked() {
     assert!(harness.registers.is_held(Port(0)));
     let flood = resume(id(1, 4), own, 1);
     assert_eq!(notify(&mut harness, &flood), Verdict::LinksChanged);
-    assert_eq!(notify(&mut harness, &flood), Verdict::Yes, "a repeat finds nothing");
+    assert_eq!(notify(&mut harness, &flood), Verdict::Yes, "a repeated resume changes nothing");
     assert!(!harness.registers.is_held(Port(0)));
     assert_eq!(harness.acks(), [(Opcode::Completed, id(1, 4))]);
     assert_eq!(harness.control.stats().links_resolved, 1);
@@ -233,7 +234,11 @@ fn freeze_kills_the_link_of_a_live_switch() {
         (harness.beacon(), harness.flood_from_switch(flood)),
         (LinkEvent::Refused, Verdict::No)
     );
-    assert_eq!(harness.control.peer(&harness.registers, Port(0)), None, "and says so");
+    assert_eq!(
+        harness.control.peer(&harness.registers, Port(0)),
+        None,
+        "the peer is no longer confirmed"
+    );
     let stats = harness.control.stats();
     assert_eq!((stats.links_declared_dead, stats.frames_refused), (1, 2));
 }
@@ -249,7 +254,7 @@ fn tracks_and_answers_the_active_controller() {
     assert_eq!(
         harness.from_controller(1, Opcode::AnnounceAck, 3, &[]),
         Verdict::No,
-        "to a former life"
+        "for a previous incarnation"
     );
     assert!(!harness.control.is_registered() && harness.control.stats().announce_acks_stale == 1);
     assert_eq!(harness.from_controller(1, Opcode::AnnounceAck, 4, &[]), Verdict::Yes);
@@ -276,7 +281,11 @@ fn relayed_frames_are_answered_by_relay() {
     assert!(harness.control.encapsulate(&answer) && !harness.control.encapsulate(&answer));
     let sent = harness.drain();
     let (header, opcode, payload) = &sent[0];
-    assert_eq!((sent.len(), *opcode, header.dst().0), (1, Opcode::Relay, 31), "to the active one");
+    assert_eq!(
+        (sent.len(), *opcode, header.dst().0),
+        (1, Opcode::Relay, 31),
+        "to the active controller"
+    );
     assert_eq!(payload[..], answer);
     assert!(!harness.control.encapsulate(&[7; 257 - HEADER_LEN]), "too long");
     assert_eq!(RELAY_OVERHEAD_BYTES, HEADER_LEN);
@@ -287,7 +296,7 @@ fn relayed_frames_are_answered_by_relay() {
     harness.ns += 10 * ANNOUNCE_NS;
     assert!(
         !harness.control.is_relayed(harness.now(), ProcessId(4)),
-        "the direct way is tried again"
+        "the direct path is tried again"
     );
 }
 
@@ -301,7 +310,7 @@ fn malformed_and_foreign_frames_are_counted() {
         malformed += 1;
     }
     assert_eq!(harness.flood_from_switch(&good[..good.len() - 1]), Verdict::No);
-    // What processes say to controllers.
+    // Frames from processes to controllers.
     for opcode in [
         Opcode::Announce,
         Opcode::Completed,
@@ -353,8 +362,8 @@ fn mesh_accepts_floods_only_from_controllers() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever controllers and switches say, in whatever order: no panic, no frame without end,
-    /// nothing overdue, and never a word about a failure twice.
+    /// Whatever controllers and switches send, in whatever order: no panic, no endless sequence of
+    /// frames, no overdue deadline, and no failure reported twice.
     #[test]
     fn survives_arbitrary_controller_frames(
         sent in prop::collection::vec(
@@ -368,7 +377,7 @@ proptest! {
         for (step, (opcode, src, noise, epoch)) in sent.into_iter().enumerate() {
             let (opcode, step) = (Opcode::ALL[opcode], step as u32);
             harness.ns += 1_000;
-            // Noise, or a notice made of it.
+            // Random bytes, or a notice made of them.
             let instance = u32::from(noise.len() as u8 % 5);
             let entries: Vec<_> = noise
                 .chunks_exact(2)

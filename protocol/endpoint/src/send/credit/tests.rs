@@ -73,7 +73,11 @@ fn reservations_are_requested_by_ascending_process() {
         });
     };
     assert_eq!(harness.send_lens(), []);
-    assert_eq!(harness.signals(), [(1, Opcode::Connect, 964)], "one request at a time, for the oldest only");
+    assert_eq!(
+        harness.signals(),
+        [(1, Opcode::Connect, 964)],
+        "one request at a time, for the oldest only"
+    );
     grant(&mut harness, 1);
     assert_eq!(harness.send_lens(), []);
     assert_eq!(harness.signals(), [(2, Opcode::Connect, 1_064)]);

@@ -1,0 +1,253 @@
+//! The end of the pipe that a node has: for messages that fit a buffer, or for payloads of any
+//! size.
+
+use onepipe_base::{Machine, Mono, Now, Port, ScatteringId, Transmit, Verdict};
+use onepipe_endpoint::{
+    self as endpoint, Config, Delivery, Endpoint, MESSAGE_CHARGE_BYTES, Message, SendError,
+};
+use onepipe_large::{
+    Config as LargeConfig, Event as LargeEvent, LargeEndpoint, SendError as LargeError,
+};
+use onepipe_wire::Service;
+
+use crate::Received;
+
+/// An endpoint, or one that also takes payloads of any size.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one value a process, in place")]
+pub(crate) enum PipeEndpoint {
+    Plain(Endpoint),
+    AnySize(Box<LargeEndpoint>),
+}
+
+/// A message that was delivered, and lies where it is.
+#[derive(Debug)]
+pub(crate) enum BufferedMessage {
+    /// In the endpoint's receive buffer.
+    Message(Delivery),
+    /// Wherever payloads of any size lie.
+    Large(onepipe_large::Delivery),
+}
+
+impl BufferedMessage {
+    /// It, with its payload.
+    #[inline]
+    pub(crate) fn received<'a>(&self, payload: &'a [u8]) -> Received<&'a [u8]> {
+        match self {
+            Self::Message(Delivery { service, timestamp, from, index, .. }) => {
+                let (service, timestamp, from, index) = (*service, *timestamp, *from, *index);
+                Received { service, timestamp, from, index, payload }
+            }
+            Self::Large(of) => {
+                let (service, timestamp, from, index) =
+                    (of.service, of.timestamp, of.from, of.index);
+                Received { service, timestamp, from, index, payload }
+            }
+        }
+    }
+}
+
+/// What it tells.
+#[derive(Debug)]
+pub(crate) enum EndpointEvent {
+    Delivered(BufferedMessage),
+    /// Anything but a delivery.
+    Other(endpoint::Event),
+}
+
+impl PipeEndpoint {
+    #[inline]
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        match self {
+            Self::Plain(endpoint) => endpoint,
+            Self::AnySize(large) => large.endpoint(),
+        }
+    }
+
+    /// For commands that have nothing to do with messages.
+    #[inline]
+    pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint {
+        match self {
+            Self::Plain(endpoint) => endpoint,
+            Self::AnySize(large) => large.endpoint_mut(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn scatter(
+        &mut self,
+        service: Service,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, SendError> {
+        match (self, service) {
+            (Self::Plain(endpoint), Service::BestEffort) => endpoint.scatter(messages),
+            (Self::Plain(endpoint), Service::Reliable) => endpoint.scatter_reliably(messages),
+            (Self::AnySize(large), Service::BestEffort) => {
+                large.scatter(messages).map_err(to_send_error)
+            }
+            (Self::AnySize(large), Service::Reliable) => {
+                large.scatter_reliably(messages).map_err(to_send_error)
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn payload(&self, buffered: &BufferedMessage) -> &[u8] {
+        match (self, buffered) {
+            (_, BufferedMessage::Message(delivery)) => self.endpoint().payload(delivery),
+            (Self::AnySize(large), BufferedMessage::Large(delivery)) => large.payload(delivery),
+            (Self::Plain(_), BufferedMessage::Large(_)) => &[],
+        }
+    }
+
+    #[inline]
+    pub(crate) fn release(&mut self, buffered: BufferedMessage) {
+        match (self, buffered) {
+            (Self::Plain(endpoint), BufferedMessage::Message(delivery)) => {
+                endpoint.release(delivery)
+            }
+            (Self::AnySize(large), BufferedMessage::Message(delivery)) => {
+                large.endpoint_mut().release(delivery);
+            }
+            (Self::AnySize(large), BufferedMessage::Large(delivery)) => large.release(delivery),
+            (Self::Plain(_), BufferedMessage::Large(_)) => {}
+        }
+    }
+
+    #[inline]
+    pub(crate) fn poll_event(&mut self) -> Option<EndpointEvent> {
+        match self {
+            Self::Plain(endpoint) => endpoint.poll_event().map(|event| match event {
+                endpoint::Event::Delivered(delivery) => {
+                    EndpointEvent::Delivered(BufferedMessage::Message(delivery))
+                }
+                other => EndpointEvent::Other(other),
+            }),
+            Self::AnySize(large) => loop {
+                if let Some(endpoint_event) = endpoint_event(large.poll_event()?) {
+                    return Some(endpoint_event);
+                }
+            },
+        }
+    }
+
+    pub(crate) fn limits(&self) -> SubmitLimits {
+        match self {
+            Self::Plain(endpoint) => SubmitLimits::Plain(endpoint.config().clone()),
+            Self::AnySize(large) => SubmitLimits::AnySize(large.config().clone()),
+        }
+    }
+
+    /// Whether everything submitted has its fate.
+    pub(crate) fn is_drained(&self) -> bool {
+        match self {
+            Self::Plain(endpoint) => endpoint.is_drained(),
+            Self::AnySize(large) => large.is_drained(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wants_transmit(&self) -> bool {
+        match self {
+            Self::Plain(endpoint) => endpoint.wants_transmit(),
+            Self::AnySize(large) => large.wants_transmit(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        match self {
+            Self::Plain(endpoint) => endpoint.handle_frame(now, port, frame),
+            Self::AnySize(large) => large.handle_frame(now, port, frame),
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Now) {
+        match self {
+            Self::Plain(endpoint) => endpoint.handle_timeout(now),
+            Self::AnySize(large) => large.handle_timeout(now),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        match self {
+            Self::Plain(endpoint) => endpoint.poll_transmit(now, slot),
+            Self::AnySize(large) => large.poll_transmit(now, slot),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn poll_timeout(&self) -> Option<Mono> {
+        match self {
+            Self::Plain(endpoint) => endpoint.poll_timeout(),
+            Self::AnySize(large) => large.poll_timeout(),
+        }
+    }
+}
+
+/// What is refused at once.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one value a process")]
+pub(crate) enum SubmitLimits {
+    Plain(Config),
+    AnySize(LargeConfig),
+}
+
+impl SubmitLimits {
+    pub(crate) fn endpoint(&self) -> &Config {
+        match self {
+            Self::Plain(config) => config,
+            Self::AnySize(config) => &config.endpoint,
+        }
+    }
+
+    /// Answers the bytes of send buffer that a scattering takes.
+    #[inline]
+    pub(crate) fn check(&self, messages: &[Message<'_>]) -> Result<usize, SendError> {
+        match self {
+            Self::Plain(config) => config.check_scattering(messages),
+            Self::AnySize(config) => {
+                config.check_scattering(messages).map_err(to_send_error)?;
+                let bytes: usize = messages.iter().map(|message| message.payload.len()).sum();
+                Ok(bytes + messages.len() * MESSAGE_CHARGE_BYTES as usize)
+            }
+        }
+    }
+}
+
+fn endpoint_event(event: LargeEvent) -> Option<EndpointEvent> {
+    let other = match event {
+        LargeEvent::Delivered(delivery) => {
+            return Some(EndpointEvent::Delivered(match delivery.into_message() {
+                Ok(message) => BufferedMessage::Message(message),
+                Err(large) => BufferedMessage::Large(large),
+            }));
+        }
+        LargeEvent::SendFailed(failed) => endpoint::Event::SendFailed(failed),
+        LargeEvent::LinkLost(port) => endpoint::Event::LinkLost(port),
+        LargeEvent::ProcessFailed(failed) => endpoint::Event::ProcessFailed(failed),
+        LargeEvent::Excluded(at) => endpoint::Event::Excluded(at),
+        LargeEvent::Recovered(complete) => endpoint::Event::Recovered(complete),
+        // There are no others; the type may grow.
+        _ => return None,
+    };
+    Some(EndpointEvent::Other(other))
+}
+
+/// The same refusal in the words of an endpoint.
+fn to_send_error(refused: LargeError) -> SendError {
+    match refused {
+        LargeError::Endpoint(refused) => refused,
+        LargeError::TooLarge { index, bytes, max } => SendError::MessageTooLarge {
+            index,
+            len: bytes as usize,
+            max: u32::try_from(max).unwrap_or(u32::MAX),
+        },
+        LargeError::Full { need, free } => {
+            SendError::BufferFull { need: need as usize, free: free as usize }
+        }
+        // There are no others; the type may grow.
+        _ => SendError::Left,
+    }
+}

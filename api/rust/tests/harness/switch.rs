@@ -1,0 +1,90 @@
+//! A software switch on loopback.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use onepipe::{Builder, Event, Pipe};
+use onepipe_daemon_switch::{Config, SoftwareSwitch};
+
+use super::{DEADLINE, to};
+
+/// However busy this machine is, nobody is taken for dead.
+const LONG_NS: u64 = 60_000_000_000;
+
+/// A switch with a thread of its own, as long as it lives.
+pub struct Running {
+    pub address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub fn start(bind: &str) -> Self {
+        Self::start_with(bind, |_| {})
+    }
+
+    /// One of its own kind.
+    pub fn start_with(bind: &str, tune: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::new(bind.parse().expect("an address"));
+        config.link_timeout_ns = LONG_NS;
+        tune(&mut config);
+        let mut switch = SoftwareSwitch::new(&config).expect("loopback is there");
+        let address = switch.local_addr();
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            while !is_stopped.load(Ordering::Relaxed) {
+                let progress = switch.turn(|_| {});
+                switch.rest(progress);
+            }
+        });
+        Self { address, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().expect("it runs until here").join();
+        assert!(ended.is_ok() || std::thread::panicking(), "the switch has panicked");
+    }
+}
+
+/// A process behind a switch.
+pub fn process(switch: &Running, process: u32) -> Builder {
+    Pipe::builder().process(process).processes(8).udp(switch.address).tune(|config| {
+        config.link_timeout_ns = LONG_NS;
+        config.probes_max = 100_000;
+    })
+}
+
+/// Pipes for processes 0 to `count` that have all heard each other: nobody over a switch knows who
+/// is there, so they ask until all have answered.
+pub fn meet(switch: &Running, count: u32) -> Vec<Pipe> {
+    join_and_exchange((0..count).map(|id| process(switch, id)).collect())
+}
+
+/// As [`meet`].
+pub fn join_and_exchange(builders: Vec<Builder>) -> Vec<Pipe> {
+    let count = builders.len() as u32;
+    let join = |builder: Builder| builder.join().expect("nobody is asked");
+    let mut pipes: Vec<Pipe> = builders.into_iter().map(join).collect();
+    for pipe in &mut pipes {
+        assert!(!pipe.wait_for_peers(1, DEADLINE) && pipe.peers().is_empty());
+        for peer in 0..count {
+            while pipe.scatter_reliably(&[to(peer, b"hello")]).is_err() {}
+        }
+    }
+    for pipe in &mut pipes {
+        let mut missing = count;
+        while missing > 0 {
+            match pipe.recv_timeout(DEADLINE) {
+                Some(Event::Message(_)) => missing -= 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    pipes
+}

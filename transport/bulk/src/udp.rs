@@ -1,0 +1,243 @@
+//! One member's group over UDP.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+
+use onepipe_base::{Machine, Mono, Now, Port};
+use onepipe_bulk::{Event, Group, Memory};
+use onepipe_transport_clock::Clock;
+use onepipe_transport_driver::Doorbell;
+use onepipe_transport_tcp::{
+    Listener, Progress, Rendezvous, RendezvousError, connect_members, exchange_values,
+};
+use onepipe_transport_udp::{BatchSocket, Config};
+use onepipe_wire::{header_unchecked, mark_congestion};
+
+use crate::JoinError;
+
+/// What a full socket does not take now is tried again after this: some frames of a link of
+/// 100 Mbit/s have left it then.
+const RETRY_NS: u64 = 500_000;
+
+/// Drives one member over a socket of its own. Several groups of a process are several sockets, so
+/// that the kernel sorts what comes, and no group's queue is another one's.
+///
+/// The driver rules of [`Machine`] are kept: D1 the clock is read once before what has come and
+/// once before sending, and `mono` is held if it goes back; D2 after every mutation events and
+/// frames are drained before it waits; D3 the frames for a member leave in the order polled; D4
+/// links are [`onepipe_bulk::Link::Lossy`]; D5 what is due is due by the clock.
+///
+/// A piece is written once into its frame, in memory that the kernel sends from, and once from
+/// where it has arrived into its object.
+#[derive(Debug)]
+pub(crate) struct UdpGroupDriver<C, M = Vec<u8>> {
+    group: Group<M>,
+    socket: BatchSocket,
+    /// Where the others are, by rank.
+    peers: Vec<Option<SocketAddr>>,
+    clock: C,
+    last_mono: Option<Mono>,
+    /// Something waits for room in the socket's buffer.
+    is_blocked: bool,
+}
+
+impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
+    /// Meets the others at their doors, where each says through which port it is reached.
+    pub fn join(
+        group: Group<M>,
+        rendezvous: &Rendezvous<'_>,
+        listener: &Listener,
+        clock: C,
+    ) -> Result<Self, JoinError> {
+        let system = |what| move |source| JoinError::System { what, source };
+        let streams = connect_members(rendezvous, listener)?;
+        let config = Config {
+            frame_len_max: group.config().frame_len_max,
+            bind: Some((own_ip(&streams).map_err(system("find this member's address"))?, 0).into()),
+            ..Config::default()
+        };
+        let socket = BatchSocket::bind(&config, streams.len()).map_err(system("open a socket"))?;
+        let own = socket.local_addr().map_err(system("find the socket's port"))?;
+        let ports = exchange_values(rendezvous, &streams, own.port().into())?;
+        let mut peers = Vec::with_capacity(streams.len());
+        for (rank, (stream, udp_port)) in (0..).zip(streams.iter().zip(ports)) {
+            let (Some(stream), Some(udp_port)) = (stream, udp_port) else {
+                peers.push(None);
+                continue;
+            };
+            let at = u16::try_from(udp_port)
+                .map_err(|_| io::ErrorKind::InvalidData.into())
+                .and_then(|udp_port| {
+                    let mut at = stream.peer_addr()?;
+                    at.set_port(udp_port);
+                    Ok(at)
+                })
+                .map_err(|source| {
+                    let address = rendezvous.members[rank];
+                    RendezvousError::Member { rank: rank as u32, address, source }
+                })?;
+            peers.push(Some(at));
+        }
+        Ok(Self::new(group, socket, peers, clock))
+    }
+
+    pub fn new(
+        group: Group<M>,
+        mut socket: BatchSocket,
+        peers: Vec<Option<SocketAddr>>,
+        clock: C,
+    ) -> Self {
+        for (rank, at) in peers.iter().enumerate() {
+            socket.set_destination(rank, *at);
+        }
+        Self { group, socket, peers, clock, last_mono: None, is_blocked: false }
+    }
+
+    pub fn group(&self) -> &Group<M> {
+        &self.group
+    }
+
+    pub fn group_mut(&mut self) -> &mut Group<M> {
+        &mut self.group
+    }
+
+    pub fn doorbell(&self) -> Doorbell {
+        self.socket.doorbell()
+    }
+
+    pub fn turn(
+        &mut self,
+        wait_ns: u64,
+        mut on_event: impl FnMut(&mut Group<M>, Event<M>),
+    ) -> Progress {
+        let mut progress = Progress::default();
+        self.drain_output(&mut progress, &mut on_event);
+        let now = self.read_clock();
+        self.receive(now, &mut progress, &mut on_event);
+        if progress.is_idle() {
+            self.socket.wait(self.idle_ns(now, wait_ns));
+            let now = self.read_clock();
+            self.receive(now, &mut progress, &mut on_event);
+        }
+        let now = self.read_clock();
+        if self.group.poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.group.handle_timeout(now);
+        }
+        self.drain_output(&mut progress, &mut on_event);
+        progress
+    }
+
+    /// How long there is nothing to do, if nothing comes.
+    fn idle_ns(&self, now: Now, wait_ns: u64) -> u64 {
+        let due_ns = self.group.poll_timeout().map_or(u64::MAX, |due| due.since_ns(now.mono));
+        let blocked_ns = if self.is_blocked { RETRY_NS } else { u64::MAX };
+        wait_ns.min(due_ns).min(blocked_ns)
+    }
+
+    /// Hands out events and sends, until there is neither.
+    fn drain_output(
+        &mut self,
+        progress: &mut Progress,
+        on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
+    ) {
+        loop {
+            let before = *progress;
+            progress.events += deliver_events(&mut self.group, on_event);
+            self.transmit(progress);
+            if *progress == before {
+                return;
+            }
+        }
+    }
+
+    fn transmit(&mut self, progress: &mut Progress) {
+        if self.is_blocked {
+            self.is_blocked = !self.socket.flush();
+        }
+        let now = self.read_clock();
+        while !self.is_blocked {
+            let Some(slot) = self.socket.slot() else {
+                self.is_blocked = true;
+                return;
+            };
+            let Some(sent) = self.group.poll_transmit(now, self.socket.frame(slot)) else {
+                break;
+            };
+            let frame = self.socket.keep(slot, sent.bytes);
+            self.socket.send(sent.port.index(), frame);
+            progress.frames_sent += 1;
+        }
+        self.is_blocked |= !self.socket.flush();
+    }
+
+    fn receive(
+        &mut self,
+        now: Now,
+        progress: &mut Progress,
+        on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
+    ) {
+        let trains = self.socket.receive();
+        // The queue before this member is its own receive buffer; what finds it long is marked.
+        let is_backlogged = self.socket.is_backlogged();
+        for train in 0..trains {
+            for place in self.socket.frames(train) {
+                let frame = self.socket.frame(place);
+                if is_backlogged {
+                    mark_congestion(frame);
+                }
+                // Whoever sends: an answer goes to where the member is whose name is on the frame.
+                let from = header_unchecked(frame).map_or(0, |header| header.src().0);
+                self.group.handle_frame(now, Port(from as u16), frame);
+                progress.frames_received += 1;
+                // The application may have memory for what follows.
+                progress.events += deliver_events(&mut self.group, on_event);
+            }
+        }
+        while let Some(at) = self.socket.refused() {
+            // Everybody had a socket before anybody began: it has been closed since.
+            let rank = self.peers.iter().position(|peer| *peer == Some(at));
+            if let Some(rank) = rank {
+                self.group.handle_link_down(rank as u32);
+            }
+        }
+    }
+
+    /// Both clocks; `mono` never goes back (rule D1).
+    fn read_clock(&mut self) -> Now {
+        let mut now = self.clock.read();
+        now.mono = self.last_mono.map_or(now.mono, |before| before.max(now.mono));
+        self.last_mono = Some(now.mono);
+        now
+    }
+}
+
+/// Hands out events. Answers how many.
+fn deliver_events<M: Memory>(
+    group: &mut Group<M>,
+    on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
+) -> usize {
+    let mut events = 0;
+    while let Some(event) = group.poll_event() {
+        on_event(group, event);
+        events += 1;
+    }
+    events
+}
+
+/// The address by which all others know us; any, if it is not one and the same.
+fn own_ip(streams: &[Option<TcpStream>]) -> io::Result<IpAddr> {
+    let mut own = None;
+    for stream in streams.iter().flatten() {
+        let ip = stream.local_addr()?.ip();
+        match own {
+            Some(other) if other != ip => {
+                return Ok(match ip {
+                    IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+                });
+            }
+            _ => own = Some(ip),
+        }
+    }
+    Ok(own.unwrap_or(Ipv4Addr::LOCALHOST.into()))
+}

@@ -1,0 +1,249 @@
+//! One member's group, and the memory that it shares with the others.
+
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_bulk::{Event, Group, Placement};
+use onepipe_transport_clock::Clock;
+use onepipe_transport_driver::{Doorbell, Transport};
+use onepipe_transport_shm::{PAGE_LOCATION_LEN, PagePool, Shm};
+use onepipe_transport_tcp::Progress;
+use onepipe_wire::DETACHED_FRONT_LEN;
+
+use crate::join::PageRole;
+use crate::location::{object_of, page_location};
+use crate::{ObjectBytes, PageIndex, SharedLinks};
+
+/// A member that waits looks so often whether others live: longer than any of them sleeps who would
+/// wake it, and short beside the time after which silence counts as death.
+const LIVENESS_CHECK_NS: u64 = 20_000_000;
+/// A piece of so many bytes leaves before the next one is looked at: its digest takes a while.
+const FLUSH_BYTES: usize = 1 << 16;
+
+/// Drives one member over memory that it shares with the others. Who has a thread to spare calls
+/// [`ShmGroupDriver::turn`] with the time that it may wait in a loop.
+///
+/// The driver rules of [`Machine`] are kept: D1 the clock is read once before what has come and
+/// once before sending, and `mono` is held if it goes back; D2 after every mutation events and
+/// frames are drained before it waits; D3 rings are FIFO, and who is short of room holds up
+/// everybody for a bounded time; D4 [`onepipe_bulk::Link::Reliable`]: what a ring has dropped is
+/// told again; D5 what is due is due by the clock.
+#[derive(Debug)]
+pub struct ShmGroupDriver<C> {
+    group: Group<ObjectBytes>,
+    shm: Shm,
+    role: PageRole,
+    clock: C,
+    last_mono: Option<Mono>,
+    /// Some frames wait for room.
+    is_blocked: bool,
+}
+
+impl<C: Clock> ShmGroupDriver<C> {
+    /// A member that shares memory with all others. The machine's configuration has gone through
+    /// [`crate::shared`]; each member's port must be its rank, and its link reliable.
+    pub fn new(group: Group<ObjectBytes>, links: SharedLinks, clock: C) -> Self {
+        let SharedLinks { mut shm, role } = links;
+        let config = group.config();
+        debug_assert!((0..).zip(&config.members).all(|(rank, member)| member.port == Port(rank)));
+        assert!(config.is_shared && config.frame_len_max <= shm.config().frame_len_max);
+        // Nobody here asks for promises.
+        shm.set_awaiting_promises(false);
+        Self { group, shm, role, clock, last_mono: None, is_blocked: false }
+    }
+
+    /// The group, to ask it.
+    pub fn group(&self) -> &Group<ObjectBytes> {
+        &self.group
+    }
+
+    /// The group, to command it. The next turn says what comes of it (rule D2). What the root sends
+    /// lies on a page of its [`ShmGroupDriver::page_pool`].
+    pub fn group_mut(&mut self) -> &mut Group<ObjectBytes> {
+        &mut self.group
+    }
+
+    /// The root's: where memory for objects comes from.
+    pub fn page_pool(&self) -> Option<&PagePool> {
+        match &self.role {
+            PageRole::Root(page_pool, _) => Some(page_pool),
+            PageRole::Receiver(_) => None,
+        }
+    }
+
+    /// Of others than the root: where the pages come from that objects lie on.
+    pub fn page_index(&self) -> Option<&PageIndex> {
+        match &self.role {
+            PageRole::Root(..) => None,
+            PageRole::Receiver(page_index) => Some(page_index),
+        }
+    }
+
+    /// What ends a wait, from another thread.
+    pub fn doorbell(&self) -> Doorbell {
+        self.shm.doorbell()
+    }
+
+    /// Sends what was commanded; waits for `wait_ns` at most if there is nothing else to do; takes
+    /// what has come, runs what is due, hands out events, sends what comes of all that.
+    pub fn turn(
+        &mut self,
+        wait_ns: u64,
+        mut on_event: impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>),
+    ) -> Progress {
+        let mut progress = Progress::default();
+        self.drain_output(&mut progress, &mut on_event);
+        if progress.is_idle() && !self.is_blocked && wait_ns > 0 {
+            self.wait_idle(wait_ns);
+        }
+        let now = self.read_clock();
+        self.receive(now, &mut progress, &mut on_event);
+        if self.group.poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.group.handle_timeout(now);
+        }
+        self.drain_output(&mut progress, &mut on_event);
+        progress
+    }
+
+    /// Hands out events and sends, until there is neither.
+    fn drain_output(
+        &mut self,
+        progress: &mut Progress,
+        on_event: &mut impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>),
+    ) {
+        loop {
+            let before = *progress;
+            deliver_events(&mut self.group, &mut self.role, progress, on_event);
+            self.transmit(progress);
+            if *progress == before {
+                return;
+            }
+        }
+    }
+
+    fn transmit(&mut self, progress: &mut Progress) {
+        let now = self.read_clock();
+        self.is_blocked = !self.shm.can_begin_burst(now);
+        if self.is_blocked {
+            return;
+        }
+        self.shm.begin_burst(now, None);
+        while let Some(slot) = self.shm.slot() {
+            let Some(sent) = self.group.poll_gather(now, slot) else { break };
+            progress.frames_sent += 1;
+            let is_front = sent.header.bytes == DETACHED_FRONT_LEN;
+            let front = slot.get(..DETACHED_FRONT_LEN).filter(|_| is_front);
+            let Some(object) = front.and_then(object_of) else {
+                self.shm.send(sent.header);
+                continue;
+            };
+            let bytes = self.group.memory(object);
+            let Some(place) = bytes.and_then(|bytes| self.role.place(object, bytes)) else {
+                // Who has copied an object knows where it lies. At the root there is no memory for
+                // what others could read: nobody can have it.
+                if self.page_pool().is_some() {
+                    self.group.leave();
+                }
+                continue;
+            };
+            let bytes = sent.header.bytes + PAGE_LOCATION_LEN;
+            slot[sent.header.bytes..bytes].copy_from_slice(&place.to_bytes());
+            self.shm.send(Transmit { port: sent.header.port, bytes });
+            if sent.bytes() >= FLUSH_BYTES {
+                // To look at the next one takes a while: whoever gets this one begins now.
+                self.shm.end_burst(None);
+                self.shm.begin_burst(now, None);
+            }
+        }
+        self.shm.end_burst(None);
+    }
+
+    /// Waits until something has come, the doorbell was rung, something is due or the time is over.
+    fn wait_idle(&mut self, wait_ns: u64) {
+        let due_ns = match (self.group.poll_timeout(), self.last_mono) {
+            (Some(due), Some(before)) => due.since_ns(before),
+            _ => u64::MAX,
+        };
+        self.shm.wait(wait_ns.min(due_ns).min(LIVENESS_CHECK_NS));
+    }
+
+    fn receive(
+        &mut self,
+        now: Now,
+        progress: &mut Progress,
+        on_event: &mut impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>),
+    ) {
+        let Self { group, shm, role, .. } = self;
+        let mut events = Progress::default();
+        let frames = shm.receive(now, |port, frame| {
+            let (PageRole::Receiver(page_index), Some((object, place))) =
+                (&*role, page_location(frame))
+            else {
+                return group.handle_frame(now, port, frame);
+            };
+            page_index.insert(object, place);
+            if group.has_events() {
+                // Memory may have come back that this piece is to go to.
+                deliver_events(group, role, &mut events, on_event);
+            }
+            let front = &frame[..DETACHED_FRONT_LEN];
+            let mut placement = group.begin_placement(front);
+            if placement.is_none() && group.has_events() {
+                // It has announced its object, perhaps: then there is memory for it now.
+                deliver_events(group, role, &mut events, on_event);
+                placement = group.begin_placement(front);
+            }
+            match (placement, &*role) {
+                (Some(placement), PageRole::Receiver(page_index)) => {
+                    copy_piece(group, page_index, (now, port), &placement)
+                }
+                _ => group.handle_frame(now, port, frame),
+            }
+        });
+        progress.frames_received += frames;
+        progress.events += events.events;
+        shm.poll_peers(|_, _| {});
+        shm.poll_promises(now, |_, _| {});
+        shm.poll_links_down(|port| group.handle_link_down(port.0.into()));
+    }
+
+    /// Both clocks; `mono` never goes back (rule D1).
+    fn read_clock(&mut self) -> Now {
+        let mut now = self.clock.read();
+        now.mono = self.last_mono.map_or(now.mono, |before| before.max(now.mono));
+        self.last_mono = Some(now.mono);
+        now
+    }
+}
+
+fn deliver_events(
+    group: &mut Group<ObjectBytes>,
+    role: &mut PageRole,
+    progress: &mut Progress,
+    on_event: &mut impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>),
+) {
+    while let Some(event) = group.poll_event() {
+        if let Event::Stable { object, .. } | Event::Lost { object } = &event {
+            role.remove(*object);
+        }
+        on_event(group, event);
+        progress.events += 1;
+    }
+}
+
+/// Brings a piece to where it belongs, if it is not there.
+fn copy_piece(
+    group: &mut Group<ObjectBytes>,
+    page_index: &PageIndex,
+    (now, port): (Now, Port),
+    placement: &Placement,
+) -> Verdict {
+    let (object, at, bytes) = (placement.object(), placement.offset(), placement.bytes());
+    if let Some(room) = group.placement_mut(placement) {
+        let Some(page) = page_index.page(object, at + bytes) else {
+            // It is there no more: nobody who counts us as a member has given it back.
+            group.abandon_placement(placement);
+            return Verdict::Dropped;
+        };
+        room.copy_from_slice(&page[at..at + bytes]);
+    }
+    group.handle_placed(now, port, placement)
+}

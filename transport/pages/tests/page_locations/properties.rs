@@ -1,0 +1,119 @@
+//! Any places, and frames that tell of them: what must hold whatever they say. Shared with
+//! `verify/fuzz`.
+
+use std::cell::RefCell;
+
+use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
+use onepipe_transport_pages::{
+    PAGE_LOCATION_LEN, Page, PageLocation, PagePool, PageReader, page_location,
+};
+use onepipe_wire::{
+    BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN, BulkHeader, BulkPieceHeader, DETACHED_FRONT_LEN,
+    Extent, HEADER_LEN, Header, Opcode, seal, seal_detached,
+};
+
+/// Bytes of the pages that there are.
+const PAGES: [usize; 4] = [1, 4096, 5000, 70_000];
+
+/// A shelf with some pages, and somebody who reads there.
+struct Fixture {
+    pages: Vec<Page>,
+    reader: PageReader,
+    _shelf: PagePool,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let thread = std::thread::current().id();
+        let name = format!("test-{}-places-{thread:?}", std::process::id()).replace(['(', ')'], "");
+        let page_pool = PagePool::create(&name).expect("nobody has it");
+        let reader = PageReader::open(&name, 1).expect("it is there");
+        page_pool.unlink().expect("it has a name");
+        let page = |bytes: usize| {
+            let mut page_mut = page_pool.alloc(bytes).expect("there is memory");
+            page_mut.fill(bytes as u8 | 1);
+            page_mut.freeze()
+        };
+        Self { pages: PAGES.map(page).into(), reader, _shelf: page_pool }
+    }
+}
+
+thread_local! {
+    static FIXTURE: RefCell<Option<Fixture>> = const { RefCell::new(None) };
+}
+
+/// Takes `bytes` for a place; for another one, that begins as one that there is; and for a frame
+/// that tells of it.
+pub fn check_locations(bytes: &[u8]) {
+    FIXTURE.with_borrow_mut(|room| {
+        let room = room.get_or_insert_with(Fixture::new);
+        let [which, sealed, changed, rest @ ..] = bytes else {
+            return check_location(room, bytes, 0);
+        };
+        let page = &room.pages[usize::from(*which) % PAGES.len()];
+        let mut place = page.location().to_bytes();
+        for (byte, at) in rest.iter().zip(usize::from(*changed)..PAGE_LOCATION_LEN) {
+            place[at] = *byte;
+        }
+        let asked = rest.last().map_or(0, |last| usize::from(*last) * 400);
+        check_location(room, &place, asked);
+        check_location(room, rest, asked);
+        check_frame(rest, *sealed, &place);
+        // No claim was left behind, or a region would be lost: each may be read as ever.
+        let own = room.reader.page(page.location(), page.len()).expect("it is there");
+        assert!(own[..] == page[..]);
+    });
+}
+
+/// A place is read back as it was told; what a reader gives out can be read, to its last byte.
+fn check_location(room: &Fixture, bytes: &[u8], asked: usize) {
+    let Some(place) = PageLocation::parse(bytes) else { return };
+    assert_eq!(place.to_bytes(), bytes[..PAGE_LOCATION_LEN], "a place has one form");
+    for asked in [asked, 0, 1 << 12, 1 << 17, usize::MAX] {
+        let Some(page) = room.reader.page(place, asked) else { continue };
+        assert_eq!((page.len(), page.location()), (asked, place));
+        assert!(page.iter().fold(0u64, |sum, byte| sum + u64::from(*byte)) <= 255 * asked as u64);
+    }
+}
+
+/// Only what is whole tells of a place, and of the one that stands there.
+fn check_frame(bytes: &[u8], sealed: u8, place: &[u8; PAGE_LOCATION_LEN]) {
+    assert_eq!(page_location(bytes).map(|(_, place)| Some(place)), {
+        let behind = bytes.get(DETACHED_FRONT_LEN..).and_then(PageLocation::parse);
+        page_location(bytes).map(|_| behind)
+    });
+    let byte = |at: usize| u32::from(bytes.get(at).copied().unwrap_or(0));
+    let front = BulkHeader { group: 9, plan: 1, from: byte(0) as u16, failed: 0, stable: byte(1) };
+    let block_len = 1 + byte(4);
+    let piece = BulkPieceHeader {
+        object: byte(2) << 24 | byte(3),
+        extent: Extent { bytes: 5_000, block_len, has_digests: sealed & 4 > 0 },
+        digest: 5,
+        block: byte(5) % (5_000 / block_len),
+        offset: byte(6) % block_len,
+        ordinal: byte(7),
+        offers: sealed & 2 > 0,
+    };
+    let mut frame = [0; DETACHED_FRONT_LEN + PAGE_LOCATION_LEN];
+    let room = front.write(&mut frame[HEADER_LEN..]).expect("it fits");
+    piece.write(room).expect("it fits");
+    let (from, to) = (ProcessId(byte(0)), ProcessId(1));
+    let header = Header::new(Opcode::BulkPiece, from, to, Incarnation(1));
+    let now = Timestamp::from_ns(1 << 50);
+    let header = header.stamped(now, Promises::both(now), Psn(3));
+    match sealed & 1 {
+        0 => seal_detached(&mut frame, header, 0),
+        _ => seal(&mut frame, header, BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN),
+    };
+    frame[DETACHED_FRONT_LEN..].copy_from_slice(place);
+    let expected = PageLocation::parse(place).map(|place| (piece.object, place));
+    assert_eq!(page_location(&frame), expected, "what is whole tells of it");
+    if sealed & 8 > 0 {
+        let at = (byte(8) << 8 | byte(9)) as usize % (DETACHED_FRONT_LEN * 8);
+        frame[at / 8] ^= 1 << (at % 8);
+        // What switches may rewrite on the way is covered by the other check, which is not looked
+        // at here: the ring has none.
+        let other = page_location(&frame);
+        assert!(other.is_none() || other == expected, "what is not whole does not tell of another");
+    }
+}

@@ -1,0 +1,85 @@
+//! Where everything lies in the file of a shelf.
+
+use crate::mapping::Mapping;
+use crate::page_pool::claim::Claim;
+
+/// "1pshelf" and a number that goes up whenever anything changes its place or its meaning.
+pub(super) const MAGIC: u64 = 0x3170_7368_656c_6601;
+pub(super) const MAGIC_AT: usize = 0;
+/// Regions of a shelf at most.
+pub(super) const REGIONS_MAX: usize = 1024;
+/// A line of its own for the words of each region.
+const CLAIM_LEN: usize = 64;
+const CLAIMS_AT: usize = PAGE_BYTES;
+pub(super) const PAGE_BYTES: usize = 4096;
+/// Regions begin here.
+pub(super) const HEADER_LEN: usize = CLAIMS_AT + REGIONS_MAX * CLAIM_LEN;
+
+/// Bytes of a [`PageLocation`] in a frame.
+pub const PAGE_LOCATION_LEN: usize = 32;
+
+/// Where an object lies on a shelf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PageLocation {
+    /// The region, how often it was used before, where it begins in the file, how large it is.
+    pub(super) region: u64,
+    pub(super) generation: u64,
+    pub(super) at: u64,
+    pub(super) capacity: u64,
+}
+
+impl PageLocation {
+    /// As it stands in a frame.
+    pub fn to_bytes(self) -> [u8; PAGE_LOCATION_LEN] {
+        let mut bytes = [0; PAGE_LOCATION_LEN];
+        let words = [self.region, self.generation, self.at, self.capacity];
+        for (room, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *room = word.to_be_bytes();
+        }
+        bytes
+    }
+
+    /// What stands in a frame; `None` of anything that cannot be a place.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; PAGE_LOCATION_LEN] = bytes.get(..PAGE_LOCATION_LEN)?.try_into().ok()?;
+        let word = |at: usize| u64::from_be_bytes(bytes.as_chunks::<8>().0[at]);
+        let location =
+            Self { region: word(0), generation: word(1), at: word(2), capacity: word(3) };
+        let is_page = |bytes: u64| bytes.is_multiple_of(PAGE_BYTES as u64);
+        let is_place = location.region < REGIONS_MAX as u64
+            && location.at >= HEADER_LEN as u64
+            && is_page(location.at)
+            && is_page(location.capacity)
+            && location.at.checked_add(location.capacity).is_some_and(|end| end <= i64::MAX as u64);
+        is_place.then_some(location)
+    }
+}
+
+/// The words of a region; `header` is the front of the file.
+pub(super) fn claim(header: &Mapping, region: usize) -> Claim<'_> {
+    let at = CLAIMS_AT + region * CLAIM_LEN;
+    Claim { readers: header.word(at), generation: header.word(at + 8) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn location_round_trips_and_invalid_ones_are_rejected() {
+        let at = HEADER_LEN as u64;
+        let location = PageLocation { region: 7, generation: u64::MAX, at, capacity: 8192 };
+        assert_eq!(PageLocation::parse(&location.to_bytes()), Some(location));
+        assert_eq!(PageLocation::parse(&location.to_bytes()[1..]), None, "too short");
+        for wrong in [
+            PageLocation { region: REGIONS_MAX as u64, ..location },
+            PageLocation { at: at - 4096, ..location },
+            PageLocation { at: at + 1, ..location },
+            PageLocation { capacity: 5, ..location },
+            PageLocation { at: u64::MAX - 4095, ..location },
+            PageLocation { at: i64::MAX as u64 & !4095, ..location },
+        ] {
+            assert_eq!(PageLocation::parse(&wrong.to_bytes()), None, "{wrong:?}");
+        }
+    }
+}

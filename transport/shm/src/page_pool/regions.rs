@@ -1,0 +1,178 @@
+//! The owner's side: which regions there are, and which are free.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::mapping::{Access, Mapping};
+use crate::page_pool::PageLocation;
+use crate::page_pool::layout::{self, HEADER_LEN, PAGE_BYTES, REGIONS_MAX};
+use crate::segment::{open_locked, path_of};
+use crate::sync::Ordering;
+use crate::{AttachError, lock};
+
+/// Free regions that are kept; the memory of smaller ones goes back to the system.
+const FREE_MAX: usize = 8;
+
+/// The file, and what is in it.
+#[derive(Debug)]
+pub(super) struct Owner {
+    file: File,
+    path: PathBuf,
+    header: Mapping,
+    regions: Mutex<Regions>,
+}
+
+#[derive(Debug)]
+struct Regions {
+    all: Vec<Region>,
+    /// Bytes of the file: regions only come behind all others.
+    end: u64,
+    has_name: bool,
+}
+
+#[derive(Debug)]
+struct Region {
+    at: u64,
+    /// `None` when it has given its memory back: its number may name another one.
+    mapping: Option<Arc<Mapping>>,
+    is_free: bool,
+}
+
+impl Owner {
+    pub(super) fn create(name: &str) -> Result<Self, AttachError> {
+        let what = "create the shelf";
+        let path = path_of(name)?;
+        let file = open_locked(&path)?;
+        if lock::has_live_process(&file).map_err(AttachError::io("look for others"))? {
+            return Err(AttachError::Taken { process: 0, pid: 0 });
+        }
+        // What a crash has left is dropped with its contents: everything starts as zeros.
+        file.set_len(0).map_err(AttachError::io(what))?;
+        file.set_len(HEADER_LEN as u64).map_err(AttachError::io(what))?;
+        lock::preallocate(&file, (0, HEADER_LEN)).map_err(AttachError::io("set memory aside"))?;
+        let header = Mapping::new(&file, HEADER_LEN).map_err(AttachError::io(what))?;
+        lock::lock_process(&file, 0).map_err(AttachError::io("take a place"))?;
+        header.word(layout::MAGIC_AT).store(layout::MAGIC, Ordering::Release);
+        lock::unlock_setup(&file).map_err(AttachError::io("unlock the shelf"))?;
+        let regions = Regions { all: Vec::new(), end: HEADER_LEN as u64, has_name: true };
+        Ok(Self { file, path, header, regions: Mutex::new(regions) })
+    }
+
+    fn regions(&self) -> MutexGuard<'_, Regions> {
+        // Whoever panicked with it had changed one region at a time.
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn unlink(&self) -> io::Result<()> {
+        match std::mem::replace(&mut self.regions().has_name, false) {
+            true => std::fs::remove_file(&self.path),
+            false => Ok(()),
+        }
+    }
+
+    /// A region of so many bytes that nobody else uses.
+    pub(super) fn take(&self, bytes: usize) -> Option<(PageLocation, Arc<Mapping>)> {
+        let capacity = bytes.max(1).checked_next_multiple_of(PAGE_BYTES)?;
+        let mut regions = self.regions();
+        self.take_free(&mut regions, capacity).or_else(|| self.append(&mut regions, capacity))
+    }
+
+    /// The smallest free region that is large enough, and that nobody reads any more.
+    fn take_free(
+        &self,
+        regions: &mut Regions,
+        capacity: usize,
+    ) -> Option<(PageLocation, Arc<Mapping>)> {
+        let fits = |region: &Region| region.is_free && region.bytes() >= capacity;
+        let mut free: Vec<usize> =
+            (0..regions.all.len()).filter(|at| fits(&regions.all[*at])).collect();
+        // A new region costs all readers new pages, which is more than copying them: whichever of
+        // the free ones is not read will do.
+        free.sort_by_key(|at| regions.all[*at].bytes());
+        for at in free {
+            let Some(generation) = layout::claim(&self.header, at).renew() else { continue };
+            let region = &mut regions.all[at];
+            region.is_free = false;
+            let mapping = region.mapping.clone()?;
+            let capacity = mapping.bytes() as u64;
+            let location = PageLocation { region: at as u64, generation, at: region.at, capacity };
+            return Some((location, mapping));
+        }
+        None
+    }
+
+    /// A new region behind all others.
+    fn append(
+        &self,
+        regions: &mut Regions,
+        capacity: usize,
+    ) -> Option<(PageLocation, Arc<Mapping>)> {
+        self.trim_free(regions);
+        let gone = regions.all.iter().position(|region| region.mapping.is_none());
+        let number = gone.unwrap_or(regions.all.len());
+        if number >= REGIONS_MAX {
+            return None;
+        }
+        let generation = layout::claim(&self.header, number).renew()?;
+        let (at, end) = (regions.end, regions.end.checked_add(capacity as u64)?);
+        self.file.set_len(end).ok()?;
+        let part = (usize::try_from(at).ok()?, capacity);
+        let mapping = lock::preallocate(&self.file, part)
+            .and_then(|()| Mapping::part(&self.file, at, capacity, Access::Write));
+        let Ok(mapping) = mapping else {
+            // What was not set aside is not there either: the file is as long as before.
+            let _ = self.file.set_len(at);
+            return None;
+        };
+        regions.end = end;
+        let mapping = Arc::new(mapping);
+        let region = Region { at, mapping: Some(Arc::clone(&mapping)), is_free: false };
+        match gone {
+            Some(gone) => regions.all[gone] = region,
+            None => regions.all.push(region),
+        }
+        let location =
+            PageLocation { region: number as u64, generation, at, capacity: capacity as u64 };
+        Some((location, mapping))
+    }
+
+    /// Gives the memory of small free regions back to the system, so that few are kept.
+    fn trim_free(&self, regions: &mut Regions) {
+        loop {
+            let is_free = |at: &usize| regions.all[*at].is_free;
+            let free: Vec<usize> = (0..regions.all.len()).filter(is_free).collect();
+            let least = free.iter().copied().min_by_key(|at| regions.all[*at].bytes());
+            let Some(at) = least.filter(|_| free.len() >= FREE_MAX) else { return };
+            let region = &mut regions.all[at];
+            region.is_free = false;
+            if layout::claim(&self.header, at).renew().is_none() {
+                // Whoever reads in it does so for long: it is not looked at again.
+                continue;
+            }
+            let bytes = region.bytes();
+            region.mapping = None;
+            // If the system does not take it back it is kept until the end.
+            let _ = lock::punch_hole(&self.file, (region.at as usize, bytes));
+        }
+    }
+
+    /// Nobody here uses a region any more.
+    pub(super) fn free(&self, region: u64) {
+        self.regions().all[region as usize].is_free = true;
+    }
+}
+
+impl Region {
+    fn bytes(&self) -> usize {
+        self.mapping.as_ref().map_or(0, |mapping| mapping.bytes())
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // One that is gone already is not missed.
+        let _ = self.unlink();
+    }
+}

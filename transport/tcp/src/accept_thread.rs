@@ -1,0 +1,74 @@
+//! Whoever is at a door is answered, though nobody waits there.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use onepipe_transport_driver::Waker;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::event_fd::EventFd;
+use crate::listener::Acceptor;
+
+/// Who has come says within this what he wants, mostly.
+const PENDING_INTERVAL: Duration = Duration::from_millis(1);
+/// A hall that is full is looked at again after this: who waits too long there is sent away.
+const FULL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A thread that sleeps until somebody comes to a door. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct AcceptThread {
+    event_fd: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AcceptThread {
+    /// Looks after `acceptor` whenever somebody is `listener`.
+    pub fn new(listener: TcpListener, acceptor: Arc<Mutex<Acceptor>>) -> io::Result<Self> {
+        let event_fd = Arc::new(EventFd::new()?);
+        let thread_event_fd = Arc::clone(&event_fd);
+        let builder = std::thread::Builder::new().name("onepipe-door".to_owned());
+        let thread = builder.spawn(move || run(&listener, &acceptor, &thread_event_fd))?;
+        Ok(Self { event_fd, thread: Some(thread) })
+    }
+}
+
+impl Drop for AcceptThread {
+    fn drop(&mut self) {
+        self.event_fd.ring();
+        if let Some(thread) = self.thread.take() {
+            // Then nobody listens there any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(listener: &TcpListener, acceptor: &Mutex<Acceptor>, event_fd: &EventFd) {
+    let mut wait: Option<Duration> = None;
+    loop {
+        // Who cannot be let in now would wake us again and again.
+        let wants = if wait == Some(FULL_INTERVAL) { PollFlags::empty() } else { PollFlags::IN };
+        let mut both =
+            [PollFd::from_borrowed_fd(event_fd.fd(), PollFlags::IN), PollFd::new(listener, wants)];
+        let timeout = wait.map(|wait| Timespec {
+            tv_sec: wait.as_secs() as _,
+            tv_nsec: wait.subsec_nanos().into(),
+        });
+        // A wait that a signal ends is as good as one that is over.
+        let _ = poll(&mut both, timeout.as_ref());
+        if !both[0].revents().is_empty() {
+            return;
+        }
+        let mut acceptor = acceptor.lock().unwrap_or_else(PoisonError::into_inner);
+        // A door that fails says so to whoever wants to meet there.
+        let accepted = acceptor.accept_pending(Instant::now());
+        wait = match accepted {
+            Err(_) => Some(FULL_INTERVAL),
+            Ok(()) if acceptor.is_full() => Some(FULL_INTERVAL),
+            Ok(()) if acceptor.has_pending() => Some(PENDING_INTERVAL),
+            Ok(()) => None,
+        };
+    }
+}

@@ -1,0 +1,275 @@
+//! One member's group and its connections.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use onepipe_base::{Machine, Mono, Now, Port};
+use onepipe_bulk::{Event, Group, Memory};
+use onepipe_transport_clock::Clock;
+use onepipe_transport_driver::{Doorbell, Waker};
+use rustix::event::{Timespec, epoll};
+
+use crate::connection::Connection;
+use crate::event_fd::EventFd;
+
+/// What the kernel calls the doorbell: no rank.
+const DOORBELL_TOKEN: u64 = u64::MAX;
+/// What the kernel tells at a time.
+const READY_MAX: usize = 64;
+
+/// What a turn has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Frames that have come.
+    pub frames_received: usize,
+    /// Frames that have left, or wait for their socket.
+    pub frames_sent: usize,
+    /// Events handed out.
+    pub events: usize,
+}
+
+impl Progress {
+    /// Whether nothing has happened.
+    pub fn is_idle(&self) -> bool {
+        self.frames_received + self.frames_sent + self.events == 0
+    }
+}
+
+/// Drives one member over its connections. Who has a thread to spare calls [`TcpGroupDriver::turn`] with the
+/// time that it may wait in a loop.
+///
+/// The driver rules of [`Machine`] are kept: D1 the clock is read once before what has come and
+/// once before sending, and `mono` is held if it goes back; D2 after every mutation events and
+/// frames are drained before it waits; D3 the frames for a member leave in the order polled, and a
+/// member whose socket is full is polled for no more; D4 connections are FIFO:
+/// [`onepipe_bulk::Link::Reliable`]; D5 what is due is due by the clock.
+#[derive(Debug)]
+pub struct TcpGroupDriver<C, M = Vec<u8>> {
+    group: Group<M>,
+    /// By rank.
+    connections: Vec<Option<Connection>>,
+    clock: C,
+    last_mono: Option<Mono>,
+    epoll: std::os::fd::OwnedFd,
+    event_fd: Arc<EventFd>,
+    ready: Vec<(u64, epoll::EventFlags)>,
+    slot: Vec<u8>,
+}
+
+impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
+    /// A member with a connection to each other one, by rank ([`crate::connect_members`]). Each member's port
+    /// must be its rank, and its link reliable.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(group: Group<M>, streams: Vec<Option<TcpStream>>, clock: C) -> io::Result<Self> {
+        let members = &group.config().members;
+        assert_eq!(streams.len(), members.len(), "one place for each member");
+        debug_assert!((0..).zip(members).all(|(rank, member)| member.port == Port(rank)));
+        let event_fd = Arc::new(EventFd::new()?);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &epoll,
+            event_fd.fd(),
+            epoll::EventData::new_u64(DOORBELL_TOKEN),
+            epoll::EventFlags::IN,
+        )?;
+        let connect = |stream: Option<TcpStream>| stream.map(Connection::new).transpose();
+        let connections =
+            streams.into_iter().map(connect).collect::<io::Result<Vec<Option<Connection>>>>()?;
+        for (rank, connection) in (0..).zip(&connections) {
+            if let Some(connection) = connection {
+                let (data, wanted) = (epoll::EventData::new_u64(rank), epoll::EventFlags::IN);
+                epoll::add(&epoll, connection.stream(), data, wanted)?;
+            }
+        }
+        let slot = vec![0; group.config().frame_len_max];
+        let ready = Vec::with_capacity(READY_MAX);
+        Ok(Self { group, connections, clock, last_mono: None, epoll, event_fd, ready, slot })
+    }
+
+    /// The group, to ask it.
+    pub fn group(&self) -> &Group<M> {
+        &self.group
+    }
+
+    /// The group, to command it. The next turn says what comes of it (rule D2).
+    pub fn group_mut(&mut self) -> &mut Group<M> {
+        &mut self.group
+    }
+
+    /// What ends a wait, from another thread.
+    pub fn doorbell(&self) -> Doorbell {
+        let event_fd: Arc<dyn Waker> = self.event_fd.clone();
+        Doorbell::new(event_fd)
+    }
+
+    /// Sends what was commanded; waits for `wait_ns` at most if there is nothing else to do; takes
+    /// what has come, runs what is due, hands out events, sends what comes of all that.
+    ///
+    /// # Errors
+    /// What the system says of waiting. A connection that fails is told to the group instead.
+    pub fn turn(
+        &mut self,
+        wait_ns: u64,
+        mut on_event: impl FnMut(&mut Group<M>, Event<M>),
+    ) -> io::Result<Progress> {
+        let mut progress = Progress::default();
+        self.drain_output(&mut progress, &mut on_event);
+        let is_busy =
+            !progress.is_idle() || self.connections.iter().flatten().any(|it| it.has_more);
+        self.wait_ready(if is_busy { 0 } else { wait_ns })?;
+        let now = self.read_clock();
+        self.receive(now, &mut progress);
+        if self.group.poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.group.handle_timeout(now);
+        }
+        self.drain_output(&mut progress, &mut on_event);
+        Ok(progress)
+    }
+
+    /// Hands out events and sends, until there is neither.
+    fn drain_output(
+        &mut self,
+        progress: &mut Progress,
+        on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
+    ) {
+        loop {
+            let before = *progress;
+            while let Some(event) = self.group.poll_event() {
+                on_event(&mut self.group, event);
+                progress.events += 1;
+            }
+            self.transmit(progress);
+            if *progress == before {
+                return;
+            }
+        }
+    }
+
+    fn transmit(&mut self, progress: &mut Progress) {
+        let now = self.read_clock();
+        while let Some(sent) = self.group.poll_gather(now, &mut self.slot) {
+            progress.frames_sent += 1;
+            let rank = usize::from(sent.header.port.0);
+            let Some(Some(connection)) = self.connections.get_mut(rank) else { continue };
+            let (front, behind) = (&self.slot[..sent.header.bytes], self.group.payload(&sent));
+            match connection.send(front, behind) {
+                Err(_) => self.drop_connection(rank),
+                Ok(true) => self.flush(rank),
+                Ok(false) => {}
+            }
+        }
+        for rank in 0..self.connections.len() {
+            let connection = self.connections[rank].as_ref();
+            if connection.is_some_and(|it| it.outbound.is_waiting() && !it.wants_write) {
+                self.flush(rank);
+            }
+        }
+    }
+
+    /// Hands a connection what waits for it. Until its socket takes it all, the group is asked for
+    /// no more.
+    fn flush(&mut self, rank: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(rank) else { return };
+        let flushed = connection.flush();
+        let is_waiting = connection.outbound.is_waiting();
+        let is_new = std::mem::replace(&mut connection.wants_write, is_waiting) != is_waiting;
+        let watched = match is_new {
+            true => update_interest(&self.epoll, rank, connection),
+            false => Ok(()),
+        };
+        if is_new {
+            self.group.set_blocked(rank as u32, is_waiting);
+        }
+        if flushed.and(watched).is_err() {
+            self.drop_connection(rank);
+        }
+    }
+
+    /// Waits until something has come, a socket takes more, the doorbell was rung, something is due
+    /// or the time is over.
+    fn wait_ready(&mut self, wait_ns: u64) -> io::Result<()> {
+        let due_ns = match (self.group.poll_timeout(), self.last_mono) {
+            (Some(due), Some(before)) => due.since_ns(before),
+            _ => u64::MAX,
+        };
+        let wait_ns = wait_ns.min(due_ns);
+        let timeout = Timespec {
+            tv_sec: (wait_ns / 1_000_000_000) as i64,
+            tv_nsec: (wait_ns % 1_000_000_000) as _,
+        };
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; READY_MAX];
+        self.ready.clear();
+        match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
+            Ok((events, _)) => {
+                self.ready.extend(events.iter().map(|event| (event.data.u64(), event.flags)));
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, now: Now, progress: &mut Progress) {
+        let ready = std::mem::take(&mut self.ready);
+        for (token, flags) in &ready {
+            if *token == DOORBELL_TOKEN {
+                self.event_fd.clear();
+                continue;
+            }
+            let rank = *token as usize;
+            if flags.contains(epoll::EventFlags::OUT) {
+                self.flush(rank);
+            }
+            if flags.intersects(!epoll::EventFlags::OUT)
+                && let Some(Some(connection)) = self.connections.get_mut(rank)
+            {
+                connection.has_more = true;
+            }
+        }
+        self.ready = ready;
+        for rank in 0..self.connections.len() {
+            let Some(connection) = self.connections[rank].as_mut().filter(|it| it.has_more) else {
+                continue;
+            };
+            let port = Port(rank as u16);
+            let group = &mut self.group;
+            if connection.receive(now, port, group, &mut progress.frames_received).is_err() {
+                self.drop_connection(rank);
+            }
+        }
+    }
+
+    /// A connection is of no use any more.
+    fn drop_connection(&mut self, rank: usize) {
+        if let Some(Some(mut connection)) = self.connections.get_mut(rank).map(Option::take) {
+            connection.inbound.end(&mut self.group);
+            // The kernel forgets it when it is closed.
+            drop(connection);
+            self.group.set_blocked(rank as u32, false);
+            self.group.handle_link_down(rank as u32);
+        }
+    }
+
+    /// Both clocks; `mono` never goes back (rule D1).
+    fn read_clock(&mut self) -> Now {
+        let mut now = self.clock.read();
+        now.mono = self.last_mono.map_or(now.mono, |before| before.max(now.mono));
+        self.last_mono = Some(now.mono);
+        now
+    }
+}
+
+/// Asks the kernel to say when a connection takes more, or no longer.
+fn update_interest(
+    epoll: &std::os::fd::OwnedFd,
+    rank: usize,
+    connection: &Connection,
+) -> io::Result<()> {
+    let mut wanted = epoll::EventFlags::IN;
+    wanted.set(epoll::EventFlags::OUT, connection.wants_write);
+    let data = epoll::EventData::new_u64(rank as u64);
+    Ok(epoll::modify(epoll, connection.stream(), data, wanted)?)
+}

@@ -1,0 +1,404 @@
+//! One socket, fixed memory, trains to many destinations.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use onepipe_transport_driver::{Doorbell, Waker};
+use socket2::{SockAddr, Socket};
+
+use crate::error_queue::{self, Report};
+use crate::event_fd::EventFd;
+use crate::gso::{FRAMES_MAX, GsoQueue};
+use crate::receive::{BATCH_BYTES_MAX, Receiver};
+use crate::send::{Sender, Sent};
+use crate::{Config, Offload, Stats, socket};
+
+/// A stretch of an exchange's memory that holds a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameRange {
+    at: usize,
+    bytes: usize,
+}
+
+impl FrameRange {
+    /// How long the frame is.
+    pub fn bytes(self) -> usize {
+        self.bytes
+    }
+}
+
+/// A socket with memory for what has arrived and for what is written here, and trains that wait to
+/// leave: frames are sent from where they lie.
+///
+/// In turn: [`BatchSocket::receive`], then any number of [`BatchSocket::send`] of frames that have
+/// arrived ([`BatchSocket::frame`]) or were written ([`BatchSocket::slot`]), then [`BatchSocket::flush`].
+pub struct BatchSocket {
+    socket: Socket,
+    offload: Offload,
+    /// What has arrived, then slots.
+    memory: Box<[u8]>,
+    slots_at: usize,
+    /// Where the next slot begins.
+    slot_at: usize,
+    frame_len_max: usize,
+    receiver: Receiver,
+    /// Trains taken by the last `receive`.
+    arrived: usize,
+    sender: Sender,
+    destinations: Vec<Destination>,
+    /// Destinations with something to send.
+    active: Vec<usize>,
+    /// Something that has arrived waits to be sent from where it lies.
+    has_forwarded: bool,
+    event_fd: Arc<EventFd>,
+    stats: Stats,
+}
+
+struct Destination {
+    address: Option<SockAddr>,
+    batches: GsoQueue,
+    is_active: bool,
+}
+
+/// Pieces that may wait for one destination: a batch of full trains of frames that do not lie
+/// together; fewer where there are many destinations, …
+const RANGES_MAX: usize = 4096;
+/// … but at least a few trains'.
+const RANGES_MIN: usize = 256;
+/// Pieces that may wait for all destinations: 24 bytes each, and room for as many trains.
+const RANGES_ALL_MAX: usize = 1 << 18;
+
+impl BatchSocket {
+    /// A socket that sends to `to` and hears nobody else: destination 0.
+    ///
+    /// # Errors
+    /// What the system says; a configuration out of range.
+    pub fn connect(to: SocketAddr, config: &Config) -> io::Result<Self> {
+        let (socket, offload) = socket::open(config, to)?;
+        socket.connect(&to.into())?;
+        Self::new(socket, offload, config, 1, false)
+    }
+
+    /// A socket bound to `config.bind` that hears everybody and can send to `destinations` whom
+    /// [`BatchSocket::set_destination`] names.
+    ///
+    /// # Errors
+    /// What the system says; a configuration out of range or without an address.
+    pub fn bind(config: &Config, destinations: usize) -> io::Result<Self> {
+        let Some(bind) = config.bind else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to bind to"));
+        };
+        let (socket, offload) = socket::open(config, bind)?;
+        socket::enable_error_queue(&socket);
+        Self::new(socket, offload, config, destinations, true)
+    }
+
+    fn new(
+        socket: Socket,
+        offload: Offload,
+        config: &Config,
+        destinations: usize,
+        wants_addresses: bool,
+    ) -> io::Result<Self> {
+        let batch_max = if offload == Offload::Plain { 1 } else { usize::MAX };
+        let frames_max = if offload == Offload::Segment { FRAMES_MAX } else { 1 };
+        let receiver = Receiver::new(batch_max, wants_addresses);
+        let slots_at = receiver.bytes();
+        let bytes = slots_at + config.send_queue_bytes.max(config.frame_len_max);
+        let ranges_max = (RANGES_ALL_MAX / destinations.max(1)).clamp(RANGES_MIN, RANGES_MAX);
+        let destination = |_| Destination {
+            address: None,
+            batches: GsoQueue::new(frames_max, ranges_max),
+            is_active: false,
+        };
+        Ok(Self {
+            socket,
+            offload,
+            memory: vec![0; bytes].into_boxed_slice(),
+            slots_at,
+            slot_at: slots_at,
+            frame_len_max: config.frame_len_max,
+            receiver,
+            arrived: 0,
+            sender: Sender::new(batch_max),
+            destinations: (0..destinations).map(destination).collect(),
+            active: Vec::with_capacity(destinations),
+            has_forwarded: false,
+            event_fd: Arc::new(EventFd::new()?),
+            stats: Stats::default(),
+        })
+    }
+
+    /// Where the socket is.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let address = self.socket.local_addr()?;
+        address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// What the kernel turned out to be good for.
+    pub fn offload(&self) -> Offload {
+        self.offload
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Names a destination, or makes it nobody's; what waits for it is forgotten.
+    pub fn set_destination(&mut self, destination: usize, to: Option<SocketAddr>) {
+        let destination = &mut self.destinations[destination];
+        destination.address = to.map(SockAddr::from);
+        destination.batches.clear();
+    }
+
+    /// Takes what has arrived, a batch at most, and answers how many trains it is. Frames that
+    /// arrived before are gone; those of them that still wait to be sent are dropped.
+    pub fn receive(&mut self) -> usize {
+        if self.has_forwarded {
+            self.discard();
+        }
+        self.arrived = self.receiver.receive(&self.socket, &mut self.memory[..self.slots_at]);
+        self.stats.gro_batches_received += self.arrived as u64;
+        self.stats.receives += 1;
+        self.arrived
+    }
+
+    /// The next address at which nobody listens, as the kernel has learned from a datagram that was
+    /// sent there; each datagram may tell once more. Only of a bound exchange; costs a system call
+    /// only where something was reported.
+    pub fn refused(&mut self) -> Option<SocketAddr> {
+        while self.receiver.has_reports {
+            match error_queue::next(&self.socket) {
+                Some(Report::Refused(to)) => {
+                    self.stats.refusals += 1;
+                    return Some(to);
+                }
+                Some(Report::Other) => {}
+                None => self.receiver.has_reports = false,
+            }
+        }
+        None
+    }
+
+    /// Who sent a train of the last `receive`.
+    pub fn sender(&self, batch: usize) -> Option<SocketAddr> {
+        self.receiver.from(batch)
+    }
+
+    /// The frames of a train of the last `receive`. None of one that was too long.
+    pub fn frames(&mut self, batch: usize) -> impl Iterator<Item = FrameRange> + use<> {
+        debug_assert!(batch < self.arrived);
+        let arrived = self.receiver.arrived(batch);
+        let bytes = if arrived.is_truncated { 0 } else { arrived.bytes };
+        self.stats.gro_batches_truncated += u64::from(arrived.is_truncated);
+        let segment_bytes = arrived.segment_bytes.max(1);
+        self.stats.frames_received += bytes.div_ceil(segment_bytes) as u64;
+        let first = batch * BATCH_BYTES_MAX;
+        (0..bytes).step_by(segment_bytes).map(move |segment| FrameRange {
+            at: first + segment,
+            bytes: segment_bytes.min(bytes - segment),
+        })
+    }
+
+    /// The bytes of a frame.
+    #[inline]
+    pub fn frame(&mut self, range: FrameRange) -> &mut [u8] {
+        &mut self.memory[range.at..range.at + range.bytes]
+    }
+
+    /// Room for a frame of the configured length, or `None` when all of it waits to be sent.
+    #[inline]
+    pub fn slot(&mut self) -> Option<FrameRange> {
+        if self.memory.len() - self.slot_at < self.frame_len_max {
+            self.flush();
+            if self.memory.len() - self.slot_at < self.frame_len_max {
+                return None;
+            }
+        }
+        Some(FrameRange { at: self.slot_at, bytes: self.frame_len_max })
+    }
+
+    /// Keeps the first `bytes` of the slot given last: the next one lies behind.
+    #[inline]
+    pub fn keep(&mut self, slot: FrameRange, bytes: usize) -> FrameRange {
+        debug_assert!(slot.at == self.slot_at && bytes <= slot.bytes);
+        self.slot_at += bytes;
+        FrameRange { at: slot.at, bytes }
+    }
+
+    /// Puts a frame behind all others for `destination`. It must stay as it is until flushed.
+    #[inline]
+    pub fn send(&mut self, destination: usize, frame: FrameRange) {
+        let Some(to) = self.destinations.get_mut(destination) else {
+            self.stats.frames_refused += 1;
+            return;
+        };
+        if !to.batches.push(frame.at, frame.bytes) {
+            self.flush();
+            let to = &mut self.destinations[destination];
+            if !to.batches.push(frame.at, frame.bytes) {
+                self.stats.frames_overflowed += 1;
+                return;
+            }
+            // The others have left and given back their slots; this one's is still needed.
+            self.slot_at = self.slot_at.max(frame.at + frame.bytes);
+        }
+        self.has_forwarded |= frame.at < self.slots_at;
+        let to = &mut self.destinations[destination];
+        if !to.is_active {
+            to.is_active = true;
+            self.active.push(destination);
+        }
+    }
+
+    /// Hands everything that waits to the kernel. Answers false when some of it has to wait for
+    /// room in the socket's buffer.
+    pub fn flush(&mut self) -> bool {
+        loop {
+            self.stage();
+            if self.sender.is_empty() {
+                break;
+            }
+            self.stats.sends += 1;
+            // SAFETY: memory and addresses are this exchange's own, and were staged just now.
+            let sent = unsafe { self.sender.send_batch(&self.socket) };
+            match sent {
+                Sent::GsoQueue(count) => (0..count).for_each(|index| self.on_sent(index)),
+                Sent::Blocked => {
+                    self.stats.sends_blocked += 1;
+                    self.sender.clear();
+                    return false;
+                }
+                Sent::Refused(error) => self.on_refused(&error),
+            }
+        }
+        self.on_empty();
+        true
+    }
+
+    /// Drops everything that waits.
+    pub fn discard(&mut self) {
+        for &active in &self.active {
+            let batches = &mut self.destinations[active].batches;
+            let frames: usize = batches.waiting().iter().map(|batch| batch.frames).sum();
+            self.stats.frames_overflowed += frames as u64;
+            batches.clear();
+        }
+        self.on_empty();
+    }
+
+    /// Whether frames queue up before this socket: more came at once than one train, and the
+    /// receive buffer is still more than a quarter full. Costs a system call if the first holds.
+    pub fn is_backlogged(&mut self) -> bool {
+        let is_backlogged = self.arrived > 1
+            && socket::backlog(&self.socket).is_some_and(|backlog| backlog.used > backlog.size / 4);
+        self.stats.backlogs += u64::from(is_backlogged);
+        is_backlogged
+    }
+
+    /// Datagrams that the kernel has dropped because the receive buffer was full; `None` where it
+    /// does not tell. Costs a system call.
+    pub fn kernel_drops(&self) -> Option<u32> {
+        socket::backlog(&self.socket).map(|backlog| backlog.drops)
+    }
+
+    /// How large the receive buffer is that the kernel has granted, in bytes of its own memory.
+    /// Costs a system call.
+    pub fn receive_buffer_bytes(&self) -> Option<u32> {
+        socket::backlog(&self.socket).map(|backlog| backlog.size)
+    }
+
+    /// Blocks until something has arrived, the doorbell was rung or `timeout_ns` have passed. May
+    /// return early for no reason.
+    pub fn wait(&mut self, timeout_ns: u64) {
+        let fds = [self.socket.as_raw_fd(), self.event_fd.fd()];
+        self.receiver.has_reports |= socket::poll(fds, timeout_ns);
+        self.event_fd.answer();
+    }
+
+    /// What wakes [`BatchSocket::wait`] from another thread.
+    pub fn doorbell(&self) -> Doorbell {
+        let event_fd: Arc<dyn Waker> = self.event_fd.clone();
+        Doorbell::new(event_fd)
+    }
+
+    /// Stands for a way that does not cut trains.
+    #[cfg(test)]
+    pub(crate) fn reject_gso(&mut self) {
+        self.sender.rejects_gso = true;
+    }
+
+    /// Prepares the next system call from what waits.
+    fn stage(&mut self) {
+        self.sender.clear();
+        for &active in &self.active {
+            let Destination { address, batches, .. } = &self.destinations[active];
+            for batch in batches.waiting() {
+                let ranges = batches.ranges(batch);
+                if !self.sender.stage(&self.memory, batch, ranges, active, address.as_ref()) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The train that was staged at `index` has left.
+    fn on_sent(&mut self, index: usize) {
+        let batches = &mut self.destinations[self.sender.destination(index)].batches;
+        self.stats.frames_sent += batches.waiting()[0].frames as u64;
+        self.stats.bytes_sent += batches.waiting()[0].bytes as u64;
+        self.stats.gso_batches_sent += 1;
+        batches.on_sent(1);
+    }
+
+    /// The first train was refused. It may have been told of an earlier one's fate; it may be that
+    /// this way cannot cut trains; else it is dropped.
+    fn on_refused(&mut self, error: &io::Error) {
+        self.receiver.has_reports = true;
+        let destination = self.sender.destination(0);
+        let Destination { address, batches, .. } = &mut self.destinations[destination];
+        let batch = batches.waiting()[0];
+        let is_late_report = error.kind() == io::ErrorKind::ConnectionRefused;
+        let is_train = batch.frames > 1
+            && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE));
+        let sent = if is_train || is_late_report {
+            let ranges = batches.ranges(&batch);
+            self.sender.send_segments(&self.socket, &self.memory, &batch, ranges, address.as_ref())
+        } else {
+            0
+        };
+        batches.on_sent(1);
+        self.stats.frames_sent += sent as u64;
+        self.stats.frames_refused += (batch.frames - sent) as u64;
+        if is_train && sent > 0 {
+            self.offload = Offload::Batch;
+            self.destinations.iter_mut().for_each(|to| to.batches.disable_gso());
+        }
+    }
+
+    /// Nothing waits any more.
+    fn on_empty(&mut self) {
+        while let Some(active) = self.active.pop() {
+            self.destinations[active].is_active = false;
+        }
+        self.slot_at = self.slots_at;
+        self.has_forwarded = false;
+    }
+}
+
+impl fmt::Debug for BatchSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange")
+            .field("socket", &self.socket)
+            .field("offload", &self.offload)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}

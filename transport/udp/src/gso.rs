@@ -1,0 +1,226 @@
+//! Trains: frames for one destination that the kernel takes as one.
+//!
+//! All cars of a train have the same length, but for the last, which may be shorter. A frame that
+//! is a little shorter than the cars is padded (its header says where it ends); one that is much
+//! shorter ends the train.
+
+/// The most frames in a train (Linux: `UDP_MAX_SEGMENTS`, 64 before 6.8).
+pub(crate) const FRAMES_MAX: usize = 64;
+/// The most bytes in a train: what fits a datagram, IPv6 header and all.
+const LEN_MAX: usize = 65_000;
+
+/// A stretch of memory that goes into a train.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IoRange {
+    /// From this offset of the exchange's memory.
+    Bytes { at: usize, bytes: usize },
+    /// Padding.
+    Zeros(usize),
+}
+
+impl IoRange {
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::Bytes { bytes, .. } | Self::Zeros(bytes) => bytes,
+        }
+    }
+}
+
+/// One train.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GsoBatch {
+    /// Which of the pieces it consists of.
+    pub(crate) first_range: usize,
+    pub(crate) ranges: usize,
+    /// The length of every car but perhaps the last.
+    pub(crate) segment_bytes: usize,
+    pub(crate) bytes: usize,
+    pub(crate) frames: usize,
+    pub(crate) is_closed: bool,
+}
+
+/// The trains that wait to leave for one destination, in order.
+#[derive(Debug)]
+pub(crate) struct GsoQueue {
+    batches: Vec<GsoBatch>,
+    ranges: Vec<IoRange>,
+    /// Trains before this one have left.
+    sent: usize,
+    frames_max: usize,
+    ranges_max: usize,
+}
+
+impl GsoQueue {
+    /// No trains; later at most `ranges_max` pieces, and `frames_max` frames in each.
+    pub(crate) fn new(frames_max: usize, ranges_max: usize) -> Self {
+        let batches = Vec::with_capacity(ranges_max);
+        let ranges = Vec::with_capacity(ranges_max);
+        Self { batches, ranges, sent: 0, frames_max, ranges_max }
+    }
+
+    /// Puts a frame behind all others. Answers false when there is no room.
+    #[inline]
+    pub(crate) fn push(&mut self, at: usize, bytes: usize) -> bool {
+        // A frame and its padding.
+        if self.ranges.len() + 2 > self.ranges_max {
+            return false;
+        }
+        if let Some(batch) = self.batches[self.sent..].last_mut()
+            && !batch.is_closed
+            && bytes <= batch.segment_bytes
+            && batch.frames < self.frames_max
+            && batch.bytes + batch.segment_bytes <= LEN_MAX
+        {
+            let padding = batch.segment_bytes - bytes;
+            batch.bytes += bytes;
+            batch.frames += 1;
+            match self.ranges.last_mut() {
+                Some(IoRange::Bytes { at: last_at, bytes: last_len })
+                    if *last_at + *last_len == at =>
+                {
+                    *last_len += bytes;
+                }
+                _ => {
+                    self.ranges.push(IoRange::Bytes { at, bytes });
+                    batch.ranges += 1;
+                }
+            }
+            if padding * 2 > batch.segment_bytes {
+                batch.is_closed = true;
+            } else if padding > 0 {
+                self.ranges.push(IoRange::Zeros(padding));
+                batch.bytes += padding;
+                batch.ranges += 1;
+            }
+            return true;
+        }
+        self.batches.push(GsoBatch {
+            first_range: self.ranges.len(),
+            ranges: 1,
+            segment_bytes: bytes,
+            bytes,
+            frames: 1,
+            is_closed: false,
+        });
+        self.ranges.push(IoRange::Bytes { at, bytes });
+        true
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sent == self.batches.len()
+    }
+
+    /// What waits.
+    pub(crate) fn waiting(&self) -> &[GsoBatch] {
+        &self.batches[self.sent..]
+    }
+
+    /// What `batch` consists of.
+    pub(crate) fn ranges(&self, batch: &GsoBatch) -> &[IoRange] {
+        &self.ranges[batch.first_range..batch.first_range + batch.ranges]
+    }
+
+    /// The first `count` of those that waited have left.
+    pub(crate) fn on_sent(&mut self, count: usize) {
+        self.sent += count;
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    /// From now on every frame is a train of its own.
+    pub(crate) fn disable_gso(&mut self) {
+        self.frames_max = 1;
+        if let Some(batch) = self.batches.last_mut() {
+            batch.is_closed = true;
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.batches.clear();
+        self.ranges.clear();
+        self.sent = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shape(frames: &[usize]) -> Vec<(usize, usize, usize)> {
+        let mut batches = GsoQueue::new(FRAMES_MAX, 1024);
+        let mut at = 0;
+        for bytes in frames {
+            assert!(batches.push(at, *bytes));
+            at += bytes;
+        }
+        let shape = |batch: &GsoBatch| (batch.segment_bytes, batch.frames, batch.bytes);
+        batches.waiting().iter().map(shape).collect()
+    }
+
+    #[test]
+    fn contiguous_equal_frames_form_one_range() {
+        let mut batches = GsoQueue::new(FRAMES_MAX, 16);
+        for frame in 0..5 {
+            assert!(batches.push(frame * 100, 100));
+        }
+        let batch = batches.waiting()[0];
+        assert_eq!(batches.ranges(&batch), [IoRange::Bytes { at: 0, bytes: 500 }]);
+        assert_eq!((batch.frames, batches.waiting().len()), (5, 1));
+    }
+
+    #[test]
+    fn short_frames_are_padded_or_end_the_batch() {
+        assert_eq!(shape(&[100, 60, 100]), [(100, 3, 300)]);
+        assert_eq!(shape(&[100, 40, 100]), [(100, 2, 140), (100, 1, 100)]);
+        assert_eq!(shape(&[100, 101]), [(100, 1, 100), (101, 1, 101)]);
+        assert_eq!(shape(&[1472; 46]), [(1472, 44, 44 * 1472), (1472, 2, 2 * 1472)]);
+        assert_eq!(shape(&[52; 70]), [(52, 64, 64 * 52), (52, 6, 6 * 52)]);
+        assert_eq!(shape(&[65_000, 10]), [(65_000, 1, 65_000), (10, 1, 10)]);
+    }
+
+    proptest! {
+        /// What a kernel that cuts trains into cars hands over is every frame in order, each at the
+        /// front of a car.
+        #[test]
+        fn segmenting_batches_gives_every_frame_back(
+            frames in prop::collection::vec((1usize..3000, prop::bool::ANY), 1..200),
+            frames_max in 1usize..65,
+        ) {
+            let mut batches = GsoQueue::new(frames_max, 1024);
+            let mut memory = Vec::new();
+            let mut expected = Vec::new();
+            for (number, (bytes, gap)) in frames.into_iter().enumerate() {
+                memory.resize(memory.len() + usize::from(gap), 0xee);
+                prop_assert!(batches.push(memory.len(), bytes));
+                let frame = vec![number as u8 + 1; bytes];
+                memory.extend(&frame);
+                expected.push(frame);
+            }
+            let mut segments = Vec::new();
+            for batch in batches.waiting() {
+                let mut bytes = Vec::new();
+                for range in batches.ranges(batch) {
+                    match *range {
+                        IoRange::Bytes { at, bytes: count } => bytes.extend(&memory[at..at + count]),
+                        IoRange::Zeros(count) => bytes.resize(bytes.len() + count, 0),
+                    }
+                }
+                prop_assert_eq!(bytes.len(), batch.bytes);
+                prop_assert!(batch.bytes <= 65_000 && batch.frames <= frames_max);
+                let cut: Vec<_> = bytes.chunks(batch.segment_bytes).map(<[u8]>::to_vec).collect();
+                prop_assert_eq!(cut.len(), batch.frames);
+                segments.extend(cut);
+            }
+            prop_assert_eq!(segments.len(), expected.len());
+            for (segment, frame) in segments.iter().zip(&expected) {
+                prop_assert_eq!(&segment[..frame.len()], &frame[..]);
+                prop_assert!(segment[frame.len()..].iter().all(|byte| *byte == 0));
+            }
+        }
+    }
+}
