@@ -310,8 +310,8 @@ pub struct CoordinatorArguments {
 pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
     let directory = arguments.groups.directory()?;
     let mut config = CoordinatorConfig::new(directory, arguments.listen);
-    config.silence = Duration::from_nanos(arguments.leader_timeout);
-    config.ask = config.silence / 10;
+    config.leader_timeout = Duration::from_nanos(arguments.leader_timeout);
+    config.probe_interval = config.leader_timeout / 10;
     let mut daemon = or_usage_error(open_coordinator(&config, arguments))?;
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.exit_on_stdin_eof)?;
     let mut out = stdout();

@@ -103,16 +103,16 @@ fn print(event: &Event) -> std::io::Result<()> {
             ms(decided.since_ns(*suspected)),
             if failed.is_exact { "" } else { ", approximately" },
         )?,
-        Event::Noticed { instances, decided, begun, completed } => writeln!(
+        Event::Noticed { instances, decided, started_at, completed } => writeln!(
             out,
             "{instances} failures completed in {:.3} ms, {:.3} ms of them in the store",
             ms(completed.since_ns(*decided)),
-            ms(begun.since_ns(*decided)),
+            ms(started_at.since_ns(*decided)),
         )?,
-        Event::Resumed { links, begun, completed } => {
-            writeln!(out, "{links} links resumed in {:.3} ms", ms(completed.since_ns(*begun)),)?
+        Event::Resumed { links, started_at, completed } => {
+            writeln!(out, "{links} links resumed in {:.3} ms", ms(completed.since_ns(*started_at)),)?
         }
-        Event::Silent(instance) => writeln!(out, "{} is unresponsive", name(*instance))?,
+        Event::PingTimedOut(instance) => writeln!(out, "{} is unresponsive", name(*instance))?,
         Event::StoreFailed => writeln!(out, "the store is unavailable: recovery is paused")?,
         other => writeln!(out, "{other:?}")?,
     }

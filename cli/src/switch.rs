@@ -128,8 +128,8 @@ struct Counters {
     frames_unroutable: u64,
     frames_overflowed: u64,
     frames_marked: u64,
-    ports_given: u64,
-    ports_taken: u64,
+    ports_assigned: u64,
+    ports_reclaimed: u64,
     links_lost: u64,
     links_frozen: u64,
     faults_lost: u64,
@@ -273,13 +273,13 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
         frames_received: socket.frames_received,
         frames_forwarded: machine.forwarded,
         beacons_sent: machine.beacons_sent,
-        frames_dropped: (machine.dropped() + stats.trains_foreign + stats.trains_without_port)
+        frames_dropped: (machine.dropped() + stats.batches_foreign + stats.batches_without_port)
             .saturating_sub(frames_unroutable),
         frames_unroutable,
         frames_overflowed: socket.frames_overflowed + socket.frames_refused,
         frames_marked: stats.frames_marked,
-        ports_given: stats.ports_given,
-        ports_taken: stats.ports_taken,
+        ports_assigned: stats.ports_assigned,
+        ports_reclaimed: stats.ports_reclaimed,
         links_lost: machine.links_lost,
         links_frozen: machine.links_frozen,
         faults_lost: stats.faults_lost,
@@ -316,7 +316,7 @@ impl Warnings {
     /// Prints new warnings: the neighbour itself cannot find out why it gets no answer.
     fn update(&mut self, switch: &SoftwareSwitch) {
         let stats = switch.stats();
-        if let (Some(neighbour), false) = (stats.turned_away, self.warned_no_port) {
+        if let (Some(neighbour), false) = (stats.last_rejected, self.warned_no_port) {
             self.warned_no_port = true;
             let ports = switch.ports_max();
             eprintln!(
@@ -324,7 +324,7 @@ impl Warnings {
                  (--ports {ports}); not reported again"
             );
         }
-        if let (Some(process), false) = (stats.process_beyond, self.warned_out_of_range) {
+        if let (Some(process), false) = (stats.process_out_of_range, self.warned_out_of_range) {
             self.warned_out_of_range = true;
             let (process, most) = (process.0, switch.processes_max());
             eprintln!(
@@ -347,7 +347,7 @@ fn print_interval(switch: &SoftwareSwitch, began: Instant, before: Counters) -> 
         rate(now.frames_forwarded, before.frames_forwarded),
         rate(now.beacons_sent, before.beacons_sent),
         now.frames_dropped + now.frames_overflowed,
-        now.ports_given - now.ports_taken,
+        now.ports_assigned - now.ports_reclaimed,
     );
     if let Some(queues) = now.queues {
         eprintln!("          {} bytes in the longest queue", readable(queues.bytes_present as f64));
@@ -374,7 +374,7 @@ fn print_summary(counters: &Counters, is_json: bool) -> Result<()> {
         counters.frames_unroutable,
         counters.frames_overflowed,
         counters.frames_marked,
-        counters.ports_given,
+        counters.ports_assigned,
         counters.links_lost
     )?;
     if let Some(queues) = counters.queues {

@@ -1,8 +1,8 @@
-//! A bank with a branch in each of three processes, and a bad network between them. A transfer is
-//! one reliable scattering: one message takes the money from an account, the other pays it in. So
-//! no transfer is done by half, although every fiftieth frame is lost each time it passes the
-//! switch; and an audit, which is a scattering too, finds the same sum at every moment, because
-//! all branches see transfers and audits in one order.
+//! A bank with branches in three processes, over a bad network. A transfer is one reliable
+//! scattering: one message withdraws the money from an account, the other deposits it. So no
+//! transfer is done by half, although the network loses frames; and an audit, which is a scattering
+//! too, finds the same total at every time, because all branches see transfers and audits in one
+//! order.
 //!
 //! `cargo run -p onepipe --example bank`
 
@@ -16,12 +16,12 @@ use onepipe_daemon_switch::{Config, Faults, SoftwareSwitch};
 
 const BRANCHES: u32 = 3;
 const TRANSFERS: u32 = 300;
-/// Every so many transfers a branch has all branches count their money.
+/// Number of transfers between two audits of a branch.
 const AUDIT_EVERY: u32 = 30;
 const OPENING_BALANCE: i64 = 1_000;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What one branch counted in each audit, in the order of audits, and what it holds in the end.
+/// The balances of one branch in each audit, in the order of audits, and its final balance.
 type Books = (Vec<i64>, i64);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -38,11 +38,13 @@ fn main() -> Result<(), Box<dyn Error>> {
                 switch.rest(progress);
             }
         });
-        // Threads here; as a rule each branch is a process on a machine of its own.
+        // Threads here; usually each branch is a process on a machine of its own.
         let branches: Vec<_> = (0..BRANCHES)
             .map(|branch| scope.spawn(move || bank(branch, address).map_err(|e| e.to_string())))
             .collect();
-        let books = branches.into_iter().map(|branch| branch.join().map_err(|_| "a panic")?);
+        let books = branches
+            .into_iter()
+            .map(|branch| branch.join().map_err(|_| "a thread has panicked")?);
         let books = books.collect::<Result<_, String>>();
         is_over.store(true, Ordering::Relaxed);
         Ok(books?)
@@ -60,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a message asks of a branch.
+/// A request to a branch.
 enum Request {
     Add(i64),
     Audit,
@@ -91,7 +93,7 @@ impl Request {
     }
 }
 
-/// One branch from opening to closing time.
+/// Runs one branch from opening to closing time.
 fn bank(branch: u32, switch: SocketAddr) -> Result<Books, Box<dyn Error>> {
     let mut pipe = Pipe::builder().process(branch).processes(BRANCHES).udp(switch).join()?;
     for transfer in 0..TRANSFERS {
@@ -112,7 +114,7 @@ fn bank(branch: u32, switch: SocketAddr) -> Result<Books, Box<dyn Error>> {
 
     let (mut counted, mut balance, mut closed) = (Vec::new(), OPENING_BALANCE, 0);
     while closed < BRANCHES {
-        match pipe.recv_timeout(TIMEOUT).ok_or("nothing more comes")? {
+        match pipe.recv_timeout(TIMEOUT).ok_or("no event arrived in time")? {
             Event::Message(message) => match Request::read(&message).ok_or("no request")? {
                 Request::Add(amount) => balance += amount,
                 Request::Audit => counted.push(balance),

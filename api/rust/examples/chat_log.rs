@@ -1,5 +1,5 @@
-//! A chat of four processes. Everybody talks at once, to everybody, and answers what it reads; yet
-//! all four logs are the same, byte by byte, without a leader or a server.
+//! A chat of four processes. All of them send concurrently to all others, and answer what they
+//! read; yet all four logs are the same, byte by byte, without a leader or a server.
 //!
 //! `cargo run -p onepipe --example chat_log`
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use onepipe::{Event, Message, Pipe, ProcessId};
 
 const PEOPLE: [&str; 4] = ["Ada", "Bob", "Cyd", "Dan"];
-/// What each of them says before it says goodbye.
+/// Number of remarks that each person makes before saying goodbye.
 const REMARKS: u32 = 50;
 const GOODBYE: &str = "goodbye";
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Starts everybody and compares their logs.
+/// Starts all processes and compares their logs.
 fn watch() -> Result<(), Box<dyn Error>> {
     let fabric = format!("chat-{}", std::process::id());
     let start = |process: usize| {
@@ -39,7 +39,7 @@ fn watch() -> Result<(), Box<dyn Error>> {
     for person in people {
         let output = person.wait_with_output()?;
         if !output.status.success() {
-            return Err("somebody failed".into());
+            return Err("a process failed".into());
         }
         logs.push(String::from_utf8(output.stdout)?);
     }
@@ -51,17 +51,17 @@ fn watch() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One of the four.
+/// Runs one of the four processes.
 fn talk(fabric: &str, process: u32) -> Result<(), Box<dyn Error>> {
     let others = PEOPLE.len() - 1;
     let mut pipe = Pipe::builder().fabric(fabric).process(process).join()?;
     if !pipe.wait_for_peers(others, TIMEOUT) {
-        return Err("not everybody came".into());
+        return Err("not all processes joined".into());
     }
     let (mut log, mut remarks, mut goodbyes) = (String::new(), 0, 0);
     send(&mut pipe, &format!("remark {remarks}"))?;
     while goodbyes < PEOPLE.len() {
-        let event = pipe.recv_timeout(TIMEOUT).ok_or("it has become quiet")?;
+        let event = pipe.recv_timeout(TIMEOUT).ok_or("no message arrived in time")?;
         let Event::Message(message) = event else {
             return Err(format!("{event:?}").into());
         };
@@ -69,7 +69,7 @@ fn talk(fabric: &str, process: u32) -> Result<(), Box<dyn Error>> {
         let from = PEOPLE[message.from.index()];
         writeln!(log, "{:>5} {from}: {text}", log.lines().count())?;
         goodbyes += usize::from(text == GOODBYE);
-        // Everybody goes on when it has seen its own words, and sometimes answers another's.
+        // Continue after seeing the own remark, and answer some remarks of others.
         if message.from.0 == process && text != GOODBYE && !text.starts_with('@') {
             remarks += 1;
             match remarks {
@@ -80,13 +80,13 @@ fn talk(fabric: &str, process: u32) -> Result<(), Box<dyn Error>> {
             send(&mut pipe, &format!("@{from} I have read {text}"))?;
         }
     }
-    // The goodbyes end the log for everybody at the same place.
+    // The goodbyes end the log of every process at the same position.
     pipe.leave()?;
     print!("{log}");
     Ok(())
 }
 
-/// Tells everybody, oneself included.
+/// Sends a text to all processes, including this one.
 fn send(pipe: &mut Pipe, text: &str) -> Result<(), Box<dyn Error>> {
     let to_all: Vec<Message<'_>> = (0..PEOPLE.len() as u32)
         .map(|process| Message { to: ProcessId(process), payload: text.as_bytes() })

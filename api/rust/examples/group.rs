@@ -1,5 +1,5 @@
-//! One root, three receivers, each a process of its own: a file and a large object come to all of
-//! them, and the root knows that they have.
+//! One root and three receivers, each a process of its own: a file and a large object are delivered
+//! to all receivers, and the root knows that they are.
 //!
 //! `cargo run -p onepipe --example group`
 
@@ -24,9 +24,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The root: starts the others, and sends.
+/// Runs the root: starts the receivers, and sends.
 fn send() -> Result<(), Box<dyn Error>> {
-    // Ports that are free now. Where each member has a machine of its own any port will do.
+    // Free ports. With a machine per member any fixed port will do.
     let free = || std::net::TcpListener::bind("127.0.0.1:0")?.local_addr();
     let members = [free()?, free()?, free()?, free()?];
     let mut receivers = Vec::new();
@@ -51,10 +51,10 @@ fn send() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Everybody else.
+/// Runs a receiver.
 fn receive(own: u32, members: &[SocketAddr]) -> Result<(), Box<dyn Error>> {
     let mut group = Group::create(members, own, GroupOptions::default())?;
-    // Where the object will be; without this it would be somewhere.
+    // Receive the object into this buffer instead of a newly allocated one.
     group.offer_buffer(Vec::with_capacity(OBJECT_LEN));
     let mut file = std::env::temp_dir();
     file.push(format!("onepipe-group-{}", std::process::id()));

@@ -1,13 +1,13 @@
 //! Two hazards of distributed memory, with and without ordered scattering (1Pipe, section 2).
 //!
-//! *Write after write*: A writes to store C and notifies B; B, having read that, writes to C as
-//! well. Does C see B's write before A's?
+//! *Write after write*: A writes to store C and notifies B; after the notification, B writes to C
+//! as well. Does C see B's write before A's?
 //! *Independent reads of independent writes*: A and B write to both C and D at the same time. Does
-//! C see A's first and D see B's first?
+//! C see A's write first and D see B's first?
 //!
-//! Four processes play this, round after round, first over plain channels (a socket for each pair,
-//! in order each, with no order among them), then over one pipe. The plain ones go on until both
-//! anomalies were seen.
+//! Four processes run both in rounds, first over plain channels (a socket for each pair, FIFO each,
+//! without an order among them), then over one pipe. The plain rounds go on until both anomalies
+//! were seen.
 //!
 //! `cargo run -p onepipe --example hazard`
 
@@ -26,13 +26,13 @@ const B: usize = 1;
 const C: usize = 2;
 const D: usize = 3;
 const PROCESSES: usize = 4;
-/// Rounds played at a time.
+/// Rounds per run.
 const ROUNDS: u32 = 1_000;
-/// Without an anomaly in so many rounds the plain channels are not as bad as they are said to be.
+/// Maximum number of plain rounds without an anomaly.
 const PLAIN_ROUNDS_MAX: u32 = 50_000;
-/// Ends what would hang.
+/// This bound only ends a hanging run.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest pause before a send or a look, in ns: what a busy machine does to a process anyway.
+/// Longest random pause before a send or a receive, in ns: as on a busy machine.
 const PAUSE_NS_MAX: u64 = 20_000;
 
 fn main() -> Result<(), Failure> {
@@ -44,9 +44,9 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-// ---- the director ----
+// ---- the coordinator ----
 
-/// Rounds played, and in how many of them each anomaly was seen.
+/// Number of rounds, and of rounds with each anomaly.
 #[derive(Default)]
 struct Score {
     rounds: u32,
@@ -68,7 +68,7 @@ fn coordinate() -> Result<(), Failure> {
     let mut plain = Score::default();
     while plain.write_after_write == 0 || plain.independent_reads == 0 {
         if plain.rounds >= PLAIN_ROUNDS_MAX {
-            return Err("no anomaly was seen over plain channels: nothing is shown".into());
+            return Err("no anomaly was seen over plain channels: the example shows nothing".into());
         }
         run_rounds(&mut workers, "plain", &mut plain)?;
     }
@@ -94,12 +94,12 @@ fn coordinate() -> Result<(), Failure> {
     }
 }
 
-/// Plays some rounds and adds what the readers saw.
+/// Runs some rounds and adds the anomalies that the readers saw.
 fn run_rounds(workers: &mut [Worker], how: &str, score: &mut Score) -> Result<(), Failure> {
     for worker in workers.iter_mut() {
         writeln!(worker.stdin, "{how}")?;
     }
-    // Each answers with what it saw first in every round: of the two writes, and of the hazard.
+    // Each worker reports what it saw first in every round: of the two writes, and of the hazard.
     let seen = workers.iter_mut().map(Worker::answer).collect::<Result<Vec<_>, _>>()?;
     let (store, reads) = seen[C].split_once(' ').ok_or("the store saw nothing")?;
     score.rounds += ROUNDS;
@@ -122,40 +122,40 @@ impl Worker {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let stdin = child.stdin.take().ok_or("no ears")?;
-        let stdout = BufReader::new(child.stdout.take().ok_or("no mouth")?).lines();
+        let stdin = child.stdin.take().ok_or("stdin is not piped")?;
+        let stdout = BufReader::new(child.stdout.take().ok_or("stdout is not piped")?).lines();
         Ok(Self { child, stdin, stdout })
     }
 
     fn answer(&mut self) -> Result<String, Failure> {
-        Ok(self.stdout.next().ok_or("an actor has left the stage")??)
+        Ok(self.stdout.next().ok_or("a worker has exited")??)
     }
 
     fn stop(mut self) -> Result<(), Failure> {
         drop(self.stdin);
         match self.child.wait()?.success() {
             true => Ok(()),
-            false => Err("an actor failed".into()),
+            false => Err("a worker failed".into()),
         }
     }
 }
 
-// ---- the play ----
+// ---- the workers ----
 
-/// What the play's messages say.
+/// The messages between workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Signal {
-    /// To both readers at once.
+    /// An independent write, to both readers.
     Write = b'w',
-    /// To the store, and again when notified.
+    /// A write to the store.
     Store = b's',
     Notify = b'n',
-    /// The act is over.
+    /// The end of a hazard's round.
     Done = b'd',
 }
 
-/// The same stage either way: a word to some, and the next word from anybody.
+/// The interface common to plain channels and a pipe.
 trait Channel {
     fn send(&mut self, signal: Signal, to: &[usize]) -> Result<(), Failure>;
     fn receive(&mut self) -> Result<Option<(usize, u8)>, Failure>;
@@ -166,17 +166,17 @@ fn run_worker(fabric: &str, me: usize) -> Result<(), Failure> {
     let mut lines = std::io::stdin().lines();
     let mut pipe = Pipe::builder().fabric(fabric).process(me as u32).processes(4).join()?;
     if !pipe.wait_for_peers(PROCESSES - 1, TIMEOUT) {
-        return Err("not everybody came".into());
+        return Err("not all processes joined".into());
     }
     let mut sockets = Sockets::open()?;
     println!("{}", sockets.addresses()?);
-    let addresses = lines.next().ok_or("the director has left")??;
+    let addresses = lines.next().ok_or("the coordinator has exited")??;
     sockets.connect(me, &addresses)?;
     for command in lines {
         let (reads, store) = match command?.as_str() {
             "plain" => run_round(me, &mut Plain(&mut sockets, &mut random.clone()), &mut random)?,
             "ordered" => run_round(me, &mut Ordered(&mut pipe), &mut random)?,
-            other => return Err(format!("{other:?} is not in the play").into()),
+            other => return Err(format!("{other:?} is not a command").into()),
         };
         match me {
             C => println!("{store} {reads}"),
@@ -187,14 +187,15 @@ fn run_worker(fabric: &str, me: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Some rounds. Answers who was seen first in each: of the independent writes, and at the store.
+/// Runs some rounds. Returns the first writer seen in each: of the independent writes, and at the
+/// store.
 fn run_round(
     me: usize,
     channel: &mut impl Channel,
     random: &mut Random,
 ) -> Result<(String, String), Failure> {
     let (mut reads, mut store) = (String::new(), String::new());
-    // Words that came before their turn.
+    // Signals received before they were waited for.
     let pending = &mut Vec::new();
     for _ in 0..ROUNDS {
         // Independent writes: both at once.
@@ -213,7 +214,7 @@ fn run_round(
         // One write after the other.
         match me {
             A => {
-                // Nobody waits for the store to answer before it notifies.
+                // A notifies B without waiting for the store.
                 channel.send(Signal::Store, &[C])?;
                 channel.send(Signal::Notify, &[B])?;
                 wait_for(channel, pending, random, Signal::Done, 1)?;
@@ -236,7 +237,7 @@ fn run_round(
     Ok((reads, store))
 }
 
-/// Waits for a word `count` times. Answers who said it first.
+/// Waits until a signal was received `count` times. Returns its first sender.
 fn wait_for(
     channel: &mut impl Channel,
     pending: &mut Vec<(usize, u8)>,
@@ -248,7 +249,7 @@ fn wait_for(
     loop {
         let heard = pending.iter().filter(|(_, said)| *said == signal as u8);
         if heard.clone().count() >= count {
-            let first = heard.map(|(from, _)| *from).next().ok_or("nobody was waited for")?;
+            let first = heard.map(|(from, _)| *from).next().ok_or("count is zero")?;
             let mut rest = count;
             pending.retain(|(_, said)| {
                 let is_taken = rest > 0 && *said == signal as u8;
@@ -259,7 +260,9 @@ fn wait_for(
         }
         match channel.receive()? {
             Some(heard) => pending.push(heard),
-            None if start.elapsed() > TIMEOUT => return Err(format!("no {signal:?}").into()),
+            None if start.elapsed() > TIMEOUT => {
+                return Err(format!("{signal:?} was not received in time").into());
+            }
             None => random.pause(),
         }
     }
@@ -271,8 +274,7 @@ fn name(process: usize) -> char {
 
 // ---- plain channels ----
 
-/// A socket for each of the others: what one says arrives in order, but which socket is looked at
-/// first is chance.
+/// A socket for each other process: each channel is FIFO, but the order of polling them is random.
 struct Sockets(Vec<UdpSocket>);
 
 struct Plain<'a>(&'a mut Sockets, &'a mut Random);
@@ -343,9 +345,9 @@ impl Channel for Ordered<'_> {
     }
 }
 
-// ---- chance ----
+// ---- random numbers ----
 
-/// Marsaglia's xorshift: enough to shake a schedule with.
+/// Marsaglia's xorshift: enough to vary a schedule.
 #[derive(Clone)]
 struct Random(u64);
 
@@ -357,7 +359,7 @@ impl Random {
         self.0 % bound
     }
 
-    /// Up to [`PAUSE_NS_MAX`], and the core to whoever wants it.
+    /// Pauses for up to [`PAUSE_NS_MAX`], yielding the core.
     fn pause(&mut self) {
         let pause = Duration::from_nanos(self.below(PAUSE_NS_MAX));
         let start = Instant::now();

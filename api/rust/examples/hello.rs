@@ -1,4 +1,4 @@
-//! Two processes of one machine say hello. The parent starts itself once more as the child.
+//! Two processes of one machine exchange messages. The parent starts itself once more as the child.
 //!
 //! `cargo run -p onepipe --example hello`
 
@@ -23,14 +23,14 @@ fn parent(fabric: &str) -> Result<(), Box<dyn Error>> {
     let mut pipe = Pipe::builder().fabric(fabric).process(PARENT.0).join()?;
     let mut child = Command::new(std::env::current_exe()?).arg(fabric).spawn()?;
     if !pipe.wait_for_peers(1, TIMEOUT) {
-        return Err("the child did not come".into());
+        return Err("the child did not join".into());
     }
     // Two messages, one timestamp.
     pipe.scatter(&[
         Message { to: CHILD, payload: b"hello, child" },
         Message { to: PARENT, payload: b"note to myself" },
     ])?;
-    // What the child answers is later than what it answers to, here as everywhere.
+    // The child's reply is ordered after the message that it replies to, at all receivers.
     for _ in 0..2 {
         println!("parent: {}", next(&mut pipe)?);
     }

@@ -1,6 +1,6 @@
-//! Two groups keep the accounts of two banks. A transfer is one message to both: both book it, in
-//! the same order among all transfers, or neither does; so money is neither made nor lost, and both
-//! refuse the same ones.
+//! Two groups keep the accounts of two banks. A transfer is one message to both groups: both book
+//! it, in the same order among all transfers, or neither does; so the total never changes, and both
+//! refuse the same transfers.
 //!
 //! `cargo run -p onepipe --example ledger`
 
@@ -16,7 +16,7 @@ const BANKS: u16 = 2;
 const TRANSFERS: u64 = 60;
 const BEGIN: i64 = 100;
 
-/// A transfer between the two banks, as it travels: from which, and how much.
+/// A transfer between the two banks: the paying bank and the amount.
 #[derive(Clone, Copy)]
 struct Transfer {
     from: u8,
@@ -36,8 +36,8 @@ impl Transfer {
     }
 }
 
-/// What a replica of either bank keeps: what both have, for it must know whether the other can pay.
-/// Every transfer is for both, so all keep the same.
+/// The state of a replica of either bank: both balances, as a bank must know whether the other can
+/// pay. Every transfer is for both, so all replicas have the same state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Book {
     balances: [i64; BANKS as usize],
@@ -82,7 +82,7 @@ fn bank(directory: &Directory) -> Result<(), Box<dyn Error>> {
     for at in directory.of(Role::Client) {
         clients.push(Amcast::open(directory, at)?);
     }
-    // One client at each bank, both at once; some ask for more than there is.
+    // One client at each bank, both at once; some transfers exceed the balance.
     let mut sent = Vec::new();
     for number in 0..TRANSFERS {
         let at = (number % 2) as usize;
@@ -105,7 +105,7 @@ fn bank(directory: &Directory) -> Result<(), Box<dyn Error>> {
                 }
             })?;
             if !has_come {
-                return Err("a transfer did not come".into());
+                return Err("a transfer was not delivered".into());
             }
         }
         books.push(book);

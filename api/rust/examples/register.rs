@@ -1,6 +1,6 @@
 //! A replicated register: three replicas of one group keep a value that two clients write. All see
-//! the same writes in the same order, so all have the same value after each. The third comes late,
-//! and begins with the state of the first.
+//! the same writes in the same order, so all have the same value after each write. The third
+//! replica joins late, with the state of the first.
 //!
 //! `cargo run -p onepipe --example register`
 
@@ -18,8 +18,8 @@ const WRITES: usize = 50;
 const GROUP: u16 = 0;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Three members, three replicas and two clients of this machine; as a rule each is a process of
-    // its own (`onepipe member`), and a file names them.
+    // Three members, three replicas and two clients on this machine; usually each is a process of
+    // its own (`onepipe member`), and a file lists them.
     let loopback = Loopback { groups: 1, members: 3, replicas: 3, clients: 2, coordinators: 0 };
     let directory = loopback.directory()?;
     let stop = AtomicBool::new(false);
@@ -51,7 +51,7 @@ fn write_and_read(directory: &Directory) -> Result<(), Box<dyn Error>> {
         .map(|at| Amcast::open(directory, at))
         .collect::<Result<_, _>>()?;
 
-    // Both write at the same time: who writes later is decided by the group.
+    // Both write concurrently: the group orders the writes.
     for number in 0..WRITES {
         let mut writes = Vec::new();
         for (name, client) in ["ada", "bob"].iter().zip(&mut clients) {
@@ -63,7 +63,7 @@ fn write_and_read(directory: &Directory) -> Result<(), Box<dyn Error>> {
         }
     }
 
-    // What each replica has had as its value, one after the other.
+    // The successive values of each replica.
     let mut histories = vec![Vec::new(); replicas.len()];
     for (replica, values) in replicas.iter_mut().zip(&mut histories) {
         while values.len() < clients.len() * WRITES {
@@ -71,14 +71,14 @@ fn write_and_read(directory: &Directory) -> Result<(), Box<dyn Error>> {
                 values.push(String::from_utf8_lossy(value).into_owned());
             })?;
             if !has_come {
-                return Err("a write did not come".into());
+                return Err("a write was not delivered".into());
             }
         }
     }
 
-    // What the value has been is the state here, and the point says what it contains. Both go to
-    // the new replica by whatever way there is; the order of its group goes on from there.
-    let point = replicas[0].point().ok_or("it has delivered something")?.to_bytes();
+    // The state here is the history of values, and the point is its position in the order. Both are
+    // transferred to the new replica, which continues from there.
+    let point = replicas[0].point().ok_or("the replica has delivered messages")?.to_bytes();
     let state = histories[0].clone();
     replicas.push(AmcastReplica::join(directory, late_at, DeliveryPoint::from_bytes(point))?);
     histories.push(state);

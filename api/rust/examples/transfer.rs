@@ -12,13 +12,13 @@ use onepipe_daemon_switch::{Config, LinkRate, SoftwareSwitch};
 
 const ENDPOINTS: u32 = 4;
 const ARBITER: ProcessId = ProcessId(1000);
-/// A full frame on a link of 200 Mbit/s, and some air.
+/// Time of a full frame on a link of 200 Mbit/s, with some slack.
 const SLOT: Duration = Duration::from_micros(64);
 const OBJECT_LEN: usize = 500_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // `onepipe switch --link-rate 200M` and `onepipe arbiter --slot 64us` do the same as processes.
+    // As processes: `onepipe switch --link-rate 200M` and `onepipe arbiter --slot 64us`.
     let mut config = Config::new("127.0.0.1:0".parse()?);
     config.link_rate =
         Some(LinkRate { bits_per_s: 200_000_000, queue_bytes_max: 1 << 20, mark_bytes: None });
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 sender.send(ProcessId(0), vec![7; OBJECT_LEN])?.detach();
             }
             for _ in &senders {
-                let object = receiver.recv_timeout(TIMEOUT).ok_or("an object did not come")?;
+                let object = receiver.recv_timeout(TIMEOUT).ok_or("an object was not received")?;
                 println!("{} bytes from process {}", object.bytes.len(), object.from.0);
             }
             Ok(began.elapsed())

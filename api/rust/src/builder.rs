@@ -1,4 +1,4 @@
-//! How to become a process of a fabric.
+//! Joining a fabric.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -17,54 +17,54 @@ use crate::engine::{Engine, Fabric};
 use crate::pipe_endpoint::PipeEndpoint;
 use crate::{EmbeddedPipe, Idle, JoinError, Pipe};
 
-/// What a time-out on one shared machine must outlast: a process that is merely put off its core.
-/// 30 ms are safe on a machine of two cores (design: platform.md, "timers and noise"); thrice
-/// that, for one that is overloaded.
+/// Link timeout on one shared machine, in ns: must exceed the time that a process is merely
+/// descheduled. 30 ms are safe on a machine of two cores; thrice that, for an overloaded one.
 const LINK_TIMEOUT_NS: u64 = 100_000_000;
-/// How often an unacknowledged message is asked after at first, and how many times: a second
-/// altogether, with the waits growing eightfold.
+/// Initial probe timeout of an unacknowledged message, in ns, and number of probes: a second in
+/// all, with the timeout growing eightfold.
 const PROBE_TIMEOUT_NS: u64 = 1_000_000;
-/// The least that may be in flight to one process, in bytes. A software switch and a socket mark
-/// whole batches when they were off their core for a moment; two frames a round trip, DCTCP's own
-/// floor, would then be all that is left.
+/// Minimum congestion window of one process, in bytes. A software switch and a socket mark whole
+/// batches when they were descheduled for a moment; DCTCP's own floor of two frames per round trip
+/// would then be all that is left.
 const CONGESTION_WINDOW_MIN_BYTES: u32 = 32 << 10;
 const PROBES_MAX: u32 = 128;
-/// Beacons to a switch: a civil process does not spend its core on them (a beacon is a system call
-/// of some 4 us), a spinning one wants its messages delivered soon.
+/// Interval of beacons to a switch, in ns: longer for a backing-off process, as a beacon is a
+/// system call of about 4 us, shorter for a spinning one, which trades its core for latency.
 const BEACON_INTERVAL_NS: u64 = 50_000;
 const BEACON_INTERVAL_SPINNING_NS: u64 = 10_000;
-/// How often the clock is brought back to the machine's own, which others share.
+/// Interval of realigning the clock with the system's clock, in ns.
 pub(crate) const CLOCK_FOLLOW_NS: u64 = 100_000_000;
-/// Where failures are resolved by controllers, silence costs a process its life. The kernel says at
-/// once who is dead, in shared memory and, to a switch, of a socket that has gone; so silence alone
-/// is believed late: on two overloaded cores a process was off its core for 0.1 s (measured).
+/// Link timeout, in ns, where controllers resolve failures: a timeout excludes the process. The
+/// kernel reports deaths at once, in shared memory and, to a switch, by refused datagrams; so
+/// silence alone counts late: on two overloaded cores a process was off its core for 0.1 s
+/// (measured).
 const SILENCE_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// A process that does not answer is asked after 1, 2, 4, and then every 8 of the first pauses, and
-/// then the controllers are asked for help: not before silence is believed at all.
+/// An unresponsive process is probed after 1, 2, 4, and then every 8 of the first timeouts, and
+/// then reported to the controllers: not before [`SILENCE_TIMEOUT_NS`].
 const _: () = {
     let probing_ns = PROBE_TIMEOUT_NS * (1 + 2 + 4 + 8 * (PROBES_MAX as u64 - 3));
     assert!(probing_ns >= SILENCE_TIMEOUT_NS);
 };
 
-/// A member of a bulk group that answers nothing for so long has failed: as silence is believed,
-/// and more, because a payload that has failed is not sent again.
+/// Failure timeout of a member of a bulk group, in ns: longer than the link timeout, because a
+/// payload that has failed is not retransmitted.
 const LARGE_DEAD_AFTER_NS: u64 = 4 * SILENCE_TIMEOUT_NS;
 
-/// How long a sender waits for a receiver that does not empty its ring before it drops frames: as
-/// the time-out of a link, but below it, because others wait for the sender meanwhile.
+/// How long a sender waits for a receiver that does not drain its ring before it drops frames, in
+/// ns: below the link timeout, because other processes wait for the sender meanwhile.
 const HOLD_NS: u64 = 50_000_000;
 
 /// Changes to a configuration, in the order given.
 type ConfigChanges<C> = Vec<Box<dyn FnMut(&mut C) + Send>>;
 
-/// Says who joins which fabric, and how. Every setting has a default.
+/// Settings for joining a fabric. Every setting has a default.
 pub struct Builder {
     fabric: String,
     process: Option<ProcessId>,
     processes: u32,
     switch: Option<String>,
-    /// It is an aggregator.
+    /// `switch` is the address of an aggregator.
     is_overlay: bool,
     idle: Idle,
     leave_timeout: Duration,
@@ -97,31 +97,30 @@ impl Builder {
         }
     }
 
-    /// The name of the fabric in this machine's shared memory: 1 to 64 letters, digits, `-` and
-    /// `_`. Default `default`. All processes of one user that name it meet.
+    /// Sets the name of the fabric in this machine's shared memory: 1 to 64 letters, digits, `-`
+    /// and `_`. Default `default`. All processes of one user with the same name share the fabric.
     #[must_use]
     pub fn fabric(mut self, name: impl Into<String>) -> Self {
         self.fabric = name.into();
         self
     }
 
-    /// Which process to be. Default: the lowest id that is free; over a switch there is no
-    /// default.
+    /// Sets the process id. Default: the lowest free id; over a switch there is no default.
     #[must_use]
     pub fn process(mut self, process: u32) -> Self {
         self.process = Some(ProcessId(process));
         self
     }
 
-    /// How many processes there may be: ids lie below. Default 64. In shared memory whoever comes
-    /// first decides; over a switch everybody must say the same as the switch.
+    /// Sets the maximum number of processes: ids lie below it. Default 64. In shared memory the
+    /// first process decides; over a switch all processes and the switch must agree.
     #[must_use]
     pub fn processes(mut self, processes_max: u32) -> Self {
         self.processes = processes_max;
         self
     }
 
-    /// Through the software switch at this address (`host:port`) instead of shared memory.
+    /// Joins through the software switch at this address (`host:port`) instead of shared memory.
     #[must_use]
     pub fn udp(mut self, switch: impl ToString) -> Self {
         self.switch = Some(switch.to_string());
@@ -129,9 +128,10 @@ impl Builder {
         self
     }
 
-    /// Over any network, with the aggregator (`onepipe aggregator`) at this address (`host:port`):
-    /// messages go directly from host to host, only promises by way of the aggregators. The
-    /// reliable service is as exact as through a switch; best effort loses what the network delays.
+    /// Joins over any network with the aggregator (`onepipe aggregator`) at this address
+    /// (`host:port`): messages go directly from host to host, only promises through the
+    /// aggregators. The reliable service is as exact as through a switch; best effort loses what
+    /// the network delays.
     #[must_use]
     pub fn overlay(mut self, aggregator: impl ToString) -> Self {
         self.switch = Some(aggregator.to_string());
@@ -139,65 +139,64 @@ impl Builder {
         self
     }
 
-    /// The process ids of the fabric's controllers (`onepipe controller`): `count` from `first` on.
-    /// They decide who has failed. Default none: then a reliable scattering to a process that dies
-    /// stays open for ever. Everybody must say the same.
+    /// Sets the process ids of the fabric's controllers (`onepipe controller`): `count` from
+    /// `first` on. They decide which processes have failed. Default none: then a reliable
+    /// scattering to a process that dies stays unresolved for ever. All processes must agree.
     #[must_use]
     pub fn controllers(mut self, first: u32, count: u32) -> Self {
         self.controllers = Some(Controllers { first: ProcessId(first), count });
         self
     }
 
-    /// Whether the two services are received as two streams, each in a total order of its own, or
-    /// as one that is totally ordered across both. Default [`ReceiveMode::Separate`].
+    /// Sets whether the two services are received as two streams, each in a total order of its own,
+    /// or as one stream that is totally ordered across both. Default [`ReceiveMode::Separate`].
     #[must_use]
     pub fn receive_mode(mut self, mode: ReceiveMode) -> Self {
         self.receive_mode = mode;
         self
     }
 
-    /// What to do when there is nothing to do. Default [`Idle::Backoff`].
+    /// Sets what to do with the core while idle. Default [`Idle::Backoff`].
     #[must_use]
     pub fn idle(mut self, idle: Idle) -> Self {
         self.idle = idle;
         self
     }
 
-    /// Lets payloads have any size, up to [`LargeConfig::object_len_max`]: large ones travel by
-    /// bulk multicast, over the same links, and take their place in the order when they are at all
-    /// their receivers, so that nobody's messages wait for them. All processes of a fabric that
-    /// send each other anything must say this alike. What a process submits behind a large
-    /// scattering may come before it.
+    /// Allows payloads of any size up to [`LargeConfig::object_len_max`]: large ones travel by bulk
+    /// multicast over the same links, and take their position in the order when all their receivers
+    /// have them, so that they delay no other messages. All processes of a fabric that communicate
+    /// must agree. A scattering submitted after a large one may be ordered before it.
     #[must_use]
     pub fn any_size(mut self) -> Self {
         self.has_any_size = true;
         self
     }
 
-    /// As [`Builder::any_size`], and changes the numbers of large payloads: for experts. The
-    /// endpoint is settled by the other settings and stays as it is.
+    /// As [`Builder::any_size`], and changes the settings of large payloads: for experts. The
+    /// endpoint's configuration cannot be changed here.
     #[must_use]
     pub fn tune_any_size(mut self, change: impl FnMut(&mut LargeConfig) + Send + 'static) -> Self {
         self.tune_any_size.push(Box::new(change));
         self.any_size()
     }
 
-    /// How long leaving may wait for the fate of what was sent. Default 2 s.
+    /// Sets how long leaving may wait for the outcomes of sent messages. Default 2 s.
     #[must_use]
     pub fn leave_timeout(mut self, timeout: Duration) -> Self {
         self.leave_timeout = timeout;
         self
     }
 
-    /// Changes the endpoint's numbers: for experts. Who and how many the processes are, the links
-    /// and the incarnation are settled by the fabric and stay as they are.
+    /// Changes the endpoint's configuration: for experts. Process id, number of processes, links
+    /// and incarnation are given by the fabric and cannot be changed.
     #[must_use]
     pub fn tune(mut self, change: impl FnMut(&mut Config) + Send + 'static) -> Self {
         self.tune.push(Box::new(change));
         self
     }
 
-    /// Changes the sizes of the segment, if this process is the one to create it: for experts.
+    /// Changes the sizes of the segment, if this process creates it: for experts.
     #[must_use]
     pub fn tune_shared_memory(
         mut self,
@@ -207,7 +206,7 @@ impl Builder {
         self
     }
 
-    /// Changes how the socket is used: for experts.
+    /// Changes the settings of the socket: for experts.
     #[must_use]
     pub fn tune_udp(mut self, change: impl FnMut(&mut udp::Config) + Send + 'static) -> Self {
         self.tune_udp.push(Box::new(change));
@@ -233,7 +232,7 @@ impl Builder {
         }
     }
 
-    /// Joins, without a thread: the caller's own drives the pipe, by calling it often.
+    /// Joins without a thread: the caller drives the pipe by calling it often.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -242,7 +241,7 @@ impl Builder {
         Ok(EmbeddedPipe::new(self.join_fabric()?, Box::new(self), leave_timeout))
     }
 
-    /// From now on this one, whoever asked for any.
+    /// Fixes the process id, for rejoining.
     pub(crate) fn set_process(&mut self, process: ProcessId) {
         self.process = Some(process);
     }
@@ -332,7 +331,7 @@ impl Builder {
         config.probes_max = PROBES_MAX;
         config.congestion_window_min_bytes = CONGESTION_WINDOW_MIN_BYTES;
         if !T::IS_FIFO {
-            // Driver rule D4: loss cannot be inferred from order.
+            // Driver rule D4: loss cannot be inferred from reordering.
             config.reorder_packets = 0;
         }
         let fixed = config.clone();
@@ -362,7 +361,7 @@ impl Builder {
     fn large_endpoint(&mut self, config: Config) -> Result<PipeEndpoint, JoinError> {
         let process = config.process;
         let mut large = LargeConfig {
-            // What shared memory cannot hand over waits; datagrams are lost.
+            // Shared memory applies backpressure; datagrams are lost.
             link: if config.links == Links::Mesh { Link::Reliable } else { Link::Lossy },
             dead_after_ns: LARGE_DEAD_AFTER_NS,
             ..LargeConfig::new(config.clone())
@@ -378,7 +377,7 @@ impl Builder {
     }
 }
 
-/// The first address of `switch`.
+/// Resolves `switch` to its first address.
 pub(crate) fn resolve(switch: &str) -> std::io::Result<SocketAddr> {
     let nothing = || std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
     switch.to_socket_addrs()?.next().ok_or_else(nothing)

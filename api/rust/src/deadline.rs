@@ -1,21 +1,21 @@
-//! Until when something is waited for.
+//! Deadlines of waits.
 
 use std::time::{Duration, Instant};
 
-/// So long at a time: whoever waits looks again then.
+/// Longest single wait: a caller without a deadline checks again after it.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
-/// A time at which waiting ends, unless it is so far away that no clock tells it.
+/// The end of a wait, or none if it is beyond the range of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// In so long, from now on.
+    /// Makes a deadline `timeout` from now.
     pub(crate) fn after(timeout: Duration) -> Self {
         Self(Instant::now().checked_add(timeout))
     }
 
-    /// How long to wait now; `None` when it is over.
+    /// Returns how long to wait now; `None` when the deadline has passed.
     pub(crate) fn remaining(self) -> Option<Duration> {
         let Some(at) = self.0 else { return Some(WAIT_MAX) };
         let remaining =

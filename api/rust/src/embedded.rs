@@ -15,13 +15,13 @@ use crate::graceful_leave::GracefulLeave;
 use crate::node::{Node, NodeEvent};
 use crate::{Builder, Event, JoinError, LeaveError, Stats};
 
-/// A pipe that its caller's own thread drives: no other thread, no lock, no copy on the way out.
+/// A pipe driven by the caller's own thread: no other thread, no lock, no copy on receipt.
 ///
-/// Nothing is sent, received or acknowledged but in [`EmbeddedPipe::turn`], [`EmbeddedPipe::poll`]
-/// and [`EmbeddedPipe::leave`]: call one of the first two often. Whoever stays away for longer
-/// than [`Config::link_timeout_ns`] with messages on the way holds others up for that long;
-/// whoever stays away for longer than its peers' probes last has messages to it reported as
-/// [`crate::Outcome::Unknown`].
+/// Frames are only sent, received and acknowledged in [`EmbeddedPipe::turn`],
+/// [`EmbeddedPipe::poll`] and [`EmbeddedPipe::leave`]: call one of the first two often. A pipe not
+/// driven for longer than [`Config::link_timeout_ns`] while it is sending delays other processes
+/// for that long; one not driven for longer than its peers' probes last has messages to it reported
+/// as [`crate::Outcome::Unknown`].
 #[derive(Debug)]
 pub struct EmbeddedPipe {
     fabric_engine: FabricEngine,
@@ -30,7 +30,7 @@ pub struct EmbeddedPipe {
     has_left: bool,
 }
 
-/// The same engine on either fabric, with a clock of the fabric's.
+/// The engine over each kind of fabric, with a clock of the fabric.
 #[derive(Debug)]
 pub(crate) enum FabricEngine {
     SharedMemory(Box<Engine<Shm>>, SystemClock),
@@ -49,7 +49,7 @@ macro_rules! with {
 }
 
 impl EmbeddedPipe {
-    /// Says who joins which fabric, and how; end with [`Builder::embedded`].
+    /// Returns the settings for joining; finish with [`Builder::embedded`].
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -62,22 +62,22 @@ impl EmbeddedPipe {
         Self { fabric_engine, builder, leave_timeout, has_left: false }
     }
 
-    /// Submits a scattering: all its messages bear one timestamp. Payloads are copied into the
-    /// send buffer; they leave in the next turn, stamped then. Never blocks.
+    /// Submits a scattering: all its messages share one timestamp. Copies payloads into the send
+    /// buffer; they are stamped and sent in the next turn. Never blocks.
     ///
     /// # Errors
-    /// [`SendError`]; then nothing of it was accepted.
+    /// [`SendError`]; then no message was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
         with!(&mut self.fabric_engine, engine => engine.node_mut().scatter(Service::BestEffort, messages))
     }
 
     /// Submits a reliable scattering: every receiver that does not fail delivers its message, or
-    /// none does (see the crate). As [`EmbeddedPipe::scatter`] otherwise; its ids are a count of
-    /// their own.
+    /// none does (see the crate). Otherwise as [`EmbeddedPipe::scatter`]; its ids are counted
+    /// separately.
     ///
     /// # Errors
-    /// [`SendError`]; then nothing of it was accepted.
+    /// [`SendError`]; then no message was accepted.
     #[inline]
     pub fn scatter_reliably(
         &mut self,
@@ -88,7 +88,7 @@ impl EmbeddedPipe {
         })
     }
 
-    /// Drives the pipe once: receives, acknowledges, sends. Events wait for
+    /// Drives the pipe once: receives, acknowledges, sends. Events are kept for
     /// [`EmbeddedPipe::poll`]. Never blocks.
     #[inline]
     pub fn turn(&mut self) -> Progress {
@@ -100,10 +100,10 @@ impl EmbeddedPipe {
         })
     }
 
-    /// Drives the pipe once and hands out every event that is there, messages in the total order.
-    /// A payload is borrowed from the receive buffer; its room is free again when the callback
-    /// returns, and that is when it is through with an [`Event::ProcessFailed`]: whoever turns and
-    /// never polls keeps the others waiting after a failure. Never blocks.
+    /// Drives the pipe once and hands out every available event, messages in the total order. A
+    /// payload is borrowed from the receive buffer and released when the callback returns. The
+    /// return of the callback also acknowledges an [`Event::ProcessFailed`]: a pipe that turns
+    /// without polling stalls the other processes after a failure. Never blocks.
     #[inline]
     pub fn poll(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Progress {
         with!(&mut self.fabric_engine, engine => {
@@ -111,19 +111,18 @@ impl EmbeddedPipe {
         })
     }
 
-    /// Rests as the idle strategy says after a turn that did `progress`: [`crate::Idle::Backoff`]
-    /// blocks in the end, until there is something to do, for 100 ms at most.
+    /// Spins, yields or blocks by the idle strategy after a turn that did `progress`. Blocks for at
+    /// most 100 ms, and only with [`crate::Idle::Backoff`].
     pub fn rest(&mut self, progress: Progress) {
         with!(&mut self.fabric_engine, engine => engine.rest(progress));
     }
 
-    /// Who it is.
+    /// The id of this process.
     pub fn process(&self) -> ProcessId {
         with!(&self.fabric_engine, engine => engine.process())
     }
 
-    /// The other processes known to be alive, as of a recent turn. Over a switch nobody knows:
-    /// none.
+    /// The other live processes, as of a recent turn. Unknown over a switch: empty.
     pub fn peers(&self) -> Vec<ProcessId> {
         with!(&self.fabric_engine, engine => engine.peers().iter().collect())
     }
@@ -133,31 +132,31 @@ impl EmbeddedPipe {
         with!(&self.fabric_engine, engine => engine.stats())
     }
 
-    /// Every reliable message below this has been or can be delivered; `None` before anything was
-    /// heard.
+    /// The commit barrier: every reliable message below it has been or can be delivered; `None`
+    /// before any promise was received.
     pub fn commit_barrier(&self) -> Option<Timestamp> {
         with!(&self.fabric_engine, engine => engine.node().endpoint().commit_barrier())
     }
 
-    /// Whether this process takes part: it was not declared failed.
+    /// Whether this process is a member of the fabric: false once it was declared failed.
     pub fn is_member(&self) -> bool {
         with!(&self.fabric_engine, engine => engine.node().endpoint().is_member())
     }
 
-    /// Whether reliable scatterings leave: the controllers have taken note of this process, or
-    /// there are none. Until then what is submitted waits.
+    /// Whether reliable scatterings can be sent: the controllers have acknowledged this process, or
+    /// there are none. Until then submitted scatterings wait.
     pub fn is_registered(&self) -> bool {
         with!(&self.fabric_engine, engine => engine.node().endpoint().is_registered())
     }
 
-    /// Comes back after [`Event::Excluded`] as a new life of the same process, which shares nothing
-    /// with the former: what that had received and not handed out is gone. Also for one who merely
-    /// wants to start afresh; then the former life's messages are settled first.
+    /// Rejoins after [`Event::Excluded`] as a new incarnation of the same process, which shares no
+    /// state with the previous one: events that were not handed out are lost. A member may rejoin,
+    /// too; then the outcomes of its messages are resolved first.
     ///
     /// # Errors
-    /// [`JoinError`]. The process has left all the same.
+    /// [`JoinError`]. The process has left in any case.
     pub fn rejoin(mut self) -> Result<Self, JoinError> {
-        // Whatever is unsettled stays so: the others have decided its fate.
+        // Unresolved messages stay so: the other processes have decided their outcomes.
         let _ = self.drive_leave(|_| {});
         let mut builder = std::mem::replace(&mut self.builder, Box::new(Builder::new()));
         builder.set_process(self.process());
@@ -165,12 +164,13 @@ impl EmbeddedPipe {
         builder.embedded()
     }
 
-    /// Every message below this has been or can be delivered; `None` before anything was heard.
+    /// The barrier: every message below it has been or can be delivered; `None` before any promise
+    /// was received.
     pub fn barrier(&self) -> Option<Timestamp> {
         with!(&self.fabric_engine, engine => engine.barrier())
     }
 
-    /// The fabric's time: what a message stamped now would bear, or a little less.
+    /// The fabric's time: a lower bound of the timestamp of a message stamped now.
     #[inline]
     pub fn now(&mut self) -> Timestamp {
         match &mut self.fabric_engine {
@@ -180,21 +180,22 @@ impl EmbeddedPipe {
         }
     }
 
-    /// The endpoint's numbers.
+    /// The endpoint's configuration.
     pub fn config(&self) -> &Config {
         with!(&self.fabric_engine, engine => engine.config())
     }
 
-    /// Whether the fate of everything submitted is known.
+    /// Whether the outcomes of all submitted messages are known.
     pub fn is_drained(&self) -> bool {
         with!(&self.fabric_engine, engine => engine.node().is_drained())
     }
 
-    /// Leaves: waits until the fate of everything submitted is known, within the builder's
-    /// `leave_timeout`, handing out events meanwhile; then nobody waits for this process any more.
+    /// Leaves the fabric: waits until the outcomes of all submitted messages are known, for at most
+    /// the builder's `leave_timeout`, handing out events meanwhile. Afterwards no process waits for
+    /// this one.
     ///
     /// # Errors
-    /// [`LeaveError::Unsettled`]. The process has left all the same.
+    /// [`LeaveError`]. The process has left in any case.
     pub fn leave(mut self, on_event: impl FnMut(Event<&[u8]>)) -> Result<(), LeaveError> {
         self.drive_leave(on_event)
     }
@@ -219,7 +220,7 @@ impl EmbeddedPipe {
     }
 }
 
-/// Hands out an event; a failure is handled when that returns.
+/// Hands out an event, and acknowledges a failure when the callback returns.
 #[inline]
 fn deliver(node: &mut Node, event: NodeEvent, on_event: &mut impl FnMut(Event<&[u8]>)) {
     let is_failure = matches!(event, NodeEvent::ProcessFailed(_));
@@ -233,7 +234,7 @@ impl Drop for EmbeddedPipe {
     /// Leaves, as [`EmbeddedPipe::leave`] does.
     fn drop(&mut self) {
         if !self.has_left && !std::thread::panicking() {
-            // Whoever wants to know leaves before.
+            // Callers that need the result call `leave`.
             let _ = self.drive_leave(|_| {});
         }
     }

@@ -1,4 +1,4 @@
-//! An endpoint with its driver on a fabric: one turn, whoever takes it.
+//! A driven endpoint on a fabric, independent of the thread that drives it.
 
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_endpoint::Config;
@@ -12,18 +12,18 @@ use crate::pipe_endpoint::PipeEndpoint;
 use crate::process_set::ProcessSet;
 use crate::{FabricStats, Idle, Stats};
 
-/// After this many turns at the latest it is noticed who has gone: that nobody waits for the dead
-/// matters within a link's time-out, not within a turn.
+/// Maximum number of turns between checks for departed processes, which must be noticed within the
+/// link timeout, not within a turn.
 const REFRESH_TURNS: u64 = 64;
-/// What a process has published before it went is taken in before nobody waits for it: at the
-/// latest after this many turns, each of which takes a batch from everybody's ring in turn.
+/// Maximum number of turns to drain what a departed process has published before its link is taken
+/// down; each turn takes a batch from every ring in turn.
 const DRAIN_TURNS: u64 = 1024;
 
-/// A transport, and what it knows beyond frames.
+/// A transport with its knowledge of other processes.
 pub(crate) trait Fabric: Transport + Send + 'static {
-    /// Who is alive, as far as anybody here can know.
+    /// Inserts the live processes, as far as known.
     fn peers(&self, peers: &mut ProcessSet);
-    /// How many processes were found dead so far.
+    /// Number of processes found dead so far.
     fn deaths(&self) -> u64;
     fn counters(&self) -> FabricStats;
 }
@@ -43,7 +43,7 @@ impl Fabric for Shm {
 }
 
 impl Fabric for UdpLink {
-    /// The switch knows, this process does not.
+    /// Unknown: only the switch knows.
     fn peers(&self, _: &mut ProcessSet) {}
 
     fn deaths(&self) -> u64 {
@@ -56,7 +56,7 @@ impl Fabric for UdpLink {
 }
 
 impl Fabric for UdpOverlay {
-    /// It knows those that it talks to, and not whether they live.
+    /// Unknown: the overlay knows its peers, but not whether they are alive.
     fn peers(&self, _: &mut ProcessSet) {}
 
     fn deaths(&self) -> u64 {
@@ -73,12 +73,12 @@ impl Fabric for UdpOverlay {
 pub(crate) struct Engine<T> {
     driver: Driver<Node, T, SystemClock>,
     peers: ProcessSet,
-    /// The same, being gathered.
+    /// Work space for the next value of `peers`.
     scratch: ProcessSet,
     peers_changed: bool,
     deaths: u64,
     turns: u64,
-    /// Gone, but something of theirs may still be under way.
+    /// Departed processes whose frames may still be in flight.
     departed: Vec<DepartedPeer>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Engine<T> {
 struct DepartedPeer {
     process: ProcessId,
     has_died: bool,
-    /// The turn after which it is not waited for.
+    /// The turn after which its link is taken down.
     last_turn: u64,
 }
 
@@ -105,7 +105,7 @@ impl<T: Fabric> Engine<T> {
         Self { driver, peers, scratch, peers_changed, deaths: 0, turns: 0, departed }
     }
 
-    /// One turn of the driver. Never blocks.
+    /// Takes one turn of the driver. Never blocks.
     #[inline]
     pub(crate) fn turn(&mut self, on_event: impl FnMut(&mut Node, NodeEvent)) -> Progress {
         let progress = self.driver.turn(on_event);
@@ -119,7 +119,7 @@ impl<T: Fabric> Engine<T> {
         progress
     }
 
-    /// Notes who has gone.
+    /// Detects departed processes.
     fn refresh_peers(&mut self) {
         self.scratch.clear();
         self.driver.transport().peers(&mut self.scratch);
@@ -144,8 +144,8 @@ impl<T: Fabric> Engine<T> {
         self.peers_changed = true;
     }
 
-    /// Takes leave of those who have gone, of whom nothing is left: `is_drained`, or long enough
-    /// ago.
+    /// Takes down the links of departed processes whose frames are all received, either
+    /// `is_drained` or long enough ago.
     #[cold]
     fn unlink_departed(&mut self, is_drained: bool) {
         let (node, peers, turns) = (self.driver.machine_mut(), &self.peers, self.turns);
@@ -189,7 +189,7 @@ impl<T: Fabric> Engine<T> {
         self.node().endpoint().barrier()
     }
 
-    /// Whether somebody has come or gone since this was last asked.
+    /// Returns whether any process has joined or departed since the last call.
     #[inline]
     pub(crate) fn take_peers_changed(&mut self) -> bool {
         std::mem::take(&mut self.peers_changed)

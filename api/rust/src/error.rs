@@ -1,4 +1,4 @@
-//! What can go wrong, and where.
+//! Errors of joining, receiving and leaving.
 
 use std::io;
 
@@ -10,14 +10,14 @@ use onepipe_transport_shm::AttachError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// A living process has this id.
-    #[error("process {} of fabric {fabric:?} is taken by the living process with pid {pid}", process.0)]
+    /// A live process has this id.
+    #[error("process {} of fabric {fabric:?} is taken by the live process with pid {pid}", process.0)]
     Taken {
         /// The fabric's name.
         fabric: String,
-        /// The id asked for.
+        /// The requested id.
         process: ProcessId,
-        /// Who has it.
+        /// The pid of its owner.
         pid: u64,
     },
     /// The segment of shared memory could not be created or joined.
@@ -25,21 +25,21 @@ pub enum JoinError {
     SharedMemory {
         /// The fabric's name.
         fabric: String,
-        /// What was wrong.
+        /// The cause.
         source: AttachError,
     },
-    /// Over a switch nobody gives out process ids.
-    #[error("no process id given, which the switch at {switch:?} needs")]
+    /// A switch does not assign process ids.
+    #[error("no process id given: the switch at {switch:?} does not assign ids")]
     ProcessNeeded {
         /// The address as given.
         switch: String,
     },
-    /// The address of the switch makes no sense, or its name is not known.
-    #[error("{switch:?} is no address of a switch")]
+    /// The address of the switch is malformed or cannot be resolved.
+    #[error("{switch:?} is not the address of a switch")]
     Address {
         /// The address as given.
         switch: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
     /// The system refuses a socket.
@@ -47,60 +47,60 @@ pub enum JoinError {
     Socket {
         /// The address as given.
         switch: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A number of the configuration is out of its range.
-    #[error("process {} cannot be configured so", process.0)]
+    /// A field of the configuration is out of its range.
+    #[error("invalid configuration of process {}", process.0)]
     Config {
-        /// Which process it would have been.
+        /// The requested process id.
         process: ProcessId,
-        /// Which number.
+        /// The field.
         source: ConfigError,
     },
-    /// A number of what is set for large payloads is out of its range.
-    #[error("process {} cannot take payloads of any size so", process.0)]
+    /// A setting of large payloads is out of its range.
+    #[error("invalid configuration of large payloads of process {}", process.0)]
     LargeConfig {
-        /// Which process it would have been.
+        /// The requested process id.
         process: ProcessId,
-        /// Which number.
+        /// The field.
         source: onepipe_large::ConfigError,
     },
-    /// The fabric carries shorter frames than the configuration asks for.
-    #[error("frame_len_max = {requested} is more than the {supported} that this fabric carries")]
+    /// The fabric carries shorter frames than the configuration requests.
+    #[error("frame_len_max = {requested} exceeds the limit of this fabric, {supported}")]
     Frame {
-        /// What the configuration asks for.
+        /// The requested frame length.
         requested: usize,
-        /// What the fabric carries.
+        /// The frame length of the fabric.
         supported: usize,
     },
     /// The system refuses a thread.
     #[error("cannot start the thread that drives process {}", process.0)]
     Thread {
-        /// Which process it would have been.
+        /// The requested process id.
         process: ProcessId,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Why no event will come any more.
+/// Why no further event will come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// The pipe has left and everything that it had received was handed out.
+    /// The pipe has left, and all received events were handed out.
     #[error("process {} has left", .0.0)]
     Left(ProcessId),
 }
 
-/// Why leaving was not graceful. The process has left all the same.
+/// Why leaving was not graceful. The process has left in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaveError {
-    /// The fate of some messages was not known in time.
-    #[error("process {} left before the fate of all its messages was known", .0.0)]
+    /// The outcomes of some messages were not known in time.
+    #[error("process {} left before the outcomes of all its messages were known", .0.0)]
     Unsettled(ProcessId),
-    /// The thread that drove the pipe ended in a panic: a callback's, or a bug of ours.
+    /// The thread that drove the pipe has panicked, in a callback or by a bug of this crate.
     #[error("the thread that drove process {} has panicked", .0.0)]
     Panicked(ProcessId),
 }

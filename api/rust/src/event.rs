@@ -1,41 +1,41 @@
-//! What a pipe tells its user.
+//! The events of a pipe.
 
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_endpoint::{ProcessFailed, SendFailed};
 use onepipe_wire::Service;
 
-/// What a pipe tells its user. `P` is the payload: owned (`Vec<u8>`), or borrowed for the length
-/// of a callback (`&[u8]`).
+/// An event of a pipe. `P` is the payload: owned (`Vec<u8>`), or borrowed for the duration of a
+/// callback (`&[u8]`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event<P = Vec<u8>> {
     /// The next message in the total order.
     Message(Received<P>),
-    /// A message of one's own that will not be delivered, or whose fate cannot be known.
+    /// A sent message that will not be delivered, or whose outcome cannot be known.
     SendFailed(SendFailed),
-    /// Whoever is at the other end of this link has died or fallen silent. Nobody waits for it any
-    /// more. The death of a process is reported behind everything that it had sent; a process that
-    /// leaves gracefully is not reported.
+    /// A link is down: the peer has died or timed out. No process waits for it any more. The death
+    /// of a process is reported after everything that it had sent; a process that leaves gracefully
+    /// is not reported.
     LinkLost(Link),
-    /// A process has failed, as the controllers have decided: no reliable message that it sent at
-    /// or above the timestamp is ever delivered to anybody, all below it are delivered to whoever
-    /// they were for. The same is told to everybody who is left. What follows for the application
-    /// (a lock to release, a replica to replace) is best done in
-    /// [`crate::Pipe::on_process_failed`], or before the callback of [`crate::EmbeddedPipe::poll`]
-    /// returns: before reliable deliveries go on, everybody is through with it.
+    /// A process has failed by decision of the controllers: no reliable message that it sent at or
+    /// above the timestamp is ever delivered to any process, all below it are delivered to their
+    /// receivers. All remaining processes get the same event. Application-level recovery (releasing
+    /// a lock, replacing a replica) is best done in [`crate::Pipe::on_process_failed`], or before
+    /// the callback of [`crate::EmbeddedPipe::poll`] returns: reliable deliveries of all processes
+    /// wait until it is done.
     ProcessFailed(ProcessFailed),
-    /// This process itself was declared failed, at this timestamp: it was silent for too long, or
-    /// cut off from the others. What it had received and the others deliver is still delivered to
-    /// it; then [`Event::Recovered`] follows, if a controller can be reached. It sends nothing any
+    /// This process itself was declared failed at this timestamp: it timed out, or was partitioned
+    /// from the others. Received messages that the others deliver are still delivered; then
+    /// [`Event::Recovered`] follows, if a controller can be reached. The process cannot send any
     /// more. `rejoin` makes it a member again.
     Excluded(Timestamp),
-    /// After [`Event::Excluded`]: everything reliable below this that was to be delivered to this
-    /// process has been.
+    /// After [`Event::Excluded`]: all reliable messages below this timestamp that were to be
+    /// delivered to this process have been.
     Recovered(Timestamp),
 }
 
 impl<P> Event<P> {
-    /// The message, if it is one.
+    /// The message, if the event is one.
     pub fn message(self) -> Option<Received<P>> {
         match self {
             Self::Message(message) => Some(message),
@@ -43,7 +43,7 @@ impl<P> Event<P> {
         }
     }
 
-    /// The same event with another payload.
+    /// Converts the payload.
     pub(crate) fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Event<Q> {
         match self {
             Self::Message(Received { service, timestamp, from, index, payload }) => {
@@ -59,27 +59,27 @@ impl<P> Event<P> {
     }
 }
 
-/// A message in its place in the total order `(timestamp, from, index)`, which is the same at
+/// A message with its position in the total order `(timestamp, from, index)`, which is the same at
 /// every receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<P = Vec<u8>> {
-    /// How it was sent.
+    /// The service that it was sent with.
     pub service: Service,
     /// The timestamp of its scattering.
     pub timestamp: Timestamp,
-    /// Who sent it.
+    /// The sender.
     pub from: ProcessId,
-    /// Its place in its scattering.
+    /// Its index in its scattering.
     pub index: u16,
-    /// What it says.
+    /// The payload.
     pub payload: P,
 }
 
-/// Where a link leads.
+/// The peer of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
-    /// To a process (shared memory).
+    /// A process (shared memory).
     Process(ProcessId),
-    /// To the switch (UDP). Once it answers again, the pipe goes on by itself.
+    /// The switch (UDP). The pipe resumes by itself once the switch responds again.
     Switch,
 }

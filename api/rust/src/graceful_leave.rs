@@ -1,16 +1,16 @@
-//! Leaving in good order, within bounded time.
+//! Leaving a fabric gracefully, within bounded time.
 
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Fabric};
 
-/// A process on its way out: first the fate of all its messages, then the acknowledgements that it
-/// owes others, then the goodbye.
+/// The state of a leaving process: it first waits for the outcomes of its messages, then for its
+/// pending acknowledgements to be sent, then says goodbye.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GracefulLeave {
     leave_by: Instant,
-    /// Acknowledgements are put off by the endpoint's `ack_delay_ns`; whoever leaves before they
-    /// are sent makes others ask after messages that have long been delivered.
+    /// The endpoint delays acknowledgements by `ack_delay_ns`; leaving before they are sent would
+    /// make peers probe for messages that were delivered long ago.
     acks_sent_by: Instant,
 }
 
@@ -21,8 +21,8 @@ impl GracefulLeave {
         Self { leave_by: now + timeout, acks_sent_by: now + 2 * delay }
     }
 
-    /// Goes as far as it can between two turns; `has_more`: something is still to be submitted.
-    /// Once it has left, or must leave, answers whether the fate of everything is known.
+    /// Advances between two turns; `has_more` means that scatterings are still to be submitted.
+    /// Once the process has left, or must leave, returns whether all outcomes are known.
     pub(crate) fn step<T: Fabric>(&self, engine: &mut Engine<T>, has_more: bool) -> Option<bool> {
         let now = Instant::now();
         let is_drained = engine.node().is_drained();
@@ -31,7 +31,7 @@ impl GracefulLeave {
             return Some(true);
         }
         if !endpoint.is_member() {
-            // Nobody waits for one who has failed, and it will learn no more.
+            // No process waits for a failed one, and it learns no further outcomes.
             endpoint.leave();
             return Some(is_drained);
         }
@@ -41,7 +41,7 @@ impl GracefulLeave {
         (now >= self.leave_by).then_some(false)
     }
 
-    /// Whether the time to the next step is too short to block.
+    /// Whether the next step is too near to block.
     pub(crate) fn is_near<T: Fabric>(&self, engine: &Engine<T>) -> bool {
         engine.node().is_drained()
     }

@@ -1,16 +1,15 @@
-//! What to do with the processor when there is nothing to do.
+//! The idle strategy of a pipe.
 
 use onepipe_transport_driver as driver;
 
-/// What to do with the processor when there is nothing to do.
+/// What to do with the core when there is nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Idle {
-    /// Burns its core: the lowest latency, for a dedicated one.
+    /// Spins: the lowest latency, for a dedicated core.
     Spin,
-    /// Offers the core to others after every look.
+    /// Yields the core after every poll.
     Yield,
-    /// Looks for some 10 us, then blocks until there is something to do. Civil on a shared
-    /// machine.
+    /// Polls for about 10 us, then blocks until there is something to do. For shared machines.
     #[default]
     Backoff,
 }
@@ -24,7 +23,7 @@ impl Idle {
         }
     }
 
-    /// How many idle turns in a row never block; `None` if none ever does.
+    /// Number of consecutive idle turns that do not block; `None` if none ever does.
     pub(crate) fn turns_awake(self) -> Option<u32> {
         match self.strategy() {
             driver::Idle::Backoff { spins, yields } => Some(spins.saturating_add(yields)),

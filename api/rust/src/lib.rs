@@ -2,17 +2,17 @@
 //!
 //! `[scatter]` → send → switch → receive → reorder → `[recv]`
 //!
-//! A process joins a *fabric* and gets a [`Pipe`]. What it says at once, to however many others,
-//! is a *scattering*: its messages bear one timestamp. Everybody receives everything in ascending
-//! `(timestamp, sender, place in the scattering)`, so any two receivers agree on what came first,
-//! without a leader, a sequencer or a round of votes. The fabric is this machine's shared memory,
-//! or a network whose switches take part ([`Builder::udp`]).
+//! A process joins a *fabric* and gets a [`Pipe`]. Messages that it sends at once, to any number of
+//! others, form a *scattering* and share one timestamp. Every process receives messages in
+//! ascending `(timestamp, sender, index in the scattering)`, so any two receivers agree on their
+//! order, without a leader, a sequencer or a round of votes. The fabric is this machine's shared
+//! memory, or a network whose switches take part ([`Builder::udp`]).
 //!
 //! ```
 //! use onepipe::{Event, Message, Pipe, ProcessId};
 //! use std::time::Duration;
 //!
-//! // Two ends in one program here; as a rule each belongs to a process of its own.
+//! // Two pipes in one program here; usually each belongs to a process of its own.
 //! let fabric = format!("doc-{}", std::process::id());
 //! let mut ada = Pipe::builder().fabric(&fabric).process(0).join()?;
 //! let mut bob = Pipe::builder().fabric(&fabric).process(1).join()?;
@@ -24,7 +24,7 @@
 //!     Message { to: ProcessId(1), payload: b"a letter" },
 //! ])?;
 //! for (pipe, text) in [(&mut ada, "a note"), (&mut bob, "a letter")] {
-//!     let Event::Message(message) = pipe.recv()? else { panic!("nothing else happens here") };
+//!     let Event::Message(message) = pipe.recv()? else { panic!("expected a message") };
 //!     assert_eq!(message.payload, text.as_bytes());
 //! }
 //! bob.leave()?;
@@ -34,35 +34,39 @@
 //! # Two ways to run
 //! | | [`Pipe`] ([`Builder::join`]) | [`EmbeddedPipe`] ([`Builder::embedded`]) |
 //! |---|---|---|
-//! | who drives it | a thread of its own, which sleeps when there is nothing to do | the caller, by calling `turn` or `poll` often |
-//! | a caller that computes for a second | costs nobody anything | acknowledges nothing meanwhile |
-//! | a payload sent is copied | twice | once |
-//! | a payload received is copied | once to be shown, twice to be owned; never for a callback | never |
-//! | locks | to fall asleep, to wake, for counters | none |
-//! | heap | a vector for each message that is owned | none |
+//! | driven by | a thread of its own, which sleeps when there is nothing to do | the caller, by
+//! calling `turn` or `poll` often |
+//! | a caller that computes for a second | delays no other process | acknowledges nothing meanwhile
+//! |
+//! | copies of a payload sent | two | one |
+//! | copies of a payload received | one to borrow it, two to own it; none for a callback | none |
+//! | locks | to sleep, to wake, for counters | none |
+//! | allocations | one vector per owned message | none |
 //!
-//! # What is promised (best effort)
+//! # Guarantees of best effort
 //! | | |
 //! |---|---|
-//! | delivery | at most once, in the total order, nothing invented, payload intact |
-//! | causality | what a process sends is later than everything it has been handed |
-//! | pairs | from one sender to one receiver first in, first out, but for a scattering that waits for a window: it is stamped when it leaves, and later ones may overtake it |
-//! | loss | each lost message is reported to its sender ([`Event::SendFailed`]), unless the sender dies; the others of its scattering are delivered |
-//! | clocks | their errors cost latency, never order |
+//! | delivery | at most once, in the total order, with the payload that was sent |
+//! | causality | a message is ordered after everything delivered to its sender before |
+//! | pairs | FIFO from one sender to one receiver, except that a scattering that waits for a
+//! flow-control window is stamped when it leaves, and later ones may overtake it |
+//! | loss | each lost message is reported to its sender ([`Event::SendFailed`]), unless the sender
+//! dies; the other messages of its scattering are delivered |
+//! | clocks | clock errors cost latency, never order |
 //! | memory | bounded by [`Config`] on both sides; a full buffer is an error value |
 //!
-//! # All or nothing (reliable)
-//! [`Pipe::scatter_reliably`] costs a round trip more, and promises more: every receiver that does
-//! not fail delivers its message, or none does, through loss and the death of whoever it is. With
+//! # All or nothing: the reliable service
+//! [`Pipe::scatter_reliably`] costs one more round trip and guarantees that every receiver that
+//! does not fail delivers its message, or none does, through loss and failures of any process. With
 //! [`Builder::controllers`] a fabric goes on after a failure: the controllers (`onepipe
-//! controller`) decide who has failed, and since when. Everybody is told the same
-//! ([`Event::ProcessFailed`]): nothing that the failed one sent at or above that timestamp is ever
-//! delivered, all below it is; a scattering that it should have received is taken back from the
-//! others, and its sender told ([`Event::SendFailed`]). Who wants to do something first
-//! ([`Pipe::on_process_failed`]) does it while everybody's reliable deliveries still wait; who does
-//! not care holds nobody up. A process that was itself declared failed is told so
-//! ([`Event::Excluded`]), and may [`Pipe::rejoin`]. Both services run beside each other, as two
-//! streams or merged into one ([`Builder::receive_mode`]).
+//! controller`) decide which process has failed, and since when. All processes receive the same
+//! decision ([`Event::ProcessFailed`]): of the failed process nothing at or above that timestamp is
+//! ever delivered, everything below it is; a scattering that it should have received is recalled
+//! from its other receivers, and its sender is notified ([`Event::SendFailed`]). An application
+//! that must act first ([`Pipe::on_process_failed`]) does so while reliable deliveries of all
+//! processes still wait; without a callback nothing waits. A process that was itself declared
+//! failed is notified ([`Event::Excluded`]), and may [`Pipe::rejoin`]. Both services run side by
+//! side, as two streams or merged into one ([`Builder::receive_mode`]).
 //!
 //! ```
 //! use onepipe::{Event, Message, Pipe, ProcessId};
@@ -70,24 +74,24 @@
 //! let fabric = format!("doc-reliable-{}", std::process::id());
 //! let join = |process| Pipe::builder().fabric(&fabric).process(process).join();
 //! let (mut bank, mut other) = (join(0)?, join(1)?);
-//! // Taken from one account and paid into another: both, or neither.
+//! // A withdrawal from one account and a deposit to another: both, or neither.
 //! bank.scatter_reliably(&[
 //!     Message { to: ProcessId(0), payload: b"-10" },
 //!     Message { to: ProcessId(1), payload: b"+10" },
 //! ])?;
-//! let Event::Message(taken) = bank.recv()? else { panic!("nothing else happens here") };
-//! let Event::Message(paid) = other.recv()? else { panic!("nothing else happens here") };
+//! let Event::Message(taken) = bank.recv()? else { panic!("expected a message") };
+//! let Event::Message(paid) = other.recv()? else { panic!("expected a message") };
 //! assert_eq!((&taken.payload[..], &paid.payload[..]), (&b"-10"[..], &b"+10"[..]));
 //! assert_eq!(taken.timestamp, paid.timestamp);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! The example `bank` does so over a network that loses messages, and audits itself.
+//! The example `bank` does so over a network that loses messages, and audits the result.
 //!
 //! # Payloads of any size
-//! A message is copied into buffers, and while it leaves nobody hears anything newer of its sender:
-//! it should not be large. With [`Builder::any_size`] a payload of more than
-//! [`LargeConfig::large_bytes`] travels by bulk multicast instead, and takes its place in the
-//! order when it is at all its receivers. It is sent, received and reported as any other.
+//! A message is copied into buffers, and while it is being sent it delays all newer messages of its
+//! sender: it should not be large. With [`Builder::any_size`] a payload of more than
+//! [`LargeConfig::large_bytes`] travels by bulk multicast instead, and takes its position in the
+//! order when all its receivers have it. It is sent, received and reported as any other.
 //!
 //! ```
 //! use onepipe::{Event, Message, Pipe, ProcessId};
@@ -97,49 +101,49 @@
 //! let (mut one, mut other) = (join(0)?, join(1)?);
 //! let film = vec![7; 20 << 20];
 //! one.scatter_reliably(&[Message { to: ProcessId(1), payload: &film }])?;
-//! let Event::Message(received) = other.recv()? else { panic!("nothing else happens here") };
+//! let Event::Message(received) = other.recv()? else { panic!("expected a message") };
 //! assert!(received.payload == film);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Large objects
-//! [`Transfer`] sends objects of any size in timeslots that an arbiter (`onepipe arbiter`) gives
-//! out, one sender and one receiver a timeslot, so that no queue in the network fills and messages
-//! stay fast beside them. It is an end of its own, not part of a pipe, and takes no part in the
-//! order of messages. Who drops the [`Sending`] of an object gives it up. The example `transfer`
-//! has three senders and one receiver.
+//! [`Transfer`] sends objects of any size in timeslots granted by an arbiter (`onepipe arbiter`),
+//! one sender and one receiver per timeslot, so that no queue in the network fills and the latency
+//! of messages stays low. A transfer endpoint is independent of pipes, and its objects take no part
+//! in the order of messages. Dropping the [`Sending`] of an object cancels it. The example
+//! `transfer` has three senders and one receiver.
 //!
-//! [`Group`] sends each object to many: members hand its blocks on to each other, over TCP or UDP
-//! ([`GroupOptions::carrier`]), so that it takes little longer to eight than to one; files, too
-//! ([`Group::send_file`]). When a member dies the survivors get from each other what they lack, and
-//! a group that closes without error has brought everything to everybody. The example `group` shows
-//! how. [`EmbeddedGroup`] is the same without a thread.
+//! [`Group`] sends each object to many receivers: members relay its blocks to each other, over TCP,
+//! UDP or shared memory ([`GroupOptions::carrier`]), so that sending to eight takes little longer
+//! than sending to one; files, too ([`Group::send_file`]). When a member dies the survivors get
+//! missing blocks from each other, and a group that closes without error has delivered everything
+//! to all members. See the example `group`. [`EmbeddedGroup`] is the same without a thread.
 //!
 //! # Groups that do not stall
-//! A fabric holds still while a failure is decided. Agreed multicast does not: groups of members
-//! (`onepipe member`) order messages by quorums, and go on while a majority of each lives. An
-//! [`Amcast`] sends to one group or several, all or none, and an [`AmcastReplica`] delivers what
-//! its group is sent, in the same order as all others. It has nothing to do with pipes but that the
-//! machines are of one kind. The example `register` keeps a value at three replicas; `ledger` moves
-//! money between two groups.
+//! A fabric stalls while a failure is decided. Agreed multicast does not: groups of members
+//! (`onepipe member`) order messages by quorums, and go on while a majority of each is alive. An
+//! [`Amcast`] client sends to one or several groups, all or none, and an [`AmcastReplica`] delivers
+//! the messages of its group, in the same order as all others. It is independent of pipes. The
+//! example `register` replicates a value on three replicas; `ledger` moves money between two
+//! groups.
 //!
-//! # When something fails
-//! - A *message* cannot be delivered: [`Outcome::Lost`], it was not and will not be.
-//!   [`Outcome::Unknown`]: the receiver cannot be asked any more, it may have been.
-//! - A *process* dies: the others go on at once where the kernel tells (shared memory), else after
-//!   its link's time-out; [`Event::LinkLost`]. What it had sent is delivered where it arrived. It
-//!   may come back under its id, as a new life that shares nothing with the former.
-//! - A *process* leaves ([`Pipe::leave`], or drop): its messages are settled first, and nobody
-//!   waits for it afterwards.
+//! # Failures
+//! - A *message* cannot be delivered: [`Outcome::Lost`] says that it was not and will not be;
+//!   [`Outcome::Unknown`], that it may have been, as the receiver does not respond any more.
+//! - A *process* dies: the others go on at once where the kernel reports the death (shared memory),
+//!   else after the timeout of its link; [`Event::LinkLost`]. What it had sent is delivered where
+//!   it arrived. It may rejoin under its id as a new incarnation, which shares no state with the
+//!   previous one.
+//! - A *process* leaves ([`Pipe::leave`], or drop): the outcomes of its messages are resolved
+//!   first, and no process waits for it afterwards.
 //! - A *reader* is slow: its window closes, its senders' buffers fill, [`SendError::BufferFull`].
 //! - A *switch* dies: nothing is delivered until it, or another at its address, is back.
-//! - A live process that is not driven, or does not run, for longer than
-//!   [`Config::link_timeout_ns`] in the middle of sending is not waited for any more: what it was
-//!   sending then is lost, and reported to it.
+//! - A live process that is not driven or not scheduled for longer than [`Config::link_timeout_ns`]
+//!   in the middle of sending is treated as failed: what it was sending is lost and reported to it.
 //!
-//! # Not here
-//! The library does not exit, print, log or catch signals: what Ctrl-C does is the application's
-//! affair. Dropping a pipe is a clean end; so is being killed.
+//! # Not in this crate
+//! The library does not exit, print, log or catch signals: handling Ctrl-C is up to the
+//! application. Dropping a pipe is a clean end; so is being killed.
 
 #![forbid(unsafe_code)]
 

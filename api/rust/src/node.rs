@@ -1,4 +1,4 @@
-//! The endpoint as the driver wants it.
+//! The endpoint as a driven machine.
 
 use std::collections::VecDeque;
 
@@ -16,29 +16,30 @@ use crate::pipe_endpoint::{self, BufferedMessage, PipeEndpoint, SubmitLimits};
 use crate::process_set::ProcessSet;
 use crate::{Event, Link};
 
-/// An endpoint that can be driven, and knows which links are lost.
+/// An endpoint that can be driven, and tracks lost links.
 #[derive(Debug)]
 pub(crate) struct Node {
     pipe_endpoint: PipeEndpoint,
-    /// A deadline has passed, or a link has gone, since it was last polled to the end.
+    /// A deadline has expired or a link has gone down since `poll_transmit` last returned `None`.
     wants_poll: bool,
-    /// Events stay inside for now.
+    /// Events are held back for now.
     holds_events: bool,
-    /// Reported as lost, and not heard since.
+    /// Links reported as lost, without a promise since.
     lost: ProcessSet,
-    /// To be reported behind everything that they may have sent, which is below this.
+    /// Dead processes, to be reported after everything they may have sent, which is below the
+    /// bound.
     departed: VecDeque<(ProcessId, Option<Timestamp>)>,
-    /// As last seen.
+    /// The last time seen.
     now: Option<Now>,
 }
 
-/// What the endpoint tells; a message still lies in its receive buffer.
+/// An event of the node; a message is still in the receive buffer.
 #[derive(Debug)]
 pub(crate) enum NodeEvent {
     Delivered(BufferedMessage),
     SendFailed(SendFailed),
     LinkLost(Link),
-    /// To be followed by [`Node::on_failure_handled`].
+    /// Must be followed by [`Node::on_failure_handled`].
     ProcessFailed(ProcessFailed),
     Excluded(Timestamp),
     Recovered(Timestamp),
@@ -47,7 +48,7 @@ pub(crate) enum NodeEvent {
 impl Node {
     pub(crate) fn new(pipe_endpoint: PipeEndpoint) -> Self {
         let lost = ProcessSet::empty(pipe_endpoint.endpoint().config().processes_max);
-        // It has something to do at once: to announce itself.
+        // The endpoint announces itself at once.
         let departed = VecDeque::new();
         Self { pipe_endpoint, wants_poll: true, holds_events: false, lost, departed, now: None }
     }
@@ -57,7 +58,7 @@ impl Node {
         self.pipe_endpoint.endpoint()
     }
 
-    /// For commands that have nothing to do with messages.
+    /// The endpoint, for commands that do not concern messages.
     #[inline]
     pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint {
         self.pipe_endpoint.endpoint_mut()
@@ -73,37 +74,37 @@ impl Node {
         self.pipe_endpoint.scatter(service, messages)
     }
 
-    /// What is refused at once.
+    /// The limits that are checked at submission.
     pub(crate) fn limits(&self) -> SubmitLimits {
         self.pipe_endpoint.limits()
     }
 
-    /// Whether the fate of everything submitted is known.
+    /// Whether the outcomes of all submitted messages are known.
     pub(crate) fn is_drained(&self) -> bool {
         self.pipe_endpoint.is_drained()
     }
 
-    /// Keeps events inside from now on, or no longer.
+    /// Starts or stops holding back events.
     pub(crate) fn hold_events(&mut self, holds_events: bool) {
         self.holds_events = holds_events;
     }
 
-    /// The kernel says that a process has gone: nobody waits for it, unless it `is_back` already.
-    /// It is reported, once, if it `has_died`.
+    /// Takes the link of a departed process down, unless it `is_back` already. Reports the process
+    /// once if it `has_died`.
     pub(crate) fn unlink_departed(&mut self, process: ProcessId, has_died: bool, is_back: bool) {
         if !is_back {
             self.endpoint_mut().handle_link_down(Port(process.0 as u16));
             self.wants_poll = true;
         }
         if has_died && !self.lost.contains(process) {
-            // One clock for all: nothing that it has stamped is above what is promised now.
+            // All processes share one clock: nothing it has stamped is above the present promise.
             let bound = self.endpoint().promises().map(|promises| promises.barrier);
             self.departed.push_back((process, bound));
         }
         self.lost.remove(process);
     }
 
-    /// Shows an event where it lies and lets go of it.
+    /// Hands out an event with its payload in place, and releases the payload.
     #[inline]
     pub(crate) fn deliver(&mut self, polled: NodeEvent, on_event: &mut impl FnMut(Event<&[u8]>)) {
         match polled {
@@ -120,7 +121,7 @@ impl Node {
         }
     }
 
-    /// The application is through with a [`NodeEvent::ProcessFailed`].
+    /// Notes that the application has handled a [`NodeEvent::ProcessFailed`].
     pub(crate) fn on_failure_handled(&mut self) {
         self.endpoint_mut().on_failure_handled();
         self.wants_poll = true;
@@ -179,7 +180,7 @@ impl Machine for Node {
             endpoint::Event::LinkLost(_) => Some(NodeEvent::LinkLost(Link::Switch)),
             endpoint::Event::ProcessFailed(failed) => Some(NodeEvent::ProcessFailed(failed)),
             endpoint::Event::Excluded(at) => {
-                // What has been received has its fate everywhere: it is asked for at once.
+                // The controllers know the outcome of what was received: request it at once.
                 if let Some(now) = self.now {
                     self.endpoint_mut().recover(now);
                     self.wants_poll = true;
@@ -187,7 +188,7 @@ impl Machine for Node {
                 Some(NodeEvent::Excluded(at))
             }
             endpoint::Event::Recovered(complete) => Some(NodeEvent::Recovered(complete)),
-            // The endpoint has no other events; the type may grow.
+            // The endpoint has no other events yet; the type is non-exhaustive.
             _ => None,
         }
     }
@@ -225,7 +226,7 @@ impl driver::DrivenMachine for Node {
         self.wants_poll || self.pipe_endpoint.wants_transmit()
     }
 
-    /// In shared memory nobody wakes a process because a promise has risen.
+    /// In shared memory a rising promise does not wake a process.
     #[inline]
     fn is_waiting(&self) -> bool {
         self.is_mesh() && (self.endpoint().pending() > 0 || !self.departed.is_empty())

@@ -1,5 +1,4 @@
-//! The end of the pipe that a node has: for messages that fit a buffer, or for payloads of any
-//! size.
+//! The endpoint of a pipe: for messages that fit a buffer, or for payloads of any size.
 
 use onepipe_base::{Machine, Mono, Now, Port, ScatteringId, Transmit, Verdict};
 use onepipe_endpoint::{
@@ -12,25 +11,25 @@ use onepipe_wire::Service;
 
 use crate::Received;
 
-/// An endpoint, or one that also takes payloads of any size.
+/// A plain endpoint, or one that also takes payloads of any size.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "one value a process, in place")]
+#[allow(clippy::large_enum_variant, reason = "one value per process, stored inline")]
 pub(crate) enum PipeEndpoint {
     Plain(Endpoint),
     AnySize(Box<LargeEndpoint>),
 }
 
-/// A message that was delivered, and lies where it is.
+/// A delivered message whose payload is still buffered.
 #[derive(Debug)]
 pub(crate) enum BufferedMessage {
     /// In the endpoint's receive buffer.
     Message(Delivery),
-    /// Wherever payloads of any size lie.
+    /// A large payload, in private memory.
     Large(onepipe_large::Delivery),
 }
 
 impl BufferedMessage {
-    /// It, with its payload.
+    /// The message with its payload.
     #[inline]
     pub(crate) fn received<'a>(&self, payload: &'a [u8]) -> Received<&'a [u8]> {
         match self {
@@ -47,11 +46,11 @@ impl BufferedMessage {
     }
 }
 
-/// What it tells.
+/// An event of the endpoint.
 #[derive(Debug)]
 pub(crate) enum EndpointEvent {
     Delivered(BufferedMessage),
-    /// Anything but a delivery.
+    /// Any event except a delivery.
     Other(endpoint::Event),
 }
 
@@ -64,7 +63,7 @@ impl PipeEndpoint {
         }
     }
 
-    /// For commands that have nothing to do with messages.
+    /// The inner endpoint, for commands that do not concern messages.
     #[inline]
     pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint {
         match self {
@@ -138,7 +137,7 @@ impl PipeEndpoint {
         }
     }
 
-    /// Whether everything submitted has its fate.
+    /// Whether the outcomes of all submitted messages are known.
     pub(crate) fn is_drained(&self) -> bool {
         match self {
             Self::Plain(endpoint) => endpoint.is_drained(),
@@ -186,9 +185,9 @@ impl PipeEndpoint {
     }
 }
 
-/// What is refused at once.
+/// The limits that are checked at submission.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "one value a process")]
+#[allow(clippy::large_enum_variant, reason = "one value per process")]
 pub(crate) enum SubmitLimits {
     Plain(Config),
     AnySize(LargeConfig),
@@ -202,7 +201,7 @@ impl SubmitLimits {
         }
     }
 
-    /// Answers the bytes of send buffer that a scattering takes.
+    /// Checks a scattering and returns the bytes of send buffer that it takes.
     #[inline]
     pub(crate) fn check(&self, messages: &[Message<'_>]) -> Result<usize, SendError> {
         match self {
@@ -229,13 +228,13 @@ fn endpoint_event(event: LargeEvent) -> Option<EndpointEvent> {
         LargeEvent::ProcessFailed(failed) => endpoint::Event::ProcessFailed(failed),
         LargeEvent::Excluded(at) => endpoint::Event::Excluded(at),
         LargeEvent::Recovered(complete) => endpoint::Event::Recovered(complete),
-        // There are no others; the type may grow.
+        // There are no other events yet; the type is non-exhaustive.
         _ => return None,
     };
     Some(EndpointEvent::Other(other))
 }
 
-/// The same refusal in the words of an endpoint.
+/// Converts the error of a large endpoint.
 fn to_send_error(refused: LargeError) -> SendError {
     match refused {
         LargeError::Endpoint(refused) => refused,
@@ -247,7 +246,7 @@ fn to_send_error(refused: LargeError) -> SendError {
         LargeError::Full { need, free } => {
             SendError::BufferFull { need: need as usize, free: free as usize }
         }
-        // There are no others; the type may grow.
+        // There are no other errors yet; the type is non-exhaustive.
         _ => SendError::Left,
     }
 }

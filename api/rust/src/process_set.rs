@@ -2,7 +2,7 @@
 
 use onepipe_base::ProcessId;
 
-/// Processes below a limit.
+/// A set of process ids below a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessSet {
     words: Box<[u64]>,
@@ -17,7 +17,7 @@ impl ProcessSet {
         self.words.fill(0);
     }
 
-    /// Ids beyond the limit are ignored.
+    /// Adds a process; ignores ids beyond the limit.
     #[inline]
     pub(crate) fn insert(&mut self, process: ProcessId) {
         if let Some(word) = self.words.get_mut(process.index() / 64) {
@@ -42,13 +42,13 @@ impl ProcessSet {
         &self.words
     }
 
-    /// The members, lowest first.
+    /// The processes of the set in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ProcessId> + '_ {
         processes(self.words.iter().copied())
     }
 }
 
-/// The processes that `words` stand for.
+/// The processes that `words` represent.
 pub(crate) fn processes(words: impl Iterator<Item = u64>) -> impl Iterator<Item = ProcessId> {
     words.enumerate().flat_map(|(at, word)| {
         let bits = (0..64).filter(move |bit| word >> bit & 1 == 1);

@@ -2,19 +2,19 @@
 
 use onepipe_transport_driver::Duty;
 
-/// What a pipe has done, all since it joined.
+/// Counters of a pipe since it joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Messages and frames.
     pub endpoint: onepipe_endpoint::Stats,
-    /// Turns and waits of whoever drives it.
+    /// Turns and waits of the driver.
     pub duty: Duty,
-    /// What the fabric below has done.
+    /// The fabric.
     pub fabric: FabricStats,
 }
 
-/// Counters of the fabric below.
+/// Counters of the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FabricStats {
@@ -22,11 +22,11 @@ pub enum FabricStats {
     SharedMemory(onepipe_transport_shm::Stats),
     /// A socket to a switch.
     Udp(onepipe_transport_udp::Stats),
-    /// A socket to an aggregator and, past it, to all other processes.
+    /// A socket to an aggregator and directly to all other processes.
     Overlay {
         /// The socket.
         socket: onepipe_transport_udp::Stats,
-        /// Which way frames went.
+        /// Frames by route.
         routes: onepipe_transport_udp::OverlayStats,
     },
 }

@@ -1,5 +1,5 @@
-//! How often the heap is used for each message once everything has grown to its size: by a
-//! threaded pipe only for payloads that the caller owns, by an embedded one never.
+//! Heap allocations per message in the steady state: a threaded pipe allocates only owned payloads,
+//! an embedded one nothing.
 
 mod harness;
 
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use harness::{DEADLINE, fabric, process, to};
 use onepipe::{EmbeddedPipe, Event, Pipe};
 
-/// The system's allocator, counting.
+/// The system's allocator with a counter.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is handed to the system's allocator as it came.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -32,16 +32,16 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 const ROUNDS: u64 = 1_000;
-/// Messages of a round.
+/// Messages per round.
 const BATCH: u64 = 50;
 const MESSAGES: u64 = ROUNDS * BATCH;
-/// Bytes of a message: neither the shortest nor a fragment.
+/// Length of a message: neither the shortest nor fragmented.
 const LEN: usize = 200;
-/// Parcels, sheets and the endpoints' queues may still grow when a thread was put off its core for
-/// longer than ever before: some 3,000 times at the very most, however many messages there are.
+/// Requests, batches and the endpoints' queues may still grow when a thread is descheduled for
+/// longer than before: at most about 3,000 times, however many messages there are.
 const GROWTH: u64 = MESSAGES / 10;
 
-/// Allocations in `ROUNDS` rounds after as many to warm up.
+/// Counts allocations of `ROUNDS` rounds after as many rounds of warm-up.
 fn count(mut round: impl FnMut()) -> u64 {
     (0..ROUNDS).for_each(|_| round());
     let before = ALLOCATIONS.load(Ordering::Relaxed);
@@ -49,7 +49,7 @@ fn count(mut round: impl FnMut()) -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
-/// One test, because the counter is everybody's.
+/// A single test, because the counter is global.
 #[test]
 fn heap_is_used_for_owned_payloads_only() {
     let payload = [7; LEN];
@@ -57,7 +57,7 @@ fn heap_is_used_for_owned_payloads_only() {
     let [a, b] = &mut pipes[..] else { unreachable!() };
     let send = |a: &mut Pipe| {
         for _ in 0..BATCH {
-            a.scatter_wait(&[to(1, &payload)], DEADLINE).expect("there will be room");
+            a.scatter_wait(&[to(1, &payload)], DEADLINE).expect("the buffer drains");
         }
     };
 
@@ -66,11 +66,11 @@ fn heap_is_used_for_owned_payloads_only() {
         let mut seen = 0;
         while seen < BATCH {
             seen += b.poll(|event| assert!(matches!(event, Event::Message(_)))) as u64;
-            // Four threads, perhaps on one core.
+            // Four threads may share one core.
             std::thread::yield_now();
         }
     });
-    assert!(shown < GROWTH, "{shown} allocations for {MESSAGES} messages that were shown");
+    assert!(shown < GROWTH, "{shown} allocations for {MESSAGES} borrowed messages");
 
     let owned = count(|| {
         send(a);
@@ -84,11 +84,11 @@ fn heap_is_used_for_owned_payloads_only() {
 
     let name = fabric("heap-embedded");
     let mut ends: Vec<EmbeddedPipe> =
-        (0..2).map(|id| process(&name, id).embedded().expect("it is free")).collect();
+        (0..2).map(|id| process(&name, id).embedded().expect("the id is free")).collect();
     let [a, b] = &mut ends[..] else { unreachable!() };
     let embedded = count(|| {
         for _ in 0..BATCH {
-            a.scatter(&[to(1, &payload)]).expect("there is room");
+            a.scatter(&[to(1, &payload)]).expect("there is capacity");
         }
         let mut seen = 0;
         while seen < BATCH {

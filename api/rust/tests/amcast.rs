@@ -1,4 +1,4 @@
-//! Agreed multicast through the library, over real sockets: what goes wrong, and what does not.
+//! Agreed multicast through the library, over real sockets: errors and slow peers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use onepipe::{
 };
 use onepipe_daemon_member::MemberDaemon;
 
-/// Everything here takes milliseconds; what takes this long never comes.
+/// Everything here takes milliseconds; this bound only fails hanging tests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const WINDOW: u32 = 16;
 
-/// Members in threads of their own, while `work` lasts.
+/// Runs `work` while members run in threads of their own.
 fn with_members(loopback: Loopback, options: AmcastOptions, work: impl FnOnce(&Directory)) {
-    let mut directory = loopback.directory().expect("there are ports");
+    let mut directory = loopback.directory().expect("there are free ports");
     directory.set_window(WINDOW);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -23,7 +23,7 @@ fn with_members(loopback: Loopback, options: AmcastOptions, work: impl FnOnce(&D
             (0..loopback.groups).flat_map(|group| directory.of(Role::Member(GroupId(group))));
         let mut doorbells = Vec::new();
         for at in members {
-            let mut member = MemberDaemon::new(&directory, at, &options).expect("a member");
+            let mut member = MemberDaemon::new(&directory, at, &options).expect("the member opens");
             doorbells.push(member.doorbell());
             let stop = &stop;
             scope.spawn(move || member.run(stop, |_| {}));
@@ -40,27 +40,29 @@ fn loopback(groups: u16, replicas: usize) -> Loopback {
 }
 
 fn client(directory: &Directory) -> Amcast {
-    Amcast::open(directory, directory.of(Role::Client)[0]).expect("a client")
+    Amcast::open(directory, directory.of(Role::Client)[0]).expect("the client opens")
 }
 
 fn replicas(directory: &Directory, group: u16) -> Vec<AmcastReplica> {
     let all = directory.of(Role::Replica(GroupId(group)));
-    all.into_iter().map(|at| AmcastReplica::open(directory, at).expect("a replica")).collect()
+    all.into_iter()
+        .map(|at| AmcastReplica::open(directory, at).expect("the replica opens"))
+        .collect()
 }
 
-/// What the replica delivers next, `count` of it.
+/// Waits for the next `count` messages of a replica.
 fn read(replica: &mut AmcastReplica, count: usize) -> Vec<(u64, Vec<u8>)> {
     let mut read = Vec::new();
     while read.len() < count {
         let has_come = replica
             .wait(TIMEOUT, |message, _, place| read.push((place.0, message.to_vec())))
-            .expect("it is not behind");
+            .expect("no state transfer is required");
         assert!(has_come, "{} of {count} have come", read.len());
     }
     read
 }
 
-/// Sends numbers to `groups`, as many at a time as may be open, and waits until all are over.
+/// Sends numbers to `groups`, with a full window, and waits until all are complete.
 fn send_all(client: &mut Amcast, groups: &[u16], count: u32) {
     let (mut next, mut over) = (0, 0);
     let until = Instant::now() + TIMEOUT;
@@ -76,8 +78,8 @@ fn send_all(client: &mut Amcast, groups: &[u16], count: u32) {
 
 #[test]
 fn unsendable_messages_are_errors_with_their_limit() {
-    // Nobody is there: nothing is over.
-    let mut directory = loopback(2, 1).directory().expect("there are ports");
+    // No member runs: nothing completes.
+    let mut directory = loopback(2, 1).directory().expect("there are free ports");
     directory.set_window(2);
     let mut client = client(&directory);
     assert_eq!(client.amcast(&[], b"to nobody"), Err(AmcastError::NoGroup));
@@ -86,11 +88,12 @@ fn unsendable_messages_are_errors_with_their_limit() {
         assert_eq!(refused, Err(AmcastError::UnknownGroup(GroupId(unknown))));
     }
     let limit = client.message_len_max();
-    let refused = client.amcast(&[0], &vec![0; limit + 1]).expect_err("one packet");
+    let refused =
+        client.amcast(&[0], &vec![0; limit + 1]).expect_err("a message must fit one packet");
     assert_eq!(refused, AmcastError::TooLong { got: limit + 1, limit });
     assert!(refused.to_string().contains(&limit.to_string()), "{refused}");
-    let first = client.amcast(&[0], &vec![0; limit]).expect("it fits");
-    client.amcast(&[0, 1, 0], b"twice the same is once").expect("there is room");
+    let first = client.amcast(&[0], &vec![0; limit]).expect("the frame is large enough");
+    client.amcast(&[0, 1, 0], b"twice the same is once").expect("there is capacity");
     assert_eq!(client.amcast(&[0], b"one too many"), Err(AmcastError::WindowFull(2)));
     assert_eq!(client.wait(first, Duration::from_millis(20)), Err(WaitError::Timeout));
     let never = onepipe::MessageId { client: 0, sequence: 77 };
@@ -100,19 +103,23 @@ fn unsendable_messages_are_errors_with_their_limit() {
 
 #[test]
 fn addresses_outside_the_directory_are_refused() {
-    let directory = loopback(1, 1).directory().expect("there are ports");
+    let directory = loopback(1, 1).directory().expect("there are free ports");
     let (stranger, member) =
         (([127, 0, 0, 1], 9).into(), directory.of(Role::Member(GroupId(0)))[0]);
     let error = Amcast::open(&directory, stranger).expect_err("nobody").to_string();
-    assert_eq!(error, "127.0.0.1:9 is no client of this directory");
-    let error = Amcast::open(&directory, member).expect_err("somebody else").to_string();
-    assert_eq!(error, format!("{member} is no client of this directory"));
-    let error = AmcastReplica::open(&directory, member).expect_err("somebody else").to_string();
-    assert_eq!(error, format!("{member} is no replica of this directory"));
+    assert_eq!(error, "127.0.0.1:9 is not the address of a client in this directory");
+    let error =
+        Amcast::open(&directory, member).expect_err("the address has another role").to_string();
+    assert_eq!(error, format!("{member} is not the address of a client in this directory"));
+    let error = AmcastReplica::open(&directory, member)
+        .expect_err("the address has another role")
+        .to_string();
+    assert_eq!(error, format!("{member} is not the address of a replica in this directory"));
     let mut even = loopback(1, 1);
     even.members = 2;
-    let even = even.directory().expect("there are ports");
-    let error = Amcast::open(&even, even.of(Role::Client)[0]).expect_err("two have no majority");
+    let even = even.directory().expect("there are free ports");
+    let error =
+        Amcast::open(&even, even.of(Role::Client)[0]).expect_err("two members have no majority");
     assert_eq!(error.to_string(), "members is 2, out of range");
 }
 
@@ -124,7 +131,11 @@ fn busy_group_delivers_everything_eventually() {
         let mut all: Vec<AmcastReplica> =
             (0..2).flat_map(|group| replicas(directory, group)).collect();
         send_all(&mut client, &[0, 1], 40);
-        assert!(client.stats().busy > 0, "nobody was told to wait: {:?}", client.stats());
+        assert!(
+            client.stats().busy > 0,
+            "the client was never told to slow down: {:?}",
+            client.stats()
+        );
         let delivered: Vec<_> = all.iter_mut().map(|replica| read(replica, 40)).collect();
         assert_eq!(delivered[0], delivered[1], "one order in both groups");
     });
@@ -132,7 +143,7 @@ fn busy_group_delivers_everything_eventually() {
 
 #[test]
 fn lagging_replica_delays_no_other_and_misses_nothing() {
-    // It has room for so many, and the members keep that many for it.
+    // The replica has capacity for this many messages, and the members retain as many for it.
     let history = 256;
     let options = AmcastOptions { history, ..AmcastOptions::default() };
     with_members(loopback(1, 2), options, |directory| {
@@ -141,13 +152,13 @@ fn lagging_replica_delays_no_other_and_misses_nothing() {
         let count = (history + WINDOW as usize) as u32;
         send_all(&mut client, &[0], count);
         let quick = read(&mut all[0], count as usize);
-        assert_eq!(all[1].stats().delivered, 0, "nobody has driven it");
+        assert_eq!(all[1].stats().delivered, 0, "the replica was not driven");
         let slow = read(&mut all[1], count as usize);
         assert_eq!(quick, slow);
         let numbers = quick.iter().map(|(_, message)| message.clone());
         let mut numbers: Vec<_> = numbers.collect();
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), count as usize, "each once");
+        assert_eq!(numbers.len(), count as usize, "each message once");
     });
 }

@@ -1,4 +1,4 @@
-//! A replica that is a process of its own, and stands still for a while under load.
+//! A replica in a process of its own that is stopped for a while under load.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -9,32 +9,33 @@ use onepipe::{Amcast, AmcastOptions, AmcastReplica, Directory, GroupId, Loopback
 use onepipe_daemon_member::MemberDaemon;
 
 const TEST: &str = "a_replica_that_is_stopped_holds_up_nobody_and_catches_up";
-/// Set in the process that is the replica: its directory, and where it is.
+/// The directory and the address of the replica; set in its process.
 const DIRECTORY: &str = "ONEPIPE_TEST_DIRECTORY";
 const AT: &str = "ONEPIPE_TEST_REPLICA";
-/// What takes this long never comes.
+/// This bound only fails a hanging test.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Messages before it is stopped, and while it is: fewer than members keep.
+/// Messages before and while the replica is stopped: fewer than members retain.
 const BEFORE: u32 = 100;
 const MEANWHILE: u32 = 3_000;
 const LEN: usize = 1_000;
 
-/// The child's whole life: it says what it delivers.
+/// Runs the child process: prints each delivery.
 fn deliver(directory: &str) {
     let directory = Directory::read(directory).expect("the parent has written it");
     let at = std::env::var(AT).expect("the parent has set it");
-    let at = at.parse().expect("an address");
-    let mut replica = AmcastReplica::open(&directory, at).expect("a replica");
+    let at = at.parse().expect("a valid address");
+    let mut replica = AmcastReplica::open(&directory, at).expect("the replica opens");
     let mut seen = 0;
     while seen < BEFORE + MEANWHILE {
         let mut said = std::io::stdout().lock();
         let has_come = replica
             .wait(TIMEOUT, |message, _, place| {
                 seen += 1;
-                writeln!(said, "delivers {} at {}", number(message), place.0).expect("a reader");
+                writeln!(said, "delivers {} at {}", number(message), place.0)
+                    .expect("stdout is open");
             })
-            .expect("members keep what it misses");
-        said.flush().expect("a reader");
+            .expect("members retain what the replica misses");
+        said.flush().expect("stdout is open");
         assert!(has_come, "{seen} have come");
     }
 }
@@ -49,19 +50,19 @@ impl Replica {
     fn signal(&self, name: &str) {
         let mut kill = Command::new("kill");
         let status = kill.args([name, &self.0.id().to_string()]).status();
-        assert!(status.is_ok_and(|status| status.success()), "it is our child");
+        assert!(status.is_ok_and(|status| status.success()), "the process is a child");
     }
 }
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Sends numbers until all are over and `replica` has delivered them. Answers what it has.
+/// Sends numbers until all are complete and `replica` has delivered them; returns the deliveries.
 fn send(
     client: &mut Amcast,
     replica: &mut AmcastReplica,
@@ -83,7 +84,7 @@ fn send(
         let take = |message: &[u8], _, place: onepipe::LogicalTime| {
             delivered.push(format!("delivers {} at {}", number(message), place.0));
         };
-        replica.poll(take).expect("it is not behind");
+        replica.poll(take).expect("no state transfer is required");
         std::thread::yield_now();
     }
     delivered
@@ -95,7 +96,7 @@ fn stopped_replica_delays_no_other_and_catches_up() {
         return deliver(&directory);
     }
     let fixture = Loopback { groups: 1, members: 3, replicas: 2, clients: 1, coordinators: 0 };
-    let directory = fixture.directory().expect("there are ports");
+    let directory = fixture.directory().expect("there are free ports");
     let (members, replicas) =
         (directory.of(Role::Member(GroupId(0))), directory.of(Role::Replica(GroupId(0))));
     let at = directory.of(Role::Client)[0];
@@ -106,10 +107,10 @@ fn stopped_replica_delays_no_other_and_catches_up() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for at in members {
-            let mut member =
-                MemberDaemon::new(&directory, at, &AmcastOptions::default()).expect("a member");
+            let mut member = MemberDaemon::new(&directory, at, &AmcastOptions::default())
+                .expect("the member opens");
             let stop = &stop;
-            // It looks whether it is told to stop when it is told anything, at the latest.
+            // The member checks the flag whenever it receives a frame.
             scope.spawn(move || member.run(stop, |_| {}));
         }
         let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -119,24 +120,29 @@ fn stopped_replica_delays_no_other_and_catches_up() {
                 .stdout(Stdio::piped())
                 .spawn();
             let mut other = Replica(child.expect("this test can start itself"));
-            let said = BufReader::new(other.0.stdout.take().expect("it is piped"));
+            let said = BufReader::new(other.0.stdout.take().expect("the output is piped"));
             let mut said = said
                 .lines()
                 .map(|line| line.expect("text"))
                 .filter(|line| line.starts_with("delivers"));
-            let mut quick = AmcastReplica::open(&directory, replicas[0]).expect("a replica");
-            let mut client = Amcast::open(&directory, at).expect("a client");
+            let mut quick =
+                AmcastReplica::open(&directory, replicas[0]).expect("the replica opens");
+            let mut client = Amcast::open(&directory, at).expect("the client opens");
             let mut delivered = send(&mut client, &mut quick, 0..BEFORE);
             for expected in &delivered {
-                assert_eq!(said.next().as_ref(), Some(expected), "it is in full swing");
+                assert_eq!(said.next().as_ref(), Some(expected), "the replica delivers in step");
             }
             other.signal("-STOP");
             delivered.extend(send(&mut client, &mut quick, BEFORE..BEFORE + MEANWHILE));
-            // All is over and delivered, and it has said nothing since.
+            // All messages are complete and delivered elsewhere; the stopped replica printed
+            // nothing.
             other.signal("-CONT");
             let (behind, came) = (&delivered[BEFORE as usize..], said.collect::<Vec<_>>());
             assert!(came == behind, "{} came, of {}", came.len(), behind.len());
-            assert!(other.0.wait().is_ok_and(|status| status.success()), "it has all");
+            assert!(
+                other.0.wait().is_ok_and(|status| status.success()),
+                "the replica has delivered all messages"
+            );
         }));
         stop.store(true, Ordering::Release);
         worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -1,4 +1,4 @@
-//! Pipes that their caller's own thread drives, alone and among threaded ones.
+//! Pipes driven by their caller's own thread, alone and among threaded ones.
 
 mod harness;
 
@@ -7,7 +7,7 @@ use std::time::Instant;
 use harness::{DEADLINE, fabric, message, process, to};
 use onepipe::{EmbeddedPipe, Event, LeaveError, Link, ProcessId, Received, SendError, Timestamp};
 
-/// Drives all of `pipes` in turn until `is_done` says so, handing events to it as they come.
+/// Drives all of `pipes` in turn, passing each event to `is_done` until it returns true.
 fn drive(pipes: &mut [EmbeddedPipe], mut is_done: impl FnMut(usize, Option<Event<&[u8]>>) -> bool) {
     let start = Instant::now();
     loop {
@@ -18,22 +18,22 @@ fn drive(pipes: &mut [EmbeddedPipe], mut is_done: impl FnMut(usize, Option<Event
                 return;
             }
         }
-        assert!(start.elapsed() < DEADLINE, "it hangs");
+        assert!(start.elapsed() < DEADLINE, "the loop makes no progress");
     }
 }
 
 fn embedded(fabric: &str, count: u32) -> Vec<EmbeddedPipe> {
-    (0..count).map(|id| process(fabric, id).embedded().expect("the place is free")).collect()
+    (0..count).map(|id| process(fabric, id).embedded().expect("the id is free")).collect()
 }
 
-/// Pipes that know each other.
+/// Joins pipes that know each other.
 fn meet(fabric: &str, count: u32) -> Vec<EmbeddedPipe> {
     let mut pipes = embedded(fabric, count);
     let others = count as usize - 1;
     let start = Instant::now();
     while pipes.iter().any(|pipe| pipe.peers().len() < others) {
         drive(&mut pipes, |at, event| event.is_none() && at + 1 == count as usize);
-        assert!(start.elapsed() < DEADLINE, "they do not meet");
+        assert!(start.elapsed() < DEADLINE, "the pipes do not see each other");
     }
     pipes
 }
@@ -41,7 +41,7 @@ fn meet(fabric: &str, count: u32) -> Vec<EmbeddedPipe> {
 #[test]
 fn one_thread_drives_two_ends() {
     let mut pipes = meet(&fabric("two-ends"), 2);
-    let id = pipes[0].scatter(&[to(1, b"to you"), to(0, b"to me")]).expect("there is room");
+    let id = pipes[0].scatter(&[to(1, b"to you"), to(0, b"to me")]).expect("there is capacity");
     assert_eq!(id.0, 0);
     let mut seen: Vec<(usize, Timestamp, u16, Vec<u8>)> = Vec::new();
     drive(&mut pipes, |at, event| {
@@ -60,7 +60,7 @@ fn one_thread_drives_two_ends() {
 #[test]
 fn turn_keeps_events_for_the_next_poll() {
     let mut pipes = meet(&fabric("turn"), 2);
-    pipes[0].scatter(&[to(1, b"kept")]).expect("there is room");
+    pipes[0].scatter(&[to(1, b"kept")]).expect("there is capacity");
     let start = Instant::now();
     while !pipes[0].is_drained() {
         for pipe in &mut pipes {
@@ -83,8 +83,8 @@ fn turn_keeps_events_for_the_next_poll() {
 fn embedded_and_threaded_pipes_deliver_the_same_order() {
     const EACH: u64 = 2_000;
     let name = fabric("mixed");
-    let mut threaded = process(&name, 0).join().expect("the place is free");
-    let mut embedded = process(&name, 1).embedded().expect("the place is free");
+    let mut threaded = process(&name, 0).join().expect("the id is free");
+    let mut embedded = process(&name, 1).embedded().expect("the id is free");
     while embedded.peers().is_empty() {
         embedded.turn();
     }
@@ -94,7 +94,7 @@ fn embedded_and_threaded_pipes_deliver_the_same_order() {
             for number in 0..EACH {
                 let payload = number.to_be_bytes();
                 let both = [to(0, &payload), to(1, &payload)];
-                threaded.scatter_wait(&both, DEADLINE).expect("there will be room");
+                threaded.scatter_wait(&both, DEADLINE).expect("the buffer drains");
             }
             let log = (0..2 * EACH).map(|_| message(&mut threaded));
             log.map(|m| (m.timestamp, m.from, m.payload)).collect::<Vec<_>>()
@@ -115,7 +115,7 @@ fn embedded_and_threaded_pipes_deliver_the_same_order() {
             embedded.rest(progress);
             assert!(start.elapsed() < DEADLINE, "only {} messages came", log.len());
         }
-        // The other may not have the acknowledgement of its last message yet.
+        // The other pipe may not have received the acknowledgement of its last message yet.
         embedded.leave(|event| panic!("{event:?}")).expect("everything is acknowledged");
         (threaded.join().expect("no panic"), log)
     });
@@ -132,11 +132,11 @@ fn leaving_waits_for_outcomes_with_a_bound() {
     leaver = process(&name, 0)
         .leave_timeout(std::time::Duration::from_millis(50))
         .embedded()
-        .expect("the place is free");
-    leaver.scatter(&[to(1, b"nobody drives you")]).expect("there is room");
+        .expect("the id is free");
+    leaver.scatter(&[to(1, b"nobody drives you")]).expect("there is capacity");
     assert_eq!(leaver.leave(|_| {}), Err(LeaveError::Unsettled(ProcessId(0))));
     assert_eq!(undriven.process(), ProcessId(1));
-    process(&name, 0).join().expect("it has left all the same");
+    process(&name, 0).join().expect("the id is free after an unresolved leave");
 }
 
 #[test]
@@ -144,24 +144,24 @@ fn leaving_sends_pending_acknowledgements() {
     let name = fabric("acknowledged");
     let patient = |config: &mut onepipe::Config| {
         config.ack_delay_ns = 30_000_000;
-        // Nobody is in a hurry to be acknowledged.
+        // Acknowledgements are delayed for long.
         config.ack_packets = 1_000;
         config.congestion_window_bytes = 1 << 20;
         config.probe_timeout_min_ns = 1_000_000_000;
     };
-    let join = |id| process(&name, id).tune(patient).embedded().expect("the place is free");
+    let join = |id| process(&name, id).tune(patient).embedded().expect("the id is free");
     let mut pipes = vec![join(0), join(1)];
-    // The first ones open the connection and its window.
+    // The first messages open the connection and its window.
     for _ in 0..8 {
-        pipes[0].scatter(&[to(1, b"keep this")]).expect("there is room");
+        pipes[0].scatter(&[to(1, b"keep this")]).expect("there is capacity");
         drive(&mut pipes, |at, event| at == 1 && event.is_some());
     }
     let leaver = pipes.pop().expect("there are two");
-    leaver.leave(|event| panic!("{event:?}")).expect("it owes nothing but an acknowledgement");
+    leaver.leave(|event| panic!("{event:?}")).expect("only an acknowledgement is pending");
     let start = Instant::now();
     while !pipes[0].is_drained() {
         pipes[0].poll(|event| panic!("{event:?}"));
-        assert!(start.elapsed() < DEADLINE, "the messages stay without a fate");
+        assert!(start.elapsed() < DEADLINE, "the outcomes stay unknown");
     }
     pipes[0].poll(|event| panic!("{event:?}"));
 }
@@ -173,7 +173,7 @@ fn full_send_buffer_is_an_error_and_drains_again() {
         config.message_len_max = 16 << 10;
     };
     let mut alone =
-        process(&fabric("full-embedded"), 0).tune(small).embedded().expect("the place is free");
+        process(&fabric("full-embedded"), 0).tune(small).embedded().expect("the id is free");
     let payload = [1; 1000];
     let full = loop {
         if let Err(full) = alone.scatter(&[to(0, &payload)]) {
@@ -187,18 +187,20 @@ fn full_send_buffer_is_an_error_and_drains_again() {
         seen += u32::from(event.is_some());
         seen == (64 << 10) / 1064
     });
-    pipes[0].scatter(&[to(0, &payload)]).expect("there is room again");
+    pipes[0].scatter(&[to(0, &payload)]).expect("there is capacity again");
 }
 
 #[test]
 fn undriven_pipe_delays_no_other() {
-    // It promises nothing and acknowledges nothing; the others do not even notice.
+    // It promises and acknowledges nothing; the others are not affected.
     let mut pipes = meet(&fabric("undriven"), 3);
     let undriven = pipes.pop().expect("there are three");
     for round in 0..20u64 {
-        pipes[0].scatter(&[to(1, &round.to_be_bytes())]).expect("there is room");
+        pipes[0].scatter(&[to(1, &round.to_be_bytes())]).expect("there is capacity");
         drive(&mut pipes, |at, event| match event {
-            Some(Event::LinkLost(Link::Process(ProcessId(2)))) => panic!("it is alive"),
+            Some(Event::LinkLost(Link::Process(ProcessId(2)))) => {
+                panic!("an undriven process is alive")
+            }
             Some(Event::Message(m)) => at == 1 && m.payload == round.to_be_bytes(),
             _ => false,
         });

@@ -1,10 +1,10 @@
-//! The examples, as the real processes that they are. `cargo test -p onepipe` builds them; before
-//! `--test examples` alone, `cargo build -p onepipe --examples` does.
+//! Runs the examples as real processes. `cargo test -p onepipe` builds them; before `--test
+//! examples` alone, `cargo build -p onepipe --examples` does.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Where cargo has put the example: beside this test's own folder.
+/// Returns the path of an example, beside this test's own folder.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let profile = test.ancestors().nth(2).expect("it lies in target/<profile>/deps");
@@ -36,27 +36,28 @@ fn hello() {
 #[test]
 fn chat_log() {
     let said = run("chat_log");
-    let last = said.lines().last().expect("it says something");
+    let last = said.lines().last().expect("the example prints output");
     assert!(last.starts_with("4 logs of ") && last.ends_with(" lines, all the same"), "{last}");
-    // Nobody answers what has not been said.
+    // No answer may precede its remark.
     let lines: Vec<&str> = said.lines().collect();
     let mut answers = 0;
     for (at, line) in lines.iter().enumerate() {
         if let Some((_, answer)) = line.split_once(": @") {
-            let (whom, remark) = answer.split_once(" I have read ").expect("an answer's form");
+            let (whom, remark) =
+                answer.split_once(" I have read ").expect("an answer has this form");
             let read = format!(" {whom}: {remark}");
             assert!(lines[..at].iter().any(|line| line.ends_with(&read)), "{line} comes too early");
             answers += 1;
         }
     }
-    assert!(answers > 0, "there is something to check");
+    assert!(answers > 0, "there is at least one answer");
 }
 
 #[test]
 fn hazard() {
     let said = run("hazard");
     let count = |row: &str, column: usize| -> u64 {
-        let line = said.lines().find(|line| line.starts_with(row)).expect("the row is there");
+        let line = said.lines().find(|line| line.starts_with(row)).expect("the table has this row");
         let numbers: Vec<&str> = line[row.len()..].split_whitespace().collect();
         numbers[column].parse().expect("a number")
     };
@@ -79,7 +80,7 @@ fn transfer() {
     for process in 1..4 {
         assert!(said.lines().any(|line| line == from(process)), "{process}: {said}");
     }
-    let last = said.lines().last().expect("it says something");
+    let last = said.lines().last().expect("the example prints output");
     assert!(last.contains(" Mbit/s; half of the frames found "), "{last}");
 }
 

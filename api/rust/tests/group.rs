@@ -13,7 +13,7 @@ use onepipe::{
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Every test over every carrier.
+/// Instantiates every test for every carrier.
 macro_rules! over {
     ($($carrier:ident: $carrier_kind:expr,)*) => { $(
         mod $carrier {
@@ -47,7 +47,9 @@ over! {
 }
 
 fn listeners(n: usize) -> Vec<Listener> {
-    let open = |_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+    let open = |_| {
+        Listener::bind("127.0.0.1:0".parse().expect("a valid address")).expect("the listener binds")
+    };
     (0..n).map(open).collect()
 }
 
@@ -74,18 +76,18 @@ fn bytes(number: u32, count: usize) -> Vec<u8> {
     (0..count).map(next).collect()
 }
 
-/// Everybody does something with a member of one group; the root is 0.
+/// Runs `act` with each member of one group of `n` in threads of their own; the root is 0.
 fn together<T: Send>(carrier: Carrier, n: usize, act: impl Fn(Group) -> T + Sync) -> Vec<T> {
     let listeners = listeners(n);
     let members = addresses(&listeners);
     let create_member = |own: usize| {
         let group = Group::create(&members, own as u32, options(&listeners[own], carrier));
-        act(group.expect("all are here"))
+        act(group.expect("all members connect"))
     };
     thread::scope(|scope| {
         let create_member = &create_member;
         let all: Vec<_> = (0..n).map(|own| scope.spawn(move || create_member(own))).collect();
-        all.into_iter().map(|member| member.join().expect("it does not panic")).collect()
+        all.into_iter().map(|member| member.join().expect("the thread does not panic")).collect()
     })
 }
 
@@ -96,8 +98,8 @@ fn objects_are_received_owned_copied_and_borrowed(carrier: Carrier) {
     let (shows, shown) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut group =
-                Group::create(&members, 1, options(&listeners[1], carrier)).expect("all are here");
+            let mut group = Group::create(&members, 1, options(&listeners[1], carrier))
+                .expect("all members connect");
             group.offer_buffer(vec![9; 3_000_000]);
             for (number, size) in (0..).zip(sizes) {
                 let object = GroupObject { number, bytes: bytes(number, size).into() };
@@ -109,9 +111,11 @@ fn objects_are_received_owned_copied_and_borrowed(carrier: Carrier) {
         });
         scope.spawn(|| {
             let options = options(&listeners[2], carrier).on_object(move |number, bytes| {
-                shows.send((number, bytes.to_vec())).expect("somebody looks");
+                shows
+                    .send((number, bytes.to_vec()))
+                    .expect("the receiver of shown objects is alive");
             });
-            let mut group = Group::create(&members, 2, options).expect("all are here");
+            let mut group = Group::create(&members, 2, options).expect("all members connect");
             let mut memory = [0; 100];
             for (number, size) in (0..).zip(sizes) {
                 assert_eq!(group.recv_into(&mut memory), Ok(Some(size)));
@@ -120,10 +124,10 @@ fn objects_are_received_owned_copied_and_borrowed(carrier: Carrier) {
             }
             assert_eq!(group.close(), Ok(()));
         });
-        let mut root =
-            Group::create(&members, 0, options(&listeners[0], carrier)).expect("all are here");
+        let mut root = Group::create(&members, 0, options(&listeners[0], carrier))
+            .expect("all members connect");
         for (number, size) in (0..).zip(sizes) {
-            assert_eq!(root.send(bytes(number, size)).expect("it is the root"), number);
+            assert_eq!(root.send(bytes(number, size)).expect("the root may send"), number);
         }
         assert_eq!(root.close(), Ok(()));
     });
@@ -135,12 +139,12 @@ fn leaver_is_named_and_survivors_agree(carrier: Carrier) {
     let ends = together(carrier, 4, |mut group| match group.own() {
         0 => {
             let refused = (0..1_000).find_map(|number| group.send(bytes(number, 500_000)).err());
-            let refused = refused.expect("somebody leaves");
+            let refused = refused.expect("a member leaves");
             assert!(matches!(refused, GroupSendError::Ended(GroupEnd::Failed { .. })));
-            Some((group.close().expect_err("somebody has left"), u32::MAX))
+            Some((group.close().expect_err("a member has left"), u32::MAX))
         }
         2 => {
-            let first = group.recv().expect("nobody has failed").expect("there is one");
+            let first = group.recv().expect("no member has failed").expect("an object is received");
             assert!(first.bytes == bytes(0, 500_000));
             group.leave();
             None
@@ -150,7 +154,7 @@ fn leaver_is_named_and_survivors_agree(carrier: Carrier) {
             loop {
                 match group.recv() {
                     Ok(object) => {
-                        let object = object.expect("it does not end well");
+                        let object = object.expect("the group does not end regularly");
                         assert!(object.bytes == bytes(count, 500_000));
                         count += 1;
                     }
@@ -183,13 +187,14 @@ fn every_process_is_root_of_a_group_on_shared_listeners(carrier: Carrier) {
                 let own = (process + N - root) % N;
                 let options =
                     GroupOptions { group: u64::from(root) + 40, ..options(listener, carrier) };
-                let mut group = Group::create(&turned, own, options).expect("all are here");
+                let mut group = Group::create(&turned, own, options).expect("all members connect");
                 for at in 0..5 {
                     let object = bytes(100 * root + at, 400_001);
                     if own == 0 {
-                        group.send(object).expect("it is the root");
+                        group.send(object).expect("the root may send");
                     } else {
-                        let got = group.recv().expect("nobody fails").expect("there is one");
+                        let got =
+                            group.recv().expect("no member fails").expect("an object is received");
                         assert!(got.bytes == object && got.number == at);
                     }
                 }
@@ -207,33 +212,33 @@ fn slow_receiver_is_waited_for(carrier: Carrier) {
         let (members, theirs) = (&members, &listeners[1]);
         let receiver = scope.spawn(move || {
             let options = GroupOptions { memory_bytes_max: 250_000, ..options(theirs, carrier) };
-            let mut group = Group::create(members, 1, options).expect("both are here");
-            taken.recv().expect("the root is at it");
+            let mut group = Group::create(members, 1, options).expect("both members connect");
+            taken.recv().expect("the root has sent objects");
             let mut count = 0;
-            while let Some(object) = group.recv().expect("nobody fails") {
+            while let Some(object) = group.recv().expect("no member fails") {
                 assert!(object.bytes == bytes(count, 100_000));
                 group.offer_buffer(object.bytes);
                 count += 1;
             }
             count
         });
-        let mut root =
-            Group::create(members, 0, options(&listeners[0], carrier)).expect("both are here");
-        // Two fit the receiver's memory, four are under way.
+        let mut root = Group::create(members, 0, options(&listeners[0], carrier))
+            .expect("both members connect");
+        // Two fit the receiver's memory, four are in flight.
         for number in 0..6 {
-            root.send(bytes(number, 100_000)).expect("it is the root");
+            root.send(bytes(number, 100_000)).expect("the root may send");
         }
         let sender = scope.spawn(move || {
             for number in 6..20 {
-                root.send(bytes(number, 100_000)).expect("it is the root");
+                root.send(bytes(number, 100_000)).expect("the root may send");
             }
             root.close()
         });
         thread::sleep(Duration::from_millis(50));
-        assert!(!sender.is_finished(), "nobody has made room");
-        takes.send(()).expect("it waits");
-        assert_eq!(receiver.join().expect("it does not panic"), 20);
-        assert_eq!(sender.join().expect("it does not panic"), Ok(()));
+        assert!(!sender.is_finished(), "the receiver has freed no memory");
+        takes.send(()).expect("the receiver waits");
+        assert_eq!(receiver.join().expect("the thread does not panic"), 20);
+        assert_eq!(sender.join().expect("the thread does not panic"), Ok(()));
     });
 }
 
@@ -250,14 +255,15 @@ fn invalid_settings_are_refused(carrier: Carrier) {
     assert!(matches!(create(&twice, 0), GroupError::DuplicateMember(who) if who == members[1]));
     let none = GroupOptions { objects_max: 0, ..options(&listeners[0], carrier) };
     assert!(matches!(Group::create(&members, 0, none), Err(GroupError::Config(_))));
-    // Nobody is there: who is missing is said.
+    // No other member runs: the error names the missing one.
     let soon =
         GroupOptions { join_timeout: Duration::from_millis(50), ..options(&listeners[1], carrier) };
-    let error = Group::create(&members, 1, soon).expect_err("the root does not come");
+    let error = Group::create(&members, 1, soon).expect_err("the root does not connect");
     assert!(error.to_string().starts_with("member 0 at 127.0.0.1:"), "{error}");
 
     let ends = together(carrier, 2, |mut group| {
-        let refused = (group.own() == 1).then(|| group.send([1, 2]).expect_err("it receives"));
+        let refused =
+            (group.own() == 1).then(|| group.send([1, 2]).expect_err("only the root may send"));
         (refused.map(|error| error.to_string()), group.close())
     });
     assert_eq!(ends[1].0.as_deref(), Some("only the root of a group sends: this is member 1"));
@@ -267,7 +273,7 @@ fn invalid_settings_are_refused(carrier: Carrier) {
 fn group_of_one_completes(carrier: Carrier) {
     let ends = together(carrier, 1, |mut group| {
         for number in 0..9 {
-            group.send(bytes(number, 10)).expect("it is the root");
+            group.send(bytes(number, 10)).expect("the root may send");
         }
         group.close()
     });
@@ -283,13 +289,13 @@ fn files_of_every_size_arrive_with_their_digest(carrier: Carrier) {
                 let mut reported = 0;
                 let report = group
                     .send_part(&mut &file[..], source, |progress| reported = progress.done)
-                    .expect("nobody fails");
+                    .expect("no member fails");
                 assert_eq!(reported, size as u64);
-                group.close().expect("nobody fails");
+                group.close().expect("no member fails");
                 return report;
             }
             let mut copy = Cursor::new(vec![]);
-            let report = group.recv_part(&mut copy, |_| {}).expect("nobody fails");
+            let report = group.recv_part(&mut copy, |_| {}).expect("no member fails");
             assert!(copy.into_inner() == file, "{size}");
             report
         });
@@ -304,7 +310,7 @@ fn file_transfer_resumes_and_detects_a_wrong_prefix(carrier: Carrier) {
     let outcomes = together(carrier, 3, |mut group| {
         if group.own() == 0 {
             let report = group.send_part(&mut &file[..], source, |_| {});
-            // Whoever has found it wrong has left, perhaps before the end.
+            // A receiver that found a wrong prefix may have left before the end.
             let _ = group.close();
             report.map(|report| report.from)
         } else {
@@ -319,7 +325,7 @@ fn file_transfer_resumes_and_detects_a_wrong_prefix(carrier: Carrier) {
     assert!(matches!(outcomes[..], [_, Ok(60_000), Err(FileError::Digest { .. })]), "{outcomes:?}");
 }
 
-/// A disk with room for so many bytes.
+/// A disk with space for a number of bytes.
 struct FullDisk(Cursor<Vec<u8>>, usize);
 
 impl Write for FullDisk {
@@ -372,13 +378,15 @@ fn full_disk_at_one_receiver_fails_only_that_receiver(carrier: Carrier) {
     assert_eq!(source.kind(), io::ErrorKind::StorageFull);
 }
 
-/// While the others are at work, and when they are done and nobody is at their doors any more.
+/// Tests late members while the group runs, and after it has ended and no member polls its
+/// listener.
 fn late_member_is_told_the_group_state(carrier: Carrier) {
     let listeners = listeners(3);
     let members = addresses(&listeners);
     let late = |own: u32, group_state: GroupState| {
-        // Somebody else, as whom nobody knows.
-        let listener = Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+        // A listener of its own, which no member knows.
+        let listener = Listener::bind("127.0.0.1:0".parse().expect("a valid address"))
+            .expect("the listener binds");
         let began = Instant::now();
         let error =
             Group::create(&members, own, options(&listener, carrier)).expect_err("too late");
@@ -396,7 +404,7 @@ fn late_member_is_told_the_group_state(carrier: Carrier) {
     };
     let create_member = |own: usize| {
         let group = Group::create(&members, own as u32, options(&listeners[own], carrier));
-        group.expect("all are here")
+        group.expect("all members connect")
     };
     let create_member = &create_member;
     thread::scope(|scope| {
@@ -405,12 +413,14 @@ fn late_member_is_told_the_group_state(carrier: Carrier) {
         let mut root = create_member(0);
         for own in [0, 1, 2] {
             let said = late(own, GroupState::Running);
-            assert!(said.starts_with("group 1 has begun without this member: so says member "));
+            assert!(
+                said.starts_with("group 1 has started without this member, as reported by member ")
+            );
         }
-        root.send(bytes(1, 100_000)).expect("it is the root");
-        assert_eq!(root.close(), Ok(()), "nobody was disturbed");
+        root.send(bytes(1, 100_000)).expect("the root may send");
+        assert_eq!(root.close(), Ok(()), "the running group is not affected");
         for other in others {
-            assert_eq!(other.join().expect("it does not panic"), Ok(()));
+            assert_eq!(other.join().expect("the thread does not panic"), Ok(()));
         }
         late(2, GroupState::Ended);
     });
@@ -420,23 +430,23 @@ fn one_thread_drives_all_members(carrier: Carrier) {
     let listeners = listeners(3);
     let members = addresses(&listeners);
     let (members, listeners) = (&members, &listeners);
-    // Only to meet takes a thread each.
+    // Creating a member blocks, so it takes a thread each.
     let mut groups: Vec<EmbeddedGroup> = thread::scope(|scope| {
         let create = |own: usize| {
             let group =
                 EmbeddedGroup::create(members, own as u32, options(&listeners[own], carrier));
-            group.expect("all are here")
+            group.expect("all members connect")
         };
         let all: Vec<_> = (0..3).map(|own| scope.spawn(move || create(own))).collect();
-        all.into_iter().map(|member| member.join().expect("it does not panic")).collect()
+        all.into_iter().map(|member| member.join().expect("the thread does not panic")).collect()
     });
-    let refused = groups[1].send([1]).expect_err("it receives");
+    let refused = groups[1].send([1]).expect_err("only the root may send");
     assert!(matches!(refused, GroupSendError::NotRoot { own: 1 }) && !groups[1].can_send());
     for number in 0..4 {
         assert!(groups[0].can_send());
-        assert_eq!(groups[0].send(bytes(number, 200_000)).expect("there is room"), number);
+        assert_eq!(groups[0].send(bytes(number, 200_000)).expect("there is capacity"), number);
     }
-    let full = groups[0].send(bytes(4, 200_000)).expect_err("four may be under way");
+    let full = groups[0].send(bytes(4, 200_000)).expect_err("four objects are in flight");
     let GroupSendError::Full { object } = full else { panic!("{full}") };
     let (mut waiting, mut received) = (Some(object), [0, 0]);
     let began = Instant::now();
@@ -448,7 +458,7 @@ fn one_thread_drives_all_members(carrier: Carrier) {
         if groups[0].can_send()
             && let Some(object) = waiting.take()
         {
-            assert_eq!(groups[0].send(object).expect("there is room"), 4);
+            assert_eq!(groups[0].send(object).expect("there is capacity"), 4);
         }
         for (own, received) in (1..).zip(&mut received) {
             while let Some(object) = groups[own].recv() {
@@ -462,7 +472,7 @@ fn one_thread_drives_all_members(carrier: Carrier) {
     }
     assert_eq!((received, groups[2].ended()), ([5, 5], Some(Err(GroupEnd::Left))));
     for group in &groups[..2] {
-        let end = group.ended().expect("it is done").expect_err("somebody has left");
+        let end = group.ended().expect("the member has ended").expect_err("a member has left");
         assert!(matches!(end, GroupEnd::Failed { objects: 5, .. }), "{end}");
         assert_eq!((group.failures()[0].rank, group.failures()[0].reason), (2, Reason::Left));
     }

@@ -1,8 +1,8 @@
-//! Fault isolation over UDP: a link between a rack and a path loses packets, the arbiter finds out
-//! which by what endpoints report, gives it to nobody, and uses it again after its repair.
+//! Fault isolation over UDP: a link between a rack and a path loses packets, the arbiter locates it
+//! by the reports of endpoints, avoids it, and uses it again after its repair.
 //!
-//! One thread gives everybody turns, so that a busy machine makes it slow and nothing else; what
-//! is waited for are frames on links, not times.
+//! One thread drives all parts in turn, so that a busy machine only makes the test slow; conditions
+//! are numbers of frames on links, not times.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,18 +13,18 @@ use onepipe_arbiter::{ArbiterEvent, Core, Fabric, Fault};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Avoided, Config as ArbiterConfig};
 use onepipe_daemon_switch::{Config, Direction, Link, LossyLink, Racks, SoftwareSwitch};
 
-/// What takes seconds at most; what takes this long never comes.
+/// Everything here takes seconds at most; this bound only fails hanging tests.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Long, as turns of a busy machine are far apart.
+/// Long, because turns on a busy machine are far apart.
 const SLOT: Duration = Duration::from_millis(1);
 const ARBITER: u32 = 60;
-/// Three racks of two. With two all that goes up from one comes down to the other, and either link
-/// explains as much.
+/// Three racks of two nodes. With two racks all traffic up from one comes down to the other, and a
+/// fault of either link explains the same losses.
 const NODES: u32 = 6;
 const RACK_NODES: u32 = 2;
 const PATHS: u32 = 4;
-/// Frames that cross other links of a rack and not the faulty one, before it counts as avoided: of
-/// four paths that are all used so many would be one in (4/3)^400.
+/// Frames on a rack's other links and none on the faulty one, before the link counts as avoided:
+/// with four paths in use by chance this has a probability of (3/4)^400.
 const ELSEWHERE: u64 = 400;
 const OBJECT_LEN: usize = 60_000;
 
@@ -32,17 +32,17 @@ struct Fixture {
     switch: SoftwareSwitch,
     arbiter: ArbiterDaemon,
     ends: Vec<EmbeddedTransfer>,
-    /// Links that were found, and those that were tried again.
+    /// Links found faulty, and links retried.
     found: BTreeSet<Fault>,
     tried: BTreeSet<Fault>,
-    /// Objects sent by each for each.
+    /// Number of objects sent by each endpoint to each other.
     sent: Vec<u32>,
-    /// Objects that have come whole.
+    /// Number of objects received.
     came: u32,
     is_sending: bool,
 }
 
-/// An object that is like no other.
+/// Returns a unique object.
 fn object(from: u32, to: u32, number: u32) -> Vec<u8> {
     let salt = from.wrapping_mul(31) ^ to.wrapping_mul(57) ^ number.wrapping_mul(101);
     (0..OBJECT_LEN as u32).map(|at| (at ^ at >> 7 ^ salt) as u8).collect()
@@ -54,11 +54,11 @@ impl Fixture {
         let mut config = Config::new(any);
         config.racks =
             Some(Racks { nodes: NODES, rack_nodes: RACK_NODES, paths: PATHS, lossy: vec![] });
-        let switch = SoftwareSwitch::new(&config).expect("a switch");
+        let switch = SoftwareSwitch::new(&config).expect("the switch opens");
         let at = switch.local_addr();
         let slot_ns = SLOT.as_nanos() as u64;
         let mut config = ArbiterConfig::new(at, ProcessId(ARBITER), NODES, slot_ns);
-        let there = onepipe_transport_clock::cores().expect("the kernel says");
+        let there = onepipe_transport_clock::cores().expect("the kernel reports the affinity mask");
         config.cores = there.into_iter().cycle().take(cores).collect();
         config.machine.allocator.batch_slots = 4;
         config.machine.core = Core::Racks(Fabric {
@@ -67,10 +67,10 @@ impl Fixture {
             paths: PATHS,
             is_strict: false,
         });
-        let arbiter = ArbiterDaemon::new(&config).expect("an arbiter");
+        let arbiter = ArbiterDaemon::new(&config).expect("the arbiter opens");
         let end = |process| {
             let end = EmbeddedTransfer::builder().switch(at).process(process).endpoints(NODES);
-            end.arbiters(&[ARBITER]).slot(SLOT).embedded().expect("an end")
+            end.arbiters(&[ARBITER]).slot(SLOT).embedded().expect("the endpoint opens")
         };
         Self {
             switch,
@@ -84,11 +84,11 @@ impl Fixture {
         }
     }
 
-    /// Everybody has an object under way to everybody else, and gets turns, until it is so.
+    /// Keeps an object in flight between each pair, and drives all parts, until a condition holds.
     fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         while !is_so(self) {
-            assert!(Instant::now() < deadline, "waited in vain: {what}: {}", self.state());
+            assert!(Instant::now() < deadline, "condition not reached: {what}: {}", self.state());
             self.turn();
         }
     }
@@ -116,20 +116,20 @@ impl Fixture {
             for to in (0..NODES).filter(|to| *to != own) {
                 let number = &mut sent[to as usize];
                 if self.is_sending && (*number == 0 || through.contains(&ProcessId(to))) {
-                    end.send(ProcessId(to), object(own, to, *number)).expect("there is room");
+                    end.send(ProcessId(to), object(own, to, *number)).expect("there is capacity");
                     *number += 1;
                 }
             }
         }
     }
 
-    /// Frames that came to a link.
+    /// Number of frames on a link.
     fn on(&self, link: Link) -> u64 {
         let report = self.switch.links().find(|report| report.link == link);
-        report.expect("there is such a link").frames
+        report.expect("the link exists").frames
     }
 
-    /// Those that came to the rack's other links of the same direction.
+    /// Number of frames on the rack's other links of the same direction.
     fn elsewhere(&self, Link { rack, path, direction }: Link) -> u64 {
         let others = (0..PATHS).filter(|other| *other != path);
         others.map(|path| self.on(Link { rack, path, direction })).sum()
@@ -144,7 +144,7 @@ impl Fixture {
 
 fn check_link_is_avoided_then_used(cores: usize) {
     let mut fixture = Fixture::new(cores);
-    fixture.until("every link bears something", |fixture| {
+    fixture.until("every link carries frames", |fixture| {
         fixture.switch.links().all(|report| report.frames >= 20)
     });
     assert_eq!(fixture.found, BTreeSet::new(), "nothing was lost");
@@ -155,11 +155,11 @@ fn check_link_is_avoided_then_used(cores: usize) {
         let fault = Fault::Link { rack: link.rack, path: link.path };
         let avoided = Avoided::from(fault);
         fixture.found.clear();
-        fixture.switch.set_lossy_links(&[LossyLink { link, loss }]).expect("there is such a link");
-        fixture.until("it is found", |fixture| fixture.found.contains(&fault));
-        // It is tried again, first often, then every second.
+        fixture.switch.set_lossy_links(&[LossyLink { link, loss }]).expect("the link exists");
+        fixture.until("the fault is found", |fixture| fixture.found.contains(&fault));
+        // The link is retried, at first often, then every second.
         let mut last = (fixture.on(link), fixture.elsewhere(link));
-        fixture.until("nobody is given it while others are", |fixture| {
+        fixture.until("the link is avoided while others are used", |fixture| {
             let (on, elsewhere) = (fixture.on(link), fixture.elsewhere(link));
             if on != last.0 {
                 last = (on, elsewhere);
@@ -169,15 +169,16 @@ fn check_link_is_avoided_then_used(cores: usize) {
         });
 
         fixture.tried.clear();
-        fixture.switch.set_lossy_links(&[]).expect("there are racks");
+        fixture.switch.set_lossy_links(&[]).expect("the switch has racks");
         let healed = fixture.on(link);
-        fixture.until("it is tried again", |fixture| fixture.tried.contains(&fault));
-        fixture.until("it is used again", |fixture| fixture.on(link) - healed >= ELSEWHERE / 4);
+        fixture.until("the link is retried", |fixture| fixture.tried.contains(&fault));
+        fixture
+            .until("the link is used again", |fixture| fixture.on(link) - healed >= ELSEWHERE / 4);
         fixture.until("nothing is avoided", |fixture| fixture.arbiter.report().avoided.is_empty());
     }
     fixture.is_sending = false;
     let sent = fixture.sent.iter().sum::<u32>();
-    fixture.until("all objects have come whole", |fixture| fixture.came == sent);
+    fixture.until("all objects have been received", |fixture| fixture.came == sent);
     let report = fixture.arbiter.report();
     assert!(report.faults_found >= 2 && report.faults_retried >= 2, "{report:?}");
     assert!(report.packets_lost >= 12, "{report:?}");
@@ -194,20 +195,20 @@ fn lossy_link_is_avoided_by_a_multicore_arbiter() {
     check_link_is_avoided_then_used(3);
 }
 
-/// A pair that has the network to itself: if it took one path all the time nothing would come.
+/// A pair that has the network to itself: on a single path nothing would arrive.
 #[test]
 fn lone_pair_gets_past_a_dead_link() {
     let mut fixture = Fixture::new(0);
     fixture.is_sending = false;
     let link = Link { rack: 0, path: 0, direction: Direction::Up };
     let lossy = [LossyLink { link, loss: 1.0 }];
-    fixture.switch.set_lossy_links(&lossy).expect("there is such a link");
+    fixture.switch.set_lossy_links(&lossy).expect("the link exists");
     let all = 10;
     for number in 0..all {
-        fixture.ends[0].send(ProcessId(2), object(0, 2, number)).expect("there is room");
+        fixture.ends[0].send(ProcessId(2), object(0, 2, number)).expect("there is capacity");
     }
-    fixture.until("all has come", |fixture| fixture.came == all);
-    // What it loses can as well be lost on the way down to the other rack.
+    fixture.until("all objects have been received", |fixture| fixture.came == all);
+    // The losses can also be explained by the link down to the other rack.
     let either = [Fault::Link { rack: 0, path: 0 }, Fault::Link { rack: 1, path: 0 }];
     assert!(fixture.found.iter().any(|fault| either.contains(fault)), "{}", fixture.state());
 }
@@ -221,7 +222,7 @@ fn unknown_links_are_refused() {
     let mut plain = SoftwareSwitch::new(&Config::new(fixture.switch.local_addr()));
     assert!(plain.is_err(), "the address is taken");
     plain = SoftwareSwitch::new(&Config::new(SocketAddr::from(([127, 0, 0, 1], 0))));
-    let mut plain = plain.expect("a switch");
-    assert!(plain.set_lossy_links(&[]).is_err(), "it has no racks");
+    let mut plain = plain.expect("the switch opens");
+    assert!(plain.set_lossy_links(&[]).is_err(), "the switch has no racks");
     assert_eq!(plain.links().count(), 0);
 }

@@ -23,10 +23,10 @@ fn all_receivers_see_one_order() {
             for number in 0..EACH {
                 let payload = number.to_be_bytes();
                 let all: Vec<Message<'_>> = (0..count).map(|id| to(id, &payload)).collect();
-                pipe.scatter_wait(&all, DEADLINE).expect("there will be room");
+                pipe.scatter_wait(&all, DEADLINE).expect("the buffer drains");
                 pipe.poll(|event| {
                     let Event::Message(m) = event else { panic!("{event:?}") };
-                    let bytes = m.payload.try_into().expect("eight bytes");
+                    let bytes = m.payload.try_into().expect("the payload begins with eight bytes");
                     log.push((m.timestamp, m.from, u64::from_be_bytes(bytes)));
                 });
             }
@@ -68,14 +68,14 @@ fn messages_of_a_scattering_share_a_timestamp() {
 #[test]
 fn taken_process_id_is_refused_with_its_owner() {
     let name = fabric("taken");
-    let first = process(&name, 3).join().expect("the place is free");
+    let first = process(&name, 3).join().expect("the id is free");
     for error in [
-        process(&name, 3).join().map(drop).expect_err("it is taken"),
-        process(&name, 3).embedded().map(drop).expect_err("it is taken"),
+        process(&name, 3).join().map(drop).expect_err("the id is taken"),
+        process(&name, 3).embedded().map(drop).expect_err("the id is taken"),
     ] {
         let pid = std::process::id();
         let text =
-            format!("process 3 of fabric {name:?} is taken by the living process with pid {pid}");
+            format!("process 3 of fabric {name:?} is taken by the live process with pid {pid}");
         assert_eq!(error.to_string(), text);
         assert!(matches!(error, JoinError::Taken { process: ProcessId(3), .. }));
     }
@@ -86,10 +86,10 @@ fn taken_process_id_is_refused_with_its_owner() {
 #[test]
 fn lowest_free_id_is_the_default() {
     let name = fabric("free");
-    let zero = process(&name, 0).join().expect("the place is free");
-    let one = Pipe::builder().fabric(&name).join().expect("there are places");
+    let zero = process(&name, 0).join().expect("the id is free");
+    let one = Pipe::builder().fabric(&name).join().expect("there are free ids");
     assert_eq!((zero.process(), one.process()), (ProcessId(0), ProcessId(1)));
-    assert_eq!(one.config().processes_max, 8, "whoever comes first decides how many");
+    assert_eq!(one.config().processes_max, 8, "the first process decides the number");
 }
 
 #[test]
@@ -105,20 +105,21 @@ fn join_errors_name_their_cause() {
     let wrong = process(&name, 0).tune(|config| config.ack_packets = 0);
     assert_eq!(
         refused(wrong),
-        "process 0 cannot be configured so: ack_packets = 0 is out of range"
+        "invalid configuration of process 0: ack_packets = 0 is out of range"
     );
     let wrong = process(&name, 0).tune(|config| config.frame_len_max = 60_000);
-    assert!(refused(wrong).contains("60000 is more than the 8192"));
+    assert!(refused(wrong).contains("60000 exceeds the limit of this fabric, 8192"));
     assert!(refused(Pipe::builder().udp("127.0.0.1:1")).contains("no process id given"));
     assert!(
-        refused(Pipe::builder().process(0).udp("nowhere")).contains("\"nowhere\" is no address")
+        refused(Pipe::builder().process(0).udp("nowhere"))
+            .contains("\"nowhere\" is not the address")
     );
 }
 
 #[test]
 fn impossible_scattering_is_refused_at_once() {
     let mut alone =
-        process(&fabric("never"), 0).tune(small_buffers).join().expect("the place is free");
+        process(&fabric("never"), 0).tune(small_buffers).join().expect("the id is free");
     let long = vec![0; (256 << 10) + 1];
     let payload = &long[1..];
     assert_eq!(alone.scatter(&[]), Err(SendError::Count(0)));
@@ -135,7 +136,11 @@ fn impossible_scattering_is_refused_at_once() {
         alone.scatter(&[to(0, payload); 5]),
         Err(SendError::ScatteringTooLarge { need, max })
     );
-    assert_eq!(alone.scatter(&[to(0, b"good")]), Ok(ScatteringId(0)), "refused ones do not count");
+    assert_eq!(
+        alone.scatter(&[to(0, b"good")]),
+        Ok(ScatteringId(0)),
+        "refused scatterings use no id"
+    );
     assert_eq!(message(&mut alone).payload, b"good");
 }
 
@@ -149,12 +154,13 @@ fn small_buffers(config: &mut onepipe::Config) {
 #[test]
 fn slow_reader_fills_the_buffers_without_loss() {
     let name = fabric("full");
-    let mut sender = process(&name, 0).tune(small_buffers).join().expect("the place is free");
-    let mut reader = process(&name, 1).tune(small_buffers).join().expect("the place is free");
+    let mut sender = process(&name, 0).tune(small_buffers).join().expect("the id is free");
+    let mut reader = process(&name, 1).tune(small_buffers).join().expect("the id is free");
     assert!(sender.wait_for_peers(1, DEADLINE));
     let mut payload = [0; 4096];
     let mut sent: u64 = 0;
-    // Nobody reads: sheets, receive buffer, send buffer and parcels fill up, one behind the other.
+    // With an idle reader, batches, receive buffer, send buffer and requests fill one after
+    // another.
     let full = loop {
         payload[..8].copy_from_slice(&sent.to_be_bytes());
         match sender.scatter_wait(&[to(1, &payload)], Duration::from_millis(300)) {
@@ -166,8 +172,8 @@ fn slow_reader_fills_the_buffers_without_loss() {
     };
     assert!(matches!(full, SendError::BufferFull { need: 4160, free } if free < 4160), "{full:?}");
 
-    // It has recovered: as much as one likes goes on. But one message read need not make room for
-    // one: sheets are handed over as full as they happen to be.
+    // It recovers: sending goes on. But one message read need not free capacity for one: batches
+    // are published with varying fill.
     let (mut next, end) = (0, sent + 500);
     while next < end {
         let received = message(&mut reader);
@@ -176,10 +182,10 @@ fn slow_reader_fills_the_buffers_without_loss() {
         next += 1;
         while sent < end {
             payload[..8].copy_from_slice(&sent.to_be_bytes());
-            // Whatever was sent has been read: now there must be room.
+            // Everything sent has been read: now there must be capacity.
             let patience = if next == sent { DEADLINE } else { Duration::ZERO };
             let Ok(id) = sender.scatter_wait(&[to(1, &payload)], patience) else {
-                assert!(next < sent, "there is room again");
+                assert!(next < sent, "there is capacity again");
                 break;
             };
             assert_eq!(id, ScatteringId(sent));
@@ -195,14 +201,14 @@ fn longest_message_arrives_in_order() {
     let mut pipes = meet(&fabric("long"), 2);
     let [a, b] = &mut pipes[..] else { unreachable!() };
     let long: Vec<u8> = (0..16 << 20).map(|at: u32| (at ^ at >> 8 ^ at >> 16) as u8).collect();
-    a.scatter(&[to(1, b"before"), to(0, &long)]).expect("it fits the buffer");
+    a.scatter(&[to(1, b"before"), to(0, &long)]).expect("the message fits the buffer");
     for messages in [&[to(1, &long)], &[to(1, b"after")]] {
-        a.scatter_wait(messages, DEADLINE).expect("there will be room");
+        a.scatter_wait(messages, DEADLINE).expect("the buffer drains");
     }
     assert_eq!(message(b).payload, b"before");
-    assert!(message(a).payload == long, "16 MiB to oneself");
+    assert!(message(a).payload == long, "16 MiB to itself");
     let received: Vec<_> = [message(b), message(b)].map(|m| m.payload).into();
-    // A long one waits for room at its receiver; a short one may overtake it meanwhile.
+    // A long message waits for its receiver's window; a short one may overtake it meanwhile.
     let (short, longer) = match received[0].len() < received[1].len() {
         true => (&received[0], &received[1]),
         false => (&received[1], &received[0]),
@@ -216,15 +222,15 @@ fn after_leaving_events_are_readable_and_sends_fail() {
     let mut pipes = meet(&name, 2);
     let [a, b] = &mut pipes[..] else { unreachable!() };
     for number in 0..100u64 {
-        b.scatter_wait(&[to(0, &number.to_be_bytes())], DEADLINE).expect("there is room");
+        b.scatter_wait(&[to(0, &number.to_be_bytes())], DEADLINE).expect("there is capacity");
     }
     assert_eq!(b.leave(), Ok(()), "everything was acknowledged");
-    assert_eq!(b.leave(), Ok(()), "twice is once");
+    assert_eq!(b.leave(), Ok(()), "leaving twice is allowed");
     assert_eq!(b.scatter(&[to(0, b"too late")]), Err(SendError::Left));
     assert_eq!(b.recv(), Err(ReceiveError::Left(ProcessId(1))));
     assert_eq!(b.recv_timeout(DEADLINE), None);
-    // Whoever has left has a free place, and is nobody's loss.
-    let second = process(&name, 1).join().expect("the place is free");
+    // The id of a process that has left is free, and its departure is not reported.
+    let second = process(&name, 1).join().expect("the id is free");
     drop(second);
     let first = number(&message(a));
     assert_eq!(first, 0);
@@ -241,12 +247,12 @@ fn dropping_a_pipe_leaves() {
     let name = fabric("drop");
     let mut pipes = meet(&name, 3);
     let mut dropped = pipes.remove(2);
-    dropped.scatter(&[to(0, b"last words"), to(1, b"last words")]).expect("there is room");
+    dropped.scatter(&[to(0, b"last words"), to(1, b"last words")]).expect("there is capacity");
     drop(dropped);
     for pipe in &mut pipes {
-        assert_eq!(message(pipe).payload, b"last words", "and no report of a loss");
+        assert_eq!(message(pipe).payload, b"last words", "no loss is reported");
     }
-    pipes[0].scatter(&[to(1, b"we go on")]).expect("there is room");
+    pipes[0].scatter(&[to(1, b"we go on")]).expect("there is capacity");
     assert_eq!(message(&mut pipes[1]).payload, b"we go on");
 }
 
@@ -255,15 +261,19 @@ fn message_to_an_absent_process_is_reported() {
     let mut alone = process(&fabric("nobody"), 0)
         .tune(|config| config.probes_max = 4)
         .join()
-        .expect("the place is free");
-    let id = alone.scatter(&[to(0, b"me"), to(5, b"nobody")]).expect("there is room");
+        .expect("the id is free");
+    let id = alone.scatter(&[to(0, b"me"), to(5, b"nobody")]).expect("there is capacity");
     match alone.recv_timeout(DEADLINE) {
         Some(Event::SendFailed(failed)) => {
             assert_eq!((failed.scattering, failed.index, failed.to), (id, 1, ProcessId(5)));
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(message(&mut alone).payload, b"me", "the others of the scattering are not held");
+    assert_eq!(
+        message(&mut alone).payload,
+        b"me",
+        "other messages of the scattering are delivered"
+    );
 }
 
 #[test]
@@ -276,9 +286,9 @@ fn callback_receives_messages() {
         seen.send((m.from, m.payload.to_vec())).expect("the test listens");
     });
     for number in 0..50u64 {
-        a.scatter(&[to(1, &number.to_be_bytes())]).expect("there is room");
+        a.scatter(&[to(1, &number.to_be_bytes())]).expect("there is capacity");
     }
-    // What arrived before the callback took effect is read as ever.
+    // Messages that arrived before the callback took effect are received as usual.
     let mut next: u64 = 0;
     while let Some(event) = b.try_recv() {
         let Event::Message(m) = event else { panic!("{event:?}") };
@@ -296,10 +306,10 @@ fn panicking_callback_ends_its_own_pipe_only() {
     let mut pipes = meet(&fabric("panic"), 3);
     let [a, b, c] = &mut pipes[..] else { unreachable!() };
     b.on_message(|_| panic!("on purpose"));
-    // The callback is in place before the message arrives, or at the latest with the second.
+    // The callback is in place before the message arrives, or at the latest with the second one.
     while b.recv_timeout(Duration::from_millis(1)).is_some() || b.scatter(&[to(1, b"")]).is_ok() {}
     assert_eq!(b.recv(), Err(ReceiveError::Left(ProcessId(1))));
     assert_eq!(b.leave(), Err(LeaveError::Panicked(ProcessId(1))));
-    a.scatter(&[to(2, b"we go on")]).expect("there is room");
+    a.scatter(&[to(2, b"we go on")]).expect("there is capacity");
     assert_eq!(message(c).payload, b"we go on");
 }

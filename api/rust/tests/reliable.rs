@@ -1,5 +1,5 @@
-//! The reliable service with a controller: who fails is told to everybody, also to itself, and may
-//! come back.
+//! The reliable service with a controller: a failure is reported to all processes, including the
+//! failed one, which may rejoin.
 
 mod harness;
 
@@ -20,7 +20,7 @@ use onepipe_daemon_controller::{
 };
 use onepipe_daemon_switch::{Config, SoftwareSwitch};
 
-/// Who is silent for this long has failed: long enough for a busy machine.
+/// Link timeout, long enough for a busy machine.
 const LINK_TIMEOUT_NS: u64 = 3_000_000_000;
 const CONTROLLERS: Controllers = Controllers { first: ProcessId(7), count: 1 };
 
@@ -30,7 +30,7 @@ fn both_services_run_side_by_side() {
     let [a, b] = &mut pipes[..] else { unreachable!() };
     let ids =
         (a.scatter(&[to(1, b"plain")]), a.scatter_reliably(&[to(1, b"sure"), to(0, b"mine")]));
-    assert_eq!(ids.0, ids.1, "each service counts for itself");
+    assert_eq!(ids.0, ids.1, "each service has its own ids");
     let mut received = [message(b), message(b)].map(|m| (m.service, m.payload));
     received.sort();
     let expected =
@@ -51,7 +51,7 @@ fn merged_services_are_one_stream_in_one_order() {
             0 => a.scatter_reliably_wait(&both, DEADLINE),
             _ => a.scatter_wait(&both, DEADLINE),
         }
-        .expect("there will be room");
+        .expect("the buffer drains");
     }
     let mut logs = [&mut a, &mut b].map(|pipe| -> Vec<_> {
         (0..500).map(|_| message(pipe)).map(|m| (m.timestamp, m.payload)).collect()
@@ -62,7 +62,7 @@ fn merged_services_are_one_stream_in_one_order() {
     assert!(logs[0].iter().map(|entry| &entry.1[..]).eq((0..500u32).map(|n| n.to_be_bytes())));
 }
 
-/// A thread that is told to end when this is dropped.
+/// A thread that is stopped when this value is dropped.
 struct Running {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -79,17 +79,17 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().expect("it runs until here").join();
+        let ended = self.thread.take().expect("the thread is joined once").join();
         assert!(ended.is_ok() || std::thread::panicking(), "a daemon has panicked");
     }
 }
 
-/// A switch and a controller.
+/// Starts a switch and a controller.
 fn daemons() -> (SocketAddr, [Running; 2]) {
-    let mut config = Config::new("127.0.0.1:0".parse().expect("an address"));
+    let mut config = Config::new("127.0.0.1:0".parse().expect("a valid address"));
     config.link_timeout_ns = LINK_TIMEOUT_NS;
     config.controllers = Some(CONTROLLERS);
-    let mut switch = SoftwareSwitch::new(&config).expect("loopback is there");
+    let mut switch = SoftwareSwitch::new(&config).expect("the loopback is available");
     let address = switch.local_addr();
     let switch = Running::start(move |stop| {
         while !stop.load(Ordering::Relaxed) {
@@ -100,10 +100,10 @@ fn daemons() -> (SocketAddr, [Running; 2]) {
     let config = ControllerConfig::new(Attachment::Switch(address), ProcessId(7), CONTROLLERS);
     let path = std::env::temp_dir().join(format!("{}.redb", fabric("store")));
     let daemon = ControllerDaemon::new(&config, RedbStore::new(path.clone()));
-    let daemon = daemon.expect("it can start");
+    let daemon = daemon.expect("the daemon starts");
     let controller = Running::start(move |stop| {
         daemon.run(stop, |_| {});
-        // It may not have come so far as to write anything.
+        // The controller may not have written anything yet.
         let _ = std::fs::remove_file(path);
     });
     (address, [controller, switch])
@@ -114,7 +114,7 @@ fn builder(switch: SocketAddr, id: u32) -> onepipe::Builder {
     builder.controllers(7, 1).tune(|config| config.link_timeout_ns = 60_000_000_000)
 }
 
-/// Drives a pipe until `done` answers something of an event.
+/// Drives a pipe until `done` returns a value for an event.
 fn drive<R>(pipe: &mut EmbeddedPipe, mut done: impl FnMut(Event<&[u8]>) -> Option<R>) -> R {
     let began = Instant::now();
     loop {
@@ -123,7 +123,7 @@ fn drive<R>(pipe: &mut EmbeddedPipe, mut done: impl FnMut(Event<&[u8]>) -> Optio
         if let Some(found) = found {
             return found;
         }
-        assert!(began.elapsed() < DEADLINE, "it did not come");
+        assert!(began.elapsed() < DEADLINE, "the event did not occur in time");
         pipe.rest(progress);
     }
 }
@@ -136,14 +136,15 @@ fn silent_process_fails_for_all_and_may_rejoin() {
     let (failures, received) = channel();
     a.on_process_failed(move |failed| failures.send(failed).expect("the test listens"));
     let mut c = builder(switch, 2).embedded().expect("the switch is there");
-    a.scatter_reliably(&[to(1, b"to b"), to(2, b"to c")]).expect("there is room");
+    a.scatter_reliably(&[to(1, b"to b"), to(2, b"to c")]).expect("there is capacity");
     let first = drive(&mut c, |event| event.message().map(|m| m.payload.to_vec()));
     assert_eq!(first, b"to c");
     assert_eq!(message(&mut b).payload, b"to b");
 
-    // Now it stands still. What it should have got is taken back from b, too.
-    a.scatter_reliably(&[to(1, b"half"), to(2, b"never"), to(0, b"half")]).expect("there is room");
-    let failed = received.recv_timeout(DEADLINE).expect("the callback is called");
+    // It stops being driven. What it should have received is recalled from b, too.
+    a.scatter_reliably(&[to(1, b"half"), to(2, b"never"), to(0, b"half")])
+        .expect("there is capacity");
+    let failed = received.recv_timeout(DEADLINE).expect("the callback runs");
     assert_eq!(failed.process, ProcessId(2));
     let mut lost = Vec::new();
     while lost.len() < 3 {
@@ -156,11 +157,15 @@ fn silent_process_fails_for_all_and_may_rejoin() {
     lost.sort_by_key(|report| report.0);
     assert_eq!(lost, [0, 1, 2].map(|process| (process, Outcome::Lost)));
     let event = b.recv_timeout(DEADLINE);
-    assert_eq!(event, Some(Event::ProcessFailed(failed)), "the same, and nothing before it");
-    a.scatter_reliably(&[to(0, b"on"), to(1, b"we go")]).expect("there is room");
+    assert_eq!(
+        event,
+        Some(Event::ProcessFailed(failed)),
+        "the same failure, and no event before it"
+    );
+    a.scatter_reliably(&[to(0, b"on"), to(1, b"we go")]).expect("there is capacity");
     assert_eq!(message(&mut b).payload, b"we go");
 
-    // It looks up, is told, and may say nothing more.
+    // Driven again, it learns of its exclusion, and may not send any more.
     let at = drive(&mut c, |event| match event {
         Event::Excluded(at) => Some(at),
         _ => None,
@@ -169,9 +174,9 @@ fn silent_process_fails_for_all_and_may_rejoin() {
     assert!(!c.is_member());
     assert_eq!(c.scatter_reliably(&[to(0, b"hm")]), Err(SendError::Excluded));
     let ProcessFailed { incarnation, .. } = failed;
-    let mut c = c.rejoin().expect("as a new life");
+    let mut c = c.rejoin().expect("rejoins as a new incarnation");
     assert!(c.config().incarnation > incarnation && c.is_member());
-    c.scatter_reliably(&[to(0, b"i am back"), to(1, b"i am back")]).expect("there is room");
+    c.scatter_reliably(&[to(0, b"i am back"), to(1, b"i am back")]).expect("there is capacity");
     let came = |event: Event| event.message().is_some_and(|m| m.payload == b"i am back");
     let began = Instant::now();
     for pipe in [&mut a, &mut b] {
@@ -180,7 +185,7 @@ fn silent_process_fails_for_all_and_may_rejoin() {
             if pipe.try_recv().is_some_and(came) {
                 break;
             }
-            assert!(began.elapsed() < DEADLINE, "the new life is not heard");
+            assert!(began.elapsed() < DEADLINE, "messages of the new incarnation are not received");
         }
     }
 }

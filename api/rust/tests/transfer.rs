@@ -1,4 +1,4 @@
-//! Objects in granted timeslots, through a software switch on loopback.
+//! Scheduled transfer through a software switch on loopback.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use onepipe_arbiter::Role;
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config as ArbiterConfig};
 use onepipe_daemon_switch::{Config, Faults, SoftwareSwitch};
 
-/// Everything here takes milliseconds; what takes this long never comes.
+/// Everything here takes milliseconds; this bound only fails hanging tests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const SLOT: Duration = Duration::from_micros(50);
 const ARBITER: u32 = 20;
 const ENDPOINTS: u32 = 4;
 
-/// A switch and perhaps arbiters, with a thread of their own, as long as this lives.
+/// A switch and perhaps arbiters in a thread of their own; dropping it stops the thread.
 struct Running {
     address: SocketAddr,
     arbiters: Vec<u32>,
     stop: Arc<AtomicBool>,
-    /// Set: the arbiter that is the primary stops, without a word.
+    /// When set, the primary arbiter stops abruptly.
     primary_stops: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -37,11 +37,11 @@ impl Running {
         Self::with_arbiters(faults, arbiters)
     }
 
-    /// The first of the arbiters is the primary.
+    /// Starts a switch and arbiters; the first arbiter is the primary.
     fn with_arbiters(faults: Faults, arbiters: &[u32]) -> Self {
-        let mut config = Config::new("127.0.0.1:0".parse().expect("an address"));
+        let mut config = Config::new("127.0.0.1:0".parse().expect("a valid address"));
         config.faults = faults;
-        let mut switch = SoftwareSwitch::new(&config).expect("loopback is there");
+        let mut switch = SoftwareSwitch::new(&config).expect("the loopback is available");
         let address = switch.local_addr();
         let slot_ns = SLOT.as_nanos() as u64;
         let start = |own: &u32| {
@@ -52,7 +52,7 @@ impl Running {
             if *own != arbiters[0] {
                 failover.role = Role::Secondary;
             }
-            ArbiterDaemon::new(&config).expect("an arbiter")
+            ArbiterDaemon::new(&config).expect("the arbiter opens")
         };
         let mut daemons: Vec<Option<ArbiterDaemon>> =
             arbiters.iter().map(start).map(Some).collect();
@@ -66,7 +66,7 @@ impl Running {
                     let primary = daemons.iter_mut().find(|daemon| {
                         daemon.as_ref().is_some_and(|daemon| daemon.report().is_primary)
                     });
-                    *primary.expect("one gives out timeslots") = None;
+                    *primary.expect("one arbiter is the primary") = None;
                 }
                 daemons.iter_mut().flatten().for_each(|daemon| {
                     daemon.turn(|_| {});
@@ -87,7 +87,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().expect("it runs until here").join();
+        let ended = self.thread.take().expect("the thread is joined once").join();
         assert!(ended.is_ok() || std::thread::panicking(), "the switch has panicked");
     }
 }
@@ -118,9 +118,11 @@ fn object(bytes: usize, salt: u8) -> Vec<u8> {
 fn objects_of_any_size_arrive_and_their_futures_resolve() {
     let running = Running::start(Faults::default(), true);
     let (from, to) = (running.end(0).open(), running.end(1).open());
-    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
+    let (from, to) =
+        (from.expect("the system opens a socket"), to.expect("the system opens a socket"));
     let sizes = [0, 1, 1_400, 100_000, 1_000_000];
-    let sent = sizes.map(|bytes| from.send(ProcessId(1), object(bytes, 7)).expect("room"));
+    let sent =
+        sizes.map(|bytes| from.send(ProcessId(1), object(bytes, 7)).expect("there is capacity"));
     let mut come = sizes.map(|_| block_on(to.receive()));
     come.sort_by_key(|object| object.number);
     for ((size, came), number) in sizes.into_iter().zip(come).zip(0..) {
@@ -139,9 +141,10 @@ fn lost_pieces_are_retransmitted() {
     let faults = Faults { loss: 0.03, duplication: 0.03, corruption: 0.02, ..Faults::default() };
     let running = Running::start(faults, true);
     let (from, to) = (running.end(3).open(), running.end(2).open());
-    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
-    let sending = from.send(ProcessId(2), object(300_000, 1)).expect("room");
-    let came = to.recv_timeout(TIMEOUT).expect("it comes");
+    let (from, to) =
+        (from.expect("the system opens a socket"), to.expect("the system opens a socket"));
+    let sending = from.send(ProcessId(2), object(300_000, 1)).expect("there is capacity");
+    let came = to.recv_timeout(TIMEOUT).expect("the object is received");
     assert!(came.bytes == object(300_000, 1));
     assert_eq!(sending.wait(TIMEOUT), Some(Ok(())));
 }
@@ -149,10 +152,12 @@ fn lost_pieces_are_retransmitted() {
 #[test]
 fn one_caller_drives_both_ends() {
     let running = Running::start(Faults::default(), true);
-    // Neither may sleep while the other has something to do.
-    let end = |process| running.end(process).idle(Idle::Yield).embedded().expect("a socket");
+    // Neither end may sleep while the other has work to do.
+    let end = |process| {
+        running.end(process).idle(Idle::Yield).embedded().expect("the system opens a socket")
+    };
     let (mut from, mut to): (EmbeddedTransfer, EmbeddedTransfer) = (end(0), end(3));
-    let id = from.send(ProcessId(3), object(50_000, 9)).expect("room");
+    let id = from.send(ProcessId(3), object(50_000, 9)).expect("there is capacity");
     assert_eq!((id.dst, id.number, from.sending()), (ProcessId(3), 0, 1));
     let (mut came, mut is_sent) = (None, false);
     let began = Instant::now();
@@ -173,32 +178,33 @@ fn one_caller_drives_both_ends() {
 #[test]
 fn full_receiver_refuses_and_the_sender_is_notified() {
     let running = Running::start(Faults::default(), true);
-    let from = running.end(0).open().expect("a socket");
-    let to = running.end(1).receive_bytes_max(10_000).open().expect("a socket");
-    let large = from.send(ProcessId(1), object(10_001, 0)).expect("room here");
+    let from = running.end(0).open().expect("the system opens a socket");
+    let to = running.end(1).receive_bytes_max(10_000).open().expect("the system opens a socket");
+    let large = from.send(ProcessId(1), object(10_001, 0)).expect("the send queue has capacity");
     assert_eq!(large.wait(TIMEOUT), Some(Err(ObjectError::Refused(ProcessId(1)))));
-    // What has come and was not asked for takes room, too.
-    let first = from.send(ProcessId(1), object(6_000, 1)).expect("room here");
+    // Received objects take capacity until the user takes them.
+    let first = from.send(ProcessId(1), object(6_000, 1)).expect("the send queue has capacity");
     assert_eq!(first.wait(TIMEOUT), Some(Ok(())));
-    let second = from.send(ProcessId(1), object(6_000, 2)).expect("room here");
+    let second = from.send(ProcessId(1), object(6_000, 2)).expect("the send queue has capacity");
     assert_eq!(second.wait(TIMEOUT), Some(Err(ObjectError::Refused(ProcessId(1)))));
     assert!(to.try_recv().is_some_and(|came| came.bytes == object(6_000, 1)));
-    let third = from.send(ProcessId(1), object(6_000, 3)).expect("room here");
+    let third = from.send(ProcessId(1), object(6_000, 3)).expect("the send queue has capacity");
     assert_eq!(third.wait(TIMEOUT), Some(Ok(())));
 }
 
 #[test]
 fn unsendable_objects_are_returned_with_an_error() {
     let running = Running::start(Faults::default(), false);
-    let from = running.end(0).send_bytes_max(1_000).open().expect("a socket");
+    let from = running.end(0).send_bytes_max(1_000).open().expect("the system opens a socket");
     assert_eq!(from.send(ProcessId(0), vec![1]).err(), Some(ObjectError::Unknown(ProcessId(0))));
     assert_eq!(from.send(ProcessId(4), vec![1]).err(), Some(ObjectError::Unknown(ProcessId(4))));
-    let first = from.send(ProcessId(1), object(5_000, 0)).expect("one may always wait");
+    let first =
+        from.send(ProcessId(1), object(5_000, 0)).expect("a single object is always accepted");
     match from.send(ProcessId(1), vec![7; 10]) {
         Err(ObjectError::Full { queued: 5_000, object }) => assert_eq!(object, [7; 10]),
         other => panic!("{other:?}"),
     }
-    // Nobody gives out timeslots.
+    // There is no arbiter to grant timeslots.
     assert_eq!(first.wait(Duration::from_millis(20)), None);
     assert!(!from.close(Duration::from_millis(20)));
     assert_eq!(first.outcome(), Some(Err(ObjectError::Closed)));
@@ -208,11 +214,11 @@ fn unsendable_objects_are_returned_with_an_error() {
 fn invalid_settings_are_named() {
     let refused = |builder: TransferBuilder| match builder.open() {
         Err(error) => error.to_string(),
-        Ok(_) => panic!("it is open"),
+        Ok(_) => panic!("the listener accepts connections"),
     };
     assert!(matches!(Transfer::builder().open(), Err(OpenError::ProcessNeeded)));
     let one = || Transfer::builder().process(1);
-    assert_eq!(refused(one().switch("nowhere")), "\"nowhere\" is no address of a switch");
+    assert_eq!(refused(one().switch("nowhere")), "\"nowhere\" is not the address of a switch");
     assert_eq!(refused(one().arbiters(&[])), "arbiters cannot be 0");
     assert_eq!(refused(one().endpoints(1)), "nodes cannot be 1");
     assert_eq!(refused(one().slot(Duration::ZERO)), "slot_ns cannot be 0");
@@ -222,12 +228,15 @@ fn invalid_settings_are_named() {
 fn absent_receiver_delays_no_other() {
     let running = Running::start(Faults::default(), true);
     let (from, to) = (running.end(0).open(), running.end(1).open());
-    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
-    // Of process 2 nobody has heard; no more than 64 of these can be under way.
-    let in_vain: Vec<_> =
-        (0..100).map(|_| from.send(ProcessId(2), vec![7; 100]).expect("room")).collect();
-    let sent: Vec<_> =
-        (0..100).map(|_| from.send(ProcessId(1), vec![8; 100]).expect("room")).collect();
+    let (from, to) =
+        (from.expect("the system opens a socket"), to.expect("the system opens a socket"));
+    // Process 2 is absent; at most 64 of these objects can be in flight.
+    let in_vain: Vec<_> = (0..100)
+        .map(|_| from.send(ProcessId(2), vec![7; 100]).expect("there is capacity"))
+        .collect();
+    let sent: Vec<_> = (0..100)
+        .map(|_| from.send(ProcessId(1), vec![8; 100]).expect("there is capacity"))
+        .collect();
     for (number, sending) in sent.iter().enumerate() {
         let came = to.recv_timeout(TIMEOUT / 6).unwrap_or_else(|| panic!("object {number}"));
         assert_eq!(came.bytes, [8; 100]);
@@ -239,8 +248,8 @@ fn absent_receiver_delays_no_other() {
 #[test]
 fn configuration_mismatch_is_reported() {
     let running = Running::start(Faults::default(), true);
-    let end = running.end(0).slot(2 * SLOT).open().expect("a socket");
-    let sending = end.send(ProcessId(1), vec![7; 100]).expect("room");
+    let end = running.end(0).slot(2 * SLOT).open().expect("the system opens a socket");
+    let sending = end.send(ProcessId(1), vec![7; 100]).expect("there is capacity");
     let began = Instant::now();
     let terms_mismatch = loop {
         assert!(began.elapsed() < TIMEOUT, "{:?}", end.endpoint_stats());
@@ -252,15 +261,16 @@ fn configuration_mismatch_is_reported() {
     assert_eq!(terms_mismatch.arbiter, ProcessId(ARBITER));
     assert_eq!(u128::from(terms_mismatch.theirs.slot_ns), SLOT.as_nanos());
     assert_eq!(terms_mismatch.own.slot_ns, 2 * terms_mismatch.theirs.slot_ns);
-    assert_eq!(sending.outcome(), None, "an arbiter that suits may come yet");
+    assert_eq!(sending.outcome(), None, "a matching arbiter may still respond");
 }
 
 #[test]
 fn unbounded_waits_are_allowed() {
     let running = Running::start(Faults::default(), true);
     let (from, to) = (running.end(0).open(), running.end(1).open());
-    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
-    let sending = from.send(ProcessId(1), object(5_000, 0)).expect("room");
+    let (from, to) =
+        (from.expect("the system opens a socket"), to.expect("the system opens a socket"));
+    let sending = from.send(ProcessId(1), object(5_000, 0)).expect("there is capacity");
     assert!(to.recv_timeout(Duration::MAX).is_some_and(|came| came.bytes == object(5_000, 0)));
     assert_eq!(sending.wait(Duration::MAX), Some(Ok(())));
     assert!(from.close(Duration::MAX));
@@ -269,17 +279,18 @@ fn unbounded_waits_are_allowed() {
 #[test]
 fn empty_objects_use_capacity() {
     let running = Running::start(Faults::default(), true);
-    let from = running.end(0).send_bytes_max(4 * 256).open().expect("a socket");
-    let to = running.end(1).receive_bytes_max(3 * 256).open().expect("a socket");
+    let from = running.end(0).send_bytes_max(4 * 256).open().expect("the system opens a socket");
+    let to = running.end(1).receive_bytes_max(3 * 256).open().expect("the system opens a socket");
     let send = || from.send(ProcessId(1), Vec::new());
-    let outcome = || send().expect("room here").wait(TIMEOUT);
+    let outcome = || send().expect("the send queue has capacity").wait(TIMEOUT);
     assert_eq!([outcome(), outcome(), outcome()], [const { Some(Ok(())) }; 3]);
     assert_eq!(outcome(), Some(Err(ObjectError::Refused(ProcessId(1)))));
     assert!(to.try_recv().is_some());
     assert_eq!(outcome(), Some(Ok(())));
-    // To nobody, so that none is through.
+    // To an absent process, so that none completes.
     let none = || from.send(ProcessId(2), Vec::new());
-    let four = [none(), none(), none(), none()].map(|sending| sending.expect("room here"));
+    let four = [none(), none(), none(), none()]
+        .map(|sending| sending.expect("the send queue has capacity"));
     assert!(matches!(none(), Err(ObjectError::Full { queued: 1_024, .. })));
     drop(four);
 }
@@ -287,11 +298,11 @@ fn empty_objects_use_capacity() {
 #[test]
 fn dropping_a_sending_cancels_it() {
     let running = Running::start(Faults::default(), true);
-    let from = running.end(0).send_bytes_max(100_000).open().expect("a socket");
-    let to = running.end(1).open().expect("a socket");
-    // Nobody is there: some are under way, others wait until they may be.
+    let from = running.end(0).send_bytes_max(100_000).open().expect("the system opens a socket");
+    let to = running.end(1).open().expect("the system opens a socket");
+    // Process 2 is absent: some objects are in flight, others wait.
     let in_vain = || from.send(ProcessId(2), vec![7; 1_000]);
-    let mut all: Vec<_> = (0..100).map(|_| in_vain().expect("room")).collect();
+    let mut all: Vec<_> = (0..100).map(|_| in_vain().expect("there is capacity")).collect();
     assert!(matches!(in_vain(), Err(ObjectError::Full { queued: 100_000, .. })));
     assert_eq!(all[99].wait(Duration::from_millis(20)), None);
     let room_for = |bytes: usize| {
@@ -299,7 +310,7 @@ fn dropping_a_sending_cancels_it() {
         loop {
             match from.send(ProcessId(1), object(bytes, 3)) {
                 Ok(sending) => return sending,
-                Err(_) => assert!(began.elapsed() < TIMEOUT, "there is never room"),
+                Err(_) => assert!(began.elapsed() < TIMEOUT, "the send queue never has capacity"),
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -309,7 +320,7 @@ fn dropping_a_sending_cancels_it() {
     assert_eq!(room_for(2_000).wait(TIMEOUT), Some(Ok(())));
     all.clear();
     let whole = room_for(100_000);
-    assert!(from.close(TIMEOUT), "nobody waits for what was given up");
+    assert!(from.close(TIMEOUT), "cancelled objects do not delay closing");
     assert_eq!(whole.outcome(), Some(Ok(())));
     assert_eq!(to.try_recv().map(|came| came.bytes.len()), Some(2_000));
 }
@@ -318,8 +329,9 @@ fn dropping_a_sending_cancels_it() {
 fn detached_object_completes_and_is_counted() {
     let running = Running::start(Faults::default(), true);
     let (from, to) = (running.end(0).open(), running.end(1).open());
-    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
-    from.send(ProcessId(1), object(50_000, 5)).expect("room").detach();
+    let (from, to) =
+        (from.expect("the system opens a socket"), to.expect("the system opens a socket"));
+    from.send(ProcessId(1), object(50_000, 5)).expect("there is capacity").detach();
     assert!(to.recv_timeout(TIMEOUT).is_some_and(|came| came.bytes == object(50_000, 5)));
     let began = Instant::now();
     while from.stats().pieces_sent == 0 || to.stats().reports_sent == 0 {
@@ -337,22 +349,23 @@ fn detached_object_completes_and_is_counted() {
 fn object_survives_a_primary_arbiter_failure() {
     let running = Running::with_arbiters(Faults::default(), &[ARBITER, ARBITER + 1]);
     let (from, to) = (running.end(0).open(), running.end(1).open());
-    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
+    let (from, to) =
+        (from.expect("the system opens a socket"), to.expect("the system opens a socket"));
     // 1,400 timeslots: 70 ms.
-    let first = from.send(ProcessId(1), object(2_000_000, 1)).expect("room");
+    let first = from.send(ProcessId(1), object(2_000_000, 1)).expect("there is capacity");
     let began = Instant::now();
     while from.stats().pieces_sent < 300 {
         assert!(began.elapsed() < TIMEOUT, "{:?}", from.stats());
         std::thread::yield_now();
     }
-    assert!(to.try_recv().is_none(), "it is on its way");
+    assert!(to.try_recv().is_none(), "the object is in transit");
     running.primary_stops.store(true, Ordering::Relaxed);
-    let came = to.recv_timeout(TIMEOUT).expect("it comes");
+    let came = to.recv_timeout(TIMEOUT).expect("the object is received");
     assert!(came.bytes == object(2_000_000, 1));
     assert_eq!(first.wait(TIMEOUT), Some(Ok(())));
-    // Who begins now hears of no other arbiter than the one that is left.
-    let late = running.end(2).open().expect("a socket");
-    let second = late.send(ProcessId(1), object(100_000, 2)).expect("room");
+    // An endpoint that opens now only receives from the remaining arbiter.
+    let late = running.end(2).open().expect("the system opens a socket");
+    let second = late.send(ProcessId(1), object(100_000, 2)).expect("there is capacity");
     assert!(to.recv_timeout(TIMEOUT).is_some_and(|came| came.bytes == object(100_000, 2)));
     assert_eq!(second.wait(TIMEOUT), Some(Ok(())));
 }

@@ -19,7 +19,7 @@ fn all_receivers_see_one_order() {
             for pipe in &mut pipes {
                 let payload = number.to_be_bytes();
                 let all: Vec<Message<'_>> = (0..count).map(|id| to(id, &payload)).collect();
-                pipe.scatter_wait(&all, DEADLINE).expect("there will be room");
+                pipe.scatter_wait(&all, DEADLINE).expect("the buffer drains");
             }
         }
         let mut logs: Vec<Vec<(Timestamp, ProcessId, u64)>> = Vec::new();
@@ -40,7 +40,7 @@ fn long_message_crosses_in_fragments() {
     let switch = Running::start("127.0.0.1:0");
     let mut pipes = meet(&switch, 2);
     let long: Vec<u8> = (0..300_000u32).map(|at| (at ^ at >> 8) as u8).collect();
-    pipes[0].scatter(&[to(1, &long)]).expect("there is room");
+    pipes[0].scatter(&[to(1, &long)]).expect("there is capacity");
     assert!(message(&mut pipes[1]).payload == long);
 }
 
@@ -55,8 +55,8 @@ fn without_a_switch_leaving_is_bounded() {
         .udp(address)
         .leave_timeout(Duration::from_millis(50))
         .join()
-        .expect("nobody is asked");
-    alone.scatter(&[to(1, b"is anybody there?")]).expect("there is room");
+        .expect("joining over a switch needs no reply");
+    alone.scatter(&[to(1, b"is anybody there?")]).expect("there is capacity");
     assert_eq!(alone.recv_timeout(Duration::from_millis(50)), None);
     assert_eq!(alone.leave(), Err(onepipe::LeaveError::Unsettled(ProcessId(0))));
 }
@@ -73,9 +73,9 @@ fn switch_failure_is_reported_and_its_successor_found() {
     }
     let _second = Running::start(&address.to_string());
     let mut sent: u64 = 0;
-    // What was sent before the switch knew where everybody is may be lost.
+    // Messages sent before the switch knows all addresses may be lost.
     'found: loop {
-        pipes[0].scatter_wait(&[to(1, &sent.to_be_bytes())], DEADLINE).expect("there is room");
+        pipes[0].scatter_wait(&[to(1, &sent.to_be_bytes())], DEADLINE).expect("there is capacity");
         sent += 1;
         for _ in 0..100 {
             if let Some(Event::Message(m)) = pipes[1].recv_timeout(Duration::from_millis(10)) {

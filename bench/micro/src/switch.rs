@@ -56,7 +56,7 @@ pub fn switch(options: &SwitchOptions, progress: impl FnMut(Progress<'_>)) -> Re
             || Ok(copied_cores(ports, interval_ns, rounds)),
         )?;
     }
-    for (form, name) in [(Form::Chip, "chip"), (Form::Beside, "beside")] {
+    for (form, name) in [(Form::Chip, "chip"), (Form::OffChip, "beside")] {
         let case = format!("frames ports={ports} form={name}");
         harness.measure(
             &case,
@@ -102,7 +102,7 @@ fn beacon(port: u16, promise_ns: u64) -> Bytes {
 /// # Errors
 /// Returns an error when the machine does not pass each round on to all ports.
 pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> {
-    let mut switch = machine(ports, Form::Beside, interval_ns)?;
+    let mut switch = machine(ports, Form::OffChip, interval_ns)?;
     let (mut slot, mut sent, mut spent) = ([0; 256], 0, Duration::ZERO);
     let mut round = 0;
     while round < rounds {

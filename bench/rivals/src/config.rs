@@ -1,4 +1,4 @@
-//! How a member is set up.
+//! Configuration of a member.
 
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_wire::{GROUPS_MAX, HEADER_LEN};
@@ -6,76 +6,76 @@ use onepipe_wire::{GROUPS_MAX, HEADER_LEN};
 use crate::To;
 use crate::entry::ENTRY_HEADER_LEN;
 
-/// The rule by which messages are put in order.
+/// Method that defines the order of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// None.
+    /// No order.
     Unordered,
-    /// A token goes round.
+    /// A token with the next sequence number circulates.
     Token,
-    /// Logical clocks, told once an interval.
+    /// Lamport clocks, advertised at an interval.
     Lamport {
-        /// How often a member tells its clock that has sent nothing since, in ns.
+        /// Maximum time without a message or an advertisement of the clock, in ns.
         interval_ns: u64,
     },
-    /// One node numbers everything. Its process id is the one behind the last member's.
+    /// A sequencer numbers all messages. Its process id follows that of the last member.
     Sequencer,
-    /// Groups of members agree on timestamps. Those behind the last group only send.
+    /// Groups of members agree on timestamps. Processes behind the last group only send.
     Primcast {
-        /// How many groups there are, 1 to 64.
+        /// Number of groups, 1 to 64.
         groups: u32,
-        /// How many members each has: an odd number, up to 63. The first of each is its primary.
+        /// Members of each group: an odd number, up to 63. The first member is the primary.
         group_members: u32,
     },
 }
 
 impl Method {
-    /// Whether it needs one node more than there are members.
+    /// Returns whether the method needs a sequencer beside the members.
     pub const fn has_sequencer(self) -> bool {
         matches!(self, Self::Sequencer)
     }
 }
 
-/// Where frames leave.
+/// Assignment of frames to ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Links {
-    /// All through port 0, to a switch.
+    /// All frames use port 0, which leads to a switch.
     Uplink,
-    /// One port for each process, by its id.
+    /// One port per process, numbered by process id.
     Mesh,
 }
 
-/// The numbers of a member.
+/// Settings of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The rule.
+    /// Order method.
     pub method: Method,
-    /// Who this is: a member, or the sequencer (the id behind the last member's).
+    /// Own process id: that of a member, or of the sequencer.
     pub process: ProcessId,
-    /// How many members there are: their ids count from 0.
+    /// Number of members, with ids from 0.
     pub members: u32,
-    /// Which life.
+    /// Own incarnation.
     pub incarnation: Incarnation,
-    /// Where frames leave. Default [`Links::Uplink`].
+    /// Assignment of frames to ports. Default [`Links::Uplink`].
     pub links: Links,
-    /// The longest frame, in bytes. Default 1,472.
+    /// Maximum length of a frame in bytes. Default 1,472.
     pub frame_len_max: usize,
-    /// How many messages one frame takes at most. Default: as many as fit. 1 for a switch, which
-    /// cannot wait for more.
+    /// Maximum number of messages per frame. Default: as many as fit. Set to 1 to model a switch,
+    /// which cannot wait for more messages.
     pub entries_per_frame_max: usize,
-    /// How much may be on its way to one member, in bytes. Default 64 KiB.
+    /// Maximum number of unacknowledged bytes per connection. Default 64 KiB.
     pub window_bytes: usize,
-    /// Messages that wait for one member, or for the token, at most. Default 1,024.
+    /// Maximum number of messages queued for one member, or for the token. Default 1,024.
     pub pending_max: usize,
-    /// Acknowledgements that nothing else carries are sent this late, in ns; and this often it is
-    /// looked whether something must be sent again. Default 50 us.
+    /// Maximum delay of an acknowledgement that is not piggybacked, and interval of the check for
+    /// retransmissions, in ns. Default 50 us.
     pub tick_ns: u64,
-    /// What is not acknowledged for this long is sent again, in ns. Default 5 ms.
+    /// Retransmission timeout in ns. Default 5 ms.
     pub resend_ns: u64,
 }
 
 impl Config {
-    /// The defaults.
+    /// Returns the default settings.
     pub const fn new(method: Method, process: ProcessId, members: u32) -> Self {
         Self {
             method,
@@ -92,18 +92,18 @@ impl Config {
         }
     }
 
-    /// The longest message that fits a frame, in bytes.
+    /// Returns the maximum length of a message in bytes.
     pub const fn payload_len_max(&self) -> usize {
         let front = HEADER_LEN + crate::connection::ACK_LEN + ENTRY_HEADER_LEN;
         self.frame_len_max.saturating_sub(front)
     }
 
-    /// All nodes: the members, and the sequencer if there is one.
+    /// Returns the number of nodes: the members, and the sequencer if there is one.
     pub(crate) const fn nodes(&self) -> u32 {
         self.members + self.method.has_sequencer() as u32
     }
 
-    /// Whether there is somebody, or are groups, that a message to `to` would be for.
+    /// Returns whether `to` is a valid destination.
     pub(crate) fn has(&self, to: To) -> bool {
         match (self.method, to) {
             (Method::Primcast { groups: all, .. }, To::Groups(groups)) => {
@@ -146,34 +146,34 @@ impl Config {
     }
 }
 
-/// Why a configuration does not make sense.
+/// Reason why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Nobody has this id.
+    /// The process id is out of range.
     #[error("process {process} is none of the {nodes} nodes of the group")]
     Process {
-        /// The id.
+        /// The process id.
         process: u32,
-        /// How many there are.
+        /// Number of nodes.
         nodes: u32,
     },
-    /// More nodes than ports.
+    /// There are more nodes than ports.
     #[error("a mesh of {0} nodes has more links than there are ports (65,535)")]
     Mesh(u32),
-    /// Nothing fits, or the length does not.
+    /// The frame length is out of range.
     #[error("frame_len_max = {0} is too short for a message, or longer than 65,535")]
     Frame(usize),
-    /// Members cannot be divided so.
+    /// The members cannot be divided into such groups.
     #[error("{groups} groups of {group_members} among {members} members: 1 to 64 of an odd number")]
     Groups {
-        /// How many groups.
+        /// Number of groups.
         groups: u32,
-        /// How many members each shall have.
+        /// Members of each group.
         group_members: u32,
-        /// How many processes there are.
+        /// Number of members.
         members: u32,
     },
-    /// It must be more.
+    /// A setting must be positive.
     #[error("{0} must be more than 0")]
     Zero(&'static str),
 }

@@ -1,4 +1,4 @@
-//! A connection to one member that loses nothing and keeps its order: go back N.
+//! Reliable, ordered connection to one member, with go-back-N retransmission.
 
 use alloc::collections::VecDeque;
 
@@ -7,40 +7,39 @@ use onepipe_base::{Mono, Psn};
 
 use crate::entry::Entry;
 
-/// Bytes in front of the entries of a frame: up to where what came from the other end is done
-/// with.
+/// Length of the cumulative acknowledgement in front of the entries of a frame, in bytes.
 pub(crate) const ACK_LEN: usize = 4;
 
 /// One end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Connection {
-    /// What is not acknowledged yet, and behind it what was not sent yet.
+    /// Unacknowledged entries, followed by those that were not sent yet.
     queue: VecDeque<Entry>,
-    /// The number of the first of these.
+    /// PSN of the first entry in the queue.
     first: Psn,
-    /// How many of them are on their way, and how many bytes that is.
+    /// Number of entries in flight, and their bytes.
     sent: usize,
     sent_bytes: usize,
-    /// The number behind the last that was ever sent.
+    /// PSN behind the highest one ever sent.
     highest_sent: Psn,
-    /// When the other end last acknowledged anything new, or the first of them was sent.
+    /// Start of the retransmission timeout: the last progress, or the first transmission.
     progress: Mono,
-    /// What comes next from the other end.
+    /// Next PSN expected from the peer.
     expected: Psn,
-    /// Up to where what came is done with. Only that is acknowledged.
+    /// PSN before which received entries have been processed. Only these are acknowledged.
     done: Psn,
-    /// What it was last told of that.
+    /// Last acknowledgement sent.
     last_acked: Psn,
-    /// It repeats itself: it has missed an acknowledgement.
+    /// The peer has retransmitted, so it has missed an acknowledgement.
     is_ack_due: bool,
 }
 
-/// What a frame has brought.
+/// Result of reading a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadResult {
-    /// Entries that were not the next ones, or made no sense.
+    /// Number of entries that were out of order or invalid.
     pub refused: u64,
-    /// Whether the other end has room again.
+    /// Whether the frame has acknowledged entries, so that the window may have opened.
     pub has_space: bool,
 }
 
@@ -64,44 +63,44 @@ impl Connection {
         self.queue.push_back(entry);
     }
 
-    /// How many entries the other end has not acknowledged.
+    /// Returns the number of entries that are not acknowledged.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// How many entries have left, and are not acknowledged.
+    /// Returns the number of entries in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.sent
     }
 
-    /// Whether anything may be sent now.
+    /// Returns whether a frame may be sent now.
     pub(crate) fn wants_transmit(&self, window_bytes: usize) -> bool {
         let has_more = self.sent < self.queue.len();
         (has_more && (self.sent == 0 || self.sent_bytes < window_bytes)) || self.is_ack_due
     }
 
-    /// Whether the other end should be told what has come, before long.
+    /// Returns whether processed entries have not been acknowledged yet.
     pub(crate) fn has_pending_ack(&self) -> bool {
         self.last_acked != self.done
     }
 
-    /// How many entries are done with that the other end does not know of.
+    /// Returns the number of processed entries that have not been acknowledged.
     pub(crate) fn unacked(&self) -> u32 {
         self.done.since(self.last_acked) as u32
     }
 
-    /// One more entry is done with.
+    /// Records that one more entry has been processed.
     pub(crate) fn complete_one(&mut self) {
         self.done = self.done.plus(1);
     }
 
-    /// Whether anything is on its way.
+    /// Returns whether entries are in flight.
     pub(crate) fn is_waiting(&self) -> bool {
         self.sent > 0
     }
 
-    /// Writes as many entries as fit behind an acknowledgement. Answers the number of the first and
-    /// how many bytes there are.
+    /// Writes an acknowledgement and as many entries as fit. Returns the PSN of the first entry and
+    /// the number of bytes.
     pub(crate) fn write(
         &mut self,
         now: Mono,
@@ -132,7 +131,7 @@ impl Connection {
         (psn, bytes)
     }
 
-    /// Takes what came in one frame, and hands the entries that are new to `take`.
+    /// Reads a frame, and passes entries that arrive in order to `handle`.
     pub(crate) fn read(
         &mut self,
         now: Mono,
@@ -162,8 +161,8 @@ impl Connection {
     }
 
     fn on_ack(&mut self, now: Mono, ack: Psn) -> bool {
-        // Anything but a number between the first and the last sent is old, or nonsense. It may lie
-        // behind what was sent again.
+        // Ignore stale and invalid acknowledgements. A valid one may cover entries that are queued
+        // for retransmission.
         if !self.first.is_before(ack) || self.highest_sent.is_before(ack) {
             return false;
         }
@@ -177,8 +176,8 @@ impl Connection {
         true
     }
 
-    /// What has been on its way for too long is sent again, from the first on. Answers whether
-    /// there was any.
+    /// Retransmits from the first unacknowledged entry if the timeout has expired. Returns whether
+    /// it has.
     pub(crate) fn resend(&mut self, now: Mono, resend_ns: u64) -> bool {
         let is_late = self.sent > 0 && now.since_ns(self.progress) >= resend_ns;
         if is_late {

@@ -1,4 +1,4 @@
-//! Where the rule of the order finds what it needs: the connections, and the way out.
+//! Interface of the order methods to the connections and to the application.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use crate::connection::{Connection, ReadResult};
 use crate::entry::Entry;
 use crate::{Config, Delivery, To};
 
-/// Connections to all nodes, and what is to be told to the application.
+/// Connections to all nodes, and pending deliveries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OrderContext {
     pub own: ProcessId,
@@ -19,7 +19,7 @@ pub(crate) struct OrderContext {
     entries_max: usize,
     pending_max: usize,
     connections: Vec<Connection>,
-    /// Who may be sent something, each once.
+    /// Nodes that may have frames to send, without duplicates.
     ready: VecDeque<u32>,
     is_ready: Vec<bool>,
     pub deliveries: VecDeque<Delivery>,
@@ -41,17 +41,17 @@ impl OrderContext {
         }
     }
 
-    /// Whether as much waits for some node as may.
+    /// Returns whether the queue of any node is full.
     pub(crate) fn is_full(&self) -> bool {
         self.connections.iter().any(|connection| connection.len() >= self.pending_max)
     }
 
-    /// What has left for the node to which most has, and is not acknowledged.
+    /// Returns the number of entries in flight to the node with the most.
     pub(crate) fn in_flight(&self) -> usize {
         self.connections.iter().map(Connection::in_flight).max().unwrap_or_default()
     }
 
-    /// Whether nothing waits for any node, nor for its acknowledgement.
+    /// Returns whether all connections are idle and acknowledged.
     pub(crate) fn is_drained(&self) -> bool {
         self.connections.iter().all(|connection| connection.len() == 0)
     }
@@ -61,8 +61,8 @@ impl OrderContext {
         self.mark_ready(to.0);
     }
 
-    /// Calls `to_each` for every member that a message is for, this one last. With whom it begins
-    /// differs from member to member, or all would meet at the same receiver.
+    /// Calls `visit` for each destination member, this one last. The first one differs from member
+    /// to member, to avoid incast.
     pub(crate) fn for_each(&mut self, to: To, mut visit: impl FnMut(&mut Self, ProcessId)) {
         match to {
             To::One(to) => visit(self, to),
@@ -70,16 +70,16 @@ impl OrderContext {
                 let (first, members) = ((self.own.0 + 1) % self.members, self.members);
                 (0..members).for_each(|step| visit(self, ProcessId((first + step) % members)));
             }
-            // Only where there are groups, which know their members.
+            // The method handles groups itself.
             To::Groups(_) => {}
         }
     }
 
-    /// What came from `from` first, and was not done with, now is.
+    /// Records that the oldest unprocessed entry from `from` has been processed.
     pub(crate) fn complete_one(&mut self, from: ProcessId) {
         let connection = &mut self.connections[from.index()];
         connection.complete_one();
-        // A quarter of a window of the shortest entries: the sender need not wait for the tick.
+        // Acknowledge early after a quarter of a window of minimal entries.
         if connection.unacked() as usize * 64 > self.window_bytes / 4 {
             self.mark_ready(from.0);
         }
@@ -90,7 +90,7 @@ impl OrderContext {
         self.deliveries.push_back(Delivery { from: origin, number, payload });
     }
 
-    /// The next one to send something to, what it is, and how long.
+    /// Writes the next frame. Returns its destination, first PSN and length.
     pub(crate) fn write(
         &mut self,
         now: Mono,
@@ -111,7 +111,7 @@ impl OrderContext {
         }
     }
 
-    /// Takes what came from `from`; `entries` gets what is new.
+    /// Reads a frame from `from`. Appends new entries to `entries`.
     pub(crate) fn read(
         &mut self,
         now: Mono,
@@ -127,8 +127,8 @@ impl OrderContext {
         Some(result)
     }
 
-    /// Sends acknowledgements that are owed, and again what is late. Answers how many connections
-    /// begin again, and whether anything is left to wait for.
+    /// Sends pending acknowledgements and retransmits on timeouts. Returns the number of
+    /// connections that retransmit, and whether another tick is needed.
     pub(crate) fn tick(&mut self, now: Mono, resend_ns: u64) -> (u64, bool) {
         let (mut resent, mut is_waiting) = (0, false);
         for to in 0..self.connections.len() {

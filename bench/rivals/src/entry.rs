@@ -1,4 +1,4 @@
-//! What members say to each other, as it stands in a frame.
+//! Entries: the messages between members, and their encoding.
 
 use bytes::Bytes;
 use onepipe_base::ProcessId;
@@ -6,13 +6,13 @@ use onepipe_wire::HEADER_LEN;
 
 use crate::connection::ACK_LEN;
 
-/// Bytes in front of an entry's payload: kind, reserved, length, origin, place, number.
+/// Length of an entry's header: kind, reserved, length, origin, sequence, number.
 pub(crate) const ENTRY_HEADER_LEN: usize = 20;
-/// What stands in the number of a message to the sequencer that is for everybody; else it is whom
-/// the message is for.
+/// Destination of a message to the sequencer, in the field `number`: all members. Other values are
+/// a member's process id.
 pub(crate) const ALL: u64 = u64::MAX;
 
-/// How many things a frame of a rival says: what its processor has to do with it.
+/// Returns the number of entries in a frame, which determines its processing cost.
 pub fn entries(frame: &[u8]) -> u64 {
     let Some(rest) = frame.get(HEADER_LEN + ACK_LEN..) else { return 0 };
     let (mut at, mut count) = (0, 0);
@@ -23,38 +23,38 @@ pub fn entries(frame: &[u8]) -> u64 {
     count
 }
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// A message that somebody broadcasts.
+    /// Message of a member.
     Message,
-    /// The right to give numbers, from the entry's on, or a part of it: `place` is the first member
-    /// that it speaks of, its payload how many messages each of them has been sent.
+    /// Token, or a part of it: the next sequence number, and the number of messages that were sent
+    /// to each of several members. The field `sequence` is the first of these members.
     Token,
-    /// The sender's clock.
+    /// Clock of the sender.
     Clock,
-    /// The sender has taken the number as its group's timestamp of a message.
+    /// Acceptance of a message with `number` as the timestamp of the sender's group.
     Ack,
-    /// The sender's group delivers a message.
+    /// The sender's group has delivered a message.
     Delivered,
 }
 
-/// One thing said.
+/// Entry of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub kind: Kind,
-    /// Whose message it is.
+    /// Sender of the message that the entry is about.
     pub origin: ProcessId,
-    /// Which of the messages to its receiver, or of its origin, it is, where that must be known.
+    /// Number of the message among those to its receiver, or of its origin, where needed.
     pub sequence: u32,
-    /// Its place in the order: a sequence number, or a logical time. Of a message to groups that
-    /// has none yet, which groups, as bits.
+    /// Position in the order: a sequence number or a logical time. Before that is known, the
+    /// destination groups of the message as bits.
     pub number: u64,
     pub payload: Bytes,
 }
 
 impl Entry {
-    /// A message that has no place yet.
+    /// Creates a message entry.
     pub(crate) fn message(origin: ProcessId, number: u64, payload: Bytes) -> Self {
         Self { kind: Kind::Message, origin, sequence: 0, number, payload }
     }
@@ -63,7 +63,7 @@ impl Entry {
         ENTRY_HEADER_LEN + self.payload.len()
     }
 
-    /// Writes it to the front of `room`, if it fits. Answers how long it is.
+    /// Writes the entry to `buffer` if it fits. Returns its length.
     pub(crate) fn write(&self, buffer: &mut [u8]) -> Option<usize> {
         let bytes = self.bytes();
         let buffer = buffer.get_mut(..bytes)?;
@@ -78,7 +78,7 @@ impl Entry {
         Some(bytes)
     }
 
-    /// Takes one from the front of `bytes`, which is `None` if there is none that makes sense.
+    /// Reads and removes the first entry of `bytes`. Returns `None` if it is invalid.
     pub(crate) fn read(bytes: &mut Bytes) -> Option<Self> {
         let header: [u8; ENTRY_HEADER_LEN] = bytes.get(..ENTRY_HEADER_LEN)?.try_into().ok()?;
         let [kind, _, l0, l1, o0, o1, o2, o3, p0, p1, p2, p3, number @ ..] = header;

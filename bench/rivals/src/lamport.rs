@@ -1,4 +1,4 @@
-//! Logical clocks: a message is delivered when every member is known to be past it.
+//! Lamport clocks: a message is delivered once the clocks of all members have passed it.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -11,25 +11,26 @@ use crate::To;
 use crate::context::OrderContext;
 use crate::entry::{Entry, Kind};
 
-/// A member's clock, and what waits for the others'.
+/// Clock of a member, and messages waiting for the clocks of the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Lamport {
     own: ProcessId,
     interval_ns: u64,
-    /// All later messages of this member have higher times.
+    /// All later messages of this member have higher timestamps.
     clock: u64,
-    /// What of it the others have been told, and when to tell it next.
+    /// Clock value that all others know.
     advertised: u64,
+    /// When the clock is advertised next.
     advertise_at: Option<Mono>,
     last_advertised: Mono,
-    /// The time that each other member's next message has at least.
+    /// Minimum timestamp of each member's next message.
     next: Vec<u64>,
-    /// The first place that any of these can take, when last looked for.
+    /// Cached minimum of `next`: the first position that any future message can take.
     floor: (u64, usize),
     pending: BinaryHeap<Reverse<Pending>>,
 }
 
-/// In the order of delivery: by time, then by member.
+/// Message waiting for delivery, ordered by time, then by member.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Pending {
     at: u64,
@@ -40,7 +41,7 @@ struct Pending {
 impl Lamport {
     pub(crate) fn new(own: ProcessId, members: u32, interval_ns: u64) -> Self {
         let mut next = alloc::vec![0; members as usize];
-        // Its own are always later than whatever it has heard of.
+        // The own clock exceeds all received ones, so it never holds up a delivery.
         next[own.index()] = u64::MAX;
         Self {
             own,
@@ -68,7 +69,7 @@ impl Lamport {
         self.deliver(context);
     }
 
-    /// A message or a clock. Answers whether it made sense: times of one member rise.
+    /// Handles a message or a clock. Returns whether it was valid: a member's timestamps increase.
     pub(crate) fn receive(
         &mut self,
         context: &mut OrderContext,
@@ -91,7 +92,7 @@ impl Lamport {
         true
     }
 
-    /// Tells the clock, if it is time.
+    /// Advertises the clock if it is due.
     pub(crate) fn handle_time(&mut self, context: &mut OrderContext, now: Mono) {
         if self.clock == self.advertised {
             self.advertise_at = None;
@@ -111,7 +112,7 @@ impl Lamport {
         }
     }
 
-    /// When to tell it.
+    /// Returns when the clock is to be advertised.
     pub(crate) fn due(&self) -> Option<Mono> {
         self.advertise_at
     }
@@ -134,7 +135,7 @@ impl Lamport {
         }
     }
 
-    /// Looks for the least again, if whose it was has told more. Answers whether it is `place` now.
+    /// Recomputes the floor if it may have risen. Returns whether it has reached `position`.
     fn raise_floor(&mut self, position: (u64, usize)) -> bool {
         let (least, member) = self.floor;
         if self.next.get(member).is_some_and(|next| *next == least) {
@@ -147,7 +148,7 @@ impl Lamport {
     }
 }
 
-// A heap has no order of its own to compare: what waits is the same if it leaves in the same order.
+// Heaps with the same content may differ in layout, so compare and hash them in sorted order.
 impl PartialEq for Lamport {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key() && self.sorted() == other.sorted()

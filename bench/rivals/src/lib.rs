@@ -1,23 +1,22 @@
-//! Other ways to one total order, to compare with: machines of the same kind, driven by the same
-//! worlds, over the same frames.
+//! Baselines: other methods of totally ordered broadcast and multicast, as machines that run in the
+//! same environments and use the same frames.
 //!
-//! A [`Rival`] is one member of a group in which everybody talks to one or to all. Below, all are
-//! the same: connections that lose nothing and keep their order (`channel`), which coalesce what
-//! waits for the same member. What differs is the rule by which messages are put in order
-//! ([`Method`]):
+//! A [`Rival`] is one member of a group whose members send to one member or to all. All methods
+//! share reliable, ordered connections (`connection`), which coalesce messages to the same member.
+//! They differ in how messages are ordered ([`Method`]):
 //!
-//! - [`Method::Unordered`]: none. What arrives is delivered: the floor for latency.
-//! - [`Method::Token`]: a token with the next number goes round; who has it sends what waits.
-//! - [`Method::Lamport`]: logical clocks; delivered when every other member is known to be past it.
-//!   Members that have nothing to say tell their clocks once an interval, not once a message.
-//! - [`Method::Sequencer`]: everything goes to one node, which numbers it and sends it on. In a
-//!   switch it costs no processor; at a host it does. The machine is the same.
+//! - [`Method::Unordered`]: messages are delivered on arrival. The lower bound of latency.
+//! - [`Method::Token`]: a token with the next sequence number circulates; its holder sends.
+//! - [`Method::Lamport`]: logical clocks; a message is delivered when all members' clocks have
+//!   passed it. Idle members advertise their clocks once per interval, not once per message.
+//! - [`Method::Sequencer`]: one node numbers and forwards all messages. In a switch it costs no CPU
+//!   time, at a host it does; the machine is the same.
 //!
-//! - [`Method::Primcast`]: groups, whose members agree on timestamps by quorums, as PrimCast does:
-//!   the rival of agreed multicast (P4mCast, figure 4). A message is for some groups
-//!   ([`To::Groups`]) and heard of by their members alone.
+//! - [`Method::Primcast`]: groups whose members agree on timestamps by quorums (PrimCast): the
+//!   baseline for agreed multicast (P4mCast, figure 4). A message has destination groups
+//!   ([`To::Groups`]), and only their members receive it.
 //!
-//! The others are the rivals of the evaluation of 1Pipe (section 7.2, figure 8).
+//! The others are the baselines in the evaluation of 1Pipe (section 7.2, figure 8).
 //!
 //! ```
 //! use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
@@ -36,10 +35,10 @@
 //! ```
 //!
 //! # Invariants
-//! - Any two members deliver the messages that both get in the same order ([`Method::Unordered`]
-//!   aside), each once, whatever the network loses, repeats or reorders.
-//! - What waits is bounded: [`Rival::send`] refuses more than [`Config::pending_max`].
-//! - Members do not fail: none of these methods says what then.
+//! - Any two members deliver the messages that both receive in the same order (except with
+//!   [`Method::Unordered`]), each once, despite loss, duplication and reordering.
+//! - Queues are bounded: [`Rival::send`] refuses more than [`Config::pending_max`] messages.
+//! - Members are assumed not to fail.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The rule by which messages are put in order, whichever it is.
+//! Dispatches to the order method.
 
 use bytes::Bytes;
 use onepipe_base::{Mono, ProcessId};
@@ -11,15 +11,15 @@ use crate::sequencer::{Sequencer, SequencerClient};
 use crate::token::Token;
 use crate::{Config, Method, To};
 
-/// One of the rules.
+/// State of the order method.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Order {
     Unordered,
     Token(Token),
     Lamport(Lamport),
-    /// A member where there is a sequencer.
+    /// Member in a group with a sequencer.
     SequencerClient(SequencerClient),
-    /// The sequencer itself.
+    /// The sequencer.
     Sequencer(Sequencer),
     Primcast(Primcast),
 }
@@ -44,7 +44,7 @@ impl Order {
         }
     }
 
-    /// This member has something to say.
+    /// Sends a message of this member.
     pub(crate) fn send(&mut self, context: &mut OrderContext, to: To, payload: Bytes) {
         match self {
             Self::Unordered => {
@@ -58,13 +58,13 @@ impl Order {
             Self::Lamport(lamport) => lamport.send(context, to, payload),
             Self::SequencerClient(client) => client.send(context, to, payload),
             Self::Primcast(primcast) => primcast.send(context, to, payload),
-            // Refused by `Rival::send`.
+            // [`Rival::send`](crate::Rival::send) refuses it.
             Self::Sequencer(_) => {}
         }
     }
 
-    /// Something has come from `from`, in its order. Answers whether it made sense; the sequencer
-    /// says itself when it is done with what does.
+    /// Handles an entry from `from`, in the order of its connection. Returns whether it was valid.
+    /// All entries count as processed afterwards, except those that the sequencer holds back.
     pub(crate) fn receive(
         &mut self,
         context: &mut OrderContext,
@@ -92,7 +92,7 @@ impl Order {
         is_valid
     }
 
-    /// Time has gone on, or something has happened.
+    /// Handles the passage of time, and any other change.
     pub(crate) fn handle_time(&mut self, context: &mut OrderContext, now: Mono) {
         match self {
             Self::Lamport(lamport) => lamport.handle_time(context, now),
@@ -102,8 +102,8 @@ impl Order {
         }
     }
 
-    /// What waits here, and not at a connection; where those who deliver messages acknowledge them,
-    /// what they have not.
+    /// Returns the number of own messages that wait in the method itself; for methods with
+    /// acknowledged delivery, those that are not delivered yet.
     pub(crate) fn waiting(&self) -> usize {
         match self {
             Self::Token(token) => token.waiting(),

@@ -1,10 +1,9 @@
-//! Genuine atomic multicast among processes, as PrimCast does it (Middleware 2023): the primary of
-//! each group that a message is for proposes a timestamp, a majority of the group acknowledges it,
-//! and the highest of them is the message's place: three steps from sender to delivery.
+//! Genuine atomic multicast among processes (PrimCast, Middleware 2023). The primary of each
+//! destination group proposes a timestamp, a majority of the group acknowledges it, and the highest
+//! timestamp defines the message's position: three communication steps from sender to delivery.
 //!
-//! Everybody is told everything by everybody, and each member delivers: there is nobody between
-//! them. As with the other rivals, members do not fail; their quorums are waited for nevertheless,
-//! for that is what the method costs.
+//! All members exchange acknowledgements directly, and each member delivers. As with the other
+//! baselines, members do not fail, but deliveries wait for quorums, which is the method's cost.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -17,8 +16,8 @@ use crate::To;
 use crate::context::OrderContext;
 use crate::entry::{Entry, Kind};
 
-/// Which processes are a group: the first `group_members` are group 0, and so on. Those behind the
-/// last group send, and deliver nothing.
+/// Assignment of processes to groups: the first `group_members` processes are group 0, and so on.
+/// Processes behind the last group only send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct GroupLayout {
     groups: u32,
@@ -26,7 +25,7 @@ struct GroupLayout {
 }
 
 impl GroupLayout {
-    /// Of which group `process` is, and which member of it.
+    /// Returns the group of `process` and its index there.
     fn locate(self, process: ProcessId) -> Option<(GroupId, usize)> {
         let (group, index) = (process.0 / self.group_members, process.0 % self.group_members);
         (group < self.groups).then_some((GroupId(group as u16), index as usize))
@@ -42,21 +41,21 @@ impl GroupLayout {
     }
 }
 
-/// Who sent it, and its number there.
+/// Sender of a message, and its sequence number there.
 type Id = (u32, u32);
 
-/// What a group has said of a message.
+/// Votes of a group for a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Vote {
     timestamp: u64,
-    /// Who has acknowledged it, by their places.
+    /// Members that have acknowledged the timestamp: one bit per member index.
     voters: u64,
 }
 
-/// A message that this member has heard of.
+/// State of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Cell {
-    /// Empty, until the message itself has come.
+    /// Destination groups; empty until the message itself arrives.
     groups: GroupSet,
     payload: Bytes,
     votes: Vec<Vote>,
@@ -64,23 +63,24 @@ struct Cell {
     is_delivered: bool,
 }
 
-/// A member of a group, or who only sends.
+/// Member of a group, or a process that only sends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Primcast {
     own: ProcessId,
     layout: GroupLayout,
-    /// Own messages so far, and which groups have not delivered which of them.
+    /// Number of own messages.
     sent: u32,
+    /// Own messages, with the groups that have not delivered them.
     open: BTreeMap<u32, GroupSet>,
     clock: u64,
-    /// Up to where the own group has been told that.
+    /// Clock value that the own group knows.
     advertised: u64,
-    /// What the members of the own group have said of theirs, by their places.
+    /// Clocks of the members of the own group, by member index.
     clocks: Vec<u64>,
     cells: BTreeMap<Id, Cell>,
-    /// What the own primary has proposed, ascending, from the first on whose place is not final.
+    /// Proposals of the own primary in ascending order, from the first without a final timestamp.
     proposed: VecDeque<(u64, Id)>,
-    /// What is final and not delivered.
+    /// Messages with a final timestamp that are not delivered.
     waiting: BTreeSet<(u64, Id)>,
 }
 
@@ -100,7 +100,7 @@ impl Primcast {
         }
     }
 
-    /// Own messages that some group has not delivered.
+    /// Returns the number of own messages that some group has not delivered.
     pub(crate) fn open(&self) -> usize {
         self.open.len()
     }
@@ -109,7 +109,7 @@ impl Primcast {
         let groups = match to {
             To::Groups(groups) => groups,
             To::All => GroupSet::from_bits(u64::MAX >> (64 - self.layout.groups)),
-            // Refused by `Rival::send`.
+            // [`Rival::send`](crate::Rival::send) refuses it.
             To::One(_) => return,
         };
         let (sequence, number) = (self.sent, groups.to_bits());
@@ -123,7 +123,7 @@ impl Primcast {
         self.deliver(context);
     }
 
-    /// Something has come. Answers whether it made sense.
+    /// Handles an entry. Returns whether it was valid.
     pub(crate) fn receive(
         &mut self,
         context: &mut OrderContext,
@@ -154,7 +154,7 @@ impl Primcast {
         self.layout.locate(self.own).map(|(group, _)| group)
     }
 
-    /// To all other members of `groups`.
+    /// Sends an entry to all other members of `groups`.
     fn send_to_groups(&self, context: &mut OrderContext, groups: GroupSet, entry: &Entry) {
         for to in groups.iter().flat_map(|group| self.layout.members(group)) {
             if to != self.own {
@@ -192,7 +192,7 @@ impl Primcast {
         }
     }
 
-    /// Proposes the own group's timestamp of a message, or acknowledges it.
+    /// Proposes or acknowledges the own group's timestamp of a message.
     fn vote(&mut self, context: &mut OrderContext, id: Id, timestamp: u64) {
         let (kind, origin) = (Kind::Ack, ProcessId(id.0));
         let payload = Bytes::new();
@@ -215,12 +215,12 @@ impl Primcast {
         }
         self.clock = self.clock.max(ack.number);
         if ack.number > self.advertised && group != own {
-            // The message may end there: the own group must know who is past that.
+            // The message may be final at this timestamp: advertise the clock to the own group.
             self.advertised = self.clock;
             let bump = Entry { kind: Kind::Clock, number: self.clock, ..ack.clone() };
             self.send_to_groups(context, GroupSet::EMPTY.with(own), &bump);
         }
-        // The primary's is the proposal; it may have overtaken the message.
+        // The primary's acknowledgement is the proposal, and may arrive before the message.
         let is_here = self.cells.get(&id).is_some_and(|cell| !cell.groups.is_empty());
         if from == self.primary(own) && index != 0 && is_here {
             self.vote(context, id, ack.number);
@@ -232,7 +232,7 @@ impl Primcast {
         ProcessId(u32::from(group.0) * self.layout.group_members)
     }
 
-    /// A member has taken a timestamp for a message. Answers whether it can be so.
+    /// Records a member's acknowledgement of a timestamp. Returns whether it was valid.
     fn on_vote(&mut self, voter: ProcessId, id: Id, timestamp: u64) -> bool {
         let Some((group, index)) = self.layout.locate(voter) else { return false };
         let is_own = self.group() == Some(group);
@@ -270,7 +270,7 @@ impl Primcast {
         }
     }
 
-    /// What is delivered, and everybody has spoken of, need not be kept.
+    /// Removes a message that was delivered and acknowledged by all members.
     fn remove_if_done(&mut self, id: Id) {
         let all = self.layout.group_members;
         let is_done = self.cells.get(&id).is_some_and(|cell| {
@@ -307,7 +307,7 @@ impl Primcast {
         true
     }
 
-    /// No message of the own group that is not final yet can come at or below it.
+    /// Returns the barrier: no later message of the own group gets a timestamp at or below it.
     fn barrier(&mut self) -> u64 {
         while let Some((_, id)) = self.proposed.front()
             && self.cells.get(id).is_none_or(|cell| cell.last.is_some())
@@ -315,7 +315,7 @@ impl Primcast {
             self.proposed.pop_front();
         }
         let pending = self.proposed.front().map_or(u64::MAX, |first| first.0 - 1);
-        // The (f + 1)-th highest clock: a majority is there.
+        // The (f + 1)-th highest clock: a majority has reached it.
         let majority = self.clocks.len() / 2 + 1;
         let is_quorum =
             |clock: &&u64| self.clocks.iter().filter(|other| other >= clock).count() >= majority;

@@ -1,4 +1,4 @@
-//! The composer: one member, or the sequencer.
+//! A member or the sequencer: combines the order method with the connections.
 
 use alloc::vec::Vec;
 
@@ -11,55 +11,55 @@ use crate::entry::Entry;
 use crate::order::Order;
 use crate::{Config, ConfigError, Links};
 
-/// A member of the group, or its sequencer.
+/// Member of the group, or its sequencer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rival {
     config: Config,
     order: Order,
     context: OrderContext,
-    /// When to look at the connections, if anything waits there.
+    /// When the connections are checked for acknowledgements and retransmissions.
     tick_at: Option<Mono>,
-    /// Nothing was called yet.
+    /// Whether no method has been called yet.
     is_new: bool,
-    /// What a frame has brought, until the order has taken it.
+    /// Buffer for the entries of a frame.
     entries: Vec<Entry>,
     stats: Stats,
 }
 
-/// A message, in its place in the order.
+/// Delivery of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Delivery {
-    /// Whose it is.
+    /// Sender.
     pub from: ProcessId,
-    /// Its sequence number or logical time; 0 where nothing orders.
+    /// Sequence number or logical time; 0 if unordered.
     pub number: u64,
-    /// What was sent.
+    /// Content of the message.
     pub payload: Bytes,
 }
 
-/// What happened, counted.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stats {
-    /// Frames written.
+    /// Frames sent.
     pub frames_sent: u64,
-    /// Frames taken.
+    /// Frames received.
     pub frames_received: u64,
-    /// Frames that made no sense, or were for somebody else.
+    /// Frames that were invalid or addressed to another process.
     pub frames_dropped: u64,
-    /// Messages of frames that were not the next ones of their connection, or made no sense.
+    /// Entries that were out of order or invalid.
     pub entries_refused: u64,
-    /// Times that a connection began again from its first unacknowledged message.
+    /// Retransmissions: restarts of a connection from its first unacknowledged entry.
     pub resent: u64,
 }
 
-/// Whom a message is for.
+/// Destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum To {
     /// One member.
     One(ProcessId),
-    /// All members; where there are groups, all of these.
+    /// All members, or all groups.
     All,
-    /// All members of some groups, where there are groups.
+    /// All members of some groups ([`Method::Primcast`](crate::Method::Primcast)).
     Groups(GroupSet),
 }
 
@@ -73,33 +73,33 @@ impl To {
     }
 }
 
-/// Why a message is not taken.
+/// Reason why a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// Too much waits: let something leave first.
-    #[error("as many messages wait as may")]
+    /// A queue is full: try again later.
+    #[error("cannot send: a queue is full (pending_max)")]
     Full,
-    /// Longer than a frame.
-    #[error("{bytes} bytes are more than the {max} that fit a frame")]
+    /// The message does not fit a frame.
+    #[error("cannot send {bytes} bytes: at most {max} fit a frame")]
     TooLong {
-        /// How long it is.
+        /// Length of the message.
         bytes: usize,
-        /// How long it may be.
+        /// Maximum length.
         max: usize,
     },
-    /// No such member.
-    #[error("there are {0} members, and it is for none of them")]
+    /// The destination does not exist.
+    #[error("cannot send: the destination is not among the {0} members")]
     UnknownMember(u32),
-    /// The sequencer has nothing to say of its own.
-    #[error("the sequencer says nothing of its own")]
+    /// The sequencer cannot send messages of its own.
+    #[error("cannot send: the sequencer has no messages of its own")]
     Sequencer,
 }
 
 impl Rival {
-    /// A member that has said nothing yet.
+    /// Creates a member.
     ///
     /// # Errors
-    /// When the configuration does not make sense.
+    /// [`ConfigError`] if the configuration is invalid.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -113,10 +113,10 @@ impl Rival {
         })
     }
 
-    /// Sends `payload` to one member, or to all, this one included.
+    /// Sends `payload` to one member, or to all including this one.
     ///
     /// # Errors
-    /// When too much waits, it is too long, or there is no such member; then nothing has happened.
+    /// [`SendError`]; then the message was not sent.
     pub fn send(&mut self, now: Now, to: To, payload: &[u8]) -> Result<(), SendError> {
         let (bytes, max) = (payload.len(), self.config.payload_len_max());
         if bytes > max {
@@ -136,32 +136,32 @@ impl Rival {
         Ok(())
     }
 
-    /// Own messages that wait: for the token, or for their groups to say that they deliver them.
+    /// Returns the number of own messages that wait for the token, or for delivery by their groups.
     pub fn open(&self) -> usize {
         self.order.waiting()
     }
 
-    /// What has left for the node to which most has, and is not acknowledged.
+    /// Returns the number of entries in flight to the node with the most.
     pub fn in_flight(&self) -> usize {
         self.context.in_flight()
     }
 
-    /// Whether a message would be taken.
+    /// Returns whether a message would be accepted now.
     pub fn has_space(&self) -> bool {
         self.order.waiting() < self.config.pending_max && !self.context.is_full()
     }
 
-    /// Whether everything that was sent here has come where it was for, as far as is known.
+    /// Returns whether all messages sent have been acknowledged.
     pub fn is_drained(&self) -> bool {
         self.order.waiting() == 0 && self.context.is_drained()
     }
 
-    /// What it was set up with.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
@@ -220,7 +220,7 @@ impl Machine for Rival {
         let len = self.config.frame_len_max.min(slot.len());
         let (to, psn, bytes) = self.context.write(now.mono, &mut slot[HEADER_LEN..len])?;
         self.stats.frames_sent += 1;
-        // It may be lost, and the last look have come before it.
+        // The frame may be lost, so the connections must be checked again.
         self.tick_at.get_or_insert(now.mono.after_ns(self.config.tick_ns));
         let Config { process, incarnation, .. } = self.config;
         let header = Header::new(Opcode::Foreign, process, to, incarnation);

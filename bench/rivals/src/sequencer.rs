@@ -1,4 +1,4 @@
-//! One node numbers everything and sends it on.
+//! Sequencer: one node numbers all messages and forwards them.
 
 use alloc::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::To;
 use crate::context::OrderContext;
 use crate::entry::{ALL, Entry};
 
-/// A member: what it says goes to the sequencer, and comes back with a number.
+/// Member: sends its messages to the sequencer, which returns them with a number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SequencerClient {
     sequencer: ProcessId,
@@ -36,18 +36,18 @@ impl SequencerClient {
     ) -> bool {
         let is_valid = from == self.sequencer;
         if is_valid {
-            // The connection keeps the order of the numbers.
+            // The connection preserves the order of the numbers.
             context.deliver(entry);
         }
         is_valid
     }
 }
 
-/// The node that numbers.
+/// The sequencer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sequencer {
     next: u64,
-    /// Messages that wait because some member does not keep up.
+    /// Messages held back because a member's queue is full.
     held: VecDeque<Entry>,
 }
 
@@ -61,7 +61,7 @@ impl Sequencer {
         self.assign_numbers(context);
     }
 
-    /// Numbers what it has, as long as everybody keeps up.
+    /// Numbers and forwards held messages until a queue is full.
     pub(crate) fn assign_numbers(&mut self, context: &mut OrderContext) {
         while !self.held.is_empty()
             && !context.is_full()
@@ -72,7 +72,7 @@ impl Sequencer {
                 Ok(to) => To::One(ProcessId(to)),
                 Err(_) => To::All,
             };
-            // Whom nobody knows is sent nothing.
+            // Messages to unknown members are dropped.
             if to.is_within(context.members) {
                 let entry = Entry { number: self.next, ..held };
                 self.next += 1;

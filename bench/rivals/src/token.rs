@@ -1,4 +1,4 @@
-//! A token that bears the next number goes round; who has it sends what waits.
+//! Token ring: a token with the next sequence number circulates, and its holder sends.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -10,24 +10,25 @@ use crate::To;
 use crate::context::OrderContext;
 use crate::entry::{Entry, Kind};
 
-/// How many members one part of the token speaks of.
+/// Maximum number of members per part of the token.
 const PART_MEMBERS_MAX: usize = 250;
 
-/// A member of the ring.
+/// Member of the ring.
 ///
-/// The token says how many messages every member has been sent, and every message which one of
-/// these it is: so its holder may pass it on before what it has sent has arrived, and a receiver
-/// knows what is still on its way.
+/// The token contains how many messages each member has been sent, and each message has its number
+/// among those of its receiver. So the holder may pass the token on before its messages arrive, and
+/// a receiver can detect missing ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Token {
     successor: ProcessId,
-    /// The next number to give, while this member has the token: when it is born, or alone.
+    /// Next sequence number, while this member holds the token: initially, or if it is alone.
     held: Option<u64>,
-    /// How many messages each member has been sent, as the token said when it was last here.
+    /// Number of messages sent to each member, as of the token's last visit.
     sent: Vec<u32>,
     waiting: VecDeque<(To, Bytes)>,
-    /// Which of the messages to this member is delivered next, and what has come before its turn.
+    /// Number of the next message to be delivered here.
     next: u32,
+    /// Messages received out of order.
     out_of_order: BTreeMap<u32, Entry>,
 }
 
@@ -35,7 +36,7 @@ impl Token {
     pub(crate) fn new(own: ProcessId, members: u32) -> Self {
         Self {
             successor: ProcessId((own.0 + 1) % members),
-            // It is born at the first member.
+            // The first member holds the token initially.
             held: (own.0 == 0).then_some(0),
             sent: alloc::vec![0; members as usize],
             waiting: VecDeque::new(),
@@ -49,12 +50,12 @@ impl Token {
         self.use_token(context);
     }
 
-    /// Messages that wait for the token.
+    /// Returns the number of messages that wait for the token.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// A message, or a part of the token. Answers whether it made sense.
+    /// Handles a message or a part of the token. Returns whether it was valid.
     pub(crate) fn receive(&mut self, context: &mut OrderContext, entry: Entry) -> bool {
         if entry.kind == Kind::Token {
             return self.on_token_part(context, &entry);
@@ -81,12 +82,12 @@ impl Token {
         true
     }
 
-    /// Whether the token is still where it was born.
+    /// Returns whether this member holds the token initially.
     pub(crate) fn is_initial(&self, context: &OrderContext) -> bool {
         self.held.is_some() && context.members > 1
     }
 
-    /// Numbers what waits, sends it, and passes the token on.
+    /// Numbers and sends waiting messages, and passes the token on.
     pub(crate) fn use_token(&mut self, context: &mut OrderContext) {
         let Some(mut number) = self.held else { return };
         for (to, payload) in self.waiting.drain(..) {

@@ -1,4 +1,4 @@
-//! Whole groups over a network that loses, repeats and reorders.
+//! Groups over a network that loses, duplicates and reorders frames.
 
 mod network;
 
@@ -38,7 +38,7 @@ proptest! {
     ) {
         let mut group = Group::new(method, members, |_| {});
         group.chance = seed;
-        // What each member shall deliver, from each other, in this order.
+        // Messages that each member must deliver, by sender, in order.
         let mut sent = vec![vec![Vec::new(); members as usize]; members as usize];
         for (number, (member, to, bytes)) in messages.iter().enumerate() {
             let member = member % members as usize;
@@ -58,7 +58,7 @@ proptest! {
         let expected: Vec<usize> =
             sent.iter().map(|sent| sent.iter().map(Vec::len).sum()).collect();
         group.settle(&expected);
-        // Long enough for whatever might be delivered twice.
+        // Enough steps to expose duplicate deliveries.
         (0..40).for_each(|_| group.step(faults));
         group.settle(&expected);
         for (delivered, sent) in group.delivered.iter().zip(&sent) {
@@ -162,7 +162,7 @@ fn bad_messages_and_bad_numbers_are_refused_with_a_reason() {
     }
 }
 
-/// What was sent right behind a look at the connections, and lost, was never sent again.
+/// A frame sent right after a check of the connections, and lost, was never retransmitted.
 #[test]
 fn what_leaves_right_after_the_last_look_is_looked_after_too() {
     let member = |process| {
@@ -181,7 +181,7 @@ fn what_leaves_right_after_the_last_look_is_looked_after_too() {
     other.handle_frame(now(2_000), Port(0), &mut frame);
     other.handle_timeout(now(52_000));
     let mut ack = poll(&mut other, 52_000).expect("it owes an acknowledgement");
-    // The driver was short of room: the second one waits.
+    // The driver's send buffer was full: the second frame waits.
     one.send(now(3_000), To::One(ProcessId(1)), b"second").expect("there is room");
     one.handle_frame(now(53_000), Port(0), &mut ack);
     one.handle_timeout(now(53_000));

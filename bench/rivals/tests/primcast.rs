@@ -1,4 +1,4 @@
-//! Groups that agree on timestamps, over a network that loses, repeats and reorders.
+//! Groups that agree on timestamps, over a network that loses, duplicates and reorders frames.
 
 mod network;
 
@@ -8,7 +8,7 @@ use onepipe_bench_rivals::{Config, Delivery, GroupId, GroupSet, Method, Rival, S
 use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 use proptest::prelude::*;
 
-/// By their numbers, and where these are the same by their senders.
+/// Returns whether deliveries ascend by number, then by sender.
 fn ascend(delivered: &[Delivery]) -> bool {
     delivered.windows(2).all(|two| (two[0].number, two[0].from) <= (two[1].number, two[1].from))
 }
@@ -57,7 +57,7 @@ proptest! {
         }
         let expected: Vec<usize> = sent.iter().map(Vec::len).collect();
         group.settle(&expected);
-        // Long enough for whatever might be delivered twice, and for senders to hear of it.
+        // Enough steps to expose duplicate deliveries, and to notify the senders.
         (0..40).for_each(|_| group.step(faults));
         group.settle(&expected);
         (0..200).for_each(|_| group.step(Faults::default()));
@@ -110,7 +110,7 @@ proptest! {
     }
 }
 
-/// Two groups of three, and a client behind them.
+/// Creates two groups of three members, and a client.
 fn two_groups() -> Group {
     Group::new(Method::Primcast { groups: 2, group_members: 3 }, 7, |_| {})
 }
@@ -141,7 +141,7 @@ fn who_is_not_concerned_hears_nothing() {
     assert!(group.delivered[3..6].iter().all(|all| all.len() == 20));
 }
 
-/// The quorum is needed: with one of three away the group goes on, with two it does not.
+/// With one of three members unreachable the group makes progress, with two it does not.
 #[test]
 fn a_majority_is_enough_and_less_is_not() {
     for (away, expected) in [(&[2][..], 1), (&[1, 2], 0)] {
@@ -155,7 +155,7 @@ fn a_majority_is_enough_and_less_is_not() {
     }
 }
 
-/// A clock that another member's had raised was told to nobody, and the last message stayed.
+/// A clock raised by another member's was not advertised, and the last message was not delivered.
 #[test]
 fn a_clock_is_told_though_another_member_s_has_raised_it() {
     let mut group = two_groups();
@@ -164,7 +164,7 @@ fn a_clock_is_told_though_another_member_s_has_raised_it() {
     }
     (0..10).for_each(|_| group.step(Faults::default()));
     group.send(6, To::All, b"both").expect("there is room");
-    // What group 1 says reaches member 1 first, and what that says of it the other two.
+    // Group 1's acknowledgements reach member 1 first, and its own then reach the other two.
     let mut held = Vec::new();
     for step in 0..12 {
         group.flying.retain(|(to, frame)| {
@@ -192,7 +192,7 @@ fn open_messages_are_bounded_and_groups_that_there_are_not_are_refused() {
     }
     assert_eq!(group.send(6, To::All, b"x"), Err(SendError::Full));
     group.settle(&[4, 4, 4, 4, 4, 4, 0]);
-    // The connections have to say so, too.
+    // The acknowledgements of the connections take further steps.
     (0..10).for_each(|_| group.step(Faults::default()));
     assert_eq!(group.send(6, To::All, b"x"), Ok(()));
     for to in [To::One(ProcessId(1)), To::Groups(GroupSet::EMPTY)] {

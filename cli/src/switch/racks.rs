@@ -243,12 +243,15 @@ mod tests {
         for (text, expected) in [
             ("", "is not KEY=VALUE: write for example rack=0,path=2"),
             ("rack=0", "a link needs a rack and a path"),
-            ("rack=0,path=-1", "is no number"),
+            ("rack=0,path=-1", "is not a number"),
             ("rack=0,path=1,loss=1.5", "must lie between 0 and 1"),
             ("rack=0,path=1,loss=NaN", "must lie between 0 and 1"),
-            ("rack=0,path=1,direction=left", "is no direction: up (from the rack), down or both"),
+            (
+                "rack=0,path=1,direction=left",
+                "is not a direction: up (from the rack), down or both",
+            ),
             ("rack=0,path=1,for=3", "has no unit"),
-            ("rack=0,path=1,spine=3", "is nothing that a link has"),
+            ("rack=0,path=1,spine=3", "is not a key of a link"),
             ("rack=0,path=1,rack=2", "rack is given twice"),
         ] {
             let error = lossy(text).expect_err(text).to_string();

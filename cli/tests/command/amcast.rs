@@ -101,21 +101,21 @@ fn rejects_invalid_group_addresses() {
     refused(&own, "--group");
     refused(
         &with(&["--listen", "127.0.0.1:45008"]),
-        "127.0.0.1:45008 is no member of this directory",
+        "127.0.0.1:45008 is not the address of a member in this directory",
     );
     refused(
         &with(&["--listen", "127.0.0.1:45009"]),
-        "127.0.0.1:45009 is no member of this directory",
+        "127.0.0.1:45009 is not the address of a member in this directory",
     );
     let unknown = ["--replicas", "1=127.0.0.1:45005", "--listen", "127.0.0.1:45001"];
-    refused(&with(&unknown), "group 1 is not named, or has no members");
+    refused(&with(&unknown), "group 1 is missing or has no members");
     let twice = ["--replicas", "0=127.0.0.1:45002", "--listen", "127.0.0.1:45001"];
-    refused(&with(&twice), "127.0.0.1:45002 is named twice");
+    refused(&with(&twice), "127.0.0.1:45002 is listed twice");
     let two = ["--group", "0=127.0.0.1:45001,127.0.0.1:45002"];
     refused(&[&two[..], &clients, &own].concat(), "members is 2, out of range");
     refused(&[&["--group", "zero"][..], &own].concat(), "expected GROUP=ADDRESS");
     refused(&[&["--group", "64=127.0.0.1:45001"][..], &own].concat(), "numbered from 0 to 63");
-    refused(&[&group[..], &own].concat(), "no client is named");
+    refused(&[&group[..], &own].concat(), "the directory has no client");
     let output = output(&["switch", "--member", "127.0.0.1:45001"]);
     assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
     assert!(errors(&output).contains("--groups"), "{}", errors(&output));

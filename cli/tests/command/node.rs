@@ -66,7 +66,7 @@ fn nodes_agree_through_switch() {
     let summary: serde_json::Value =
         serde_json::from_str(&switch.line()).expect("the last line is JSON");
     assert_eq!(switch.status(), Some(0));
-    assert_eq!(summary["ports_given"], 2, "{summary}");
+    assert_eq!(summary["ports_assigned"], 2, "{summary}");
     assert!(summary["frames_forwarded"].as_u64().is_some_and(|frames| frames > 0), "{summary}");
     let queues = &summary["queues"];
     assert!(queues["bytes_max"].as_u64().is_some_and(|most| most > 0), "{summary}");
@@ -107,7 +107,7 @@ fn reports_why_node_cannot_join() {
     assert_eq!(second.status.code(), Some(1));
     let pid = first.process.child.id();
     let expected =
-        format!("process 3 of fabric {fabric:?} is taken by the living process with pid {pid}");
+        format!("process 3 of fabric {fabric:?} is taken by the live process with pid {pid}");
     assert!(errors(&second).contains(&expected), "{}", errors(&second));
 
     let beyond = output(&["node", "--fabric", &fabric, "--process", "64"]);

@@ -1,4 +1,4 @@
-//! How an arbiter daemon is set up.
+//! Configuration of an arbiter daemon, and start errors.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,27 +7,26 @@ use onepipe_arbiter::{ArbiterConfig, ArbiterError, Core};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Idle;
 
-/// What an arbiter daemon is and how much it may use.
+/// Configuration of an arbiter daemon.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The switch that it sits behind.
+    /// The switch that the arbiter is attached to.
     pub switch: SocketAddr,
-    /// The machine. Incarnation and sizes of frames are set by [`crate::ArbiterDaemon::new`].
+    /// The machine. [`crate::ArbiterDaemon::new`] sets its incarnation and frame length.
     pub machine: ArbiterConfig,
-    /// What to do when there is nothing to do, on each core. Default [`Idle::ADAPTIVE`].
+    /// Behaviour of idle threads. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
-    /// The cores that it stays on: the first is for communication, the others give out timeslots;
-    /// one does both. Default none: one thread, on whichever core.
+    /// Cores to run on: the first one communicates, the others allocate timeslots; a single one
+    /// does both. Default none: one thread that is not pinned.
     pub cores: Vec<usize>,
-    /// Where it says over HTTP how it is. Default nowhere.
+    /// Address of the HTTP status server. Default none.
     pub status_listen: Option<SocketAddr>,
 }
 
 impl Config {
-    /// The defaults for arbiter `process` of endpoints 0 to `nodes`, all behind one switch, as a
-    /// process among others on a machine of few cores. There a process may be off its core for
-    /// milliseconds (design: platform.md): so the arbiter works 2 ms ahead, not 65 us, and a
-    /// primary that says nothing is replaced after 20 ms, not 1 ms.
+    /// Returns the defaults for arbiter `process` of endpoints 0 to `nodes` behind one switch, for
+    /// a shared machine with few cores. A process may be preempted there for milliseconds, so the
+    /// lead is 2 ms instead of 65 us, and the takeover time 20 ms instead of 1 ms.
     pub fn new(switch: SocketAddr, process: ProcessId, nodes: u32, slot_ns: u64) -> Self {
         let mut machine = ArbiterConfig::new(process, nodes, (1, 1), slot_ns);
         machine.core = Core::One { nodes };
@@ -39,38 +38,38 @@ impl Config {
     }
 }
 
-/// Why an arbiter could not be started.
+/// Why an arbiter could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The machine refused its part of the configuration.
+    /// The machine rejected its configuration.
     #[error(transparent)]
     Machine(#[from] ArbiterError),
-    /// There is no such core, or not for this process.
+    /// The core does not exist, or is not available to this process.
     #[error("cannot run on core {core}")]
     Core {
-        /// Its number.
+        /// The core.
         core: usize,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The status cannot be answered there.
+    /// The status server cannot listen.
     #[error("cannot listen at {listen}")]
     Listen {
-        /// Where.
+        /// The address.
         listen: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The system gives no threads.
+    /// A thread cannot be created.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-    /// The socket to the switch could not be opened.
+    /// The socket to the switch cannot be opened.
     #[error("cannot reach the switch at {switch}")]
     Socket {
-        /// Its address.
+        /// The address of the switch.
         switch: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! An arbiter one can start.
+//! The daemon: an arbiter with sockets, clock and threads.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +18,10 @@ use crate::pipelined::PipelinedArbiter;
 use crate::worker_pool::{WorkerPool, WorkerPoolError};
 use crate::{Config, Report, StartError};
 
-/// How often the clock is brought back to the machine's own, which others share, in ns.
+/// Interval at which the clock is resynchronised with that of the system, ns.
 const CLOCK_FOLLOW_NS: u64 = 10_000_000;
 
-/// An arbiter: one thread and one socket, and threads that give out timeslots, if there are cores
-/// for them.
+/// An arbiter: one thread with a socket, and worker threads if there are cores for them.
 #[derive(Debug)]
 pub struct ArbiterDaemon {
     work: Engine,
@@ -33,7 +32,7 @@ pub struct ArbiterDaemon {
     status: Option<StatusEndpoint>,
 }
 
-/// Who answers questions of the outside.
+/// The HTTP status server.
 #[derive(Debug)]
 struct StatusEndpoint {
     addr: SocketAddr,
@@ -48,18 +47,18 @@ enum Engine {
 }
 
 impl ArbiterDaemon {
-    /// An arbiter that has its socket, and does nothing else before it gets its turns.
+    /// Creates an arbiter and opens its socket. It does nothing until its first turn.
     ///
     /// # Errors
-    /// [`StartError`]: numbers out of range, or the system refuses. A switch that does not answer
-    /// is no error: it is waited for.
+    /// [`StartError`]: a setting is out of range, or the system refuses a resource. A switch that
+    /// does not answer is no error: the arbiter waits for it.
     pub fn new(config: &Config) -> Result<Self, StartError> {
         let udp = UdpConfig::default();
         let mut machine = config.machine.clone();
         machine.comm.frame_len_max = udp.frame_len_max;
         let own = machine.comm.process;
-        // Its watchdogs go to itself, too, and end at the switch: from them the switch learns where
-        // it sits, before anybody has asked it for anything and when it is alone.
+        // Watchdogs to its own id end at the switch, which learns from them where the arbiter is
+        // attached, even before any request and without other arbiters.
         if !machine.failover.peers.contains(&own) {
             machine.failover.peers.push(own);
         }
@@ -74,7 +73,7 @@ impl ArbiterDaemon {
             Engine::Single(Box::new(drive(arbiter, connect()?, config)))
         } else {
             let workers = config.cores.len() - 1;
-            // That each may have a batch while another is ordered.
+            // So that each worker may have a batch in flight.
             let allocator = &mut machine.allocator;
             allocator.return_batches = allocator.return_batches.max(workers.min(16) as u32);
             let control_plane = ControlPlane::new(machine.clone())?;
@@ -108,22 +107,22 @@ impl ArbiterDaemon {
         Ok(daemon)
     }
 
-    /// Prepares the calling thread to give it its turns: it stays on the core that was chosen, and
-    /// wakes when it is time.
+    /// Prepares the calling thread for turns: pins it to the configured core and sharpens its
+    /// timers.
     pub fn prepare_thread(&self) {
         if let Some(core) = self.core {
-            // It has been tried.
+            // Whether the core exists was checked before.
             let _ = pin_to_core(core);
         }
         reduce_wakeup_latency();
     }
 
-    /// Where it answers `GET /status` and `GET /metrics`, if it does.
+    /// Returns the address of the status server, if there is one.
     pub fn status_addr(&self) -> Option<SocketAddr> {
         self.status.as_ref().map(|status| status.addr)
     }
 
-    /// Takes what has arrived, gives out what is due. `on_event` hears what the arbiter tells.
+    /// Handles received frames and due timers. `on_event` is called for each event.
     pub fn turn(&mut self, mut on_event: impl FnMut(ArbiterEvent)) -> Progress {
         if let Some(status) = &self.status {
             status.questions.respond(|| self.report());
@@ -134,7 +133,7 @@ impl ArbiterDaemon {
         }
     }
 
-    /// Rests as the idle strategy says, given what the last turn did.
+    /// Rests as the idle strategy demands after a turn.
     pub fn rest(&mut self, progress: Progress) {
         match &mut self.work {
             Engine::Single(driver) => driver.rest(progress),
@@ -142,7 +141,7 @@ impl ArbiterDaemon {
         }
     }
 
-    /// Works until `stop` is set. Ring the doorbell after setting it.
+    /// Runs until `stop` is set. Ring the doorbell after setting it.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(ArbiterEvent)) {
         self.prepare_thread();
         while !stop.load(Ordering::Acquire) {
@@ -151,7 +150,7 @@ impl ArbiterDaemon {
         }
     }
 
-    /// What wakes it when it blocks.
+    /// Returns the doorbell that wakes a blocked daemon.
     pub fn doorbell(&self) -> Doorbell {
         match &self.work {
             Engine::Single(driver) => driver.doorbell(),
@@ -159,7 +158,7 @@ impl ArbiterDaemon {
         }
     }
 
-    /// What it has done.
+    /// Returns the current report.
     pub fn report(&self) -> Report {
         let report = Report::new(match &self.work {
             Engine::Single(driver) => driver.machine().control_plane(),
@@ -190,7 +189,7 @@ fn serve_status(listen: SocketAddr, doorbell: Doorbell) -> std::io::Result<Statu
     Ok(StatusEndpoint { addr, questions, _server: server })
 }
 
-/// Whether threads may run on all of these.
+/// Checks that threads may run on all of these cores.
 fn check(wanted: &[usize]) -> Result<(), StartError> {
     let Some(&first) = wanted.first() else { return Ok(()) };
     let there = cores().map_err(|source| StartError::Core { core: first, source })?;

@@ -1,16 +1,16 @@
-//! The arbiter of scheduled transfer as a daemon, behind a switch over UDP.
+//! The arbiter of scheduled transfer as a daemon, attached to a switch over UDP.
 //!
 //! demand → allocate → timeslots → path → grants: all of it is the machine
 //! [`onepipe_arbiter::Arbiter`]; [`ArbiterDaemon`] gives it a socket, a clock and a thread. With
-//! more cores than one the thread has the machine [`onepipe_arbiter::ControlPlane`] alone, and a
-//! [`onepipe_arbiter::Worker`] is on each of the others, joined by rings with one writer and one
-//! reader: what is granted is the same.
+//! several cores the thread runs the machine [`onepipe_arbiter::ControlPlane`], and each other core
+//! a [`onepipe_arbiter::Worker`], joined by single-producer, single-consumer rings. The grants are
+//! the same.
 //!
 //! # Invariants
-//! - It decides nothing: what is granted is the machine's.
-//! - It learns of its endpoints, and they of it, by what they send through the switch; so it is
-//!   heard there from its beginning, even when nobody has asked it yet.
-//! - It counts nowhere in the order of messages: it neither joins nor promises anything.
+//! - The daemon makes no decisions: the machine does.
+//! - Arbiter and endpoints find each other through the switch, which learns the attachment of each
+//!   from its packets. So the arbiter sends watchdogs from its start, before any request.
+//! - The arbiter takes no part in the order of messages: it neither joins nor promises anything.
 
 #![forbid(unsafe_code)]
 

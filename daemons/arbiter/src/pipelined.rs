@@ -1,4 +1,4 @@
-//! The desk, and the crew that does what it commands.
+//! An arbiter whose batches are allocated by worker threads.
 
 use onepipe_arbiter::{ArbiterEvent, Command, ControlPlane, Demand, Dispatcher};
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
@@ -7,8 +7,8 @@ use onepipe_transport_driver::DrivenMachine;
 use crate::ring::WorkerRings;
 use crate::worker_pool::WorkerPool;
 
-/// A desk whose commands are done by a clerk and workers, and which hears of their batches. What it
-/// says is the desk's; it moves words.
+/// The control plane, with a dispatcher and workers that execute its commands. Makes no decisions
+/// of its own.
 #[derive(Debug)]
 pub(crate) struct PipelinedArbiter {
     control_plane: ControlPlane,
@@ -31,11 +31,11 @@ impl PipelinedArbiter {
         &self.control_plane
     }
 
-    /// Sees to it that what the desk commands is done, as far as there is room; the rest waits
-    /// there.
+    /// Executes commands of the control plane while the worker queues have space; the rest stays
+    /// in the control plane.
     fn run_commands(&mut self) {
         let mut command_space = self.rings.command_space();
-        // A batch may take two.
+        // A batch takes up to two commands.
         while command_space > 1
             && self.dispatcher.is_ready()
             && let Some(run_commands) = self.control_plane.poll_command()
@@ -55,13 +55,13 @@ impl PipelinedArbiter {
         }
     }
 
-    /// Tells the clerk and the desk of the batches that are ready.
+    /// Passes finished batches to the dispatcher and the control plane.
     fn read(&mut self, now: Now) {
         let Self { control_plane, dispatcher, pool, rings } = self;
         let mut read = || {
             rings.read(|rings, batch, worker| {
                 let last = dispatcher.last();
-                // First of all, as the next batch may wait for it.
+                // First, as the next batch may wait for it.
                 if dispatcher.on_batch_allocated(batch, rings) {
                     pool.wake(last);
                 }
@@ -71,7 +71,7 @@ impl PipelinedArbiter {
             })
         };
         while let Some(worker) = read() {
-            // It may have waited for a batch to write to.
+            // The worker may have waited for a free batch buffer.
             pool.wake(worker);
         }
     }

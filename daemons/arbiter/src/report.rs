@@ -1,4 +1,4 @@
-//! What an arbiter has done, for people and programs.
+//! The status report of an arbiter, for people and programs.
 
 use std::fmt;
 
@@ -6,93 +6,93 @@ use onepipe_arbiter::{ControlPlane, Fault};
 use onepipe_transport_status::{Metrics, Status};
 use serde::{Deserialize, Serialize};
 
-/// Counters and state of an arbiter. All times in nanoseconds.
+/// State and counters of an arbiter. All times are in nanoseconds unless named otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Its process id.
+    /// Process id.
     pub process: u32,
-    /// Its incarnation.
+    /// Incarnation.
     pub incarnation: u32,
-    /// The switch that it sits behind.
+    /// The switch that the arbiter is attached to.
     pub attachment: String,
-    /// How long it has been running, in seconds.
+    /// Time since the start, in seconds.
     pub uptime_s: f64,
-    /// Threads that work: one, or one for communication and the others for timeslots.
+    /// Number of threads: one, or one for communication and the others for allocation.
     pub threads: usize,
-    /// Whether it gives out timeslots.
+    /// Whether this arbiter grants timeslots.
     pub is_primary: bool,
-    /// The highest epoch that it knows of.
+    /// The highest epoch claimed or received.
     pub epoch: u32,
-    /// Times that it has become the primary.
+    /// Times that this arbiter became the primary.
     pub takeovers: u64,
     /// Length of a timeslot.
     pub slot_ns: u64,
-    /// How long before it begins a batch is to be given out.
+    /// How long before it begins a batch is due.
     pub lead_ns: u64,
-    /// How long after that the last batch was given out.
+    /// Delay of the last batch after its due time.
     pub lag_ns: u64,
-    /// The most that this ever was.
+    /// Maximum of that delay.
     pub lag_max_ns: u64,
-    /// Endpoints that it serves.
+    /// Number of endpoints.
     pub endpoints: u32,
-    /// Of these, the ones that have said something since it last began anew with them.
+    /// Endpoints that were in step since their last reset.
     pub endpoints_known: u32,
-    /// Endpoints that fell silent while they were owed timeslots, or owed an acknowledgement.
+    /// Endpoints given up after the idle timeout with pending timeslots or acknowledgements.
     pub endpoints_timed_out: u64,
-    /// Batches given out.
+    /// Batches allocated.
     pub batches: u64,
-    /// Of these, the ones that had begun already.
+    /// Batches that were allocated after they had begun.
     pub batches_late: u64,
-    /// Timeslots that endpoints have asked for.
+    /// Timeslots requested.
     pub slots_demanded: u64,
-    /// Timeslots given to pairs.
+    /// Timeslots granted.
     pub slots_granted: u64,
-    /// Of these, the ones that endpoints were told of in time.
+    /// Granted timeslots that were advertised in time.
     pub slots_advertised: u64,
-    /// Timeslots given for which no path was left.
+    /// Granted timeslots without a path.
     pub slots_unplaced: u64,
-    /// Timeslots that passed unused because the daemon was late.
+    /// Timeslots skipped because the daemon was late.
     pub slots_skipped: u64,
-    /// Times that it held back a part of what was wanted because batches were late.
+    /// Times that new flows were held back because of an overload.
     pub batches_held_back: u64,
-    /// Timeslots asked for above what a pair may be owed.
+    /// Requested timeslots above the maximum of a pair.
     pub slots_capped: u64,
-    /// Timeslots asked for and not taken, because as many pairs or demands wait as may.
+    /// Requested timeslots rejected because the maximum number of pairs or demands was waiting.
     pub slots_refused: u64,
-    /// Timeslots that are wanted and not yet given.
+    /// Timeslots requested and not granted.
     pub slots_waiting: u64,
     /// Pairs that wait for timeslots.
     pub pairs_waiting: u32,
-    /// Control packets taken.
+    /// Control packets accepted.
     pub packets_received: u64,
     /// Control packets sent.
     pub packets_sent: u64,
-    /// Of these, acknowledgements alone.
+    /// Control packets sent that carry only an acknowledgement.
     pub acks_sent: u64,
-    /// Control packets of endpoints that it does not serve: their number is not below `endpoints`.
+    /// Control packets of endpoints that do not exist, as their number is not below `endpoints`.
     pub packets_unknown: u64,
-    /// Control packets of endpoints that are set up with another length of a timeslot, or another
-    /// number of endpoints.
+    /// Control packets of endpoints that are configured with another timeslot length or number of
+    /// endpoints.
     pub packets_mismatched: u64,
-    /// Control packets that were out of step, stale or nonsense.
+    /// Control packets that were out of step, outdated or invalid.
     pub packets_bad: u64,
-    /// Of these, the ones whose check was wrong.
+    /// Control packets with a wrong check.
     pub checks_failed: u64,
-    /// Resets begun here, and those of endpoints that were taken over.
+    /// Resets sent, and resets of endpoints accepted.
     pub resets: u64,
-    /// Frames that were none, or not for this arbiter, or came while it was not the primary.
+    /// Frames that are invalid, not for this arbiter, or for a primary while it was a secondary.
     pub frames_dropped: u64,
-    /// Packets that endpoints have reported as lost.
+    /// Lost packets reported by endpoints.
     pub packets_lost: u64,
-    /// Times that a link was found to lose packets, and avoided.
+    /// Times that a link or path was found to lose packets, and avoided.
     pub faults_found: u64,
-    /// Times that one was used again, to see whether it still does.
+    /// Times that one was used again, to find out whether it still does.
     pub faults_retried: u64,
-    /// What is avoided now.
+    /// Links and paths avoided now.
     pub avoided: Vec<Avoided>,
 }
 
-/// What is given to nobody, because it loses packets: see [`Fault`].
+/// A link or path that is avoided because it loses packets: see [`Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Avoided {
@@ -105,14 +105,14 @@ pub enum Avoided {
     },
     /// A path as a whole.
     Path {
-        /// Which one.
+        /// The path.
         path: u32,
     },
     /// The upper link of a spine.
     SpineLink {
         /// The spine, counted pod by pod.
         spine: u32,
-        /// Which of its upper links.
+        /// The upper link.
         link: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! A worker's place in the ring of cores: where its words come from and go to.
+//! Workers connected by rings: commands in, flows from worker to worker, batches out.
 
 use onepipe_arbiter::{
     AllocatedBatch, ArbiterConfig, ArbiterError, Dispatcher, Flow, Worker, WorkerCommand,
@@ -6,25 +6,25 @@ use onepipe_arbiter::{
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 
-/// Flows that are taken at a time.
+/// Maximum number of flows taken at a time.
 const CHUNK: usize = 512;
-/// Batches of a worker that are on their way: one that is read and one that is written.
+/// Batch buffers per worker: one being read and one being written.
 const BATCHES: usize = 2;
 
-/// A worker, and the ends of the rings by which it is joined to the others and to the desk. Whoever
-/// has it gives it turns, on a core of its own.
+/// A worker with its ends of the rings to other workers and to the dispatcher. The caller runs it
+/// on a core of its own.
 #[derive(Debug)]
 pub struct RingWorker {
     worker: Worker,
     commands: Consumer<WorkerCommand>,
-    /// New flows, handed on before the batch in which they count is ordered.
+    /// New flows, admitted before the command of the batch that counts them.
     fresh: Consumer<Flow>,
     flows_in: Consumer<Flow>,
     flows_out: Producer<Flow>,
-    /// Batches that have been read, to be written again.
+    /// Batch buffers that were read and can be reused.
     read: Consumer<Box<AllocatedBatch>>,
     written: Producer<Box<AllocatedBatch>>,
-    /// A batch has ended and is not written yet.
+    /// A batch has ended and waits for a buffer.
     has_unwritten: bool,
 }
 
@@ -37,45 +37,45 @@ pub struct WorkerRing {
     written: Consumer<Box<AllocatedBatch>>,
 }
 
-/// The posts of all workers, where a [`Dispatcher`]'s orders go.
+/// The rings to all workers, used by a [`Dispatcher`].
 #[derive(Debug)]
 pub struct WorkerRings {
     rings: Vec<WorkerRing>,
-    /// Whose batch is read next: the clerk hears of them in order.
+    /// The worker of the next batch to read: results are read in order.
     next: usize,
 }
 
-/// What a turn of a [`RingWorker`] has done.
+/// The outcome of a turn of a [`RingWorker`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepResult {
-    /// It has done something.
+    /// There was something to do.
     pub is_busy: bool,
-    /// The next worker has the last flow of a batch now.
+    /// All flows of a batch were forwarded to the next worker.
     pub has_forwarded: bool,
     /// A batch was written.
     pub has_written: bool,
 }
 
-/// Places for so many workers, one at least, and the posts from which they are ordered about.
+/// Creates `workers` (at least 1) workers in a ring, and the rings to them.
 ///
 /// # Errors
-/// When a setting makes no sense.
+/// When a setting is out of range.
 pub fn worker_ring(
     config: &ArbiterConfig,
     workers: usize,
 ) -> Result<(Vec<RingWorker>, WorkerRings), ArbiterError> {
     let workers = workers.max(1);
     let pairs_max = config.allocator.pairs_max as usize;
-    // All flows there are, and an end behind those of each batch under way.
+    // All flows, and an end marker for each batch in flight.
     let (mut flows_out, flows_in): (Vec<_>, Vec<_>) =
         (0..workers).map(|_| RingBuffer::new(pairs_max + workers)).unzip();
-    // What a worker reads from, the one before it writes to.
+    // Each worker reads what the previous one writes.
     flows_out.rotate_left(1);
-    // Nobody is before the first.
+    // The first worker starts without a predecessor.
     for flow in Worker::initial_flows() {
         flows_out[workers - 1].push(flow).expect("the ring is empty");
     }
-    // Those of who has begun anew may be new when others take their places.
+    // Flows of a reset endpoint may still be queued when new ones take their places.
     let fresh_max = pairs_max * (1 + config.allocator.return_batches as usize);
     let mut worker_ring = Vec::with_capacity(workers);
     let mut rings = Vec::with_capacity(workers);
@@ -137,11 +137,11 @@ impl RingWorker {
         done
     }
 
-    /// Writes the batch that has ended, if one that was read is back.
+    /// Writes the finished batch if a buffer is free.
     fn write(&mut self, done: &mut StepResult) -> bool {
         let Ok(mut batch) = self.read.pop() else { return false };
         self.worker.write(&mut batch);
-        // Who has nothing else to do writes the schedule: what comes of it is the same.
+        // An idle worker fills the schedule; the result is the same wherever that is done.
         if self.commands.is_empty() {
             batch.build_schedule();
         }
@@ -152,7 +152,7 @@ impl RingWorker {
         true
     }
 
-    /// Takes orders of the batch that is next, or open.
+    /// Takes commands of the current or next batch.
     fn take_orders(&mut self) -> bool {
         let Ok(chunk) = self.commands.read_chunk(self.commands.slots()) else { return false };
         let (first, second) = chunk.as_slices();
@@ -162,7 +162,7 @@ impl RingWorker {
         taken > 0
     }
 
-    /// Takes flows of the batch before, some at a time, that the worker behind has something to do.
+    /// Takes flows of the previous batch, a chunk at a time so that the next worker can start.
     fn take_flows(&mut self) -> bool {
         let count = self.flows_in.slots().min(CHUNK);
         let Ok(chunk) = self.flows_in.read_chunk(count) else { return false };
@@ -174,7 +174,7 @@ impl RingWorker {
         taken > 0
     }
 
-    /// Takes new flows, as many as it lacks or some of them.
+    /// Takes new flows, at most a chunk.
     fn take_fresh(&mut self) {
         let chunk = self.fresh.read_chunk((self.worker.missing() as usize).min(CHUNK));
         let chunk = chunk.expect("they were handed on before the batch was ordered");
@@ -184,7 +184,7 @@ impl RingWorker {
         chunk.commit_all();
     }
 
-    /// Sends on what must wait for the next batch.
+    /// Forwards flows that must wait for the next batch.
     fn forward(&mut self) {
         push_all(&mut self.flows_out, self.worker.forwarded());
         self.worker.clear_forwarded();
@@ -192,7 +192,7 @@ impl RingWorker {
 }
 
 /// # Panics
-/// When there is no room.
+/// When the ring is full.
 fn push_all(ring: &mut Producer<Flow>, flows: &[Flow]) {
     let mut chunk = ring.write_chunk(flows.len()).expect("there is room for all flows there are");
     let (first, second) = chunk.as_mut_slices();
@@ -203,17 +203,18 @@ fn push_all(ring: &mut Producer<Flow>, flows: &[Flow]) {
 }
 
 impl WorkerRings {
-    /// Orders that there is room for, whoever they are for.
+    /// Returns the number of commands that fit any of the queues.
     pub fn command_space(&self) -> usize {
         self.rings.iter().map(|post| post.commands.slots()).min().unwrap_or(0)
     }
 
-    /// Whether a batch was given out, the next in order, that was not read.
+    /// Whether the next batch in order is ready to be read.
     pub fn has_written(&self) -> bool {
         self.rings[self.next].written.slots() > 0
     }
 
-    /// Reads the next batch, if there is one, and gives it back. `read` also hears whose it was.
+    /// Reads the next batch, if it is ready, and recycles its buffer. `read` also gets the index of
+    /// its worker.
     pub fn read<R>(
         &mut self,
         read: impl FnOnce(&mut Self, &mut AllocatedBatch, usize) -> R,
@@ -230,7 +231,7 @@ impl WorkerRings {
 
 impl WorkerQueues for WorkerRings {
     /// # Panics
-    /// When there is no room.
+    /// When the queue is full.
     fn command(&mut self, worker: usize, command: WorkerCommand) {
         let commands = &mut self.rings[worker].commands;
         commands.push(command).expect("whoever commands looks for room first");
@@ -253,7 +254,7 @@ mod tests {
     const NODES: u32 = 48;
     const BATCHES: u64 = 400;
 
-    /// What somebody wants before each batch; always the same.
+    /// Returns the same pseudo-random demands for each batch.
     fn demands() -> impl Iterator<Item = Vec<Demand>> {
         let mut state = 1u64;
         let mut draw = move |below: u32| {
@@ -276,7 +277,7 @@ mod tests {
             for demand in demands {
                 match demand {
                     Demand::Forget(src) => allocator.forget(src),
-                    // To itself nobody may send, which is refused.
+                    // Some demands are from an endpoint to itself, which is rejected.
                     Demand::Want { src, dst, slots } => {
                         let _ = allocator.request(src, dst, slots);
                     }

@@ -1,4 +1,4 @@
-//! Workers on cores of their own.
+//! A pool of worker threads, each pinned to a core.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use onepipe_transport_driver::{Doorbell, Idle, IdleAction, Idler};
 
 use crate::ring::{RingWorker, WorkerRings, worker_ring};
 
-/// The longest that a worker sleeps when nobody wakes it: a stop flag is seen within that.
+/// Maximum sleep of an idle worker: it sees the stop flag within this time.
 const REST_MAX: Duration = Duration::from_millis(100);
 
-/// Threads that give out timeslots until they are dropped.
+/// Threads that allocate timeslots until the pool is dropped.
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
     shared: Arc<Shared>,
@@ -25,12 +25,12 @@ pub(crate) struct WorkerPool {
 #[derive(Debug)]
 struct Shared {
     stop: AtomicBool,
-    /// Each thread, once it has begun.
+    /// Handle of each thread, set when it runs.
     threads: Vec<OnceLock<Thread>>,
 }
 
 impl Shared {
-    /// Worker `at` has something to do. One that has not begun yet looks by itself.
+    /// Wakes worker `at`. One that does not run yet will check its queues by itself.
     fn wake(&self, at: usize) {
         if let Some(thread) = self.threads[at].get() {
             thread.unpark();
@@ -38,7 +38,7 @@ impl Shared {
     }
 }
 
-/// Why a crew cannot begin.
+/// Why a pool cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkerPoolError {
     #[error(transparent)]
@@ -48,7 +48,8 @@ pub(crate) enum WorkerPoolError {
 }
 
 impl WorkerPool {
-    /// A worker on each of `cores`. They ring `control_plane` when a batch is written, if anybody may sleep.
+    /// Starts a worker on each of `cores`. Unless threads spin, workers ring the doorbell of the
+    /// control plane when a batch is ready.
     pub(crate) fn start(
         config: &ArbiterConfig,
         cores: &[usize],
@@ -64,7 +65,7 @@ impl WorkerPool {
             let doorbell = (idle != Idle::Spin).then(|| control_plane.clone());
             let thread = std::thread::Builder::new().name(format!("worker-{at}"));
             pool.threads.push(thread.spawn(move || {
-                // Where it cannot, it runs elsewhere: whoever starts a crew has tried.
+                // Pinning was tried before; without it the thread runs on any core.
                 let _ = pin_to_core(core);
                 reduce_wakeup_latency();
                 let _ = shared.threads[at].set(std::thread::current());
@@ -74,14 +75,14 @@ impl WorkerPool {
         Ok((pool, rings))
     }
 
-    /// Worker `at` has something to do.
+    /// Wakes worker `at`.
     pub(crate) fn wake(&self, at: usize) {
         self.shared.wake(at);
     }
 
     /// # Panics
-    /// When a worker has: nothing would be given out any more, and whoever is to take over would
-    /// wait.
+    /// When a worker has panicked: nothing would be granted any more, and no other arbiter would
+    /// take over.
     pub(crate) fn assert_alive(&self) {
         assert!(!self.threads.iter().any(JoinHandle::is_finished), "a worker has ended");
     }
@@ -92,7 +93,7 @@ impl Drop for WorkerPool {
         self.shared.stop.store(true, Ordering::Release);
         for (at, thread) in self.threads.drain(..).enumerate() {
             self.shared.wake(at);
-            // A panic has been reported by its thread.
+            // The thread has reported its panic.
             let _ = thread.join();
         }
     }

@@ -1,6 +1,6 @@
 //! Arbiters and endpoints over real sockets through a real switch.
 //!
-//! One thread gives everybody turns, so that a busy machine makes it slow and nothing else.
+//! One thread runs all daemons and endpoints in turn, so a busy machine only slows the tests down.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,16 +14,16 @@ use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver, Idle};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
-/// Everything here takes milliseconds; what takes this long never comes.
+/// Everything here takes milliseconds; a condition that takes this long never holds.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Whoever is off its core is not dead.
+/// Longer than a thread is preempted.
 const TAKEOVER: Duration = Duration::from_millis(600);
 const NODES: u32 = 4;
 const ARBITERS: [ProcessId; 2] = [ProcessId(60), ProcessId(61)];
-/// Long, as turns of a busy machine are far apart.
+/// Long, as a busy machine delays turns.
 const SLOT_NS: u64 = 100_000;
 
-/// An endpoint, and the packets that have come.
+/// An endpoint, and the packets received.
 struct Host {
     client: Client,
     received: Vec<Vec<u8>>,
@@ -65,14 +65,14 @@ struct TestNet {
     switch: SoftwareSwitch,
     arbiters: Vec<ArbiterDaemon>,
     hosts: Vec<HostDriver>,
-    /// Who has become the primary, in this order.
+    /// Indices of the arbiters that became the primary, in order.
     primaries: Vec<usize>,
-    /// Who was told that a later one has its id.
+    /// Indices of the arbiters that learned of a later one with the same id.
     replaced: Vec<usize>,
 }
 
 impl TestNet {
-    /// Each arbiter with so many cores; they share those that there are.
+    /// Creates two arbiters with `cores` cores each, which they share.
     fn new(cores: usize) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let switch = SoftwareSwitch::new(&SwitchConfig::new(any)).expect("a switch");
@@ -91,14 +91,14 @@ impl TestNet {
         Self { switch, arbiters, hosts, primaries: Vec::new(), replaced: Vec::new() }
     }
 
-    /// Everybody gets turns until it is so.
+    /// Runs all parties until a condition holds.
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         while !is_so(self) {
             assert!(Instant::now() < deadline, "waited in vain: {what}: {}", self.state());
             for (nth, arbiter) in self.arbiters.iter_mut().enumerate() {
-                // After each, so that what a primary says comes to who would take over before that
-                // one looks at its clock, however long a turn takes.
+                // The switch runs after each arbiter, so that a watchdog of the primary arrives
+                // before the secondary looks at its clock, however long a turn takes.
                 arbiter.turn(|event| match event {
                     ArbiterEvent::Primary(_) => self.primaries.push(nth),
                     ArbiterEvent::Replaced { .. } => self.replaced.push(nth),
@@ -118,7 +118,7 @@ impl TestNet {
         format!("{arbiters:#?} {hosts:#?} {:?}", self.switch.machine_stats())
     }
 
-    /// Everybody sends `count` packets to everybody else. Waits until all have come.
+    /// Sends `count` packets from every endpoint to every other one, and waits until all arrive.
     fn exchange(&mut self, count: u32) {
         for host in &mut self.hosts {
             host.machine_mut().received.clear();
@@ -146,7 +146,7 @@ impl TestNet {
     }
 }
 
-/// What the daemon answers over HTTP.
+/// Requests a page of the status server.
 fn http_get(at: SocketAddr, what: &str) -> std::thread::JoinHandle<String> {
     let question = format!("GET {what} HTTP/1.0\r\n\r\n");
     std::thread::spawn(move || {
@@ -158,7 +158,7 @@ fn http_get(at: SocketAddr, what: &str) -> std::thread::JoinHandle<String> {
     })
 }
 
-/// So many cores, or the same again.
+/// Returns the first cores, repeated if there are fewer.
 fn first_cores(count: usize) -> Vec<usize> {
     let there = onepipe_transport_clock::cores().expect("the kernel says");
     there.into_iter().cycle().take(count).collect()
@@ -180,8 +180,8 @@ fn check_failover(cores: usize) {
     let mut net = TestNet::new(cores);
     net.until("somebody is the primary", |net| !net.primaries.is_empty());
     assert_eq!(net.primaries, [0]);
-    // Switches know who has sent something: what comes before is lost, and each says something to
-    // the arbiter first.
+    // Switches learn attachments from packets, so packets to a new endpoint are lost; every
+    // endpoint sends to the arbiter first.
     net.exchange(5);
     let granted = net.arbiters[0].report().slots_granted;
     assert!(granted >= 5 * 12, "{granted}");
@@ -205,7 +205,7 @@ fn check_failover(cores: usize) {
     assert_eq!(report.takeovers, 1);
 }
 
-/// Switches know who has sent something: nobody else does that for a secondary.
+/// Only its watchdogs show the switch where a secondary is attached.
 #[test]
 fn idle_secondary_does_not_depose_the_primary() {
     let mut net = TestNet::new(0);
@@ -227,7 +227,7 @@ fn failover_keeps_traffic_flowing_on_several_cores() {
     check_failover(4);
 }
 
-/// Somebody has given two the same id: the one that began first is told, and ends.
+/// Two arbiters have the same id: the one that started first is notified, and stops.
 #[test]
 fn of_two_arbiters_with_one_id_the_later_stays() {
     let mut net = TestNet::new(0);
@@ -237,7 +237,7 @@ fn of_two_arbiters_with_one_id_the_later_stays() {
     let second = Config::new(net.switch.local_addr(), ARBITERS[0], NODES, SLOT_NS);
     net.arbiters.push(ArbiterDaemon::new(&second).expect("an arbiter"));
     net.until("the second one is primary, too", |net| net.primaries.len() == 2);
-    // Until then it is chance whom a switch brings what endpoints say.
+    // Until then the switch delivers to whichever sent last.
     let deadline = Instant::now() + TIMEOUT;
     while net.replaced.is_empty() {
         assert!(Instant::now() < deadline, "nobody is told: {}", net.state());

@@ -58,10 +58,10 @@ impl Config {
         let machine = onepipe_controller::Config {
             hello_interval_ns: 2_000_000,
             link_timeout_ns: 1_000_000_000,
-            settle_ns: 500_000,
+            quiet_ns: 500_000,
             freeze_after_ns: 50_000_000,
-            repeat_ns: 1_000_000,
-            repeat_slow_ns: 50_000_000,
+            retransmit_ns: 1_000_000,
+            retransmit_max_ns: 50_000_000,
             restart_ns: 200_000_000,
             ping_timeout_ns: 300_000_000,
             // The last neighbour may find out by a timeout, the first by the kernel.

@@ -13,7 +13,7 @@ use onepipe_transport_amcast::{Directory, DirectoryError, MeshDriver, OpenError,
 use onepipe_transport_clock::{reduce_wakeup_latency, start_incarnation};
 use onepipe_transport_driver::{Doorbell, DrivenMachine, Idle};
 
-use crate::clerk::{Desk, News, Rhythm};
+use crate::store_worker::{ElectionTimers, StoreEvent, StoreHandle};
 
 /// A log that has grown by so many decisions is replaced by the last of each group.
 const LOG_RECORDS_MAX: usize = 1_000;
@@ -26,10 +26,10 @@ pub struct CoordinatorConfig {
     /// Where it is: one of the directory's coordinators.
     pub at: SocketAddr,
     /// How often members are asked how they are. Default 5 ms.
-    pub ask: Duration,
+    pub probe_interval: Duration,
     /// A leader that has not answered for so long is replaced. Default 50 ms: where processes share
     /// cores they may be off them for ten (design: platform.md).
-    pub silence: Duration,
+    pub leader_timeout: Duration,
     /// How often one that is not active asks whether it may be. Default 250 ms.
     pub campaign_interval: Duration,
     /// How often the active one says that it is alive. Default 1 s.
@@ -44,8 +44,8 @@ impl CoordinatorConfig {
         Self {
             directory,
             at,
-            ask: Duration::from_millis(5),
-            silence: Duration::from_millis(50),
+            probe_interval: Duration::from_millis(5),
+            leader_timeout: Duration::from_millis(50),
             campaign_interval: Duration::from_millis(250),
             renew_interval: Duration::from_secs(1),
             idle: Idle::ADAPTIVE,
@@ -68,8 +68,8 @@ pub enum CoordinatorEvent {
 /// A coordinator: one thread for the machine, one for the store.
 #[derive(Debug)]
 pub struct CoordinatorDaemon {
-    station: MeshDriver<Desked>,
-    desk: Desk,
+    mesh_driver: MeshDriver<CoordinatorNode>,
+    store_handle: StoreHandle,
 }
 
 impl CoordinatorDaemon {
@@ -92,25 +92,25 @@ impl CoordinatorDaemon {
         };
         let machine = Coordinator::new(MachineConfig {
             incarnation: start_incarnation(),
-            probe_interval_ns: ns("ask", config.ask)?,
-            leader_timeout_ns: ns("silence", config.silence)?,
+            probe_interval_ns: ns("ask", config.probe_interval)?,
+            leader_timeout_ns: ns("silence", config.leader_timeout)?,
             ..MachineConfig::new(process, groups.clone())
         })?;
-        let machine = Desked::new(machine);
+        let machine = CoordinatorNode::new(machine);
         let sizes = (groups.frame_len_max, config.idle);
-        let station = open_with(directory, (at, process), sizes, machine)?;
-        let rhythm = Rhythm {
+        let mesh_driver = open_with(directory, (at, process), sizes, machine)?;
+        let timers = ElectionTimers {
             campaign_interval: config.campaign_interval,
             renew_interval: config.renew_interval,
             resign_pause: config.campaign_interval,
         };
-        let desk = Desk::open(store, process, rhythm, station.doorbell());
-        Ok(Self { station, desk: desk.map_err(OpenError::Thread)? })
+        let store_handle = StoreHandle::open(store, process, timers, mesh_driver.doorbell());
+        Ok(Self { mesh_driver, store_handle: store_handle.map_err(OpenError::Thread)? })
     }
 
     /// What wakes it when it blocks.
     pub fn doorbell(&self) -> Doorbell {
-        self.station.doorbell()
+        self.mesh_driver.doorbell()
     }
 
     /// Works until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
@@ -118,27 +118,27 @@ impl CoordinatorDaemon {
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(CoordinatorEvent)) {
         reduce_wakeup_latency();
         while !stop.load(Ordering::Acquire) {
-            while let Some(news) = self.desk.news() {
-                self.station.machine_mut().inbox.push_back(news);
+            while let Some(event) = self.store_handle.poll_event() {
+                self.mesh_driver.machine_mut().inbox.push_back(event);
             }
-            let progress = self.station.turn(|_, event| on_event(event));
-            while let Some((epoch, id, record)) = self.station.machine_mut().poll_persist() {
-                self.desk.append(epoch, id, record);
+            let progress = self.mesh_driver.turn(|_, event| on_event(event));
+            while let Some((epoch, id, record)) = self.mesh_driver.machine_mut().poll_persist() {
+                self.store_handle.append(epoch, id, record);
             }
-            if let Some((epoch, records)) = self.station.machine_mut().poll_replace() {
-                self.desk.replace(epoch, records);
+            if let Some((epoch, records)) = self.mesh_driver.machine_mut().poll_replace() {
+                self.store_handle.replace(epoch, records);
             }
-            self.station.rest(progress);
+            self.mesh_driver.rest(progress);
         }
     }
 }
 
 /// The machine with what its clerk has told.
 #[derive(Debug)]
-struct Desked {
+struct CoordinatorNode {
     machine: Coordinator,
     /// To be handed to the machine at the next turn, which knows the time.
-    inbox: VecDeque<News>,
+    inbox: VecDeque<StoreEvent>,
     /// While it is active.
     epoch: Option<Epoch>,
     /// What is being written down, by the numbers of the records.
@@ -149,7 +149,7 @@ struct Desked {
     events: VecDeque<CoordinatorEvent>,
 }
 
-impl Desked {
+impl CoordinatorNode {
     fn new(machine: Coordinator) -> Self {
         let (inbox, waiting, events) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         Self { machine, inbox, epoch: None, waiting, last: 0, log_records: 0, events }
@@ -161,8 +161,8 @@ impl Desked {
         self.last += 1;
         let id = RecordId(self.last);
         self.waiting.push_back((id, decision));
-        let Decision { group, epoch: of_group, leader } = decision;
-        Some((epoch, id, Record::Leads(Leadership { group, epoch: of_group, leader })))
+        let Decision { group, epoch: group_epoch, leader } = decision;
+        Some((epoch, id, Record::Leads(Leadership { group, epoch: group_epoch, leader })))
     }
 
     fn poll_replace(&mut self) -> Option<(Epoch, Vec<Record>)> {
@@ -175,9 +175,9 @@ impl Desked {
     }
 
     fn read_inbox(&mut self, now: Now) {
-        while let Some(news) = self.inbox.pop_front() {
-            match news {
-                News::Elected(epoch, records) => {
+        while let Some(event) = self.inbox.pop_front() {
+            match event {
+                StoreEvent::Elected(epoch, records) => {
                     self.epoch = Some(epoch);
                     self.waiting.clear();
                     self.log_records = records.len();
@@ -190,25 +190,25 @@ impl Desked {
                     self.machine.activate(now, decisions);
                     self.events.push_back(CoordinatorEvent::Active);
                 }
-                News::Written(id, written) => {
+                StoreEvent::Written(id, written) => {
                     self.log_records += 1;
                     let at = self.waiting.iter().position(|(waiting, _)| *waiting == id);
                     if let Some((_, decision)) = at.and_then(|at| self.waiting.remove(at)) {
                         self.machine.handle_persisted(now, decision, written.is_ok());
                     }
                 }
-                News::Deposed(epoch) if self.epoch == Some(epoch) => {
+                StoreEvent::Deposed(epoch) if self.epoch == Some(epoch) => {
                     self.epoch = None;
                     self.machine.deactivate();
                     self.events.push_back(CoordinatorEvent::Deposed);
                 }
-                News::Deposed(_) => {}
+                StoreEvent::Deposed(_) => {}
             }
         }
     }
 }
 
-impl Machine for Desked {
+impl Machine for CoordinatorNode {
     type Event = CoordinatorEvent;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
@@ -235,4 +235,4 @@ impl Machine for Desked {
     }
 }
 
-impl DrivenMachine for Desked {}
+impl DrivenMachine for CoordinatorNode {}

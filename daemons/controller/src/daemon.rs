@@ -13,8 +13,8 @@ use onepipe_transport_shm::{Config as ShmConfig, Shm};
 use onepipe_transport_status::{Server, StatusRequests, bind};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
-use crate::clerk::{Desk, Rhythm};
 use crate::node::Node;
+use crate::store_worker::{ElectionTimers, StoreHandle};
 use crate::{Attachment, Config, Report, StartError};
 
 /// How often the clock is brought back to the machine's own, which others share.
@@ -22,15 +22,15 @@ const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 /// A controller: one thread for the machine, one for the store, one that answers questions.
 #[derive(Debug)]
 pub struct ControllerDaemon {
-    world: World,
+    attached: AttachedLoop,
     status_addr: Option<SocketAddr>,
     doorbell: Doorbell,
 }
 
 #[derive(Debug)]
-enum World {
-    Switch(Box<Office<UdpLink>>),
-    Segment(Box<Office<Shm>>),
+enum AttachedLoop {
+    Switch(Box<ControllerLoop<UdpLink>>),
+    Segment(Box<ControllerLoop<Shm>>),
 }
 
 impl ControllerDaemon {
@@ -46,15 +46,15 @@ impl ControllerDaemon {
     {
         // The store's thread, too, is to run as soon as it is asked.
         reduce_wakeup_latency();
-        let answers = match config.status_listen {
+        let status_listener = match config.status_listen {
             None => None,
             Some(listen) => {
                 Some(bind(listen).map_err(|source| StartError::Listen { listen, source })?)
             }
         };
-        let status_addr = answers.as_ref().map(|(_, addr)| *addr);
+        let status_addr = status_listener.as_ref().map(|(_, addr)| *addr);
         let mut machine = config.machine.clone();
-        let (world, doorbell) = match &config.attachment {
+        let (attached, doorbell) = match &config.attachment {
             Attachment::Switch(switch) => {
                 let udp = UdpConfig::default();
                 machine.incarnation = start_incarnation();
@@ -63,9 +63,10 @@ impl ControllerDaemon {
                 let link = UdpLink::connect(*switch, &udp)
                     .map_err(|source| StartError::Socket { switch: *switch, source })?;
                 let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
-                let office = Office::open(config, machine, link, clock, store, answers)?;
-                let doorbell = office.driver.doorbell();
-                (World::Switch(Box::new(office)), doorbell)
+                let control_loop =
+                    ControllerLoop::open(config, machine, link, clock, store, status_listener)?;
+                let doorbell = control_loop.driver.doorbell();
+                (AttachedLoop::Switch(Box::new(control_loop)), doorbell)
             }
             Attachment::Segment(name) => {
                 let shm = Shm::attach(name, Some(machine.process), &ShmConfig::default());
@@ -78,12 +79,13 @@ impl ControllerDaemon {
                 machine.processes_max = sizes.processes_max;
                 machine.frame_len_max = sizes.frame_len_max;
                 let clock = shm.clock();
-                let office = Office::open(config, machine, shm, clock, store, answers)?;
-                let doorbell = office.driver.doorbell();
-                (World::Segment(Box::new(office)), doorbell)
+                let control_loop =
+                    ControllerLoop::open(config, machine, shm, clock, store, status_listener)?;
+                let doorbell = control_loop.driver.doorbell();
+                (AttachedLoop::Segment(Box::new(control_loop)), doorbell)
             }
         };
-        Ok(Self { world, status_addr, doorbell })
+        Ok(Self { attached, status_addr, doorbell })
     }
 
     /// Where it answers `GET /status` and `GET /metrics`, if it does.
@@ -100,20 +102,20 @@ impl ControllerDaemon {
     /// it.
     pub fn run(self, stop: &AtomicBool, on_event: impl FnMut(&Event)) {
         reduce_wakeup_latency();
-        match self.world {
-            World::Switch(office) => office.work(stop, on_event),
-            World::Segment(office) => office.work(stop, on_event),
+        match self.attached {
+            AttachedLoop::Switch(control_loop) => control_loop.run(stop, on_event),
+            AttachedLoop::Segment(control_loop) => control_loop.run(stop, on_event),
         }
     }
 }
 
 /// Where a controller works.
 #[derive(Debug)]
-struct Office<T: Transport> {
+struct ControllerLoop<T: Transport> {
     driver: Driver<Node, T, SystemClock>,
     /// The same clock, for reports.
     clock: SystemClock,
-    desk: Desk,
+    store_handle: StoreHandle,
     /// There are replicas beside this one.
     has_others: bool,
     status: Option<(Server, StatusRequests<Report>)>,
@@ -122,14 +124,14 @@ struct Office<T: Transport> {
     began: Instant,
 }
 
-impl<T: Transport> Office<T> {
+impl<T: Transport> ControllerLoop<T> {
     fn open<S>(
         config: &Config,
         machine: onepipe_controller::Config,
         transport: T,
         clock: SystemClock,
         store: S,
-        answers: Option<(std::net::TcpListener, SocketAddr)>,
+        status_listener: Option<(std::net::TcpListener, SocketAddr)>,
     ) -> Result<Self, StartError>
     where
         S: Store<Error: Error> + Send + 'static,
@@ -143,23 +145,23 @@ impl<T: Transport> Office<T> {
         let node = Node::new(Controller::new(machine)?, ports);
         let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
         let driver = Driver::new(node, transport, clock.clone(), driver_config);
-        let status = match answers {
+        let status = match status_listener {
             None => None,
             Some((listener, listen)) => {
                 let status = Server::start(listener, driver.doorbell());
                 Some(status.map_err(|source| StartError::Listen { listen, source })?)
             }
         };
-        let rhythm = Rhythm {
+        let timers = ElectionTimers {
             campaign_interval: config.campaign_interval,
             renew_interval: config.renew_interval,
             resign_pause: config.resign_pause,
         };
-        let desk = Desk::open(store, replica, rhythm, driver.doorbell());
+        let store_handle = StoreHandle::open(store, replica, timers, driver.doorbell());
         Ok(Self {
             driver,
             clock,
-            desk: desk.map_err(StartError::Thread)?,
+            store_handle: store_handle.map_err(StartError::Thread)?,
             has_others,
             status,
             attachment: config.attachment.to_string(),
@@ -168,10 +170,10 @@ impl<T: Transport> Office<T> {
         })
     }
 
-    fn work(mut self, stop: &AtomicBool, mut on_event: impl FnMut(&Event)) {
+    fn run(mut self, stop: &AtomicBool, mut on_event: impl FnMut(&Event)) {
         while !stop.load(Ordering::Acquire) {
-            while let Some(news) = self.desk.news() {
-                self.driver.machine_mut().receive(news);
+            while let Some(event) = self.store_handle.poll_event() {
+                self.driver.machine_mut().receive(event);
             }
             let mut is_isolated = false;
             let progress = self.driver.turn(|_, event| {
@@ -183,13 +185,13 @@ impl<T: Transport> Office<T> {
                 && is_isolated
                 && self.has_others
             {
-                self.desk.resign(epoch);
+                self.store_handle.resign(epoch);
             }
             while let Some((epoch, id, record)) = self.driver.machine_mut().poll_persist() {
-                self.desk.append(epoch, id, record);
+                self.store_handle.append(epoch, id, record);
             }
             if let Some((epoch, records)) = self.driver.machine_mut().poll_replace() {
-                self.desk.replace(epoch, records);
+                self.store_handle.replace(epoch, records);
             }
             if let Some((_, questions)) = &self.status {
                 questions.respond(|| self.report());
@@ -201,7 +203,7 @@ impl<T: Transport> Office<T> {
     fn report(&self) -> Report {
         let now = self.clock.clone().read();
         let node = self.driver.machine();
-        let state = self.desk.state();
+        let state = self.store_handle.state();
         let mut report = Report::new(&node.machine().status());
         report.incarnation = self.incarnation.0;
         report.attachment = self.attachment.clone();

@@ -19,7 +19,6 @@
 
 #![forbid(unsafe_code)]
 
-mod clerk;
 mod config;
 mod coordinator;
 mod counters;
@@ -31,6 +30,7 @@ mod node;
 mod redb_store;
 mod report;
 mod store_state;
+mod store_worker;
 
 pub use config::{Attachment, Config, StartError};
 pub use coordinator::{CoordinatorConfig, CoordinatorDaemon, CoordinatorEvent};

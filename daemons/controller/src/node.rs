@@ -7,8 +7,8 @@ use onepipe_controller::{Controller, Epoch, Event, Record, RecordId};
 use onepipe_transport_driver::DrivenMachine;
 use onepipe_wire::parse_header;
 
-use crate::clerk::News;
 use crate::report::BarrierReport;
+use crate::store_worker::StoreEvent;
 
 /// A log that has grown by this many records is replaced by one that says the same in fewer words:
 /// some 100 KiB, which a new active replica reads in some milliseconds.
@@ -19,7 +19,7 @@ const LOG_RECORDS_MAX: usize = 2_000;
 pub(crate) struct Node {
     machine: Controller,
     /// To be handed to the machine at the next turn, which knows the time.
-    inbox: VecDeque<News>,
+    inbox: VecDeque<StoreEvent>,
     /// While it is active.
     epoch: Option<Epoch>,
     /// Records in the log, as far as this replica has seen it grow.
@@ -27,14 +27,14 @@ pub(crate) struct Node {
     /// It may have something to send.
     is_due: bool,
     /// Of each port: what was promised there last, and when it was heard.
-    heard: Vec<Option<(Promises, Mono)>>,
+    received: Vec<Option<(Promises, Mono)>>,
 }
 
 impl Node {
     pub(crate) fn new(machine: Controller, ports: u16) -> Self {
-        let heard = vec![None; usize::from(ports)];
+        let received = vec![None; usize::from(ports)];
         let (inbox, epoch) = (VecDeque::new(), None);
-        Self { machine, inbox, epoch, log_records: 0, is_due: true, heard }
+        Self { machine, inbox, epoch, log_records: 0, is_due: true, received }
     }
 
     pub(crate) fn machine(&self) -> &Controller {
@@ -47,8 +47,8 @@ impl Node {
     }
 
     /// Something that the clerk has told.
-    pub(crate) fn receive(&mut self, news: News) {
-        self.inbox.push_back(news);
+    pub(crate) fn receive(&mut self, event: StoreEvent) {
+        self.inbox.push_back(event);
     }
 
     /// The next record to write.
@@ -71,8 +71,8 @@ impl Node {
 
     /// What the links promise.
     pub(crate) fn barriers(&self, now: Mono) -> Vec<BarrierReport> {
-        let report = |(port, heard): (usize, &Option<(Promises, Mono)>)| {
-            let (promises, at) = (*heard)?;
+        let report = |(port, received): (usize, &Option<(Promises, Mono)>)| {
+            let (promises, at) = (*received)?;
             Some(BarrierReport {
                 port: port as u16,
                 barrier_ns: promises.barrier.as_ns(),
@@ -80,32 +80,32 @@ impl Node {
                 age_ns: now.since_ns(at),
             })
         };
-        self.heard.iter().enumerate().filter_map(report).collect()
+        self.received.iter().enumerate().filter_map(report).collect()
     }
 
-    fn note(&mut self, now: Now, port: Port, promises: Promises) {
-        if let Some(heard) = self.heard.get_mut(port.index()) {
-            *heard = Some((promises, now.mono));
+    fn record_promises(&mut self, now: Now, port: Port, promises: Promises) {
+        if let Some(received) = self.received.get_mut(port.index()) {
+            *received = Some((promises, now.mono));
         }
     }
 
     fn read_inbox(&mut self, now: Now) {
-        while let Some(news) = self.inbox.pop_front() {
-            match news {
-                News::Elected(epoch, records) => {
+        while let Some(event) = self.inbox.pop_front() {
+            match event {
+                StoreEvent::Elected(epoch, records) => {
                     self.epoch = Some(epoch);
                     self.log_records = records.len();
                     self.machine.activate(now, epoch, &records);
                 }
-                News::Written(id, written) => {
+                StoreEvent::Written(id, written) => {
                     self.log_records += 1;
                     self.machine.handle_persisted(now, id, written);
                 }
-                News::Deposed(epoch) if self.epoch == Some(epoch) => {
+                StoreEvent::Deposed(epoch) if self.epoch == Some(epoch) => {
                     self.epoch = None;
                     self.machine.depose(now);
                 }
-                News::Deposed(_) => {}
+                StoreEvent::Deposed(_) => {}
             }
         }
     }
@@ -120,7 +120,7 @@ impl Machine for Node {
             && !opcode.is_control()
         {
             let promises = header.promises(now.sync);
-            self.note(now, port, promises);
+            self.record_promises(now, port, promises);
         }
         self.is_due = true;
         self.machine.handle_frame(now, port, frame)
@@ -153,14 +153,14 @@ impl Machine for Node {
 impl DrivenMachine for Node {
     /// Nobody's promises bind a controller, and it makes none; but they are signs of life.
     fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
-        self.note(now, port, promises);
-        self.machine.hear(now, port);
+        self.record_promises(now, port, promises);
+        self.machine.handle_liveness(now, port);
     }
 
     /// Its memory has died with it.
     fn handle_link_down(&mut self, port: Port) {
         self.is_due = true;
-        self.machine.unlink(port);
+        self.machine.handle_link_down(port);
     }
 
     #[inline]

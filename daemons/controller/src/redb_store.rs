@@ -29,11 +29,11 @@ const CACHE_BYTES: usize = 4 << 20;
 pub struct RedbStore {
     path: PathBuf,
     /// While this replica is active.
-    reign: Option<Reign>,
+    term: Option<Term>,
 }
 
 #[derive(Debug)]
-struct Reign {
+struct Term {
     database: Database,
     epoch: Epoch,
 }
@@ -88,7 +88,7 @@ impl RedbStore {
     /// A store at `path`. Nothing is opened before the first campaign; where there is no file then,
     /// one is made.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), reign: None }
+        Self { path: path.into(), term: None }
     }
 
     /// Where the file lies.
@@ -120,24 +120,27 @@ impl RedbStore {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        let mut draft = self.path.clone().into_os_string();
-        draft.push(format!(".new-{}-{:?}", std::process::id(), std::thread::current().id()));
-        let draft = PathBuf::from(draft);
-        let made = self.lay_out(&draft).and_then(|()| match fs::hard_link(&draft, &self.path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            linked => linked
-                .and_then(|()| File::open(folder)?.sync_all())
-                .map_err(|error| self.system(error)),
+        let mut temp_path = self.path.clone().into_os_string();
+        temp_path.push(format!(".new-{}-{:?}", std::process::id(), std::thread::current().id()));
+        let temp_path = PathBuf::from(temp_path);
+        let created = self.initialize(&temp_path).and_then(|()| {
+            match fs::hard_link(&temp_path, &self.path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                linked => linked
+                    .and_then(|()| File::open(folder)?.sync_all())
+                    .map_err(|error| self.system(error)),
+            }
         });
         // It may not even have come to be.
-        let _ = fs::remove_file(&draft);
-        made
+        let _ = fs::remove_file(&temp_path);
+        created
     }
 
-    fn lay_out(&self, draft: &Path) -> Result<(), RedbError> {
+    fn initialize(&self, temp_path: &Path) -> Result<(), RedbError> {
         // What a process of the same number has left.
-        let _ = fs::remove_file(draft);
-        let database = Builder::new().create(draft).map_err(|error| self.refused(error.into()))?;
+        let _ = fs::remove_file(temp_path);
+        let database =
+            Builder::new().create(temp_path).map_err(|error| self.refused(error.into()))?;
         self.write(&database, |transaction| {
             transaction.open_table(LOG)?;
             let mut numbers = transaction.open_table(NUMBERS)?;
@@ -205,9 +208,9 @@ impl RedbStore {
     }
 
     /// The database, if `epoch` is this one's reign.
-    fn of_epoch(&self, epoch: Epoch) -> Result<&Database, StoreError<RedbError>> {
-        match &self.reign {
-            Some(reign) if reign.epoch == epoch => Ok(&reign.database),
+    fn database_of(&self, epoch: Epoch) -> Result<&Database, StoreError<RedbError>> {
+        match &self.term {
+            Some(term) if term.epoch == epoch => Ok(&term.database),
             _ => Err(StoreError::Deposed),
         }
     }
@@ -259,31 +262,31 @@ impl Store for RedbStore {
     type Error = RedbError;
 
     fn campaign(&mut self, replica: ProcessId) -> Result<Option<Epoch>, RedbError> {
-        let database = match self.reign.take() {
-            Some(reign) => reign.database,
+        let database = match self.term.take() {
+            Some(term) => term.database,
             None => match self.open()? {
                 Some(database) => database,
                 None => return Ok(None),
             },
         };
         let epoch = self.begin(&database, replica)?;
-        self.reign = Some(Reign { database, epoch });
+        self.term = Some(Term { database, epoch });
         Ok(Some(epoch))
     }
 
     fn renew(&mut self, epoch: Epoch) -> Result<(), StoreError<RedbError>> {
-        self.of_epoch(epoch).map(|_| ())
+        self.database_of(epoch).map(|_| ())
     }
 
     fn resign(&mut self, epoch: Epoch) -> Result<(), StoreError<RedbError>> {
-        self.of_epoch(epoch)?;
-        self.reign = None;
+        self.database_of(epoch)?;
+        self.term = None;
         Ok(())
     }
 
     fn load(&mut self) -> Result<Vec<Record>, RedbError> {
-        match &self.reign {
-            Some(reign) => self.read(&reign.database),
+        match &self.term {
+            Some(term) => self.read(&term.database),
             None => match self.open()? {
                 Some(database) => self.read(&database),
                 None => Err(RedbError::Held { path: self.path.clone() }),
@@ -292,14 +295,14 @@ impl Store for RedbStore {
     }
 
     fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<RedbError>> {
-        let database = self.of_epoch(epoch)?;
+        let database = self.database_of(epoch)?;
         let append =
             |transaction: &WriteTransaction| push(&mut transaction.open_table(LOG)?, record);
         self.write(database, append).map_err(StoreError::Failed)
     }
 
     fn replace(&mut self, epoch: Epoch, records: &[Record]) -> Result<(), StoreError<RedbError>> {
-        let database = self.of_epoch(epoch)?;
+        let database = self.database_of(epoch)?;
         let replace = |transaction: &WriteTransaction| {
             let mut log = transaction.open_table(LOG)?;
             log.retain(|_, _| false)?;

@@ -124,7 +124,7 @@ impl Report {
                 failures: 0,
                 records_waiting: status.records_waiting,
             },
-            attachments: status.attachments.iter().copied().map(full_name).collect(),
+            attachments: status.attachments.iter().copied().map(name_with_incarnation).collect(),
             members: status.members.iter().map(MemberReport::from).collect(),
             barriers: Vec::new(),
             open: failures(&status.open),
@@ -166,9 +166,9 @@ impl From<&FailedInstance> for FailureReport {
 impl From<&FrozenStatus> for FrozenReport {
     fn from(frozen: &FrozenStatus) -> Self {
         Self {
-            owner: full_name(frozen.link.owner),
+            owner: name_with_incarnation(frozen.link.owner),
             number: frozen.link.number,
-            peer: frozen.peer.map(full_name),
+            peer: frozen.peer.map(name_with_incarnation),
             commit_ns: frozen.commit.as_ns(),
         }
     }
@@ -183,7 +183,7 @@ pub(crate) fn name(address: Address) -> String {
 }
 
 /// With its incarnation.
-pub(crate) fn full_name(instance: Instance) -> String {
+pub(crate) fn name_with_incarnation(instance: Instance) -> String {
     format!("{} life {}", name(instance.address), instance.incarnation.0)
 }
 
@@ -230,7 +230,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_report_is_what_the_machine_knows_by_name_and_survives_json() {
+    fn report_matches_status_and_round_trips_json() {
         let report = report();
         assert_eq!(report.attachments, ["switch 1 life 9"]);
         let states: Vec<&str> = report.members.iter().map(|it| it.state.as_str()).collect();

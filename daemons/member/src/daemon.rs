@@ -1,4 +1,4 @@
-//! A member one can start.
+//! The member daemon.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,27 +10,27 @@ use onepipe_transport_driver::{Doorbell, Progress};
 
 use crate::Report;
 
-/// A member: one thread, one socket.
+/// Member of a group with a socket, for one thread.
 #[derive(Debug)]
 pub struct MemberDaemon {
     station: MeshDriver<Member>,
 }
 
-/// Why a member has ended.
+/// Reason why a member has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to.
+    /// The stop flag was set.
     Told,
-    /// It has missed more than others keep: it can follow no more.
+    /// The member lags by more than others retain, and cannot catch up.
     Behind,
 }
 
 impl MemberDaemon {
-    /// The member that `directory` names at `at`. It has its socket, and does nothing else before
-    /// it gets its turns.
+    /// Opens the socket of the member that `directory` lists at address `at`. The member does
+    /// nothing before the first turn.
     ///
     /// # Errors
-    /// [`OpenError`]. That others do not answer is none: they are waited for.
+    /// [`OpenError`]. Other members need not be reachable yet.
     pub fn new(
         directory: &Directory,
         at: SocketAddr,
@@ -39,17 +39,17 @@ impl MemberDaemon {
         Ok(Self { station: open(directory, (at, "member"), options, Member::new)? })
     }
 
-    /// Takes what has arrived, says what is to be said.
+    /// Runs one turn: handles received frames and sends output.
     pub fn turn(&mut self, mut on_event: impl FnMut(MemberEvent)) -> Progress {
         self.station.turn(|_, event| on_event(event))
     }
 
-    /// Rests as the idle strategy says, given what the last turn did.
+    /// Waits as the idle strategy demands, given the progress of the last turn.
     pub fn rest(&mut self, progress: Progress) {
         self.station.rest(progress);
     }
 
-    /// Works until `stop` is set, or it is of no use any more. Ring the doorbell after setting it.
+    /// Runs until `stop` is set or the member is behind. Ring the doorbell after setting `stop`.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(MemberEvent)) -> Ended {
         reduce_wakeup_latency();
         let mut is_behind = false;
@@ -66,17 +66,17 @@ impl MemberDaemon {
         Ended::Told
     }
 
-    /// What wakes it when it blocks.
+    /// Returns the doorbell that wakes the daemon when it blocks.
     pub fn doorbell(&self) -> Doorbell {
         self.station.doorbell()
     }
 
-    /// The socket that it speaks through.
+    /// Returns the socket.
     pub fn mesh(&self) -> &Mesh {
         self.station.transport()
     }
 
-    /// What it has done.
+    /// Returns counters and state.
     pub fn report(&self) -> Report {
         Report::new(self.station.machine(), self.station.transport())
     }

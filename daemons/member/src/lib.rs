@@ -1,12 +1,12 @@
-//! A member of a group of agreed multicast as a daemon over UDP.
+//! Daemon for a member of an agreed multicast group, over UDP.
 //!
-//! start → propose → acknowledge → decide → deliver: all of it is the machine
-//! [`onepipe_amcast::Member`]; [`MemberDaemon`] gives it a socket, a clock and a thread.
+//! The protocol (start → propose → acknowledge → decide → deliver) is in the machine
+//! [`onepipe_amcast::Member`]; [`MemberDaemon`] adds a socket, a clock and a thread.
 //!
 //! # Invariants
-//! - It decides nothing: what is ordered how, and who leads, is the machine's.
-//! - What it knows is gone when it ends. One that comes back has another id and place, or takes
-//!   part no more: it counts among the f of its group that may crash.
+//! - All decisions are the machine's: the order of messages, and which member leads.
+//! - State is not persisted. A member that has stopped counts among the f of its group that may
+//!   crash; it must not return under the same process id.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a member has done, for people and programs.
+//! Status report of a member.
 
 use onepipe_amcast::Member;
 use serde::Serialize;
@@ -6,41 +6,41 @@ use serde::Serialize;
 /// Counters and state of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Its process id.
+    /// Process id.
     pub process: u32,
-    /// Its group.
+    /// Group.
     pub group: u16,
-    /// The epoch that it is in.
+    /// Epoch of the member.
     pub epoch: u32,
-    /// Whether it leads.
+    /// Whether the member leads its group.
     pub is_leader: bool,
-    /// Messages in its log that are not over yet.
+    /// Messages in the log that are not complete.
     pub open: u64,
-    /// Messages proposed here.
+    /// Messages proposed.
     pub proposed: u64,
     /// Messages whose final timestamp became known.
     pub decided: u64,
-    /// Messages that clients were told are over.
+    /// Messages reported to their clients as complete.
     pub completed: u64,
-    /// Clients told to wait.
+    /// Messages refused with `Busy`.
     pub busy: u64,
-    /// Packets of an epoch that is over, or not known here yet.
+    /// Packets of a past epoch, or of one that is not known here yet.
     pub other_epoch: u64,
-    /// Proposals that came before others that were still missing.
+    /// Proposals received out of order.
     pub gaps: u64,
-    /// Packets that said something again, asked for or by time.
+    /// Packets retransmitted, on request or by a timeout.
     pub retransmitted: u64,
-    /// Packets that were malformed, of somebody unknown, or for somebody else.
+    /// Packets that were malformed, from an unknown process, or addressed to another process.
     pub foreign: u64,
-    /// Packets that found no room to wait in.
+    /// Packets dropped because the outbox was full.
     pub outbox_dropped: u64,
-    /// Frames taken from the socket.
+    /// Frames received.
     pub frames_received: u64,
     /// Frames sent.
     pub frames_sent: u64,
-    /// Datagrams, each of up to 64 frames, as the kernel takes and gives them.
+    /// Batches of up to 64 frames received from the kernel (GRO).
     pub gro_batches_received: u64,
-    /// The same of what was sent.
+    /// Batches of up to 64 frames sent to the kernel (GSO).
     pub gso_batches_sent: u64,
 }
 

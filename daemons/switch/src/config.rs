@@ -17,7 +17,7 @@ use crate::{Faults, Racks};
 pub const LINK_TIMEOUT_NS: u64 = 100_000_000;
 /// The same where there are controllers, in ns: silence costs a process its life there, and on two
 /// overloaded cores one was off them for 0.1 s (docs/results/recovery.md).
-pub const STANDSTILL_NS: u64 = 1_000_000_000;
+pub const CONTROLLED_LINK_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// What a software switch is and how much it may use.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub struct Config {
     /// As [`onepipe_switch::Config::eager_beacons`]. Default [`Eager::Always`].
     pub eager_beacons: Eager,
     /// As [`onepipe_switch::Config::link_timeout_ns`]. Default [`LINK_TIMEOUT_NS`]; with
-    /// [`Config::with_controllers`], [`STANDSTILL_NS`].
+    /// [`Config::with_controllers`], [`CONTROLLED_LINK_TIMEOUT_NS`].
     pub link_timeout_ns: u64,
     /// As [`onepipe_switch::Config::start_wait_ns`]. Default 1 ms.
     pub start_wait_ns: u64,
@@ -121,7 +121,7 @@ impl Config {
     #[must_use]
     pub fn with_controllers(mut self, controllers: Controllers) -> Self {
         self.controllers = Some(controllers);
-        self.link_timeout_ns = STANDSTILL_NS;
+        self.link_timeout_ns = CONTROLLED_LINK_TIMEOUT_NS;
         self
     }
 }

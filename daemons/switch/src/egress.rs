@@ -12,7 +12,7 @@ use crate::config::LinkRate;
 /// Ethernet 18, preamble 8, gap 12.
 const FRAME_OVERHEAD_BYTES: usize = 66;
 /// Buffers of frames that have left, kept for those to come.
-const SPARE_MAX: usize = 4096;
+const FREE_BUFFERS_MAX: usize = 4096;
 
 /// How long the queues before the links were, as found by each frame that came to one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,10 +33,10 @@ pub struct QueueReport {
 #[derive(Debug)]
 pub(crate) struct Egress {
     rate: LinkRate,
-    lines: Vec<Line>,
+    queues: Vec<OutputQueue>,
     /// Frames in all queues.
     waiting: usize,
-    spare: Vec<Vec<u8>>,
+    free_buffers: Vec<Vec<u8>>,
     depths: Histogram<u64>,
     dropped: u64,
     marked: u64,
@@ -44,8 +44,8 @@ pub(crate) struct Egress {
 
 /// One port.
 #[derive(Debug)]
-struct Line {
-    frames: VecDeque<Leaving>,
+struct OutputQueue {
+    frames: VecDeque<QueuedFrame>,
     bytes: usize,
     /// When the last frame of the queue has left.
     free_at: Mono,
@@ -53,7 +53,7 @@ struct Line {
 
 /// A frame, and when its first byte leaves and its last one has left.
 #[derive(Debug)]
-struct Leaving {
+struct QueuedFrame {
     begins: Mono,
     at: Mono,
     frame: Vec<u8>,
@@ -61,13 +61,13 @@ struct Leaving {
 
 impl Egress {
     pub(crate) fn new(rate: LinkRate, ports: usize) -> Self {
-        let line = || Line { frames: VecDeque::new(), bytes: 0, free_at: Mono::from_ns(0) };
+        let queue = || OutputQueue { frames: VecDeque::new(), bytes: 0, free_at: Mono::from_ns(0) };
         let most = rate.queue_bytes_max.max(2) as u64;
         Self {
             rate,
-            lines: std::iter::repeat_with(line).take(ports).collect(),
+            queues: std::iter::repeat_with(queue).take(ports).collect(),
             waiting: 0,
-            spare: Vec::new(),
+            free_buffers: Vec::new(),
             depths: Histogram::new_with_max(most, 3).expect("more than two bytes, three digits"),
             dropped: 0,
             marked: 0,
@@ -75,11 +75,11 @@ impl Egress {
     }
 
     /// A frame comes to the queue of `port`, or is lost there.
-    pub(crate) fn put(&mut self, port: Port, now: Now, frame: &mut [u8]) {
-        let Some(line) = self.lines.get_mut(port.index()) else { return };
+    pub(crate) fn enqueue(&mut self, port: Port, now: Now, frame: &mut [u8]) {
+        let Some(queue) = self.queues.get_mut(port.index()) else { return };
         let is_beacon =
             |frame: &[u8]| parse_header(frame).is_ok_and(|(_, code)| code == Opcode::Beacon);
-        if let Some(last) = line.frames.back_mut()
+        if let Some(last) = queue.frames.back_mut()
             && last.begins > now.mono
             && last.frame.len() == frame.len()
             && is_beacon(frame)
@@ -92,23 +92,23 @@ impl Egress {
         }
         let bytes = frame.len() + FRAME_OVERHEAD_BYTES;
         // What is longer than the queue was refused, so nothing is cut off here.
-        self.depths.saturating_record(line.bytes as u64);
-        if line.bytes + bytes > self.rate.queue_bytes_max {
+        self.depths.saturating_record(queue.bytes as u64);
+        if queue.bytes + bytes > self.rate.queue_bytes_max {
             self.dropped += 1;
             return;
         }
-        if self.rate.mark_bytes.is_some_and(|threshold| line.bytes > threshold) {
+        if self.rate.mark_bytes.is_some_and(|threshold| queue.bytes > threshold) {
             self.marked += 1;
             mark_congestion(frame);
         }
-        let begins = line.free_at.max(now.mono);
+        let begins = queue.free_at.max(now.mono);
         let at = begins.after_ns((bytes as u64 * 8_000_000_000).div_ceil(self.rate.bits_per_s));
-        let mut kept = self.spare.pop().unwrap_or_default();
-        kept.clear();
-        kept.extend_from_slice(frame);
-        line.frames.push_back(Leaving { begins, at, frame: kept });
-        line.bytes += bytes;
-        line.free_at = at;
+        let mut buffer = self.free_buffers.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(frame);
+        queue.frames.push_back(QueuedFrame { begins, at, frame: buffer });
+        queue.bytes += bytes;
+        queue.free_at = at;
         self.waiting += 1;
     }
 
@@ -118,17 +118,17 @@ impl Egress {
     }
 
     /// Hands out the frames that have left by now, those of one port in their order.
-    pub(crate) fn leave(&mut self, now: Now, mut send: impl FnMut(Port, &[u8])) {
+    pub(crate) fn dequeue_due(&mut self, now: Now, mut send: impl FnMut(Port, &[u8])) {
         if self.waiting == 0 {
             return;
         }
-        for (port, line) in self.lines.iter_mut().enumerate() {
-            while let Some(leaving) = line.frames.pop_front_if(|leaving| leaving.at <= now.mono) {
-                send(Port(port as u16), &leaving.frame);
-                line.bytes -= leaving.frame.len() + FRAME_OVERHEAD_BYTES;
+        for (port, queue) in self.queues.iter_mut().enumerate() {
+            while let Some(queued) = queue.frames.pop_front_if(|queued| queued.at <= now.mono) {
+                send(Port(port as u16), &queued.frame);
+                queue.bytes -= queued.frame.len() + FRAME_OVERHEAD_BYTES;
                 self.waiting -= 1;
-                if self.spare.len() < SPARE_MAX {
-                    self.spare.push(leaving.frame);
+                if self.free_buffers.len() < FREE_BUFFERS_MAX {
+                    self.free_buffers.push(queued.frame);
                 }
             }
         }
@@ -136,7 +136,7 @@ impl Egress {
 
     /// When the next frame leaves.
     pub(crate) fn due(&self) -> Option<Mono> {
-        self.lines.iter().filter_map(|line| line.frames.front()).map(|leaving| leaving.at).min()
+        self.queues.iter().filter_map(|queue| queue.frames.front()).map(|queued| queued.at).min()
     }
 
     pub(crate) fn report(&self) -> QueueReport {
@@ -146,7 +146,7 @@ impl Egress {
             dropped: self.dropped,
             marked: self.marked,
             bytes,
-            present_bytes: self.lines.iter().map(|line| line.bytes as u64).max().unwrap_or(0),
+            present_bytes: self.queues.iter().map(|queue| queue.bytes as u64).max().unwrap_or(0),
         }
     }
 }
@@ -168,27 +168,27 @@ mod tests {
         Egress::new(rate, 2)
     }
 
-    fn left(egress: &mut Egress, ns: u64) -> Vec<(u16, u8)> {
-        let mut left = Vec::new();
-        egress.leave(at(ns), |port, frame| left.push((port.0, frame[0])));
-        left
+    fn dequeued(egress: &mut Egress, ns: u64) -> Vec<(u16, u8)> {
+        let mut dequeued = Vec::new();
+        egress.dequeue_due(at(ns), |port, frame| dequeued.push((port.0, frame[0])));
+        dequeued
     }
 
     #[test]
-    fn frames_leave_one_after_the_other_at_the_rate_of_their_link() {
+    fn frames_leave_in_order_at_the_link_rate() {
         let mut egress = egress(1 << 20);
         for number in 0..3 {
-            egress.put(Port(0), at(1_000), &mut [number; 934]);
+            egress.enqueue(Port(0), at(1_000), &mut [number; 934]);
         }
-        egress.put(Port(1), at(1_000), &mut [9; 934]);
-        assert_eq!(left(&mut egress, 8_999), []);
+        egress.enqueue(Port(1), at(1_000), &mut [9; 934]);
+        assert_eq!(dequeued(&mut egress, 8_999), []);
         assert_eq!(egress.due(), Some(Mono::from_ns(9_000)));
-        assert_eq!(left(&mut egress, 9_000), [(0, 0), (1, 9)]);
-        assert_eq!(left(&mut egress, 24_999), [(0, 1)]);
-        assert_eq!(left(&mut egress, 25_000), [(0, 2)]);
+        assert_eq!(dequeued(&mut egress, 9_000), [(0, 0), (1, 9)]);
+        assert_eq!(dequeued(&mut egress, 24_999), [(0, 1)]);
+        assert_eq!(dequeued(&mut egress, 25_000), [(0, 2)]);
         assert!(egress.is_empty() && egress.due().is_none());
         // The link was idle since.
-        egress.put(Port(0), at(50_000), &mut [7; 934]);
+        egress.enqueue(Port(0), at(50_000), &mut [7; 934]);
         assert_eq!(egress.due(), Some(Mono::from_ns(58_000)));
         let report = egress.report();
         assert_eq!((report.frames, report.dropped, report.bytes[4]), (5, 0, 2_000));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beacon_that_waits_behind_another_takes_its_place() {
+    fn queued_beacon_is_replaced_by_a_newer_one() {
         let mut egress = egress(1 << 20);
         let beacon = |ns: u64| {
             let mut frame = [0; HEADER_LEN];
@@ -207,25 +207,25 @@ mod tests {
             seal(&mut frame, header, 0);
             frame
         };
-        let mut told = Vec::new();
+        let mut sent = Vec::new();
         for ns in [10, 20, 30] {
-            egress.put(Port(0), at(0), &mut beacon(ns));
+            egress.enqueue(Port(0), at(0), &mut beacon(ns));
         }
-        egress.put(Port(0), at(0), &mut [7; 934]);
-        egress.put(Port(0), at(0), &mut beacon(40));
-        egress.leave(at(1_000_000), |_, frame| told.push(frame.to_vec()));
+        egress.enqueue(Port(0), at(0), &mut [7; 934]);
+        egress.enqueue(Port(0), at(0), &mut beacon(40));
+        egress.dequeue_due(at(1_000_000), |_, frame| sent.push(frame.to_vec()));
         let data = [7; 934].to_vec();
         let expected = [beacon(10).to_vec(), beacon(30).to_vec(), data, beacon(40).to_vec()];
-        assert_eq!(told, expected, "the first had begun to leave");
+        assert_eq!(sent, expected, "the first had begun to leave");
     }
 
     #[test]
-    fn what_finds_no_room_is_lost_and_counted() {
+    fn frames_beyond_the_queue_limit_are_dropped() {
         let mut egress = egress(2_500);
         for number in 0..4 {
-            egress.put(Port(1), at(0), &mut [number; 934]);
+            egress.enqueue(Port(1), at(0), &mut [number; 934]);
         }
-        assert_eq!(left(&mut egress, 1_000_000), [(1, 0), (1, 1)]);
+        assert_eq!(dequeued(&mut egress, 1_000_000), [(1, 0), (1, 1)]);
         assert_eq!((egress.report().frames, egress.report().dropped), (4, 2));
     }
 }

@@ -43,7 +43,7 @@ impl Faults {
 
 /// What shall become of a frame on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Outcome {
     Pass,
     Lost,
     Twice,
@@ -53,22 +53,22 @@ pub(crate) enum Fate {
 
 /// The faults at work.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct FaultInjector {
     faults: Faults,
     random: Xoshiro256PlusPlus,
     /// Of each port: a frame that the next one overtakes.
     held: Vec<Vec<u8>>,
 }
 
-impl Trouble {
+impl FaultInjector {
     pub(crate) fn new(faults: Faults, ports: usize) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(faults.seed);
         Self { faults, random, held: vec![Vec::new(); ports] }
     }
 
     /// A frame comes in. Answers whether it arrives, be it with a wrong bit.
-    pub(crate) fn on_way_in(&mut self, port: Port, frame: &mut [u8], stats: &mut Stats) -> bool {
-        if self.faults.dead_ports.contains(&port) || self.happens(self.faults.loss) {
+    pub(crate) fn on_ingress(&mut self, port: Port, frame: &mut [u8], stats: &mut Stats) -> bool {
+        if self.faults.dead_ports.contains(&port) || self.draw(self.faults.loss) {
             stats.faults_lost += 1;
             return false;
         }
@@ -77,23 +77,23 @@ impl Trouble {
     }
 
     /// A frame goes out.
-    pub(crate) fn on_way_out(&mut self, port: Port, frame: &mut [u8], stats: &mut Stats) -> Fate {
-        if self.faults.dead_ports.contains(&port) || self.happens(self.faults.loss) {
+    pub(crate) fn on_egress(&mut self, port: Port, frame: &mut [u8], stats: &mut Stats) -> Outcome {
+        if self.faults.dead_ports.contains(&port) || self.draw(self.faults.loss) {
             stats.faults_lost += 1;
-            return Fate::Lost;
+            return Outcome::Lost;
         }
         self.corrupt(frame, stats);
         let held = &mut self.held[port.index()];
-        if held.is_empty() && chance(&mut self.random, self.faults.reordering) {
+        if held.is_empty() && bernoulli(&mut self.random, self.faults.reordering) {
             stats.faults_reordered += 1;
             held.extend_from_slice(frame);
-            return Fate::Overtaken;
+            return Outcome::Overtaken;
         }
-        if self.happens(self.faults.duplication) {
+        if self.draw(self.faults.duplication) {
             stats.faults_duplicated += 1;
-            return Fate::Twice;
+            return Outcome::Twice;
         }
-        Fate::Pass
+        Outcome::Pass
     }
 
     /// The frame that was overtaken by one that has just left for `port`, if any: hands it to
@@ -107,20 +107,20 @@ impl Trouble {
     }
 
     fn corrupt(&mut self, frame: &mut [u8], stats: &mut Stats) {
-        if self.happens(self.faults.corruption) && !frame.is_empty() {
+        if self.draw(self.faults.corruption) && !frame.is_empty() {
             stats.faults_corrupted += 1;
             let bit = self.random.next_u64() as usize % (frame.len() * 8);
             frame[bit / 8] ^= 1 << (bit % 8);
         }
     }
 
-    fn happens(&mut self, probability: f64) -> bool {
-        chance(&mut self.random, probability)
+    fn draw(&mut self, probability: f64) -> bool {
+        bernoulli(&mut self.random, probability)
     }
 }
 
 /// Draws nothing where the answer is certain: a fault that is off changes no other.
-pub(crate) fn chance(random: &mut Xoshiro256PlusPlus, probability: f64) -> bool {
+pub(crate) fn bernoulli(random: &mut Xoshiro256PlusPlus, probability: f64) -> bool {
     const SCALE: f64 = (1u64 << 53) as f64;
     probability > 0.0 && ((random.next_u64() >> 11) as f64) < probability * SCALE
 }
@@ -129,21 +129,21 @@ pub(crate) fn chance(random: &mut Xoshiro256PlusPlus, probability: f64) -> bool 
 mod tests {
     use super::*;
 
-    fn fates(faults: Faults) -> (Vec<Fate>, Stats) {
-        let (mut trouble, mut stats) = (Trouble::new(faults, 2), Stats::default());
-        let fates = (0..10_000).map(|number: u32| {
+    fn outcomes(faults: Faults) -> (Vec<Outcome>, Stats) {
+        let (mut fault_injector, mut stats) = (FaultInjector::new(faults, 2), Stats::default());
+        let outcomes = (0..10_000).map(|number: u32| {
             let mut frame = [number as u8; 60];
-            let fate = trouble.on_way_out(Port(1), &mut frame, &mut stats);
-            if fate != Fate::Overtaken {
-                trouble.release(Port(1), |_| {});
+            let outcome = fault_injector.on_egress(Port(1), &mut frame, &mut stats);
+            if outcome != Outcome::Overtaken {
+                fault_injector.release(Port(1), |_| {});
             }
-            fate
+            outcome
         });
-        (fates.collect(), stats)
+        (outcomes.collect(), stats)
     }
 
     #[test]
-    fn one_seed_is_one_history_and_each_fault_is_as_frequent_as_asked() {
+    fn faults_are_seeded_and_as_frequent_as_configured() {
         let faults = Faults {
             seed: 7,
             loss: 0.3,
@@ -152,9 +152,9 @@ mod tests {
             reordering: 0.02,
             dead_ports: vec![],
         };
-        let (first, stats) = fates(faults.clone());
-        assert_eq!(fates(faults.clone()).0, first);
-        assert_ne!(fates(Faults { seed: 8, ..faults }).0, first);
+        let (first, stats) = outcomes(faults.clone());
+        assert_eq!(outcomes(faults.clone()).0, first);
+        assert_ne!(outcomes(Faults { seed: 8, ..faults }).0, first);
         assert!((2800..3200).contains(&stats.faults_lost), "{stats:?}");
         assert!((550..800).contains(&stats.faults_duplicated), "{stats:?}");
         assert!((280..420).contains(&stats.faults_corrupted), "{stats:?}");
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_port_passes_nothing_and_the_others_do() {
+    fn dead_port_drops_all_frames_and_others_pass() {
         let faults = Faults { dead_ports: vec![Port(1)], ..Faults::default() };
         assert!(!faults.is_none());
-        let (mut trouble, mut stats) = (Trouble::new(faults, 2), Stats::default());
-        assert!(!trouble.on_way_in(Port(1), &mut [0], &mut stats));
-        assert_eq!(trouble.on_way_out(Port(1), &mut [0], &mut stats), Fate::Lost);
-        assert!(trouble.on_way_in(Port(0), &mut [0], &mut stats));
-        assert_eq!(trouble.on_way_out(Port(0), &mut [0], &mut stats), Fate::Pass);
+        let (mut fault_injector, mut stats) = (FaultInjector::new(faults, 2), Stats::default());
+        assert!(!fault_injector.on_ingress(Port(1), &mut [0], &mut stats));
+        assert_eq!(fault_injector.on_egress(Port(1), &mut [0], &mut stats), Outcome::Lost);
+        assert!(fault_injector.on_ingress(Port(0), &mut [0], &mut stats));
+        assert_eq!(fault_injector.on_egress(Port(0), &mut [0], &mut stats), Outcome::Pass);
     }
 
     #[test]

@@ -20,17 +20,17 @@
 
 #![forbid(unsafe_code)]
 
-mod chip;
 mod config;
 mod egress;
-mod fabric;
 mod faults;
+mod machine;
 mod ports;
 mod racks;
 mod software_switch;
 mod stats;
+mod transport;
 
-pub use config::{Config, LINK_TIMEOUT_NS, LinkRate, STANDSTILL_NS, StartError};
+pub use config::{CONTROLLED_LINK_TIMEOUT_NS, Config, LINK_TIMEOUT_NS, LinkRate, StartError};
 pub use egress::QueueReport;
 pub use faults::Faults;
 pub use onepipe_base::{Controllers, SwitchId};

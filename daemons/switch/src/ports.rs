@@ -7,16 +7,16 @@ use onepipe_base::{Mono, Port, ProcessId};
 
 /// Addresses of neighbours and the processes that they have announced.
 #[derive(Debug)]
-pub(crate) struct Ports {
+pub(crate) struct PortTable {
     neighbours: Vec<Neighbour>,
     by_address: HashMap<SocketAddr, Port>,
     /// Of each process: the port at which it was announced.
-    announced: Vec<Option<Port>>,
+    joined: Vec<Option<Port>>,
     timeout_ns: u64,
     /// Whose port was asked for last: trains come in rows.
     last: Option<(SocketAddr, Port)>,
     /// Ports taken back, of which the machine has not been told: not given away before.
-    taken: Vec<Port>,
+    reclaimed: Vec<Port>,
 }
 
 #[derive(Clone, Debug)]
@@ -24,13 +24,13 @@ struct Neighbour {
     address: Option<SocketAddr>,
     /// Announced at this port and not elsewhere since.
     processes: u32,
-    heard: Mono,
+    last_seen: Mono,
     /// Never given away: the switch above.
-    is_fixed: bool,
-    is_taken: bool,
+    is_uplink: bool,
+    is_reclaimed: bool,
 }
 
-impl Ports {
+impl PortTable {
     /// `lower` ports for whoever comes, and one above them for `up`.
     pub(crate) fn new(
         lower: u16,
@@ -38,22 +38,27 @@ impl Ports {
         processes_max: u32,
         timeout_ns: u64,
     ) -> Self {
-        let heard = Mono::from_ns(0);
-        let free =
-            Neighbour { address: None, processes: 0, heard, is_fixed: false, is_taken: false };
+        let last_seen = Mono::from_ns(0);
+        let free = Neighbour {
+            address: None,
+            processes: 0,
+            last_seen,
+            is_uplink: false,
+            is_reclaimed: false,
+        };
         let mut neighbours = vec![free.clone(); usize::from(lower)];
         let mut by_address = HashMap::with_capacity(usize::from(lower) + 1);
         if let Some(up) = up {
             by_address.insert(up, Port(lower));
-            neighbours.push(Neighbour { address: Some(up), is_fixed: true, ..free });
+            neighbours.push(Neighbour { address: Some(up), is_uplink: true, ..free });
         }
         Self {
             neighbours,
             by_address,
-            announced: vec![None; processes_max as usize],
+            joined: vec![None; processes_max as usize],
             timeout_ns,
             last: None,
-            taken: Vec::new(),
+            reclaimed: Vec::new(),
         }
     }
 
@@ -65,54 +70,55 @@ impl Ports {
             _ => *self.by_address.get(&from)?,
         };
         self.last = Some((from, port));
-        self.neighbours[port.index()].heard = now;
+        self.neighbours[port.index()].last_seen = now;
         Some(port)
     }
 
     /// A port for a stranger: a free one, or that of the neighbour who has been silent for longest,
-    /// if it was long enough; then that port is free once it is taken ([`Ports::taken`]).
-    pub(crate) fn give(&mut self, to: SocketAddr, now: Mono) -> Option<Port> {
-        let is_free = |neighbour: &Neighbour| neighbour.address.is_none() && !neighbour.is_taken;
+    /// if it was long enough; then that port is free once it is taken ([`PortTable::drain_reclaimed`]).
+    pub(crate) fn assign(&mut self, to: SocketAddr, now: Mono) -> Option<Port> {
+        let is_free =
+            |neighbour: &Neighbour| neighbour.address.is_none() && !neighbour.is_reclaimed;
         let Some(free) = self.neighbours.iter().position(is_free) else {
-            self.take_stalest(now);
+            self.reclaim_stalest(now);
             return None;
         };
         let port = Port(free as u16);
         self.neighbours[free] = Neighbour {
             address: Some(to),
             processes: 0,
-            heard: now,
-            is_fixed: false,
-            is_taken: false,
+            last_seen: now,
+            is_uplink: false,
+            is_reclaimed: false,
         };
         self.by_address.insert(to, port);
         Some(port)
     }
 
     /// Whether a port is about to be free.
-    pub(crate) fn makes_room(&self) -> bool {
-        !self.taken.is_empty()
+    pub(crate) fn is_reclaiming(&self) -> bool {
+        !self.reclaimed.is_empty()
     }
 
     /// A process says that it sits behind `port`. If it was alone behind another, nobody is there
     /// any more: it has started anew from elsewhere.
     pub(crate) fn on_join(&mut self, process: ProcessId, port: Port) {
-        let Some(announced) = self.announced.get_mut(process.index()) else { return };
-        let former = announced.replace(port);
-        if former == Some(port) {
+        let Some(joined) = self.joined.get_mut(process.index()) else { return };
+        let previous = joined.replace(port);
+        if previous == Some(port) {
             return;
         }
         self.neighbours[port.index()].processes += 1;
-        if let Some(former) = former {
-            self.on_gone(former);
+        if let Some(previous) = previous {
+            self.on_gone(previous);
         }
     }
 
     /// A process says goodbye.
     pub(crate) fn on_leave(&mut self, process: ProcessId, port: Port) {
-        let Some(announced) = self.announced.get_mut(process.index()) else { return };
-        if *announced == Some(port) {
-            *announced = None;
+        let Some(joined) = self.joined.get_mut(process.index()) else { return };
+        if *joined == Some(port) {
+            *joined = None;
             self.on_gone(port);
         }
     }
@@ -121,62 +127,62 @@ impl Ports {
     /// keeps it nevertheless, the switch above.
     pub(crate) fn on_refused(&mut self, address: SocketAddr) -> Option<Port> {
         let port = *self.by_address.get(&address)?;
-        if self.neighbours[port.index()].is_fixed {
+        if self.neighbours[port.index()].is_uplink {
             return Some(port);
         }
-        self.take(port);
+        self.reclaim(port);
         None
     }
 
     /// The ports taken back since the last call; they may be given away from now on.
-    pub(crate) fn taken(&mut self, mut tell: impl FnMut(Port)) {
-        while let Some(port) = self.taken.pop() {
-            self.neighbours[port.index()].is_taken = false;
-            tell(port);
+    pub(crate) fn drain_reclaimed(&mut self, mut on_reclaimed: impl FnMut(Port)) {
+        while let Some(port) = self.reclaimed.pop() {
+            self.neighbours[port.index()].is_reclaimed = false;
+            on_reclaimed(port);
         }
     }
 
     /// The processes announced below, with their ports.
-    pub(crate) fn announced(&self) -> impl Iterator<Item = (ProcessId, Port)> + '_ {
+    pub(crate) fn joined(&self) -> impl Iterator<Item = (ProcessId, Port)> + '_ {
         let known =
             |(process, port): (usize, &Option<Port>)| Some((ProcessId(process as u32), (*port)?));
-        self.announced.iter().enumerate().filter_map(known)
+        self.joined.iter().enumerate().filter_map(known)
     }
 
     fn on_gone(&mut self, port: Port) {
         let neighbour = &mut self.neighbours[port.index()];
         neighbour.processes = neighbour.processes.saturating_sub(1);
         if neighbour.processes == 0 {
-            self.take(port);
+            self.reclaim(port);
         }
     }
 
-    fn take_stalest(&mut self, now: Mono) {
+    fn reclaim_stalest(&mut self, now: Mono) {
         let is_candidate = |(_, neighbour): &(usize, &Neighbour)| {
             neighbour.address.is_some()
-                && !neighbour.is_fixed
-                && now.since_ns(neighbour.heard) > self.timeout_ns
+                && !neighbour.is_uplink
+                && now.since_ns(neighbour.last_seen) > self.timeout_ns
         };
         let candidates = self.neighbours.iter().enumerate().filter(is_candidate);
-        if let Some((stalest, _)) = candidates.min_by_key(|(_, neighbour)| neighbour.heard) {
-            self.take(Port(stalest as u16));
+        if let Some((stalest, _)) = candidates.min_by_key(|(_, neighbour)| neighbour.last_seen) {
+            self.reclaim(Port(stalest as u16));
         }
     }
 
-    fn take(&mut self, port: Port) {
+    fn reclaim(&mut self, port: Port) {
         let neighbour = &mut self.neighbours[port.index()];
-        if neighbour.is_fixed || neighbour.is_taken {
+        if neighbour.is_uplink || neighbour.is_reclaimed {
             return;
         }
         if let Some(address) = neighbour.address.take() {
-            neighbour.is_taken = true;
+            neighbour.is_reclaimed = true;
             neighbour.processes = 0;
             self.by_address.remove(&address);
             self.last = None;
-            self.taken.push(port);
-            for announced in &mut self.announced {
-                if *announced == Some(port) {
-                    *announced = None;
+            self.reclaimed.push(port);
+            for joined in &mut self.joined {
+                if *joined == Some(port) {
+                    *joined = None;
                 }
             }
         }
@@ -195,68 +201,74 @@ mod tests {
         Mono::from_ns(ns)
     }
 
-    fn taken(ports: &mut Ports) -> Vec<Port> {
-        let mut taken = Vec::new();
-        ports.taken(|port| taken.push(port));
-        taken
+    fn drain_reclaimed(ports: &mut PortTable) -> Vec<Port> {
+        let mut reclaimed = Vec::new();
+        ports.drain_reclaimed(|port| reclaimed.push(port));
+        reclaimed
     }
 
     #[test]
-    fn a_process_that_starts_anew_elsewhere_frees_its_old_port() {
-        let mut ports = Ports::new(2, None, 8, 1_000);
-        assert_eq!(ports.give(address(1), at(0)), Some(Port(0)));
+    fn restarted_process_frees_its_previous_port() {
+        let mut ports = PortTable::new(2, None, 8, 1_000);
+        assert_eq!(ports.assign(address(1), at(0)), Some(Port(0)));
         ports.on_join(ProcessId(5), Port(0));
         ports.on_join(ProcessId(5), Port(0));
-        assert_eq!(ports.give(address(2), at(1)), Some(Port(1)));
+        assert_eq!(ports.assign(address(2), at(1)), Some(Port(1)));
         ports.on_join(ProcessId(5), Port(1));
         assert_eq!(ports.find(address(1), at(2)), None);
         // Not before the machine has been told.
-        assert_eq!(ports.give(address(3), at(2)), None);
-        assert_eq!(taken(&mut ports), [Port(0)]);
-        assert_eq!(ports.give(address(3), at(2)), Some(Port(0)));
+        assert_eq!(ports.assign(address(3), at(2)), None);
+        assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
+        assert_eq!(ports.assign(address(3), at(2)), Some(Port(0)));
         ports.on_leave(ProcessId(5), Port(0));
-        assert_eq!(taken(&mut ports), [], "it does not sit there");
+        assert_eq!(drain_reclaimed(&mut ports), [], "it does not sit there");
         ports.on_leave(ProcessId(5), Port(1));
-        assert_eq!(taken(&mut ports), [Port(1)]);
+        assert_eq!(drain_reclaimed(&mut ports), [Port(1)]);
     }
 
     #[test]
-    fn where_nobody_listens_the_port_is_free_but_for_the_one_above() {
-        let mut ports = Ports::new(2, Some(address(9)), 8, 1_000);
-        ports.give(address(1), at(0));
+    fn refused_neighbour_frees_its_port_except_the_uplink() {
+        let mut ports = PortTable::new(2, Some(address(9)), 8, 1_000);
+        ports.assign(address(1), at(0));
         ports.on_join(ProcessId(5), Port(0));
         assert_eq!(ports.on_refused(address(7)), None);
-        assert_eq!((ports.on_refused(address(9)), taken(&mut ports)), (Some(Port(2)), vec![]));
-        assert_eq!((ports.on_refused(address(1)), taken(&mut ports)), (None, vec![Port(0)]));
-        assert_eq!(ports.announced().count(), 0);
+        assert_eq!(
+            (ports.on_refused(address(9)), drain_reclaimed(&mut ports)),
+            (Some(Port(2)), vec![])
+        );
+        assert_eq!(
+            (ports.on_refused(address(1)), drain_reclaimed(&mut ports)),
+            (None, vec![Port(0)])
+        );
+        assert_eq!(ports.joined().count(), 0);
         assert_eq!(ports.on_refused(address(1)), None, "told once more");
-        assert_eq!(taken(&mut ports), []);
+        assert_eq!(drain_reclaimed(&mut ports), []);
     }
 
     #[test]
-    fn a_switch_below_keeps_its_port_while_anybody_sits_behind_it() {
-        let mut ports = Ports::new(3, None, 8, 1_000);
-        ports.give(address(1), at(0));
+    fn lower_switch_keeps_its_port_while_processes_remain() {
+        let mut ports = PortTable::new(3, None, 8, 1_000);
+        ports.assign(address(1), at(0));
         ports.on_join(ProcessId(1), Port(0));
         ports.on_join(ProcessId(2), Port(0));
         ports.on_leave(ProcessId(1), Port(0));
-        assert_eq!(taken(&mut ports), []);
-        assert_eq!(ports.announced().collect::<Vec<_>>(), [(ProcessId(2), Port(0))]);
+        assert_eq!(drain_reclaimed(&mut ports), []);
+        assert_eq!(ports.joined().collect::<Vec<_>>(), [(ProcessId(2), Port(0))]);
         ports.on_leave(ProcessId(2), Port(0));
-        assert_eq!(taken(&mut ports), [Port(0)]);
+        assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
     }
 
     #[test]
-    fn the_longest_silent_makes_room_and_the_switch_above_never_does() {
-        let mut ports = Ports::new(2, Some(address(9)), 8, 1_000);
+    fn longest_idle_port_is_reclaimed_but_never_the_uplink() {
+        let mut ports = PortTable::new(2, Some(address(9)), 8, 1_000);
         assert_eq!(ports.find(address(9), at(0)), Some(Port(2)));
-        ports.give(address(1), at(0));
-        ports.give(address(2), at(500));
-        assert_eq!((ports.give(address(3), at(1_000)), ports.makes_room()), (None, false));
-        assert_eq!(taken(&mut ports), [], "nobody was silent for long enough");
-        assert_eq!((ports.give(address(3), at(1_200)), ports.makes_room()), (None, true));
-        assert_eq!(taken(&mut ports), [Port(0)]);
-        assert_eq!(ports.give(address(3), at(1_200)), Some(Port(0)));
+        ports.assign(address(1), at(0));
+        ports.assign(address(2), at(500));
+        assert_eq!((ports.assign(address(3), at(1_000)), ports.is_reclaiming()), (None, false));
+        assert_eq!(drain_reclaimed(&mut ports), [], "nobody was silent for long enough");
+        assert_eq!((ports.assign(address(3), at(1_200)), ports.is_reclaiming()), (None, true));
+        assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
+        assert_eq!(ports.assign(address(3), at(1_200)), Some(Port(0)));
         assert_eq!(ports.find(address(2), at(1_300)), Some(Port(1)));
         ports.on_join(ProcessId(99), Port(0));
         ports.on_leave(ProcessId(99), Port(0));

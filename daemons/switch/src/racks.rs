@@ -9,10 +9,10 @@ use onepipe_wire::{HEADER_LEN, Opcode, Slot, parse_header};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use crate::faults::chance;
+use crate::faults::bernoulli;
 use crate::{StartError, Stats};
 
-/// A fabric of racks, numbered as its arbiter numbers them (`onepipe_arbiter::Fabric`).
+/// A fabric of racks, numbered as its arbiter numbers them (`onepipe_arbiter::SwitchTransport`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Racks {
     /// Endpoints, rack by rack: the processes below this number. 1 to 4,096.
@@ -100,31 +100,31 @@ impl Racks {
 
 /// The links at work.
 #[derive(Debug)]
-pub(crate) struct Links {
+pub(crate) struct RackLinks {
     racks: Racks,
     random: Xoshiro256PlusPlus,
     /// Path by path, rack by rack, up and down.
-    links: Vec<Borne>,
+    links: Vec<LinkState>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Borne {
+struct LinkState {
     loss: f64,
     frames: u64,
     lost: u64,
 }
 
-impl Links {
+impl RackLinks {
     /// Of racks that were checked.
     pub(crate) fn new(racks: Racks, seed: u64) -> Self {
         let count = 2 * racks.count() * racks.paths;
         let lossy = racks.lossy.clone();
         let mut links = Self {
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
-            links: vec![Borne::default(); count as usize],
+            links: vec![LinkState::default(); count as usize],
             racks,
         };
-        links.lose(&lossy);
+        links.set_lossy(&lossy);
         links
     }
 
@@ -133,15 +133,15 @@ impl Links {
     }
 
     /// These links lose frames from now on, and no others. They were checked.
-    pub(crate) fn lose(&mut self, lossy: &[LossyLink]) {
+    pub(crate) fn set_lossy(&mut self, lossy: &[LossyLink]) {
         self.links.iter_mut().for_each(|link| link.loss = 0.0);
         for LossyLink { link, loss } in lossy {
-            let place = self.place(*link);
-            self.links[place].loss = *loss;
+            let index = self.index(*link);
+            self.links[index].loss = *loss;
         }
     }
 
-    fn place(&self, Link { rack, path, direction }: Link) -> usize {
+    fn index(&self, Link { rack, path, direction }: Link) -> usize {
         let side = match direction {
             Direction::Up => 0,
             Direction::Down => 1,
@@ -150,7 +150,7 @@ impl Links {
     }
 
     /// A frame is on its way. Answers whether it arrives.
-    pub(crate) fn pass(&mut self, frame: &[u8], stats: &mut Stats) -> bool {
+    pub(crate) fn carry(&mut self, frame: &[u8], stats: &mut Stats) -> bool {
         let Ok((header, Opcode::Slot)) = parse_header(frame) else { return true };
         let (src, dst) = (header.src().0, header.dst().0);
         let [from, to] = [src, dst].map(|process| process / self.racks.rack_nodes);
@@ -169,10 +169,10 @@ impl Links {
     }
 
     fn cross(&mut self, link: Link) -> bool {
-        let place = self.place(link);
-        let link = &mut self.links[place];
+        let index = self.index(link);
+        let link = &mut self.links[index];
         link.frames += 1;
-        let is_lost = chance(&mut self.random, link.loss);
+        let is_lost = bernoulli(&mut self.random, link.loss);
         link.lost += u64::from(is_lost);
         !is_lost
     }
@@ -180,9 +180,9 @@ impl Links {
     /// What each of them has borne: of the first rack the first path's up and down, and so on.
     pub(crate) fn report(&self) -> impl Iterator<Item = LinkReport> + '_ {
         let Racks { paths, .. } = self.racks;
-        self.links.iter().zip(0..).map(move |(Borne { frames, lost, .. }, place): (_, u32)| {
-            let direction = [Direction::Up, Direction::Down][place as usize % 2];
-            let (rack, path) = (place / 2 / paths, place / 2 % paths);
+        self.links.iter().zip(0..).map(move |(LinkState { frames, lost, .. }, index): (_, u32)| {
+            let direction = [Direction::Up, Direction::Down][index as usize % 2];
+            let (rack, path) = (index / 2 / paths, index / 2 % paths);
             let link = Link { rack, path, direction };
             LinkReport { link, frames: *frames, lost: *lost }
         })
@@ -218,21 +218,21 @@ mod tests {
         Link { rack, path, direction: Direction::Down }
     }
 
-    fn borne(links: &Links) -> Vec<(Link, u64, u64)> {
+    fn used_links(links: &RackLinks) -> Vec<(Link, u64, u64)> {
         let all = links.report().filter(|report| report.frames > 0);
         all.map(|report| (report.link, report.frames, report.lost)).collect()
     }
 
     #[test]
-    fn a_frame_crosses_the_link_up_to_its_path_and_the_link_down_from_there() {
+    fn frame_crosses_one_uplink_and_one_downlink_of_its_path() {
         let dead =
             [LossyLink { link: up(1, 2), loss: 1.0 }, LossyLink { link: down(2, 0), loss: 1.0 }];
-        let (mut links, mut stats) = (Links::new(racks(&dead), 7), Stats::default());
-        let mut pass =
-            |src, dst, path| links.pass(&frame(Opcode::Slot, src, dst, path), &mut stats);
-        assert!(pass(0, 3, 2), "down that link it may go");
-        assert!(!pass(3, 0, 2), "it is lost on its way up, and does not come down");
-        assert!(pass(2, 4, 1) && !pass(2, 4, 0) && pass(4, 2, 0));
+        let (mut links, mut stats) = (RackLinks::new(racks(&dead), 7), Stats::default());
+        let mut carry =
+            |src, dst, path| links.carry(&frame(Opcode::Slot, src, dst, path), &mut stats);
+        assert!(carry(0, 3, 2), "down that link it may go");
+        assert!(!carry(3, 0, 2), "it is lost on its way up, and does not come down");
+        assert!(carry(2, 4, 1) && !carry(2, 4, 0) && carry(4, 2, 0));
         let expected = [
             (up(0, 2), 1, 0),
             (up(1, 0), 1, 0),
@@ -244,48 +244,48 @@ mod tests {
             (down(2, 0), 1, 1),
             (down(2, 1), 1, 0),
         ];
-        assert_eq!(borne(&links), expected);
-        links.lose(&[]);
-        assert!(links.pass(&frame(Opcode::Slot, 3, 0, 2), &mut stats), "it is repaired");
+        assert_eq!(used_links(&links), expected);
+        links.set_lossy(&[]);
+        assert!(links.carry(&frame(Opcode::Slot, 3, 0, 2), &mut stats), "it is repaired");
         assert_eq!(stats, Stats::default());
     }
 
     #[test]
-    fn what_has_no_path_crosses_nothing() {
+    fn frames_without_path_cross_no_link() {
         let all =
             (0..3).flat_map(|rack| (0..4).flat_map(move |path| [up(rack, path), down(rack, path)]));
         let dead: Vec<LossyLink> = all.map(|link| LossyLink { link, loss: 1.0 }).collect();
-        let (mut links, mut stats) = (Links::new(racks(&dead), 7), Stats::default());
+        let (mut links, mut stats) = (RackLinks::new(racks(&dead), 7), Stats::default());
         for opcode in [Opcode::Fcp, Opcode::Drops, Opcode::Data, Opcode::Beacon] {
-            assert!(links.pass(&frame(opcode, 0, 2, 1), &mut stats), "{opcode:?}");
+            assert!(links.carry(&frame(opcode, 0, 2, 1), &mut stats), "{opcode:?}");
         }
-        assert!(links.pass(&frame(Opcode::Slot, 2, 3, NO_PATH), &mut stats), "within a rack");
-        assert!(links.pass(&[], &mut stats));
+        assert!(links.carry(&frame(Opcode::Slot, 2, 3, NO_PATH), &mut stats), "within a rack");
+        assert!(links.carry(&[], &mut stats));
         assert_eq!(stats.frames_without_path, 0);
         // Its arbiter is set up for another fabric.
         for (src, dst, path) in [(0, 2, NO_PATH), (0, 2, 4), (0, 5, 1), (9, 0, 1)] {
-            assert!(links.pass(&frame(Opcode::Slot, src, dst, path), &mut stats));
+            assert!(links.carry(&frame(Opcode::Slot, src, dst, path), &mut stats));
         }
-        assert_eq!((stats.frames_without_path, borne(&links)), (4, vec![]));
-        assert!(!links.pass(&frame(Opcode::Slot, 0, 2, 3), &mut stats));
+        assert_eq!((stats.frames_without_path, used_links(&links)), (4, vec![]));
+        assert!(!links.carry(&frame(Opcode::Slot, 0, 2, 3), &mut stats));
     }
 
     #[test]
-    fn as_much_is_lost_as_was_asked_for_and_one_seed_is_one_history() {
+    fn loss_rate_is_as_configured_and_seeded() {
         let lossy = [LossyLink { link: up(0, 3), loss: 0.25 }];
-        let fates = |seed| {
-            let (mut links, mut stats) = (Links::new(racks(&lossy), seed), Stats::default());
+        let outcomes = |seed| {
+            let (mut links, mut stats) = (RackLinks::new(racks(&lossy), seed), Stats::default());
             let frame = frame(Opcode::Slot, 1, 4, 3);
-            (0..4_000).map(|_| links.pass(&frame, &mut stats)).collect::<Vec<_>>()
+            (0..4_000).map(|_| links.carry(&frame, &mut stats)).collect::<Vec<_>>()
         };
-        assert_eq!(fates(7), fates(7));
-        assert_ne!(fates(7), fates(8));
-        let lost = fates(7).iter().filter(|passes| !**passes).count();
+        assert_eq!(outcomes(7), outcomes(7));
+        assert_ne!(outcomes(7), outcomes(8));
+        let lost = outcomes(7).iter().filter(|passes| !**passes).count();
         assert!((900..1_100).contains(&lost), "{lost}");
     }
 
     #[test]
-    fn links_that_are_none_are_refused_and_say_what_there_is() {
+    fn invalid_links_are_rejected_with_the_valid_range() {
         let check = |link, loss| {
             let lossy = [LossyLink { link, loss }];
             racks(&[]).check(&lossy).map_err(|error| error.to_string())

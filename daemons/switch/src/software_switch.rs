@@ -10,26 +10,26 @@ use onepipe_transport_clock::{SystemClock, reduce_wakeup_latency, start_incarnat
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Duty, Progress};
 use onepipe_transport_udp::{BatchSocket, Config as UdpConfig, Stats as UdpStats};
 
-use crate::chip::Chip;
 use crate::egress::{Egress, QueueReport};
-use crate::fabric::Fabric;
-use crate::faults::Trouble;
-use crate::ports::Ports;
-use crate::racks::Links;
+use crate::faults::FaultInjector;
+use crate::machine::SwitchMachine;
+use crate::ports::PortTable;
+use crate::racks::RackLinks;
+use crate::transport::SwitchTransport;
 use crate::{Config, Faults, LinkReport, LossyLink, StartError, Stats};
 
 /// How often the clock is brought back to the system's, in ns: two clocks that were measured to
 /// some 5 ppm drift apart by 50 ns in this time.
 const FOLLOW_INTERVAL_NS: u64 = 10_000_000;
 /// How often a wave is repeated where it is not answered, in ns: answering takes a wake-up or two.
-const WAVE_INTERVAL_NS: u64 = 500_000;
+const FLOOD_INTERVAL_NS: u64 = 500_000;
 /// Room for beacons, announcements and overtaken frames of one turn, in bytes.
-const SLOT_ROOM_BYTES: usize = 1 << 20;
+const SLOT_BUFFER_BYTES: usize = 1 << 20;
 
 /// A switch in software: one thread, one socket.
 #[derive(Debug)]
 pub struct SoftwareSwitch {
-    driver: Driver<Chip, Fabric, SystemClock>,
+    driver: Driver<SwitchMachine, SwitchTransport, SystemClock>,
     local_addr: SocketAddr,
     ports: usize,
     /// Links that the last turn found dead.
@@ -71,9 +71,9 @@ impl SoftwareSwitch {
         machine.eager_beacons = config.eager_beacons;
         machine.link_timeout_ns = config.link_timeout_ns;
         machine.start_wait_ns = config.start_wait_ns;
-        machine.holds_newcomers = true;
+        machine.holds_joiners = true;
         machine.switch = config.switch;
-        machine.wave_interval_ns = WAVE_INTERVAL_NS;
+        machine.flood_interval_ns = FLOOD_INTERVAL_NS;
         machine.frame_len_max = machine.frame_len_max.min(config.frame_len_max);
         if config.controllers.is_some() {
             machine.controllers = config.controllers;
@@ -86,27 +86,39 @@ impl SoftwareSwitch {
             bind: Some(config.bind),
             offload: config.offload,
             socket_buffer_bytes: config.socket_buffer_bytes,
-            send_queue_bytes: SLOT_ROOM_BYTES,
+            send_queue_bytes: SLOT_BUFFER_BYTES,
         };
         let ports = usize::from(config.ports_max + upper);
-        let refused = |source| StartError::Socket { bind: config.bind, source };
-        let mut exchange = BatchSocket::bind(&udp, ports).map_err(refused)?;
-        let local_addr = exchange.local_addr().map_err(refused)?;
+        let socket_error = |source| StartError::Socket { bind: config.bind, source };
+        let mut socket = BatchSocket::bind(&udp, ports).map_err(socket_error)?;
+        let local_addr = socket.local_addr().map_err(socket_error)?;
         let up = config.up.map(|up| {
-            exchange.set_destination(usize::from(config.ports_max), Some(up));
+            socket.set_destination(usize::from(config.ports_max), Some(up));
             Port(config.ports_max)
         });
-        let trouble =
-            (!config.faults.is_none()).then(|| Trouble::new(config.faults.clone(), ports));
-        let known =
-            Ports::new(config.ports_max, config.up, config.processes_max, config.port_timeout_ns);
+        let fault_injector =
+            (!config.faults.is_none()).then(|| FaultInjector::new(config.faults.clone(), ports));
+        let port_table = PortTable::new(
+            config.ports_max,
+            config.up,
+            config.processes_max,
+            config.port_timeout_ns,
+        );
         let egress = config.link_rate.map(|rate| Egress::new(rate, ports));
-        let links = config.racks.clone().map(|racks| Links::new(racks, config.faults.seed));
+        let links = config.racks.clone().map(|racks| RackLinks::new(racks, config.faults.seed));
         let processes_max = config.processes_max;
-        let fabric = Fabric::new(exchange, known, up, processes_max, trouble, egress, links);
+        let transport = SwitchTransport::new(
+            socket,
+            port_table,
+            up,
+            processes_max,
+            fault_injector,
+            egress,
+            links,
+        );
         let clock = SystemClock::calibrated().following_system(FOLLOW_INTERVAL_NS);
         let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
-        let driver = Driver::new(Chip::new(machine), fabric, clock, driver_config);
+        let driver = Driver::new(SwitchMachine::new(machine), transport, clock, driver_config);
         Ok(Self { driver, local_addr, ports, lost: Vec::with_capacity(ports) })
     }
 
@@ -159,8 +171,8 @@ impl SoftwareSwitch {
             return Err(StartError::OutOfRange { field, value: 0 });
         }
         let ports = self.ports;
-        let trouble = (!faults.is_none()).then(|| Trouble::new(faults, ports));
-        *self.driver.transport_mut().trouble() = trouble;
+        let fault_injector = (!faults.is_none()).then(|| FaultInjector::new(faults, ports));
+        *self.driver.transport_mut().fault_injector() = fault_injector;
         Ok(())
     }
 
@@ -172,14 +184,14 @@ impl SoftwareSwitch {
     pub fn set_lossy_links(&mut self, lossy: &[LossyLink]) -> Result<(), StartError> {
         let links = self.driver.transport_mut().links_mut().ok_or(StartError::NoRacks)?;
         links.racks().check(lossy)?;
-        links.lose(lossy);
+        links.set_lossy(lossy);
         Ok(())
     }
 
     /// What each link between racks and paths has borne: rack by rack and path by path, up before
     /// down. Nothing without [`Config::racks`].
     pub fn links(&self) -> impl Iterator<Item = LinkReport> + '_ {
-        self.driver.transport().links().into_iter().flat_map(Links::report)
+        self.driver.transport().links().into_iter().flat_map(RackLinks::report)
     }
 
     /// As [`Config::ports_max`].
@@ -209,12 +221,12 @@ impl SoftwareSwitch {
 
     /// Counters of the socket.
     pub fn socket_stats(&self) -> &UdpStats {
-        self.driver.transport().exchange().stats()
+        self.driver.transport().socket().stats()
     }
 
     /// Datagrams that the kernel has dropped because this switch was too slow to take them.
     pub fn kernel_drops(&self) -> Option<u32> {
-        self.driver.transport().exchange().kernel_drops()
+        self.driver.transport().socket().kernel_drops()
     }
 
     /// Counters of the turns.

@@ -8,20 +8,20 @@ use onepipe_base::ProcessId;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Neighbours that got a port.
-    pub ports_given: u64,
+    pub ports_assigned: u64,
     /// Ports taken back: their neighbour left, moved or was silent for long.
-    pub ports_taken: u64,
+    pub ports_reclaimed: u64,
     /// Times that the kernel said that a neighbour is not there; several for one death.
     pub neighbours_refused: u64,
     /// Trains from strangers that bore no whole frame.
-    pub trains_foreign: u64,
+    pub batches_foreign: u64,
     /// Trains from strangers for whom there was no port.
-    pub trains_without_port: u64,
+    pub batches_without_port: u64,
     /// The last stranger for whom there was no port, as each has a neighbour that is heard.
-    pub turned_away: Option<SocketAddr>,
+    pub last_rejected: Option<SocketAddr>,
     /// The last process that was named in a frame that was dropped, and is beyond
     /// [`crate::Config::processes_max`].
-    pub process_beyond: Option<ProcessId>,
+    pub process_out_of_range: Option<ProcessId>,
     /// Frames of a process to itself, which go no further: it says where it is.
     pub frames_to_self: u64,
     /// Frames marked because the switch's own queue was long.

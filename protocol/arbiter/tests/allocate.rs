@@ -1,4 +1,4 @@
-//! Timeslots: every one a matching, every batch full, nothing lost, nobody forgotten.
+//! Allocation: every timeslot is a matching, every batch is maximal, and no demand is lost.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use proptest::prelude::*;
 
 type Wants = BTreeMap<(u32, u32), u64>;
 
-/// What a pair wants.
+/// The demand of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Want {
-    /// Of what it asked for at first.
+    /// Unmet demand of the active flow.
     own: u64,
-    /// What it has asked for since.
+    /// Demand queued since the flow became active.
     more: u64,
-    /// The batch that gave it the last of its own.
+    /// The batch that drained the flow.
     dry_in: Option<u64>,
 }
 
-/// An allocator, and what a careful clerk knows of it.
+/// An allocator and a reference model of its demand.
 struct ControlPlane {
     allocator: Allocator,
     wants: BTreeMap<(u32, u32), Want>,
@@ -50,7 +50,7 @@ impl ControlPlane {
         self.wants.values().map(|want| want.own + want.more).sum()
     }
 
-    /// Who was given all so many batches ago is given what it has asked for since.
+    /// Renews flows that were drained the configured number of batches ago.
     fn close(&mut self) {
         let now = self.batches;
         self.batches += 1;
@@ -66,7 +66,7 @@ impl ControlPlane {
         });
     }
 
-    /// A batch, with everything checked that holds of each. Answers what was given to whom.
+    /// Allocates a batch and checks its invariants. Returns what was granted to each pair.
     fn batch(&mut self) -> Wants {
         let number = self.batches;
         self.close();
@@ -99,7 +99,7 @@ impl ControlPlane {
     }
 }
 
-/// Each endpoint sends once in a timeslot, and receives once. Answers when each does.
+/// Checks that each endpoint sends and receives at most once per timeslot. Returns when each does.
 fn check_matching(batch: &Batch) -> [BTreeMap<u32, u64>; 2] {
     let mut taken = [BTreeMap::new(), BTreeMap::new()];
     for grant in batch.grants() {
@@ -141,14 +141,14 @@ proptest! {
             }
             control_plane.batch();
         }
-        // Quiet now: twice what the busiest endpoint needs is enough (arbiter.md section 2).
+        // Without new requests twice the demand of the busiest endpoint suffices.
         let mut busiest = BTreeMap::<(bool, u32), u64>::new();
         for (&(src, dst), want) in &control_plane.wants {
             *busiest.entry((true, src)).or_default() += want.own + want.more;
             *busiest.entry((false, dst)).or_default() += want.own + want.more;
         }
         let most = busiest.values().max().copied().unwrap_or(0);
-        // And who has asked for more waits for that once.
+        // Drained flows with queued demand wait once more.
         let batches = (2 * most).div_ceil(u64::from(config.batch_slots)) + 1;
         for _ in 0..2 * batches + u64::from(config.return_batches) {
             control_plane.batch();
@@ -216,20 +216,20 @@ proptest! {
             let gone = round as u32 % config.nodes;
             control_plane.allocator.forget(gone);
             control_plane.wants.retain(|(src, _), _| *src != gone);
-            // Its new life waits for nothing of the former one.
+            // The restarted endpoint waits for nothing of before.
             control_plane.request(gone, (gone + 1) % config.nodes, 3);
             control_plane.batch();
         }
     }
 }
 
-/// How often each sender was given a timeslot, of those that all want one receiver for ever.
+/// Returns the order of service of senders that always want the same receiver.
 fn saturate(config: Config, senders: u32, batches: u32) -> Vec<Vec<u32>> {
     let mut allocator = Allocator::new(config).expect("the settings are right");
     let mut turns = Vec::new();
     for _ in 0..batches {
         for src in 1..=senders {
-            // Always more than a batch could give.
+            // Always more than a batch can grant.
             let _ = allocator.request(src, 0, 100);
         }
         let batch = allocator.next_batch();
@@ -255,14 +255,14 @@ fn saturated_senders_alternate_per_timeslot() {
     }
 }
 
-/// What each of `pairs` is given in the second half of so many batches, if all of them always want
-/// more; and for how many batches each is given nothing at most.
+/// Returns the timeslots granted to each of `pairs` in the second half of the batches, if all of
+/// them always want more, and the longest run of batches without a grant for each.
 fn rivals(config: Config, pairs: &[(u32, u32)], batches: u32) -> (Vec<u32>, Vec<u32>) {
     let mut allocator = Allocator::new(config).expect("the settings are right");
     let [mut granted, mut waits, mut longest] = [(); 3].map(|()| vec![0; pairs.len()]);
     for number in 0..batches {
         for &(src, dst) in pairs {
-            // As long as this is not always refused it is more than a batch gives.
+            // The demand exceeds a batch unless all requests are rejected.
             let _ = allocator.request(src, dst, 40);
         }
         let batch = allocator.next_batch();
@@ -280,11 +280,10 @@ fn rivals(config: Config, pairs: &[(u32, u32)], batches: u32) -> (Vec<u32>, Vec<
 
 #[test]
 fn yielding_flows_do_not_starve() {
-    // Of six endpoints three want to send to the last one, and one of these to two others, too.
-    // Its flow to the last one always finds both ends busy, while each other one has an end that is
-    // idle every other batch: it would be given nothing if it gave way always. Of that many times;
-    // and some hundred who wait for one receiver, so that most flows are blocked and looked at
-    // first.
+    // Of six endpoints three send to the last one, and one of these also to two others. Its flow to
+    // the last one always finds both ends busy, while each other flow has an end that is free every
+    // other batch: it would starve if it always yielded. Many copies of this, and some hundred
+    // flows to one receiver, so that most flows are blocked and filtered first.
     let kinds = [(0, 5), (2, 3), (1, 5), (2, 4), (2, 5)];
     let copies = |(src, dst): (u32, u32)| (0..60).map(move |copy| (6 * copy + src, 6 * copy + dst));
     let crowd = (361..600).map(|src| (src, 360));
@@ -298,7 +297,7 @@ fn yielding_flows_do_not_starve() {
             longest.iter().all(|wait| *wait <= 64 + 4),
             "given nothing for {longest:?} batches"
         );
-        // Each is given a third of what its ends can do.
+        // Each flow gets a third of the capacity of its ends.
         for slots in &granted {
             assert!((1_500..=1_700).contains(slots), "{granted:?} of 4800 each end");
         }
@@ -319,7 +318,7 @@ fn long_transfer_does_not_starve_beside_short_ones() {
         let grants = batch.grants().iter().filter(|grant| grant.src == 79);
         granted += grants.map(|grant| grant.slots.count_ones()).sum::<u32>();
     }
-    // It is given a whole batch each time that it has waited for 32.
+    // It gets a whole batch each time that it is urgent.
     assert!(granted >= 5 * 64, "only {granted} of 1000");
     assert!(granted < 1_000, "there was no stream to hold it back");
 }
@@ -336,8 +335,8 @@ fn shortest_transfer_completes_first() {
     assert_eq!(first, [(2, 0b111), (3, 0x1ff << 3), (1, ((1 << 40) - 1) << 12)]);
 }
 
-/// Everybody wants something of everybody, and batches are late for a while; somebody may begin
-/// anew before the third. Answers to how many pairs each batch was given out.
+/// Every endpoint sends to every other one, and batches are overloaded for a while; an endpoint may
+/// be reset before the third batch. Returns the number of pairs served in each batch.
 fn hurry(late: u32, batches: u32, gone: Option<u32>) -> Vec<usize> {
     let mut control_plane = ControlPlane::new(Config::new(64));
     for (src, turn) in (1..64).flat_map(|turn| (0..64).map(move |src| (src, turn))) {
@@ -351,7 +350,7 @@ fn hurry(late: u32, batches: u32, gone: Option<u32>) -> Vec<usize> {
             control_plane.allocator.forget(gone);
             control_plane.wants.retain(|(src, _), _| *src != gone);
         }
-        // Who is held back may be idle beside another, so a batch need not be full.
+        // A batch need not be maximal while flows are held back.
         let granted: BTreeMap<_, u64> = control_plane.allocator.next_batch().grants().iter().fold(
             BTreeMap::new(),
             |mut granted, grant| {

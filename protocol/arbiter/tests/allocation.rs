@@ -1,4 +1,4 @@
-//! After its beginning an arbiter takes nothing from the heap.
+//! Arbiters and endpoints do not allocate heap memory after their creation.
 
 use allocation_counter::measure;
 use onepipe_arbiter::{
@@ -19,7 +19,7 @@ fn allocator_and_paths_do_not_allocate_under_load() {
         let taken = measure(|| {
             let (mut seed, mut granted) = (1u32, 0);
             for round in 0..400 {
-                // Far too much for a while, then nothing.
+                // Overload for a while, then nothing.
                 for _ in 0..if round % 100 < 60 { 600 } else { 0 } {
                     seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     let (src, dst, slots) = (seed >> 26, seed >> 20 & 63, seed >> 10 & 63);
@@ -38,7 +38,7 @@ fn allocator_and_paths_do_not_allocate_under_load() {
     }
 }
 
-/// Hands over what `from` has to say, each frame to the machine that it is for.
+/// Delivers the frames of `from` to their destinations.
 fn settle(from: usize, now: Now, clients: &mut [Client], arbiters: &mut [Arbiter; 2]) {
     let nodes = clients.len();
     let mut slot = [0; 1_472];
@@ -90,7 +90,7 @@ fn clients_and_arbiters_do_not_allocate_under_loss() {
                 settle(place, now, &mut clients, &mut arbiters);
                 while clients[place].poll_event().is_some() {}
             }
-            // One of them is dead from time to time.
+            // One of the arbiters is down from time to time.
             for place in (0..2).filter(|place| step / 3_000 % 4 != 1 + 2 * *place as u64) {
                 arbiters[place].handle_timeout(now);
                 settle(clients.len() + place, now, &mut clients, &mut arbiters);

@@ -1,11 +1,11 @@
-//! Paths: no link between a rack and the core bears more than its share in any timeslot.
+//! Path selection: no link between a rack and the core exceeds its share in any timeslot.
 
 use std::collections::BTreeMap;
 
 use onepipe_arbiter::{Allocator, Config, Fabric, Paths, Schedule, Timeslot};
 use proptest::prelude::*;
 
-/// A batch in which these pairs were given what they asked for, as far as it went.
+/// Returns the schedule of a batch for these requests, as far as they fit.
 fn schedule(nodes: u32, requests: &[(u32, u32, u32)]) -> Schedule {
     let mut allocator = Allocator::new(Config::new(nodes)).expect("the settings are right");
     for &(src, dst, slots) in requests {
@@ -16,7 +16,7 @@ fn schedule(nodes: u32, requests: &[(u32, u32, u32)]) -> Schedule {
     schedule
 }
 
-/// Packets of a timeslot on each link, by (leaves the rack, rack, path).
+/// Returns the packets of a timeslot on each link, by (leaves the rack, rack, path).
 fn links(paths: &Paths, schedule: &Schedule, slot: u32) -> BTreeMap<(bool, u32, u8), u32> {
     let rack_nodes = paths.fabric().rack_nodes;
     let mut links = BTreeMap::new();
@@ -33,7 +33,7 @@ fn links(paths: &Paths, schedule: &Schedule, slot: u32) -> BTreeMap<(bool, u32, 
     links
 }
 
-/// Packets that the busiest rack sends to others, or receives from them.
+/// Returns the maximum number of packets that a rack sends to, or receives from, others.
 fn busiest(schedule: &Schedule, rack_nodes: u32, slot: u32) -> u32 {
     let mut packets = BTreeMap::<(bool, u32), u32>::new();
     for (src, dst) in schedule.pairs(slot) {
@@ -123,14 +123,14 @@ proptest! {
     }
 }
 
-/// If whoever is alone took one path all the time nothing would come when that is dead, and nobody
-/// would know what was lost.
+/// A pair alone that always took the same path would get nothing through if that is dead, and the
+/// receiver would detect no loss.
 #[test]
 fn one_pair_spreads_over_all_paths() {
     let fabric = Fabric { nodes: 4, rack_nodes: 1, paths: 4, is_strict: false };
     let mut paths = Paths::new(fabric).expect("there can be such a fabric");
     let alone = schedule(4, &[(0, 1, 1)]);
-    // As many senders to one receiver as there are paths, or twice, or a batch; or nobody else.
+    // One sender, or as many as there are paths, twice as many, or a whole batch.
     for every in [1, 4, 8, 16, 64, 89] {
         let mut taken: BTreeMap<u8, u32> = BTreeMap::new();
         for nth in 0..400 {
@@ -143,12 +143,12 @@ fn one_pair_spreads_over_all_paths() {
 
 #[test]
 fn recolours_other_packets_when_necessary() {
-    // Three racks of two. The last packet could leave by path 1 only and enter by path 0 only: so
-    // the one that enters the same rack, and what hangs together with it, exchange theirs.
+    // Three racks of two. The last packet could leave by path 1 only and enter by path 0 only, so
+    // the packet that enters the same rack, and those of its alternating path, are recoloured.
     let fabric = Fabric { nodes: 6, rack_nodes: 2, paths: 2, is_strict: true };
     let mut paths = Paths::new(fabric).expect("there can be such a fabric");
     let requests = [(0, 4, 1), (1, 2, 1), (4, 0, 1)];
-    // One in which the first colour is the first path.
+    // A timeslot in which the first colour stands for the first path.
     let first = |start: &Timeslot| {
         assert_eq!(paths.assign(&schedule(6, &requests), *start, 1), 0);
         paths.of(0)[0] == 0
@@ -165,7 +165,7 @@ fn recolours_other_packets_when_necessary() {
 
 #[test]
 fn uncoloured_edges_do_not_overwrite_each_other() {
-    // Nearly all endpoints send, by one path, and some in vain at first.
+    // Nearly all endpoints send, by one path, and some find no colour at first.
     let fabric = Fabric { nodes: 9, rack_nodes: 2, paths: 1, is_strict: false };
     let mut paths = Paths::new(fabric).expect("there can be such a fabric");
     let requests = [

@@ -1,4 +1,4 @@
-//! Workers in a pipeline give out what one allocator does, however far one runs behind another.
+//! A pipeline of workers grants the same as one allocator, whatever the timing of its workers.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 const NODES: u32 = 40;
 const BATCH: u32 = 32;
 
-/// What a batch gives, and by which paths; what it refuses.
+/// The grants of a batch with their paths, and the rejected demand.
 #[derive(Clone, Debug, PartialEq)]
 struct Outcome {
     start: Timeslot,
@@ -21,7 +21,7 @@ struct Outcome {
     refused: Vec<(u32, u32, u32)>,
 }
 
-/// All outcomes, and what is wanted when everything is told, and by how many.
+/// All outcomes, and the demand that is left with its number of pairs.
 type Outcomes = (Vec<Outcome>, (u64, u32));
 
 fn outcome(start: Timeslot, (schedule, routes): (&Schedule, &impl Routes)) -> Outcome {
@@ -44,7 +44,7 @@ fn config(
     config
 }
 
-/// What one allocator does.
+/// Runs one allocator.
 fn alone(config: &ArbiterConfig, commands: &[Command]) -> Outcomes {
     let mut allocator = Allocator::new(config.allocator).expect("the settings are right");
     let mut paths = CorePaths::new(config.core).expect("the fabric is right");
@@ -79,7 +79,7 @@ fn alone(config: &ArbiterConfig, commands: &[Command]) -> Outcomes {
     (outcomes, (allocator.wanted(), allocator.pairs()))
 }
 
-/// A worker and what is on its way to it and from it.
+/// A worker and its queues.
 struct Place {
     worker: Worker,
     commands: VecDeque<WorkerCommand>,
@@ -89,7 +89,7 @@ struct Place {
 }
 
 impl Place {
-    /// Takes as much as is drawn. Answers whether it has done something.
+    /// Takes as much input as is drawn. Returns whether there was progress.
     fn turn(&mut self, mut draw: impl FnMut(usize) -> usize, allocator: &Config) -> bool {
         let count = (1 + draw(30)).min(self.commands.len());
         let mut taken = self.worker.on_commands(&self.commands.make_contiguous()[..count]);
@@ -118,7 +118,7 @@ impl Place {
     }
 }
 
-/// All places, where a clerk's orders go.
+/// All workers, as targets of the dispatcher.
 struct Places(Vec<Place>);
 
 impl WorkerQueues for Places {
@@ -131,7 +131,7 @@ impl WorkerQueues for Places {
     }
 }
 
-/// What several workers do; `draws` says whose turn it is, and how much it takes.
+/// Runs several workers; `draws` decides which one runs next, and how much input it takes.
 fn in_turns(
     config: &ArbiterConfig,
     workers: usize,
@@ -170,7 +170,7 @@ fn in_turns(
             }
             refused.resize(dispatcher.number() as usize + 1, Vec::new());
         }
-        // Everybody has a turn now and then, whatever is drawn.
+        // Every worker runs eventually, whatever is drawn.
         let at = if idle < 10 { draw(workers) } else { idle % workers };
         if places.0[at].turn(&mut draw, &config.allocator) {
             idle = 0;
@@ -178,7 +178,7 @@ fn in_turns(
         let forwarded = places.0[at].worker.forwarded().to_vec();
         places.0[at].worker.clear_forwarded();
         places.0[(at + 1) % workers].flows.extend(forwarded);
-        // It is heard of late, too, but in order.
+        // Results may be read late, but in order.
         let next = outcomes.len() % workers;
         if (idle >= 10 || draw(3) > 0)
             && let Some(mut allocated) = places.0[next].written.pop_front()

@@ -1,4 +1,4 @@
-//! Objects come whole and once, whatever is lost.
+//! Objects arrive whole and once, despite loss and restarts.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ struct TestNet {
     transfers: Vec<Transfer>,
     arbiter: Arbiter,
     in_flight: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
-    /// One frame in so many is lost; and comes up to so much later than others, ns.
+    /// One frame in this number is lost; and maximum extra delay, ns.
     lose: u64,
     jitter_ns: u64,
     draws: u64,
     events: Vec<(u32, TransferEvent)>,
-    /// How often the transfers took something from the heap.
+    /// Number of heap allocations by the transfers.
     taken: u64,
 }
 
@@ -136,7 +136,7 @@ impl TestNet {
         self.now = end;
     }
 
-    /// What `dst` has received, in the order in which it did.
+    /// Returns the objects that `dst` has received, in order.
     fn received(&self, dst: u32) -> Vec<(ProcessId, u32, &Vec<u8>)> {
         let of_it = self.events.iter().filter(|(at, _)| *at == dst);
         let received = of_it.filter_map(|(_, event)| match event {
@@ -154,7 +154,7 @@ impl TestNet {
 
 #[test]
 fn objects_of_any_length_arrive_once_despite_loss() {
-    // Pieces have 210 bytes here, and a window 1024 of them.
+    // Pieces have 210 bytes here, and the window has 1024 pieces.
     let lengths = [0, 1, 209, 210, 211, 420, 5_000, 13_440, 13_441, 60_000, 250_000];
     for (seed, lose, jitter_ns) in [(1, 0, 1), (2, 50, 30_000), (3, 7, 1), (4, 4, 100_000)] {
         let mut net = TestNet::new(seed);
@@ -217,7 +217,7 @@ fn lossless_transfer_uses_few_extra_timeslots() {
     let mut net = TestNet::new(9);
     net.run_for(MS);
     net.send(0, 3, object(390_000, 1));
-    // 1858 timeslots, and what it takes to begin and to end.
+    // 1858 timeslots, plus the time to start and to end.
     net.run_for(1_858 * 1_250 + 300_000);
     assert_eq!(net.received(3).len(), 1);
     assert_eq!(net.transfers[0].stats().pieces_sent, 1_858);
@@ -249,7 +249,7 @@ fn objects_beyond_receive_memory_are_refused() {
         (0..64).map(|_| transfer.send(ProcessId(1), small.clone()).expect("room")).collect();
     let full = transfer.send(ProcessId(1), small.clone());
     assert_eq!(full, Err(TransferError::Full(small.clone())));
-    // The oldest makes room, not any.
+    // Only the end of the oldest object frees space in the window.
     assert_eq!(transfer.cancel(ids[1]), Some(small.clone()));
     assert!(transfer.send(ProcessId(1), small.clone()).is_err());
     assert_eq!((transfer.cancel(ids[0]), transfer.cancel(ids[0])), (Some(small.clone()), None));
@@ -303,7 +303,7 @@ fn foreign_and_malformed_packets_are_dropped() {
         slot.write(&mut bytes[HEADER_LEN..]).expect("it fits");
         let mut packet = vec![0; length];
         packet.fill_with(|| draws.draw() as u8);
-        // Of small numbers, so that some mean something.
+        // Small values, so that some are valid.
         packet.iter_mut().skip(1).filter(|byte| **byte > 60).for_each(|byte| *byte = 0);
         packet.iter_mut().take(1).for_each(|byte| *byte = kind as u8);
         let end = onepipe_wire::write_packet(&mut bytes[front..], &packet).expect("it fits");
@@ -321,7 +321,7 @@ fn foreign_and_malformed_packets_are_dropped() {
     assert_eq!((ours.len(), ours[0].2), (1, &object(100_000, 1)));
 }
 
-/// The first frame with a packet of a transfer that is on its way to `dst`.
+/// Takes the first frame in flight to `dst` with a transfer packet.
 fn frame_on_its_way(net: &mut TestNet, dst: usize) -> Vec<u8> {
     for _ in 0..200 {
         net.run_for(1_250);
@@ -358,7 +358,7 @@ fn stray_frame_of_a_previous_sender_is_ignored() {
     net.run_for(20 * MS);
     assert_eq!((net.received(3).len(), net.sent(0)), (2, 2));
     let sent = net.transfers[0].stats().pieces_sent;
-    // 1429 pieces, and none again.
+    // 1429 pieces, and no retransmission.
     assert_eq!((sent, net.transfers[3].stats().dropped), (1_429, 1));
     assert_eq!(net.transfers[3].client().stats().slots_lost, 0);
 }
@@ -392,7 +392,7 @@ fn incomplete_objects_of_a_dead_sender_expire() {
     net.send(0, 3, object(300_000, 1));
     net.run_for(MS);
     assert!(net.transfers[3].stats().pieces_received > 100 && net.received(3).is_empty());
-    // Whoever is there now has nothing to send, and says nothing to 3.
+    // The restarted endpoint has nothing to send to 3.
     begin_anew(&mut net, 0);
     net.run_for(9_000 * MS);
     assert_eq!(net.transfers[3].stats().expired, 0);
@@ -453,7 +453,7 @@ fn absent_receiver_does_not_block_others() {
     let more = net.transfers[0].send(ProcessId(1), object(100, 1));
     assert!(matches!(more, Err(TransferError::Full(_))), "as many as are told apart");
     net.send(0, 3, object(100, 2));
-    // Nor do as many as may be under way in all.
+    // Neither does the limit on objects in flight.
     let config = TransferConfig { objects_max: 2, ..config(0) };
     let mut transfer = Transfer::new(config).expect("right");
     let mut send = |dst| transfer.send(ProcessId(dst), object(100, 2)).is_ok();
@@ -482,7 +482,7 @@ fn objects_to_many_receivers_progress_in_parallel() {
 fn late_report_to_a_previous_sender_is_ignored() {
     let mut net = TestNet::new(6);
     net.send(0, 3, object(2_000, 1));
-    // The last report, that all of object 0 has come: it is late.
+    // The last report, that object 0 is complete, is delayed.
     let mut stray = None;
     for _ in 0..400 {
         net.run_for(1_250);
@@ -496,7 +496,7 @@ fn late_report_to_a_previous_sender_is_ignored() {
     let mut stray = stray.expect("a report");
     begin_anew(&mut net, 0);
     let sent_before = net.sent(0);
-    // Of this life another one, of the same number; its receiver is far from having it.
+    // The restarted sender has another object of the same number, far from complete.
     let id = net.send(0, 3, object(300_000, 7));
     assert_eq!(id.number, 0);
     net.run_for(MS);
@@ -514,7 +514,7 @@ fn receiver_survives_restart_of_its_sender_while_idle() {
     let mut net = TestNet::new(6);
     net.run_for(5 * MS);
     net.send(0, 3, object(2_000, 1));
-    // What comes to 3 waits in its socket from now on.
+    // From now on frames to 3 stay in its socket.
     let mut waiting = Vec::new();
     let mut sleep = |net: &mut TestNet, ns: u64| {
         for _ in 0..ns / 1_000 {
@@ -545,7 +545,7 @@ fn lost_last_piece_is_retransmitted_during_later_objects() {
     let mut net = TestNet::new(6);
     net.run_for(MS);
     net.send(0, 3, object(2_000, 1));
-    // Its last piece is lost, once.
+    // The last piece of the object is lost once.
     let mut is_lost = false;
     let is_last = |bytes: &[u8]| {
         let frame = Frame::parse(bytes).expect("sealed");
@@ -559,7 +559,7 @@ fn lost_last_piece_is_retransmitted_during_later_objects() {
     let began = net.now;
     let mut follow = 0;
     while !net.received(3).iter().any(|(_, number, _)| *number == 0) {
-        // Others follow: a dozen of them are under way as long as there may be.
+        // Further objects follow, a dozen in flight at a time.
         while net.transfers[0].sending() < 12
             && net.transfers[0].send(ProcessId(3), object(20_000, 2)).is_ok()
         {

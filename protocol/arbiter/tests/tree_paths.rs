@@ -1,18 +1,18 @@
-//! Three tiers: no link bears two packets in a timeslot, whoever sends to whom.
+//! Three tiers: no link carries two packets in a timeslot, for any matching.
 
 use std::collections::BTreeSet;
 
 use onepipe_arbiter::{Allocator, Config, FabricError, Paths, Schedule, Timeslot, Tree, TreePaths};
 use proptest::prelude::*;
 
-/// The fat tree of switches with 8 ports: 8 pods of 4 racks of 4.
+/// A fat tree of 8-port switches: 8 pods of 4 racks of 4.
 const FAT: Tree =
     Tree { nodes: 128, rack_nodes: 4, pod_racks: 4, rack_links: 4, spines: 4, spine_links: 4 };
-/// The testbed of 1Pipe: links in bundles of four.
+/// The testbed of 1Pipe, with four parallel links between switches.
 const TESTBED: Tree =
     Tree { nodes: 32, rack_nodes: 8, pod_racks: 2, rack_links: 8, spines: 2, spine_links: 8 };
 
-/// A batch of a matching in each timeslot, nearly full.
+/// Returns a batch that is a nearly full matching in each timeslot.
 fn schedule(tree: Tree, requests: &[(u32, u32, u32)]) -> Schedule {
     let mut allocator = Allocator::new(Config::new(tree.nodes)).expect("the settings are right");
     for &(src, dst, slots) in requests {
@@ -23,8 +23,8 @@ fn schedule(tree: Tree, requests: &[(u32, u32, u32)]) -> Schedule {
     schedule
 }
 
-/// The links between switches that a packet takes by its path, each named by its lower switch (a
-/// rack or a spine), its number there and whether it leads up.
+/// Returns the links between switches that a packet crosses, each by its lower switch (a rack or a
+/// spine), its number there, and whether it leads up.
 fn links(tree: Tree, src: u32, dst: u32, path: u8) -> Vec<(&'static str, u32, u32, bool)> {
     let [from, to] = [src, dst].map(|node| node / tree.rack_nodes);
     let (link, above) = (u32::from(path) % tree.rack_links, u32::from(path) / tree.rack_links);
@@ -66,7 +66,7 @@ proptest! {
         is_fat in any::<bool>(),
         requests in prop::collection::vec((0u32..128, 0u32..128, 1u32..64), 0..600),
     ) {
-        // The last pod and its last rack need not be full.
+        // The last pod and its last rack may be incomplete.
         let tree = if is_fat { FAT } else { Tree { nodes: 31, ..TESTBED } };
         let schedule = schedule(tree, &requests);
         let mut paths = TreePaths::new(tree).expect("there is such a tree");
@@ -83,7 +83,7 @@ fn cut_link_is_unused_until_repaired() {
     let mut paths = TreePaths::new(TESTBED).expect("there is such a tree");
     paths.set_cut(0, 3, true).expect("there is such a link");
     let unplaced = paths.assign(&schedule, Timeslot(0), 64);
-    // Eight endpoints of a rack send with seven links, and as many are received by it.
+    // Eight endpoints of a rack send, and eight receive, through seven links.
     assert_eq!(unplaced, 2 * 64);
     check(TESTBED, &paths, &schedule, unplaced);
     let uses = |paths: &TreePaths| (0..8).any(|src| paths.of(src).iter().any(|one| one % 8 == 3));

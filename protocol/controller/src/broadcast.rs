@@ -14,7 +14,7 @@ use crate::{Config, Epoch, Links};
 
 /// What is to be told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum News {
+pub(crate) enum Notification {
     /// Failures; afterwards these lives are completed.
     Notice(Vec<Failure>),
     /// Links that hold nothing any more.
@@ -23,7 +23,7 @@ pub(crate) enum News {
     Freeze(Vec<Instance>),
 }
 
-impl News {
+impl Notification {
     pub(crate) fn kind(&self) -> FloodKind {
         match self {
             Self::Notice(_) => FloodKind::Notice,
@@ -52,7 +52,7 @@ impl News {
 
 /// Who is told, and asked for an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Audience {
+pub(crate) struct Recipients {
     /// Everybody behind these links, in a wave.
     pub links: BTreeSet<Port>,
     /// These processes, each by itself.
@@ -63,27 +63,27 @@ pub(crate) struct Audience {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Round {
     pub id: FloodId,
-    pub news: News,
+    pub notification: Notification,
     /// Whether everybody is told, so that nobody knows less afterwards.
     pub is_full: bool,
     /// How many announcements had come in when it began.
     pub announcements: u64,
-    pub begun: Mono,
-    audience: Audience,
+    pub started_at: Mono,
+    recipients: Recipients,
     /// The entries that are on their way: from here, as many as fit.
     from: usize,
-    missing: Audience,
-    owed: Audience,
-    repeat: Backoff,
+    unacked: Recipients,
+    unsent: Recipients,
+    backoff: Backoff,
     /// When it is begun anew unless somebody answers before.
     restart_at: Mono,
     /// When it is begun anew in any case: the ways have changed.
-    hurried_at: Option<Mono>,
+    reroute_at: Option<Mono>,
 }
 
 /// What is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owed {
+pub(crate) enum Outgoing {
     Flood(Port),
     Notice(ProcessId),
 }
@@ -93,13 +93,13 @@ pub(crate) enum Owed {
 pub(crate) struct Broadcast {
     is_mesh: bool,
     payload_len: usize,
-    repeat_ns: (u64, u64),
+    retransmit_ns: (u64, u64),
     restart_ns: u64,
     epoch: u32,
     sequence: u32,
     round: Option<Round>,
     /// Processes that have come while news was under way.
-    pub late: BTreeSet<ProcessId>,
+    pub pending_joiners: BTreeSet<ProcessId>,
 }
 
 impl Broadcast {
@@ -107,20 +107,20 @@ impl Broadcast {
         Self {
             is_mesh: matches!(config.links, Links::Mesh(_)),
             payload_len: config.payload_len_max(),
-            repeat_ns: (config.repeat_ns, config.repeat_slow_ns),
+            retransmit_ns: (config.retransmit_ns, config.retransmit_max_ns),
             restart_ns: config.restart_ns,
             epoch: 0,
             sequence: 0,
             round: None,
-            late: BTreeSet::new(),
+            pending_joiners: BTreeSet::new(),
         }
     }
 
     /// A new reign: whatever was under way is not.
-    pub(crate) fn begin_epoch(&mut self, epoch: Epoch) {
+    pub(crate) fn start_epoch(&mut self, epoch: Epoch) {
         (self.epoch, self.sequence) = (epoch.0, 0);
         self.round = None;
-        self.late.clear();
+        self.pending_joiners.clear();
     }
 
     /// A number above all before it.
@@ -130,7 +130,7 @@ impl Broadcast {
     }
 
     /// The number of what is under way, or else a new one: for news to one process beside it.
-    pub(crate) fn id_beside(&mut self) -> FloodId {
+    pub(crate) fn id_for_unicast(&mut self) -> FloodId {
         match &self.round {
             Some(round) => round.id,
             None => self.next_id(),
@@ -141,85 +141,87 @@ impl Broadcast {
         self.round.as_ref()
     }
 
-    /// Tells `news`, instead of what was under way.
-    pub(crate) fn begin(
+    /// Tells `notification`, instead of what was under way.
+    pub(crate) fn start(
         &mut self,
         now: Mono,
-        news: News,
-        audience: Audience,
+        notification: Notification,
+        recipients: Recipients,
         is_full: bool,
         announcements: u64,
     ) {
         let id = self.next_id();
-        let repeat = Backoff::new(self.repeat_ns.0, self.repeat_ns.1);
+        let backoff = Backoff::new(self.retransmit_ns.0, self.retransmit_ns.1);
         let mut round = Round {
             id,
-            news,
+            notification,
             is_full,
             announcements,
-            begun: now,
-            missing: audience.clone(),
-            owed: audience.clone(),
-            audience,
+            started_at: now,
+            unacked: recipients.clone(),
+            unsent: recipients.clone(),
+            recipients,
             from: 0,
-            repeat,
+            backoff,
             restart_at: now.after_ns(self.restart_ns),
-            hurried_at: None,
+            reroute_at: None,
         };
-        round.repeat_from(now);
+        round.start_backoff(now);
         self.round = Some(round);
     }
 
     /// What was under way is not any more. Whoever it was meant for alone is late again.
     pub(crate) fn abandon(&mut self) {
         if let Some(round) = self.round.take().filter(|round| !round.is_full) {
-            self.late.extend(round.missing.processes);
+            self.pending_joiners.extend(round.unacked.processes);
         }
     }
 
     /// The ways have changed: what is not answered by `at` is begun anew then.
-    pub(crate) fn hurry(&mut self, at: Mono) {
-        if let Some(round) = self.round.as_mut().filter(|round| !round.missing.links.is_empty()) {
-            round.hurried_at = Mono::earlier(round.hurried_at, Some(at));
+    pub(crate) fn restart_by(&mut self, at: Mono) {
+        if let Some(round) = self.round.as_mut().filter(|round| !round.unacked.links.is_empty()) {
+            round.reroute_at = Mono::earlier(round.reroute_at, Some(at));
         }
     }
 
     /// Whether `process` has yet to be told something.
-    pub(crate) fn waits_for(&self, process: ProcessId) -> bool {
-        let is_missing = |round: &Round| round.missing.processes.contains(&process);
-        self.late.contains(&process) || self.round.as_ref().is_some_and(is_missing)
+    pub(crate) fn is_pending(&self, process: ProcessId) -> bool {
+        let is_missing = |round: &Round| round.unacked.processes.contains(&process);
+        self.pending_joiners.contains(&process) || self.round.as_ref().is_some_and(is_missing)
     }
 
-    /// Everybody behind `port` has done what `echo` says. Answers whether that was waited for.
-    pub(crate) fn on_echo(&mut self, now: Mono, port: Port, echo: FloodAck) -> bool {
+    /// Everybody behind `port` has done what `ack` says. Answers whether that was waited for.
+    pub(crate) fn on_flood_ack(&mut self, now: Mono, port: Port, ack: FloodAck) -> bool {
         let restart_at = now.after_ns(self.restart_ns);
-        let Some(round) = self.answered(echo) else { return false };
-        round.owed.links.remove(&port);
-        let is_progress = round.missing.links.remove(&port);
-        round.go_on(is_progress, restart_at)
+        let Some(round) = self.round_of_ack(ack) else { return false };
+        round.unsent.links.remove(&port);
+        let is_progress = round.unacked.links.remove(&port);
+        round.on_progress(is_progress, restart_at)
     }
 
-    /// `process` has done what `echo` says. Answers whether that was waited for.
-    pub(crate) fn on_completed(&mut self, now: Mono, process: ProcessId, echo: FloodAck) -> bool {
+    /// `process` has done what `ack` says. Answers whether that was waited for.
+    pub(crate) fn on_completed(&mut self, now: Mono, process: ProcessId, ack: FloodAck) -> bool {
         let restart_at = now.after_ns(self.restart_ns);
-        let Some(round) = self.answered(echo) else { return false };
-        round.owed.processes.remove(&process);
-        let is_progress = round.missing.processes.remove(&process);
-        round.go_on(is_progress, restart_at)
+        let Some(round) = self.round_of_ack(ack) else { return false };
+        round.unsent.processes.remove(&process);
+        let is_progress = round.unacked.processes.remove(&process);
+        round.on_progress(is_progress, restart_at)
     }
 
-    fn answered(&mut self, echo: FloodAck) -> Option<&mut Round> {
-        self.round.as_mut().filter(|round| (round.id, round.news.kind()) == (echo.id, echo.kind))
+    fn round_of_ack(&mut self, ack: FloodAck) -> Option<&mut Round> {
+        self.round
+            .as_mut()
+            .filter(|round| (round.id, round.notification.kind()) == (ack.id, ack.kind))
     }
 
     /// `process` has failed: nobody waits for it.
     pub(crate) fn on_failed(&mut self, process: ProcessId) {
-        self.late.remove(&process);
+        self.pending_joiners.remove(&process);
         let Some(round) = &mut self.round else { return };
         let port = u16::try_from(process.0).ok().filter(|_| self.is_mesh).map(Port);
-        for audience in [&mut round.audience, &mut round.missing, &mut round.owed] {
-            audience.processes.remove(&process);
-            audience.links.retain(|link| Some(*link) != port);
+        for recipients in [&mut round.recipients, &mut round.unacked, &mut round.unsent] {
+            recipients.processes.remove(&process);
+            recipients.links.retain(|link| Some(*link) != port);
         }
     }
 
@@ -227,74 +229,74 @@ impl Broadcast {
     /// round once there are none left.
     pub(crate) fn advance(&mut self, now: Mono) -> Option<Round> {
         let round = self.round.as_mut()?;
-        if !(round.missing.links.is_empty() && round.missing.processes.is_empty()) {
+        if !(round.unacked.links.is_empty() && round.unacked.processes.is_empty()) {
             return None;
         }
-        let from = round.from + round.news.per_frame(self.payload_len);
-        if from >= round.news.len() {
+        let from = round.from + round.notification.per_frame(self.payload_len);
+        if from >= round.notification.len() {
             return self.round.take();
         }
         self.sequence += 1;
         round.id.sequence = self.sequence;
         round.from = from;
-        round.missing = round.audience.clone();
-        round.owed = round.audience.clone();
+        round.unacked = round.recipients.clone();
+        round.unsent = round.recipients.clone();
         round.restart_at = now.after_ns(self.restart_ns);
-        round.hurried_at = None;
-        round.repeat_from(now);
+        round.reroute_at = None;
+        round.start_backoff(now);
         None
     }
 
     /// When something is to be repeated or to be begun anew.
     pub(crate) fn due(&self) -> Option<Mono> {
         let round = self.round.as_ref()?;
-        Mono::earlier(round.repeat.due(), Some(round.ends_at()))
+        Mono::earlier(round.backoff.due(), Some(round.restart_due()))
     }
 
     /// Repeats what was not answered. Answers whether it has to be begun anew.
-    pub(crate) fn on_timeout(&mut self, now: Mono, repeats: &mut u64) -> bool {
+    pub(crate) fn on_timeout(&mut self, now: Mono, retransmissions: &mut u64) -> bool {
         let Some(round) = &mut self.round else { return false };
-        if now >= round.ends_at() {
+        if now >= round.restart_due() {
             return true;
         }
-        if round.repeat.take(now) {
-            round.owed = round.missing.clone();
-            *repeats += (round.owed.links.len() + round.owed.processes.len()) as u64;
+        if round.backoff.take(now) {
+            round.unsent = round.unacked.clone();
+            *retransmissions += (round.unsent.links.len() + round.unsent.processes.len()) as u64;
         }
         false
     }
 
     /// The next to be sent.
-    pub(crate) fn pop(&mut self) -> Option<Owed> {
-        let owed = &mut self.round.as_mut()?.owed;
-        match owed.links.pop_first() {
-            Some(port) => Some(Owed::Flood(port)),
-            None => owed.processes.pop_first().map(Owed::Notice),
+    pub(crate) fn pop(&mut self) -> Option<Outgoing> {
+        let unsent = &mut self.round.as_mut()?.unsent;
+        match unsent.links.pop_first() {
+            Some(port) => Some(Outgoing::Flood(port)),
+            None => unsent.processes.pop_first().map(Outgoing::Notice),
         }
     }
 
     /// Whether there is something to be sent.
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.round
-            .as_ref()
-            .is_some_and(|round| !(round.owed.links.is_empty() && round.owed.processes.is_empty()))
+        self.round.as_ref().is_some_and(|round| {
+            !(round.unsent.links.is_empty() && round.unsent.processes.is_empty())
+        })
     }
 
     /// Writes the payload of what is under way. Answers its bytes.
-    pub(crate) fn write(&self, room: &mut [u8]) -> Option<usize> {
+    pub(crate) fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let round = self.round.as_ref()?;
-        let wave = Flood { id: round.id };
-        let fit = round.news.per_frame(self.payload_len);
-        let room = &mut room[..self.payload_len];
-        let written = match &round.news {
-            News::Notice(failures) => {
-                wave.write_notice(room, failures[round.from..].iter().take(fit).copied())
+        let flood = Flood { id: round.id };
+        let fit = round.notification.per_frame(self.payload_len);
+        let buf = &mut buf[..self.payload_len];
+        let written = match &round.notification {
+            Notification::Notice(failures) => {
+                flood.write_notice(buf, failures[round.from..].iter().take(fit).copied())
             }
-            News::Resume(resolved) => {
-                wave.write_resume(room, resolved[round.from..].iter().take(fit).copied())
+            Notification::Resume(resolved) => {
+                flood.write_resume(buf, resolved[round.from..].iter().take(fit).copied())
             }
-            News::Freeze(instances) => {
-                wave.write_freeze(room, instances[round.from..].iter().take(fit).copied())
+            Notification::Freeze(instances) => {
+                flood.write_freeze(buf, instances[round.from..].iter().take(fit).copied())
             }
         };
         written.map(|(_, bytes)| bytes)
@@ -303,13 +305,13 @@ impl Broadcast {
 
 impl Round {
     /// When it is begun anew.
-    fn ends_at(&self) -> Mono {
-        self.hurried_at.map_or(self.restart_at, |at| at.min(self.restart_at))
+    fn restart_due(&self) -> Mono {
+        self.reroute_at.map_or(self.restart_at, |at| at.min(self.restart_at))
     }
 
     /// Somebody has answered, if it is so: told one by one, many take long, and all is well as long
     /// as there is always one more.
-    fn go_on(&mut self, is_progress: bool, restart_at: Mono) -> bool {
+    fn on_progress(&mut self, is_progress: bool, restart_at: Mono) -> bool {
         if is_progress {
             self.restart_at = restart_at;
         }
@@ -317,9 +319,9 @@ impl Round {
     }
 
     /// The first sending is under way already; the next is due after the first pause.
-    fn repeat_from(&mut self, now: Mono) {
-        self.repeat.on_change(now);
-        self.repeat.take(now);
+    fn start_backoff(&mut self, now: Mono) {
+        self.backoff.on_change(now);
+        self.backoff.take(now);
     }
 }
 
@@ -342,50 +344,60 @@ mod tests {
         Failure { first: ProcessId(process), count: 1, incarnation: Incarnation(0), at }
     }
 
-    fn everybody() -> Audience {
-        Audience { links: BTreeSet::from([Port(0)]), processes: BTreeSet::from([ProcessId(7)]) }
+    fn everyone() -> Recipients {
+        Recipients { links: BTreeSet::from([Port(0)]), processes: BTreeSet::from([ProcessId(7)]) }
     }
 
     #[test]
-    fn news_that_does_not_fit_a_frame_takes_several_waves() {
+    fn notification_larger_than_a_frame_takes_several_floods() {
         let mut broadcast = Broadcast::new(&config());
-        broadcast.begin_epoch(Epoch(3));
-        let news = News::Notice([1, 3, 5].map(failure).into());
+        broadcast.start_epoch(Epoch(3));
+        let notification = Notification::Notice([1, 3, 5].map(failure).into());
         let now = Mono::from_ns(100);
-        broadcast.begin(now, news, everybody(), true, 0);
-        let mut told = Vec::new();
+        broadcast.start(now, notification, everyone(), true, 0);
+        let mut received = Vec::new();
         for sequence in 1..=2 {
-            assert_eq!(broadcast.pop(), Some(Owed::Flood(Port(0))));
-            assert_eq!(broadcast.pop(), Some(Owed::Notice(ProcessId(7))));
+            assert_eq!(broadcast.pop(), Some(Outgoing::Flood(Port(0))));
+            assert_eq!(broadcast.pop(), Some(Outgoing::Notice(ProcessId(7))));
             assert_eq!(broadcast.pop(), None);
-            let mut room = [0; 200];
-            let bytes = broadcast.write(&mut room).expect("under way");
-            let view = FloodView::parse(&room[..bytes]).expect("just written");
-            told.extend(view.failures(Timestamp::from_ns(5)).map(|failure| failure.first.0));
+            let mut buf = [0; 200];
+            let bytes = broadcast.write(&mut buf).expect("under way");
+            let view = FloodView::parse(&buf[..bytes]).expect("just written");
+            received.extend(view.failures(Timestamp::from_ns(5)).map(|failure| failure.first.0));
             let id = FloodId { epoch: 3, sequence };
             assert_eq!(view.id, id);
             assert!(broadcast.advance(now).is_none(), "nobody has answered");
-            let echo = FloodAck { id, kind: FloodKind::Notice };
-            assert!(!broadcast.on_echo(now, Port(0), FloodAck { kind: FloodKind::Resume, ..echo }));
-            assert!(broadcast.on_echo(now, Port(0), echo));
-            assert!(!broadcast.on_echo(now, Port(0), echo));
-            assert!(broadcast.on_completed(now, ProcessId(7), echo));
+            let ack = FloodAck { id, kind: FloodKind::Notice };
+            assert!(!broadcast.on_flood_ack(
+                now,
+                Port(0),
+                FloodAck { kind: FloodKind::Resume, ..ack }
+            ));
+            assert!(broadcast.on_flood_ack(now, Port(0), ack));
+            assert!(!broadcast.on_flood_ack(now, Port(0), ack));
+            assert!(broadcast.on_completed(now, ProcessId(7), ack));
             assert_eq!(broadcast.advance(now).is_some(), sequence == 2);
         }
-        assert_eq!(told, [1, 3, 5]);
+        assert_eq!(received, [1, 3, 5]);
     }
 
     #[test]
-    fn who_does_not_answer_is_told_again_and_who_has_failed_is_not() {
+    fn retransmits_to_unacked_but_not_to_failed_processes() {
         let mut broadcast = Broadcast::new(&config());
-        let audience =
-            Audience { links: BTreeSet::new(), processes: BTreeSet::from([7, 8].map(ProcessId)) };
-        broadcast.begin(Mono::from_ns(0), News::Notice(vec![failure(1)]), audience, true, 0);
+        let recipients =
+            Recipients { links: BTreeSet::new(), processes: BTreeSet::from([7, 8].map(ProcessId)) };
+        broadcast.start(
+            Mono::from_ns(0),
+            Notification::Notice(vec![failure(1)]),
+            recipients,
+            true,
+            0,
+        );
         while broadcast.pop().is_some() {}
         let due = broadcast.due().expect("unanswered");
-        let mut repeats = 0;
-        assert!(!broadcast.on_timeout(due, &mut repeats));
-        assert_eq!((repeats, broadcast.pop()), (2, Some(Owed::Notice(ProcessId(7)))));
+        let mut retransmissions = 0;
+        assert!(!broadcast.on_timeout(due, &mut retransmissions));
+        assert_eq!((retransmissions, broadcast.pop()), (2, Some(Outgoing::Notice(ProcessId(7)))));
         broadcast.on_failed(ProcessId(7));
         broadcast.on_failed(ProcessId(8));
         assert!(broadcast.pop().is_none());
@@ -393,45 +405,51 @@ mod tests {
     }
 
     #[test]
-    fn a_wave_without_an_answer_is_begun_anew() {
+    fn restarts_an_unacked_flood() {
         let mut broadcast = Broadcast::new(&config());
-        broadcast.begin(Mono::from_ns(0), News::Freeze(vec![]), everybody(), false, 0);
+        broadcast.start(Mono::from_ns(0), Notification::Freeze(vec![]), everyone(), false, 0);
         broadcast.on_failed(ProcessId(0));
         assert!(broadcast.advance(Mono::from_ns(1)).is_none(), "port 0 is everybody's");
-        let mut repeats = 0;
+        let mut retransmissions = 0;
         let restart = Mono::from_ns(config().restart_ns);
-        assert!(broadcast.on_timeout(restart, &mut repeats));
+        assert!(broadcast.on_timeout(restart, &mut retransmissions));
         broadcast.abandon();
         assert_eq!((broadcast.due(), broadcast.wants_transmit()), (None, false));
     }
 
     #[test]
-    fn told_one_by_one_it_goes_on_as_long_as_anybody_answers() {
+    fn flat_broadcast_continues_while_acks_arrive() {
         let restart_ns = config().restart_ns;
         let mut broadcast = Broadcast::new(&config());
         let processes: BTreeSet<ProcessId> = (0..10).map(ProcessId).collect();
-        let audience = Audience { links: BTreeSet::new(), processes: processes.clone() };
-        broadcast.begin(Mono::from_ns(0), News::Notice(vec![failure(20)]), audience, true, 0);
-        let echo = FloodAck { id: broadcast.round().expect("begun").id, kind: FloodKind::Notice };
+        let recipients = Recipients { links: BTreeSet::new(), processes: processes.clone() };
+        broadcast.start(
+            Mono::from_ns(0),
+            Notification::Notice(vec![failure(20)]),
+            recipients,
+            true,
+            0,
+        );
+        let ack = FloodAck { id: broadcast.round().expect("begun").id, kind: FloodKind::Notice };
         let mut now = Mono::from_ns(0);
         for process in processes.into_iter().take(9) {
             now = now.after_ns(restart_ns - 1);
             assert!(!broadcast.on_timeout(now, &mut 0), "{process:?} answers in time");
-            assert!(broadcast.on_completed(now, process, echo));
+            assert!(broadcast.on_completed(now, process, ack));
         }
         // What was answered already is no progress.
         now = now.after_ns(restart_ns);
-        assert!(!broadcast.on_completed(now, ProcessId(0), echo));
+        assert!(!broadcast.on_completed(now, ProcessId(0), ack));
         assert!(broadcast.on_timeout(now, &mut 0));
     }
 
     #[test]
-    fn when_the_ways_have_changed_no_answer_puts_the_restart_off() {
+    fn acks_do_not_postpone_restart_after_path_change() {
         let mut broadcast = Broadcast::new(&config());
-        broadcast.begin(Mono::from_ns(0), News::Freeze(vec![]), everybody(), false, 0);
-        let echo = FloodAck { id: broadcast.round().expect("begun").id, kind: FloodKind::Freeze };
-        broadcast.hurry(Mono::from_ns(500));
-        assert!(broadcast.on_completed(Mono::from_ns(400), ProcessId(7), echo));
+        broadcast.start(Mono::from_ns(0), Notification::Freeze(vec![]), everyone(), false, 0);
+        let ack = FloodAck { id: broadcast.round().expect("begun").id, kind: FloodKind::Freeze };
+        broadcast.restart_by(Mono::from_ns(500));
+        assert!(broadcast.on_completed(Mono::from_ns(400), ProcessId(7), ack));
         assert_eq!(broadcast.due(), Some(Mono::from_ns(500)));
         assert!(broadcast.on_timeout(Mono::from_ns(500), &mut 0));
     }

@@ -48,7 +48,7 @@ pub struct Config {
     pub link_timeout_ns: u64,
     /// How long nothing more must be reported before a failure is decided: reports of one event
     /// come in within a beacon interval and a crossing of the network.
-    pub settle_ns: u64,
+    pub quiet_ns: u64,
     /// How long signs of life put a decision off: ten slow announcements, so that everybody has
     /// said anew how things stand.
     pub grace_ns: u64,
@@ -59,22 +59,22 @@ pub struct Config {
     /// is counted as inexact.
     pub inexact_after_ns: u64,
     /// When unanswered news is repeated first; the pause doubles from there …
-    pub repeat_ns: u64,
+    pub retransmit_ns: u64,
     /// … up to this.
-    pub repeat_slow_ns: u64,
+    pub retransmit_max_ns: u64,
     /// When news that nobody has answered for so long starts on new ways, as a new wave.
     pub restart_ns: u64,
     /// How long a process that was asked for a sign of life has to give one.
     pub ping_timeout_ns: u64,
     /// How long failures are told to newcomers and repeated in later notices.
-    pub memory_ns: u64,
+    pub notice_retention_ns: u64,
     /// When a record is offered again that the store could not take.
     pub store_retry_ns: u64,
     /// When a replica that hears nothing at all says so.
     pub isolated_after_ns: u64,
     /// How many frames may wait to be sent, and records to be written; what exceeds them is
     /// dropped, and repeated by whoever wants it.
-    pub waiting_max: usize,
+    pub queue_max: usize,
 }
 
 /// Why a configuration does not make sense.
@@ -83,10 +83,10 @@ pub struct Config {
 pub enum ConfigError {
     /// The process is none of the controllers.
     #[error("process {0} is none of the controllers")]
-    Stranger(u32),
+    NotAController(u32),
     /// A frame would not hold what a controller must be able to say.
     #[error("frames of {0} bytes hold no news")]
-    FrameBytes(usize),
+    FrameTooShort(usize),
     /// A duration or count is zero.
     #[error("{0} is zero")]
     Zero(&'static str),
@@ -106,18 +106,18 @@ impl Config {
             switches_max: 1 << 20,
             hello_interval_ns: 10_000,
             link_timeout_ns: 30_000_000,
-            settle_ns: 10_000,
+            quiet_ns: 10_000,
             grace_ns: 100_000_000,
             freeze_after_ns: 1_000_000,
             inexact_after_ns: 1_000_000_000,
-            repeat_ns: 20_000,
-            repeat_slow_ns: 1_000_000,
+            retransmit_ns: 20_000,
+            retransmit_max_ns: 1_000_000,
             restart_ns: 10_000_000,
             ping_timeout_ns: 5_000_000,
-            memory_ns: 600_000_000_000,
+            notice_retention_ns: 600_000_000_000,
             store_retry_ns: 10_000_000,
             isolated_after_ns: 1_000_000_000,
-            waiting_max: 4_096,
+            queue_max: 4_096,
         }
     }
 
@@ -134,20 +134,20 @@ impl Config {
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if !self.controllers.contains(self.process) {
-            return Err(ConfigError::Stranger(self.process.0));
+            return Err(ConfigError::NotAController(self.process.0));
         }
-        let least =
+        let min_len =
             HEADER_LEN + (FLOOD_HEADER_LEN + FAILURE_LEN).max(ANNOUNCE_HEADER_LEN + LINK_LEN);
-        if self.frame_len_max < least {
-            return Err(ConfigError::FrameBytes(self.frame_len_max));
+        if self.frame_len_max < min_len {
+            return Err(ConfigError::FrameTooShort(self.frame_len_max));
         }
         let positive = [
             (self.hello_interval_ns, "hello_interval_ns"),
             (self.link_timeout_ns, "link_timeout_ns"),
-            (self.repeat_ns, "repeat_ns"),
+            (self.retransmit_ns, "repeat_ns"),
             (self.restart_ns, "restart_ns"),
             (self.store_retry_ns, "store_retry_ns"),
-            (self.waiting_max as u64, "waiting_max"),
+            (self.queue_max as u64, "waiting_max"),
         ];
         match positive.into_iter().find(|(value, _)| *value == 0) {
             Some((_, name)) => Err(ConfigError::Zero(name)),

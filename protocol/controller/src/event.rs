@@ -33,7 +33,7 @@ pub enum Event {
         /// When the first of them was decided.
         decided: Mono,
         /// When the news was sent.
-        begun: Mono,
+        started_at: Mono,
         /// When all had answered.
         completed: Mono,
     },
@@ -42,12 +42,12 @@ pub enum Event {
         /// How many links.
         links: usize,
         /// When that was decided.
-        begun: Mono,
+        started_at: Mono,
         /// When all had answered.
         completed: Mono,
     },
     /// A process gives no sign of life, and is declared failed.
-    Silent(Instance),
+    PingTimedOut(Instance),
     /// The store does not take records: recovery waits.
     StoreFailed,
 }

@@ -5,10 +5,10 @@
 //!
 //! A [`Controller`] is one replica. Nodes *announce* their links to it, and it keeps the graph of
 //! lives that they make (`graph`). When lives have no path to it any more, it finds their failure
-//! timestamps on the cut between them and the rest (`determine`), has them written down (`journal`,
-//! `ledger`, [`Store`]), tells everybody and waits until all have done what that asks for
+//! timestamps on the cut between them and the rest (`suspects`), has them written down (`persist_queue`,
+//! `decisions`, [`Store`]), tells everybody and waits until all have done what that asks for
 //! (`broadcast`), and has the frozen links resolved (`controller/plan`). Beside that it hands
-//! frames on (`forward`) and answers who has failed and comes back (`recovery`). Why all this is
+//! frames on (`ping`) and answers who has failed and comes back (`recovery`). Why all this is
 //! right stands in `docs/design/failure.md`.
 //!
 //! Its world campaigns in a [`Store`] and tells it the outcome:
@@ -51,24 +51,24 @@ extern crate alloc;
 mod broadcast;
 mod config;
 mod controller;
-mod determine;
+mod decisions;
 mod event;
-mod forward;
 mod graph;
-mod journal;
-mod ledger;
-mod outbox;
+mod persist_queue;
+mod ping;
 mod record;
 mod recovery;
 mod region;
+mod send_queue;
 mod stats;
 mod status;
 mod store;
+mod suspects;
 
 pub use config::{Config, ConfigError, Links, Recovery};
 pub use controller::Controller;
 pub use event::Event;
-pub use journal::{RecordId, Refused};
+pub use persist_queue::{PersistError, RecordId};
 pub use record::{FailedInstance, Leadership, Member, MemberLink, Record, RecordError, Severed};
 pub use stats::Stats;
 pub use status::{FrozenStatus, MemberState, MemberStatus, Status};

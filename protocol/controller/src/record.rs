@@ -347,7 +347,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_survives_the_store_and_no_piece_of_it_is_one(record in any_record()) {
+        fn record_round_trips_and_rejects_truncation(record in any_record()) {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             prop_assert_eq!(Record::decode(&bytes), Ok(record));
@@ -359,7 +359,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_record_or_an_error(
+        fn decodes_canonical_records_only(
             tag in 0u8..8,
             mut bytes in prop::collection::vec(any::<u8>(), 0..80),
         ) {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_stay_as_they_are() {
+    fn encoding_is_stable() {
         let address = Address::Process(ProcessId(7));
         let instance = Instance { address, incarnation: Incarnation(2) };
         let failed = FailedInstance { instance, at: Timestamp::from_ns(9), is_exact: true };

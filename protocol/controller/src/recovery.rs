@@ -9,29 +9,29 @@ use onepipe_wire::{FAILURE_LEN, Failure, RECOVERY_HEADER_LEN, Recovery};
 
 /// Answers under way. An answer must not change while its parts are asked for one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Answers {
-    by_instance: BTreeMap<Instance, Answer>,
+pub(crate) struct RecoveryReplies {
+    by_instance: BTreeMap<Instance, RecoveryReply>,
 }
 
 /// All that a failed process must know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Answer {
+pub(crate) struct RecoveryReply {
     pub complete: Timestamp,
     pub failures: Vec<Failure>,
     pub recalls: Vec<(ProcessId, Timestamp)>,
 }
 
-impl Answers {
+impl RecoveryReplies {
     /// Begins a new answer to `instance`. `max` is how many may be under way; the one of the lowest
     /// life gives way, and is asked for again.
-    pub(crate) fn begin(&mut self, instance: Instance, answer: Answer, max: usize) {
+    pub(crate) fn start(&mut self, instance: Instance, answer: RecoveryReply, max: usize) {
         if self.by_instance.len() >= max && !self.by_instance.contains_key(&instance) {
             self.by_instance.pop_first();
         }
         self.by_instance.insert(instance, answer);
     }
 
-    pub(crate) fn get(&self, instance: Instance) -> Option<&Answer> {
+    pub(crate) fn get(&self, instance: Instance) -> Option<&RecoveryReply> {
         self.by_instance.get(&instance)
     }
 
@@ -40,29 +40,29 @@ impl Answers {
     }
 }
 
-impl Answer {
+impl RecoveryReply {
     /// Whether `later` tells of nothing that this one does not tell of.
-    pub(crate) fn says_the_same(&self, later: &Self) -> bool {
+    pub(crate) fn is_same_as(&self, later: &Self) -> bool {
         (&self.failures, &self.recalls) == (&later.failures, &later.recalls)
     }
 
     /// Writes one part into the payload of a frame. Answers its bytes, or `None` when there is no
     /// such part.
-    pub(crate) fn write(&self, part: u32, room: &mut [u8]) -> Option<usize> {
-        let each = room.len().saturating_sub(RECOVERY_HEADER_LEN) / FAILURE_LEN;
-        let each_recall = Recovery::fit(room.len(), 0);
+    pub(crate) fn write(&self, part: u32, buf: &mut [u8]) -> Option<usize> {
+        let each = buf.len().saturating_sub(RECOVERY_HEADER_LEN) / FAILURE_LEN;
+        let each_recall = Recovery::fit(buf.len(), 0);
         let failure_parts = self.failures.len().div_ceil(each.max(1));
         let parts = (failure_parts + self.recalls.len().div_ceil(each_recall.max(1))).max(1);
         let (part, parts) = (u16::try_from(part).ok()?, u16::try_from(parts).ok()?);
         if part >= parts {
             return None;
         }
-        let place = usize::from(part);
-        let failures = self.failures.iter().copied().skip(place * each).take(each);
-        let after = place.checked_sub(failure_parts);
+        let part_index = usize::from(part);
+        let failures = self.failures.iter().copied().skip(part_index * each).take(each);
+        let after = part_index.checked_sub(failure_parts);
         let skip = after.map_or(self.recalls.len(), |after| after * each_recall);
         let recalls = self.recalls.iter().copied().skip(skip).take(each_recall);
-        Recovery { complete: self.complete, part, parts }.write(room, failures, recalls)
+        Recovery { complete: self.complete, part, parts }.write(buf, failures, recalls)
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     use onepipe_wire::RecoveryView;
 
     #[test]
-    fn all_parts_together_say_everything_once() {
+    fn parts_carry_every_entry_exactly_once() {
         let near = Timestamp::from_ns(1 << 50);
         for (failures, recalls) in [(0, 0), (1, 0), (0, 1), (7, 9), (3, 30), (40, 1)] {
             let failure = |process| Failure {
@@ -82,28 +82,28 @@ mod tests {
                 incarnation: Incarnation(1),
                 at: near,
             };
-            let answer = Answer {
+            let answer = RecoveryReply {
                 complete: near,
                 failures: (0..failures).map(failure).collect(),
                 recalls: (0..recalls).map(|process| (ProcessId(process), near)).collect(),
             };
-            let mut room = [0; RECOVERY_HEADER_LEN + 3 * FAILURE_LEN + 5];
-            let (mut told_failures, mut told_recalls) = (Vec::new(), Vec::new());
+            let mut buf = [0; RECOVERY_HEADER_LEN + 3 * FAILURE_LEN + 5];
+            let (mut read_failures, mut read_recalls) = (Vec::new(), Vec::new());
             let mut part = 0;
-            while let Some(bytes) = answer.write(part, &mut room) {
-                let view = RecoveryView::parse(&room[..bytes]).expect("just written");
-                told_failures.extend(view.failures(near));
-                told_recalls.extend(view.recalls(near));
+            while let Some(bytes) = answer.write(part, &mut buf) {
+                let view = RecoveryView::parse(&buf[..bytes]).expect("just written");
+                read_failures.extend(view.failures(near));
+                read_recalls.extend(view.recalls(near));
                 part += 1;
                 if u32::from(view.recovery(near).parts) == part {
                     break;
                 }
             }
             assert_eq!(
-                (told_failures, told_recalls),
+                (read_failures, read_recalls),
                 (answer.failures.clone(), answer.recalls.clone())
             );
-            assert_eq!(answer.write(part, &mut room), None);
+            assert_eq!(answer.write(part, &mut buf), None);
         }
     }
 }

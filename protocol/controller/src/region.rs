@@ -17,45 +17,45 @@ pub(crate) struct Region {
     /// Registers that correct nodes hold for a member: which, on which side of it, and its commit.
     pub registers: Vec<(usize, Side, Timestamp)>,
     /// Members that a correct node still hears.
-    pub heard: BTreeSet<usize>,
+    pub up_members: BTreeSet<usize>,
     /// How many links were looked at to find this out.
     pub visits: usize,
 }
 
 /// The parts into which the lives without a path fall, as far as they hold any of `suspected`.
 pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) -> Vec<Region> {
-    let net = graph.net();
+    let adjacency = graph.adjacency();
     let mut region_of: BTreeMap<usize, usize> = BTreeMap::new();
     let mut regions: Vec<Region> = Vec::new();
-    for start in suspected.filter_map(|instance| net.place(instance)) {
+    for start in suspected.filter_map(|instance| adjacency.index(instance)) {
         if region_of.contains_key(&start) {
             continue;
         }
         let number = regions.len();
         region_of.insert(start, number);
-        let (mut members, mut heard) = (alloc::vec![start], BTreeSet::new());
+        let (mut members, mut up_members) = (alloc::vec![start], BTreeSet::new());
         let (mut done, mut visits) = (0, 0);
         while let Some(at) = members.get(done).copied() {
             done += 1;
-            for Arc { to, other, own, .. } in net.arcs(at) {
+            for Arc { to, other, own, .. } in adjacency.arcs(at) {
                 visits += 1;
-                if net.is_correct(to) {
+                if adjacency.is_correct(to) {
                     let claims = other == View::Unknown && own == View::Up;
                     if other == View::Up || claims {
-                        heard.insert(at);
+                        up_members.insert(at);
                     }
                 } else if region_of.insert(to, number).is_none() {
                     members.push(to);
                 }
             }
         }
-        members.sort_unstable_by_key(|at| net.instance(*at));
-        regions.push(Region { members, registers: Vec::new(), heard, visits });
+        members.sort_unstable_by_key(|at| adjacency.instance(*at));
+        regions.push(Region { members, registers: Vec::new(), up_members, visits });
     }
     for (_, node) in graph.correct_owners() {
         for entry in &node.frozen {
-            let place = entry.instance.and_then(|instance| net.place(instance));
-            let number = place.and_then(|at| Some((at, *region_of.get(&at)?)));
+            let index = entry.instance.and_then(|instance| adjacency.index(instance));
+            let number = index.and_then(|at| Some((at, *region_of.get(&at)?)));
             if let Some((at, number)) = number {
                 // Seen from the owner: what comes from below climbs.
                 regions[number].registers.push((at, entry.side, entry.commit));
@@ -70,7 +70,7 @@ impl Region {
     /// For each member the greatest value among the registers on the border that its promises can
     /// reach through the region, if they reach any: up, then down.
     pub(crate) fn values(&self, graph: &Graph) -> BTreeMap<usize, Timestamp> {
-        let net = graph.net();
+        let adjacency = graph.adjacency();
         // A switch is two nodes: what it has heard from below, and what from above and below.
         let mut seen: BTreeSet<(usize, bool)> = BTreeSet::new();
         let mut values = BTreeMap::new();
@@ -85,15 +85,18 @@ impl Region {
                     continue;
                 }
                 values.entry(at).or_insert(commit);
-                if !net.is_switch(at) {
+                if !adjacency.is_switch(at) {
                     continue;
                 }
                 if descends {
                     work.push((at, false));
                 }
                 let from = if descends { Side::Upper } else { Side::Lower };
-                for arc in net.arcs(at).filter(|arc| arc.side == from && !net.is_correct(arc.to)) {
-                    if hears(graph, at, &arc) && (!descends || net.is_switch(arc.to)) {
+                for arc in adjacency
+                    .arcs(at)
+                    .filter(|arc| arc.side == from && !adjacency.is_correct(arc.to))
+                {
+                    if is_counted(graph, at, &arc) && (!descends || adjacency.is_switch(arc.to)) {
                         work.push((arc.to, descends));
                     }
                 }
@@ -104,13 +107,13 @@ impl Region {
 }
 
 /// Whether the promises of `arc.to` still count at `at`.
-fn hears(graph: &Graph, at: usize, arc: &Arc) -> bool {
-    let net = graph.net();
+fn is_counted(graph: &Graph, at: usize, arc: &Arc) -> bool {
+    let adjacency = graph.adjacency();
     match arc.own {
         View::Up => true,
         View::Unknown => arc.other == View::Up,
-        View::Down => graph.get(net.instance(at)).is_some_and(|node| {
-            let peer = Some(net.instance(arc.to));
+        View::Down => graph.get(adjacency.instance(at)).is_some_and(|node| {
+            let peer = Some(adjacency.instance(arc.to));
             node.frozen.iter().any(|entry| entry.instance == peer && !entry.is_resolved)
         }),
     }

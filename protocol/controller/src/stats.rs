@@ -22,13 +22,13 @@ pub struct Stats {
     /// Announcements taken, in all their parts.
     pub announcements: u64,
     /// How often the graph was looked at, after changes and when waiting was over.
-    pub looks: u64,
+    pub evaluations: u64,
     /// States of nodes and links that these looks have visited: what thinking costs.
     pub visits: u64,
     /// Misbehaviour: one life at two places.
-    pub registered_twice: u64,
+    pub duplicate_registrations: u64,
     /// Frozen links of which nobody knows who was there.
-    pub anonymous: u64,
+    pub unknown_peers: u64,
     /// Lives decided to have failed.
     pub failures: u64,
     /// Of these, how many without all the registers that decide them.
@@ -37,11 +37,11 @@ pub struct Stats {
     /// two may be delivered here and not there.
     pub partitions: u64,
     /// Waves begun.
-    pub waves: u64,
+    pub floods: u64,
     /// Waves begun anew because nobody answered.
-    pub waves_restarted: u64,
+    pub floods_restarted: u64,
     /// Waves and notices repeated.
-    pub repeats: u64,
+    pub retransmissions: u64,
     /// Frames handed on.
     pub relayed: u64,
     /// Frames to hand on whose receiver is not known, or has failed.

@@ -83,7 +83,7 @@ pub enum StoreError<E> {
 pub struct Unavailable;
 
 /// A store in memory, for tests and simulations: its clones are handles of the same log. Nobody's
-/// lease runs out by itself; see [`MemoryStore::lapse`].
+/// lease runs out by itself; see [`MemoryStore::expire_lease`].
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     shared: Rc<RefCell<Shared>>,
@@ -105,7 +105,7 @@ impl MemoryStore {
 
     /// The lease of the active replica runs out: the next campaign succeeds. Until then the epoch
     /// goes on, as with a lease that has run out but that nobody has taken.
-    pub fn lapse(&self) {
+    pub fn expire_lease(&self) {
         self.shared.borrow_mut().active = None;
     }
 
@@ -126,10 +126,10 @@ impl MemoryStore {
         self.shared.borrow().log.clone()
     }
 
-    fn of_epoch<T>(
+    fn in_epoch<T>(
         &mut self,
         epoch: Epoch,
-        done: impl FnOnce(&mut Shared) -> T,
+        operation: impl FnOnce(&mut Shared) -> T,
     ) -> Result<T, StoreError<Unavailable>> {
         let mut shared = self.shared.borrow_mut();
         if shared.is_unavailable {
@@ -138,7 +138,7 @@ impl MemoryStore {
         if shared.epoch != epoch.0 {
             return Err(StoreError::Deposed);
         }
-        Ok(done(&mut shared))
+        Ok(operation(&mut shared))
     }
 }
 
@@ -163,11 +163,11 @@ impl Store for MemoryStore {
     }
 
     fn renew(&mut self, epoch: Epoch) -> Result<(), StoreError<Unavailable>> {
-        self.of_epoch(epoch, |_| ())
+        self.in_epoch(epoch, |_| ())
     }
 
     fn resign(&mut self, epoch: Epoch) -> Result<(), StoreError<Unavailable>> {
-        self.of_epoch(epoch, |shared| shared.active = None)
+        self.in_epoch(epoch, |shared| shared.active = None)
     }
 
     fn load(&mut self) -> Result<Vec<Record>, Unavailable> {
@@ -176,11 +176,11 @@ impl Store for MemoryStore {
     }
 
     fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<Unavailable>> {
-        self.of_epoch(epoch, |shared| shared.log.push(record.clone()))
+        self.in_epoch(epoch, |shared| shared.log.push(record.clone()))
     }
 
     fn replace(&mut self, epoch: Epoch, records: &[Record]) -> Result<(), StoreError<Unavailable>> {
-        self.of_epoch(epoch, |shared| shared.log = records.to_vec())
+        self.in_epoch(epoch, |shared| shared.log = records.to_vec())
     }
 }
 
@@ -193,14 +193,14 @@ mod tests {
     const OTHER: ProcessId = ProcessId(91);
 
     #[test]
-    fn one_replica_is_active_and_an_old_one_writes_nothing() {
+    fn deposed_replica_cannot_write() {
         let mut store = MemoryStore::new();
         let mut other = store.clone();
         let record = Record::Resumed { instances: vec![], links: vec![] };
         assert_eq!(store.campaign(ONE), Ok(Some(Epoch(1))));
         assert_eq!(other.campaign(OTHER), Ok(None));
         assert_eq!(store.append(Epoch(1), &record), Ok(()));
-        store.lapse();
+        store.expire_lease();
         assert_eq!(store.renew(Epoch(1)), Ok(()), "nobody has taken it");
         assert_eq!(other.campaign(OTHER), Ok(Some(Epoch(2))));
         assert_eq!(store.append(Epoch(1), &record), Err(StoreError::Deposed));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unavailable_store_does_nothing() {
+    fn unavailable_store_rejects_every_call() {
         let mut store = MemoryStore::new();
         store.campaign(ONE).expect("available");
         store.set_available(false);

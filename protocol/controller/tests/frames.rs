@@ -1,25 +1,25 @@
 //! One controller and the frames it gets, good and bad.
 
-mod rig;
+mod harness;
 
+use harness::{
+    CONTROLLER, announce, announce_decided, at, config, drain, frame, instance, link, process,
+    star, switch,
+};
 use onepipe_base::{
     Address, Incarnation, Instance, Machine, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
 };
 use onepipe_controller::{
-    Config, Controller, Epoch, FailedInstance, Member, Record, RecordId, Refused,
+    Config, Controller, Epoch, FailedInstance, Member, PersistError, Record, RecordId,
 };
 use onepipe_wire::{
     FloodAck, FloodView, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, RecoveryView, Side,
     Undeliverable, seal,
 };
 use proptest::prelude::*;
-use rig::{
-    CONTROLLER, announce, announce_decided, at, config, drain, frame, instance, link, process,
-    star, switch,
-};
 
 #[test]
-fn who_is_noted_in_the_store_is_welcome_and_hears_it_again() {
+fn acks_announcements_once_the_store_has_the_member() {
     let mut controller = star(&[]);
     let mut slot = [0; 1_500];
     let mut opcodes = Vec::new();
@@ -27,53 +27,53 @@ fn who_is_noted_in_the_store_is_welcome_and_hears_it_again() {
         opcodes.push(Frame::parse(&slot[..transmit.bytes]).expect("sealed").opcode);
     }
     assert_eq!(opcodes, [Opcode::Hello], "nothing is written down yet");
-    let welcome = |sent: Vec<(Opcode, ProcessId, Psn, Vec<u8>)>| {
-        let welcome = sent.into_iter().filter(|(opcode, ..)| *opcode == Opcode::AnnounceAck);
-        let named = welcome.inspect(|(_, _, psn, _)| assert_eq!(*psn, Psn(1), "its life"));
+    let acked = |sent: Vec<(Opcode, ProcessId, Psn, Vec<u8>)>| {
+        let acked = sent.into_iter().filter(|(opcode, ..)| *opcode == Opcode::AnnounceAck);
+        let named = acked.inspect(|(_, _, psn, _)| assert_eq!(*psn, Psn(1), "its life"));
         named.map(|(_, to, ..)| to.0).collect::<Vec<_>>()
     };
-    assert_eq!(welcome(drain(&mut controller, at(50_000))), [0, 1]);
+    assert_eq!(acked(drain(&mut controller, at(50_000))), [0, 1]);
     let up = [link(0, Side::Upper, instance(switch(0), 1))];
     let mut again = announce(instance(process(1), 1), 1, &up);
     assert_eq!(controller.handle_frame(at(60_000), Port(0), &mut again), Verdict::Consumed);
-    assert_eq!(welcome(drain(&mut controller, at(60_000))), [1]);
+    assert_eq!(acked(drain(&mut controller, at(60_000))), [1]);
 }
 
 #[test]
-fn what_is_reported_together_is_looked_at_together_but_not_for_ever_later() {
+fn evaluates_after_a_quiet_period_or_at_the_latest_deadline() {
     let mut controller = star(&[]);
-    let settle_ns = controller.config().settle_ns;
-    let looks = |controller: &Controller| controller.stats().looks;
+    let quiet_ns = controller.config().quiet_ns;
+    let evaluations = |controller: &Controller| controller.stats().evaluations;
     let tor = instance(switch(0), 1);
     let own = link(2, Side::Lower, instance(process(CONTROLLER.0), 1));
     // One report after the other, each before the last has settled.
-    let (pause_ns, before) = (settle_ns / 2, looks(&controller));
-    let (mut now, mut looked) = (100_000, Vec::new());
+    let (interval_ns, before) = (quiet_ns / 2, evaluations(&controller));
+    let (mut now, mut evaluated) = (100_000, Vec::new());
     for generation in 2..22 {
-        now += pause_ns;
+        now += interval_ns;
         let below = link(3, Side::Lower, instance(switch(generation % 2 + 1), 1));
         let mut bytes = announce(tor, generation, &[own, below]);
         controller.handle_frame(at(now), Port(0), &mut bytes);
-        if looks(&controller) > before + looked.len() as u64 {
-            looked.push(generation);
+        if evaluations(&controller) > before + evaluated.len() as u64 {
+            evaluated.push(generation);
         }
     }
-    assert_eq!(looked, [18], "eight times as late as the first, and no later");
-    let due = now + settle_ns;
+    assert_eq!(evaluated, [18], "eight times as late as the first, and no later");
+    let due = now + quiet_ns;
     controller.handle_timeout(at(due - 1));
-    assert_eq!(looks(&controller), before + 1, "not settled");
+    assert_eq!(evaluations(&controller), before + 1, "not settled");
     controller.handle_timeout(at(due));
-    assert_eq!(looks(&controller), before + 2);
+    assert_eq!(evaluations(&controller), before + 2);
     // One comes in at the moment of the look, which takes longer than anything takes to settle.
     controller.handle_frame(at(due), Port(0), &mut announce(tor, 22, &[own]));
-    controller.handle_timeout(at(due + 2 * settle_ns));
-    assert_eq!(looks(&controller), before + 2, "others may wait to be read");
-    controller.handle_timeout(at(due + 3 * settle_ns));
-    assert_eq!(looks(&controller), before + 3);
+    controller.handle_timeout(at(due + 2 * quiet_ns));
+    assert_eq!(evaluations(&controller), before + 2, "others may wait to be read");
+    controller.handle_timeout(at(due + 3 * quiet_ns));
+    assert_eq!(evaluations(&controller), before + 3);
 }
 
 #[test]
-fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
+fn records_recalls_once_and_returns_them_on_recover() {
     let failed = FailedInstance {
         instance: instance(process(1), 1),
         at: Timestamp::from_ns(1 << 50),
@@ -96,8 +96,8 @@ fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
     let timestamp = Timestamp::from_ns((1 << 50) - 7);
     let entry = Undeliverable { to: ProcessId(1), incarnation: Incarnation(1), timestamp };
     for round in 0..2 {
-        let mut bytes = frame(Opcode::Undeliverable, instance(process(0), 1), 17, |room| {
-            Undeliverable::write(room, [entry].into_iter())
+        let mut bytes = frame(Opcode::Undeliverable, instance(process(0), 1), 17, |buf| {
+            Undeliverable::write(buf, [entry].into_iter())
         });
         controller.handle_frame(at(60_000), Port(0), &mut bytes);
         let record = controller.poll_persist();
@@ -158,37 +158,40 @@ fn drain_only(controller: &mut Controller) -> Vec<(Opcode, Psn)> {
 }
 
 #[test]
-fn what_comes_from_nowhere_is_counted() {
+fn counts_rejected_frames_by_reason() {
     let mut controller = star(&[]);
     drain(&mut controller, at(50_000));
-    let mut give = |mut bytes: Vec<u8>, port| {
+    let mut send_bad = |mut bytes: Vec<u8>, port| {
         let verdict = controller.handle_frame(at(60_000), Port(port), &mut bytes);
         assert_eq!(verdict, Verdict::Dropped);
         *controller.stats()
     };
     let tor = instance(switch(0), 1);
     let up = [link(0, Side::Upper, tor)];
-    assert_eq!(give(announce(instance(process(100), 1), 1, &up), 0).dropped_range, 1);
-    assert_eq!(give(announce(instance(switch(10), 1), 1, &[]), 0).dropped_range, 2);
+    assert_eq!(send_bad(announce(instance(process(100), 1), 1, &up), 0).dropped_range, 1);
+    assert_eq!(send_bad(announce(instance(switch(10), 1), 1, &[]), 0).dropped_range, 2);
     let beyond = [link(0, Side::Upper, instance(switch(10), 1))];
-    assert_eq!(give(announce(instance(process(1), 1), 2, &beyond), 0).dropped_range, 3);
-    assert_eq!(give(announce(instance(process(91), 1), 2, &up), 0).dropped_foreign, 1);
-    assert_eq!(give(announce(instance(process(1), 1), 1, &up), 1).dropped_foreign, 2);
-    assert_eq!(give(announce(instance(process(1), 0), 9, &up), 0).dropped_stale, 1);
-    assert_eq!(give(announce(tor, 0, &[]), 0).dropped_stale, 2);
-    let completed = |room: &mut [u8]| {
+    assert_eq!(send_bad(announce(instance(process(1), 1), 2, &beyond), 0).dropped_range, 3);
+    assert_eq!(send_bad(announce(instance(process(91), 1), 2, &up), 0).dropped_foreign, 1);
+    assert_eq!(send_bad(announce(instance(process(1), 1), 1, &up), 1).dropped_foreign, 2);
+    assert_eq!(send_bad(announce(instance(process(1), 0), 9, &up), 0).dropped_stale, 1);
+    assert_eq!(send_bad(announce(tor, 0, &[]), 0).dropped_stale, 2);
+    let completed = |buf: &mut [u8]| {
         let id = onepipe_wire::FloodId { epoch: 1, sequence: 9 };
-        let echo = onepipe_wire::FloodAck { id, kind: onepipe_wire::FloodKind::Notice };
-        echo.write(room).expect("fits")
+        let ack = onepipe_wire::FloodAck { id, kind: onepipe_wire::FloodKind::Notice };
+        ack.write(buf).expect("fits")
     };
     let stale = frame(Opcode::Completed, instance(process(1), 1), 0, completed);
-    assert_eq!(give(stale, 0).dropped_stale, 3);
-    assert_eq!(give(frame(Opcode::Data, instance(process(1), 1), 0, |_| 0), 0).dropped_foreign, 3);
+    assert_eq!(send_bad(stale, 0).dropped_stale, 3);
     assert_eq!(
-        give(frame(Opcode::Relay, instance(process(1), 1), 0, |_| 30), 0).dropped_malformed,
+        send_bad(frame(Opcode::Data, instance(process(1), 1), 0, |_| 0), 0).dropped_foreign,
+        3
+    );
+    assert_eq!(
+        send_bad(frame(Opcode::Relay, instance(process(1), 1), 0, |_| 30), 0).dropped_malformed,
         1
     );
-    assert_eq!(give(vec![1; 80], 0).dropped_malformed, 2);
+    assert_eq!(send_bad(vec![1; 80], 0).dropped_malformed, 2);
     controller.depose(at(60_000));
     let mut relay = frame(Opcode::Relay, instance(process(1), 1), 0, |_| 30);
     assert_eq!(controller.handle_frame(at(60_000), Port(0), &mut relay), Verdict::Dropped);
@@ -200,13 +203,13 @@ fn what_comes_from_nowhere_is_counted() {
 /// core: what others have said is still to be read. Found with a switch that was stopped for 0.3 s
 /// in a demo: it cost a process its life.
 #[test]
-fn nobody_is_silent_while_nobody_is_heard() {
+fn receive_stall_extends_pending_pings() {
     const MS: u64 = 1_000_000;
     let relay = || {
-        frame(Opcode::Relay, instance(process(0), 1), 0, |room| {
+        frame(Opcode::Relay, instance(process(0), 1), 0, |buf| {
             let now = at(0).sync;
             let header = Header::new(Opcode::Data, ProcessId(0), ProcessId(1), Incarnation(1));
-            seal(room, header.stamped(now, Promises::both(now), Psn(0)), 0)
+            seal(buf, header.stamped(now, Promises::both(now), Psn(0)), 0)
         })
     };
     let beacon = || frame(Opcode::Beacon, instance(switch(0), 1), 0, |_| 0);
@@ -232,17 +235,17 @@ fn nobody_is_silent_while_nobody_is_heard() {
 }
 
 #[test]
-fn one_life_at_two_switches_is_counted() {
+fn counts_an_instance_at_two_switches() {
     let mut controller = star(&[]);
     let other = instance(switch(1), 1);
     let twice = [link(0, Side::Lower, instance(process(1), 1))];
     controller.handle_frame(at(60_000), Port(0), &mut announce(other, 1, &twice));
     controller.handle_timeout(at(90_000));
-    assert_eq!(controller.stats().registered_twice, 1);
+    assert_eq!(controller.stats().duplicate_registrations, 1);
 }
 
 #[test]
-fn a_snapshot_says_the_same_as_the_log() {
+fn snapshot_is_equivalent_to_the_log() {
     let mut controller = star(&[]);
     assert_eq!(controller.snapshot(), None, "something is on its way");
     drain(&mut controller, at(50_000));
@@ -293,7 +296,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_sequence_of_frames_answers_and_time_is_too_much(
+    fn survives_any_sequence_of_inputs(
         steps in prop::collection::vec(any_step(), 1..80),
     ) {
         let mut controller = star(&[]);
@@ -336,7 +339,7 @@ proptest! {
                 }
                 Step::Persisted { id, outcome } => {
                     controller.poll_persist();
-                    let result = [Ok(()), Err(Refused::Failed), Err(Refused::Deposed)];
+                    let result = [Ok(()), Err(PersistError::Failed), Err(PersistError::Deposed)];
                     controller.handle_persisted(at(now), RecordId(id), result[usize::from(outcome)]);
                 }
                 Step::Activate(epoch) => controller.activate(at(now), Epoch(epoch), &[]),
@@ -361,15 +364,15 @@ fn resolved(controller: &mut Controller, tor: Instance, end: u64) -> Vec<u32> {
     let mut now = at(0);
     loop {
         for (opcode, to, _, payload) in drain(controller, now) {
-            let (answer, from) = match opcode {
+            let (ack_opcode, from) = match opcode {
                 Opcode::Flood => (Opcode::FloodAck, tor),
                 Opcode::Notice => (Opcode::Completed, instance(Address::Process(to), 1)),
                 _ => continue,
             };
             let view = FloodView::parse(&payload).expect("well-formed");
             numbers.extend(view.resolved().map(|resolved| resolved.number));
-            let echo = FloodAck { id: view.id, kind: view.kind };
-            let mut bytes = frame(answer, from, 0, |room| echo.write(room).expect("fits"));
+            let ack = FloodAck { id: view.id, kind: view.kind };
+            let mut bytes = frame(ack_opcode, from, 0, |buf| ack.write(buf).expect("fits"));
             controller.handle_frame(now, Port(0), &mut bytes);
         }
         let Some(due) = controller.poll_timeout().filter(|due| due.as_ns() <= end) else { break };
@@ -380,7 +383,7 @@ fn resolved(controller: &mut Controller, tor: Instance, end: u64) -> Vec<u32> {
 }
 
 #[test]
-fn a_life_that_is_resolved_and_dies_once_more_on_a_link_is_resumed_once_more() {
+fn resumes_each_death_of_a_resolved_instance() {
     let failed = FailedInstance {
         instance: instance(process(1), 1),
         at: Timestamp::from_ns(1 << 50),
@@ -419,7 +422,7 @@ fn a_life_that_is_resolved_and_dies_once_more_on_a_link_is_resumed_once_more() {
 }
 
 #[test]
-fn who_is_unlinked_in_a_mesh_has_failed_without_a_timeout() {
+fn mesh_link_down_fails_a_process_without_timeout() {
     let links = onepipe_controller::Links::Mesh(4);
     let mut controller = Controller::new(Config { links, ..config() }).expect("makes sense");
     controller.activate(at(0), Epoch(1), &[]);
@@ -447,9 +450,9 @@ fn who_is_unlinked_in_a_mesh_has_failed_without_a_timeout() {
         }
     };
     assert_eq!(failed(&mut controller, 100_000), []);
-    controller.unlink(Port(77));
+    controller.handle_link_down(Port(77));
     let mut other = controller.clone();
-    controller.unlink(Port(2));
+    controller.handle_link_down(Port(2));
     assert_eq!(failed(&mut controller, 1_000_000), [instance(process(2), 1)]);
     assert_eq!(failed(&mut other, 1_000_000), [], "it waits for the timeout");
 }

@@ -1,11 +1,11 @@
 //! What is not decided while somebody is suspected.
 
-mod rig;
+mod harness;
 
+use harness::{CONTROLLER, announce, at, config, drain, instance, link, process, switch};
 use onepipe_base::{Instance, Machine, Port, Timestamp};
 use onepipe_controller::{Controller, Epoch, Member, MemberLink, Record, RecordId, Severed};
 use onepipe_wire::{Link, LinkState, Side};
-use rig::{CONTROLLER, announce, at, config, drain, instance, link, process, switch};
 
 /// Lets timers run until `end`. Answers the first decision that is to be written, which is not.
 fn offered(controller: &mut Controller, end: u64) -> Option<(RecordId, Record)> {
@@ -30,7 +30,7 @@ fn offered(controller: &mut Controller, end: u64) -> Option<(RecordId, Record)> 
 /// it has promised anything there. What its former life has promised is all that is known of what
 /// process 1 has committed.
 #[test]
-fn a_dead_switch_is_not_resolved_while_anybody_behind_it_is_suspected() {
+fn keeps_a_dead_switch_open_while_dependents_are_suspected() {
     let (leaf, far) = (instance(switch(0), 1), instance(switch(2), 1));
     let (near, other) = (instance(process(0), 1), instance(process(1), 1));
     let spine = |incarnation| instance(switch(1), incarnation);
@@ -42,7 +42,7 @@ fn a_dead_switch_is_not_resolved_while_anybody_behind_it_is_suspected() {
     let below = [link(0, Side::Lower, near), link(1, Side::Lower, own)];
     let mut controller = Controller::new(config()).expect("makes sense");
     controller.activate(at(0), Epoch(1), &[]);
-    let hear = |controller: &mut Controller, ns, from, generation, links: &[Link]| {
+    let send_announce = |controller: &mut Controller, ns, from, generation, links: &[Link]| {
         controller.handle_frame(at(ns), Port(0), &mut announce(from, generation, links));
     };
     let up = |leaf| [link(0, Side::Upper, leaf)];
@@ -50,33 +50,33 @@ fn a_dead_switch_is_not_resolved_while_anybody_behind_it_is_suspected() {
         let dead = (incarnation > 1).then(|| frozen(1, spine(1), 9_000));
         let to_spine = [link(3, Side::Upper, spine(incarnation))];
         let links = [&below[..], &to_spine, dead.as_slice()].concat();
-        hear(&mut controller, ns, leaf, incarnation, &links);
+        send_announce(&mut controller, ns, leaf, incarnation, &links);
         let both = [link(0, Side::Lower, leaf), link(1, Side::Lower, far)];
-        hear(&mut controller, ns, spine(incarnation), 1, &both);
+        send_announce(&mut controller, ns, spine(incarnation), 1, &both);
         let links = [&to_spine[..], &[link(0, Side::Lower, other)], dead.as_slice()].concat();
-        hear(&mut controller, ns, far, incarnation, &links);
-        hear(&mut controller, ns, near, 1, &up(leaf));
-        hear(&mut controller, ns, other, 1, &up(far));
+        send_announce(&mut controller, ns, far, incarnation, &links);
+        send_announce(&mut controller, ns, near, 1, &up(leaf));
+        send_announce(&mut controller, ns, other, 1, &up(far));
         if incarnation == 1 {
             controller.handle_timeout(at(50_000));
             drain(&mut controller, at(50_000));
         }
     }
-    let settle_ns = controller.config().settle_ns;
+    let quiet_ns = controller.config().quiet_ns;
     let (id, record) = offered(&mut controller, 1_000_000).expect("the spine has failed");
     let Record::Failed(failed) = record else { panic!("{record:?}") };
     assert_eq!(failed.iter().map(|failed| failed.instance).collect::<Vec<_>>(), [spine(1)]);
 
-    let lost = 100_000 + 4 * settle_ns;
+    let lost = 100_000 + 4 * quiet_ns;
     let links = [&below[..], &[frozen(1, spine(1), 9_000), frozen(2, spine(2), 0)]].concat();
-    hear(&mut controller, lost, leaf, 3, &links);
+    send_announce(&mut controller, lost, leaf, 3, &links);
     // A sign of life puts the decision off.
-    hear(&mut controller, lost + settle_ns / 2, other, 1, &up(far));
-    assert_eq!(offered(&mut controller, lost + settle_ns), None);
-    let now = lost + settle_ns + 1;
+    send_announce(&mut controller, lost + quiet_ns / 2, other, 1, &up(far));
+    assert_eq!(offered(&mut controller, lost + quiet_ns), None);
+    let now = lost + quiet_ns + 1;
     controller.handle_persisted(at(now), id, Ok(()));
     assert_eq!(offered(&mut controller, now), None, "not resolved");
-    let (_, record) = offered(&mut controller, now + 3 * settle_ns).expect("they have failed");
+    let (_, record) = offered(&mut controller, now + 3 * quiet_ns).expect("they have failed");
     let Record::Failed(failed) = record else { panic!("{record:?}") };
     let at_ns = |victim| {
         let failed = failed.iter().find(|failed| failed.instance == victim).expect("it has failed");
@@ -88,7 +88,7 @@ fn a_dead_switch_is_not_resolved_while_anybody_behind_it_is_suspected() {
 /// A link that had died alone was given up, and has come back. Who takes over knows from the store
 /// that it was given up; that it is down now nobody has said.
 #[test]
-fn what_was_given_up_once_is_not_taken_for_down_by_who_takes_over() {
+fn severed_link_is_not_down_after_takeover() {
     let (near, far) = (instance(switch(0), 1), instance(switch(2), 1));
     let spine = instance(switch(1), 1);
     let (one, other) = (instance(process(0), 1), instance(process(1), 1));

@@ -2,7 +2,7 @@
 
 mod fabric;
 
-use fabric::{Fabric, Weather, process};
+use fabric::{Fabric, FrameFaults, process};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -30,67 +30,65 @@ fn any_fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-fn any_weather() -> impl Strategy<Value = Weather> {
+fn any_frame_faults() -> impl Strategy<Value = FrameFaults> {
     prop_oneof![
-        Just(Weather { lost: 0, doubled: 0, jitter_ns: 0 }),
-        (0u64..100, 0u64..100, 0u64..10_000).prop_map(|(lost, doubled, jitter_ns)| Weather {
-            lost,
-            doubled,
-            jitter_ns
-        }),
+        Just(FrameFaults { lost: 0, duplicated: 0, jitter_ns: 0 }),
+        (0u64..100, 0u64..100, 0u64..10_000)
+            .prop_map(|(lost, duplicated, jitter_ns)| FrameFaults { lost, duplicated, jitter_ns }),
     ]
 }
 
 /// A scenario as drawn: what fails when.
 #[derive(Clone, Debug)]
-struct Plan {
+struct Scenario {
     seed: u64,
     shape: u8,
     flat: bool,
-    weather: Weather,
+    frame_faults: FrameFaults,
     crash_after: Option<u64>,
     faults: Vec<(u64, Fault)>,
 }
 
-fn any_plan() -> impl Strategy<Value = Plan> {
+fn any_scenario() -> impl Strategy<Value = Scenario> {
     let faults = prop::collection::vec((0u64..500_000, any_fault()), 1..6);
     let crash = prop::option::of(0u64..60);
-    (any::<u64>(), 0u8..5, any::<bool>(), any_weather(), crash, faults).prop_map(
-        |(seed, shape, flat, weather, crash_after, faults)| Plan {
+    (any::<u64>(), 0u8..5, any::<bool>(), any_frame_faults(), crash, faults).prop_map(
+        |(seed, shape, flat, frame_faults, crash_after, faults)| Scenario {
             seed,
             shape,
             flat,
-            weather,
+            frame_faults,
             crash_after,
             faults,
         },
     )
 }
 
-fn play(plan: &Plan) -> Fabric {
-    let mut fabric = match plan.shape {
-        0 => Fabric::leaf_spine(2, 1, 2, plan.seed),
-        1 => Fabric::leaf_spine(3, 2, 2, plan.seed),
-        2 => Fabric::leaf_spine(4, 3, 1, plan.seed),
-        3 => Fabric::mesh(5, plan.seed),
-        _ => Fabric::tower(3, 2, plan.seed),
+fn run_scenario(scenario: &Scenario) -> Fabric {
+    let mut fabric = match scenario.shape {
+        0 => Fabric::leaf_spine(2, 1, 2, scenario.seed),
+        1 => Fabric::leaf_spine(3, 2, 2, scenario.seed),
+        2 => Fabric::leaf_spine(4, 3, 1, scenario.seed),
+        3 => Fabric::mesh(5, scenario.seed),
+        _ => Fabric::tower(3, 2, scenario.seed),
     };
-    fabric.flat = plan.flat;
+    fabric.flat = scenario.flat;
     fabric.start_replica(0);
     fabric.start_replica(1);
     fabric.run(fabric.now + MS);
     fabric.campaign(0);
     fabric.run(fabric.now + 2 * MS);
-    fabric.weather = plan.weather;
-    fabric.crash_after = plan.crash_after;
+    fabric.frame_faults = scenario.frame_faults;
+    fabric.crash_after = scenario.crash_after;
     // The seats of the controllers stay: a fabric without any decides nothing.
-    let safe: Vec<usize> = fabric.replicas.iter().filter_map(|place| Some(place.seat?.0)).collect();
-    let mut mend = Vec::new();
-    for (pause, fault) in &plan.faults {
+    let protected: Vec<usize> =
+        fabric.replicas.iter().filter_map(|entry| Some(entry.attached_to?.0)).collect();
+    let mut repairs = Vec::new();
+    for (pause, fault) in &scenario.faults {
         fabric.run(fabric.now + pause);
         let pick = |node: usize| {
             let others: Vec<usize> =
-                (0..fabric.nodes.len()).filter(|node| !safe.contains(node)).collect();
+                (0..fabric.nodes.len()).filter(|node| !protected.contains(node)).collect();
             others[node % others.len()]
         };
         match *fault {
@@ -106,18 +104,18 @@ fn play(plan: &Plan) -> Fabric {
             Fault::Cut { node, port, for_ns } => {
                 let node = pick(node);
                 // One dead link of a mesh is a pair that cannot talk: nothing is exact then.
-                if plan.shape == 3 {
+                if scenario.shape == 3 {
                     continue;
                 }
                 let port = port % fabric.nodes[node].ports.len();
                 fabric.cut(node, port, true);
-                mend.push((fabric.now + for_ns, node, port));
+                repairs.push((fabric.now + for_ns, node, port));
             }
             Fault::Silence { node, for_ns } => {
                 let node = pick(node);
                 for port in 0..fabric.nodes[node].ports.len() {
                     fabric.cut(node, port, true);
-                    mend.push((fabric.now + for_ns, node, port));
+                    repairs.push((fabric.now + for_ns, node, port));
                 }
             }
             Fault::CrashController => {
@@ -127,19 +125,19 @@ fn play(plan: &Plan) -> Fabric {
             }
             Fault::Takeover { replica } => {
                 // The lease runs out though its holder lives on, and thinks it is active.
-                fabric.store.lapse();
+                fabric.store.expire_lease();
                 fabric.campaign(replica);
             }
         }
-        settle(&mut fabric, &mut mend);
+        advance_faults(&mut fabric, &mut repairs);
     }
     fabric.run(fabric.now + 300_000);
-    for (at, node, port) in mend {
+    for (at, node, port) in repairs {
         fabric.run(at.max(fabric.now));
         fabric.cut(node, port, false);
     }
     fabric.crash_after = None;
-    fabric.weather = Weather { lost: 0, doubled: 0, jitter_ns: 0 };
+    fabric.frame_faults = FrameFaults { lost: 0, duplicated: 0, jitter_ns: 0 };
     fabric.run(fabric.now + MS);
     for replica in 0..2 {
         if fabric.replicas[replica].machine.is_none() {
@@ -147,7 +145,7 @@ fn play(plan: &Plan) -> Fabric {
         }
     }
     if fabric.active.is_none() {
-        fabric.store.lapse();
+        fabric.store.expire_lease();
         fabric.campaign(1);
     }
     fabric.run(fabric.now + 15 * MS);
@@ -155,15 +153,15 @@ fn play(plan: &Plan) -> Fabric {
 }
 
 /// Mends what is due, and lets the other replica take over if nobody is active.
-fn settle(fabric: &mut Fabric, mend: &mut Vec<(u64, usize, usize)>) {
+fn advance_faults(fabric: &mut Fabric, repairs: &mut Vec<(u64, usize, usize)>) {
     let now = fabric.now;
-    for (_, node, port) in mend.extract_if(.., |(at, _, _)| *at <= now) {
+    for (_, node, port) in repairs.extract_if(.., |(at, _, _)| *at <= now) {
         fabric.cut(node, port, false);
     }
     if fabric.active.is_none() {
         for replica in [1, 0] {
             if fabric.replicas[replica].machine.is_some() && fabric.active.is_none() {
-                fabric.store.lapse();
+                fabric.store.expire_lease();
                 fabric.campaign(replica);
             }
         }
@@ -177,7 +175,7 @@ fn settle(fabric: &mut Fabric, mend: &mut Vec<(u64, usize, usize)>) {
 
 /// How often the machines have said that the cut was not exact, or a pair was cut off.
 fn is_inexact(fabric: &Fabric) -> bool {
-    let stats = fabric.replicas.iter().filter_map(|place| place.machine.as_ref()).map(|machine| {
+    let stats = fabric.replicas.iter().filter_map(|entry| entry.machine.as_ref()).map(|machine| {
         let stats = machine.stats();
         stats.inexact + stats.partitions
     });
@@ -188,8 +186,8 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn one_f_for_ever_that_no_receiver_has_passed_and_then_everything_goes_on(plan in any_plan()) {
-        let fabric = play(&plan);
+    fn safety_and_liveness_under_random_faults(scenario in any_scenario()) {
+        let fabric = run_scenario(&scenario);
         if !is_inexact(&fabric) {
             prop_assert_eq!(fabric.check_safety(), Ok(()));
         }
@@ -198,14 +196,14 @@ proptest! {
 }
 
 #[test]
-fn a_controller_may_crash_after_any_step() {
+fn controller_may_crash_after_any_step() {
     for flat in [false, true] {
         for crash_after in 0..120 {
             let faults = vec![(0, Fault::Kill { node: 3 }), (90_000, Fault::Kill { node: 0 })];
-            let weather = Weather { lost: 0, doubled: 0, jitter_ns: 0 };
+            let frame_faults = FrameFaults { lost: 0, duplicated: 0, jitter_ns: 0 };
             let crash_after = Some(crash_after);
-            let plan = Plan { seed: 7, shape: 1, flat, weather, crash_after, faults };
-            let fabric = play(&plan);
+            let scenario = Scenario { seed: 7, shape: 1, flat, frame_faults, crash_after, faults };
+            let fabric = run_scenario(&scenario);
             assert!(!is_inexact(&fabric));
             fabric.check_safety().unwrap_or_else(|wrong| panic!("{crash_after:?}: {wrong}"));
             fabric.check_liveness().unwrap_or_else(|wrong| panic!("{crash_after:?}: {wrong}"));
@@ -219,14 +217,14 @@ fn a_controller_may_crash_after_any_step() {
 /// while that is told, so only that leaf hears it, when the link is mended already: nobody has a
 /// path to the controller but what sits below its leaf, unless the spine comes back as a new life.
 #[test]
-fn a_switch_that_was_declared_dead_at_one_end_only_comes_back() {
+fn switch_declared_dead_at_one_end_comes_back() {
     for flat in [false, true] {
         let cut = Fault::Cut { node: 28, port: 3, for_ns: 1_000 };
         let faults = vec![(157_221, cut), (317_779, Fault::Kill { node: 29 })];
-        let weather = Weather { lost: 19, doubled: 8, jitter_ns: 7_757 };
+        let frame_faults = FrameFaults { lost: 19, duplicated: 8, jitter_ns: 7_757 };
         let seed = 2_087_116_351_397_513_907;
-        let plan = Plan { seed, shape: 1, flat, weather, crash_after: None, faults };
-        let fabric = play(&plan);
+        let scenario = Scenario { seed, shape: 1, flat, frame_faults, crash_after: None, faults };
+        let fabric = run_scenario(&scenario);
         assert!(!is_inexact(&fabric));
         assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
     }
@@ -236,17 +234,17 @@ fn a_switch_that_was_declared_dead_at_one_end_only_comes_back() {
 /// completed that failure: but what is held for the spine bounds the other half, which has failed
 /// from here.
 #[test]
-fn what_is_held_for_a_failed_life_stays_while_who_is_behind_it_is_suspected() {
+fn registers_are_held_while_dependents_are_suspected() {
     let faults = vec![
         (409_757, Fault::Kill { node: 25 }),
         (195_867, Fault::Takeover { replica: 0 }),
         (10_000, Fault::CrashController),
         (0, Fault::Restart { node: 13 }),
     ];
-    let weather = Weather { lost: 75, doubled: 41, jitter_ns: 5_338 };
+    let frame_faults = FrameFaults { lost: 75, duplicated: 41, jitter_ns: 5_338 };
     let seed = 4_856_739_001_876_196_783;
-    let plan = Plan { seed, shape: 0, flat: true, weather, crash_after: None, faults };
-    let fabric = play(&plan);
+    let scenario = Scenario { seed, shape: 0, flat: true, frame_faults, crash_after: None, faults };
+    let fabric = run_scenario(&scenario);
     assert!(!is_inexact(&fabric));
     assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
 }
@@ -254,15 +252,16 @@ fn what_is_held_for_a_failed_life_stays_while_who_is_behind_it_is_suspected() {
 /// The active replica crashes, the other takes over, and the lease lapses at once: who is down does
 /// not win it, so the other goes on.
 #[test]
-fn a_replica_that_is_down_wins_no_lease() {
+fn crashed_replica_wins_no_lease() {
     let faults = vec![
         (43_502, Fault::Kill { node: 55 }),
         (366_498, Fault::Takeover { replica: 1 }),
         (0, Fault::Takeover { replica: 0 }),
     ];
-    let weather = Weather { lost: 0, doubled: 0, jitter_ns: 0 };
-    let plan = Plan { seed: 0, shape: 0, flat: false, weather, crash_after: Some(46), faults };
-    let fabric = play(&plan);
+    let frame_faults = FrameFaults { lost: 0, duplicated: 0, jitter_ns: 0 };
+    let scenario =
+        Scenario { seed: 0, shape: 0, flat: false, frame_faults, crash_after: Some(46), faults };
+    let fabric = run_scenario(&scenario);
     assert!(!is_inexact(&fabric));
     assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
 }

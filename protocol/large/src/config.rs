@@ -1,4 +1,4 @@
-//! The numbers of an endpoint for payloads of any size.
+//! Configuration of an endpoint for payloads of any size.
 
 use alloc::vec::Vec;
 
@@ -8,38 +8,38 @@ use onepipe_endpoint::Message;
 use crate::SendError;
 use crate::outgoing::bytes_of;
 
-/// Blocks of an object, about: enough for relays to be busy, few enough to cost little each
-/// (bulk.md section 4).
+/// Target number of blocks of an object: enough to keep relays busy, few enough for low overhead
+/// (docs/design/bulk.md, "What is a step?").
 const BLOCKS: u64 = 64;
-/// No block is smaller, nor larger, but for the last one.
+/// Minimum and maximum block length; the last block may be shorter.
 const BLOCK_LEN: (u64, u64) = (16 << 10, 1 << 20);
 
-/// How it is set up.
+/// Configuration of a [`crate::LargeEndpoint`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Its endpoint. All processes that send each other large payloads have frames of one length.
+    /// The endpoint. All processes that exchange large payloads must use the same frame length.
     pub endpoint: onepipe_endpoint::Config,
-    /// A payload of more bytes goes by bulk. Default 64 KiB: docs/design/large.md, "From which
-    /// size on?".
+    /// Payloads longer than this, in bytes, are sent by bulk multicast. Default 64 KiB
+    /// (docs/design/large.md, "From which size on?").
     pub large_bytes: usize,
-    /// What the links do with frames. Default: they lose them.
+    /// Reliability of the links. Default: lossy.
     pub link: Link,
-    /// The largest payload, in bytes. Default 1 GiB.
+    /// Maximum length of a payload, in bytes. Default 1 GiB.
     pub object_len_max: u64,
-    /// Bytes of scatterings with large payloads that were submitted and have no place in the order
+    /// Send buffer: bytes of scatterings with large payloads that are submitted but not ordered
     /// yet. Default 1 GiB.
     pub sent_bytes_max: u64,
-    /// Bytes of large payloads that come, or wait for their place in the order, or for the
-    /// application to be through with them. What does not fit waits at its sender. Default 2 GiB.
+    /// Receive buffer: bytes of large payloads that are arriving, waiting for their descriptor, or
+    /// delivered but not released. A payload that does not fit waits at its sender. Default 2 GiB.
     pub received_bytes_max: u64,
-    /// Payloads of ours that are on their way at a time. Default 8.
+    /// Maximum number of own payloads in flight. Default 8.
     pub objects_max: usize,
-    /// Members of a bulk group that answer nothing for so long have failed. Default 2 s.
+    /// Time without an answer after which a member of a bulk group has failed, in ns. Default 2 s.
     pub dead_after_ns: u64,
 }
 
 impl Config {
-    /// The defaults.
+    /// Returns the default configuration.
     pub fn new(endpoint: onepipe_endpoint::Config) -> Self {
         Self {
             endpoint,
@@ -53,10 +53,10 @@ impl Config {
         }
     }
 
-    /// What a process that has submitted nothing would say of a scattering.
+    /// Checks a scattering as an endpoint with empty buffers would.
     ///
     /// # Errors
-    /// Whatever no waiting mends.
+    /// Only errors that persist when the scattering is retried.
     #[inline]
     pub fn check_scattering(&self, messages: &[Message<'_>]) -> Result<(), SendError> {
         if messages.iter().all(|message| message.payload.len() <= self.large_bytes) {
@@ -74,7 +74,8 @@ impl Config {
                 return Err(SendError::TooLarge { index, bytes, max });
             }
         }
-        // A descriptor is no longer than any large payload: so it is as with these.
+        // A descriptor is shorter than any large payload: check the scattering with short ones
+        // instead.
         let as_sent = messages.iter().map(|message| {
             let bytes = message.payload.len().min(self.large_bytes);
             Message { to: message.to, payload: &message.payload[..bytes] }
@@ -84,7 +85,7 @@ impl Config {
         if bytes > max { Err(SendError::TooLarge { index: 0, bytes, max }) } else { Ok(()) }
     }
 
-    /// Bytes of a piece: what a frame holds.
+    /// Returns the length of a piece: what fits a frame.
     pub(crate) fn piece_len(&self) -> u16 {
         let bytes = self.endpoint.frame_len_max.saturating_sub(PIECE_FRONT_LEN);
         bytes.min(usize::from(u16::MAX)) as u16
@@ -95,7 +96,7 @@ impl Config {
             true => Ok(()),
             false => Err(ConfigError::OutOfRange { field, value }),
         };
-        // A bulk frame has room for what must be said, and a piece.
+        // A bulk frame must hold its headers and a piece.
         let frame = self.endpoint.frame_len_max;
         check(frame >= 512, "frame_len_max", frame as u64)?;
         let large = self.large_bytes;
@@ -109,24 +110,24 @@ impl Config {
     }
 }
 
-/// Bytes of a block of an object of so many.
+/// Returns the block length of an object of `bytes` bytes.
 pub(crate) fn block_len(bytes: u64) -> u32 {
     (bytes / BLOCKS).next_power_of_two().clamp(BLOCK_LEN.0, BLOCK_LEN.1) as u32
 }
 
-/// Settings that it cannot have.
+/// Why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Those of its endpoint.
+    /// The configuration of the endpoint is invalid.
     #[error(transparent)]
     Endpoint(#[from] onepipe_endpoint::ConfigError),
-    /// A number outside its range.
+    /// A number is outside its range.
     #[error("{field} = {value} is out of range")]
     OutOfRange {
-        /// Which field of [`Config`].
+        /// The field of [`Config`].
         field: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Large payloads that come, or have come and wait for their place in the order.
+//! Large payloads that are arriving, or waiting for their descriptor.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -7,24 +7,24 @@ use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_endpoint::Service;
 use onepipe_wire::LargeObject;
 
-/// A payload.
+/// A large payload at its receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Arrival {
     pub from: ProcessId,
     pub service: Service,
     pub note: LargeObject,
-    /// Its group has been given memory for it, which counts.
+    /// Memory is allocated for it, and counted.
     pub has_room: bool,
-    /// All of it is here, as it was sent.
+    /// The payload is complete and its digest is right.
     pub is_whole: bool,
-    /// Its bytes, once the group needs them no more.
+    /// The bytes, once the group does not need them any more.
     pub memory: Option<Vec<u8>>,
-    /// Its descriptor has been delivered, and the application is through with it.
+    /// Its descriptor has been delivered, and (`is_released`) the application has released it.
     pub is_ordered: bool,
     pub is_released: bool,
-    /// Its sender failed: above this nothing of it is ordered.
+    /// The failure timestamp of its sender: descriptors from there on are not delivered.
     pub failed_at: Option<Timestamp>,
-    /// If it has no place in the order by then, it will have none.
+    /// When to drop it unless it is ordered by then.
     pub drop_at: Option<Mono>,
 }
 
@@ -45,18 +45,18 @@ impl Arrival {
     }
 }
 
-/// What the receiver knows. Groups are numbered so that they tell their senders.
+/// State of the receiver. The number of a group names its sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Incoming {
     pub arrivals: BTreeMap<u64, Arrival>,
-    /// Bytes for which there is memory.
+    /// Allocated bytes.
     pub bytes: u64,
     /// Groups that wait for memory.
     pub wanting: VecDeque<u64>,
 }
 
 impl Incoming {
-    /// Forgets a payload. Answers it.
+    /// Removes and returns a payload.
     pub fn forget(&mut self, group: u64) -> Option<Arrival> {
         let arrival = self.arrivals.remove(&group)?;
         if arrival.has_room {
@@ -66,7 +66,7 @@ impl Incoming {
         Some(arrival)
     }
 
-    /// When the next payload is to be dropped.
+    /// Returns when the next payload must be dropped.
     pub fn drop_at(&self) -> Option<Mono> {
         self.arrivals.values().filter_map(|arrival| arrival.drop_at).min()
     }

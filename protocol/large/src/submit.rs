@@ -27,7 +27,6 @@ impl LargeEndpoint {
     ///
     /// # Errors
     /// [`SendError`]; nothing of the scattering is accepted then.
-    /// [`SendError`]; then nothing of the scattering was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
         match self.is_plain(messages) {

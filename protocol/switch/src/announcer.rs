@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_all_again_and_again_and_changes_at_once() {
+    fn announces_periodically_and_at_once_after_changes() {
         let mut announcer = Announcer::new(SWITCH, 10, 1_000);
         let round = |generation| [(60, generation, 0), (60, generation, 3), (61, generation, 0)];
         assert_eq!(drain(&mut announcer, 100), round(1));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_in_the_middle_of_a_round_starts_it_anew() {
+    fn change_during_a_round_restarts_it() {
         let mut announcer = Announcer::new(SWITCH, 10, 1_000);
         let part = announcer.part(Mono::from_ns(100), TWO).expect("it is here");
         assert_eq!((part.generation, part.first), (1, 0));

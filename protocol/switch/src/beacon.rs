@@ -15,12 +15,12 @@ pub(crate) struct Beacons {
     next: Option<Mono>,
     /// Links that have carried a frame since the last instant.
     busy: PortSet,
-    owed: PortSet,
+    pending: PortSet,
 }
 
 impl Beacons {
     pub(crate) fn new(interval_ns: u64, ports: u16) -> Self {
-        Self { interval_ns, next: None, busy: PortSet::new(ports), owed: PortSet::new(ports) }
+        Self { interval_ns, next: None, busy: PortSet::new(ports), pending: PortSet::new(ports) }
     }
 
     pub(crate) fn start(&mut self, now: Now) {
@@ -44,20 +44,20 @@ impl Beacons {
     }
 
     /// `port` shall get a beacon at the coming instant, even if it was busy.
-    pub(crate) fn insist(&mut self, port: Port) {
+    pub(crate) fn force_next(&mut self, port: Port) {
         self.busy.remove(port);
     }
 
     /// Owes `port` a beacon at once.
     #[inline]
-    pub(crate) fn owe(&mut self, port: Port) {
-        self.owed.insert(port);
+    pub(crate) fn request(&mut self, port: Port) {
+        self.pending.insert(port);
     }
 
     /// The next port that is owed a beacon.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Port> {
-        self.owed.pop()
+        self.pending.pop()
     }
 
     /// At an instant: owes a beacon to each link of `linked` that was idle. However many instants a
@@ -66,7 +66,7 @@ impl Beacons {
         if self.next.is_none_or(|next| next > now.mono) {
             return;
         }
-        self.owed.add_difference(linked, &self.busy);
+        self.pending.add_difference(linked, &self.busy);
         self.busy.clear();
         self.next = Some(self.instant_after(now));
     }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn instants_are_multiples_of_the_synchronised_clock() {
+    fn instants_are_multiples_of_the_interval() {
         let mut beacons = Beacons::new(3_000, 2);
         beacons.start(at(77, 10_000));
         assert_eq!(beacons.due(), Some(Mono::from_ns(77 + 2_000)));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_synchronised_clock_does_not_double_an_instant() {
+    fn slow_clock_does_not_repeat_an_instant() {
         let mut beacons = Beacons::new(3_000, 2);
         beacons.start(at(0, 9_000));
         beacons.on_timeout(at(3_000, 11_999), &all(2));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_timer_owes_one_beacon_a_link_not_one_an_instant() {
+    fn late_timer_requests_one_beacon_per_link() {
         let mut beacons = Beacons::new(3_000, 2);
         beacons.start(at(0, 9_000));
         beacons.on_timeout(at(31_000, 40_000), &all(2));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_synchronised_clock_costs_less_than_an_interval() {
+    fn clock_step_costs_less_than_an_interval() {
         let hour = 3_600_000_000_000;
         for sync in [9_000, 9_000 + hour + 1_234, 9_000 + 7 * hour] {
             let mut beacons = Beacons::new(3_000, 2);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn only_idle_links_are_owed() {
+    fn only_idle_links_get_beacons() {
         let mut beacons = Beacons::new(3_000, 3);
         beacons.start(at(0, 9_000));
         beacons.on_forwarded(Port(1));
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(beacons.pop().map(|_| beacons.pop()), Some(Some(Port(1))), "idle since");
         while beacons.pop().is_some() {}
         [0, 1].into_iter().for_each(|port| beacons.on_forwarded(Port(port)));
-        beacons.insist(Port(1));
+        beacons.force_next(Port(1));
         beacons.on_timeout(at(9_000, 18_000), &all(3));
         assert_eq!(beacons.pop().map(|_| beacons.pop()), Some(Some(Port(2))));
     }

@@ -52,13 +52,13 @@ pub struct Config {
     /// told, without controllers, too (failure.md, "When does a newcomer commit?"). Where messages
     /// do not pass this switch nothing else keeps them from coming too late (overlay.md). Default
     /// false; so it is anyway in forms other than the chip.
-    pub holds_newcomers: bool,
+    pub holds_joiners: bool,
     /// How often at least the links are announced to the controllers, in ns; after a change at
     /// once, then after 2, 4, 8 … beacon intervals. At least 1, default 10,000,000.
     pub announce_interval_ns: u64,
     /// How often a wave is repeated on a link that does not answer, in ns. At least 1, default
     /// 12,000: four beacon intervals.
-    pub wave_interval_ns: u64,
+    pub flood_interval_ns: u64,
     /// The longest frame that the switch may write itself, in bytes: announcements come in parts
     /// of at most this, longer waves are refused. 256 to 65,000, default 1,472 (Ethernet's 1,500
     /// less IPv4 and UDP). Without controllers only beacons are written, whatever stands here.
@@ -82,9 +82,9 @@ impl Config {
             start_wait_ns: 9_000,
             ahead_ns_max: 2 * 3_600_000_000_000,
             controllers: None,
-            holds_newcomers: false,
+            holds_joiners: false,
             announce_interval_ns: 10_000_000,
-            wave_interval_ns: 12_000,
+            flood_interval_ns: 12_000,
             frame_len_max: 1_472,
         }
     }
@@ -104,7 +104,7 @@ impl Config {
         check(self.ahead_ns_max < QUARTER_RANGE_NS, "ahead_ns_max", self.ahead_ns_max)?;
         check(self.switch.0 < (1 << 31) - 1, "switch", self.switch.0.into())?;
         check(self.announce_interval_ns > 0, "announce_interval_ns", self.announce_interval_ns)?;
-        check(self.wave_interval_ns > 0, "wave_interval_ns", self.wave_interval_ns)?;
+        check(self.flood_interval_ns > 0, "wave_interval_ns", self.flood_interval_ns)?;
         let bytes = self.frame_len_max as u64;
         check((256..=65_000).contains(&bytes), "frame_len_max", bytes)?;
         if let Some(Controllers { first, count }) = self.controllers {

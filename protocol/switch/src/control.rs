@@ -14,29 +14,29 @@ use onepipe_wire::{
 
 use crate::announcer::{Announcer, Part};
 use crate::clock::no_promise;
+use crate::controller_ports::{ControllerPorts, Registration};
+use crate::flood::{Arrived, FloodState, Outgoing};
 use crate::form::{Form, chip};
-use crate::seats::{Greeted, Seats};
-use crate::switch::{Passing, drop_as};
-use crate::wave::{Arrived, Owed, Waves};
+use crate::switch::{FlowKey, count_drop};
 use crate::{Config, Switch, SwitchEvent};
 
 /// Every so many beacon instants a link gets its beacon even if it is busy: who is confirmed has
 /// no other reason to send one, and the other end may have missed those that bore its life.
-const INSTANTS_A_REMINDER: u32 = 16;
+const REMINDER_INSTANTS: u32 = 16;
 
 /// What a switch keeps for the controllers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Control {
     controllers: Controllers,
     pub(crate) frozen: FrozenLinks,
-    pub(crate) seats: Seats,
+    pub(crate) controller_ports: ControllerPorts,
     pub(crate) announcer: Announcer,
-    pub(crate) waves: Waves,
+    pub(crate) flood: FloodState,
     instants: u32,
     /// Lives that controllers have declared dead, one an address.
     pub(crate) dead: Vec<Instance>,
     /// A switch among them that was heard, where, and is to be told.
-    pub(crate) condemned: Option<(Port, Instance)>,
+    pub(crate) death_notice: Option<(Port, Instance)>,
 }
 
 impl Control {
@@ -49,23 +49,26 @@ impl Control {
         Some(Self {
             controllers,
             frozen: FrozenLinks::new(),
-            seats: Seats::new(controllers.count as usize, config.link_timeout_ns),
+            controller_ports: ControllerPorts::new(
+                controllers.count as usize,
+                config.link_timeout_ns,
+            ),
             announcer: Announcer::new(
                 config.instance().address,
                 step_ns,
                 config.announce_interval_ns,
             ),
-            waves: Waves::new(ports, bytes_max, config.wave_interval_ns),
+            flood: FloodState::new(ports, bytes_max, config.flood_interval_ns),
             instants: 0,
             dead: Vec::new(),
-            condemned: None,
+            death_notice: None,
         })
     }
 
     /// When something is due, if anything is.
     pub(crate) fn due(&self) -> Option<Mono> {
-        let repeats = Mono::earlier(self.waves.due(), self.announcer.due());
-        Mono::earlier(repeats, self.seats.due())
+        let repeats = Mono::earlier(self.flood.due(), self.announcer.due());
+        Mono::earlier(repeats, self.controller_ports.due())
     }
 }
 
@@ -80,12 +83,12 @@ impl Switch {
         frame: &mut [u8],
     ) -> Verdict {
         let Ok(parsed) = Frame::parse(frame) else {
-            return drop_as(&mut self.stats.dropped_malformed);
+            return count_drop(&mut self.stats.dropped_malformed);
         };
         let (header, opcode) = (*parsed.header, parsed.opcode);
         match opcode {
-            Opcode::Flood => self.on_wave(now, port, &header, parsed.payload),
-            Opcode::FloodAck => self.on_echo(port, &header, parsed.payload),
+            Opcode::Flood => self.on_flood(now, port, &header, parsed.payload),
+            Opcode::FloodAck => self.on_flood_ack(port, &header, parsed.payload),
             Opcode::Hello => self.on_hello(now, port, &header),
             _ => {
                 self.learn(port, header.src());
@@ -102,68 +105,71 @@ impl Switch {
         frame: &mut [u8],
     ) -> Verdict {
         let Some(next) = self.config.route.next(header.dst()) else {
-            return drop_as(&mut self.stats.dropped_unknown);
+            return count_drop(&mut self.stats.dropped_unknown);
         };
-        let Some(ways) = self.ways(next, Some(input)) else {
-            return drop_as(&mut self.stats.dropped_back);
+        let Some(next_hops) = self.next_hops(next, Some(input)) else {
+            return count_drop(&mut self.stats.dropped_back);
         };
-        let output = if let Some(output) = labelled(ways, header, frame) {
+        let output = if let Some(output) = labelled(next_hops, header, frame) {
             // Alive or not: that it is lost there is what the arbiter must hear of.
             output
         } else if header.opcode().is_ok_and(Opcode::is_path_pinned) {
             // It may count on its order, and on being spread as everything else is.
-            self.choose(ways, Passing { src: header.src(), dst: header.dst(), psn: header.psn() })
+            self.choose(
+                next_hops,
+                FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() },
+            )
         } else {
             // What is lost here is said again: each time it may go another way.
-            self.live_of(ways, header.psn().0)
+            self.live_next_hop(next_hops, header.psn().0)
         };
-        let is_untouched = self.config.form == Form::Beside;
+        let is_untouched = self.config.form == Form::OffChip;
         if !is_untouched && !chip::pass_control(frame, reference) {
-            return drop_as(&mut self.stats.dropped_hops);
+            return count_drop(&mut self.stats.dropped_hops);
         }
         self.stats.forwarded += 1;
         Verdict::Forward(output)
     }
 
-    /// One of `ways`, the `nth` or the first live one behind it; the `nth` if none is live.
-    fn live_of(&self, ways: PortRange, nth: u32) -> Port {
-        let first = nth % u32::from(ways.count());
-        let mut all = (0..u32::from(ways.count())).map(|step| ways.nth(first + step));
-        all.find(|port| self.halves.is_live(*port)).unwrap_or_else(|| ways.nth(first))
+    /// One of `next_hops`, the `nth` or the first live one behind it; the `nth` if none is live.
+    fn live_next_hop(&self, next_hops: PortRange, nth: u32) -> Port {
+        let first = nth % u32::from(next_hops.count());
+        let mut all = (0..u32::from(next_hops.count())).map(|step| next_hops.nth(first + step));
+        all.find(|port| self.aggregator.is_live(*port)).unwrap_or_else(|| next_hops.nth(first))
     }
 
-    fn on_wave(&mut self, now: Mono, from: Port, header: &Header, payload: &[u8]) -> Verdict {
+    fn on_flood(&mut self, now: Mono, from: Port, header: &Header, payload: &[u8]) -> Verdict {
         let own = self.config.instance();
         let ports = self.port_count() as u16;
         let Some(control) = &mut self.control else {
-            return drop_as(&mut self.stats.dropped_unwanted);
+            return count_drop(&mut self.stats.dropped_unexpected);
         };
         if let Ok(view) = FloodView::parse(payload)
             && view.id == FloodId::HOP_ONLY
         {
-            return self.on_aside(header, view);
+            return self.on_death_notice(header, view);
         }
         // Only a switch that is heard here, or a controller that sits here, passes waves on.
         let is_switch = |instance: &Instance| matches!(instance.address, Address::Switch(_));
-        let neighbour = match self.halves.is_live(from) {
+        let neighbour = match self.aggregator.is_live(from) {
             true => self.neighbours.instance(from).filter(is_switch),
-            false => control.seats.instance(from),
+            false => control.controller_ports.instance(from),
         };
         if neighbour.is_none() || header.sender() != neighbour {
-            return drop_as(&mut self.stats.dropped_misplaced);
+            return count_drop(&mut self.stats.dropped_misplaced);
         }
         let bytes_max = self.config.frame_len_max - HEADER_LEN;
         let Some(view) = FloodView::parse(payload).ok().filter(|_| payload.len() <= bytes_max)
         else {
-            return drop_as(&mut self.stats.dropped_malformed);
+            return count_drop(&mut self.stats.dropped_malformed);
         };
-        self.stats.waves_heard += 1;
+        self.stats.floods_received += 1;
         for instance in view.dead() {
             self.declare_dead(from, instance);
         }
         let Some(control) = &mut self.control else { return Verdict::Consumed };
-        let others = (0..ports).map(Port).filter(|port| self.halves.is_live(*port));
-        let arrived = control.waves.on_wave(now, from, (view.id, view.kind), payload, others);
+        let others = (0..ports).map(Port).filter(|port| self.aggregator.is_live(*port));
+        let arrived = control.flood.on_flood(now, from, (view.id, view.kind), payload, others);
         if arrived == Arrived::New {
             for resolved in view.resolved().filter(|resolved| resolved.owner == own) {
                 self.resolve(resolved.number);
@@ -187,8 +193,8 @@ impl Switch {
                 .neighbours
                 .instance(port)
                 .is_some_and(|known| is_same(&known) && known.incarnation <= instance.incarnation);
-            if is_there && self.halves.is_live(port) {
-                self.take_out(port, SwitchEvent::LinkLost(port));
+            if is_there && self.aggregator.is_live(port) {
+                self.take_down(port, SwitchEvent::LinkLost(port));
             }
         }
     }
@@ -211,86 +217,89 @@ impl Switch {
     fn resolve(&mut self, number: u32) {
         let taken = self.control.as_mut().and_then(|control| control.frozen.take(number));
         let Some((frozen, held)) = taken else { return };
-        self.halves.hold(frozen.port, held);
+        self.aggregator.hold(frozen.port, held);
         // Who is there now tells commits once it knows.
-        self.beacons.owe(frozen.port);
+        self.beacons.request(frozen.port);
         if let Some(control) = &mut self.control {
             control.announcer.on_change();
         }
-        self.has_news = true;
+        self.has_update = true;
         self.stats.links_resolved += 1;
         self.notify(SwitchEvent::LinkResolved(frozen.port));
     }
 
-    fn on_echo(&mut self, from: Port, header: &Header, payload: &[u8]) -> Verdict {
-        let Ok(echo) = FloodAck::parse(payload) else {
-            return drop_as(&mut self.stats.dropped_malformed);
+    fn on_flood_ack(&mut self, from: Port, header: &Header, payload: &[u8]) -> Verdict {
+        let Ok(ack) = FloodAck::parse(payload) else {
+            return count_drop(&mut self.stats.dropped_malformed);
         };
         let is_neighbour =
-            self.echo(from).is_some_and(|instance| header.sender() == Some(instance));
+            self.peer_at(from).is_some_and(|instance| header.sender() == Some(instance));
         let mut is_awaited = false;
         if let (Some(control), true) = (&mut self.control, is_neighbour) {
-            is_awaited = control.waves.on_echo(from, echo);
+            is_awaited = control.flood.on_flood_ack(from, ack);
         }
         if !is_awaited {
-            return drop_as(&mut self.stats.dropped_unwanted);
+            return count_drop(&mut self.stats.dropped_unexpected);
         }
-        self.stats.echoes_heard += 1;
+        self.stats.flood_acks_received += 1;
         Verdict::Consumed
     }
 
     /// A controller says that it sits at `port`.
     fn on_hello(&mut self, now: Mono, port: Port, header: &Header) -> Verdict {
         let Some(control) = &mut self.control else {
-            return drop_as(&mut self.stats.dropped_unwanted);
+            return count_drop(&mut self.stats.dropped_unexpected);
         };
         let speaker = header.sender();
         let Some(instance @ Instance { address: Address::Process(process), .. }) = speaker else {
-            return drop_as(&mut self.stats.dropped_misplaced);
+            return count_drop(&mut self.stats.dropped_misplaced);
         };
-        let is_upper = self.halves.is_upper(port);
-        let may_sit = match &mut self.config.route {
+        let is_upper = self.aggregator.is_upper(port);
+        let is_routed_to = match &mut self.config.route {
             Route::Table(table) => !is_upper && table.learn(process, port),
             Route::Tree(_) => match self.config.route.next(process) {
-                Some(Next::Down(ways)) => ways.contains(port),
+                Some(Next::Down(next_hops)) => next_hops.contains(port),
                 _ => false,
             },
         };
-        if !control.controllers.contains(process) || !may_sit || self.halves.is_live(port) {
-            return drop_as(&mut self.stats.dropped_misplaced);
+        if !control.controllers.contains(process) || !is_routed_to || self.aggregator.is_live(port)
+        {
+            return count_drop(&mut self.stats.dropped_misplaced);
         }
-        match control.seats.greet(now, port, instance) {
-            Greeted::Refused => return drop_as(&mut self.stats.dropped_stale),
-            Greeted::Again => {}
-            Greeted::New => {
+        match control.controller_ports.register(now, port, instance) {
+            Registration::Refused => return count_drop(&mut self.stats.dropped_stale),
+            Registration::Duplicate => {}
+            Registration::New => {
                 control.announcer.on_change();
                 self.notify(SwitchEvent::ControllerJoined(port));
             }
         }
-        self.stats.hellos_heard += 1;
+        self.stats.hellos_received += 1;
         Verdict::Consumed
     }
 
     /// What is due for the controllers at `now`; before the beacons of this instant are owed.
     pub(crate) fn on_control_timeout(&mut self, now: Mono) {
         let Some(control) = &mut self.control else { return };
-        control.waves.on_timeout(now, |port| self.halves.is_live(port));
+        control.flood.on_timeout(now, |port| self.aggregator.is_live(port));
         if self.beacons.is_due(now) {
             control.instants = control.instants.wrapping_add(1);
-            let reminds = control.instants.is_multiple_of(INSTANTS_A_REMINDER);
+            let reminds = control.instants.is_multiple_of(REMINDER_INSTANTS);
             for port in self.linked.iter() {
                 if reminds || !self.neighbours.is_two_way(port) {
-                    self.beacons.insist(port);
+                    self.beacons.force_next(port);
                 }
             }
             // Who was lost and shows itself is told so; who does not is told no longer.
             for port in (0..if reminds { self.config.lower_ports } else { 0 }).map(Port) {
-                if !self.halves.is_live(port) {
-                    self.unlink(port);
+                if !self.aggregator.is_live(port) {
+                    self.stop_beacons(port);
                 }
             }
         }
-        while let Some(port) = self.control.as_mut().and_then(|all| all.seats.pop_silent(now)) {
+        while let Some(port) =
+            self.control.as_mut().and_then(|all| all.controller_ports.pop_expired(now))
+        {
             if let Some(control) = &mut self.control {
                 control.announcer.on_change();
             }
@@ -306,43 +315,43 @@ impl Switch {
         slot: &mut [u8],
     ) -> Option<Transmit> {
         loop {
-            if let Some((port, instance)) = self.control.as_mut()?.condemned.take() {
-                return self.write_condemned(reference, port, instance, slot);
+            if let Some((port, instance)) = self.control.as_mut()?.death_notice.take() {
+                return self.write_death_notice(reference, port, instance, slot);
             }
-            let owed = self.control.as_mut()?.waves.pop();
-            let Some(owed) = owed else { return self.poll_announce(now, reference, slot) };
-            if let Some(transmit) = self.write_owed(reference, owed, slot) {
+            let unsent = self.control.as_mut()?.flood.pop();
+            let Some(unsent) = unsent else { return self.poll_announce(now, reference, slot) };
+            if let Some(transmit) = self.write_outgoing(reference, unsent, slot) {
                 return Some(transmit);
             }
         }
     }
 
     /// Writes a wave, or an answer to one.
-    fn write_owed(
+    fn write_outgoing(
         &mut self,
         reference: Timestamp,
-        owed: Owed,
+        unsent: Outgoing,
         slot: &mut [u8],
     ) -> Option<Transmit> {
         let (own, nothing) = (self.config.instance(), no_promise(reference));
-        let (port, opcode) = match owed {
-            Owed::Flood(port) => (port, Opcode::Flood),
-            Owed::FloodAck(port, _) => (port, Opcode::FloodAck),
+        let (port, opcode) = match unsent {
+            Outgoing::Flood(port) => (port, Opcode::Flood),
+            Outgoing::FloodAck(port, _) => (port, Opcode::FloodAck),
         };
-        let header = Header::hop_only(opcode, own, self.echo(port), nothing);
+        let header = Header::hop_only(opcode, own, self.peer_at(port), nothing);
         let control = self.control.as_ref()?;
-        let room = slot.get_mut(HEADER_LEN..)?;
-        let bytes = match owed {
-            Owed::Flood(_) if !self.halves.is_live(port) => return None,
-            Owed::Flood(_) => {
-                let payload = control.waves.payload();
-                room.get_mut(..payload.len())?.copy_from_slice(payload);
-                self.stats.waves_sent += 1;
+        let buf = slot.get_mut(HEADER_LEN..)?;
+        let bytes = match unsent {
+            Outgoing::Flood(_) if !self.aggregator.is_live(port) => return None,
+            Outgoing::Flood(_) => {
+                let payload = control.flood.payload();
+                buf.get_mut(..payload.len())?.copy_from_slice(payload);
+                self.stats.floods_sent += 1;
                 payload.len()
             }
-            Owed::FloodAck(_, echo) => {
-                let bytes = echo.write(room)?;
-                self.stats.echoes_sent += 1;
+            Outgoing::FloodAck(_, ack) => {
+                let bytes = ack.write(buf)?;
+                self.stats.flood_acks_sent += 1;
                 bytes
             }
         };
@@ -380,8 +389,8 @@ impl Switch {
         total: u16,
         slot: &mut [u8],
     ) -> Option<(u16, Transmit)> {
-        let ways = self.ways(self.config.route.next(part.to)?, None)?;
-        let port = self.live_of(ways, part.round);
+        let next_hops = self.next_hops(self.config.route.next(part.to)?, None)?;
+        let port = self.live_next_hop(next_hops, part.round);
         let announce = Announce { generation: part.generation, first: part.first, total };
         let links = self.links().skip(usize::from(part.first));
         let (count, bytes) = announce.write(slot.get_mut(HEADER_LEN..)?, links)?;
@@ -400,27 +409,30 @@ impl Switch {
             let state = LinkState::Frozen { number: frozen.number, commit: frozen.commit };
             self.link(frozen.port, frozen.instance, state)
         });
-        let seats = control.into_iter().flat_map(|control| control.seats.iter());
-        let seats = seats.map(|(port, instance)| self.link(port, Some(instance), LinkState::Up));
+        let controller_ports =
+            control.into_iter().flat_map(|control| control.controller_ports.iter());
+        let controller_ports =
+            controller_ports.map(|(port, instance)| self.link(port, Some(instance), LinkState::Up));
         let ports = (0..self.port_count() as u16).map(Port);
-        let up =
-            ports.filter(|port| self.halves.is_live(*port) && self.neighbours.is_two_way(*port));
+        let up = ports
+            .filter(|port| self.aggregator.is_live(*port) && self.neighbours.is_two_way(*port));
         let up = up.map(|port| self.link(port, self.neighbours.instance(port), LinkState::Up));
-        frozen.chain(seats).chain(up)
+        frozen.chain(controller_ports).chain(up)
     }
 
     fn link(&self, port: Port, instance: Option<Instance>, state: LinkState) -> Link {
-        let side = if self.halves.is_upper(port) { Side::Upper } else { Side::Lower };
+        let side = if self.aggregator.is_upper(port) { Side::Upper } else { Side::Lower };
         Link { port, side, instance, state }
     }
 }
 
 /// The one of several ways, up or in a bundle down, that the label of a frame in a granted timeslot
 /// asks this switch to take (design: arbiter.md section 3).
-fn labelled(ways: PortRange, header: &Header, frame: &[u8]) -> Option<Port> {
-    if header.opcode() != Ok(Opcode::Slot) || ways.count() == 1 {
+fn labelled(next_hops: PortRange, header: &Header, frame: &[u8]) -> Option<Port> {
+    if header.opcode() != Ok(Opcode::Slot) || next_hops.count() == 1 {
         return None;
     }
     let nth = HOPS_MAX.checked_sub(header.hops())?;
-    Slot::next_link(frame.get(HEADER_LEN..)?, nth).map(|way| ways.nth(u32::from(way)))
+    Slot::next_link(frame.get(HEADER_LEN..)?, nth)
+        .map(|next_link| next_hops.nth(u32::from(next_link)))
 }

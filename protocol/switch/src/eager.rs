@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_over_when_a_half_has_risen_by_a_quarter_of_an_interval() {
+    fn round_ends_when_a_minimum_rises_by_a_quarter_interval() {
         let mut rounds = Rounds::new(3_000);
         assert!(!rounds.is_over(None, None));
         assert!(rounds.is_over(at(9_000, 9_000), None), "the first news");

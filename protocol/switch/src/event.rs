@@ -15,10 +15,10 @@ pub enum SwitchEvent {
     /// Took its leave: out of the barriers.
     LinkLeft(Port),
     /// Who is at the other end does not hear this one any more: out of the barriers.
-    LinkDeaf(Port),
+    LinkOneWay(Port),
     /// Another life has come in the place of the one that was there: that one is out of the
     /// barriers.
-    LinkReborn(Port),
+    LinkRestarted(Port),
     /// The commits of the link that was just lost, left or reborn are held until a controller has
     /// resolved it. Follows the event that says why.
     LinkFrozen(Port),
@@ -30,32 +30,32 @@ pub enum SwitchEvent {
     ControllerLost(Port),
     /// This life was declared dead while it lived: all links are forgotten, and the next life has
     /// begun.
-    Reborn,
+    Restarted,
 }
 
 /// Events that wait to be polled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Events {
-    waiting: VecDeque<SwitchEvent>,
+    queue: VecDeque<SwitchEvent>,
     max: usize,
 }
 
 impl Events {
     pub(crate) fn new(max: usize) -> Self {
-        Self { waiting: VecDeque::with_capacity(max), max }
+        Self { queue: VecDeque::with_capacity(max), max }
     }
 
     /// Queues an event. Answers false when there is no room: the driver breaks rule D2.
     pub(crate) fn push(&mut self, event: SwitchEvent) -> bool {
-        let has_room = self.waiting.len() < self.max;
-        if has_room {
-            self.waiting.push_back(event);
+        let has_capacity = self.queue.len() < self.max;
+        if has_capacity {
+            self.queue.push_back(event);
         }
-        has_room
+        has_capacity
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<SwitchEvent> {
-        self.waiting.pop_front()
+        self.queue.pop_front()
     }
 }

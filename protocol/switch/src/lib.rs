@@ -65,16 +65,16 @@ mod eager;
 mod event;
 mod stats;
 
+mod aggregator;
 mod clock;
-mod halves;
 mod links;
 mod liveness;
 
 mod announcer;
 mod control;
-mod rebirth;
-mod seats;
-mod wave;
+mod controller_ports;
+mod flood;
+mod restart;
 
 mod beacon;
 mod form;

@@ -1,7 +1,7 @@
 //! Counters.
 
-/// What a switch has done since it started. Frames received = `forwarded` + `beacons_heard` +
-/// `joins_heard` + `leaves_heard` + `waves_heard` + `echoes_heard` + `hellos_heard` + all that
+/// What a switch has done since it started. Frames received = `forwarded` + `beacons_received` +
+/// `joins_received` + `leaves_received` + `floods_received` + `flood_acks_received` + `hellos_received` + all that
 /// begin with `dropped`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -9,25 +9,25 @@ pub struct Stats {
     /// Frames sent on: with rewritten promises, or in another form than the chip's as they were.
     pub forwarded: u64,
     /// Of these, frames sent on without any promise, because the switch did not yet speak.
-    pub forwarded_silent: u64,
+    pub forwarded_without_promise: u64,
     /// Beacons taken.
-    pub beacons_heard: u64,
+    pub beacons_received: u64,
     /// Beacons sent.
     pub beacons_sent: u64,
     /// Joins taken.
-    pub joins_heard: u64,
+    pub joins_received: u64,
     /// Leaves taken.
-    pub leaves_heard: u64,
+    pub leaves_received: u64,
     /// Waves taken, repeated ones included.
-    pub waves_heard: u64,
+    pub floods_received: u64,
     /// Waves sent, repeated ones included.
-    pub waves_sent: u64,
+    pub floods_sent: u64,
     /// Answers to waves taken.
-    pub echoes_heard: u64,
+    pub flood_acks_received: u64,
     /// Answers to waves sent.
-    pub echoes_sent: u64,
+    pub flood_acks_sent: u64,
     /// Greetings of controllers taken.
-    pub hellos_heard: u64,
+    pub hellos_received: u64,
     /// Parts of announcements sent.
     pub announces_sent: u64,
     /// Links found silent for too long, or lost for certain.
@@ -37,10 +37,10 @@ pub struct Stats {
     /// Frozen links that a controller has resolved.
     pub links_resolved: u64,
     /// New lives that were begun because the one before was declared dead.
-    pub rebirths: u64,
+    pub restarts: u64,
     /// Frames that were taken or passed on, but not heard: their link is down until its other end
     /// knows that it was lost, or it is not known yet who is there.
-    pub unheard: u64,
+    pub ignored: u64,
     /// Bytes that are no frame: truncated, corrupted or foreign.
     pub dropped_malformed: u64,
     /// Frames on a port that the switch does not have.
@@ -60,7 +60,7 @@ pub struct Stats {
     pub dropped_stale: u64,
     /// Waves, answers and greetings where there are no controllers, and answers that nobody waits
     /// for.
-    pub dropped_unwanted: u64,
+    pub dropped_unexpected: u64,
     /// Events that nobody fetched in time.
     pub events_lost: u64,
 }
@@ -76,6 +76,6 @@ impl Stats {
             + self.dropped_ahead
             + self.dropped_misplaced
             + self.dropped_stale
-            + self.dropped_unwanted
+            + self.dropped_unexpected
     }
 }

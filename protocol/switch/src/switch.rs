@@ -9,14 +9,14 @@ use onepipe_base::{
 use onepipe_topology::{Next, PortRange};
 use onepipe_wire::{Flags, HEADER_LEN, Header, Opcode, parse_header, seal_with_hops};
 
+use crate::aggregator::Aggregator;
 use crate::beacon::Beacons;
 use crate::clock::{Clock, no_promise};
 use crate::control::Control;
 use crate::eager::Rounds;
 use crate::event::Events;
 use crate::form::{Form, chip};
-use crate::halves::Halves;
-use crate::links::Recognised;
+use crate::links::LinkCheck;
 use crate::liveness::Liveness;
 use crate::port_set::PortSet;
 use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
@@ -41,17 +41,17 @@ pub struct Switch {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     /// When it starts to tell barriers; `None` before the first call.
-    speaks_at: Option<Mono>,
-    speaks: bool,
-    pub(crate) halves: Halves,
+    advertise_at: Option<Mono>,
+    is_advertising: bool,
+    pub(crate) aggregator: Aggregator,
     pub(crate) neighbours: Neighbours,
     /// Outputs that get beacons: all of a tree; of a table's lower ports the live ones, and those
     /// that do not know yet that they were lost.
     pub(crate) linked: PortSet,
     /// Where a former life of this switch holds commits at the other end.
-    pub(crate) holders: PortSet,
+    pub(crate) previous_holds: PortSet,
     /// Another switch above was heard, or there is none, or none was in time.
-    pub(crate) is_led: bool,
+    pub(crate) is_uplink_ready: bool,
     /// Inputs that have promised as much as was told on any output, since they came.
     pub(crate) caught_up: PortSet,
     pub(crate) liveness: Liveness,
@@ -59,7 +59,7 @@ pub struct Switch {
     lost: PortSet,
     pub(crate) beacons: Beacons,
     /// Something was heard since eager beacons were last considered.
-    pub(crate) has_news: bool,
+    pub(crate) has_update: bool,
     rounds: Rounds,
     /// `None` where there are no controllers: dead links are dropped, not frozen.
     pub(crate) control: Option<Box<Control>>,
@@ -80,21 +80,21 @@ impl Switch {
         (first..ports).for_each(|port| linked.insert(Port(port)));
         Ok(Self {
             clock: Clock::new(config.ahead_ns_max),
-            speaks_at: None,
-            speaks: false,
-            halves: Halves::new(config.lower_ports, config.upper_ports),
+            advertise_at: None,
+            is_advertising: false,
+            aggregator: Aggregator::new(config.lower_ports, config.upper_ports),
             neighbours: Neighbours::new(ports),
             linked,
-            is_led: config.upper_ports == 0,
+            is_uplink_ready: config.upper_ports == 0,
             caught_up: PortSet::new(ports),
-            holders: PortSet::new(ports),
+            previous_holds: PortSet::new(ports),
             liveness: Liveness::new(match makes(Mistake::DeadLinkKept) {
                 true => 0,
                 false => config.link_timeout_ns,
             }),
             lost: PortSet::new(ports),
             beacons: Beacons::new(config.beacon_interval_ns, ports),
-            has_news: false,
+            has_update: false,
             rounds: Rounds::new(config.beacon_interval_ns),
             control: Control::new(&config).map(Box::new),
             // One mutation changes each link at most once, with up to three events.
@@ -116,7 +116,7 @@ impl Switch {
 
     /// Whether `port` takes part in the barriers.
     pub fn is_live(&self, port: Port) -> bool {
-        port.index() < self.port_count() && self.halves.is_live(port)
+        port.index() < self.port_count() && self.aggregator.is_live(port)
     }
 
     pub(crate) fn port_count(&self) -> usize {
@@ -124,19 +124,19 @@ impl Switch {
     }
 
     /// Whether it tells barriers: it has waited for its inputs, or heard them all.
-    pub(crate) fn has_spoken(&self) -> bool {
-        self.speaks
+    pub(crate) fn is_advertising(&self) -> bool {
+        self.is_advertising
     }
 
     /// Notes the time; at the first call starts the timers.
     #[inline]
-    fn on_now(&mut self, now: Now) -> Timestamp {
-        if !self.speaks {
-            let at = *self.speaks_at.get_or_insert_with(|| {
+    fn observe_time(&mut self, now: Now) -> Timestamp {
+        if !self.is_advertising {
+            let at = *self.advertise_at.get_or_insert_with(|| {
                 self.beacons.start(now);
                 now.mono.after_ns(self.config.start_wait_ns)
             });
-            self.speaks = now.mono >= at || self.halves.has_heard_all();
+            self.is_advertising = now.mono >= at || self.aggregator.has_all_inputs();
         }
         self.clock.read(now)
     }
@@ -150,35 +150,35 @@ impl Switch {
         &mut self,
         reference: Timestamp,
         input: Port,
-        to: Passing,
+        to: FlowKey,
         frame: &mut [u8],
     ) -> Verdict {
         let Some(next) = self.config.route.next(to.dst) else {
-            return drop_as(&mut self.stats.dropped_unknown);
+            return count_drop(&mut self.stats.dropped_unknown);
         };
-        let Some(ways) = self.ways(next, Some(input)) else {
-            return drop_as(&mut self.stats.dropped_back);
+        let Some(next_hops) = self.next_hops(next, Some(input)) else {
+            return count_drop(&mut self.stats.dropped_back);
         };
-        let output = self.choose(ways, to);
-        if !self.config.form.counts_frames(self.halves.is_upper(output)) {
-            return self.pass_untold(reference, output, frame);
+        let output = self.choose(next_hops, to);
+        if !self.config.form.counts_frames(self.aggregator.is_upper(output)) {
+            return self.pass_without_promise(reference, output, frame);
         }
-        let telling = if self.speaks { self.tell(reference, output) } else { None };
+        let advertised = if self.is_advertising { self.advertise(reference, output) } else { None };
         debug_assert!(
-            telling.is_some()
-                || !self.speaks
+            advertised.is_some()
+                || !self.is_advertising
                 || self.control.is_some()
-                || self.halves.promised(input).is_none(),
+                || self.aggregator.promised(input).is_none(),
             "the frame's own input feeds its output, if it is fed itself"
         );
-        let said = telling.or_else(|| self.halves.told(output));
-        if !chip::pass(frame, said.unwrap_or_else(|| no_promise(reference))) {
-            return drop_as(&mut self.stats.dropped_hops);
+        let promises = advertised.or_else(|| self.aggregator.advertised(output));
+        if !chip::pass(frame, promises.unwrap_or_else(|| no_promise(reference))) {
+            return count_drop(&mut self.stats.dropped_hops);
         }
-        if telling.is_some() {
+        if advertised.is_some() {
             self.beacons.on_forwarded(output);
         } else {
-            self.stats.forwarded_silent += 1;
+            self.stats.forwarded_without_promise += 1;
         }
         self.stats.forwarded += 1;
         Verdict::Forward(output)
@@ -186,10 +186,15 @@ impl Switch {
 
     /// Lets a frame pass to a link on which only beacons promise anything.
     #[inline]
-    fn pass_untold(&mut self, reference: Timestamp, output: Port, frame: &mut [u8]) -> Verdict {
+    fn pass_without_promise(
+        &mut self,
+        reference: Timestamp,
+        output: Port,
+        frame: &mut [u8],
+    ) -> Verdict {
         // Who takes its promise for that of a link is not misled by what an edge lets out.
         if self.config.form == Form::Edge && !chip::pass(frame, no_promise(reference)) {
-            return drop_as(&mut self.stats.dropped_hops);
+            return count_drop(&mut self.stats.dropped_hops);
         }
         self.stats.forwarded += 1;
         Verdict::Forward(output)
@@ -197,32 +202,33 @@ impl Switch {
 
     /// What `port` is told now.
     #[inline]
-    fn tell(&mut self, reference: Timestamp, port: Port) -> Option<Promises> {
-        if self.tells_commit(port) {
-            return self.halves.tell(port);
+    fn advertise(&mut self, reference: Timestamp, port: Port) -> Option<Promises> {
+        if self.may_advertise_commit(port) {
+            return self.aggregator.advertise(port);
         }
         let nothing = no_promise(reference).commit;
-        let mut telling = self.halves.tell_barrier(port, nothing);
-        if !self.halves.is_upper(port)
-            && let Some(telling) = &mut telling
+        let mut advertised = self.aggregator.advertise_barrier(port, nothing);
+        if !self.aggregator.is_upper(port)
+            && let Some(advertised) = &mut advertised
         {
             // What was told here may have been told to somebody else.
-            telling.commit = nothing;
+            advertised.commit = nothing;
         }
-        telling
+        advertised
     }
 
     /// What shows at `port` that it is up though nothing feeds it, and the flags that go with it.
     /// `None` where nobody listens: a process that is not heard shall find its link silent.
     #[cold]
-    fn tell_unfed(&mut self, reference: Timestamp, port: Port) -> Option<(Promises, u8)> {
-        let is_upper = self.halves.is_upper(port);
-        if !is_upper && !self.halves.is_live(port) && !self.leads_to_switch(port) {
+    fn advertise_unfed(&mut self, reference: Timestamp, port: Port) -> Option<(Promises, u8)> {
+        let is_upper = self.aggregator.is_upper(port);
+        if !is_upper && !self.aggregator.is_live(port) && !self.is_switch_at(port) {
             return None;
         }
-        let with_commit = self.tells_commit(port);
-        let (said, holds) = self.halves.tell_unfed(port, no_promise(reference), with_commit);
-        Some((said, if holds { Flags::UNFED | Flags::HOLDS } else { Flags::UNFED }))
+        let with_commit = self.may_advertise_commit(port);
+        let (promises, holds) =
+            self.aggregator.advertise_unfed(port, no_promise(reference), with_commit);
+        Some((promises, if holds { Flags::UNFED | Flags::HOLDS } else { Flags::UNFED }))
     }
 
     /// A beacon for `port`, if there is anything to say there.
@@ -232,30 +238,30 @@ impl Switch {
         port: Port,
         slot: &mut [u8],
     ) -> Option<Transmit> {
-        let (promises, flags) = match self.tell(reference, port) {
+        let (promises, flags) = match self.advertise(reference, port) {
             Some(promises) => (promises, 0),
-            None => self.tell_unfed(reference, port)?,
+            None => self.advertise_unfed(reference, port)?,
         };
-        let counts =
-            self.tells_commit(port) && (!self.places_newcomers() || self.caught_up.contains(port));
-        let counted = self.halves.promised(port).filter(|_| counts);
+        let counts = self.may_advertise_commit(port)
+            && (!self.must_hold_joiners() || self.caught_up.contains(port));
+        let counted = self.aggregator.promised(port).filter(|_| counts);
         let counted = counted.unwrap_or(no_promise(reference)).barrier;
         self.stats.beacons_sent += 1;
         debug_assert!(slot.len() >= HEADER_LEN);
-        let (own, echo) = (self.config.instance(), self.echo(port));
-        let header = Header::hop_only(Opcode::Beacon, own, echo, promises);
-        let former = if self.halves.is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
-        let header = header.with_counted(counted).flagged(flags | former);
+        let (own, peer) = (self.config.instance(), self.peer_at(port));
+        let header = Header::hop_only(Opcode::Beacon, own, peer, promises);
+        let previous = if self.aggregator.is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
+        let header = header.with_counted(counted).flagged(flags | previous);
         let bytes = seal_with_hops(slot, header, 0, 0);
         Some(Transmit { port, bytes })
     }
 
     /// Whether newcomers are told no commit before they have caught up.
     #[inline]
-    pub(crate) fn places_newcomers(&self) -> bool {
+    pub(crate) fn must_hold_joiners(&self) -> bool {
         // Where frames are not rewritten they do not say what was told on their way.
         let is_chip = self.config.form == Form::Chip;
-        self.control.is_some() || self.config.holds_newcomers || !is_chip
+        self.control.is_some() || self.config.holds_joiners || !is_chip
     }
 
     /// Whether who hears this switch at `port`, if it is a newcomer from below, has caught up
@@ -264,24 +270,28 @@ impl Switch {
     /// that a former life has left there, before a beacon explains it; and whether the register is
     /// free to be raised by it.
     #[inline]
-    fn tells_commit(&self, port: Port) -> bool {
-        let is_placed = || self.halves.is_upper(port) || self.caught_up.contains(port);
+    fn may_advertise_commit(&self, port: Port) -> bool {
+        let has_caught_up = || self.aggregator.is_upper(port) || self.caught_up.contains(port);
         match self.control {
             Some(_) => {
-                self.neighbours.is_two_way(port) && !self.holders.contains(port) && is_placed()
+                self.neighbours.is_two_way(port)
+                    && !self.previous_holds.contains(port)
+                    && has_caught_up()
             }
-            None => !self.places_newcomers() || is_placed(),
+            None => !self.must_hold_joiners() || has_caught_up(),
         }
     }
 
     /// The ports that lead on without leading back: not to where the frame came from, and not up
     /// again once it has come down. The switch's own frames come from nowhere.
     #[inline]
-    pub(crate) fn ways(&self, next: Next, input: Option<Port>) -> Option<PortRange> {
+    pub(crate) fn next_hops(&self, next: Next, input: Option<Port>) -> Option<PortRange> {
         match next {
-            Next::Down(ways) => (!input.is_some_and(|port| ways.contains(port))).then_some(ways),
+            Next::Down(next_hops) => {
+                (!input.is_some_and(|port| next_hops.contains(port))).then_some(next_hops)
+            }
             Next::Up if self.config.upper_ports == 0 => None,
-            Next::Up if input.is_some_and(|port| self.halves.is_upper(port)) => None,
+            Next::Up if input.is_some_and(|port| self.aggregator.is_upper(port)) => None,
             Next::Up => {
                 Some(PortRange::new(Port(self.config.lower_ports), self.config.upper_ports))
             }
@@ -292,23 +302,23 @@ impl Switch {
     /// behind it, so that the loss of one link of a bundle, or of one root, costs a timeout and not
     /// a share of all flows for good.
     #[inline]
-    pub(crate) fn choose(&self, ways: PortRange, to: Passing) -> Port {
+    pub(crate) fn choose(&self, next_hops: PortRange, to: FlowKey) -> Port {
         let salt = self.config.switch.0;
-        let chosen = self.config.spread.choose(ways, salt, (to.src, to.dst), to.psn);
-        if ways.count() == 1 || self.halves.is_live(chosen) {
+        let chosen = self.config.spread.choose(next_hops, salt, (to.src, to.dst), to.psn);
+        if next_hops.count() == 1 || self.aggregator.is_live(chosen) {
             return chosen;
         }
-        let place = u32::from(chosen.0 - ways.first().0);
-        let mut others = (1..u32::from(ways.count())).map(|step| ways.nth(place + step));
-        others.find(|port| self.halves.is_live(*port)).unwrap_or(chosen)
+        let index = u32::from(chosen.0 - next_hops.first().0);
+        let mut others = (1..u32::from(next_hops.count())).map(|step| next_hops.nth(index + step));
+        others.find(|port| self.aggregator.is_live(*port)).unwrap_or(chosen)
     }
 
     /// Owes a beacon to every output that could be told more than it has been.
-    fn owe_news(&mut self) {
+    fn request_updates(&mut self) {
         let is_round = self.config.eager_beacons == Eager::ByRound;
         for port in self.linked.iter() {
-            if self.halves.has_news(port, self.tells_commit(port)) {
-                self.beacons.owe(port);
+            if self.aggregator.has_update(port, self.may_advertise_commit(port)) {
+                self.beacons.request(port);
                 if is_round {
                     // Instead of the one at the next instant.
                     self.beacons.on_forwarded(port);
@@ -318,11 +328,11 @@ impl Switch {
     }
 
     /// Whether outputs are to be told before the next beacon instant.
-    fn is_early(&mut self) -> bool {
-        core::mem::take(&mut self.has_news)
+    fn wants_eager_beacons(&mut self) -> bool {
+        core::mem::take(&mut self.has_update)
             && match self.config.eager_beacons {
                 Eager::Never => false,
-                Eager::ByRound => self.rounds.is_over(self.halves.up(), self.halves.down()),
+                Eager::ByRound => self.rounds.is_over(self.aggregator.up(), self.aggregator.down()),
                 Eager::Always => true,
             }
     }
@@ -330,14 +340,14 @@ impl Switch {
 
 /// What the choice of the way needs of a header.
 #[derive(Clone, Copy)]
-pub(crate) struct Passing {
+pub(crate) struct FlowKey {
     pub src: ProcessId,
     pub dst: ProcessId,
     pub psn: Psn,
 }
 
 #[cold]
-pub(crate) fn drop_as(counter: &mut u64) -> Verdict {
+pub(crate) fn count_drop(counter: &mut u64) -> Verdict {
     *counter += 1;
     Verdict::Dropped
 }
@@ -347,53 +357,53 @@ impl Machine for Switch {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        let reference = self.on_now(now);
+        let reference = self.observe_time(now);
         if port.index() >= self.port_count() {
-            return drop_as(&mut self.stats.dropped_port);
+            return count_drop(&mut self.stats.dropped_port);
         }
         let Ok((header, opcode)) = parse_header(frame) else {
-            return drop_as(&mut self.stats.dropped_malformed);
+            return count_drop(&mut self.stats.dropped_malformed);
         };
         if opcode.is_control() {
             return self.on_control(now.mono, reference, port, frame);
         }
-        let is_counted = self.config.form.counts_frames(self.halves.is_upper(port));
+        let is_counted = self.config.form.counts_frames(self.aggregator.is_upper(port));
         if !is_counted && !opcode.is_hop_only() {
-            let to = Passing { src: header.src(), dst: header.dst(), psn: header.psn() };
+            let to = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
             self.learn(port, to.src);
             return self.on_passing(reference, port, to, frame);
         }
         let Some(promises) = self.clock.promises(header, reference) else {
-            return drop_as(&mut self.stats.dropped_ahead);
+            return count_drop(&mut self.stats.dropped_ahead);
         };
-        let to = Passing { src: header.src(), dst: header.dst(), psn: header.psn() };
+        let to = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
         let counted = header.message_ts(reference);
         let unfed = opcode == Opcode::Beacon && header.has(Flags::UNFED);
         let holds = header.has(Flags::HOLDS);
-        let mut is_heard = true;
+        let mut is_accepted = true;
         if self.control.is_some() {
             if self.is_declared_dead(header, opcode) {
                 let speaker = header.sender().filter(|_| opcode == Opcode::Beacon);
-                return self.on_dead_heard(port, speaker);
+                return self.on_declared_dead(port, speaker);
             }
-            match self.recognise(port, header, opcode) {
-                Recognised::Heard => {}
-                Recognised::Unheard => is_heard = false,
-                Recognised::Refused(verdict) => return verdict,
+            match self.check_link(port, header, opcode) {
+                LinkCheck::Accepted => {}
+                LinkCheck::Ignored => is_accepted = false,
+                LinkCheck::Refused(verdict) => return verdict,
             }
         } else if let (true, Some(instance)) = (opcode.is_hop_only(), header.sender()) {
             self.neighbours.on_hello(port, instance, header.peer(), self.config.instance());
         }
         if opcode == Opcode::Leave {
-            let last = (is_heard && self.control.is_some()).then_some(promises);
+            let last = (is_accepted && self.control.is_some()).then_some(promises);
             return self.on_leave(now.mono, port, to.src, last);
         }
-        if !is_heard {
-            self.stats.unheard += 1;
+        if !is_accepted {
+            self.stats.ignored += 1;
         } else if unfed {
             self.on_unfed(now.mono, port, promises, holds);
         } else {
-            self.on_heard(now.mono, port, promises);
+            self.on_promises(now.mono, port, promises);
         }
         if opcode == Opcode::Join {
             return self.on_join(port, to.src);
@@ -401,9 +411,9 @@ impl Machine for Switch {
         self.learn(port, to.src);
         match opcode {
             Opcode::Beacon => {
-                self.stats.beacons_heard += 1;
-                if is_heard {
-                    self.halves.on_counted(port, counted);
+                self.stats.beacons_received += 1;
+                if is_accepted {
+                    self.aggregator.on_counted(port, counted);
                 }
                 Verdict::Consumed
             }
@@ -412,21 +422,22 @@ impl Machine for Switch {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.on_now(now);
+        self.observe_time(now);
         let wait_ns = self.config.link_timeout_ns;
-        self.is_led |= self.speaks_at.is_some_and(|at| now.mono >= at.after_ns(wait_ns));
-        if let Some(deadline) = self.liveness.search(now.mono) {
+        self.is_uplink_ready |=
+            self.advertise_at.is_some_and(|at| now.mono >= at.after_ns(wait_ns));
+        if let Some(deadline) = self.liveness.check(now.mono) {
             if self.control.is_none() {
-                self.halves.expire(deadline, |port| self.lost.insert(port));
+                self.aggregator.expire(deadline, |port| self.lost.insert(port));
             }
             while self.control.is_some()
-                && let Some(port) = self.halves.silent_since(deadline)
+                && let Some(port) = self.aggregator.idle_since(deadline)
             {
-                self.take_out(port, SwitchEvent::LinkLost(port));
+                self.take_down(port, SwitchEvent::LinkLost(port));
             }
-            self.liveness.on_searched(now.mono, self.halves.oldest_update());
+            self.liveness.on_checked(now.mono, self.aggregator.oldest_update());
             while let Some(port) = self.lost.pop() {
-                self.on_taken_out(port, SwitchEvent::LinkLost(port));
+                self.on_link_down(port, SwitchEvent::LinkLost(port));
             }
         }
         self.on_control_timeout(now.mono);
@@ -434,8 +445,8 @@ impl Machine for Switch {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let reference = self.on_now(now);
-        if !self.speaks {
+        let reference = self.observe_time(now);
+        if !self.is_advertising {
             return None;
         }
         loop {
@@ -449,10 +460,10 @@ impl Machine for Switch {
             {
                 return Some(transmit);
             }
-            if !self.is_early() {
+            if !self.wants_eager_beacons() {
                 return None;
             }
-            self.owe_news();
+            self.request_updates();
         }
     }
 
@@ -463,15 +474,15 @@ impl Machine for Switch {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.speaks_at.is_none() {
+        if self.advertise_at.is_none() {
             return Some(Mono::from_ns(0));
         }
-        let speaks_at = if self.speaks { None } else { self.speaks_at };
+        let advertise_at = if self.is_advertising { None } else { self.advertise_at };
         let next = Mono::earlier(self.beacons.due(), self.liveness.due());
         let next = match &self.control {
-            Some(control) if self.speaks => Mono::earlier(next, control.due()),
+            Some(control) if self.is_advertising => Mono::earlier(next, control.due()),
             _ => next,
         };
-        Mono::earlier(next, speaks_at)
+        Mono::earlier(next, advertise_at)
     }
 }

@@ -1,13 +1,13 @@
 //! The steady state takes nothing from the heap.
 
-mod rig;
+mod harness;
 
 use allocation_counter::measure;
+use harness::{OWN, at, both, frame, guarded, of_link, process, star};
 use onepipe_base::{Machine, Port};
 use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Node, Shape, Topology};
 use onepipe_wire::{Flood, FloodAck, FloodId, FloodKind, Header, Opcode, Resolved, seal_with_hops};
-use rig::{OWN, at, both, frame, guarded, of_link, process, star};
 
 fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
     let mut slot = [0; 1_472];
@@ -44,11 +44,16 @@ fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
 }
 
 /// What a fabric with controllers adds: beacons that confirm, greetings, waves and answers.
-fn control(switch: &mut Switch, round: u64, port: u16, seat: u32) {
+fn control(switch: &mut Switch, round: u64, port: u16, controller: u32) {
     let now = at(1_000 + round * 700);
-    let instance = if port == 0 { process(seat, 1) } else { process(port.into(), 1) };
+    let instance = if port == 0 { process(controller, 1) } else { process(port.into(), 1) };
     let opcode = if port == 0 { Opcode::Hello } else { Opcode::Beacon };
-    rig::put(switch, now, port, of_link(opcode, instance, Some(OWN), both(1_000 + round * 700)));
+    harness::put(
+        switch,
+        now,
+        port,
+        of_link(opcode, instance, Some(OWN), both(1_000 + round * 700)),
+    );
     let mut bytes = [0; 52 + 32];
     let id = FloodId { epoch: 1, sequence: round as u32 };
     let last = switch.stats().links_frozen as u32;
@@ -60,8 +65,8 @@ fn control(switch: &mut Switch, round: u64, port: u16, seat: u32) {
             (Opcode::Flood, written.expect("fits").1)
         }
         _ => {
-            let echo = FloodAck { id, kind: FloodKind::Resume };
-            (Opcode::FloodAck, echo.write(&mut bytes[52..]).expect("fits"))
+            let ack_from = FloodAck { id, kind: FloodKind::Resume };
+            (Opcode::FloodAck, ack_from.write(&mut bytes[52..]).expect("fits"))
         }
     };
     let header = Header::hop_only(opcode, instance, Some(OWN), both(0));
@@ -70,7 +75,7 @@ fn control(switch: &mut Switch, round: u64, port: u16, seat: u32) {
 }
 
 #[test]
-fn no_frame_beacon_join_leave_or_timeout_allocates() {
+fn steady_state_does_not_allocate() {
     let topology = Topology::new(Shape::testbed(), 2).expect("small");
     let tor = topology.route(Node::Switch(onepipe_base::SwitchId(0)));
     for (config, ports, processes) in [
@@ -88,7 +93,7 @@ fn no_frame_beacon_join_leave_or_timeout_allocates() {
         assert_eq!(taken.count_total, 0, "allocations in 2000 rounds");
         let stats = switch.stats();
         assert!(stats.forwarded > 10_000 && stats.beacons_sent > 1_000, "{stats:?}");
-        let controlled = [stats.announces_sent, stats.waves_sent, stats.links_resolved];
+        let controlled = [stats.announces_sent, stats.floods_sent, stats.links_resolved];
         assert!(!is_guarded || controlled.iter().all(|count| *count > 20), "{stats:?}");
     }
     let taken = measure(|| drop(std::hint::black_box(Box::new(1))));

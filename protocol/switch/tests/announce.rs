@@ -1,17 +1,17 @@
 //! What the controllers are told, when, and by which way.
 
-mod rig;
+mod harness;
 
+use harness::{
+    CONTROLLER, OWN, Sent, at, beacon, both, bytes_of, events, guarded, instance_of, of_link, pass,
+    process, put, run, sent, ts,
+};
 use onepipe_base::{
     Address, Controllers, Incarnation, Instance, Machine, Port, ProcessId, Psn, SwitchId, Verdict,
 };
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table, Tree};
 use onepipe_wire::{AnnounceView, Header, Link, LinkState, Opcode, Side};
-use rig::{
-    CONTROLLER, OWN, Sent, at, beacon, both, bytes_of, events, guarded, instance_of, of_link, pass,
-    process, put, run, sent, ts,
-};
 
 fn new(config: Config) -> Switch {
     let mut switch = Switch::new(config).expect("valid");
@@ -37,43 +37,43 @@ fn up(port: u16, side: Side, instance: Instance) -> Link {
 }
 
 #[test]
-fn all_links_are_told_at_once_after_a_change_and_for_ever() {
+fn announces_all_links_after_changes_and_periodically() {
     let mut switch = new(guarded(3));
     assert_eq!(announces(sent(&mut switch, at(0))).len(), 0, "no way to the controller yet");
-    let seat = process(CONTROLLER, 4);
-    assert_eq!(hello(&mut switch, 10_000, 2, seat), Verdict::Consumed);
+    let controller = process(CONTROLLER, 4);
+    assert_eq!(hello(&mut switch, 10_000, 2, controller), Verdict::Consumed);
     assert_eq!(events(&mut switch), [SwitchEvent::ControllerJoined(Port(2))]);
-    let told = announces(sent(&mut switch, at(10_000)));
-    assert_eq!(told.len(), 1);
-    assert_eq!((told[0].port, told[0].header.dst()), (2, ProcessId(CONTROLLER)));
-    assert_eq!(told[0].header.sender(), Some(OWN));
-    assert_eq!(links(&told[0]), [up(2, Side::Lower, seat)]);
+    let announced = announces(sent(&mut switch, at(10_000)));
+    assert_eq!(announced.len(), 1);
+    assert_eq!((announced[0].port, announced[0].header.dst()), (2, ProcessId(CONTROLLER)));
+    assert_eq!(announced[0].header.sender(), Some(OWN));
+    assert_eq!(links(&announced[0]), [up(2, Side::Lower, controller)]);
     assert!(!switch.is_live(Port(2)), "its port stays out of the barriers");
 
     let one = process(1, 1);
     beacon(&mut switch, at(20_000), 0, (one, None), both(20_000));
-    let told = announces(sent(&mut switch, at(20_000)));
-    assert_eq!(links(&told[0]), [up(2, Side::Lower, seat)], "heard, but not confirmed");
+    let announced = announces(sent(&mut switch, at(20_000)));
+    assert_eq!(links(&announced[0]), [up(2, Side::Lower, controller)], "heard, but not confirmed");
     beacon(&mut switch, at(30_000), 0, (one, Some(OWN)), both(30_000));
-    let told = announces(sent(&mut switch, at(30_000)));
-    assert_eq!(links(&told[0]), [up(2, Side::Lower, seat), up(0, Side::Lower, one)]);
+    let announced = announces(sent(&mut switch, at(30_000)));
+    assert_eq!(links(&announced[0]), [up(2, Side::Lower, controller), up(0, Side::Lower, one)]);
 
-    switch.lose(Port(0));
-    let told = announces(run(&mut switch, 36_000));
+    switch.mark_link_lost(Port(0));
+    let announced = announces(run(&mut switch, 36_000));
     let state = LinkState::Frozen { number: 1, commit: ts(30_000) };
     let frozen = Link { port: Port(0), side: Side::Lower, instance: Some(one), state };
-    assert_eq!(links(&told[0]), [frozen, up(2, Side::Lower, seat)]);
+    assert_eq!(links(&announced[0]), [frozen, up(2, Side::Lower, controller)]);
 
     let two = process(1, 2);
     beacon(&mut switch, at(50_000), 0, (two, Some(OWN)), both(50_000));
-    let told = announces(sent(&mut switch, at(50_000)));
-    let both_instances = [frozen, up(2, Side::Lower, seat), up(0, Side::Lower, two)];
-    assert_eq!(links(&told[0]), both_instances, "the dead and the living");
+    let announced = announces(sent(&mut switch, at(50_000)));
+    let both_instances = [frozen, up(2, Side::Lower, controller), up(0, Side::Lower, two)];
+    assert_eq!(links(&announced[0]), both_instances, "the dead and the living");
 
     let generation = |sent: &Sent| AnnounceView::parse(&sent.payload).unwrap().announce.generation;
     let mut times = Vec::new();
     for now in (50_000..400_000).step_by(1_000) {
-        for instance in [two, seat] {
+        for instance in [two, controller] {
             let opcode = if instance == two { Opcode::Beacon } else { Opcode::Hello };
             put(
                 &mut switch,
@@ -86,7 +86,7 @@ fn all_links_are_told_at_once_after_a_change_and_for_ever() {
         for again in announces(sent(&mut switch, at(now))) {
             assert_eq!(
                 (generation(&again), links(&again)),
-                (generation(&told[0]), both_instances.to_vec())
+                (generation(&announced[0]), both_instances.to_vec())
             );
             times.push(now - 50_000);
         }
@@ -100,30 +100,30 @@ fn all_links_are_told_at_once_after_a_change_and_for_ever() {
     }
 }
 
-trait Sits {
+trait HomePort {
     fn port(&self) -> u16;
 }
 
-impl Sits for Instance {
+impl HomePort for Instance {
     fn port(&self) -> u16 {
         if self.address == Address::Process(ProcessId(CONTROLLER)) { 2 } else { 0 }
     }
 }
 
 #[test]
-fn every_controller_is_told_in_as_many_parts_as_it_takes() {
+fn announcements_are_split_into_parts() {
     let controllers = Some(Controllers { first: ProcessId(CONTROLLER), count: 2 });
     let config = Config { frame_len_max: 256, controllers, ..guarded(22) };
     let mut switch = new(config);
     for port in 0..20 {
         beacon(&mut switch, at(0), port, (process(port.into(), 1), Some(OWN)), both(0));
     }
-    for seat in [20, 21] {
-        hello(&mut switch, 0, seat, process(CONTROLLER - 20 + u32::from(seat), 1));
+    for controller in [20, 21] {
+        hello(&mut switch, 0, controller, process(CONTROLLER - 20 + u32::from(controller), 1));
     }
-    let told = announces(sent(&mut switch, at(0)));
+    let announced = announces(sent(&mut switch, at(0)));
     for replica in [0, 1] {
-        let parts: Vec<_> = told
+        let parts: Vec<_> = announced
             .iter()
             .filter(|part| part.header.dst() == ProcessId(CONTROLLER + replica))
             .collect();
@@ -143,7 +143,7 @@ fn every_controller_is_told_in_as_many_parts_as_it_takes() {
 }
 
 #[test]
-fn the_way_up_is_a_live_one_and_not_always_the_same() {
+fn announcements_rotate_over_live_uplinks() {
     let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 64 };
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
@@ -155,19 +155,19 @@ fn the_way_up_is_a_live_one_and_not_always_the_same() {
             beacon(&mut switch, at(now), port, (spine(port), Some(OWN)), both(now));
         }
         if round % 2 == 0 {
-            switch.lose(Port(4));
+            switch.mark_link_lost(Port(4));
         }
-        for told in announces(sent(&mut switch, at(now))) {
-            taken.insert(told.port);
-            assert!(switch.is_live(Port(told.port)), "3 never was alive");
-            assert!(links(&told).iter().any(|link| link.side == Side::Upper));
+        for announced in announces(sent(&mut switch, at(now))) {
+            taken.insert(announced.port);
+            assert!(switch.is_live(Port(announced.port)), "3 never was alive");
+            assert!(links(&announced).iter().any(|link| link.side == Side::Upper));
         }
     }
     assert!(taken.len() > 1, "{taken:?}");
 }
 
 #[test]
-fn foreign_frames_keep_one_way_for_each_pair_and_use_all_ways() {
+fn foreign_frames_keep_one_path_per_pair() {
     let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 64 };
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
@@ -175,21 +175,21 @@ fn foreign_frames_keep_one_way_for_each_pair_and_use_all_ways() {
         let spine = instance_of(Address::Switch(SwitchId(10 + u32::from(port))), 1);
         beacon(&mut switch, at(0), port, (spine, Some(OWN)), both(0));
     }
-    let way = |switch: &mut Switch, dst: u32, psn: u32| {
+    let next_hop = |switch: &mut Switch, dst: u32, psn: u32| {
         let header = Header::new(Opcode::Foreign, ProcessId(1), ProcessId(dst), Incarnation(1));
         pass(switch, at(10), 1, bytes_of(header.stamped(ts(0), both(0), Psn(psn)))).0
     };
-    let ways: std::collections::BTreeSet<u16> =
-        (10..50).map(|dst| way(&mut switch, dst, 1)).collect();
-    assert_eq!(ways.len(), 4, "{ways:?}");
+    let next_hops: std::collections::BTreeSet<u16> =
+        (10..50).map(|dst| next_hop(&mut switch, dst, 1)).collect();
+    assert_eq!(next_hops.len(), 4, "{next_hops:?}");
     for dst in 10..50 {
-        let first = way(&mut switch, dst, 0);
-        assert!((1..8).all(|psn| way(&mut switch, dst, psn) == first), "to {dst}");
+        let first = next_hop(&mut switch, dst, 0);
+        assert!((1..8).all(|psn| next_hop(&mut switch, dst, psn) == first), "to {dst}");
     }
 }
 
 #[test]
-fn a_seat_is_found_by_its_frames_and_lost_by_silence() {
+fn controller_port_is_learned_from_hello_and_times_out() {
     let table = Table::new(64, false);
     let mut switch = new(Config { route: Route::Table(table), ..guarded(3) });
     hello(&mut switch, 10, 2, process(CONTROLLER, 4));
@@ -200,7 +200,7 @@ fn a_seat_is_found_by_its_frames_and_lost_by_silence() {
     assert_eq!(hello(&mut switch, 20, 1, above), Verdict::Dropped, "no process");
     beacon(&mut switch, at(20), 1, (process(1, 1), None), both(20));
     assert_eq!(hello(&mut switch, 21, 1, process(CONTROLLER, 5)), Verdict::Dropped, "it is taken");
-    assert_eq!((switch.stats().hellos_heard, switch.stats().dropped_misplaced), (1, 3));
+    assert_eq!((switch.stats().hellos_received, switch.stats().dropped_misplaced), (1, 3));
     // A controller may be silent for eight times as long as others.
     run(&mut switch, 240_010);
     events(&mut switch);
@@ -210,13 +210,13 @@ fn a_seat_is_found_by_its_frames_and_lost_by_silence() {
     switch.unplug(Port(2));
     let gone = [SwitchEvent::ControllerJoined(Port(2)), SwitchEvent::ControllerLost(Port(2))];
     assert!(events(&mut switch).ends_with(&gone));
-    let ping = rig::frame(Opcode::Ping, 1, CONTROLLER, both(250_000));
+    let ping = harness::frame(Opcode::Ping, 1, CONTROLLER, both(250_000));
     assert_eq!(put(&mut switch, at(250_001), 1, ping), Verdict::Dropped, "nobody knows the way");
 }
 
 #[test]
-fn without_controllers_nothing_is_announced() {
-    let mut switch = new(Config { beacon_interval_ns: 3_000, ..rig::star(2) });
+fn announces_nothing_without_controllers() {
+    let mut switch = new(Config { beacon_interval_ns: 3_000, ..harness::star(2) });
     beacon(&mut switch, at(0), 0, (process(0, 1), None), both(0));
     assert_eq!(announces(run(&mut switch, 50_000_000)).len(), 0);
 }

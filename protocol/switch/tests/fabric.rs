@@ -2,29 +2,29 @@
 //! that its receiver was told, and everybody's barrier keeps moving. With chips, and with
 //! processors beside them that hear and speak late.
 
-mod rig;
+mod harness;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use harness::{Bytes, at, frame, ts};
 use onepipe_base::{HostId, Machine, Port, Promises, Timestamp, Verdict};
 use onepipe_switch::{Config, Form, Switch};
 use onepipe_topology::{End, Node, Shape, Spread, Topology};
 use onepipe_wire::{HEADER_LEN, Opcode, parse_header};
 use proptest::prelude::*;
-use rig::{Bytes, at, frame, ts};
 
 const STEP_NS: u64 = 50;
 /// Until then somebody may be a newcomer who has not caught up: a slow clock does so by itself
 /// here. Beside chips each switch hears the next one an interval later, when that one speaks.
 const START_NS: u64 = 30_000;
-const START_BESIDE_NS: u64 = 90_000;
+const START_OFF_CHIP_NS: u64 = 90_000;
 const RUN_NS: u64 = 90_000;
 const DELAY_NS_MAX: u64 = 1_500;
 /// More than a way through the fabric takes: only the minimum keeps a slow clock in time.
 const SKEW_NS_MAX: u64 = 20_000;
 const INTERVAL_NS: u64 = 3_000;
 /// How far away the processor beside a chip is, at most.
-const ASIDE_NS_MAX: u64 = 4_000;
+const CPU_DELAY_NS_MAX: u64 = 4_000;
 
 /// One process a host, at the host's network card: stamps with a skewed clock and promises what it
 /// stamped last.
@@ -38,9 +38,9 @@ struct Fabric {
     topology: Topology,
     form: Form,
     /// Each way between a chip and what is beside it.
-    aside_ns: u64,
+    cpu_delay_ns: u64,
     /// What is on its way to the processors, by input, and from them, by output.
-    asides: BTreeMap<(End, bool), VecDeque<(u64, Bytes)>>,
+    cpu_queues: BTreeMap<(End, bool), VecDeque<(u64, Bytes)>>,
     switches: Vec<Switch>,
     senders: Vec<Sender>,
     links: BTreeMap<End, VecDeque<(u64, Bytes)>>,
@@ -49,7 +49,7 @@ struct Fabric {
 }
 
 impl Fabric {
-    fn new(shape: Shape, (form, aside_ns): (Form, u64), spread: Spread, seed: u64) -> Self {
+    fn new(shape: Shape, (form, cpu_delay_ns): (Form, u64), spread: Spread, seed: u64) -> Self {
         let topology = Topology::new(shape, 1).expect("small");
         let nodes = topology.nodes().filter_map(|node| match node {
             Node::Switch(id) => Some((id, topology.ports(node), topology.route(node))),
@@ -63,8 +63,8 @@ impl Fabric {
         let mut fabric = Self {
             senders: Vec::new(),
             form,
-            aside_ns,
-            asides: BTreeMap::new(),
+            cpu_delay_ns,
+            cpu_queues: BTreeMap::new(),
             switches,
             links: BTreeMap::new(),
             draw: seed,
@@ -79,7 +79,7 @@ impl Fabric {
     }
 
     fn start_ns(&self) -> u64 {
-        if self.form == Form::Chip { START_NS } else { START_BESIDE_NS }
+        if self.form == Form::Chip { START_NS } else { START_OFF_CHIP_NS }
     }
 
     /// Knuth's linear congruential generator: any fixed stream of numbers will do.
@@ -107,7 +107,7 @@ impl Fabric {
                 self.send(card, frame(Opcode::Data, host, dst, Promises::both(stamp)));
             }
             // A beacon beside the message only where the message promises nothing.
-            if is_instant && (!sends || self.form == Form::Beside) {
+            if is_instant && (!sends || self.form == Form::OffChip) {
                 self.send(card, frame(Opcode::Beacon, host, dst, Promises::both(stamp)));
             }
         }
@@ -115,9 +115,9 @@ impl Fabric {
 
     fn arrive(&mut self, at_end: End, mut bytes: Bytes) {
         match at_end.node {
-            Node::Switch(_) if self.form == Form::Beside && is_beacon(&bytes) => {
-                let aside = self.asides.entry((at_end, true)).or_default();
-                aside.push_back((self.now + self.aside_ns, bytes));
+            Node::Switch(_) if self.form == Form::OffChip && is_beacon(&bytes) => {
+                let queue = self.cpu_queues.entry((at_end, true)).or_default();
+                queue.push_back((self.now + self.cpu_delay_ns, bytes));
             }
             Node::Switch(id) => {
                 let switch = &mut self.switches[id.index()];
@@ -135,7 +135,7 @@ impl Fabric {
     fn receive(&mut self, host: HostId, bytes: &Bytes) {
         let (header, opcode) = parse_header(bytes).expect("well-formed");
         let near = ts(self.now);
-        let (message, said) = (header.message_ts(near), header.promises(near).barrier);
+        let (message, promises) = (header.message_ts(near), header.promises(near).barrier);
         let start_ns = self.start_ns();
         let receiver = &mut self.senders[host.index()];
         if opcode == Opcode::Data {
@@ -144,18 +144,18 @@ impl Fabric {
             assert!(!is_late || self.now < start_ns, "{message:?} below {:?}", receiver.barrier);
         }
         if self.form == Form::Chip || opcode == Opcode::Beacon {
-            receiver.barrier = receiver.barrier.max(Some(said));
+            receiver.barrier = receiver.barrier.max(Some(promises));
         }
     }
 
     /// Processors hear and speak.
-    fn run_asides(&mut self) {
-        let keys: Vec<(End, bool)> = self.asides.keys().copied().collect();
+    fn run_cpus(&mut self) {
+        let keys: Vec<(End, bool)> = self.cpu_queues.keys().copied().collect();
         for key @ (end, is_input) in keys {
             while let Some((_, mut bytes)) = self
-                .asides
+                .cpu_queues
                 .get_mut(&key)
-                .and_then(|aside| aside.pop_front_if(|(due, _)| *due <= self.now))
+                .and_then(|queue| queue.pop_front_if(|(due, _)| *due <= self.now))
             {
                 let Node::Switch(id) = end.node else { unreachable!("only switches have one") };
                 if is_input {
@@ -182,7 +182,7 @@ impl Fabric {
                 self.arrive(end, bytes);
             }
         }
-        self.run_asides();
+        self.run_cpus();
         for index in 0..self.switches.len() {
             let node = Node::Switch(onepipe_base::SwitchId(index as u32));
             let switch = &mut self.switches[index];
@@ -192,9 +192,9 @@ impl Fabric {
             let mut slot = [0; HEADER_LEN];
             while let Some(sent) = self.switches[index].poll_transmit(at(self.now), &mut slot) {
                 let end = End { node, port: Port(sent.port.0) };
-                if self.form == Form::Beside {
-                    let aside = self.asides.entry((end, false)).or_default();
-                    aside.push_back((self.now + self.aside_ns, slot));
+                if self.form == Form::OffChip {
+                    let queue = self.cpu_queues.entry((end, false)).or_default();
+                    queue.push_back((self.now + self.cpu_delay_ns, slot));
                 } else {
                     self.send(end, slot);
                 }
@@ -211,16 +211,18 @@ fn is_beacon(bytes: &Bytes) -> bool {
 fn inputs() -> impl Strategy<Value = (Shape, (Form, u64), bool, u64)> {
     let shapes = prop::sample::select(vec!["testbed", "star:5", "leaf-spine:3x2x3", "fat-tree:4"])
         .prop_map(|text| text.parse().expect("well-formed"));
-    let forms =
-        prop_oneof![Just((Form::Chip, 0)), (0..ASIDE_NS_MAX).prop_map(|ns| (Form::Beside, ns))];
+    let forms = prop_oneof![
+        Just((Form::Chip, 0)),
+        (0..CPU_DELAY_NS_MAX).prop_map(|ns| (Form::OffChip, ns))
+    ];
     (shapes, forms, any::<bool>(), any::<u64>())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
-    fn all_are_told_enough_none_too_much((shape, form, each, seed) in inputs()) {
-        let spread = if each { Spread::PerPacket } else { Spread::PerFlow };
+    fn barriers_advance_and_no_message_is_late((shape, form, per_packet, seed) in inputs()) {
+        let spread = if per_packet { Spread::PerPacket } else { Spread::PerFlow };
         let mut fabric = Fabric::new(shape, form, spread, seed);
         let end_ns = fabric.start_ns() + RUN_NS;
         while fabric.now < end_ns {

@@ -1,19 +1,19 @@
 //! Links that come, go, die and come back.
 
-mod rig;
+mod harness;
 
+use harness::{at, beacon_from, beacons, both, events, frame, join, pass, put, sent, star};
 use onepipe_base::{Machine, Port, Verdict};
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{Route, Tree};
 use onepipe_wire::{Flags, Opcode};
-use rig::{at, beacons, both, events, frame, hear, join, pass, put, sent, star};
 
 fn new(config: Config) -> Switch {
     Switch::new(config).expect("a valid configuration")
 }
 
 #[test]
-fn of_two_ports_each_hears_the_other() {
+fn two_ports_get_each_others_promise() {
     let mut switch = new(star(2));
     join(&mut switch, at(100), 0, 7, both(90));
     join(&mut switch, at(100), 1, 8, both(95));
@@ -22,7 +22,7 @@ fn of_two_ports_each_hears_the_other() {
 }
 
 #[test]
-fn a_newcomer_is_told_the_barrier_at_once_and_moves_none_back() {
+fn join_is_answered_by_a_beacon_and_moves_no_barrier_back() {
     let mut switch = new(star(4));
     join(&mut switch, at(1_000), 0, 0, both(900));
     join(&mut switch, at(1_000), 1, 1, both(950));
@@ -33,21 +33,21 @@ fn a_newcomer_is_told_the_barrier_at_once_and_moves_none_back() {
     assert_eq!(beacons(&mut switch, at(1_002)), [(2, both(950))], "so that it lifts its floor");
     let held = pass(&mut switch, at(1_003), 0, frame(Opcode::Ack, 0, 1, both(990)));
     assert_eq!(held, (1, both(960)), "held while the newcomer lies below, never moved back");
-    hear(&mut switch, at(1_004), 2, both(980));
+    beacon_from(&mut switch, at(1_004), 2, both(980));
     let moved = pass(&mut switch, at(1_005), 0, frame(Opcode::Ack, 0, 1, both(995)));
     assert_eq!(moved, (1, both(980)));
 }
 
 #[test]
-fn a_dead_port_is_taken_out_after_the_timeout_and_comes_back() {
+fn link_times_out_and_comes_back() {
     let mut switch = new(Config { link_timeout_ns: 1_000, ..star(3) });
     for port in 0..3 {
         join(&mut switch, at(0), port, port.into(), both(0));
     }
     assert_eq!(events(&mut switch), [0, 1, 2].map(|port| SwitchEvent::LinkJoined(Port(port))));
     for time in [500, 1_000] {
-        hear(&mut switch, at(time), 0, both(time));
-        hear(&mut switch, at(time), 1, both(time));
+        beacon_from(&mut switch, at(time), 0, both(time));
+        beacon_from(&mut switch, at(time), 1, both(time));
     }
     let stalled = pass(&mut switch, at(1_000), 0, frame(Opcode::Ack, 0, 1, both(1_000)));
     assert_eq!(stalled, (1, both(0)), "the silent one holds everybody");
@@ -62,14 +62,14 @@ fn a_dead_port_is_taken_out_after_the_timeout_and_comes_back() {
     let freed = pass(&mut switch, at(1_002), 0, frame(Opcode::Ack, 0, 1, both(1_002)));
     assert_eq!(freed, (1, both(1_002)));
 
-    hear(&mut switch, at(1_100), 2, both(700));
+    beacon_from(&mut switch, at(1_100), 2, both(700));
     assert_eq!(events(&mut switch), [SwitchEvent::LinkJoined(Port(2))]);
     let held = pass(&mut switch, at(1_101), 0, frame(Opcode::Ack, 0, 1, both(1_101)));
     assert_eq!(held, (1, both(1_002)));
 }
 
 #[test]
-fn a_leave_waits_for_no_timeout_and_ends_the_route() {
+fn leave_removes_link_and_route_at_once() {
     let mut switch = new(star(3));
     for port in 0..3 {
         join(&mut switch, at(0), port, port.into(), both(10));
@@ -79,7 +79,7 @@ fn a_leave_waits_for_no_timeout_and_ends_the_route() {
     assert_eq!(events(&mut switch), [SwitchEvent::LinkLeft(Port(2))]);
     assert_eq!(pass(&mut switch, at(2), 0, frame(Opcode::Ack, 0, 1, both(50))), (1, both(50)));
     assert_eq!(put(&mut switch, at(3), 0, frame(Opcode::Ack, 0, 2, both(51))), Verdict::Dropped);
-    assert_eq!((switch.stats().leaves_heard, switch.stats().dropped_unknown), (1, 1));
+    assert_eq!((switch.stats().leaves_received, switch.stats().dropped_unknown), (1, 1));
 
     let again = put(&mut switch, at(4), 2, frame(Opcode::Leave, 2, 0, both(20)));
     assert_eq!((again, switch.stats().dropped_misplaced), (Verdict::Dropped, 1));
@@ -87,7 +87,7 @@ fn a_leave_waits_for_no_timeout_and_ends_the_route() {
 }
 
 #[test]
-fn a_process_that_moves_is_found_at_its_new_port() {
+fn route_follows_a_process_to_its_new_port() {
     let mut switch = new(star(3));
     join(&mut switch, at(0), 0, 0, both(10));
     join(&mut switch, at(0), 1, 5, both(10));
@@ -99,20 +99,20 @@ fn a_process_that_moves_is_found_at_its_new_port() {
 }
 
 #[test]
-fn a_switch_that_missed_the_joins_learns_from_whatever_it_hears() {
+fn learns_routes_from_any_frame() {
     let mut switch = new(star(3));
     assert_eq!(put(&mut switch, at(0), 0, frame(Opcode::Beacon, 0, 0, both(0))), Verdict::Consumed);
     let unknown = put(&mut switch, at(1), 1, frame(Opcode::Ack, 1, 2, both(1)));
     assert_eq!(unknown, Verdict::Dropped);
     assert_eq!(pass(&mut switch, at(2), 0, frame(Opcode::Ack, 0, 1, both(2))).0, 1);
     assert_eq!(pass(&mut switch, at(3), 1, frame(Opcode::Ack, 1, 0, both(3))).0, 0);
-    hear(&mut switch, at(4), 2, both(4));
+    beacon_from(&mut switch, at(4), 2, both(4));
     let unknown = put(&mut switch, at(5), 1, frame(Opcode::Ack, 1, 2, both(5)));
     assert_eq!(unknown, Verdict::Dropped, "the beacon of a switch names nobody");
 }
 
 #[test]
-fn an_unplugged_port_starts_afresh() {
+fn unplugged_port_starts_afresh() {
     let mut switch = new(star(3));
     for port in 0..3 {
         join(&mut switch, at(0), port, port.into(), both(1_000));
@@ -131,7 +131,7 @@ fn an_unplugged_port_starts_afresh() {
 }
 
 #[test]
-fn joins_that_cannot_be_are_counted_and_teach_nothing() {
+fn misplaced_joins_are_counted_and_not_learned() {
     let mut switch = new(star(2));
     let beyond = put(&mut switch, at(0), 0, frame(Opcode::Join, 64, 0, both(0)));
     assert_eq!((beyond, switch.stats().dropped_misplaced), (Verdict::Dropped, 1));
@@ -150,14 +150,14 @@ fn joins_that_cannot_be_are_counted_and_teach_nothing() {
 }
 
 #[test]
-fn a_switch_that_slept_does_not_take_its_neighbours_for_dead() {
+fn stalled_switch_does_not_time_out_its_neighbours() {
     let mut switch = new(Config { link_timeout_ns: 1_000, ..star(2) });
     join(&mut switch, at(0), 0, 0, both(0));
     join(&mut switch, at(0), 1, 1, both(0));
     events(&mut switch);
     switch.handle_timeout(at(50_000));
     assert_eq!(events(&mut switch), [], "what they said meanwhile waits to be read");
-    hear(&mut switch, at(50_000), 0, both(49_900));
+    beacon_from(&mut switch, at(50_000), 0, both(49_900));
     switch.handle_timeout(switch_due(&switch));
     assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(1))], "this one said nothing");
 }
@@ -178,26 +178,26 @@ fn spine() -> Switch {
 }
 
 #[test]
-fn a_flow_leaves_a_dead_link_for_a_live_one_of_the_same_bundle() {
+fn flow_moves_to_a_live_link_of_the_bundle() {
     let mut switch = spine();
-    (0..6).for_each(|port| hear(&mut switch, at(0), port, both(0)));
+    (0..6).for_each(|port| beacon_from(&mut switch, at(0), port, both(0)));
     let (nominal, _) = pass(&mut switch, at(10), 0, frame(Opcode::Ack, 0, 7, both(10)));
     assert!(nominal == 4 || nominal == 5);
     (0..6)
         .filter(|port| *port != nominal)
-        .for_each(|port| hear(&mut switch, at(900), port, both(900)));
+        .for_each(|port| beacon_from(&mut switch, at(900), port, both(900)));
     switch.handle_timeout(at(1_001));
     let (other, _) = pass(&mut switch, at(1_002), 0, frame(Opcode::Ack, 0, 7, both(1_002)));
     assert_eq!(other, 9 - nominal);
-    hear(&mut switch, at(1_003), nominal, both(1_003));
+    beacon_from(&mut switch, at(1_003), nominal, both(1_003));
     let (back, _) = pass(&mut switch, at(1_004), 0, frame(Opcode::Ack, 0, 7, both(1_004)));
     assert_eq!(back, nominal);
 }
 
 #[test]
-fn no_frame_turns_twice_or_goes_back_where_it_came_from() {
+fn frames_never_turn_up_again_or_go_back() {
     let mut switch = spine();
-    (0..6).for_each(|port| hear(&mut switch, at(0), port, both(0)));
+    (0..6).for_each(|port| beacon_from(&mut switch, at(0), port, both(0)));
     for (input, dst) in [(4, 7), (5, 6), (0, 1), (1, 0), (3, 2)] {
         let verdict = put(&mut switch, at(1), input, frame(Opcode::Ack, 9, dst, both(1)));
         assert_eq!(verdict, Verdict::Dropped, "from port {input} to process {dst}");
@@ -208,18 +208,18 @@ fn no_frame_turns_twice_or_goes_back_where_it_came_from() {
 }
 
 #[test]
-fn an_up_half_whose_inputs_all_died_says_so_at_once() {
+fn unfed_uplinks_get_a_beacon_at_once() {
     let mut switch = spine();
-    (0..6).for_each(|port| hear(&mut switch, at(0), port, both(0)));
-    (4..6).for_each(|port| hear(&mut switch, at(900), port, both(900)));
+    (0..6).for_each(|port| beacon_from(&mut switch, at(0), port, both(0)));
+    (4..6).for_each(|port| beacon_from(&mut switch, at(900), port, both(900)));
     switch.handle_timeout(at(1_001));
-    let said = |switch: &mut Switch, now| {
+    let promises = |switch: &mut Switch, now| {
         let sent = sent(switch, at(now));
         sent.iter().map(|sent| (sent.port, sent.header.has(Flags::UNFED))).collect::<Vec<_>>()
     };
-    assert_eq!(said(&mut switch, 1_001), [(4, true), (5, true)], "no beacon instant yet");
+    assert_eq!(promises(&mut switch, 1_001), [(4, true), (5, true)], "no beacon instant yet");
     switch.handle_timeout(at(3_000));
-    hear(&mut switch, at(3_000), 4, both(3_000));
+    beacon_from(&mut switch, at(3_000), 4, both(3_000));
     let ports = [(0, false), (1, false), (2, false), (3, false), (4, true), (5, true)];
-    assert_eq!(said(&mut switch, 3_000), ports, "roots must not let it hold everybody");
+    assert_eq!(promises(&mut switch, 3_000), ports, "roots must not let it hold everybody");
 }

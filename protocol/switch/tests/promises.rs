@@ -1,12 +1,12 @@
 //! What a switch tells: when it may, when it must, and what it never passes on.
 
-mod rig;
+mod harness;
 
+use harness::{at, beacon_from, beacons, both, frame, frame_with_hops, join, pass, put, star, ts};
 use onepipe_base::{Machine, Mono, Now, Port, Promises, Timestamp, Verdict, WIRE_MODULUS};
 use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Route, Tree};
 use onepipe_wire::Opcode;
-use rig::{at, beacons, both, frame, frame_with_hops, hear, join, pass, put, star, ts};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
@@ -15,7 +15,7 @@ fn new(config: Config) -> Switch {
 }
 
 #[test]
-fn after_a_restart_it_forwards_without_a_promise_until_it_may_speak() {
+fn forwards_without_promise_during_start_wait() {
     let mut switch = new(Config { start_wait_ns: 500, ..star(3) });
     assert_eq!(switch.poll_timeout(), Some(Mono::from_ns(0)), "a driver starts it at once");
     switch.handle_timeout(at(10_000));
@@ -23,14 +23,15 @@ fn after_a_restart_it_forwards_without_a_promise_until_it_may_speak() {
     join(&mut switch, at(10_000), 1, 1, both(9_990));
     assert_eq!(beacons(&mut switch, at(10_000)), []);
 
-    let (output, said) = pass(&mut switch, at(10_100), 0, frame(Opcode::Ack, 0, 1, both(10_100)));
+    let (output, promises) =
+        pass(&mut switch, at(10_100), 0, frame(Opcode::Ack, 0, 1, both(10_100)));
     assert_eq!(output, 1);
-    let aged_ns = ts(10_100).since_ns(said.barrier);
+    let aged_ns = ts(10_100).since_ns(promises.barrier);
     assert!(
         aged_ns > 19 * HOUR_NS && aged_ns < 20 * HOUR_NS,
         "the frame's own promise is not passed on"
     );
-    assert_eq!(switch.stats().forwarded_silent, 1);
+    assert_eq!(switch.stats().forwarded_without_promise, 1);
 
     assert_eq!(switch.poll_timeout(), Some(Mono::from_ns(10_500)));
     switch.handle_timeout(at(10_500));
@@ -38,7 +39,7 @@ fn after_a_restart_it_forwards_without_a_promise_until_it_may_speak() {
 }
 
 #[test]
-fn it_speaks_as_soon_as_it_has_heard_all_inputs() {
+fn advertises_once_all_inputs_have_promised() {
     let mut switch = new(Config { start_wait_ns: 1_000_000, ..star(2) });
     join(&mut switch, at(0), 0, 0, both(5));
     join(&mut switch, at(1), 1, 1, both(6));
@@ -46,7 +47,7 @@ fn it_speaks_as_soon_as_it_has_heard_all_inputs() {
 }
 
 #[test]
-fn a_promise_from_far_ahead_is_dropped_with_its_frame() {
+fn promise_too_far_ahead_drops_the_frame() {
     let mut switch = new(star(2));
     join(&mut switch, at(0), 0, 0, both(0));
     join(&mut switch, at(0), 1, 1, both(0));
@@ -65,7 +66,7 @@ fn a_promise_from_far_ahead_is_dropped_with_its_frame() {
 }
 
 #[test]
-fn the_wire_clock_wraps_in_mid_run() {
+fn wire_clock_wraps_in_mid_run() {
     let now = |ns: u64| Now {
         mono: Mono::from_ns(ns),
         sync: Timestamp::from_ns(5 * WIRE_MODULUS - 1_000 + ns),
@@ -79,17 +80,17 @@ fn the_wire_clock_wraps_in_mid_run() {
     let mut last = promise(0);
     for step in (100..2_000).step_by(50) {
         let port = (step / 50 % 3) as u16;
-        hear(&mut switch, now(step), port, promise(step - 40));
+        beacon_from(&mut switch, now(step), port, promise(step - 40));
         let bytes = frame(Opcode::Ack, 0, 1, promise(step));
-        let (_, said) = pass(&mut switch, now(step), 0, bytes);
-        assert!(said.barrier >= last.barrier && said.barrier <= promise(step).barrier);
-        last = said;
+        let (_, promises) = pass(&mut switch, now(step), 0, bytes);
+        assert!(promises.barrier >= last.barrier && promises.barrier <= promise(step).barrier);
+        last = promises;
     }
     assert!(last.barrier.as_ns() > 5 * WIRE_MODULUS + 700, "{last:?}");
 }
 
 #[test]
-fn a_switch_whose_clock_steps_goes_on_as_if_nothing_had_been() {
+fn clock_steps_do_not_disturb_the_switch() {
     let step = |ns: u64, hours: i64| Now {
         mono: Mono::from_ns(ns),
         sync: Timestamp::from_ns(ts(ns).as_ns().wrapping_add_signed(hours * HOUR_NS as i64)),
@@ -103,7 +104,7 @@ fn a_switch_whose_clock_steps_goes_on_as_if_nothing_had_been() {
             let now = step(time, if time > 5_000 { hours } else { 0 });
             let mut bytes = frame(Opcode::Ack, 0, 1, both(time));
             assert_eq!(switch.handle_frame(now, Port(0), &mut bytes), Verdict::Forward(Port(1)));
-            assert_eq!(rig::promises_of(&bytes, at(time)), both(time), "{hours} h at {time}");
+            assert_eq!(harness::promises_of(&bytes, at(time)), both(time), "{hours} h at {time}");
             let due = switch.poll_timeout().expect("beacons").since_ns(now.mono);
             assert!(due <= 3_375, "{due} ns to the next instant");
             switch.handle_timeout(now);
@@ -112,14 +113,14 @@ fn a_switch_whose_clock_steps_goes_on_as_if_nothing_had_been() {
 }
 
 #[test]
-fn idle_outputs_get_one_beacon_at_each_instant_busy_ones_none() {
+fn idle_outputs_get_one_beacon_per_instant() {
     let mut switch = new(Config { beacon_interval_ns: 3_000, link_timeout_ns: 0, ..star(4) });
     for port in 0..3 {
         join(&mut switch, at(100), port, port.into(), both(90));
     }
     beacons(&mut switch, at(100));
     let due = switch.poll_timeout().expect("an instant");
-    assert_eq!((due.as_ns() + rig::OFFSET_NS) % 3_000, 0);
+    assert_eq!((due.as_ns() + harness::OFFSET_NS) % 3_000, 0);
     pass(&mut switch, at(200), 0, frame(Opcode::Ack, 0, 1, both(200)));
     switch.handle_timeout(at(due.as_ns() - 1));
     assert_eq!(beacons(&mut switch, at(due.as_ns() - 1)), []);
@@ -139,28 +140,28 @@ fn idle_outputs_get_one_beacon_at_each_instant_busy_ones_none() {
 }
 
 #[test]
-fn an_eager_switch_tells_news_once_a_drain_and_only_news() {
+fn eager_beacons_are_sent_once_per_rise() {
     let mut switch = new(Config { eager_beacons: Eager::Always, ..star(4) });
     for port in 0..4 {
         join(&mut switch, at(0), port, port.into(), both(0));
     }
     assert_eq!(beacons(&mut switch, at(0)).len(), 4);
     for port in 0..3 {
-        hear(&mut switch, at(10), port, both(10));
+        beacon_from(&mut switch, at(10), port, both(10));
     }
     assert_eq!(beacons(&mut switch, at(10)), [(3, both(10))], "the others wait for port 3");
-    hear(&mut switch, at(11), 3, both(5));
-    hear(&mut switch, at(11), 3, both(11));
+    beacon_from(&mut switch, at(11), 3, both(5));
+    beacon_from(&mut switch, at(11), 3, both(11));
     assert_eq!(beacons(&mut switch, at(11)), [0, 1, 2].map(|port| (port, both(10))));
     assert_eq!(beacons(&mut switch, at(11)), []);
 
-    let (_, said) = pass(&mut switch, at(12), 0, frame(Opcode::Ack, 0, 1, both(12)));
-    assert_eq!(said, both(10));
+    let (_, promises) = pass(&mut switch, at(12), 0, frame(Opcode::Ack, 0, 1, both(12)));
+    assert_eq!(promises, both(10));
     assert_eq!(beacons(&mut switch, at(12)), [], "nobody's minimum has moved");
 }
 
 #[test]
-fn the_news_of_an_instant_goes_on_when_its_last_beacon_is_in_and_is_not_repeated() {
+fn eager_round_is_sent_once_when_the_last_beacon_arrives() {
     let mut switch =
         new(Config { beacon_interval_ns: 3_000, eager_beacons: Eager::ByRound, ..star(3) });
     for port in 0..3 {
@@ -168,13 +169,13 @@ fn the_news_of_an_instant_goes_on_when_its_last_beacon_is_in_and_is_not_repeated
     }
     beacons(&mut switch, at(0));
     for (ns, port) in [(3_100, 2), (3_400, 0)] {
-        hear(&mut switch, at(ns), port, both(ns - 100));
+        beacon_from(&mut switch, at(ns), port, both(ns - 100));
         assert_eq!(beacons(&mut switch, at(ns)), [], "port 1 has yet to speak");
     }
-    hear(&mut switch, at(3_500), 1, both(3_050));
-    let told = [(0, both(3_000)), (1, both(3_000)), (2, both(3_050))];
-    assert_eq!(beacons(&mut switch, at(3_500)), told);
-    hear(&mut switch, at(3_600), 2, both(3_550));
+    beacon_from(&mut switch, at(3_500), 1, both(3_050));
+    let advertised = [(0, both(3_000)), (1, both(3_000)), (2, both(3_050))];
+    assert_eq!(beacons(&mut switch, at(3_500)), advertised);
+    beacon_from(&mut switch, at(3_600), 2, both(3_550));
     assert_eq!(
         beacons(&mut switch, at(3_600)),
         [],
@@ -187,22 +188,22 @@ fn the_news_of_an_instant_goes_on_when_its_last_beacon_is_in_and_is_not_repeated
 }
 
 #[test]
-fn a_lazy_switch_waits_for_its_instant() {
+fn lazy_switch_waits_for_the_instant() {
     let mut switch = new(star(2));
     join(&mut switch, at(0), 0, 0, both(0));
     join(&mut switch, at(0), 1, 1, both(0));
     beacons(&mut switch, at(0));
-    hear(&mut switch, at(10), 0, both(10));
+    beacon_from(&mut switch, at(10), 0, both(10));
     assert_eq!(beacons(&mut switch, at(10)), []);
 }
 
 #[test]
-fn a_tree_speaks_first_so_that_its_neighbours_can_hear_it() {
+fn tree_sends_beacons_before_hearing_neighbours() {
     let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 4 };
     let config = Config { start_wait_ns: 0, ..Config::new(2, 1, Route::Tree(tree)) };
     let mut switch = new(config);
     switch.handle_timeout(at(0));
-    hear(&mut switch, at(1), 0, both(1));
+    beacon_from(&mut switch, at(1), 0, both(1));
     let due = switch.poll_timeout().expect("an instant").as_ns();
     switch.handle_timeout(at(due));
     let sent = beacons(&mut switch, at(due));
@@ -210,7 +211,7 @@ fn a_tree_speaks_first_so_that_its_neighbours_can_hear_it() {
 }
 
 #[test]
-fn bytes_that_are_no_frame_change_nothing_but_a_counter() {
+fn malformed_frames_only_change_a_counter() {
     let mut switch = new(star(2));
     join(&mut switch, at(0), 0, 0, both(0));
     join(&mut switch, at(0), 1, 1, both(0));
@@ -233,7 +234,7 @@ fn bytes_that_are_no_frame_change_nothing_but_a_counter() {
 }
 
 #[test]
-fn a_frame_that_has_passed_too_many_switches_ends_here() {
+fn frame_without_hops_left_is_dropped() {
     let mut switch = new(star(2));
     join(&mut switch, at(0), 0, 0, both(0));
     join(&mut switch, at(0), 1, 1, both(0));
@@ -245,19 +246,19 @@ fn a_frame_that_has_passed_too_many_switches_ends_here() {
 }
 
 #[test]
-fn commit_and_barrier_are_aggregated_apart() {
+fn commit_and_barrier_are_aggregated_separately() {
     let mut switch = new(star(3));
-    let apart = |barrier, commit| Promises { barrier: ts(barrier), commit: ts(commit) };
+    let promises_of_both = |barrier, commit| Promises { barrier: ts(barrier), commit: ts(commit) };
     for port in 0..3 {
         join(&mut switch, at(0), port, port.into(), both(0));
     }
-    hear(&mut switch, at(1), 2, apart(30, 5));
-    let bytes = frame(Opcode::Ack, 0, 1, apart(20, 10));
-    assert_eq!(pass(&mut switch, at(2), 0, bytes), (1, apart(20, 5)));
+    beacon_from(&mut switch, at(1), 2, promises_of_both(30, 5));
+    let bytes = frame(Opcode::Ack, 0, 1, promises_of_both(20, 10));
+    assert_eq!(pass(&mut switch, at(2), 0, bytes), (1, promises_of_both(20, 5)));
 }
 
 #[test]
-fn configurations_out_of_range_are_refused() {
+fn out_of_range_configurations_are_rejected() {
     assert!(Switch::new(star(0)).is_err());
     let route = || star(1).route;
     assert!(Switch::new(Config::new(u16::MAX, 1, route())).is_err());

@@ -1,7 +1,10 @@
 //! Random deaths, rebirths and resumes against the formula for frozen commits written out naively.
 
-mod rig;
+mod harness;
 
+use harness::{
+    OWN, at, beacon, both, frame_with_hops, guarded, instance_of, of_link, process, put, ts,
+};
 use onepipe_base::{
     Address, Instance, Machine, Port, Promises, SwitchId, Timestamp, Verdict, WIRE_MODULUS,
 };
@@ -13,16 +16,13 @@ use onepipe_wire::{
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rig::{
-    OWN, at, beacon, both, frame_with_hops, guarded, instance_of, of_link, process, put, ts,
-};
 
 const LOWER: usize = 4;
 const PORTS: usize = 6;
 /// How many dead lives of one address a port tells apart.
 const INSTANCES_MAX: usize = 8;
 /// Where the controller sits: the lower port behind those of the processes.
-const SEAT: u16 = LOWER as u16;
+const CONTROLLER_PORT: u16 = LOWER as u16;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -34,11 +34,11 @@ enum Step {
     Beacon {
         from: usize,
     },
-    Reborn {
+    Restarted {
         from: usize,
     },
     /// The other end says that it hears nothing.
-    Deaf {
+    OneWay {
         from: usize,
     },
     Lost {
@@ -62,8 +62,8 @@ fn steps() -> impl Strategy<Value = Vec<(Step, u64, u64)>> {
     let step = prop_oneof![
         8 => (port(), 0..LOWER).prop_map(|(from, to)| Step::Frame { from, to }),
         6 => port().prop_map(|from| Step::Beacon { from }),
-        2 => port().prop_map(|from| Step::Reborn { from }),
-        1 => port().prop_map(|from| Step::Deaf { from }),
+        2 => port().prop_map(|from| Step::Restarted { from }),
+        1 => port().prop_map(|from| Step::OneWay { from }),
         2 => port().prop_map(|from| Step::Lost { from }),
         1 => port().prop_map(|from| Step::Moved { from }),
         1 => (0..LOWER).prop_map(|from| Step::Leave { from }),
@@ -83,7 +83,7 @@ struct Dead {
 #[derive(Clone, Copy, Default)]
 enum Await {
     #[default]
-    Never,
+    NotAdvertised,
     Count(Timestamp),
     Counted,
 }
@@ -93,15 +93,15 @@ enum Await {
 struct Model {
     live: [Option<Promises>; PORTS],
     confirmed: [bool; PORTS],
-    told: [Option<Promises>; PORTS],
+    advertised: [Option<Promises>; PORTS],
     /// Who has promised as much as was told to anybody, since it came.
     caught_up: [bool; PORTS],
     /// What the other end of an upper port must count before newcomers below commit: no promise was
     /// told yet, or this one, or it does.
     awaited: [Await; PORTS],
-    commit_told: Option<Timestamp>,
+    max_commit_advertised: Option<Timestamp>,
     /// The same for lower ports alone.
-    told_below: Option<Timestamp>,
+    max_commit_below: Option<Timestamp>,
     dead: Vec<Dead>,
     last: u32,
     /// Which switch has died at an upper port, and is resolved, and up to where it had promised.
@@ -109,12 +109,12 @@ struct Model {
 }
 
 impl Model {
-    fn hear(&mut self, port: usize, promises: Promises) {
+    fn update(&mut self, port: usize, promises: Promises) {
         let held = self.live[port];
         if held.is_none() {
-            self.awaited[port] = match self.told[port] {
-                Some(told) => Await::Count(told.barrier),
-                None => Await::Never,
+            self.awaited[port] = match self.advertised[port] {
+                Some(advertised) => Await::Count(advertised.barrier),
+                None => Await::NotAdvertised,
             };
         }
         self.live[port] = Some(held.map_or(promises, |held| held.max(promises)));
@@ -122,8 +122,11 @@ impl Model {
             self.live[upper].is_none() || matches!(self.awaited[upper], Await::Counted)
         };
         self.caught_up[port] |= match port < LOWER {
-            true => (LOWER..PORTS).all(is_counted) && self.commit_told <= Some(promises.commit),
-            false => self.told_below <= Some(promises.barrier),
+            true => {
+                (LOWER..PORTS).all(is_counted)
+                    && self.max_commit_advertised <= Some(promises.commit)
+            }
+            false => self.max_commit_below <= Some(promises.barrier),
         };
         if held.is_none() && port >= LOWER {
             // Whoever sits below waits until it is counted there, too.
@@ -132,13 +135,13 @@ impl Model {
     }
 
     /// The other end of `port` says in a beacon that it counts what it was told up to there.
-    fn count(&mut self, port: usize, counted: Timestamp) {
+    fn on_counted(&mut self, port: usize, counted: Timestamp) {
         if matches!(self.awaited[port], Await::Count(awaited) if awaited <= counted) {
             self.awaited[port] = Await::Counted;
         }
     }
 
-    fn die(&mut self, port: usize, instance: Instance) -> bool {
+    fn kill(&mut self, port: usize, instance: Instance) -> bool {
         self.confirmed[port] = false;
         if self.live[port].is_some() {
             self.caught_up[port] = false;
@@ -163,13 +166,13 @@ impl Model {
     /// What is known of what sits behind `port`, whatever the switch there that dies now has
     /// promised: up to where lives of it had promised before, of that what was told.
     fn presumed(&self, port: usize, instance: Instance) -> Timestamp {
-        let is_former =
+        let is_previous =
             |dead: &&Dead| dead.port == port && dead.instance.address == instance.address;
-        let held = self.dead.iter().filter(is_former).map(|dead| dead.commit);
+        let held = self.dead.iter().filter(is_previous).map(|dead| dead.commit);
         let passed = self.passed[port].filter(|(address, _)| *address == instance.address);
         let promised = held.chain(passed.map(|(_, commit)| commit)).max();
-        let both = promised.zip(self.told_below).filter(|_| port >= LOWER);
-        both.map_or(Timestamp::from_ns(0), |(promised, told)| promised.min(told))
+        let both = promised.zip(self.max_commit_below).filter(|_| port >= LOWER);
+        both.map_or(Timestamp::from_ns(0), |(promised, advertised)| promised.min(advertised))
     }
 
     fn resolve(&mut self, at: usize) {
@@ -179,7 +182,7 @@ impl Model {
         self.passed[port] = Some((instance.address, commit));
     }
 
-    fn tell(&mut self, now: u64, output: usize) -> Option<Promises> {
+    fn advertise(&mut self, now: u64, output: usize) -> Option<Promises> {
         let feeds = |input: usize| match (input < LOWER, output < LOWER) {
             (true, true) => input != output,
             (true, false) | (false, true) => true,
@@ -200,31 +203,31 @@ impl Model {
         let alone = self.live[output].map(|own| own.commit);
         let commit = commits.min().or(alone).expect("somebody has promised");
         let nothing = Timestamp::from_ns(ts(now).as_ns() - WIRE_MODULUS / 4);
-        let is_told = self.confirmed[output] && (output >= LOWER || self.caught_up[output]);
-        let commit = if is_told { commit } else { nothing };
+        let may_advertise = self.confirmed[output] && (output >= LOWER || self.caught_up[output]);
+        let commit = if may_advertise { commit } else { nothing };
         let fresh = Promises { barrier, commit };
-        let told = self.told[output].map_or(fresh, |told| told.max(fresh));
-        self.told[output] = Some(told);
-        if let Await::Never = self.awaited[output] {
-            self.awaited[output] = Await::Count(told.barrier);
+        let advertised = self.advertised[output].map_or(fresh, |advertised| advertised.max(fresh));
+        self.advertised[output] = Some(advertised);
+        if let Await::NotAdvertised = self.awaited[output] {
+            self.awaited[output] = Await::Count(advertised.barrier);
         }
-        if is_told {
-            self.commit_told = self.commit_told.max(Some(told.commit));
+        if may_advertise {
+            self.max_commit_advertised = self.max_commit_advertised.max(Some(advertised.commit));
             if output < LOWER {
-                self.told_below = self.told_below.max(Some(told.commit));
+                self.max_commit_below = self.max_commit_below.max(Some(advertised.commit));
             }
         }
         // A process may be another than the one that was told commits here.
-        let commit = if is_told || output >= LOWER { told.commit } else { nothing };
-        Some(Promises { commit, ..told })
+        let commit = if may_advertise || output >= LOWER { advertised.commit } else { nothing };
+        Some(Promises { commit, ..advertised })
     }
 }
 
-struct Bench {
+struct Harness {
     switch: Switch,
     model: Model,
     now: u64,
-    wave: u32,
+    flood_sequence: u32,
     instances: [u32; PORTS],
     /// Whether the second of two addresses is at each port.
     is_second: [bool; PORTS],
@@ -235,7 +238,7 @@ fn machine_port(port: usize) -> u16 {
     if port < LOWER { port as u16 } else { port as u16 + 1 }
 }
 
-impl Bench {
+impl Harness {
     fn new() -> Self {
         let config = Config {
             upper_ports: 2,
@@ -246,14 +249,14 @@ impl Bench {
         };
         let mut switch = Switch::new(config).expect("valid");
         switch.handle_timeout(at(0));
-        let seat = process(rig::CONTROLLER, 1);
-        put(&mut switch, at(0), SEAT, of_link(Opcode::Hello, seat, None, both(0)));
+        let controller = process(harness::CONTROLLER, 1);
+        put(&mut switch, at(0), CONTROLLER_PORT, of_link(Opcode::Hello, controller, None, both(0)));
         while switch.poll_event().is_some() {}
         Self {
             switch,
             model: Model::default(),
             now: 10,
-            wave: 0,
+            flood_sequence: 0,
             instances: [1; PORTS],
             is_second: [false; PORTS],
             senders: [None; PORTS],
@@ -277,17 +280,17 @@ impl Bench {
         promises
     }
 
-    fn beacon(&mut self, from: usize, echo: Option<Instance>, promises: Promises) {
+    fn beacon(&mut self, from: usize, ack_from: Option<Instance>, promises: Promises) {
         let (instance, port) = (self.instance(from), machine_port(from));
-        let verdict = beacon(&mut self.switch, at(self.now), port, (instance, echo), promises);
+        let verdict = beacon(&mut self.switch, at(self.now), port, (instance, ack_from), promises);
         assert_eq!(verdict, Verdict::Consumed);
     }
 
     /// The same as often as it takes: a link that was lost often needs more.
-    fn beacon_until_up(&mut self, from: usize, echo: Option<Instance>, promises: Promises) {
+    fn beacon_until_up(&mut self, from: usize, ack_from: Option<Instance>, promises: Promises) {
         let port = Port(machine_port(from));
         for _ in 0..1_024 {
-            self.beacon(from, echo, promises);
+            self.beacon(from, ack_from, promises);
             if self.switch.is_live(port) {
                 return;
             }
@@ -295,25 +298,25 @@ impl Bench {
         panic!("{from} stays down");
     }
 
-    fn hear(&mut self, from: usize, promises: Promises) {
-        self.model.hear(from, promises);
+    fn update(&mut self, from: usize, promises: Promises) {
+        self.model.update(from, promises);
     }
 
     /// Brings the link up, as two ends that both know of its loss do.
     fn bring_up(&mut self, from: usize, promises: Promises) {
         if self.model.live[from].is_none() {
             self.beacon_until_up(from, None, promises);
-            self.hear(from, promises);
-            self.model.count(from, promises.barrier);
+            self.update(from, promises);
+            self.model.on_counted(from, promises.barrier);
             self.beacon(from, Some(OWN), promises);
-            self.hear(from, promises);
-            self.model.count(from, promises.barrier);
+            self.update(from, promises);
+            self.model.on_counted(from, promises.barrier);
             self.model.confirmed[from] = true;
         }
     }
 
-    fn die(&mut self, port: usize) {
-        self.model.die(port, self.instance(port));
+    fn kill(&mut self, port: usize) {
+        self.model.kill(port, self.instance(port));
     }
 
     fn step(&mut self, step: Step, behind: u64, commit_behind: u64) {
@@ -326,55 +329,55 @@ impl Bench {
                     frame_with_hops(Opcode::Data, 50, to as u32, promises, HOPS_MAX - 1);
                 let port = Port(machine_port(from));
                 let verdict = self.switch.handle_frame(at(self.now), port, &mut bytes);
-                self.hear(from, promises);
+                self.update(from, promises);
                 if let Verdict::Forward(output) = verdict {
-                    let index = usize::from(output.0) - usize::from(output.0 > SEAT);
-                    let said = rig::promises_of(&bytes, at(self.now));
-                    assert_eq!(Some(said), self.model.tell(self.now, index));
+                    let index = usize::from(output.0) - usize::from(output.0 > CONTROLLER_PORT);
+                    let promises = harness::promises_of(&bytes, at(self.now));
+                    assert_eq!(Some(promises), self.model.advertise(self.now, index));
                 }
             }
             Step::Beacon { from } => {
                 let promises = self.promise(from, behind, commit_behind);
                 self.bring_up(from, promises);
                 self.beacon(from, Some(OWN), promises);
-                self.hear(from, promises);
-                self.model.count(from, promises.barrier);
+                self.update(from, promises);
+                self.model.on_counted(from, promises.barrier);
             }
-            Step::Reborn { from } => {
+            Step::Restarted { from } => {
                 if self.model.live[from].is_some() {
-                    self.die(from);
+                    self.kill(from);
                 }
                 self.instances[from] += 1;
                 self.senders[from] = None;
                 let promises = self.promise(from, behind, commit_behind);
                 self.beacon(from, None, promises);
-                self.hear(from, promises);
-                self.model.count(from, promises.barrier);
-                self.check_told();
+                self.update(from, promises);
+                self.model.on_counted(from, promises.barrier);
+                self.check_advertised();
                 self.beacon(from, Some(OWN), promises);
-                self.hear(from, promises);
-                self.model.count(from, promises.barrier);
+                self.update(from, promises);
+                self.model.on_counted(from, promises.barrier);
                 self.model.confirmed[from] = true;
             }
-            Step::Deaf { from } => {
+            Step::OneWay { from } => {
                 if self.model.live[from].is_some() {
                     let promises = self.promise(from, behind, commit_behind);
                     self.beacon(from, None, promises);
-                    self.die(from);
+                    self.kill(from);
                     // It must be heard again by the other end, which says so.
                     self.beacon_until_up(from, Some(OWN), promises);
-                    self.hear(from, promises);
-                    self.model.count(from, promises.barrier);
+                    self.update(from, promises);
+                    self.model.on_counted(from, promises.barrier);
                     self.model.confirmed[from] = true;
                 }
             }
             Step::Lost { from } => {
-                self.switch.lose(Port(machine_port(from)));
-                self.die(from);
+                self.switch.mark_link_lost(Port(machine_port(from)));
+                self.kill(from);
             }
             Step::Moved { from } => {
-                self.switch.lose(Port(machine_port(from)));
-                self.die(from);
+                self.switch.mark_link_lost(Port(machine_port(from)));
+                self.kill(from);
                 self.is_second[from] ^= true;
                 self.instances[from] += 1;
                 self.senders[from] = None;
@@ -386,14 +389,14 @@ impl Bench {
                     let leave = of_link(Opcode::Leave, instance, Some(OWN), promises);
                     put(&mut self.switch, at(self.now), from as u16, leave);
                     if self.model.live[from].is_some() {
-                        self.hear(from, promises);
-                        self.die(from);
+                        self.update(from, promises);
+                        self.kill(from);
                     }
                 }
             }
             Step::Resume { which } => self.resume(which),
         }
-        self.check_told();
+        self.check_advertised();
         self.check_dead();
         while let Some(event) = self.switch.poll_event() {
             assert!(!matches!(event, SwitchEvent::ControllerLost(_)));
@@ -405,43 +408,47 @@ impl Bench {
         if which < self.model.dead.len() {
             self.model.resolve(which);
         }
-        self.wave += 1;
+        self.flood_sequence += 1;
         let mut bytes = [0; HEADER_LEN + 64];
-        let wave = Flood { id: FloodId { epoch: 1, sequence: self.wave } };
+        let flood_sequence = Flood { id: FloodId { epoch: 1, sequence: self.flood_sequence } };
         let resolved = [Resolved { owner: OWN, number }].into_iter();
-        let (_, payload) = wave.write_resume(&mut bytes[HEADER_LEN..], resolved).expect("fits");
-        let seat = process(rig::CONTROLLER, 1);
-        let header = Header::hop_only(Opcode::Flood, seat, None, both(0));
+        let (_, payload) =
+            flood_sequence.write_resume(&mut bytes[HEADER_LEN..], resolved).expect("fits");
+        let controller = process(harness::CONTROLLER, 1);
+        let header = Header::hop_only(Opcode::Flood, controller, None, both(0));
         let length = seal_with_hops(&mut bytes, header, payload, 0);
-        let verdict = self.switch.handle_frame(at(self.now), Port(SEAT), &mut bytes[..length]);
+        let verdict =
+            self.switch.handle_frame(at(self.now), Port(CONTROLLER_PORT), &mut bytes[..length]);
         assert_eq!(verdict, Verdict::Consumed);
     }
 
     /// What every output would be told now, by a switch like this one.
-    fn check_told(&mut self) {
+    fn check_advertised(&mut self) {
         let mut switch = self.switch.clone();
         let due = switch.poll_timeout().expect("an instant").as_ns().max(self.now) + 3_000;
         switch.handle_timeout(at(due));
-        for sent in rig::sent(&mut switch, at(due)) {
-            if sent.opcode == Opcode::Beacon && sent.port != SEAT {
-                let index = usize::from(sent.port) - usize::from(sent.port > SEAT);
+        for sent in harness::sent(&mut switch, at(due)) {
+            if sent.opcode == Opcode::Beacon && sent.port != CONTROLLER_PORT {
+                let index = usize::from(sent.port) - usize::from(sent.port > CONTROLLER_PORT);
                 let mut model = self.model.copy();
-                let said = sent.header.promises(at(due).sync);
-                let expected = model.tell(due, index);
+                let promises = sent.header.promises(at(due).sync);
+                let expected = model.advertise(due, index);
                 if sent.header.has(Flags::UNFED) {
                     assert!(index >= LOWER, "processes are told nothing");
                     let is_held = self.model.dead.iter().any(|dead| dead.port < LOWER);
                     assert_eq!((expected, is_held), (None, sent.header.has(Flags::HOLDS)));
                     continue;
                 }
-                assert_eq!(Some(said), expected, "output {index}");
-                let before = self.model.told[index];
-                let is_placed = self.model.confirmed[index] && self.model.caught_up[index];
-                let is_told = index >= LOWER || is_placed;
+                assert_eq!(Some(promises), expected, "output {index}");
+                let before = self.model.advertised[index];
+                let is_confirmed_and_caught_up =
+                    self.model.confirmed[index] && self.model.caught_up[index];
+                let may_advertise = index >= LOWER || is_confirmed_and_caught_up;
                 let is_back = before.is_some_and(|before| {
-                    said.barrier < before.barrier || (is_told && said.commit < before.commit)
+                    promises.barrier < before.barrier
+                        || (may_advertise && promises.commit < before.commit)
                 });
-                assert!(!is_back, "{said:?} after {before:?}");
+                assert!(!is_back, "{promises:?} after {before:?}");
             }
         }
     }
@@ -451,7 +458,7 @@ impl Bench {
         let mut switch = self.switch.clone();
         let due = switch.poll_timeout().expect("an instant").as_ns().max(self.now) + 20_000_000;
         switch.handle_timeout(at(due));
-        let sent = rig::sent_in(&mut switch, at(due), 65_000);
+        let sent = harness::sent_in(&mut switch, at(due), 65_000);
         let announce = sent.iter().find(|sent| sent.opcode == Opcode::Announce).expect("due");
         let view = AnnounceView::parse(&announce.payload).expect("well-formed");
         let mut dead = Vec::new();
@@ -476,12 +483,12 @@ impl Model {
 
 proptest! {
     #[test]
-    fn commits_are_held_as_the_formula_says(steps in steps()) {
-        let mut bench = Bench::new();
+    fn held_commits_match_the_model(steps in steps()) {
+        let mut harness = Harness::new();
         for (step, behind, commit_behind) in steps {
-            bench.step(step, behind, commit_behind);
+            harness.step(step, behind, commit_behind);
         }
-        let stats = *bench.switch.stats();
+        let stats = *harness.switch.stats();
         prop_assert_eq!((stats.events_lost, stats.dropped_stale), (0, 0));
     }
 }

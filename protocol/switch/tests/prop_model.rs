@@ -1,14 +1,14 @@
 //! Random histories against the formula written out naively, and against what the formula is for.
 
-mod rig;
+mod harness;
 
+use harness::{at, events, frame, promises_of, put, sent, ts};
 use onepipe_base::{Machine, Mono, Promises, Verdict};
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{Flags, Opcode};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rig::{at, events, frame, promises_of, put, sent, ts};
 
 const LOWER: usize = 4;
 const PORTS: usize = 6;
@@ -53,8 +53,8 @@ fn steps() -> impl Strategy<Value = Vec<(Step, u64, u64)>> {
 #[derive(Default)]
 struct Model {
     inputs: [Option<Promises>; PORTS],
-    heard: [u64; PORTS],
-    told: [Option<Promises>; PORTS],
+    last_update: [u64; PORTS],
+    advertised: [Option<Promises>; PORTS],
     /// What each output had been told when each input came to life.
     base: [[Option<Promises>; PORTS]; PORTS],
     busy: [bool; PORTS],
@@ -63,13 +63,13 @@ struct Model {
 }
 
 impl Model {
-    fn hear(&mut self, now: u64, port: usize, promises: Promises) -> bool {
+    fn update(&mut self, now: u64, port: usize, promises: Promises) -> bool {
         let is_new = self.inputs[port].is_none();
         if is_new {
-            self.base[port] = self.told;
+            self.base[port] = self.advertised;
         }
         self.inputs[port] = Some(self.inputs[port].map_or(promises, |held| held.max(promises)));
-        self.heard[port] = now;
+        self.last_update[port] = now;
         is_new
     }
 
@@ -84,36 +84,36 @@ impl Model {
         if output < LOWER { fed.or(self.inputs[output]) } else { fed }
     }
 
-    fn tell(&mut self, output: usize) -> Option<Promises> {
+    fn advertise(&mut self, output: usize) -> Option<Promises> {
         let fresh = self.minimum(output)?;
-        let told = self.told[output].map_or(fresh, |told| told.max(fresh));
+        let advertised = self.advertised[output].map_or(fresh, |advertised| advertised.max(fresh));
         self.unfed[output] = false;
-        self.told[output] = Some(told);
-        Some(told)
+        self.advertised[output] = Some(advertised);
+        Some(advertised)
     }
 
     /// What it is all for: a live input sends nothing that lies below a barrier which an output was
     /// told after the input came to life.
     fn assert_not_late(&self, input: usize, output: usize, sent: Promises) {
-        let (base, told) = (self.base[input][output], self.told[output]);
-        let Some(told) = told else { return };
+        let (base, advertised) = (self.base[input][output], self.advertised[output]);
+        let Some(advertised) = advertised else { return };
         for of in [|held: Promises| held.barrier, |held: Promises| held.commit] {
-            let rose = base.is_none_or(|base| of(told) > of(base));
-            assert!(!rose || of(sent) >= of(told), "{sent:?} below {told:?}");
+            let rose = base.is_none_or(|base| of(advertised) > of(base));
+            assert!(!rose || of(sent) >= of(advertised), "{sent:?} below {advertised:?}");
         }
     }
 }
 
-struct Bench {
+struct Harness {
     switch: Switch,
     model: Model,
     now: u64,
-    owed: [bool; PORTS],
+    pending: [bool; PORTS],
     /// What each sender has promised so far: a sender never takes a promise back.
     senders: [Option<Promises>; PORTS],
 }
 
-impl Bench {
+impl Harness {
     fn new(eager: bool) -> Self {
         let config = Config {
             beacon_interval_ns: INTERVAL_NS,
@@ -128,7 +128,7 @@ impl Bench {
             switch,
             model: Model::default(),
             now: 0,
-            owed: [false; PORTS],
+            pending: [false; PORTS],
             senders: [None; PORTS],
         }
     }
@@ -141,10 +141,10 @@ impl Bench {
             self.now = due.as_ns();
             self.switch.handle_timeout(at(self.now));
             self.take_events();
-            if (rig::OFFSET_NS + self.now).is_multiple_of(INTERVAL_NS) {
+            if (harness::OFFSET_NS + self.now).is_multiple_of(INTERVAL_NS) {
                 for port in 0..PORTS {
                     let linked = port >= LOWER || self.model.inputs[port].is_some();
-                    self.owed[port] |= linked && !self.model.busy[port];
+                    self.pending[port] |= linked && !self.model.busy[port];
                     self.model.busy[port] = false;
                 }
             }
@@ -158,13 +158,13 @@ impl Bench {
             let SwitchEvent::LinkLost(port) = event else { panic!("{event:?} out of the blue") };
             let port = port.index();
             assert!(self.model.inputs[port].is_some(), "lost a dead link");
-            assert!(self.now - self.model.heard[port] > TIMEOUT_NS, "lost too early");
+            assert!(self.now - self.model.last_update[port] > TIMEOUT_NS, "lost too early");
             self.model.inputs[port] = None;
         }
         for port in 0..PORTS {
-            let silent_ns = self.now - self.model.heard[port];
+            let idle_ns = self.now - self.model.last_update[port];
             let bound_ns = TIMEOUT_NS + TIMEOUT_NS / 8 + 2;
-            assert!(self.model.inputs[port].is_none() || silent_ns <= bound_ns, "lost too late");
+            assert!(self.model.inputs[port].is_none() || idle_ns <= bound_ns, "lost too late");
         }
     }
 
@@ -172,30 +172,38 @@ impl Bench {
         let is_eager = self.switch.config().eager_beacons == Eager::Always;
         for sent in sent(&mut self.switch, at(self.now)) {
             let port = usize::from(sent.port);
-            let (before, said) = (self.model.told[port], sent.header.promises(at(self.now).sync));
+            let (before, promises) =
+                (self.model.advertised[port], sent.header.promises(at(self.now).sync));
             if sent.header.has(Flags::UNFED) {
                 assert_eq!((self.model.minimum(port), port >= LOWER), (None, true));
                 let is_again = self.model.unfed[port];
-                let is_above = |before: Promises| said.barrier > before.barrier || is_again;
-                assert!(before.is_none_or(is_above), "{said:?} after {before:?}");
-                assert!(before.is_none_or(|before| before.max(said) == said), "the mark fell");
-                (self.model.told[port], self.model.unfed[port]) = (Some(said), true);
+                let is_above = |before: Promises| promises.barrier > before.barrier || is_again;
+                assert!(before.is_none_or(is_above), "{promises:?} after {before:?}");
+                assert!(
+                    before.is_none_or(|before| before.max(promises) == promises),
+                    "the mark fell"
+                );
+                (self.model.advertised[port], self.model.unfed[port]) = (Some(promises), true);
                 continue;
             }
-            assert_eq!(self.model.tell(port), Some(said));
-            let was_owed = core::mem::take(&mut self.owed[port]);
-            assert!(was_owed || (is_eager && before != Some(said)), "a beacon that nobody is owed");
+            assert_eq!(self.model.advertise(port), Some(promises));
+            let was_pending = core::mem::take(&mut self.pending[port]);
+            assert!(
+                was_pending || (is_eager && before != Some(promises)),
+                "a beacon that nobody is owed"
+            );
         }
         for port in 0..PORTS {
             let minimum = self.model.minimum(port);
-            assert!(!self.owed[port] || minimum.is_none(), "port {port} was not told");
-            let told = self.model.told[port];
+            assert!(!self.pending[port] || minimum.is_none(), "port {port} was not told");
+            let advertised = self.model.advertised[port];
             let linked = port >= LOWER || self.model.inputs[port].is_some();
-            let has_news =
-                minimum.is_some_and(|fresh| told.is_none_or(|told| told.max(fresh) != told));
-            assert!(!(is_eager && linked && has_news), "port {port} was not told the news");
+            let has_update = minimum.is_some_and(|fresh| {
+                advertised.is_none_or(|advertised| advertised.max(fresh) != advertised)
+            });
+            assert!(!(is_eager && linked && has_update), "port {port} was not told the news");
         }
-        self.owed = [false; PORTS];
+        self.pending = [false; PORTS];
     }
 
     fn promise(&mut self, from: usize, behind: u64, commit_behind: u64) -> Promises {
@@ -220,18 +228,18 @@ impl Bench {
         let mut bytes = frame(opcode, from as u32, to, promises);
         let port = onepipe_base::Port(from as u16);
         let verdict = self.switch.handle_frame(at(self.now), port, &mut bytes);
-        if opcode != Opcode::Leave && self.model.hear(self.now, from, promises) {
+        if opcode != Opcode::Leave && self.model.update(self.now, from, promises) {
             assert_eq!(self.switch.poll_event(), Some(SwitchEvent::LinkJoined(port)));
         }
         match verdict {
             Verdict::Forward(output) => {
                 let output = output.index();
                 self.model.assert_not_late(from, output, promises);
-                assert_eq!(Some(promises_of(&bytes, at(self.now))), self.model.tell(output));
+                assert_eq!(Some(promises_of(&bytes, at(self.now))), self.model.advertise(output));
                 assert!(output != from && (from < LOWER || output < LOWER));
                 self.model.busy[output] = true;
             }
-            Verdict::Consumed if opcode == Opcode::Join => self.owed[from] = true,
+            Verdict::Consumed if opcode == Opcode::Join => self.pending[from] = true,
             Verdict::Consumed if opcode == Opcode::Leave => {
                 let was_live = self.model.inputs[from].take().is_some();
                 let event = was_live.then_some(SwitchEvent::LinkLeft(port));
@@ -251,35 +259,35 @@ fn wild() -> impl Strategy<Value = (u16, usize, u32, u32, [u64; 2])> {
 
 proptest! {
     #[test]
-    fn says_what_the_formula_says(steps in steps(), eager in any::<bool>()) {
-        let mut bench = Bench::new(eager);
+    fn advertised_barriers_match_the_model(steps in steps(), eager in any::<bool>()) {
+        let mut harness = Harness::new(eager);
         for (step, behind, commit_behind) in steps {
-            bench.step(step, behind, commit_behind);
+            harness.step(step, behind, commit_behind);
         }
-        let stats = *bench.switch.stats();
+        let stats = *harness.switch.stats();
         prop_assert_eq!(stats.events_lost, 0);
         let expected = stats.dropped_unknown + stats.dropped_back + stats.dropped_misplaced;
         prop_assert_eq!(stats.dropped(), expected);
     }
 
     #[test]
-    fn no_bytes_make_it_panic(frames in vec((0u16..9, vec(any::<u8>(), 0..120)), 0..50)) {
-        let mut bench = Bench::new(true);
+    fn random_bytes_do_not_panic(frames in vec((0u16..9, vec(any::<u8>(), 0..120)), 0..50)) {
+        let mut harness = Harness::new(true);
         for (port, mut bytes) in frames {
-            let verdict = bench.switch.handle_frame(at(5), onepipe_base::Port(port), &mut bytes);
+            let verdict = harness.switch.handle_frame(at(5), onepipe_base::Port(port), &mut bytes);
             prop_assert_eq!(verdict, Verdict::Dropped);
         }
     }
 
     /// Well-formed headers with wild contents: any opcode, any addresses, any promise.
     #[test]
-    fn no_header_makes_it_panic(frames in vec(wild(), 0..80)) {
-        let mut bench = Bench::new(true);
+    fn random_headers_do_not_panic(frames in vec(wild(), 0..80)) {
+        let mut harness = Harness::new(true);
         for (port, opcode, src, dst, [barrier, commit]) in frames {
             let promises = Promises { barrier: ts(barrier >> 16), commit: ts(commit >> 16) };
             let opcode = Opcode::ALL[opcode % Opcode::ALL.len()];
-            put(&mut bench.switch, at(5), port, frame(opcode, src, dst, promises));
-            sent(&mut bench.switch, at(5));
+            put(&mut harness.switch, at(5), port, frame(opcode, src, dst, promises));
+            sent(&mut harness.switch, at(5));
         }
     }
 }

@@ -1,33 +1,33 @@
 //! A switch dies in the middle and starts anew with empty registers: processes 0 and 1 below the
 //! switch A, A below B, processes 2 and 3 below B.
 
-mod rig;
+mod harness;
 
+use harness::{Bytes, at, guarded, of_link, process, ts};
 use onepipe_base::{
     Address, Incarnation, Instance, Machine, Port, ProcessId, Promises, SwitchId, Verdict,
 };
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{HOPS_MAX, Header, Opcode, parse_header, seal_with_hops};
-use rig::{Bytes, at, guarded, of_link, process, ts};
 
 const STEP_NS: u64 = 500;
 const A: usize = 0;
 const B: usize = 1;
 
 /// What a process does of its protocol here: promises, hears, and notes what it is told.
-struct Driver {
+struct Process {
     instance: Instance,
     /// The switch's life it hears; what that life's predecessors promised holds commits.
-    heard: Option<Instance>,
+    heard_instance: Option<Instance>,
     held: Option<u64>,
     commit: u64,
-    told: Option<Promises>,
+    advertised: Option<Promises>,
 }
 
-struct World {
+struct Network {
     switches: [Switch; 2],
-    drivers: Vec<Driver>,
+    processes: Vec<Process>,
     now: u64,
     /// Nothing below this was committed by process 1 when A died.
     held_at: Option<u64>,
@@ -56,24 +56,24 @@ fn peer(at_switch: usize, port: Port) -> Result<(usize, Port), usize> {
     }
 }
 
-impl World {
+impl Network {
     fn new() -> Self {
-        let drivers = (0..4).map(|id| Driver {
+        let processes = (0..4).map(|id| Process {
             instance: process(id, 1),
-            heard: None,
+            heard_instance: None,
             held: None,
             commit: 0,
-            told: None,
+            advertised: None,
         });
         Self {
             switches: [switch(1, 1, 1), switch(2, 1, 0)],
-            drivers: drivers.collect(),
+            processes: processes.collect(),
             now: 0,
             held_at: None,
         }
     }
 
-    fn give(&mut self, to: usize, port: Port, mut bytes: Bytes) {
+    fn deliver(&mut self, to: usize, port: Port, mut bytes: Bytes) {
         match self.switches[to].handle_frame(at(self.now), port, &mut bytes) {
             Verdict::Forward(output) => self.carry(to, output, bytes),
             Verdict::Consumed | Verdict::Dropped => {}
@@ -82,31 +82,32 @@ impl World {
 
     fn carry(&mut self, from: usize, port: Port, bytes: Bytes) {
         match peer(from, port) {
-            Ok((to, port)) => self.give(to, port, bytes),
-            Err(driver) if port.0 < 2 => self.take(driver, &bytes),
+            Ok((to, port)) => self.deliver(to, port, bytes),
+            Err(process_state) if port.0 < 2 => self.receive(process_state, &bytes),
             Err(_) => {}
         }
     }
 
-    fn take(&mut self, driver: usize, bytes: &Bytes) {
+    fn receive(&mut self, process_state: usize, bytes: &Bytes) {
         let (header, opcode) = parse_header(bytes).expect("well-formed");
         let promises = header.promises(ts(self.now));
-        let driver = &mut self.drivers[driver];
-        if opcode == Opcode::Beacon && driver.heard != header.sender() {
-            if driver.heard.is_some() {
-                driver.held = driver.told.map(|told| told.commit.as_ns());
+        let process_state = &mut self.processes[process_state];
+        if opcode == Opcode::Beacon && process_state.heard_instance != header.sender() {
+            if process_state.heard_instance.is_some() {
+                process_state.held =
+                    process_state.advertised.map(|advertised| advertised.commit.as_ns());
             }
-            driver.heard = header.sender();
+            process_state.heard_instance = header.sender();
         }
-        let before = driver.told;
+        let before = process_state.advertised;
         // It does not tell the lives of passing frames apart: it must not need to.
-        let commit = match driver.held {
+        let commit = match process_state.held {
             Some(held) => promises.commit.as_ns().min(held),
             None => promises.commit.as_ns(),
         };
         let commit = onepipe_base::Timestamp::from_ns(commit);
         let fresh = Promises { commit, ..promises };
-        driver.told = Some(before.map_or(fresh, |before| before.max(fresh)));
+        process_state.advertised = Some(before.map_or(fresh, |before| before.max(fresh)));
         if let Some(held_at) = self.held_at {
             assert!(commit <= ts(held_at), "{commit:?} told past what is held at {held_at}");
         }
@@ -114,22 +115,27 @@ impl World {
 
     fn step(&mut self, is_stuck: bool) {
         self.now += STEP_NS;
-        for id in 0..self.drivers.len() {
-            let driver = &mut self.drivers[id];
+        for id in 0..self.processes.len() {
+            let process_state = &mut self.processes[id];
             if !(is_stuck && id == 1) {
-                driver.commit = self.now.saturating_sub(1_000);
+                process_state.commit = self.now.saturating_sub(1_000);
             }
-            let promises = Promises { barrier: ts(self.now), commit: ts(driver.commit) };
+            let promises = Promises { barrier: ts(self.now), commit: ts(process_state.commit) };
             let (to, port) = (id / 2, Port((id % 2) as u16));
-            let beacon = of_link(Opcode::Beacon, driver.instance, driver.heard, promises);
-            self.give(to, port, beacon);
+            let beacon = of_link(
+                Opcode::Beacon,
+                process_state.instance,
+                process_state.heard_instance,
+                promises,
+            );
+            self.deliver(to, port, beacon);
             // Data on all ways, so that passing frames come before beacons do.
             let peer = ProcessId(((id + 2) % 4) as u32);
             let header = Header::new(Opcode::Data, ProcessId(id as u32), peer, Incarnation(1));
             let mut bytes = Bytes::from([0; 52]);
             let header = header.stamped(promises.barrier, promises, onepipe_base::Psn(0));
             seal_with_hops(&mut bytes, header, 0, HOPS_MAX);
-            self.give(to, port, bytes);
+            self.deliver(to, port, bytes);
         }
         for index in [A, B] {
             let now = at(self.now);
@@ -148,43 +154,44 @@ impl World {
 }
 
 #[test]
-fn what_a_former_life_held_no_later_life_lets_pass() {
-    let mut world = World::new();
+fn restart_does_not_release_held_commits() {
+    let mut network = Network::new();
     for _ in 0..100 {
-        world.step(false);
+        network.step(false);
     }
-    for driver in &world.drivers {
-        let told = driver.told.expect("told");
-        assert!(told.commit > ts(world.now - 12_000), "{told:?} at {}", world.now);
+    for process_state in &network.processes {
+        let advertised = process_state.advertised.expect("told");
+        assert!(advertised.commit > ts(network.now - 12_000), "{advertised:?} at {}", network.now);
     }
     // Process 1 sticks: its scattering is not acknowledged. Then it dies, and A freezes its link.
     for _ in 0..10 {
-        world.step(true);
+        network.step(true);
     }
-    let stuck = world.drivers[1].commit;
-    world.switches[A].lose(Port(1));
-    world.drivers[1].instance = process(1, 0);
+    let stuck = network.processes[1].commit;
+    network.switches[A].mark_link_lost(Port(1));
+    network.processes[1].instance = process(1, 0);
     for _ in 0..20 {
-        world.step(true);
+        network.step(true);
     }
     // A starts anew, and remembers nothing.
-    world.held_at = Some(stuck);
-    let barriers: Vec<_> = world.drivers.iter().map(|driver| driver.told).collect();
-    world.switches[A] = switch(1, 2, 1);
+    network.held_at = Some(stuck);
+    let barriers: Vec<_> =
+        network.processes.iter().map(|process_state| process_state.advertised).collect();
+    network.switches[A] = switch(1, 2, 1);
     for _ in 0..200 {
-        world.step(true);
+        network.step(true);
     }
-    for (id, (driver, before)) in world.drivers.iter().zip(barriers).enumerate() {
+    for (id, (process_state, before)) in network.processes.iter().zip(barriers).enumerate() {
         if id == 1 {
             continue;
         }
-        let (now, before) = (driver.told.expect("told"), before.expect("told"));
+        let (now, before) = (process_state.advertised.expect("told"), before.expect("told"));
         assert!(now.commit <= ts(stuck) && now.commit >= before.commit, "{id}: {now:?}");
-        assert!(now.barrier > ts(world.now - 12_000), "{id}: {now:?}: barriers go on");
+        assert!(now.barrier > ts(network.now - 12_000), "{id}: {now:?}: barriers go on");
     }
-    let stats = world.switches[B].stats();
+    let stats = network.switches[B].stats();
     assert_eq!(stats.links_frozen, 1, "{stats:?}");
     let own = Address::Switch(SwitchId(1));
-    let heard = world.drivers[0].heard.expect("a switch");
-    assert_eq!((heard.address, heard.incarnation), (own, Incarnation(2)));
+    let heard_instance = network.processes[0].heard_instance.expect("a switch");
+    assert_eq!((heard_instance.address, heard_instance.incarnation), (own, Incarnation(2)));
 }

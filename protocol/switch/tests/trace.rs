@@ -3,24 +3,24 @@
 //! A line that starts with `@` is an input at that many nanoseconds; the indented lines below it
 //! are all that the switch must answer. The first line sets the switch up, `#` starts a comment.
 
-mod rig;
+mod harness;
 
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use harness::{OFFSET_NS, at, beacons, events, frame, promises_of, ts};
 use onepipe_base::{Machine, Port, Promises, Verdict};
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table, Tree};
 use onepipe_wire::Opcode;
-use rig::{OFFSET_NS, at, beacons, events, frame, promises_of, ts};
 
 /// The words of a line: `name`, or `name=number`.
 struct Words<'a>(&'a str);
 
 impl<'a> Words<'a> {
     fn has(&self, word: &str) -> bool {
-        self.0.split_whitespace().any(|each| each == word)
+        self.0.split_whitespace().any(|item| item == word)
     }
 
     fn text(&self, name: &str) -> Option<&'a str> {
@@ -47,7 +47,7 @@ fn set_up(line: &str) -> Switch {
     let route = match words.text("tree") {
         None => Route::Table(Table::new(16, words.number("upper").is_some_and(|ports| ports > 0))),
         Some(text) => {
-            let numbers: Vec<u32> = text.split(',').map(|each| number(each) as u32).collect();
+            let numbers: Vec<u32> = text.split(',').map(|item| number(item) as u32).collect();
             let [base, span, child_span, lanes, processes] = numbers[..] else {
                 panic!("tree=BASE,SPAN,CHILD_SPAN,LANES,PROCESSES")
             };
@@ -69,8 +69,8 @@ fn set_up(line: &str) -> Switch {
 fn grouped(ns: u64) -> String {
     let digits = ns.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push('_');
         }
         text.push(digit);
@@ -78,7 +78,7 @@ fn grouped(ns: u64) -> String {
     text
 }
 
-fn said(promises: Promises) -> String {
+fn promises_text(promises: Promises) -> String {
     let Some(barrier) = promises.barrier.as_ns().checked_sub(OFFSET_NS) else {
         return "b=none".into();
     };
@@ -105,22 +105,23 @@ fn opcode(words: &Words<'_>) -> Opcode {
 fn run(switch: &mut Switch, line: &str) -> String {
     let words = Words(line);
     let time = number(line[1..].split_whitespace().next().expect("a time behind the @"));
-    let (now, mut answer) = (at(time), String::new());
+    let (now, mut reply) = (at(time), String::new());
     if words.has("timeout") {
         switch.handle_timeout(now);
     } else {
         let barrier = words.must("b");
         let promises =
             Promises { barrier: ts(barrier), commit: ts(words.number("c").unwrap_or(barrier)) };
-        let address = |name| words.number(name).map_or(rig::NOBODY, |id| id as u32);
+        let address = |name| words.number(name).map_or(harness::NO_PROCESS, |id| id as u32);
         let mut bytes = frame(opcode(&words), address("src"), address("dst"), promises);
         let port = Port(words.must("port") as u16);
         match switch.handle_frame(now, port, &mut bytes) {
             Verdict::Consumed => {}
-            Verdict::Dropped => answer.push_str("    dropped\n"),
+            Verdict::Dropped => reply.push_str("    dropped\n"),
             Verdict::Forward(output) => {
-                let said = said(promises_of(&bytes, now));
-                writeln!(answer, "    forward port={} {said}", output.0).expect("to a string");
+                let promises_text = promises_text(promises_of(&bytes, now));
+                writeln!(reply, "    forward port={} {promises_text}", output.0)
+                    .expect("to a string");
             }
         }
     }
@@ -131,43 +132,43 @@ fn run(switch: &mut Switch, line: &str) -> String {
             SwitchEvent::LinkLeft(port) => ("left", port),
             other => panic!("{other:?} has no word yet"),
         };
-        writeln!(answer, "    {word} port={}", port.0).expect("to a string");
+        writeln!(reply, "    {word} port={}", port.0).expect("to a string");
     }
     for (port, promises) in beacons(switch, now) {
-        writeln!(answer, "    beacon port={port} {}", said(promises)).expect("to a string");
+        writeln!(reply, "    beacon port={port} {}", promises_text(promises)).expect("to a string");
     }
-    answer
+    reply
 }
 
-fn replay(story: &str) -> String {
-    let (mut switch, mut told) = (None, String::new());
-    for line in story.lines() {
+fn replay(scenario: &str) -> String {
+    let (mut switch, mut output) = (None, String::new());
+    for line in scenario.lines() {
         if line.starts_with("    ") {
             continue;
         }
-        told.push_str(line);
-        told.push('\n');
+        output.push_str(line);
+        output.push('\n');
         if line.starts_with('@') {
-            told.push_str(&run(switch.as_mut().expect("set up first"), line));
+            output.push_str(&run(switch.as_mut().expect("set up first"), line));
         } else if !line.is_empty() && !line.starts_with('#') {
             switch = Some(set_up(line));
         }
     }
-    told
+    output
 }
 
 #[test]
-fn every_story_is_told_as_it_happens() {
+fn every_scenario_replays_exactly() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let mut stories: Vec<_> = fs::read_dir(folder)
+    let mut scenarios: Vec<_> = fs::read_dir(folder)
         .expect("the folder is part of the crate")
         .map(|entry| entry.expect("readable").path())
         .collect();
-    stories.sort();
-    assert!(stories.len() >= 4, "stories are missing");
-    for path in stories {
-        let story = fs::read_to_string(&path).expect("text");
-        let told = replay(&story);
-        assert!(told == story, "{} goes differently:\n{told}", path.display());
+    scenarios.sort();
+    assert!(scenarios.len() >= 4, "stories are missing");
+    for path in scenarios {
+        let scenario = fs::read_to_string(&path).expect("text");
+        let output = replay(&scenario);
+        assert!(output == scenario, "{} goes differently:\n{output}", path.display());
     }
 }

@@ -1,18 +1,18 @@
 //! Switches with no live process below them (design: failure.md, "What does a switch say that
 //! nothing feeds?").
 
-mod rig;
+mod harness;
 
+use harness::{
+    CONTROLLER, OWN, Sent, at, beacon, beacon_from, both, events, frame, guarded, instance_of,
+    of_link, pass, ports_of, process, put, sent, star,
+};
 use onepipe_base::{Address, Instance, Machine, Port, Promises, SwitchId, Timestamp, Verdict};
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{
     AnnounceView, Flags, Flood, FloodId, HEADER_LEN, Header, LinkState, Opcode, Resolved,
     seal_with_hops,
-};
-use rig::{
-    CONTROLLER, OWN, Sent, at, beacon, both, events, frame, guarded, hear, instance_of, of_link,
-    pass, ports_of, process, put, sent, star,
 };
 
 /// A leaf with two lower ports and one upper one, port 2.
@@ -36,7 +36,7 @@ fn beacons(switch: &mut Switch, now: u64) -> Vec<Sent> {
 }
 
 /// What the beacon of the instant `now` says to `port`, and its flags.
-fn said(switch: &mut Switch, now: u64, port: u16) -> Option<(Promises, bool, bool)> {
+fn promises_to(switch: &mut Switch, now: u64, port: u16) -> Option<(Promises, bool, bool)> {
     let all = beacons(switch, now);
     let beacon = all.iter().find(|sent| sent.port == port)?;
     let flag = |flag| beacon.header.has(flag);
@@ -63,30 +63,31 @@ fn unfed(
 fn from_spine(switch: &mut Switch, now: u64, ns: u64, counted: Option<u64>) {
     let nothing = Timestamp::from_ns(at(0).sync.as_ns() - (1 << 46));
     let header = Header::hop_only(Opcode::Beacon, SPINE, Some(OWN), both(ns))
-        .with_counted(counted.map_or(nothing, rig::ts));
+        .with_counted(counted.map_or(nothing, harness::ts));
     let mut bytes = [0; HEADER_LEN];
     seal_with_hops(&mut bytes, header, 0, 0);
     assert_eq!(put(switch, at(now), UP, bytes), Verdict::Consumed);
 }
 
 #[test]
-fn a_leaf_that_was_never_fed_shows_that_it_is_up() {
+fn unfed_leaf_sends_beacons() {
     for config in [guarded(2), star(2)] {
         let mut leaf = with_upper(config);
-        let (promises, is_unfed, holds) = said(&mut leaf, 3_000, UP).expect("a sign of life");
-        assert!(is_unfed && !holds && promises.barrier < rig::ts(0), "{promises:?}");
+        let (promises, is_unfed, holds) =
+            promises_to(&mut leaf, 3_000, UP).expect("a sign of life");
+        assert!(is_unfed && !holds && promises.barrier < harness::ts(0), "{promises:?}");
         assert_eq!(ports_of(&beacons(&mut leaf, 6_000), Opcode::Beacon), [UP], "to no process");
     }
 }
 
 #[test]
-fn a_mark_follows_the_clock_so_that_it_never_wraps() {
+fn unfed_mark_follows_the_clock() {
     let mut leaf = with_upper(guarded(2));
     let quarter = 1 << 46;
     let mut before = None;
     for turn in 1..20 {
         let now = turn * quarter;
-        let (promises, is_unfed, _) = said(&mut leaf, now, UP).expect("a sign of life");
+        let (promises, is_unfed, _) = promises_to(&mut leaf, now, UP).expect("a sign of life");
         assert!(is_unfed && before < Some(promises.barrier));
         let age_ns = at(now).sync.since_ns(promises.barrier);
         assert!((quarter - 1..=quarter).contains(&age_ns), "{age_ns}");
@@ -96,7 +97,7 @@ fn a_mark_follows_the_clock_so_that_it_never_wraps() {
 
 /// A switch hears a leaf below it that nothing feeds: with controllers and without.
 #[test]
-fn a_link_that_nothing_feeds_is_up_and_holds_nobody() {
+fn unfed_link_is_up_and_holds_no_barrier() {
     for config in [guarded(3), star(3)] {
         let has_control = config.controllers.is_some();
         let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 10_000, ..config });
@@ -107,11 +108,12 @@ fn a_link_that_nothing_feeds_is_up_and_holds_nobody() {
         }
         unfed(&mut switch, 0, (2, leaf), both(0).barrier, None);
         assert!(switch.is_live(Port(2)));
-        let (told, ..) = said(&mut switch, 3_000, 0).expect("a beacon");
-        assert_eq!(told.barrier, both(100).barrier);
+        let (advertised, ..) = promises_to(&mut switch, 3_000, 0).expect("a beacon");
+        assert_eq!(advertised.barrier, both(100).barrier);
         let all = beacons(&mut switch, 6_000);
-        let echo = all.iter().find(|sent| sent.port == 2).expect("it is owed one").header.peer();
-        assert_eq!(echo, Some(leaf), "it is heard");
+        let ack_from =
+            all.iter().find(|sent| sent.port == 2).expect("it is owed one").header.peer();
+        assert_eq!(ack_from, Some(leaf), "it is heard");
         // It falls silent: there was nothing to hold.
         for port in [0, 1] {
             let instance = process(port.into(), 1);
@@ -125,132 +127,133 @@ fn a_link_that_nothing_feeds_is_up_and_holds_nobody() {
             let instance = process(port.into(), 1);
             beacon(&mut switch, at(11_000), port, (instance, Some(OWN)), both(9_000));
         }
-        let (told, ..) = said(&mut switch, 12_000, 0).expect("a beacon");
-        assert_eq!(told.commit, both(9_000).commit);
+        let (advertised, ..) = promises_to(&mut switch, 12_000, 0).expect("a beacon");
+        assert_eq!(advertised.commit, both(9_000).commit);
         assert_eq!(switch.stats().links_frozen, 0);
         assert_eq!(has_control, switch.config().controllers.is_some());
     }
 }
 
 #[test]
-fn a_frame_that_was_sent_before_a_link_lost_its_feed_passes_and_promises_nothing() {
+fn late_frame_of_an_unfed_link_carries_no_promise() {
     let mut switch = with_upper(Config { start_wait_ns: 0, ..star(2) });
     let leaf = instance_of(Address::Switch(SwitchId(7)), 1);
     unfed(&mut switch, 1_000, (0, leaf), both(1_000).barrier, None);
     // Overtaken by the beacon (seed 2000022).
     let late = frame(Opcode::Ack, 0, 60, both(500));
-    let (output, said) = pass(&mut switch, at(1_100), 0, late);
+    let (output, promises_to) = pass(&mut switch, at(1_100), 0, late);
     assert_eq!(output, UP);
-    assert!(said.barrier < both(0).barrier, "nobody feeds the output: {said:?}");
+    assert!(promises_to.barrier < both(0).barrier, "nobody feeds the output: {promises_to:?}");
 }
 
 #[test]
-fn what_dead_links_hold_behind_it_counts_until_it_is_resolved() {
+fn holds_behind_an_unfed_link_count_until_resolved() {
     let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 0, ..guarded(3) });
     let leaf = instance_of(Address::Switch(SwitchId(7)), 1);
-    let say = |switch: &mut Switch, now| {
+    let promise_all = |switch: &mut Switch, now| {
         for port in [0, 1] {
             let instance = process(port.into(), 1);
             beacon(switch, at(now), port, (instance, Some(OWN)), both(now));
         }
     };
-    say(&mut switch, 1_000);
+    promise_all(&mut switch, 1_000);
     beacon(&mut switch, at(1_000), 2, (leaf, Some(OWN)), both(900));
     // It counts what it is told.
-    said(&mut switch, 3_000, 2).expect("a beacon");
+    promises_to(&mut switch, 3_000, 2).expect("a beacon");
     let counts = Header::hop_only(Opcode::Beacon, leaf, Some(OWN), both(900));
-    put(&mut switch, at(3_500), 2, rig::bytes_of(counts.with_counted(both(1_000).barrier)));
+    put(&mut switch, at(3_500), 2, harness::bytes_of(counts.with_counted(both(1_000).barrier)));
     // What fed it is dead.
-    say(&mut switch, 4_000);
+    promise_all(&mut switch, 4_000);
     unfed(&mut switch, 4_000, (2, leaf), both(901).barrier, Some(both(900).commit));
-    let (told, ..) = said(&mut switch, 6_000, 0).expect("a beacon");
-    assert_eq!((told.barrier, told.commit), (both(4_000).barrier, both(900).commit));
+    let (advertised, ..) = promises_to(&mut switch, 6_000, 0).expect("a beacon");
+    assert_eq!((advertised.barrier, advertised.commit), (both(4_000).barrier, both(900).commit));
     // So it is when the leaf itself dies.
     let mut orphan = switch.clone();
-    orphan.lose(Port(2));
-    say(&mut orphan, 8_000);
-    let (told, ..) = said(&mut orphan, 9_000, 0).expect("a beacon");
-    assert_eq!((told.commit, orphan.stats().links_frozen), (both(900).commit, 1));
+    orphan.mark_link_lost(Port(2));
+    promise_all(&mut orphan, 8_000);
+    let (advertised, ..) = promises_to(&mut orphan, 9_000, 0).expect("a beacon");
+    assert_eq!((advertised.commit, orphan.stats().links_frozen), (both(900).commit, 1));
     // That is resolved.
     unfed(&mut switch, 7_000, (2, leaf), both(901).barrier, None);
-    let (told, ..) = said(&mut switch, 9_000, 0).expect("a beacon");
-    assert_eq!(told.commit, both(4_000).commit);
+    let (advertised, ..) = promises_to(&mut switch, 9_000, 0).expect("a beacon");
+    assert_eq!(advertised.commit, both(4_000).commit);
     // A frame of before comes late.
     let late = of_link(Opcode::Beacon, leaf, Some(OWN), both(900));
     put(&mut switch, at(10_000), 2, late);
-    say(&mut switch, 11_000);
-    let (told, ..) = said(&mut switch, 12_000, 0).expect("a beacon");
-    assert_eq!(told, both(11_000));
+    promise_all(&mut switch, 11_000);
+    let (advertised, ..) = promises_to(&mut switch, 12_000, 0).expect("a beacon");
+    assert_eq!(advertised, both(11_000));
 }
 
 /// The only process of a leaf dies: nobody waits for a second timeout, and its commit is held.
 #[test]
-fn the_death_of_the_only_process_is_told_at_once() {
+fn loss_of_the_only_process_is_advertised_at_once() {
     let mut leaf = with_upper(Config { link_timeout_ns: 10_000, ..guarded(2) });
     from_spine(&mut leaf, 0, 0, None);
     beacon(&mut leaf, at(0), 0, (process(0, 1), Some(OWN)), both(100));
-    assert_eq!(said(&mut leaf, 3_000, UP), Some((both(100), false, false)));
+    assert_eq!(promises_to(&mut leaf, 3_000, UP), Some((both(100), false, false)));
     from_spine(&mut leaf, 9_000, 9_000, Some(9_000));
     leaf.handle_timeout(at(10_001));
     let mark = Promises { barrier: both(101).barrier, ..both(100) };
-    assert_eq!(said(&mut leaf, 10_001, UP), Some((mark, true, true)), "at once");
+    assert_eq!(promises_to(&mut leaf, 10_001, UP), Some((mark, true, true)), "at once");
     // It is announced, and resolved.
-    let all = rig::run(&mut leaf, 30_000_000);
+    let all = harness::run(&mut leaf, 30_000_000);
     let announce = all.iter().rev().find(|sent| sent.opcode == Opcode::Announce).expect("due");
     let view = AnnounceView::parse(&announce.payload).expect("well-formed");
     let frozen = |link: &onepipe_wire::Link| matches!(link.state, LinkState::Frozen { .. });
-    let frozen: Vec<_> = view.links(rig::ts(0)).filter(frozen).map(|link| link.port.0).collect();
+    let frozen: Vec<_> =
+        view.links(harness::ts(0)).filter(frozen).map(|link| link.port.0).collect();
     assert_eq!(frozen, [0, UP], "by now the spine is silent, too");
     from_spine(&mut leaf, 30_000_000, 30_000_000, None);
     let mut bytes = [0; HEADER_LEN + 64];
-    let wave = Flood { id: FloodId { epoch: 1, sequence: 1 } };
+    let flood = Flood { id: FloodId { epoch: 1, sequence: 1 } };
     let resolved = [Resolved { owner: OWN, number: 1 }].into_iter();
-    let (_, payload) = wave.write_resume(&mut bytes[HEADER_LEN..], resolved).expect("fits");
-    let seat = process(CONTROLLER, 1);
-    put(&mut leaf, at(30_000_000), 1, of_link(Opcode::Hello, seat, None, both(0)));
-    let header = Header::hop_only(Opcode::Flood, seat, None, both(0));
+    let (_, payload) = flood.write_resume(&mut bytes[HEADER_LEN..], resolved).expect("fits");
+    let controller = process(CONTROLLER, 1);
+    put(&mut leaf, at(30_000_000), 1, of_link(Opcode::Hello, controller, None, both(0)));
+    let header = Header::hop_only(Opcode::Flood, controller, None, both(0));
     let length = seal_with_hops(&mut bytes, header, payload, 0);
     let verdict = leaf.handle_frame(at(30_000_000), Port(1), &mut bytes[..length]);
     assert_eq!(verdict, Verdict::Consumed);
-    let (_, is_unfed, holds) = said(&mut leaf, 30_003_000, UP).expect("a sign of life");
+    let (_, is_unfed, holds) = promises_to(&mut leaf, 30_003_000, UP).expect("a sign of life");
     assert!(is_unfed && !holds);
 }
 
 /// A newcomer below a leaf that nothing fed is told no commit before the spine counts it.
 #[test]
-fn the_first_process_commits_when_it_is_counted_above() {
-    for config in [guarded(2), Config { holds_newcomers: true, ..star(2) }] {
+fn first_process_commits_once_counted_above() {
+    for config in [guarded(2), Config { holds_joiners: true, ..star(2) }] {
         let mut leaf = with_upper(Config { link_timeout_ns: 0, ..config });
         from_spine(&mut leaf, 1_000, 1_000, Some(1_000));
-        let (_, is_unfed, _) = said(&mut leaf, 3_000, UP).expect("a sign of life");
+        let (_, is_unfed, _) = promises_to(&mut leaf, 3_000, UP).expect("a sign of life");
         assert!(is_unfed);
-        let say = |leaf: &mut Switch, now| {
+        let promise_all = |leaf: &mut Switch, now| {
             beacon(leaf, at(now), 0, (process(0, 1), Some(OWN)), both(now));
         };
-        let is_told = |leaf: &mut Switch, now| {
-            let (told, ..) = said(leaf, now, 0).expect("a beacon");
-            told.commit > rig::ts(0)
+        let gets_commit = |leaf: &mut Switch, now| {
+            let (advertised, ..) = promises_to(leaf, now, 0).expect("a beacon");
+            advertised.commit > harness::ts(0)
         };
-        say(&mut leaf, 4_000);
+        promise_all(&mut leaf, 4_000);
         from_spine(&mut leaf, 5_000, 5_000, Some(1_000));
-        say(&mut leaf, 5_500);
-        assert!(!is_told(&mut leaf, 6_000), "the spine said so of what it was told before");
+        promise_all(&mut leaf, 5_500);
+        assert!(!gets_commit(&mut leaf, 6_000), "the spine said so of what it was told before");
         from_spine(&mut leaf, 7_000, 7_000, None);
-        say(&mut leaf, 8_000);
-        assert!(!is_told(&mut leaf, 9_000), "it has not caught up there");
+        promise_all(&mut leaf, 8_000);
+        assert!(!gets_commit(&mut leaf, 9_000), "it has not caught up there");
         from_spine(&mut leaf, 10_000, 10_000, Some(5_500));
-        say(&mut leaf, 11_000);
-        assert!(is_told(&mut leaf, 12_000));
+        promise_all(&mut leaf, 11_000);
+        assert!(gets_commit(&mut leaf, 12_000));
         // A second one waits for nobody above.
         beacon(&mut leaf, at(13_000), 1, (process(1, 1), Some(OWN)), both(13_000));
-        let (told, ..) = said(&mut leaf, 15_000, 1).expect("a beacon");
-        assert!(told.commit > rig::ts(0));
+        let (advertised, ..) = promises_to(&mut leaf, 15_000, 1).expect("a beacon");
+        assert!(advertised.commit > harness::ts(0));
     }
 }
 
 /// What a switch says that it counts: nothing before the other end has caught up.
 #[test]
-fn a_switch_counts_whom_it_has_heard_promise_all_that_it_has_told() {
+fn counts_a_peer_once_it_caught_up() {
     let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 0, ..guarded(3) });
     let leaf = instance_of(Address::Switch(SwitchId(7)), 1);
     for port in [0, 1] {
@@ -264,25 +267,25 @@ fn a_switch_counts_whom_it_has_heard_promise_all_that_it_has_told() {
     };
     beacons(&mut switch, 3_000);
     unfed(&mut switch, 4_000, (2, leaf), both(0).barrier, None);
-    assert!(counted(&mut switch, 6_000) < rig::ts(0));
+    assert!(counted(&mut switch, 6_000) < harness::ts(0));
     beacon(&mut switch, at(7_000), 2, (leaf, Some(OWN)), both(900));
-    assert!(counted(&mut switch, 9_000) < rig::ts(0), "others were told more");
+    assert!(counted(&mut switch, 9_000) < harness::ts(0), "others were told more");
     beacon(&mut switch, at(10_000), 2, (leaf, Some(OWN)), both(1_100));
     let at_once = sent(&mut switch, at(10_000));
     assert_eq!(ports_of(&at_once, Opcode::Beacon), [2], "whoever is behind it waits");
     assert_eq!(counted(&mut switch, 12_000), both(1_100).barrier);
     unfed(&mut switch, 13_000, (2, leaf), both(1_101).barrier, None);
-    assert!(counted(&mut switch, 15_000) < rig::ts(0));
+    assert!(counted(&mut switch, 15_000) < harness::ts(0));
 }
 
 /// Two switches that nothing feeds keep each other's link up.
 #[test]
-fn a_fabric_of_nobody_is_linked() {
+fn fabric_without_processes_stays_linked() {
     let mut root = with_upper(Config { upper_ports: 0, link_timeout_ns: 10_000, ..guarded(1) });
     let leaf = instance_of(Address::Switch(SwitchId(7)), 1);
     for now in (0..60_000).step_by(3_000) {
         unfed(&mut root, now, (0, leaf), both(now).barrier, None);
-        let Some((_, is_unfed, holds)) = said(&mut root, now + 3_000, 0) else {
+        let Some((_, is_unfed, holds)) = promises_to(&mut root, now + 3_000, 0) else {
             panic!("silent at {now}");
         };
         assert!(is_unfed && !holds);
@@ -293,9 +296,9 @@ fn a_fabric_of_nobody_is_linked() {
     unfed(&mut lower, 0, (UP, SPINE), both(0).barrier, None);
     assert!(lower.is_live(Port(UP)));
     beacon(&mut lower, at(100), 0, (process(0, 1), Some(OWN)), both(90));
-    let (told, is_unfed, _) = said(&mut lower, 3_000, 0).expect("a beacon");
-    assert_eq!((told.barrier, is_unfed), (both(90).barrier, false), "it is alone");
-    let mut heard = with_upper(star(2));
-    hear(&mut heard, at(0), 0, both(5));
-    assert!(!said(&mut heard, 3_000, UP).expect("a beacon").1);
+    let (advertised, is_unfed, _) = promises_to(&mut lower, 3_000, 0).expect("a beacon");
+    assert_eq!((advertised.barrier, is_unfed), (both(90).barrier, false), "it is alone");
+    let mut fed = with_upper(star(2));
+    beacon_from(&mut fed, at(0), 0, both(5));
+    assert!(!promises_to(&mut fed, 3_000, UP).expect("a beacon").1);
 }

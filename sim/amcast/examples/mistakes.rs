@@ -1,6 +1,6 @@
-//! `cargo run --release -p onepipe-sim-amcast --features mistakes --example mistakes [TITLE]`: how
-//! many seeds it takes to catch each mistake of agreed multicast, as rows of a table. What `cargo
-//! xtask bugs` runs.
+//! `cargo run --release -p onepipe-sim-amcast --features mistakes --example mistakes [TITLE]`
+//! prints how many seeds it takes to detect each seeded bug of agreed multicast, as rows of a
+//! table. Used by `cargo xtask bugs`.
 
 use std::process::ExitCode;
 

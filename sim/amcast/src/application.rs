@@ -1,4 +1,4 @@
-//! Builds the machines, has clients send, and watches what everybody does.
+//! Builds the machines, sends the clients' messages, and checks deliveries.
 
 use onepipe_amcast::{
     Client, Config, Coordinator, CoordinatorConfig, DeliveryPoint, GroupId, GroupSet, Member,
@@ -22,30 +22,30 @@ use crate::switch::SwitchNode;
 const SEND: u32 = 0;
 const CAMPAIGN: u32 = 1;
 const WRITE: u32 = 2;
-/// Bytes of a message that say which it is.
+/// Length of the message id at the start of each message, in bytes.
 const ID_LEN: usize = 8;
 
-/// A client's part.
+/// Sending state of a client.
 #[derive(Clone, Debug)]
 struct Sender {
     left: u32,
-    /// When each message was sent, in ns, and to whom.
+    /// Time in ns and destination groups of each message sent.
     sent: Vec<(u64, GroupSet)>,
     refused: u64,
 }
 
-/// A delivery at a replica.
+/// Delivery at a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// When, in ns.
+    /// Time of the delivery in ns.
     pub at_ns: u64,
-    /// When the client sent it, in ns.
+    /// Time in ns when the client sent the message.
     pub sent_ns: u64,
-    /// Which replica, group by group; of the rival which member.
+    /// Index of the replica, counted over all groups; of the member if members deliver.
     pub replica: usize,
 }
 
-/// Whatever commands and observes.
+/// Application of the simulated network: drives the clients and observes all nodes.
 #[derive(Debug)]
 pub(crate) struct Workload {
     pub setup: Setup,
@@ -55,11 +55,11 @@ pub(crate) struct Workload {
     pub checker: Agreed,
     pub store: CoordinatorStore,
     pub deliveries: Vec<Delivered>,
-    /// Where each link begins.
+    /// Node that each link starts at.
     pub link_from: Vec<NodeId>,
-    /// Who is alive, by their ids.
+    /// Whether each process is up, by process id.
     pub alive: Vec<bool>,
-    /// Coordinators that do not reach their store any more.
+    /// Coordinators that cannot reach the store any more.
     pub without_store: Vec<ProcessId>,
     senders: Vec<Sender>,
     points: Vec<Option<DeliveryPoint>>,
@@ -119,7 +119,7 @@ impl Workload {
         }
     }
 
-    /// Of the replicas in their order (of the rival the members): who it is.
+    /// Returns the process of the replica (or of the member that delivers) with this index.
     pub fn replica(&self, at: usize) -> ProcessId {
         let processes =
             self.layout.groups.groups.iter().flat_map(|group| match self.setup.is_rival {
@@ -141,18 +141,18 @@ impl Workload {
         self.alive[process.index()]
     }
 
-    /// Messages that clients could not send because their window was full.
+    /// Returns the number of messages not sent because the client's window was full.
     pub fn refused(&self) -> u64 {
         self.senders.iter().map(|sender| sender.refused).sum()
     }
 
-    /// Whether all of these clients have sent all that they are to send.
+    /// Returns whether all clients that satisfy `of` have sent all their messages.
     pub fn has_sent_all(&self, of: impl Fn(ProcessId) -> bool) -> bool {
         let mut clients = self.layout.groups.clients.iter().zip(&self.senders);
         clients.all(|(client, sender)| sender.left == 0 || !of(*client))
     }
 
-    /// Nobody sends anything more.
+    /// Stops all clients.
     pub fn stop(&mut self) {
         self.senders.iter_mut().for_each(|sender| sender.left = 0);
     }
@@ -168,7 +168,7 @@ impl Workload {
         }
     }
 
-    /// A replica that has just begun, or one that begins again with another one's state.
+    /// Builds a replica: a new one, or a restarted one with the state of another replica.
     fn build_replica(&mut self, process: ProcessId, life: u32) -> Replica {
         let config = self.config(process, life);
         let at = self.replica_of(process).expect("it is a replica");
@@ -216,14 +216,14 @@ impl Workload {
             return HostRole::Coordinator(coordinator.expect("its settings make sense"));
         }
         if self.layout.groups.clients.contains(&process) {
-            // A client that has lost its memory may not come back as itself.
+            // A client that has lost its state must not return under the same id.
             let client = Client::new(self.config(process, life));
             return HostRole::Client(client.expect("its settings make sense"));
         }
         HostRole::Replica(self.build_replica(process, life))
     }
 
-    /// Sends what the client may send now. Answers whether it is to be asked again, and when.
+    /// Sends what the client may send now, and sets an alarm for the next attempt.
     fn send(&mut self, at: &mut At<'_>, role: &mut HostRole, number: usize) {
         while self.senders[number].left > 0 {
             let is_sent = self.send_one(at, role, number);
@@ -232,7 +232,7 @@ impl Workload {
                     self.senders[number].refused += u64::from(!is_sent);
                     return at.alarm(ps, SEND);
                 }
-                // A client is told when there is room again; the rival's must look.
+                // A client is notified when its window opens; a baseline member must poll.
                 SendPattern::Eager { .. } if !is_sent && !self.setup.is_rival => return,
                 SendPattern::Eager { pause_ns_max } if !is_sent => {
                     return at.alarm((1 + self.random.below(pause_ns_max)) * NANOSECOND, SEND);
@@ -250,7 +250,7 @@ impl Workload {
         let (least, most) = self.setup.load.bytes;
         let sequence = self.senders[number].sent.len() as u32;
         let id = MessageId { client: number as u32, sequence };
-        // Drawn whether or not it can be sent, so that a full window changes no later draw.
+        // Draw in any case, so that a full window does not change later draws.
         let some = GroupSet::from_bits(1 + self.random.below(all));
         let all = GroupSet::from_bits(all);
         let groups = if self.setup.load.is_subset { some } else { all };
@@ -292,7 +292,7 @@ impl Workload {
         let sender = self.senders.get(id.client as usize);
         let sent = sender.and_then(|sender| sender.sent.get(id.sequence as usize));
         let (sent_ns, sent_to) = sent.copied().unwrap_or_default();
-        // The rival does not say for whom else it is.
+        // A baseline member does not report the destination groups.
         let groups = groups.unwrap_or(sent_to);
         self.checker.on_delivered(replica, (timestamp, id), groups, digest(message));
         self.deliveries.push(Delivered { at_ns, sent_ns, replica });
@@ -308,7 +308,7 @@ impl Application<Node> for Workload {
     fn build(&mut self, node: NodeId, life: u32) -> Node {
         let here: Vec<ProcessId> = self.layout.at(node).collect();
         if let Some(switch) = node.0.checked_sub(self.topology.hosts()) {
-            // A switch that starts again has lost its members: they do not come back.
+            // A restarted switch has lost its members for ever.
             let members = here.into_iter().filter(|_| life == 0);
             let members = members.map(|process| {
                 Member::new(self.config(process, life)).expect("its settings make sense")
@@ -443,7 +443,7 @@ impl Application<Node> for Workload {
         else {
             return;
         };
-        // Once for each frame: where it sets out.
+        // Check each frame once, at its first link.
         let (src, dst) = (frame.header.src(), frame.header.dst());
         if self.layout.node(src) == *from {
             let packets = Amcast::packets(frame.opcode, frame.payload).map_while(Result::ok);

@@ -1,4 +1,4 @@
-//! How long a group delivers nothing new when its leader dies.
+//! Measures how long a group delivers no new messages after a crash of its leader.
 
 use std::sync::atomic::AtomicBool;
 
@@ -9,36 +9,36 @@ use crate::fault::FaultEvent;
 use crate::setup::{Load, SendPattern, Setup};
 use crate::world::World;
 
-/// Before this nobody dies, in ns: connections are warm, clocks have run.
+/// Warm-up before the crash, in ns.
 const WARM_NS: u64 = 500_000;
-/// The leader dies within so many ns behind that: at any point of whatever repeats.
+/// The crash is drawn from this interval after the warm-up, in ns, to hit any phase of the timers.
 const SPREAD_NS: u64 = 400_000;
-/// After so many ns everything must go on, or it never does.
+/// Limit of the recovery, in ns.
 const END_NS: u64 = 20_000_000;
 
-/// What dies.
+/// Component that crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// The member alone: its program, not its switch.
+    /// Only the member; its switch continues.
     Member,
-    /// The whole switch, with its rack.
+    /// The whole switch, which disconnects its rack.
     Switch,
 }
 
-/// One crash of a leader. Times in ns from the crash, at the first replica that lives.
+/// One crash of a leader. Times are in ns from the crash, observed at the first live replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failover {
-    /// Until the next delivery: what followers know already is delivered meanwhile.
+    /// Until the next delivery, possibly of a message that followers knew before the crash.
     pub next_ns: u64,
-    /// The longest time without a delivery that the crash falls into or that begins later.
+    /// Longest time without a delivery that includes or follows the crash.
     pub gap_ns: u64,
-    /// Until the first delivery of a message that was sent after the crash.
+    /// Until the first delivery of a message sent after the crash.
     pub new_ns: u64,
 }
 
-/// The world in which leaders die: two leaves and two spines, one group of three; each of four
-/// clients sends a message to it every 10 us. Coordinators ask every 20 us and wait for 100; a
-/// client sends again after 50.
+/// Returns the setup: two leaves and two spines, one group of three members. Each of four clients
+/// sends a message every 10 us and retransmits after 50 us. Coordinators probe every 20 us with a
+/// timeout of 100 us.
 pub fn failover_setup(seed: u64) -> Setup {
     let shape = Shape::leaf_spine(3, 2, 6).expect("a fabric");
     let base = Setup::new(shape);
@@ -47,7 +47,7 @@ pub fn failover_setup(seed: u64) -> Setup {
     Setup { replicas: 3, clients: 4, window: 256, load, checks_frames: false, seed, ..base }
 }
 
-/// Has the leader die once. `None` if the group does not go on, or something was wrong.
+/// Runs one crash. Returns `None` if the group did not recover or an invariant was violated.
 pub fn failover(victim: Victim, seed: u64) -> Option<Failover> {
     let mut world = World::new(&failover_setup(seed));
     let leader = world.layout().groups.groups[0].members[0];
@@ -71,7 +71,7 @@ pub fn failover(victim: Victim, seed: u64) -> Option<Failover> {
     while !is_new(&world) && world.now_ns() < crash_ns + END_NS {
         world.run_until(world.now_ns() + 20_000);
     }
-    // Gaps that begin later: there is none that is longer, or the group has not settled.
+    // Catch longer gaps that start after the recovery.
     world.run_until(world.now_ns() + 300_000);
     if world.checker().wrong() > 0 {
         return None;
@@ -88,7 +88,7 @@ pub fn failover(victim: Victim, seed: u64) -> Option<Failover> {
     Some(Failover { next_ns, gap_ns, new_ns })
 }
 
-/// Has leaders die at all these seeds. Answers each crash by its seed, ascending.
+/// Runs a crash per seed. Returns the results in ascending order of the seeds.
 pub fn failovers(
     victim: Victim,
     seeds: &Seeds,

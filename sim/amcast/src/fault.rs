@@ -1,24 +1,24 @@
-//! What may befall a world.
+//! Faults of a simulated network.
 
 use onepipe_base::ProcessId;
 use onepipe_sim_network::{LinkFaults, NodeId};
 use onepipe_wire::Opcode;
 
-/// What of somebody's words is not heard.
+/// Kinds of packets that are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketFilter {
-    /// All is heard.
+    /// No packets.
     None,
-    /// What has been taken, and clocks, but for those told with messages.
+    /// Acknowledgements, and with them clocks that are not sent with messages.
     Acks,
-    /// What is asked for.
+    /// Requests for missing positions.
     Requests,
-    /// Nothing is heard.
+    /// All packets.
     All,
 }
 
 impl PacketFilter {
-    /// Whether packets of this kind are lost.
+    /// Returns whether packets with this opcode are dropped.
     pub(crate) fn matches(self, opcode: Opcode) -> bool {
         match self {
             Self::None => false,
@@ -29,43 +29,43 @@ impl PacketFilter {
     }
 }
 
-/// Something that befalls a world, or ends.
+/// Fault, or the end of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultEvent {
-    /// A switch dies, with the members in it; under a top-of-rack switch all hosts are cut off for
-    /// good, and count as dead.
+    /// A switch crashes with its members. The hosts below a top-of-rack switch are disconnected
+    /// permanently and count as crashed.
     Switch(NodeId),
-    /// A member dies, but not its switch.
+    /// A member crashes, but not its switch.
     Member(ProcessId),
-    /// Whoever sits on this host dies.
+    /// The process on this host crashes.
     Host(NodeId),
-    /// A replica or a coordinator begins again; the replica with another one's state.
+    /// A replica or a coordinator restarts; a replica with the state of another one.
     Restart(NodeId),
-    /// The host stands still for so many ns.
+    /// The host is descheduled for this time, in ns.
     Pause(NodeId, u64),
-    /// All links lose, repeat, change and hold up frames like this.
+    /// All links lose, duplicate, corrupt and delay frames at these rates.
     Links(LinkFaults),
-    /// The links between a switch and the switches next to it are cut: what lies on them is lost.
+    /// All links between a switch and other switches fail, with the frames on them.
     Isolate(NodeId),
-    /// They work again.
+    /// The links of an isolated switch recover.
     Reconnect(NodeId),
-    /// Members of one group, which may be a majority, lose their links to other switches at a time:
-    /// other ones decide meanwhile, or nobody.
+    /// The switches of several members of a group, possibly of a majority, are isolated at the same
+    /// time.
     IsolateMany(Vec<NodeId>),
-    /// They have them again.
+    /// The links of these switches recover.
     ReconnectMany(Vec<NodeId>),
-    /// A coordinator does not hear a member, and may take it for dead; `None`: it hears everybody.
+    /// A coordinator receives nothing from a member, and may suspect it; `None` ends this.
     CoordinatorLoss(ProcessId, Option<ProcessId>),
-    /// Members do not hear what others say to them. By pairs: who says, and who does not hear.
+    /// Members receive no packets of some kinds: pairs of sender and receiver.
     MemberLoss(Vec<(ProcessId, ProcessId)>, PacketFilter),
-    /// The active coordinator's lease runs out.
+    /// The lease of the active coordinator expires early.
     LeaseExpiry,
-    /// The fabric has noticed what is dead, and sends around it.
+    /// Routing has detected failed components and avoids them from now on.
     Reroute,
 }
 
 impl FaultEvent {
-    /// Its name, if it is a fault and not the end of one.
+    /// Returns the name of the fault; `None` if the event ends a fault.
     pub fn name(&self) -> Option<&'static str> {
         Some(match self {
             Self::Switch(_) => "switch crash",

@@ -1,4 +1,4 @@
-//! Many seeds, one after the other on every core.
+//! Runs many seeds on all cores.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,34 +8,34 @@ use onepipe_sim_engine::Seeds;
 use crate::swarm::{Outcome, Swarm};
 use crate::world::Quorums;
 
-/// How many failing seeds are listed.
+/// Maximum number of failing seeds that are listed.
 const LISTED_MAX: usize = 100;
 
-/// What many seeds add up to.
+/// Aggregated results of many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct FuzzReport {
-    /// Seeds that were run to their end.
+    /// Seeds completed.
     pub seeds: u64,
-    /// Events of their networks.
+    /// Network events.
     pub events: u64,
     /// Messages sent.
     pub sent: u64,
     /// Deliveries, each checked.
     pub delivered: u64,
-    /// How often a member began to lead.
+    /// Elections won.
     pub elections: u64,
-    /// How often a leader had no room.
+    /// Messages refused with `Busy`.
     pub busy: u64,
-    /// Seeds whose fabric fell into parts of which none could go on: of these only what must never
-    /// happen was checked.
+    /// Seeds whose fabric was partitioned so that no part could continue. Only safety was checked
+    /// for these.
     pub partitioned: u64,
-    /// Faults, by kind: what was drawn, and what became of it.
+    /// Faults by kind, and their effects.
     pub faults: BTreeMap<&'static str, u64>,
     /// Seeds in which a machine panicked.
     pub panics: u64,
-    /// Seeds that failed, ascending; the first ones.
+    /// Failing seeds in ascending order, up to a limit.
     pub failing: Vec<u64>,
-    /// How many seeds failed.
+    /// Number of failing seeds.
     pub failed: u64,
 }
 
@@ -70,9 +70,9 @@ impl FuzzReport {
     }
 }
 
-/// Runs seeds until all are done or `stops`, or one has failed, if it `stops_at_failure`. Tells
-/// `progress` how many are done, and how many of them have failed. Panics of machines are caught;
-/// their hook is the caller's to silence.
+/// Runs seeds until all are done or `stops` is set; with `stops_at_failure` also until one has
+/// failed. Calls `progress` with the number of seeds that are done and that have failed. Panics of
+/// machines are caught; the caller may silence the panic hook.
 pub fn fuzz(
     seeds: &Seeds,
     stops: &AtomicBool,

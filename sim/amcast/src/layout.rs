@@ -1,4 +1,4 @@
-//! Who sits where: members in switches, everybody else on hosts.
+//! Assignment of processes to nodes: members to switches, all others to hosts.
 
 use onepipe_amcast::{Group, Groups};
 use onepipe_base::{ProcessId, SwitchId};
@@ -8,27 +8,27 @@ use onepipe_topology::{Node as Vertex, Topology};
 use crate::routes::{Unavailable, distances};
 use crate::setup::Setup;
 
-/// The tier of top-of-rack switches (`Topology::tier`).
+/// Tier of top-of-rack switches (`Topology::tier`).
 const TOR: u8 = 2;
 
-/// Which process sits at which node. Members have the lowest ids, group by group, then replicas,
-/// then clients, then coordinators.
+/// Assignment of processes to nodes. Members have the lowest ids, group by group, followed by
+/// replicas, clients and coordinators.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// The groups, and who sends to them.
+    /// Groups and clients.
     pub groups: Groups,
-    /// The coordinators.
+    /// Coordinators.
     pub coordinators: Vec<ProcessId>,
     nodes: Vec<NodeId>,
 }
 
 impl Layout {
-    /// The leader of a group sits in a top-of-rack switch, its followers in the switches next to
-    /// that which carry the fewest members: spines first. Replicas, clients and coordinators are
-    /// spread over racks. Where hosts are members (`Setup::is_rival`), they are replicas, too.
+    /// Assigns the leader of a group to a top-of-rack switch, and the followers to the nearest
+    /// switches with the fewest members, spines first. Replicas, clients and coordinators are
+    /// spread over the racks. If hosts are members (`Setup::is_rival`), they are replicas as well.
     ///
     /// # Panics
-    /// When there are fewer hosts, or fewer switches, than it takes.
+    /// If there are not enough hosts or switches.
     pub fn new(setup: &Setup, topology: &Topology) -> Self {
         let mut free = FreeNodes::new(topology);
         let (mut next, mut nodes) = (0, Vec::new());
@@ -64,34 +64,34 @@ impl Layout {
         }
     }
 
-    /// Where `process` sits.
+    /// Returns the node of `process`.
     pub fn node(&self, process: ProcessId) -> NodeId {
         self.nodes[process.index()]
     }
 
-    /// Who sits at `node`.
+    /// Returns the processes at `node`.
     pub fn at(&self, node: NodeId) -> impl Iterator<Item = ProcessId> {
         let nodes = (0u32..).map(ProcessId).zip(&self.nodes);
         nodes.filter(move |(_, at)| **at == node).map(|(process, _)| process)
     }
 
-    /// How many processes there are.
+    /// Returns the number of processes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is nobody.
+    /// Returns whether there are no processes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 }
 
-/// What is still free.
+/// Nodes that are not assigned yet.
 struct FreeNodes<'a> {
     topology: &'a Topology,
-    /// Free hosts, rack by rack.
+    /// Free hosts by rack.
     racks: Vec<Vec<NodeId>>,
-    /// How many members each switch has.
+    /// Number of members in each switch.
     load: Vec<u32>,
 }
 
@@ -109,7 +109,7 @@ impl<'a> FreeNodes<'a> {
         }
     }
 
-    /// One after the other in the racks from `first` on, as long as there is room.
+    /// Assigns hosts round-robin over the racks, from rack `first` on.
     fn hosts(&mut self, first: u32, count: u32) -> Vec<NodeId> {
         let racks = self.racks.len();
         let mut rack = first as usize;
@@ -122,7 +122,7 @@ impl<'a> FreeNodes<'a> {
         (0..count).map(|_| next_host().expect("the rack is not empty")).collect()
     }
 
-    /// The switches of a group's members, the leader's first.
+    /// Assigns the switches of a group's members, the leader's first.
     fn switches(&mut self, group: u32, count: u32) -> Vec<NodeId> {
         let leader = group as usize % self.racks.len();
         let from = distances(

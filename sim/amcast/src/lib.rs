@@ -1,10 +1,9 @@
-//! Agreed multicast in a simulated network.
+//! Simulation of agreed multicast.
 //!
-//! `[world of agreed multicast]` A [`Setup`] says which fabric, which groups and what clients send;
-//! a [`World`] is built from it: members live in switches (a leader in a top-of-rack switch, its
-//! followers in spines), replicas, clients and coordinators on hosts. [`Mishap`]s befall it. With
-//! [`Setup::is_rival`] hosts are the members, as PrimCast has it, and what frames cost processors
-//! counts.
+//! A [`Setup`] defines the fabric, the groups and the load. A [`World`] runs it in virtual time:
+//! members are in switches (a leader in a top-of-rack switch, its followers in spines), replicas,
+//! clients and coordinators are on hosts. [`FaultEvent`]s inject faults. With [`Setup::is_rival`]
+//! hosts are the members, as in PrimCast, and the CPU cost of frames counts.
 //!
 //! ```
 //! use onepipe_sim_amcast::{Load, Setup, World};
@@ -13,14 +12,14 @@
 //! let setup = Setup::new(Shape::leaf_spine(2, 2, 4)?);
 //! let setup = Setup { load: Load { messages: 20, ..setup.load }, ..setup };
 //! let mut world = World::new(&setup);
-//! assert_eq!(world.settle(20_000_000), None);
+//! assert_eq!(world.run_to_completion(20_000_000), None);
 //! assert_eq!(world.deliveries().len(), 40, "at two replicas");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Invariants
-//! - Equal setups and mishaps live through equal histories.
-//! - Every delivery is checked, and every frame for who may hear of what (`onepipe_sim_check`).
+//! - Equal setups and faults give equal histories.
+//! - Every delivery is checked, and every frame for genuineness (`onepipe_sim_check`).
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
-//! The testbed of P4mCast's poster: throughput against latency.
+//! Throughput against latency in the testbed of P4mCast's poster.
 //!
-//! An injector of up to 10 Gbit/s, a leaf that leads, spines that follow, a host that delivers.
-//! The poster has one spine; its group is "hypothetically" of three. Here are two.
+//! An injector of up to 10 Gbit/s, a leaf with the leader, spines with the followers, and a host
+//! that delivers. The poster has one spine, and its group is "hypothetically" of three; here are
+//! two spines.
 
 use onepipe_sim_engine::SECOND;
 use onepipe_sim_network::{CpuConfig, LinkConfig};
@@ -10,65 +11,66 @@ use onepipe_topology::Shape;
 use crate::setup::{Load, SendPattern, Setup};
 use crate::world::World;
 
-/// The poster's injector: "UDP traffic over 10Gb speed link": never more than that is offered. The
-/// servers' other cards have 25 (Intel E810-XXVAM2), which is what all hosts are given here.
+/// Rate of the poster's injector ("UDP traffic over 10Gb speed link"), the upper bound of the load.
+/// The other network cards of its servers have 25 Gbit/s (Intel E810-XXVAM2), which all hosts have
+/// here.
 const INJECTOR_BITS_PER_S: u64 = 10_000_000_000;
 const HOST_BITS_PER_S: u64 = 25_000_000_000;
-/// From one end of a link to the other, a switch's pipeline included: 1Pipe's testbed
-/// (`bench/figures`, `Calibration::PAPER`: link and host).
+/// Latency of a link in ns including a switch's pipeline, and of a host: 1Pipe's testbed
+/// (`Calibration::PAPER` in `bench/figures`).
 const LINK_NS: u64 = 762;
 const HOST_NS: u64 = 338;
-/// What is measured begins after so many ns and takes so many.
+/// Warm-up and duration of the measurement, in ns.
 const WARM_NS: u64 = 300_000;
 const MEASURE_NS: u64 = 1_000_000;
-/// Bytes in front of a message of ours: the frame's header and the packet's.
+/// Length of the headers in front of a message, in bytes: the frame's and the packet's.
 const FRONT_LEN: usize = 52 + 64;
 
-/// Who orders.
+/// System that orders the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orderer {
     /// Members in switches.
     Switches,
-    /// Processes on three hosts, whose processors need so much for each frame that they take or
-    /// send, and for each thing said in it, in ns.
+    /// Processes on three hosts, with CPU costs in ns for each frame sent or received and for each
+    /// entry in it.
     Hosts {
-        /// For each frame.
+        /// Cost per frame.
         frame_ns: u64,
-        /// For each thing said.
+        /// Cost per entry.
         entry_ns: u64,
     },
 }
 
-/// One point of the figure.
+/// Point of the figure.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadPoint {
-    /// Who orders.
+    /// System that orders the messages.
     pub orderer: Orderer,
-    /// Bytes of a request on the wire, without Ethernet, IP and UDP (66).
+    /// Length of a request on the wire, without the 66 bytes for Ethernet, IP and UDP.
     pub packet_len: usize,
-    /// Messages a second that the injector offers.
+    /// Offered load in messages per second.
     pub offered_per_s: u64,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadResult {
-    /// Messages a second that were delivered at a replica.
+    /// Messages delivered at a replica, per second.
     pub delivered_per_s: f64,
-    /// From the request to the delivery, in ns: mean, median, and what 99 % take at most.
+    /// Mean latency from the request to the delivery, in ns.
     pub mean_ns: f64,
-    /// The median.
+    /// Median latency.
     pub p50_ns: u64,
-    /// What 99 % take at most.
+    /// 99th percentile of the latency.
     pub p99_ns: u64,
-    /// Messages that the injector could not send, because too many were open.
+    /// Messages refused because the window was full.
     pub refused: u64,
-    /// Frames that a queue had no room for.
+    /// Frames dropped because a queue was full.
     pub overflowed: u64,
 }
 
 impl LoadPoint {
-    /// What the injector's link takes at most, in messages a second.
+    /// Returns the rate of the injector's link in messages per second.
     pub fn line_rate_per_s(&self) -> u64 {
         INJECTOR_BITS_PER_S / 8 / (self.packet_len as u64 + 66)
     }
@@ -100,7 +102,7 @@ impl LoadPoint {
             window: 4_096,
             busy_threshold: 1 << 20,
             frame_len_max: 1_700,
-            // Long behind the longest queue: what is late is not lost.
+            // Longer than any queueing delay: late messages are not lost.
             rto_min_ns: 2_000_000,
             load: Load {
                 messages: u32::MAX,
@@ -114,16 +116,16 @@ impl LoadPoint {
         }
     }
 
-    /// Runs it.
+    /// Runs the simulation.
     ///
     /// # Panics
-    /// When something was delivered out of order: then it measures nothing.
+    /// If messages were delivered out of order.
     pub fn run(&self) -> LoadResult {
         let mut world = World::new(&self.setup());
         let end_ns = WARM_NS + MEASURE_NS;
         world.run_until(end_ns);
         assert_eq!(world.checker().texts(), &[] as &[String]);
-        // Of the rival every member delivers: the last of them.
+        // With the baseline all members deliver: use the last one.
         let replica = world.deliveries().iter().map(|one| one.replica).max().unwrap_or_default();
         let here = world.deliveries().iter().filter(|one| one.replica == replica);
         let counted = here.filter(|one| one.at_ns >= WARM_NS && one.at_ns < end_ns);

@@ -1,10 +1,10 @@
-//! Whether a mistake of the machines is caught (testing.md row 40).
+//! Mutation runs: checks that each seeded bug is detected.
 
 use onepipe_base::mistake::{Mistake, choose};
 
 use crate::swarm::Swarm;
 
-/// The mistakes that seeds show: all of them.
+/// Bugs that random runs detect: all of them.
 pub const CAUGHT_BY_SEEDS: &[Mistake] = &[
     Mistake::QuorumForgotten,
     Mistake::GapsIgnored,
@@ -15,10 +15,10 @@ pub const CAUGHT_BY_SEEDS: &[Mistake] = &[
     Mistake::ProposedTwice,
 ];
 
-/// What a run with a mistake has shown first, as text; an assertion is one of the machines
-/// themselves. `None`: nothing.
+/// Runs a seed with a bug, and returns the first violation found as text. An assertion is one in
+/// the machines.
 ///
-/// The mistake is chosen for the whole program while this runs, and none afterwards.
+/// The bug is selected for the whole process during the run, and deselected afterwards.
 pub fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
     let outcome = Swarm::draw(seed).attempt();
@@ -29,13 +29,13 @@ pub fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     outcome.violations.first().map(|text| kind(text).to_owned())
 }
 
-/// As [`shown`], if nothing is wrong at this seed without the mistake.
+/// Like [`first_violation`], but `None` if the seed shows a violation even without the bug.
 pub fn caught(mistake: Mistake, seed: u64) -> Option<String> {
     let first_violation = first_violation(Some(mistake), seed)?;
     self::first_violation(None, seed).is_none().then_some(first_violation)
 }
 
-/// Which of the rules a complaint is about.
+/// Returns the property that a violation is about.
 fn kind(text: &str) -> &'static str {
     let kinds = [
         (" delivers (", "order"),

@@ -1,4 +1,4 @@
-//! The kinds of nodes, as one machine.
+//! Node of the network: a host or a switch, as one machine.
 
 use onepipe_amcast::{Client, Completed, Coordinator, MemberEvent, Replica, ReplicaEvent};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
@@ -7,7 +7,7 @@ use onepipe_wire::header_unchecked;
 
 use crate::switch::SwitchNode;
 
-/// Who sits on a host.
+/// Process on a host.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(crate) enum HostRole {
@@ -18,20 +18,20 @@ pub(crate) enum HostRole {
     None,
 }
 
-/// A host with whoever sits there, or a switch.
+/// A host with its process, or a switch.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(crate) enum Node {
     Host {
         role: HostRole,
         nic: Port,
-        /// Whom it does not hear.
+        /// Process whose frames are dropped.
         ignored: Option<ProcessId>,
     },
     Switch(SwitchNode),
 }
 
-/// What a node says.
+/// Event of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeEvent {
     Member(ProcessId, MemberEvent),
@@ -41,7 +41,7 @@ pub(crate) enum NodeEvent {
     Rival(Delivery),
 }
 
-/// Calls the machine, whichever it is.
+/// Evaluates an expression for the machine of a node.
 macro_rules! dispatch {
     ($node:expr, $machine:ident => $call:expr, none => $none:expr) => {
         match $node {
@@ -56,7 +56,7 @@ macro_rules! dispatch {
 }
 
 impl Node {
-    /// Messages of a client that are not over.
+    /// Returns the number of open messages of a client.
     pub fn open(&self) -> usize {
         match self {
             Self::Host { role: HostRole::Client(client), .. } => client.open(),

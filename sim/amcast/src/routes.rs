@@ -1,4 +1,4 @@
-//! Ways to everybody, switches among them, around what has failed: what a routing protocol finds.
+//! Shortest-path routing around failed components, as a routing protocol would find.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use onepipe_topology::{End, Node as Vertex, PortRange, Spread, Topology};
 
 use crate::layout::Layout;
 
-/// What frames must not pass: nodes, and links by the ends at which they leave.
+/// Components that frames cannot pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unavailable {
-    /// Nodes.
+    /// Failed nodes.
     pub nodes: BTreeSet<NodeId>,
-    /// Directed links: the node that they leave, and its port.
+    /// Failed directed links, by the node and port that they start at.
     pub ports: BTreeSet<(NodeId, Port)>,
 }
 
-/// What one switch knows: the ports that lie on a shortest way to each process.
+/// Routing table of a switch: the ports on shortest paths to each process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Routes {
     ports: Arc<Vec<Vec<Port>>>,
@@ -26,8 +26,8 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Where a frame from `src` to `dst` leaves; `None` if there is no way. Frames of one sender to
-    /// one receiver take one way.
+    /// Returns the output port for a frame, or `None` if `dst` is unreachable. All frames from one
+    /// sender to one receiver take the same path.
     pub fn port(&self, src: ProcessId, dst: ProcessId) -> Option<Port> {
         let ports = self.ports.get(dst.index()).filter(|ports| !ports.is_empty())?;
         let all = PortRange::new(Port(0), ports.len() as u16);
@@ -51,7 +51,7 @@ fn node_of(topology: &Topology, vertex: Vertex) -> Option<NodeId> {
     }
 }
 
-/// The links that leave `node`, by their ports, and where they lead.
+/// Returns the links that start at `node`, with their ports and end nodes.
 fn links_of(topology: &Topology, node: NodeId) -> impl Iterator<Item = (Port, NodeId)> {
     let vertex = vertex_of(topology, node);
     (0..topology.ports(vertex).total()).filter_map(move |port| {
@@ -60,8 +60,8 @@ fn links_of(topology: &Topology, node: NodeId) -> impl Iterator<Item = (Port, No
     })
 }
 
-/// How many links each node, host or switch, is away from `to`; `None` where there is no way.
-/// Links are taken for usable when neither direction is dead.
+/// Returns the distance of each node from `to` in links; `None` if unreachable. A link is usable
+/// only if both directions are.
 pub(crate) fn distances(topology: &Topology, to: Vertex, dead: &Unavailable) -> Vec<Option<u32>> {
     let nodes = (topology.hosts() + topology.switches()) as usize;
     let mut found: Vec<Option<u32>> = vec![None; nodes];
@@ -69,7 +69,7 @@ pub(crate) fn distances(topology: &Topology, to: Vertex, dead: &Unavailable) -> 
     found[first.index()] = Some(0);
     let mut queue = VecDeque::from([(first, 0)]);
     while let Some((node, distance)) = queue.pop_front() {
-        // Hosts hand nothing on.
+        // Hosts do not forward.
         if distance > 0 && node.0 < topology.hosts() {
             continue;
         }
@@ -84,7 +84,7 @@ pub(crate) fn distances(topology: &Topology, to: Vertex, dead: &Unavailable) -> 
     found
 }
 
-/// The ways of every switch, in the order of their ids.
+/// Returns the routing tables of all switches in the order of their ids.
 pub fn compute_routes(topology: &Topology, layout: &Layout, dead: &Unavailable) -> Vec<Routes> {
     let mut tables = vec![vec![Vec::new(); layout.len()]; topology.switches() as usize];
     for process in (0..layout.len() as u32).map(ProcessId) {

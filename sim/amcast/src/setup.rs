@@ -1,51 +1,51 @@
-//! What a world is about.
+//! Setup of a simulation.
 
 use onepipe_sim_network::{CpuConfig, LinkConfig};
 use onepipe_topology::Shape;
 use onepipe_wire::{GroupId, GroupSet};
 
-/// How clients send.
+/// Send pattern of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendPattern {
-    /// A message every so often, in ps, whatever has become of the others; what finds the window
-    /// full is not sent, and counted.
+    /// Open loop: one message per interval, in ps. Messages that find the window full are counted
+    /// and dropped.
     Every(u64),
-    /// As many as the window takes, with pauses of up to so many ns.
+    /// Closed loop: as many messages as the window permits, with random pauses.
     Eager {
-        /// The longest pause.
+        /// Maximum pause in ns.
         pause_ns_max: u64,
     },
 }
 
-/// What clients send.
+/// Load of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// How many messages each client sends.
+    /// Number of messages per client.
     pub messages: u32,
-    /// Bytes of a message: the fewest, at least 8, and the most.
+    /// Minimum (at least 8) and maximum length of a message in bytes.
     pub bytes: (usize, usize),
-    /// Whether each is for some groups, drawn anew; else for all.
+    /// Whether each message is for a random subset of the groups, instead of all.
     pub is_subset: bool,
-    /// When.
+    /// Send pattern.
     pub pattern: SendPattern,
-    /// Whether the load of a group changes.
+    /// Optional change of a group's load.
     pub shift: Option<Shift>,
 }
 
-/// A group of which clients want little at first, and then much: the clocks of others run ahead of
-/// its own, which it hears of with messages for both.
+/// Shift of the load to one group that had little load before. The clocks of the other groups run
+/// ahead of its clock, and it learns of them with messages for several groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shift {
-    /// Which group.
+    /// The group.
     pub group: GroupId,
-    /// Before, in ns, what would be for it alone is for the others.
+    /// Before this time, in ns, messages for the group alone go to the other groups instead.
     pub from_ns: u64,
-    /// Until then, in ns, everything is for it alone.
+    /// From then until this time, in ns, all messages are for the group alone.
     pub until_ns: u64,
 }
 
 impl Shift {
-    /// For whom a message is at this time that would be for `groups`, of those that `all` are.
+    /// Returns the destination of a message that would be for `groups`, out of `all`.
     pub(crate) fn of(&self, at_ns: u64, groups: GroupSet, all: GroupSet) -> GroupSet {
         let alone = GroupSet::EMPTY.with(self.group);
         match at_ns {
@@ -56,7 +56,7 @@ impl Shift {
     }
 }
 
-/// A fabric, groups with their replicas and clients, and what they send.
+/// Fabric, groups, replicas, clients and load.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The fabric.
@@ -65,57 +65,57 @@ pub struct Setup {
     pub host_link: LinkConfig,
     /// Links between switches.
     pub switch_link: LinkConfig,
-    /// What frames cost hosts.
+    /// CPU cost of frames at hosts.
     pub cpu: CpuConfig,
-    /// What each thing that is said in a frame costs a host beside that, in ns: of the rival, whose
-    /// frames carry many.
+    /// Additional CPU cost in ns of each entry in a frame at hosts, for the baseline, whose frames
+    /// carry many entries.
     pub entry_ns: u64,
-    /// Whether hosts are the members, as PrimCast does it; they deliver themselves.
+    /// Whether hosts are the members and deliver themselves, as in PrimCast.
     pub is_rival: bool,
-    /// How many groups.
+    /// Number of groups.
     pub groups: u32,
-    /// Members of each.
+    /// Members per group.
     pub members: u32,
-    /// Replicas of each.
+    /// Replicas per group.
     pub replicas: u32,
-    /// How many clients.
+    /// Number of clients.
     pub clients: u32,
-    /// How many coordinators, of which one is active.
+    /// Number of coordinators, one of which is active.
     pub coordinators: u32,
-    /// Messages of a client that may be open at a time.
+    /// Window of a client in messages.
     pub window: u32,
-    /// Bytes of a frame at most.
+    /// Maximum length of a frame in bytes.
     pub frame_len_max: usize,
-    /// What was not answered is said again after so long, in ns.
+    /// Minimum retransmission timeout in ns.
     pub rto_min_ns: u64,
-    /// Open messages at which a leader is busy.
+    /// Number of open messages from which on a leader is busy.
     pub busy_threshold: u64,
-    /// Messages that members and replicas keep for those who have missed them.
+    /// Number of completed messages that members and replicas retain.
     pub history: usize,
-    /// Coordinators ask members how they are this often, in ns.
+    /// Interval at which coordinators probe members, in ns.
     pub probe_interval_ns: u64,
-    /// A leader that has not answered for so long is replaced, in ns.
+    /// Time without an answer after which a leader is replaced, in ns.
     pub leader_timeout_ns: u64,
-    /// The coordinators' lease in their store, in ns; they renew it four times in that.
+    /// Duration of the coordinators' lease, in ns; it is renewed four times in that.
     pub lease_ns: u64,
-    /// The store takes up to so long to write, in ns.
+    /// Maximum delay of a write to the store, in ns.
     pub store_ns: u64,
-    /// So long after something has died its neighbours send around it, in ns.
+    /// Delay until routing avoids a failed component, in ns.
     pub reroute_ns: u64,
-    /// What clients send.
+    /// Load of the clients.
     pub load: Load,
-    /// Whether each frame is looked at, for who may hear of what.
+    /// Whether each frame is checked for genuineness.
     pub checks_frames: bool,
-    /// How many of the last events are kept as text.
+    /// Maximum number of events kept as text.
     pub trace_lines_max: usize,
-    /// Everything that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
 impl Setup {
-    /// One group of three on the given fabric, with two replicas and a client, which sends nothing
-    /// yet. Coordinators ask every 20 us and wait for 100: a round trip is 6 us, and asking takes
-    /// 0.1 % of a link.
+    /// Returns a setup with one group of three members, two replicas and a client that sends
+    /// nothing. Coordinators probe every 20 us with a timeout of 100 us: a round trip takes 6 us,
+    /// and probes take 0.1 % of a link.
     pub fn new(shape: Shape) -> Self {
         let pattern = SendPattern::Eager { pause_ns_max: 100_000 };
         Self {

@@ -1,4 +1,4 @@
-//! The coordinators' store, its delays, and the lease of the active one.
+//! Store of the coordinators, with its delays and the lease of the active coordinator.
 
 use std::collections::VecDeque;
 
@@ -7,15 +7,15 @@ use onepipe_base::{Now, ProcessId};
 use onepipe_controller::{Epoch, Leadership, MemoryStore, Record, Store};
 use onepipe_sim_engine::Random;
 
-/// One coordinator, as the store knows it.
+/// State of a coordinator at the store.
 #[derive(Clone, Debug, Default)]
 struct CoordinatorState {
     epoch: Option<Epoch>,
-    /// On their way into the store.
+    /// Decisions being written.
     writing: VecDeque<Decision>,
 }
 
-/// The controllers' store with its leases, as the coordinators use it.
+/// The controllers' store with leases, as used by coordinators.
 #[derive(Debug)]
 pub(crate) struct CoordinatorStore {
     store: MemoryStore,
@@ -38,22 +38,23 @@ impl CoordinatorStore {
         }
     }
 
-    /// How often a coordinator looks after its lease, in ns.
+    /// Returns the interval at which a coordinator renews its lease, in ns.
     pub fn renew_ns(&self) -> u64 {
         self.lease_ns / 4
     }
 
-    /// The lease runs out early: another one may become active while the last does not know.
+    /// Lets the lease expire early: another coordinator may become active before the present one
+    /// notices.
     pub fn expire_lease(&mut self) {
         self.lease_until_ns = 0;
     }
 
-    /// The coordinator has died, with what was on its way.
+    /// Drops the pending writes of a coordinator that has crashed.
     pub fn on_crash(&mut self, index: usize) {
         self.coordinators[index] = CoordinatorState::default();
     }
 
-    /// A coordinator looks after its lease, or asks for one.
+    /// Renews the lease of a coordinator, or tries to acquire it.
     pub fn campaign(
         &mut self,
         at_ns: u64,
@@ -70,7 +71,7 @@ impl CoordinatorStore {
             return;
         }
         if at_ns >= self.lease_until_ns {
-            self.store.lapse();
+            self.store.expire_lease();
         }
         let Ok(Some(epoch)) = self.store.campaign(process) else { return };
         let Ok(records) = self.store.load() else { return };
@@ -85,7 +86,7 @@ impl CoordinatorStore {
         coordinator.activate(now, decisions);
     }
 
-    /// Takes what a coordinator wants written. Answers how many ns until each is.
+    /// Submits the decisions of a coordinator. Returns the delay of each write in ns.
     pub fn submit(&mut self, index: usize, coordinator: &mut Coordinator) -> Vec<u64> {
         let mut delays_ns = Vec::new();
         while let Some(decision) = coordinator.poll_persist() {
@@ -95,7 +96,7 @@ impl CoordinatorStore {
         delays_ns
     }
 
-    /// The store handles what a coordinator has asked for first.
+    /// Completes the oldest write of a coordinator.
     pub fn write(&mut self, now: Now, index: usize, coordinator: &mut Coordinator) {
         let state = &mut self.coordinators[index];
         let Some(decision) = state.writing.pop_front() else { return };

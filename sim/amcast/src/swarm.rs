@@ -1,4 +1,4 @@
-//! Random fabrics, groups, loads and mishaps, all drawn from one seed.
+//! Swarm testing: draws fabrics, groups, loads and faults from a seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,55 +13,55 @@ use crate::layout::Layout;
 use crate::setup::{Load, SendPattern, Setup, Shift};
 use crate::world::{Quorums, World};
 
-/// The time in which things go wrong, and the time by which all must be well again, in ns.
+/// Duration of the fault phase, and time by which all must have recovered, in ns.
 const FAULTS_NS: u64 = 5_000_000;
 const END_NS: u64 = 400_000_000;
-/// So often it is looked whether two lead in that time, in ns.
+/// Interval of the checks for two leaders during the fault phase, in ns.
 const CHECK_NS: u64 = 50_000;
 
-/// A world and what befalls it.
+/// Random run: a setup and its faults.
 #[derive(Clone, Debug)]
 pub struct Swarm {
-    /// What it was drawn from.
+    /// Seed that the run was drawn from.
     pub seed: u64,
-    /// The world.
+    /// The setup.
     pub setup: Setup,
-    /// What befalls it, by the time in ns.
+    /// Faults by time in ns.
     pub timeline: Vec<(u64, FaultEvent)>,
 }
 
-/// What became of it.
+/// Outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What was wrong; nothing, if all was right.
+    /// Violated properties; empty if all hold.
     pub violations: Vec<String>,
     /// Whether a machine panicked.
     pub is_panic: bool,
-    /// Events of the network.
+    /// Network events.
     pub events: u64,
-    /// Messages sent, and deliveries checked.
+    /// Messages sent.
     pub sent: u64,
     /// Deliveries, each checked.
     pub delivered: u64,
-    /// How often a member began to lead.
+    /// Elections won.
     pub elections: u64,
-    /// How often a leader had no room.
+    /// Messages refused with `Busy`.
     pub busy: u64,
-    /// Whether the fabric fell into parts of which none could go on ([`World::core`]): then only
-    /// what must never happen was checked.
+    /// Whether the fabric was partitioned so that no part could continue ([`World::core`]): then
+    /// only safety was checked.
     pub is_partitioned: bool,
-    /// What has become of leaders, followers and majorities.
+    /// Counts of failed leaders and followers, and of changed and lost quorums.
     pub quorums: Quorums,
-    /// What happened to frames: lost, changed, repeated, held up.
+    /// Frames lost, corrupted, duplicated and delayed.
     pub frames: [u64; 4],
-    /// The last events, as many as the setup keeps.
+    /// Last events as text, as many as the setup keeps.
     pub trace_lines: Vec<String>,
-    /// A digest of everything that happened.
+    /// Hash of the whole history.
     pub trace_hash: u64,
 }
 
 impl Swarm {
-    /// Draws one.
+    /// Draws a run.
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::named(seed, "amcast", 0);
         let setup = draw_setup(&mut random, seed);
@@ -70,7 +70,7 @@ impl Swarm {
         let mut generator =
             FaultGenerator { random, layout: &layout, topology: &topology, timeline: Vec::new() };
         generator.draw(setup.members as usize / 2);
-        // Draws of its own, so that what else befalls a seed stays what it was.
+        // A separate generator, so that the draws of existing seeds do not change.
         generator.random = Random::named(seed, "quorums", 0);
         generator.quorums();
         generator.random = Random::named(seed, "deaf", 0);
@@ -81,7 +81,7 @@ impl Swarm {
         Self { seed, setup: Setup { load, ..setup }, timeline }
     }
 
-    /// Lives through it, and then heals it: everybody who lives must come to the same end.
+    /// Runs the faults, repairs all of them, and checks that all live processes agree in the end.
     pub fn run(&self) -> Outcome {
         let mut world = World::new(&self.setup);
         for (at_ns, event) in &self.timeline {
@@ -116,7 +116,7 @@ impl Swarm {
         }
     }
 
-    /// As [`Swarm::run`]; a machine that panics is wrong, and no more.
+    /// Like [`Swarm::run`], but reports a panic of a machine as a violation.
     pub fn attempt(&self) -> Outcome {
         catch_unwind(AssertUnwindSafe(|| self.run())).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
@@ -126,7 +126,7 @@ impl Swarm {
         })
     }
 
-    /// The same with as few mishaps as make it go wrong, after so many attempts.
+    /// Removes faults as long as the run still fails, with a limited number of attempts.
     #[must_use]
     pub fn shrunk(&self, attempts_max: u32) -> Self {
         let (mut small, mut attempts, mut at) = (self.clone(), 0, 0);
@@ -142,7 +142,7 @@ impl Swarm {
         small
     }
 
-    /// What ends all that does not end by itself.
+    /// Returns the events that end all faults that do not end by themselves.
     fn repairs(&self) -> Vec<FaultEvent> {
         let ends = self.timeline.iter().filter_map(|(_, event)| match event {
             FaultEvent::Isolate(node) => Some(FaultEvent::Reconnect(*node)),
@@ -190,7 +190,7 @@ fn draw_setup(random: &mut Random, seed: u64) -> Setup {
     }
 }
 
-/// Draws what befalls a world.
+/// Generates random faults.
 struct FaultGenerator<'a> {
     random: Random,
     layout: &'a Layout,
@@ -273,7 +273,7 @@ impl FaultGenerator<'_> {
         }
     }
 
-    /// Members and switches die, as many of each group as may.
+    /// Crashes members and switches, at most a minority of each group.
     fn crashes(&mut self, faults: usize) {
         let groups = self.layout.groups.groups.clone();
         let mut dead: Vec<ProcessId> = Vec::new();
@@ -305,16 +305,15 @@ impl FaultGenerator<'_> {
         }
     }
 
-    /// Whether the world can do without this switch: a coordinator that nothing else befalls must
-    /// not be cut off.
+    /// Returns whether a switch may crash: one coordinator must stay connected.
     fn is_expendable(&self, node: NodeId) -> bool {
         let rack = self.topology.shape().hosts_per_tor();
         let last = self.layout.coordinators.last().expect("there are coordinators");
         node.0 != self.topology.hosts() + self.layout.node(*last).0 / rack
     }
 
-    /// Members of one group are cut off by turns, so that others decide each time; now and then a
-    /// majority is, and nobody does.
+    /// Isolates members of one group in turn, so that the quorum changes; sometimes a majority, so
+    /// that there is none.
     fn quorums(&mut self) {
         if !self.random.happens(300_000) {
             return;
@@ -331,14 +330,14 @@ impl FaultGenerator<'_> {
             let ns = self.random.between(50_000, 600_000);
             self.schedule(at_ns, FaultEvent::IsolateMany(nodes.clone()));
             self.schedule(at_ns + ns, FaultEvent::ReconnectMany(nodes));
-            // The next ones before these are back, or some time later.
+            // The next isolation starts before or some time after these members recover.
             at_ns += self.random.between(ns / 2, 2 * ns);
         }
     }
 
-    /// A leader is taken for dead, and only some hear it. Either the next leader and it do not hear
-    /// each other, but both are heard by who must choose between them; or it still hears what other
-    /// groups say, and its followers do not hear those, nor what follows from that here.
+    /// Lets a leader be suspected, while only some members learn of its replacement. Either the old
+    /// and the new leader cannot communicate while the other members receive from both, or the old
+    /// leader still receives from other groups while its followers do not, nor what follows there.
     fn partial_election(&mut self, leader_timeout_ns: u64) -> Option<Shift> {
         if !self.random.happens(500_000) {
             return None;
@@ -346,7 +345,7 @@ impl FaultGenerator<'_> {
         let groups = self.layout.groups.groups.clone();
         let group = self.random.below(groups.len() as u64) as usize;
         let (leader, followers) = groups[group].members.split_first().expect("it has members");
-        // While clients still have much to send.
+        // While clients still have many messages to send.
         let at_ns = self.random.between(20_000, 700_000);
         let ns = self.random.between(300_000, 1_500_000);
         let (mut losses, mut shift) = (Vec::new(), None);
@@ -379,8 +378,8 @@ impl FaultGenerator<'_> {
         shift
     }
 
-    /// A member that lives is taken for dead, because a coordinator does not hear it, or because
-    /// its switch is cut off for a while: then there are two who think that they lead.
+    /// Lets a live member be suspected, because a coordinator cannot receive from it or its switch
+    /// is isolated for a while: then two members believe that they lead.
     fn false_suspicion(&mut self) {
         let groups = self.layout.groups.groups.clone();
         let group = self.random.below(groups.len() as u64) as usize;

@@ -1,4 +1,4 @@
-//! A switch: it sends frames on their way, and members of groups live in it.
+//! Switch that forwards frames and hosts members of groups.
 
 use onepipe_amcast::{Member, MemberEvent};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
@@ -7,7 +7,7 @@ use onepipe_wire::{Opcode, parse_header};
 use crate::fault::PacketFilter;
 use crate::routes::Routes;
 
-/// A switch with the members that live in its data plane: what they do takes them no time.
+/// Switch with members in its data plane, which take no time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SwitchNode {
     pub routes: Routes,
@@ -15,7 +15,7 @@ pub(crate) struct SwitchNode {
     drop_rules: Vec<DropRule>,
 }
 
-/// What `src` says to the member `dst`, and so much of it is lost.
+/// Drops the packets of some kinds from `src` to the member `dst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct DropRule {
     src: ProcessId,
@@ -28,7 +28,7 @@ impl SwitchNode {
         Self { routes, members, drop_rules: Vec::new() }
     }
 
-    /// A member here does not hear what `src` says.
+    /// Sets which packets from a process to a member here are dropped.
     pub fn set_drop_rule(&mut self, (src, dst): (ProcessId, ProcessId), filter: PacketFilter) {
         self.drop_rules.retain(|rule| (rule.src, rule.dst) != (src, dst));
         self.drop_rules.push(DropRule { src, dst, filter });
@@ -43,7 +43,7 @@ impl SwitchNode {
         &self.members
     }
 
-    /// The member is gone, with all that it knew.
+    /// Removes a crashed member with its state.
     pub fn kill(&mut self, process: ProcessId) {
         self.members.retain(|member| member.config().process != process);
     }
@@ -86,7 +86,7 @@ impl Machine for SwitchNode {
             if self.is_lost(opcode, src, dst) {
                 continue;
             }
-            // Members of two groups may live in one switch.
+            // A switch may host members of two groups.
             if let Some(member) = self.member(dst) {
                 member.handle_frame(now, Port(0), &mut slot[..sent.bytes]);
             } else if let Some(port) = self.routes.port(src, dst) {

@@ -1,4 +1,4 @@
-//! A network of members, replicas, clients and coordinators that lives through virtual time.
+//! Simulated network of members, replicas, clients and coordinators.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,46 +16,46 @@ use crate::node::Node;
 use crate::routes::{Unavailable, compute_routes, distances, vertex_of};
 use crate::setup::Setup;
 
-/// The tier of top-of-rack switches (`Topology::tier`).
+/// Tier of top-of-rack switches (`Topology::tier`).
 const TOR: u8 = 2;
-/// So often it is looked whether everybody has everything, in ns.
+/// Interval of the checks for completion, in ns.
 const CHECK_NS: u64 = 500_000;
-/// A history ends after so many steps, whatever its machines do.
+/// Limit of the number of simulation steps.
 const STEPS_MAX: u64 = 200_000_000;
 
-/// What has become of leaders, followers and majorities (design: testing.md, row 33).
+/// Counts of failed leaders and followers, and of changed and lost quorums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quorums {
-    /// Members that died while they led.
+    /// Leaders crashed.
     pub leaders: u64,
-    /// Members that died and did not lead.
+    /// Followers crashed.
     pub followers: u64,
-    /// Times that other members of a group could reach each other than before, still a majority.
+    /// Changes of the set of connected members that left a majority connected.
     pub changed: u64,
-    /// Times that those who could were no majority.
+    /// Changes that left no majority connected.
     pub lost: u64,
-    /// Times that a group was found with two who think that they lead.
+    /// Checks that found two members of a group that believed to lead.
     pub split_brain: u64,
 }
 
-/// A network at some point of virtual time.
+/// Simulated network at some virtual time.
 #[derive(Debug)]
 pub struct World {
     network: Network<Node, Workload>,
     unavailable: Unavailable,
-    /// Switches without links to others, for now.
+    /// Switches that are isolated at present.
     isolated: BTreeSet<NodeId>,
     quorums: Quorums,
-    /// What is still to happen, by the time in ns.
+    /// Scheduled faults by time in ns and sequence number.
     timeline: BTreeMap<(u64, usize), FaultEvent>,
     number: usize,
 }
 
 impl World {
-    /// Laid out as `setup` says, at the start of time.
+    /// Creates the network at virtual time zero.
     ///
     /// # Panics
-    /// When the fabric has too few hosts or switches, or a setting makes no sense.
+    /// If the fabric has too few hosts or switches, or a setting is invalid.
     pub fn new(setup: &Setup) -> Self {
         let topology = Topology::new(setup.shape, 1).expect("a host has one process");
         let config = Config {
@@ -80,47 +80,47 @@ impl World {
         }
     }
 
-    /// Who sits where.
+    /// Returns the assignment of processes to nodes.
     pub fn layout(&self) -> &Layout {
         &self.network.application.layout
     }
 
-    /// What was checked so far.
+    /// Returns the checker with its results so far.
     pub fn checker(&self) -> &Agreed {
         &self.network.application.checker
     }
 
-    /// All deliveries, in the order of time.
+    /// Returns all deliveries in the order of time.
     pub fn deliveries(&self) -> &[Delivered] {
         &self.network.application.deliveries
     }
 
-    /// Messages that clients could not send, because their window was full.
+    /// Returns the number of messages not sent because the client's window was full.
     pub fn refused(&self) -> u64 {
         self.network.application.refused()
     }
 
-    /// What the network has counted.
+    /// Returns the counters of the network.
     pub fn stats(&self) -> &Stats {
         self.network.stats()
     }
 
-    /// A digest of everything that happened.
+    /// Returns the hash of the history so far.
     pub fn trace_hash(&self) -> u64 {
         self.network.trace_hash()
     }
 
-    /// The last events as text, as many as the setup says.
+    /// Returns the last events as text, as many as the setup keeps.
     pub fn trace_lines(&self) -> impl Iterator<Item = &str> {
         self.network.trace_lines()
     }
 
-    /// Virtual time, in ns.
+    /// Returns the virtual time in ns.
     pub fn now_ns(&self) -> u64 {
         self.network.now().as_ns()
     }
 
-    /// All members that live.
+    /// Returns all live members.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         let nodes = (0..self.network.nodes()).filter_map(|node| self.network.machine(NodeId(node)));
         nodes.flat_map(|node| match node {
@@ -129,13 +129,13 @@ impl World {
         })
     }
 
-    /// Lets something happen at `at_ns`.
+    /// Schedules a fault for `at_ns`.
     pub fn schedule(&mut self, at_ns: u64, event: FaultEvent) {
         self.number += 1;
         self.timeline.insert((at_ns, self.number), event);
     }
 
-    /// Lets time pass up to `end_ns`.
+    /// Runs until `end_ns`.
     pub fn run_until(&mut self, end_ns: u64) {
         while let Some(next) = self.timeline.first_entry()
             && next.key().0 <= end_ns
@@ -147,16 +147,16 @@ impl World {
         self.network.run_until(Instant::from_ps(end_ns * NANOSECOND));
     }
 
-    /// Lets time pass until everybody who lives has everything, up to `end_ns`. Answers what is
-    /// wrong then, if anything.
+    /// Runs until all live processes have everything, at most until `end_ns`. Returns a violation,
+    /// if any.
     pub fn run_to_completion(&mut self, end_ns: u64) -> Option<String> {
         let is_over = |world: &Self| world.now_ns() >= end_ns || world.checker().wrong() > 0;
         loop {
             while !is_over(self) && self.incomplete().is_some() {
                 self.run_until(self.now_ns() + CHECK_NS);
             }
-            // What comes late must change nothing for good: what a client has sent that is dead may
-            // still be decided, and then all deliver it.
+            // Late packets must not change the outcome permanently: a message of a crashed client
+            // may still be decided, and then all must deliver it.
             self.run_until(self.now_ns() + 4 * CHECK_NS);
             if is_over(self) || self.incomplete().is_none() {
                 break;
@@ -166,10 +166,9 @@ impl World {
         texts.first().cloned().or_else(|| self.incomplete())
     }
 
-    /// The part of the fabric that must come to an end: where a majority of every group lives, and
-    /// a coordinator, if there are any. Of such parts there is one at most, for majorities meet.
-    /// Where there is none, because switches have died between those who live, nobody could go on,
-    /// and only what must never happen is checked.
+    /// Returns the part of the fabric that must make progress: it has a majority of every group,
+    /// and a coordinator if there are any. At most one part qualifies, as majorities intersect. If
+    /// crashed switches leave no such part, no group can proceed, and only safety is checked.
     pub fn core(&self) -> Option<BTreeSet<NodeId>> {
         let workload = &self.network.application;
         let (groups, coordinators) =
@@ -196,8 +195,8 @@ impl World {
         groups[0].members.iter().filter(is_available).map(part).find(is_in_core)
     }
 
-    /// What is not yet as it must be in the end, in the part of the fabric that can go on. Who is
-    /// cut off from that for good counts as dead.
+    /// Returns what is still missing in the part of the fabric that can make progress. Processes
+    /// outside of it count as crashed.
     fn incomplete(&self) -> Option<String> {
         let core = self.core()?;
         let workload = &self.network.application;
@@ -213,7 +212,7 @@ impl World {
         let nodes = nodes.map(|client| workload.layout.node(*client));
         let mut machines = nodes.filter_map(|node| self.network.machine(node));
         let is_any_open = machines.any(|node| node.open() > 0);
-        // The rival does not say what is over, only how much is not.
+        // A baseline member does not report which messages are complete, only how many are open.
         let is_client_up = |number: u32| {
             let client = clients.get(number as usize);
             !workload.setup.is_rival && client.is_some_and(|client| is_in_core(*client))
@@ -225,12 +224,12 @@ impl World {
         }
     }
 
-    /// What has become of leaders, followers and majorities so far.
+    /// Returns the quorum counts so far.
     pub fn quorums(&self) -> Quorums {
         self.quorums
     }
 
-    /// The members of each group that live and have links.
+    /// Returns the members of each group that are up and connected.
     fn present(&self) -> Vec<Vec<ProcessId>> {
         let workload = &self.network.application;
         let is_present = |member: &ProcessId| {
@@ -241,7 +240,7 @@ impl World {
         groups.map(|group| group.members.iter().copied().filter(is_present).collect()).collect()
     }
 
-    /// Counts what a mishap has changed for the groups, who were led by `led`.
+    /// Counts how a fault has changed the groups, which were led by `led` before.
     fn count(&mut self, before: &[Vec<ProcessId>], led: &[Option<ProcessId>]) {
         for (group, present) in self.present().into_iter().enumerate() {
             let is_dead = |member: &&ProcessId| !self.is_alive(**member);
@@ -259,7 +258,7 @@ impl World {
         }
     }
 
-    /// Looks whether two members of a group think that they lead.
+    /// Counts groups in which two members believe that they lead.
     pub fn count_split_brain(&mut self) {
         let mut leaders = vec![0u32; self.layout().groups.groups.len()];
         for member in self.members().filter(|member| member.is_leader()) {
@@ -339,7 +338,7 @@ impl World {
                 self.network.inflict(Fault::Crash(NodeId(host)));
             }
         }
-        // Their store is where groups go on.
+        // The store is reachable from the part that makes progress only.
         if let Some(core) = self.core() {
             let workload = &mut self.network.application;
             let is_out = |process: &ProcessId| !core.contains(&workload.layout.node(*process));
@@ -364,7 +363,7 @@ impl World {
         }
     }
 
-    /// The links between a switch and other switches.
+    /// Injects a fault into the links between a switch and other switches.
     fn for_links(&mut self, node: NodeId, fault: impl Fn(LinkId) -> Fault) {
         let hosts = self.network.topology().hosts();
         let border = self.network.links().filter(|(_, from, to)| {
@@ -387,17 +386,17 @@ impl World {
         }
     }
 
-    /// Whether `process` lives.
+    /// Returns whether `process` is up.
     pub fn is_alive(&self, process: ProcessId) -> bool {
         self.network.application.is_alive(process)
     }
 
-    /// Nobody sends anything more.
+    /// Stops all clients.
     pub fn stop(&mut self) {
         self.network.application.stop();
     }
 
-    /// Who leads `group` now, if anybody does, in the last epoch.
+    /// Returns the leader of `group` with the highest epoch, if any.
     pub fn leader(&self, group: usize) -> Option<ProcessId> {
         let members = self.members().filter(|member| member.group().index() == group);
         let leads = members.filter(|member| member.is_leader());

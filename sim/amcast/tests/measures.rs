@@ -1,4 +1,4 @@
-//! What is measured: fail-over, and throughput against latency.
+//! Measurements: fail-over, and throughput against latency.
 
 use std::sync::atomic::AtomicBool;
 
@@ -14,7 +14,7 @@ fn a_group_goes_on_after_detection_election_and_a_repeated_request() {
         for (seed, one) in all {
             let one = one.unwrap_or_else(|| panic!("{victim:?} {seed}: it does not go on"));
             assert_eq!(Some(one), failover(victim, seed), "one seed, one history");
-            // Silence of 100 us, looked for every 20; nothing is elected before.
+            // The timeout is 100 us, checked every 20 us; elections cannot finish earlier.
             assert!((60_000..1_000_000).contains(&one.new_ns), "{victim:?} {seed}: {one:?}");
             assert!(
                 one.next_ns <= one.new_ns && one.gap_ns >= 60_000,

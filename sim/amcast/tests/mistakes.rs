@@ -1,14 +1,14 @@
-//! The machines of agreed multicast with one mistake each (`--features mistakes`; CI has a step for
-//! it): what checks histories must catch each, at a seed at which nothing is wrong without it. How
-//! many seeds it takes from 0 on is what `cargo xtask bugs` prints.
+//! Mutation test of agreed multicast (`--features mistakes`; a step of CI): each seeded bug must be
+//! detected at a seed that shows no violation without it. `cargo xtask bugs` prints how many seeds
+//! it takes from 0 on.
 //!
-//! All in one test, for the mistake is chosen for the whole program.
+//! A single test, because the bug is selected for the whole process.
 
 use onepipe_base::mistake::Mistake;
 use onepipe_sim_amcast::{CAUGHT_BY_SEEDS, caught};
 use onepipe_sim_check::drill_known;
 
-/// Each mistake, and a seed that shows it.
+/// Bugs with a seed that detects each.
 const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::QuorumForgotten, 103),
     (Mistake::GapsIgnored, 1),

@@ -1,4 +1,4 @@
-//! A fixed set of seeds: worlds with every fault, every invariant checked.
+//! A fixed set of seeds with all kinds of faults, and all invariants checked.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn everything_holds_under_every_fault() {
 
 fn holds(seed: u64) {
     let swarm = Swarm::draw(seed);
-    // As it was found, before members were cut off by turns or did not hear each other.
+    // As it was found, before members were isolated in turn or received only some packets.
     let mut found = swarm.clone();
     found.setup.load.shift = None;
     let deaf_at = |at: u64| {
@@ -58,28 +58,28 @@ fn holds(seed: u64) {
     }
 }
 
-/// A replica that began late in a group that had nothing new to say was told nothing.
+/// A replica that started late in an idle group received nothing.
 #[test]
 fn a_replica_that_begins_again_asks_until_it_was_heard() {
     [7, 16, 54, 102].into_iter().for_each(holds);
 }
 
-/// It had been promised the log by a member that died, and asked that one for it for ever.
+/// A candidate requested the log from a member that had crashed after its promise, for ever.
 #[test]
 fn a_candidate_asks_another_one_when_nothing_comes_of_the_log() {
     holds(215);
 }
 
-/// A decided position that came again, late, took the place of a later message's votes, and behind
-/// it a repeated request for one between the two was proposed again: it was delivered twice.
+/// A decided position that arrived again, late, replaced the votes for a later message, and a
+/// retransmitted request for a message between the two was proposed again: it was delivered twice.
 #[test]
 fn what_is_decided_here_changes_nothing_when_it_comes_again() {
     holds(1_227);
 }
 
-/// Switches that die may leave those who live in parts. Where one of them has majorities and a
-/// coordinator, it goes on, and who is outside counts as dead; else nobody can, and what must never
-/// happen does not.
+/// Crashed switches may partition the live processes. A part with majorities and a coordinator
+/// makes progress, and processes outside of it count as crashed; without such a part only safety
+/// holds.
 #[test]
 fn only_who_reaches_majorities_and_a_coordinator_must_go_on() {
     [101_900, 104_345].into_iter().for_each(holds);
@@ -89,8 +89,8 @@ fn only_who_reaches_majorities_and_a_coordinator_must_go_on() {
     }
 }
 
-/// All was settled, and then a message of a dead client was decided: some had delivered it when the
-/// last look was taken.
+/// All messages were complete, and then a message of a crashed client was decided: some replicas
+/// had delivered it at the last check.
 #[test]
 fn what_a_dead_client_has_sent_may_be_decided_last_of_all() {
     [6_166, 8_970].into_iter().for_each(holds);

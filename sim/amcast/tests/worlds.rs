@@ -1,4 +1,4 @@
-//! Small worlds, sound and unsound ones.
+//! Small setups, with and without faults.
 
 use onepipe_base::ProcessId;
 use onepipe_sim_amcast::{FaultEvent, Load, SendPattern, Setup, World};
@@ -113,7 +113,8 @@ fn a_replica_goes_on_from_another_one_s_state() {
     assert!(late.count() > 10, "it delivers again");
 }
 
-/// It lags behind what members keep, and takes the state of another one: the group goes on.
+/// The replica lags by more than members retain, and restarts with the state of another one, while
+/// the group makes progress.
 #[test]
 fn a_replica_that_lags_holds_nobody_up() {
     let setup = setup(leaf_spine(), 200);

@@ -1,12 +1,12 @@
-//! What the bytes of control packets are for, on the rack of 32: `cargo run --release -p
+//! Prints the composition of control traffic on the rack of 32: `cargo run --release -p
 //! onepipe-sim-arbiter --example control`.
 
 use onepipe_sim_arbiter::{ControlTraffic, OfferedLoad, Ping, Plan, Setup, measure};
 
-/// Each sends to so many others.
+/// Number of destinations per endpoint.
 const PEERS: [u32; 2] = [u32::MAX, 4];
 const LOADS: [u32; 4] = [100, 500, 900, 990];
-/// Bytes are told for so many timeslots of an endpoint.
+/// Counts are per endpoint and this number of timeslots.
 const SLOTS: f64 = 64.0;
 
 #[expect(clippy::print_stdout, reason = "it is a program that prints a table")]

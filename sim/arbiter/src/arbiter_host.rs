@@ -1,16 +1,16 @@
-//! An arbiter behind a network card.
+//! The host of an arbiter.
 
 use onepipe_arbiter::Arbiter;
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_sim_traffic::Guest;
 use onepipe_wire::{Opcode, parse_header};
 
-/// An arbiter, and the card of its host.
+/// An arbiter behind the network card of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArbiterHost {
     /// The arbiter.
     pub arbiter: Arbiter,
-    /// The card.
+    /// The port of the network card.
     pub card: Port,
 }
 
@@ -39,7 +39,7 @@ impl Machine for ArbiterHost {
     }
 
     fn poll_event(&mut self) -> Option<()> {
-        // Whoever wants to know looks at the arbiter itself.
+        // Observers read the state of the arbiter itself.
         while self.arbiter.poll_event().is_some() {}
         None
     }

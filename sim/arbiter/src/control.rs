@@ -1,35 +1,35 @@
-//! Control packets as they leave hosts: how many, and what their bytes are for.
+//! Counters of control packets that leave hosts, by content.
 
 use onepipe_base::ProcessId;
 use onepipe_wire::{FCP_HEADER_LEN, Fcp, FcpPart, Frame, HEADER_LEN, Opcode};
 
-/// Control packets one way.
+/// Control packets in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ControlTraffic {
-    /// All of them.
+    /// Number of packets.
     pub packets: u64,
-    /// Those that say nothing but what was heard.
+    /// Packets that carry only an acknowledgement.
     pub acks: u64,
-    /// Those with a reset.
+    /// Packets with a reset.
     pub resets: u64,
-    /// Bytes of their frames, without what they cost on the wire.
+    /// Bytes of their frames, without link overhead.
     pub bytes: u64,
-    /// Of these, bytes of parts: behind the header of the frame and the front of the packet.
+    /// Bytes of parts, behind the headers of the frame and of the packet.
     pub part_len: u64,
-    /// Totals that were asked for; or, of arbiters, told again because something was lost.
+    /// Totals requested; from arbiters, totals resent after a loss.
     pub totals: u64,
     /// Timeslots granted.
     pub slots: u64,
 }
 
 impl ControlTraffic {
-    /// Bytes of the headers of their frames, and of the fronts of the packets.
+    /// Returns the bytes of all frame headers, and of all packet headers.
     pub const fn front_len(&self) -> (u64, u64) {
         let all = self.packets;
         (all * HEADER_LEN as u64, all * FCP_HEADER_LEN as u64)
     }
 
-    /// What has come since.
+    /// Returns the difference to an earlier state.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {
@@ -59,17 +59,17 @@ impl ControlTraffic {
     }
 }
 
-/// Control packets both ways.
+/// Control packets in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Control {
-    /// Of endpoints.
+    /// From endpoints.
     pub requests: ControlTraffic,
-    /// Of arbiters.
+    /// From arbiters.
     pub grants: ControlTraffic,
 }
 
 impl Control {
-    /// What has come since.
+    /// Returns the difference to an earlier state.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Control {
         }
     }
 
-    /// A frame leaves a host; the endpoints are those below `endpoints`.
+    /// Counts a frame that leaves a host. Endpoints are the hosts below `endpoints`.
     pub(crate) fn observe(&mut self, frame: &[u8], endpoints: u32) {
         let frame = Frame::parse(frame).ok().filter(|frame| frame.opcode == Opcode::Fcp);
         let Some(frame) = frame else { return };

@@ -1,4 +1,4 @@
-//! A queue as the frames that enter it make it.
+//! A model of an egress queue, independent of the simulated network.
 
 use std::collections::VecDeque;
 
@@ -6,13 +6,13 @@ use onepipe_sim_engine::Instant;
 use onepipe_sim_network::LinkConfig;
 use onepipe_wire::{Opcode, parse_header};
 
-/// The queue before a link: it knows no more of the network than when a frame of how many bytes
-/// came, and how fast the link is.
+/// The queue before a link, computed only from the arrival times and lengths of frames and the rate
+/// of the link.
 #[derive(Clone, Debug, Default)]
 pub struct Egress {
-    /// The frames that are there.
+    /// The frames in the queue.
     frames: VecDeque<Waiting>,
-    /// How long those in timeslots take, in ps.
+    /// Transmission time of the slot frames among them, ps.
     scheduled_ps: u64,
     peak: QueuePeak,
 }
@@ -20,26 +20,26 @@ pub struct Egress {
 /// A frame in a queue.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    /// When it will have left.
+    /// When the frame has left.
     end: Instant,
-    /// How long it takes to be sent, in ps.
+    /// Transmission time, ps.
     ps: u64,
     is_scheduled: bool,
 }
 
-/// The most that was in a queue at one time, what is being sent included.
+/// Maximum backlog of a queue, with the frame in transmission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueuePeak {
-    /// Frames.
+    /// Number of frames.
     pub frames: usize,
-    /// Bytes, with what each frame costs on the wire.
+    /// Bytes, with link overhead.
     pub bytes: u64,
-    /// Of these, the ones of frames in granted timeslots.
+    /// Bytes of slot frames.
     pub scheduled_bytes: u64,
 }
 
 impl QueuePeak {
-    /// The most of both.
+    /// Returns the maximum of each field.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -56,7 +56,7 @@ pub(crate) fn is_in_slot(frame: &[u8]) -> bool {
 }
 
 impl Egress {
-    /// A frame enters.
+    /// Adds a frame.
     pub fn on_frame(&mut self, now: Instant, link: &LinkConfig, frame: &[u8]) {
         while let Some(gone) = self.frames.front().filter(|one| one.end <= now) {
             self.scheduled_ps -= if gone.is_scheduled { gone.ps } else { 0 };
@@ -70,7 +70,7 @@ impl Egress {
         let end = begin.after(ps);
         self.frames.push_back(Waiting { end, ps, is_scheduled });
         self.scheduled_ps += if is_scheduled { ps } else { 0 };
-        // Of the first one a part may have left.
+        // The first frame may have left in part.
         let gone_ps = self
             .frames
             .front()
@@ -83,12 +83,12 @@ impl Egress {
         });
     }
 
-    /// The most that was there at one time.
+    /// Returns the maximum backlog.
     pub fn peak(&self) -> QueuePeak {
         self.peak
     }
 
-    /// Forgets how much there was.
+    /// Resets the maximum.
     pub fn begin(&mut self) {
         self.peak = QueuePeak::default();
     }
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// A frame of 1,000 bytes, which take 80 ns.
+    /// Returns a frame of 1,000 bytes, which takes 80 ns.
     fn frame(opcode: Opcode) -> [u8; 1_000] {
         let mut frame = [0; 1_000];
         let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(1));
@@ -122,7 +122,7 @@ mod tests {
         for ns in [0, 80, 160, 400] {
             assert_eq!(on_frame(ns, &slot), (1, 1_000, 1_000));
         }
-        // The one before is half gone.
+        // The frame before is half gone.
         assert_eq!(on_frame(440, &other), (2, 1_500, 1_000));
         assert_eq!(on_frame(460, &slot), (3, 2_250, 1_250));
         assert_eq!(on_frame(480, &other), (3, 3_000, 1_250), "the first has left");

@@ -1,4 +1,4 @@
-//! A network of hosts and switches that lives through virtual time.
+//! A simulated network of hosts and switches in virtual time.
 
 use onepipe_arbiter::{Arbiter, Client};
 use onepipe_base::{HostId, Port, ProcessId};
@@ -14,14 +14,14 @@ use crate::node::Node;
 use crate::setup::{FRAME_LEN_MAX, Setup};
 use crate::workload::Workload;
 
-/// A network at some point of virtual time.
+/// A simulation at some point of virtual time.
 #[derive(Debug)]
 pub struct SimEnv {
     pub(crate) network: Network<Node, Workload>,
 }
 
 impl SimEnv {
-    /// Laid out as `setup` says, at the start of time.
+    /// Creates the network of `setup` at time 0.
     pub fn new(setup: &Setup) -> Self {
         let topology = Topology::new(setup.shape, 1).expect("a host has one process");
         let classes = if setup.prioritizes_slots { 2 } else { 1 };
@@ -37,41 +37,41 @@ impl SimEnv {
         Self { network: Network::new(topology, config, setup.seed, bench) }
     }
 
-    /// Lets so many ns pass.
+    /// Advances virtual time by `ns`.
     pub fn run_for_ns(&mut self, ns: u64) {
         self.network.run_for(ns * NANOSECOND);
     }
 
-    /// The link that leads from the rack's switch to a host.
+    /// Returns the link from the rack's switch to a host.
     ///
     /// # Panics
-    /// When there is no such host.
+    /// When the host does not exist.
     pub fn down_link(&self, host: u32) -> LinkId {
         let mut links = self.network.links();
         links.find(|(_, _, to)| *to == NodeId(host)).expect("every host has one").0
     }
 
-    /// The link that leads from a host to its switch.
+    /// Returns the link from a host to its switch.
     ///
     /// # Panics
-    /// When there is no such host.
+    /// When the host does not exist.
     pub fn card_link(&self, host: u32) -> LinkId {
         let mut links = self.network.links();
         links.find(|(_, from, _)| *from == NodeId(host)).expect("every host has one").0
     }
 
-    /// The link from a host's first switch up, the `nth` of them.
+    /// Returns upper link `nth` of a host's switch.
     ///
     /// # Panics
-    /// When there is no such host or link.
+    /// When the host or the link does not exist.
     pub fn up_link(&self, host: u32, nth: u16) -> LinkId {
         self.link(self.up(self.rack_switch(host), nth))
     }
 
-    /// The link further up from the switch that this one leads to, the `above`th of them.
+    /// Returns upper link `above` of the switch that upper link `nth` of a host's switch leads to.
     ///
     /// # Panics
-    /// When there is no such host or link.
+    /// When the host or the link does not exist.
     pub fn core_link(&self, host: u32, nth: u16, above: u16) -> LinkId {
         let up = self.up(self.rack_switch(host), nth);
         let spine = self.network.topology().peer(up).expect("there is such a link").node;
@@ -84,7 +84,7 @@ impl SimEnv {
         topology.peer(card).expect("every host has one").node
     }
 
-    /// The `nth` upper port of a switch.
+    /// Returns upper port `nth` of a switch.
     fn up(&self, node: Vertex, nth: u16) -> End {
         End { node, port: Port(self.network.topology().ports(node).lower + nth) }
     }
@@ -94,35 +94,34 @@ impl SimEnv {
         self.network.link(node, end.port).expect("there is such a link")
     }
 
-    /// All links, with the nodes at their ends.
+    /// Returns all links.
     pub fn links(&self) -> Vec<LinkId> {
         self.network.links().map(|(link, ..)| link).collect()
     }
 
-    /// Frames in timeslots that have entered a link.
+    /// Returns the slot frames that have entered a link.
     pub fn slots_on(&self, link: LinkId) -> u64 {
         self.network.application.slots[link.index()]
     }
 
-    /// Lets something happen so many ns from now.
+    /// Schedules a fault `ns` from now.
     pub fn schedule(&mut self, ns: u64, fault: Fault) {
         self.network.schedule(self.network.now().after(ns * NANOSECOND), fault);
     }
 
-    /// Bytes that wait before a link, the frame being sent included, with what each costs on the
-    /// wire.
+    /// Returns the bytes before a link, with the frame in transmission and link overhead.
     pub fn backlog_bytes(&self, link: LinkId) -> u64 {
         self.network.backlog_bytes(link)
     }
 
-    /// The most that was at one time before any link between switches, or to an endpoint, since
+    /// Returns the maximum backlog before any link between switches, or to an endpoint, since
     /// [`begin`](Self::begin).
     pub fn peak(&self) -> QueuePeak {
         let egresses = self.network.application.egresses.iter().flatten();
         egresses.map(|(_, egress)| egress.peak()).fold(QueuePeak::default(), QueuePeak::max)
     }
 
-    /// What was noted so far does not count.
+    /// Resets the measurements.
     pub fn begin(&mut self) {
         self.network.application.begin();
     }
@@ -131,7 +130,7 @@ impl SimEnv {
         self.network.machine(NodeId(host))?.traffic()
     }
 
-    /// Bytes that have come of each flow, each once and in its turn.
+    /// Returns the bytes delivered of each flow.
     pub fn received_bytes(&self) -> Vec<u64> {
         let bench = &self.network.application;
         let of = |(flow, opened): (&crate::Flow, &Option<_>)| {
@@ -142,14 +141,14 @@ impl SimEnv {
         flows.map(|pair| of(pair).unwrap_or(0)).collect()
     }
 
-    /// Segments that TCP has sent, and those that it has found to be lost and sent again.
+    /// Returns the segments that TCP has sent, and those found to be lost.
     pub fn segments(&self) -> (u64, u64) {
         let hosts = 0..self.network.topology().hosts();
         let stats = hosts.filter_map(|host| Some(*self.traffic(host)?.stack.stats()));
         stats.fold((0, 0), |(sent, lost), one| (sent + one.data_sent, lost + one.lost))
     }
 
-    /// Frames without a protocol: offered and not sent yet, sent, and received, by all hosts.
+    /// Returns the raw frames of all hosts: offered and not sent, sent, and received.
     pub fn plain_frames(&self) -> (u64, u64, u64) {
         let hosts = 0..self.network.topology().hosts();
         let raw = hosts.filter_map(|host| Some(&self.traffic(host)?.raw));
@@ -158,29 +157,28 @@ impl SimEnv {
         })
     }
 
-    /// The client of an endpoint that is scheduled.
+    /// Returns the client of a scheduled endpoint.
     pub fn client(&self, host: u32) -> Option<&Client> {
         self.network.machine(NodeId(host))?.client()
     }
 
-    /// The clients of all endpoints.
+    /// Returns the clients of all endpoints.
     pub fn clients(&self) -> impl Iterator<Item = &Client> {
         let hosts = 0..self.network.topology().hosts();
         hosts.filter_map(|host| self.client(host))
     }
 
-    /// An arbiter, if there is one at this host.
+    /// Returns the arbiter at a host, if there is one.
     pub fn arbiter(&self, host: u32) -> Option<&Arbiter> {
         self.network.machine(NodeId(host))?.arbiter()
     }
 
-    /// What was seen of grants, if they are looked at ([`Setup::checks_grants`]).
+    /// Returns the grant checker ([`Setup::checks_grants`]).
     pub fn grant_checker(&self) -> &GrantChecker {
         &self.network.application.grant_checker
     }
 
-    /// Bytes of control packets that endpoints and arbiters have sent, with what each costs on
-    /// the wire.
+    /// Returns the bytes of control packets sent by endpoints and arbiters, with link overhead.
     pub fn control_bytes(&self) -> u64 {
         let overhead = self.network.application.setup().host_link.overhead_bytes;
         let hosts = 0..self.network.topology().hosts();
@@ -193,28 +191,28 @@ impl SimEnv {
         arbiters.chain(clients).sum()
     }
 
-    /// Control packets that have left hosts.
+    /// Returns the counters of control packets that left hosts.
     pub const fn control(&self) -> &Control {
         &self.network.application.control
     }
 
-    /// Frames without a protocol that were offered and have not been sent, in timeslots' worth.
+    /// Returns the raw frames that were offered and not sent, in timeslots' worth.
     pub fn plain_waiting(&self) -> u64 {
         let backlog: u64 = self.clients().map(|client| u64::from(client.backlog())).sum();
         self.plain_frames().0 + backlog
     }
 
-    /// Frames that were sent in granted timeslots.
+    /// Returns the slot frames sent.
     pub fn slots_sent(&self) -> u64 {
         self.clients().map(|client| client.stats().slots_sent).sum()
     }
 
-    /// Frames that met a full queue.
+    /// Returns the frames dropped at full queues.
     pub fn overflowed(&self) -> u64 {
         self.network.stats().drops.queue_full
     }
 
-    /// The hash of the history so far.
+    /// Returns the hash of the history so far.
     pub fn trace_hash(&self) -> u64 {
         self.network.trace_hash()
     }

@@ -1,4 +1,4 @@
-//! The fabric as an arbiter sees it.
+//! The fabric of an arbiter, derived from the topology.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use onepipe_arbiter::{Core, Fabric, Labels, Tree};
 use onepipe_base::{Port, SwitchId};
 use onepipe_topology::{End, Node, Topology};
 
-/// What lies between the racks of the first `nodes` hosts, and how switches are told a path.
+/// Returns the fabric between the racks of the first `nodes` hosts, and how paths become labels.
 pub fn fabric_of(topology: &Topology, nodes: u32) -> (Core, Labels) {
     let tor = Node::Switch(SwitchId(0));
     let (rack_nodes, rack_links) = (topology.ports(tor).lower.into(), topology.ports(tor).upper);
     let spine = peers(topology, tor, false).first().copied();
     let spine_links = spine.map_or(0, |spine| topology.ports(spine).upper);
     let core = match spine {
-        // A single rack, perhaps not all of its hosts.
+        // A single rack, perhaps not with all of its hosts.
         None => Core::Racks(Fabric {
             nodes,
             rack_nodes: nodes.min(rack_nodes),
@@ -32,7 +32,7 @@ pub fn fabric_of(topology: &Topology, nodes: u32) -> (Core, Labels) {
             spine_links: spine_links.into(),
         }),
     };
-    // Labels have eight bits.
+    // A label has eight bits per switch.
     let links = |all: u32, ends: usize| u8::try_from(all / ends.max(1) as u32).unwrap_or(0);
     let labels = Labels::new(0, links(rack_links.into(), 1));
     let labels = match (core, spine) {
@@ -51,7 +51,7 @@ pub fn fabric_of(topology: &Topology, nodes: u32) -> (Core, Labels) {
     (core, labels)
 }
 
-/// Who is linked to a switch, from below or from above.
+/// Returns the nodes linked to a switch from below, or from above.
 fn peers(topology: &Topology, node: Node, is_below: bool) -> BTreeSet<Node> {
     let ports = topology.ports(node);
     let ports = if is_below { 0..ports.lower } else { ports.lower..ports.total() };

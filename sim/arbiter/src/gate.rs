@@ -1,14 +1,14 @@
-//! A host whose frames wait for their timeslots.
+//! A host whose frames wait for granted timeslots.
 
 use onepipe_arbiter::Client;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_sim_traffic::{Guest, Stack};
 use onepipe_wire::{Opcode, parse_header};
 
-/// What can be asked for a frame to somebody there is room for.
+/// A machine that can be asked for frames to destinations with queue space.
 pub trait PacketSource: Machine {
-    /// Writes the next frame to one of those there is room for, and says to whom and how long it
-    /// is.
+    /// Writes the next frame to a destination for which `has_space` holds. Returns the destination
+    /// and the length.
     fn poll_to(
         &mut self,
         now: Now,
@@ -28,21 +28,21 @@ impl PacketSource for Stack {
     }
 }
 
-/// A machine whose frames travel in timeslots that an arbiter has granted, as packets behind a
-/// [`Client`]. It is not asked for more to a destination than its client has room for.
+/// A machine whose frames travel as packets in granted timeslots, behind a [`Client`]. It is only
+/// asked for frames that the client has queue space for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gated<M> {
-    /// What has something to send.
+    /// The source of frames.
     pub source: M,
-    /// What waits for timeslots.
+    /// The queues of packets that wait for timeslots.
     pub client: Client,
     card: Port,
-    /// The frame under way from one to the other.
+    /// Buffer for a frame between the two.
     frame: Vec<u8>,
 }
 
 impl<M: PacketSource> Gated<M> {
-    /// The two, behind the network card at `card`.
+    /// Connects the two behind the network card at port `card`.
     pub fn new(source: M, client: Client, card: Port) -> Self {
         let frame = vec![0; client.config().frame_len_max];
         Self { source, client, card, frame }
@@ -55,7 +55,7 @@ impl<M: PacketSource> Gated<M> {
         })
     }
 
-    /// Hands the client what the tenant has, as far as there is room.
+    /// Moves frames from the source to the client while there is space.
     fn pump(&mut self, now: Now) {
         let Self { source, client, frame, .. } = self;
         loop {
@@ -63,12 +63,12 @@ impl<M: PacketSource> Gated<M> {
             let (each, all) = (config.queue_slots_max, config.slots_max);
             let has_space = &mut |to| client.queued(to) < each && client.backlog() < all;
             let Some((to, bytes)) = source.poll_to(now, frame, has_space) else { return };
-            // What finds no room all the same was sent without asking, and is lost.
+            // A frame that was written without asking for space is lost.
             let _ = client.enqueue(to, &frame[..bytes]);
         }
     }
 
-    /// Hands the tenant the packets that came in a timeslot.
+    /// Delivers the packets of a slot frame to the source.
     fn unpack(&mut self, now: Now, port: Port, frame: &[u8]) {
         for packet in Client::packets(frame).into_iter().flatten() {
             let space = &mut self.frame[..packet.len()];

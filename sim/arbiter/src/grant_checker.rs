@@ -1,36 +1,36 @@
-//! Looks at grants as they reach endpoints, and at what endpoints send, and knows no machine.
+//! Checks the grants and slot frames that reach endpoints, independently of all machines.
 
 use std::collections::BTreeMap;
 
 use onepipe_base::ProcessId;
 use onepipe_wire::{FcpPart, Frame, NO_PATH, Opcode, Slot};
 
-/// What was granted for a timeslot.
+/// The grants of a timeslot.
 #[derive(Clone, Debug, Default)]
 struct Granted {
-    /// To whom each source sends, and by which arbiter's word.
+    /// Destination of each source, and the arbiter that granted it.
     by_src: BTreeMap<u16, (u16, u32)>,
     by_dst: BTreeMap<u16, u16>,
 }
 
-/// All grants that have reached endpoints, by timeslot; and what contradicts them.
+/// All grants that have reached endpoints, by timeslot, and the contradictions between them.
 #[derive(Clone, Debug, Default)]
 pub struct GrantChecker {
     slots: BTreeMap<u64, Granted>,
-    /// Who has sent to whom in which timeslot, by which path: in the order in which it arrived.
+    /// Timeslot, source, destination and path of each slot frame, in order of arrival.
     pub sent: Vec<(u32, u16, u16, u8)>,
-    /// What must not be, in words.
+    /// Descriptions of all contradictions.
     pub violations: Vec<String>,
     granted: u64,
 }
 
 impl GrantChecker {
-    /// Pairs that were granted timeslots, each once.
+    /// Returns the number of distinct grants: pairs and timeslots.
     pub const fn granted(&self) -> u64 {
         self.granted
     }
 
-    /// A frame is about to reach an endpoint.
+    /// Checks a frame that is about to reach an endpoint.
     pub fn observe(&mut self, frame: &[u8]) {
         let Ok(frame) = Frame::parse(frame) else { return };
         let (src, dst) = (frame.header.src(), frame.header.dst());
@@ -58,7 +58,7 @@ impl GrantChecker {
     fn on_grant(&mut self, slot: u64, (src, dst): (u16, u16), by: ProcessId) {
         let granted = self.slots.entry(slot).or_default();
         match granted.by_src.get(&src) {
-            // The same again, as when a control packet is sent again.
+            // Repeated, as in a retransmitted control packet.
             Some(&(before, who)) if (before, who) == (dst, by.0) => return,
             Some(&(before, who)) => self.violations.push(format!(
                 "timeslot {slot} of {src} to {before} by {who}, and to {dst} by {}",
@@ -73,7 +73,7 @@ impl GrantChecker {
         self.granted += 1;
     }
 
-    /// Frames that were sent by each path since frame number `first`.
+    /// Returns the number of frames by path, from frame number `first` on.
     pub fn by_path(&self, first: usize) -> BTreeMap<u8, usize> {
         let mut counts = BTreeMap::new();
         for (.., path) in self.sent.iter().skip(first).filter(|(.., path)| *path != NO_PATH) {

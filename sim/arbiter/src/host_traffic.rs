@@ -1,36 +1,36 @@
-//! What a host has to send: its TCP, its questions, and frames without a protocol.
+//! The traffic of a host: TCP, pings and raw frames.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_sim_traffic::{ConfigError, Event, Pinger, Pong, RawTraffic, Stack, TcpConfig};
 
 use crate::gate::PacketSource;
 
-/// What uses a host's network.
+/// All traffic sources of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostTraffic {
-    /// Its TCP.
+    /// TCP.
     pub stack: Stack,
-    /// Its questions.
+    /// Pings.
     pub pinger: Pinger,
-    /// Its frames without a protocol.
+    /// Raw frames.
     pub raw: RawTraffic,
 }
 
-/// What one of them says.
+/// An event of one of the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HostEvent {
-    /// The TCP, of one of its flows.
+    /// An event of a TCP flow.
     Flow(Event),
-    /// An answer has come.
+    /// A ping reply.
     Pong(Pong),
 }
 
 impl HostTraffic {
-    /// Those of a host, behind one network card. Frames without a protocol are as long as a full
-    /// segment's.
+    /// Creates the sources of a host behind its network card. Raw frames are as long as those of a
+    /// full segment.
     ///
     /// # Errors
-    /// When the numbers of its TCP make no sense.
+    /// When a setting of TCP is out of range.
     pub fn new(config: TcpConfig) -> Result<Self, ConfigError> {
         let (host, card, bytes) = (config.host, config.card, config.frame_len_max());
         Ok(Self {
@@ -48,7 +48,7 @@ impl PacketSource for HostTraffic {
         slot: &mut [u8],
         has_space: &mut dyn FnMut(ProcessId) -> bool,
     ) -> Option<(ProcessId, usize)> {
-        // Questions are few, and asked on time: what finds no room is lost.
+        // Pings are few and must be on time: without queue space they are lost.
         let requests = self.pinger.poll_to(now, slot);
         let requests = requests.or_else(|| self.stack.poll_to(now, slot, &mut *has_space));
         requests.or_else(|| self.raw.poll_to(now, slot, has_space))

@@ -1,9 +1,9 @@
-//! Bulk traffic in a simulated network, with an arbiter that schedules it and without.
+//! Bulk traffic in a simulated network, with and without an arbiter that schedules it.
 //!
-//! `[worlds of scheduled transfer]` A [`Setup`] says which fabric, which flows, which questions and
-//! who schedules; a [`SimEnv`] is built from it and lives through virtual time; [`measure`] looks at
-//! one receiver meanwhile: how long the queue before it is, what each sender gets through, how long
-//! answers take, what is sent again (Fastpass, SIGCOMM 2014, section 7; design: arbiter.md).
+//! `[simulations of scheduled transfer]` A [`Setup`] defines the fabric, the flows, the pings and
+//! the arbiters. A [`SimEnv`] runs it in virtual time, and [`measure`] observes one receiver: the
+//! length of the queue before it, the throughput of each sender, ping times and retransmissions
+//! (Fastpass, SIGCOMM 2014, section 7; `docs/design/arbiter.md`).
 //!
 //! ```
 //! use onepipe_sim_arbiter::{Flow, Plan, Setup, measure};
@@ -13,15 +13,15 @@
 //! let plan = Plan { warm_up_ns: 20_000_000, measure_ns: 20_000_000, ..Plan::of(0) };
 //! let measured = measure(&setup, &plan);
 //! assert!(measured.goodput_bits_per_s() > 9e9);
-//! assert!(measured.queue_bytes(0.5) > 1_000_000, "TCP fills the switch's memory");
+//! assert!(measured.queue_bytes(0.5) > 1_000_000, "TCP fills the buffer of the switch");
 //! ```
 //!
 //! # Invariants
-//! - Equal setups live through equal histories.
-//! - No timeslot is granted twice, whatever happens to arbiters and links: a [`GrantChecker`] looks at
+//! - Equal setups have equal histories.
+//! - No timeslot is granted twice, despite faults of arbiters and links: a [`GrantChecker`] sees
 //!   every grant that reaches an endpoint.
-//! - Queues are counted twice: by the network, which drops and marks by them, and by an [`Egress`]
-//!   of this crate, which sees nothing but the frames that leave.
+//! - Queues are measured twice: by the network, which drops and marks by them, and by an [`Egress`]
+//!   of this crate, which only sees the frames that leave.
 
 #![forbid(unsafe_code)]
 

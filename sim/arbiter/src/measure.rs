@@ -1,4 +1,4 @@
-//! What is looked at.
+//! Measurements at one receiver.
 
 use hdrhistogram::Histogram;
 
@@ -7,23 +7,24 @@ use crate::egress::QueuePeak;
 use crate::env::SimEnv;
 use crate::setup::Setup;
 
-/// When to look, and at whom.
+/// When to measure, and at which receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Before anything counts, in ns.
+    /// Warm-up time, ns.
     pub warm_up_ns: u64,
-    /// How long it counts, in ns.
+    /// Time of measurement, ns.
     pub measure_ns: u64,
-    /// From one look at the queue to the next, in ns.
+    /// Interval between samples of the queue, ns.
     pub sample_ns: u64,
-    /// Throughput is taken over intervals of this, in ns.
+    /// Interval over which throughput is averaged, ns.
     pub interval_ns: u64,
-    /// The receiver whose link is looked at.
+    /// The receiver whose link is measured.
     pub receiver: u32,
 }
 
 impl Plan {
-    /// 100 ms, then 400 ms that count; a look every 10 us, throughput over 10 ms.
+    /// Returns the defaults: 100 ms of warm-up, 400 ms of measurement, queue samples every 10 us,
+    /// throughput over 10 ms.
     pub const fn of(receiver: u32) -> Self {
         Self {
             warm_up_ns: 100_000_000,
@@ -35,73 +36,73 @@ impl Plan {
     }
 }
 
-/// What was seen.
+/// The result of a measurement.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// The queue before the receiver, in bytes, at each look.
+    /// Length of the queue before the receiver, in bytes, at each sample.
     queue: Histogram<u64>,
-    /// Answers, in ns.
+    /// Round trips of pings, ns.
     pongs: Histogram<u64>,
-    /// Flows that had an end, in ns.
+    /// Completion times of finite flows, ns.
     flows: Histogram<u64>,
-    /// By interval: what came of each flow, in bytes.
+    /// By interval: bytes received of each flow.
     pub intervals: Vec<Vec<u64>>,
-    /// The length of an interval, in ns.
+    /// Length of an interval, ns.
     pub interval_ns: u64,
-    /// Segments sent while it counted, those sent again included.
+    /// Segments sent, with retransmissions.
     pub segments_sent: u64,
     /// Segments found to be lost.
     pub segments_lost: u64,
-    /// Frames that met a full queue.
+    /// Frames dropped at a full queue.
     pub overflowed: u64,
-    /// The most at one time before any link between switches, or to an endpoint.
+    /// Maximum backlog before any link between switches, or to an endpoint.
     pub peak: QueuePeak,
-    /// Bytes of control packets, with what each costs on the wire.
+    /// Bytes of control packets, with link overhead.
     pub control_bytes: u64,
-    /// Control packets, as they have left hosts.
+    /// Control packets that left hosts.
     pub control: Control,
-    /// Frames in granted timeslots.
+    /// Slot frames sent.
     pub slots_sent: u64,
-    /// Frames without a protocol that had been offered and not sent, at each look, all together.
+    /// Sum over all samples of the raw frames offered and not sent.
     waiting: u64,
     samples: u64,
 }
 
 impl Measured {
-    /// The length of the queue that this part of all looks did not exceed, in bytes.
+    /// Returns a quantile of the queue length, in bytes.
     pub fn queue_bytes(&self, quantile: f64) -> u64 {
         self.queue.value_at_quantile(quantile)
     }
 
-    /// The time within which this part of all answers came, in ns.
+    /// Returns a quantile of the ping round trip, ns.
     pub fn ping_ns(&self, quantile: f64) -> u64 {
         self.pongs.value_at_quantile(quantile)
     }
 
-    /// Answers.
+    /// Returns the number of ping replies.
     pub fn pings(&self) -> u64 {
         self.pongs.len()
     }
 
-    /// The time within which this part of all flows that had an end were done, in ns.
+    /// Returns a quantile of the completion time of finite flows, ns.
     pub fn flow_ns(&self, quantile: f64) -> u64 {
         self.flows.value_at_quantile(quantile)
     }
 
-    /// Flows that had an end and were done.
+    /// Returns the number of completed flows.
     pub fn flows_done(&self) -> u64 {
         self.flows.len()
     }
 
-    /// How many timeslots a frame without a protocol waits from when it is offered until it is
-    /// sent, on average: by what waits, and how many are sent (Little's law).
+    /// Returns the mean waiting time of a raw frame in timeslots, from the mean queue length and
+    /// the throughput (Little's law).
     pub fn wait_slots(&self, slot_ns: u64) -> f64 {
         let ns = self.interval_ns * self.intervals.len() as u64;
         let waiting = self.waiting as f64 / self.samples.max(1) as f64;
         waiting * ns as f64 / (slot_ns * self.slots_sent.max(1)) as f64
     }
 
-    /// What all flows brought through, in bits/s.
+    /// Returns the total goodput of all flows, bits/s.
     pub fn goodput_bits_per_s(&self) -> f64 {
         let bytes: u64 = self.intervals.iter().flatten().sum();
         let ns = self.interval_ns * self.intervals.len() as u64;
@@ -109,14 +110,14 @@ impl Measured {
     }
 }
 
-/// Lives through a setup, and looks.
+/// Runs a setup and measures it.
 pub fn measure(setup: &Setup, plan: &Plan) -> Measured {
     let mut env = SimEnv::new(setup);
     env.run_for_ns(plan.warm_up_ns);
     observe(&mut env, plan)
 }
 
-/// Looks at a world that is warm.
+/// Measures a simulation after its warm-up.
 pub fn observe(env: &mut SimEnv, plan: &Plan) -> Measured {
     env.begin();
     let (sent, lost) = env.segments();

@@ -1,4 +1,4 @@
-//! The kinds of nodes, as one machine.
+//! All kinds of nodes as one machine.
 
 use onepipe_arbiter::{Arbiter, Client};
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
@@ -12,17 +12,17 @@ use crate::host_traffic::{HostEvent, HostTraffic};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(crate) enum Node {
-    /// A host that sends when it wants.
+    /// A host that sends at any time.
     Host(HostTraffic),
-    /// One that sends when the arbiter says so.
+    /// A host that sends in granted timeslots.
     Gated(Box<Gated<HostTraffic>>),
-    /// The arbiter's.
+    /// The host of an arbiter.
     Arbiter(Box<ArbiterHost>),
     Switch(Forwarder),
 }
 
 impl Node {
-    /// What uses the host's network, if it is a host.
+    /// Returns the traffic of the host, if the node is one.
     pub fn traffic(&self) -> Option<&HostTraffic> {
         match self {
             Self::Host(traffic) => Some(traffic),

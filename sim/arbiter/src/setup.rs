@@ -6,89 +6,88 @@ use onepipe_sim_traffic::{CongestionControl, FlowSpec, TcpConfig};
 use onepipe_topology::Shape;
 use onepipe_wire::{HEADER_LEN, SLOT_HEADER_LEN};
 
-/// The memory of the paper's switch for one port, in bytes: the longest queue that it has shown
-/// (Fastpass section 7.1, experiment A, baseline, 99.9th percentile: 5,239 KB).
+/// Buffer of the paper's switch per port, in bytes: the longest queue observed (Fastpass section
+/// 7.1, experiment A, baseline, 99.9th percentile: 5,239 KB).
 pub const RACK_QUEUE_BYTES: u64 = 5_240_000;
-/// DCTCP's threshold for 10 Gbit/s: 65 packets of 1,500 bytes (Alizadeh and others, SIGCOMM 2010,
-/// section 3.5).
+/// Marking threshold of DCTCP for 10 Gbit/s: 65 packets of 1,500 bytes (Alizadeh and others,
+/// SIGCOMM 2010, section 3.5).
 const MARK_BYTES: u64 = 65 * 1_500;
 
-/// Bytes of the longest frame: what fits a datagram on Ethernet.
+/// Maximum length of a frame: a datagram on Ethernet.
 pub(crate) const FRAME_LEN_MAX: usize = 1_472;
 
-/// A flow of TCP.
+/// A TCP flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// From whom, to whom, from when on, how long.
+    /// Source, destination, start and length.
     pub spec: FlowSpec,
-    /// When it ends, if it has not before, in ns of virtual time.
+    /// When it is closed at the latest, in ns of virtual time.
     pub closes_ns: Option<u64>,
 }
 
 impl Flow {
-    /// From the start and without an end.
+    /// Returns a flow from the start and without an end.
     pub const fn endless(from: u32, to: u32) -> Self {
         Self { spec: FlowSpec { at_ns: 0, from, to, bytes: None }, closes_ns: None }
     }
 }
 
-/// Somebody asks somebody else at a steady pace.
+/// Pings at a fixed interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ping {
-    /// Who asks.
+    /// The host that sends requests.
     pub from: u32,
-    /// Who answers.
+    /// The host that replies.
     pub to: u32,
-    /// From one question to the next, in ns.
+    /// Interval of requests, ns.
     pub every_ns: u64,
 }
 
-/// Frames without a protocol, offered by every endpoint in every timeslot or not, by chance.
+/// Raw frames that every endpoint offers in each timeslot with a given probability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OfferedLoad {
-    /// Timeslots with a frame, of a thousand.
+    /// Load in thousandths: timeslots with a frame.
     pub load_permille: u32,
-    /// Hosts that lie as close together as these are not sent to: those of one pod, for example.
+    /// Size of a group of hosts that do not send to each other, for example of a pod.
     pub group_hosts: u32,
-    /// Each sends to so many others, if there are as many: those that follow, so that each hears
-    /// of as many.
+    /// Number of destinations per host, if there are as many: the following hosts, so that each is
+    /// the destination of as many.
     pub peers: u32,
-    /// Until when, in ns of virtual time.
+    /// End of the load, in ns of virtual time.
     pub until_ns: u64,
 }
 
 impl OfferedLoad {
-    /// Such a load to all others, without an end.
+    /// Returns a load to all other hosts, without an end.
     pub const fn to_all(load_permille: u32) -> Self {
         Self { load_permille, group_hosts: 1, peers: u32::MAX, until_ns: u64::MAX }
     }
 }
 
-/// Who schedules, and how.
+/// The arbiters, and their settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arbitration {
-    /// Arbiters: the last hosts, of which the very last begins.
+    /// Number of arbiters: the last hosts; the very last is the initial primary.
     pub arbiters: u32,
-    /// Hosts that are scheduled: the first ones.
+    /// Number of scheduled hosts: the first ones.
     pub endpoints: u32,
-    /// Of each link part left to control packets, in thousandths. A timeslot is so much longer
-    /// than a full frame takes. Default 10: "about 1%" (Fastpass section 7.1).
+    /// Capacity of each link reserved for control packets, in thousandths, by which a timeslot is
+    /// longer than a full frame. Default 10: "about 1%" (Fastpass section 7.1).
     pub reserve_permille: u32,
-    /// Timeslots of a batch. Default 32: with 64 a question waits longer for its timeslot.
+    /// Timeslots per batch. Default 32; with 64 a ping waits longer for its timeslot.
     pub batch_slots: u32,
-    /// An endpoint sends a control packet in so many timeslots on average. Default 64.
+    /// Mean interval of an endpoint's control packets, in timeslots. Default 64.
     pub control_interval_slots: u32,
-    /// Timeslots that a pair gets at a time while others wait. Default 1: turns, slot by slot.
+    /// Timeslots that a pair gets per visit while others wait. Default 1: pairs alternate.
     pub share_slots: u32,
-    /// A batch is given out so long before it begins, in ns. Default 65 us (design: arbiter.md
-    /// section 1).
+    /// How long before it begins a batch is allocated, ns. Default 65 us.
     pub lead_ns: u64,
-    /// Whether endpoints are told of two batches at a time. Default so.
+    /// Whether grants of two batches share a packet. Default true.
     pub coalesces_grants: bool,
 }
 
 impl Arbitration {
-    /// By the last of so many hosts, for all others.
+    /// Returns the defaults: the last of `hosts` schedules all others.
     pub const fn of(hosts: u32) -> Self {
         Self {
             arbiters: 1,
@@ -102,7 +101,7 @@ impl Arbitration {
         }
     }
 
-    /// The length of a timeslot on such links, in ns: a frame of `frame_len`, and the reserve.
+    /// Returns the length of a timeslot, ns: a frame of `frame_len` and the reserve.
     pub const fn slot_ns(&self, link: &LinkConfig, frame_len: usize) -> u64 {
         let bits = 8 * (frame_len as u64 + link.overhead_bytes);
         let parts = bits * (1_000 + self.reserve_permille as u64);
@@ -113,37 +112,37 @@ impl Arbitration {
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Who is linked to whom.
+    /// The topology.
     pub shape: Shape,
-    /// Between hosts and their switch.
+    /// Links between hosts and switches.
     pub host_link: LinkConfig,
-    /// Between switches.
+    /// Links between switches.
     pub switch_link: LinkConfig,
-    /// How wrong the hosts' clocks are.
+    /// Errors of the hosts' clocks.
     pub clocks: ClockConfig,
-    /// What TCP slows down for.
+    /// Congestion control of TCP.
     pub congestion_control: CongestionControl,
-    /// The flows.
+    /// TCP flows.
     pub flows: Vec<Flow>,
-    /// The questions.
+    /// Pings.
     pub pings: Vec<Ping>,
-    /// Frames without a protocol.
+    /// Raw frames.
     pub offer: Option<OfferedLoad>,
-    /// Who schedules; `None`: nobody.
+    /// The arbiters; `None` without scheduling.
     pub arbitration: Option<Arbitration>,
-    /// Whether frames in timeslots go first, before every link, and all others wait for gaps. Then
-    /// an [`Egress`](crate::Egress) sees nothing else.
+    /// Whether slot frames have strict priority on every link. Then an [`Egress`](crate::Egress)
+    /// only counts those.
     pub prioritizes_slots: bool,
-    /// Whether every grant is looked at.
+    /// Whether every grant is checked.
     pub checks_grants: bool,
-    /// Whatever is left to chance.
+    /// Seed of all random decisions.
     pub seed: u64,
 }
 
 impl Setup {
-    /// The rack of the paper: 32 hosts at 10 Gbit/s on one switch, 1 us a link (an assumption: the
-    /// paper names no latency; a cut-through switch and a cable take less, a network card more),
-    /// clocks exact, TCP that reacts to loss, and no traffic.
+    /// Returns the rack of the paper: 32 hosts at 10 Gbit/s on one switch, exact clocks, TCP that
+    /// reacts to loss, and no traffic. Links have 1 us of latency (an assumption, as the paper
+    /// names none; a cut-through switch and a cable take less, a network card more).
     pub fn rack() -> Self {
         let link = LinkConfig {
             rate_bits_per_s: 10_000_000_000,
@@ -168,15 +167,15 @@ impl Setup {
         }
     }
 
-    /// The same with an arbiter on the last host.
+    /// Returns the setup with an arbiter on the last host.
     #[must_use]
     pub fn scheduled(self) -> Self {
         let arbitration = Some(Arbitration::of(self.shape.host_count()));
         Self { arbitration, ..self }
     }
 
-    /// Bytes of a stream in a full segment. Under an arbiter they are fewer: a packet in a
-    /// timeslot is within a frame that has headers of its own, and two bytes for its length.
+    /// Returns the payload of a full TCP segment, in bytes. With an arbiter it is shorter: a packet
+    /// in a timeslot is behind the headers of its frame and two bytes for its length.
     pub fn segment_len(&self) -> u32 {
         let raw = TcpConfig::new(ProcessId(0), Port(0));
         let head_len = raw.frame_len_max() as u32 - raw.segment_len;
@@ -187,12 +186,12 @@ impl Setup {
         }
     }
 
-    /// Bytes of a full frame, with what it costs on the wire.
+    /// Returns the bytes of a full frame with link overhead.
     pub fn full_len(&self) -> u64 {
         FRAME_LEN_MAX as u64 + self.host_link.overhead_bytes
     }
 
-    /// The length of a timeslot, or of a full frame where nobody schedules, in ns.
+    /// Returns the length of a timeslot, ns; without an arbiter, that of a full frame.
     pub fn slot_ns(&self) -> u64 {
         let whole = Arbitration { reserve_permille: 0, ..Arbitration::of(2) };
         let arbitration = self.arbitration.unwrap_or(whole);

@@ -1,4 +1,4 @@
-//! Opens and closes flows, and notes what comes of them.
+//! The workload: opens and closes flows, offers frames, and records measurements.
 
 use hdrhistogram::Histogram;
 use onepipe_arbiter::{
@@ -20,29 +20,29 @@ use crate::host_traffic::{HostEvent, HostTraffic};
 use crate::node::Node;
 use crate::setup::{Arbitration, FRAME_LEN_MAX, OfferedLoad, Setup};
 
-/// Alarms from here on close flows, those below open them.
+/// Alarm tokens from here on close flows; those below open them.
 const CLOSING: u32 = 1 << 24;
-/// Alarms from here on begin to ask.
+/// Alarm tokens from here on start pings.
 const ASKING: u32 = 1 << 25;
-/// Alarm for the next frames that are offered.
+/// Alarm token for the next offered frames.
 const OFFERING: u32 = 1 << 26;
-/// Frames are offered for so many timeslots at a time.
+/// Number of timeslots for which frames are offered at a time.
 const OFFER_SLOTS: u64 = 16;
 
-/// What commands and observes the hosts.
+/// Drives and observes the hosts.
 #[derive(Debug)]
 pub(crate) struct Workload {
     setup: Setup,
     topology: Topology,
     random: Random,
-    /// As which flow of its host each flow was opened.
+    /// The flow id of each opened flow at its host.
     pub opened: Vec<Option<FlowId>>,
-    /// How long answers took, in ns.
+    /// Round trips of pings, ns.
     pub pongs_ns: Histogram<u64>,
-    /// How long the flows took that had an end, in ns.
+    /// Completion times of finite flows, ns.
     pub flows_ns: Histogram<u64>,
-    /// By link: how fast it is, and the queue before it; `None` where a host sends, and where an
-    /// arbiter receives: control packets and nothing else.
+    /// By link: its rate, and the queue before it; `None` for links from hosts, and for links to
+    /// arbiters, which only carry control packets.
     pub egresses: Vec<Option<(LinkConfig, Egress)>>,
     /// By link: whether it leads to an endpoint.
     leads_to_endpoint: Vec<bool>,
@@ -50,7 +50,7 @@ pub(crate) struct Workload {
     leads_from_host: Vec<bool>,
     pub control: Control,
     pub grant_checker: GrantChecker,
-    /// By link: frames in timeslots that have entered it.
+    /// By link: slot frames that have entered it.
     pub slots: Vec<u64>,
 }
 
@@ -86,7 +86,7 @@ impl Workload {
         }
     }
 
-    /// The arbiters, the one that begins first.
+    /// Returns the arbiters, the initial primary first.
     fn arbiters(&self, arbitration: Arbitration) -> Vec<ProcessId> {
         let hosts = self.topology.hosts();
         (0..arbitration.arbiters).map(|nth| ProcessId(hosts - 1 - nth)).collect()
@@ -124,14 +124,14 @@ impl Workload {
         Arbiter::new(config).expect("the settings are in range")
     }
 
-    /// What a host offers in the next batch of timeslots.
+    /// Offers a host's frames for the next timeslots.
     fn offer(&mut self, offer: OfferedLoad, host: u32, raw: &mut RawTraffic) {
         let endpoints = self.endpoints();
         for _ in 0..OFFER_SLOTS {
             if !self.random.happens(1_000 * offer.load_permille) {
                 continue;
             }
-            // Somebody who is not too close: whole groups are left out.
+            // Hosts of the same group are not sent to.
             let group = offer.group_hosts;
             let others = (endpoints - group).min(offer.peers);
             let drawn = self.random.below(u64::from(others)) as u32;
@@ -149,7 +149,7 @@ impl Workload {
         &self.setup
     }
 
-    /// What was noted so far does not count.
+    /// Resets the measurements.
     pub fn begin(&mut self) {
         self.pongs_ns.reset();
         self.flows_ns.reset();

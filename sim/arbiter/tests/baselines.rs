@@ -1,9 +1,10 @@
-//! What TCP does to the rack without an arbiter.
+//! TCP on the rack without an arbiter.
 
 use onepipe_sim_arbiter::{Flow, Ping, Plan, Setup, SimEnv, measure};
 use onepipe_sim_traffic::{CongestionControl, Incast};
 
-/// Four senders with 20 flows each to host 0, and a fifth that asks it (Fastpass section 7.1).
+/// Four senders with 20 flows each to host 0, and a fifth host that pings it (Fastpass section
+/// 7.1).
 fn bulk(congestion_control: CongestionControl) -> Setup {
     let flows = (1..=4).flat_map(|from| [Flow::endless(from, 0); 20]).collect();
     let pings = vec![Ping { from: 5, to: 0, every_ns: 250_000 }];
@@ -18,7 +19,7 @@ fn reno_fills_the_queue_and_delays_pings() {
     assert!(measured.goodput_bits_per_s() > 9.3e9, "{:e}", measured.goodput_bits_per_s());
     let queue = measured.queue_bytes(0.5);
     assert!((3_000_000..5_240_000).contains(&queue), "{queue}");
-    // The queue at 10 Gbit/s, and the way there and back.
+    // The queue at 10 Gbit/s, and the round trip.
     let wait_ns = queue * 8 / 10;
     let ping_ns = measured.ping_ns(0.5);
     assert!(ping_ns.abs_diff(wait_ns) < wait_ns / 20, "{ping_ns} of {wait_ns}");
@@ -31,7 +32,7 @@ fn dctcp_keeps_the_queue_short_at_full_throughput() {
     let measured = measure(&bulk(CongestionControl::Dctcp), &PLAN);
     assert!(measured.goodput_bits_per_s() > 9.3e9, "{:e}", measured.goodput_bits_per_s());
     let queue = measured.queue_bytes(0.5);
-    // 80 flows with two segments each at the least are above the mark.
+    // 80 flows with at least two segments each exceed the marking threshold.
     assert!((97_500..400_000).contains(&queue), "{queue}");
     assert_eq!(measured.segments_lost, 0);
 }

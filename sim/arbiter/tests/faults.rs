@@ -1,5 +1,5 @@
-//! Arbiters that die and return, control packets that are lost, links that lose packets: no
-//! timeslot is granted twice, and all that was offered is sent (testing.md, rows 31 and 32).
+//! Crashes of arbiters, lost control packets and lossy links: no timeslot is granted twice, and all
+//! offered frames are sent.
 
 use onepipe_sim_arbiter::{Arbitration, OfferedLoad, Setup, SimEnv};
 use onepipe_sim_network::{Fault, LinkFaults, Loss, NodeId};
@@ -7,7 +7,7 @@ use onepipe_topology::Shape;
 
 const MS: u64 = 1_000_000;
 
-/// The rack with two arbiters, of which host 31 begins, and 30 hosts that offer frames to all.
+/// The rack with two arbiters, host 31 as the initial primary, and 30 hosts with a load to all.
 fn rack(seed: u64, until_ns: u64) -> SimEnv {
     let offer = Some(OfferedLoad { until_ns, ..OfferedLoad::to_all(300) });
     let arbitration = Arbitration { arbiters: 2, endpoints: 30, ..Arbitration::of(32) };
@@ -15,13 +15,13 @@ fn rack(seed: u64, until_ns: u64) -> SimEnv {
     SimEnv::new(&Setup { offer, arbitration, checks_grants, seed, ..Setup::rack() })
 }
 
-/// Who gives out timeslots.
+/// Returns the arbiters that grant timeslots.
 fn primaries(env: &SimEnv) -> Vec<u32> {
     let is_primary = |host: &u32| env.arbiter(*host).is_some_and(|one| one.is_primary());
     (30..32).filter(is_primary).collect()
 }
 
-/// Runs in steps of 100 us and answers the longest time without a frame in a timeslot, in us.
+/// Runs in steps of 100 us. Returns the longest time without a slot frame, us.
 fn longest_pause_us(env: &mut SimEnv, ns: u64) -> u64 {
     let (mut peak, mut pause) = (0, 0);
     for _ in 0..ns / 100_000 {
@@ -33,7 +33,7 @@ fn longest_pause_us(env: &mut SimEnv, ns: u64) -> u64 {
     peak
 }
 
-/// All that was offered is sent, and both ends agree on what was asked for and given.
+/// Asserts that all offered frames were sent, and that both ends agree on all totals.
 fn assert_quiet(env: &SimEnv, what: &str) {
     let (waiting, sent, received) = env.plain_frames();
     assert!(sent > 10_000 && received > sent / 2, "{what}: {sent} and {received}");
@@ -57,8 +57,8 @@ fn secondary_takes_over_and_the_old_primary_rejoins() {
         env.run_for_ns(3 * MS);
         assert_eq!(primaries(&env), [31]);
         env.schedule(seed * 37_000, Fault::Crash(NodeId(31)));
-        // A millisecond until the other knows, a lead and what the dead one may have granted
-        // ahead, and a round trip for all to ask anew.
+        // A millisecond until the takeover, a lead and what the crashed arbiter may have granted
+        // ahead, and a round trip for all endpoints to request again.
         let pause_us = longest_pause_us(&mut env, 3 * MS);
         assert!((500..=1_500).contains(&pause_us), "{pause_us} us");
         assert_eq!(primaries(&env), [30]);
@@ -114,7 +114,7 @@ fn link_faults_only_cost_time() {
 
 #[test]
 fn one_way_link_failures_cause_no_double_grant() {
-    // Each direction between the arbiters alone: what one says reaches nobody for a while.
+    // In each direction: one arbiter receives nothing for a while.
     for (deaf, seed) in [(30, 21), (31, 22)] {
         let mut env = rack(seed, 12 * MS);
         env.run_for_ns(2 * MS);
@@ -173,7 +173,7 @@ fn lossy_rack_link_is_avoided_and_reused_after_repair() {
     let before = of_all(&env);
     assert_eq!(in_ms(&mut env), 0);
     let more = of_all(&env) - before;
-    // Eight hosts with 804 timeslots a millisecond, of which they want 30 %.
+    // Eight hosts with 804 timeslots per millisecond at a load of 30 %.
     assert!((1_700..2_200).contains(&more), "the three others bear it: {more}");
     env.schedule(0, Fault::Switches(link, LinkFaults::default()));
     let used_after = (1..=30).find(|_| in_ms(&mut env) > healthy / 2);
@@ -181,8 +181,8 @@ fn lossy_rack_link_is_avoided_and_reused_after_repair() {
     assert_eq!(env.grant_checker().violations, [""; 0]);
 }
 
-/// Five pods of a fat tree, and one more in which the arbiter is; a link from a spine to a core
-/// loses packets, then one from a rack to a spine.
+/// Five pods of a fat tree, and one more with the arbiter. First a link from a spine to a core is
+/// lossy, then one from a rack to a spine.
 #[test]
 fn lossy_link_in_a_fat_tree_is_avoided_and_reused() {
     let setup = Setup {
@@ -209,7 +209,7 @@ fn lossy_link_in_a_fat_tree_is_avoided_and_reused() {
         assert!(left_after.is_some_and(|ms| ms <= 5), "after {left_after:?} ms");
         let lost = env.arbiter(53).map(|arbiter| arbiter.stats().lost);
         assert!(lost.is_some_and(|lost| lost > 0));
-        // It is all that is avoided: its neighbours bear what it bore.
+        // Nothing else is avoided: the neighbouring link carries its traffic.
         let others = |env: &SimEnv| match is_of_core {
             true => env.slots_on(env.core_link(0, 1, 0)),
             false => env.slots_on(env.up_link(0, 0)),

@@ -1,10 +1,10 @@
-//! What an arbiter makes of the same traffic: empty queues, and turns.
+//! The same traffic with an arbiter: empty queues and equal shares.
 
 use onepipe_sim_arbiter::{Arbitration, Flow, OfferedLoad, Ping, Plan, Setup, SimEnv, measure};
 use onepipe_sim_network::ClockConfig;
 use onepipe_topology::Shape;
 
-/// Bytes of a full frame, with what it costs on the wire.
+/// Bytes of a full frame with link overhead.
 const FULL: u64 = 1_538;
 
 #[test]
@@ -65,7 +65,7 @@ fn grants_of_64_timeslots_fit_one_packet() {
             "{coalesces_grants} {lead_ns}: {of} packets"
         );
         assert!((grants.acks, grants.resets) == (0, 0) && grants.totals * 20 < all, "{grants:?}");
-        // With a shorter lead they do not wait for what comes too late.
+        // With a shorter lead grants do not wait for the next batch.
         let late: u64 = env.clients().map(|client| client.stats().late).sum();
         assert_eq!(late, 0, "{coalesces_grants} {lead_ns}");
     }
@@ -78,15 +78,15 @@ fn requests_arrive_just_before_a_batch_is_closed() {
     let (warm_up_ns, measure_ns, interval_ns) = (5_000_000, 10_000_000, 1_000_000);
     let plan = Plan { warm_up_ns, measure_ns, interval_ns, ..Plan::of(0) };
     let waits = measure(&setup, &plan).wait_slots(setup.slot_ns());
-    // Half of a pace, the margin, the lead, and up to half of a batch, as few frames go early in
-    // it; at any other time it would be half of a batch more.
+    // Half of the control interval, the margin, the lead, and up to half of a batch, as the few
+    // frames leave early in it; unaligned requests would add half of a batch.
     let before = 32.0 + 4.0 + 52.0;
     assert!((before..before + 16.0).contains(&waits), "{waits} timeslots");
 }
 
-/// A fat tree of three tiers, five pods of nine hosts of which fill 99 of 100 timeslots with what
-/// they send to each other's; the arbiter is in the sixth. A tenth of each link is left to control
-/// packets: with less they come too late where they have to wait for gaps; for that they have the
+/// A fat tree of three tiers. Five pods of nine hosts fill 99 of 100 timeslots with traffic to
+/// other pods; the arbiter is in the sixth pod. A tenth of each link is reserved for control
+/// packets: with less they wait too long for gaps between slot frames, for which they have the
 /// whole lead.
 fn tree(offset_ns_max: u64) -> SimEnv {
     let shape = Shape::fat_tree(6).expect("six is even");
@@ -101,7 +101,7 @@ fn tree(offset_ns_max: u64) -> SimEnv {
         arbitration: Some(arbitration),
         offer: Some(OfferedLoad { group_hosts: 9, ..OfferedLoad::to_all(990) }),
         clocks: ClockConfig { offset_ns_max, drift_ppb_max: 0 },
-        // Only what is in timeslots is looked at: control packets wait for gaps.
+        // Only slot frames are measured: control packets wait for gaps.
         prioritizes_slots: true,
         checks_grants: true,
         ..Setup::rack()
@@ -121,7 +121,7 @@ fn tree(offset_ns_max: u64) -> SimEnv {
 #[test]
 fn exact_clocks_keep_fat_tree_queues_empty_at_99_percent() {
     let bytes = tree(0).peak().scheduled_bytes;
-    // One that has begun to send a control packet goes on with it, and is that much late.
+    // A slot frame may be delayed by a control packet in transmission.
     assert!((FULL..FULL + FULL / 2).contains(&bytes), "{bytes}");
 }
 

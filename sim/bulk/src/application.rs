@@ -1,4 +1,4 @@
-//! Builds the members, lets the root send, and notes what has come to whom.
+//! Builds the members, sends the root's objects, and records deliveries.
 
 use onepipe_base::{Incarnation, Port, ProcessId};
 use onepipe_bulk::{
@@ -12,20 +12,20 @@ use onepipe_topology::{Node as Vertex, Topology};
 use crate::node::Node;
 use crate::setup::Setup;
 
-/// What commands and observes the members.
+/// Application of the simulated network: drives the root and observes the members.
 #[derive(Debug)]
 pub(crate) struct Workload {
     setup: Setup,
     topology: Topology,
-    /// By object.
+    /// Objects sent.
     sent: Vec<Vec<u8>>,
     next: usize,
-    /// By rank: how many objects were delivered, when the last one was, and how it ended.
+    /// Number of objects delivered by rank.
     pub delivered: Vec<u32>,
     pub completed_at: Vec<Option<Instant>>,
     pub lost: Vec<u32>,
     pub ended: Vec<Option<Ended>>,
-    /// By link: whether it joins two switches.
+    /// Whether each link connects two switches.
     is_core: Vec<bool>,
     pub core_bytes: u64,
 }
@@ -72,17 +72,17 @@ impl Workload {
         Group::new(config).expect("the settings are in range")
     }
 
-    /// Hands the root as many objects as it takes, and closes behind the last one.
+    /// Sends as many objects as the root accepts, and closes the group after the last one.
     fn send_objects(&mut self, root: &mut Group) {
         while let Some(object) = self.sent.get(self.next) {
             match root.send(object.clone()) {
                 Ok(_) => self.next += 1,
                 Err(unsent) if unsent.error == SendError::Full => return,
-                // Somebody has failed: what was sent is brought to its end.
+                // A member has failed: no more objects are accepted.
                 Err(_) => break,
             }
         }
-        // Only the root is fed, and it may say so more than once.
+        // Closing a closed group has no effect.
         let _ = root.close();
     }
 }

@@ -1,12 +1,11 @@
-//! Bulk multicast in a simulated network.
+//! Simulation of bulk multicast.
 //!
-//! `[world of bulk multicast]` A [`Setup`] says which fabric, who is in the group and what the root
-//! sends; a [`World`] is built from it and lives through virtual time; [`Outcome`] says when each
-//! member had everything, and how much has crossed between switches. Links lose what their queues
-//! cannot hold, and mark what finds them long.
+//! A [`Setup`] defines the fabric, the group and the objects. A [`World`] runs it in virtual time.
+//! An [`Outcome`] reports when each member had everything, and how many bytes crossed between
+//! switches. Links drop frames when their queues are full, and mark frames when queues are long.
 //!
-//! A [`Mesh`] has no fabric: each two members share a link of their own, as in the formulas of the
-//! paper. Its [`Flow`] tells how every block came to every member.
+//! A [`Mesh`] has no fabric: each pair of members has its own link, as in the formulas of the
+//! paper. Its [`Flow`] reports how every block reached every member.
 //!
 //! ```
 //! use onepipe_sim_bulk::{Setup, World};
@@ -18,8 +17,8 @@
 //! ```
 //!
 //! # Invariants
-//! - Equal setups live through equal histories.
-//! - Every byte that is delivered is compared with what was sent (K).
+//! - Equal setups give equal histories.
+//! - Every byte delivered is compared with what was sent (K).
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,4 @@
-//! Members with a link of its own between each two: what the formulas of the paper are about
-//! (RDMC section 4.5), without any fabric between them.
+//! Members connected by a full mesh of links: the model of the paper's formulas (RDMC section 4.5).
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit};
 use onepipe_bulk::{
@@ -8,42 +7,42 @@ use onepipe_bulk::{
 use onepipe_sim_engine::{Instant, NANOSECOND, Queue, SECOND, Span};
 use onepipe_wire::{BulkHeader, BulkPiece, HEADER_LEN, Opcode, parse_header};
 
-/// A clock begins here, so that no timestamp is zero.
+/// Initial value of the clocks, so that no timestamp is zero.
 const CLOCK_BEGIN_NS: u64 = 1 << 50;
-/// A run that has not come to its end by then never will.
+/// Limit of the virtual time.
 const END: Instant = Instant::from_ps(600 * SECOND);
 
-/// Who is there, what is sent, and what befalls them.
+/// Mesh of members, its load and its faults.
 #[derive(Clone, Debug)]
 pub struct Mesh {
-    /// How many.
+    /// Number of members.
     pub members: usize,
-    /// How many of them send, each as the root of a group of its own over all, the lists rotated.
+    /// Number of senders: each is the root of a group of all members, in a rotated order.
     pub senders: usize,
-    /// How blocks travel.
+    /// Algorithm of the schedules.
     pub algorithm: Algorithm,
-    /// What each sender sends: so many objects …
+    /// Number of objects per sender.
     pub objects: u32,
-    /// … of so many bytes, one behind the other.
+    /// Length of an object in bytes.
     pub bytes: usize,
-    /// Bytes of a block.
+    /// Length of a block in bytes.
     pub block_len: u32,
-    /// Bytes of a piece.
+    /// Length of a piece in bytes.
     pub piece_len: u32,
-    /// What a member can send, and take, in bits/s; all its links together.
+    /// Rate of a member's interface in each direction, in bits/s.
     pub rate_bits_per_s: u64,
-    /// From one end of a link to the other, in ns.
+    /// Latency of a link in ns.
     pub latency_ns: u64,
-    /// A member sends, and takes, no two frames within this, in ns.
+    /// Minimum time per frame at an interface, in each direction, in ns.
     pub frame_ns: u64,
-    /// One link, in both directions, that carries only so many bits/s.
+    /// A slow link: its two ends, and its rate in each direction in bits/s.
     pub slow: Option<(usize, usize, u64)>,
-    /// A member that stands still: which, when and for how long, in ns.
+    /// A stalled member: its index, the start and the duration of the stall in ns.
     pub stall: Option<(usize, u64, u64)>,
 }
 
 impl Mesh {
-    /// One object of `bytes` in a pipeline, over links of 100 Gbit/s and 1 us.
+    /// Returns a mesh that sends one object in a pipeline over links of 100 Gbit/s and 1 us.
     pub fn new(members: usize, bytes: usize, block_len: u32) -> Self {
         Self {
             members,
@@ -61,18 +60,18 @@ impl Mesh {
         }
     }
 
-    /// How long the bytes of a block take on a link, with the headers of its frames, in ns.
+    /// Returns the time that a block with the headers of its frames takes on a link, in ns.
     pub fn block_ns(&self) -> f64 {
         let pieces = f64::from(self.block_len.div_ceil(self.piece_len));
         let bytes = f64::from(self.block_len) + pieces * PIECE_FRONT_LEN as f64;
         bytes * 8e9 / self.rate_bits_per_s as f64
     }
 
-    /// Lets everything be sent.
+    /// Runs the mesh.
     ///
     /// # Panics
-    /// When no group can be made of this, when it does not come to an end, or when a member has
-    /// got anything else than was sent.
+    /// If the configuration is invalid, the transfer does not finish, or an object delivered
+    /// differs from what was sent.
     pub fn run(&self) -> Flow {
         let mut run = Run::new(self);
         run.run_to_completion();
@@ -84,32 +83,32 @@ impl Mesh {
     }
 }
 
-/// How one block came to one member.
+/// Arrival of a block at a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hop {
-    /// From whom.
+    /// Member that sent the block.
     pub from: usize,
-    /// When its first piece began to leave there, in ns.
+    /// Start of the transmission of the first piece, in ns.
     pub sent_ns: u64,
-    /// When it was whole.
+    /// Arrival of the last piece, in ns.
     pub complete_ns: u64,
-    /// How long the link took for its pieces.
+    /// Time that the pieces occupied the link, in ns.
     pub busy_ns: u64,
     pieces: u32,
 }
 
-/// What has travelled.
+/// Trace of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// When the last object of all was whole at the last member, in ns.
+    /// Time of the last delivery in ns.
     pub last_ns: u64,
-    /// By member, then by block: of the first object of the first sender; the root has none.
+    /// Hops by member and block, of the first object of the first sender; empty for the root.
     pub hops: Vec<Vec<Hop>>,
 }
 
 impl Flow {
-    /// The mean slack of a send in the steady state (RDMC section 4.5): how many steps of `step_ns`
-    /// lie between its own and that in which the block came. The root's have none.
+    /// Returns the mean slack of transfers in the steady state (RDMC section 4.5): the number of
+    /// steps of `step_ns` between the arrival of a block and its transmission. Excludes the root's.
     pub fn slack(&self, step_ns: f64) -> f64 {
         let blocks = self.hops.last().map_or(0, Vec::len);
         let fill = self.hops.len().ilog2() as f64;
@@ -128,7 +127,7 @@ impl Flow {
 
 #[derive(Clone, Copy, Debug)]
 enum MeshEvent {
-    /// A frame has come: where its bytes lie, and how long a link took for them.
+    /// Arrival of a frame: its buffer, and the time it occupied the link.
     Frame {
         to: usize,
         from: usize,
@@ -143,17 +142,18 @@ struct Run<'a> {
     members: Vec<Groups>,
     queue: Queue<MeshEvent>,
     now: Instant,
-    /// By member, in ns: until when it sends, and takes; when it is woken.
+    /// Per member, in ns: until when its interface is busy sending and receiving, and its next
+    /// wake.
     sends_until: Vec<u64>,
     takes_until: Vec<u64>,
     wakes_at: Vec<u64>,
     slow_until: [u64; 2],
-    /// By sender: what it has sent.
+    /// Number of objects sent by each sender.
     sent: Vec<u32>,
-    /// How often an object is still to be delivered.
+    /// Number of outstanding deliveries.
     missing: u64,
     slot: Vec<u8>,
-    /// The bytes of frames under way, and places that are free.
+    /// Buffers of the frames in flight, and free buffers.
     frames: Vec<Vec<u8>>,
     free: Vec<usize>,
     flow: Flow,
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Hands a sender's group as many objects as it takes.
+    /// Sends as many objects as a sender's group accepts.
     fn send_objects(&mut self, sender: usize) {
         while self.sent[sender] < self.mesh.objects {
             let object = content(sender, self.sent[sender], self.mesh.bytes);
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Until when a member stands still, if it does.
+    /// Returns the end of a member's stall, if it is stalled.
     fn stalled_until(&self, at: usize) -> Option<u64> {
         let (member, from, ns) = self.mesh.stall?;
         let is_stalled = member == at && (from..from + ns).contains(&self.now.as_ns());
@@ -243,7 +243,7 @@ impl<'a> Run<'a> {
         Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(CLOCK_BEGIN_NS + ns) }
     }
 
-    /// Drains a member, as far as its interface is free.
+    /// Drains the output of a member until its interface is busy.
     fn drain(&mut self, at: usize) {
         while let Some((group, event)) = self.members[at].poll_event() {
             self.on_event(at, group, event);
@@ -262,7 +262,7 @@ impl<'a> Run<'a> {
         }
         let due = self.members[at].poll_timeout().map(|due| due.as_ns().max(ns + 1));
         let free = Some(self.sends_until[at]).filter(|until| *until > ns);
-        // Who is busy sending has nobody to tell that something is due.
+        // While the interface is busy, the wake at its end covers earlier deadlines.
         let next = free.or(due).filter(|next| *next < self.wakes_at[at]);
         if let Some(next) = next {
             self.wakes_at[at] = next;
@@ -291,7 +291,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A frame leaves `from`, and comes to the other end of its link.
+    /// Sends a frame to the other end of its link.
     fn transmit(&mut self, from: usize, sent: Transmit, bytes: &[u8]) {
         let (mesh, to, ns) = (self.mesh, usize::from(sent.port.0), self.now.as_ns());
         let takes = |rate: u64| (bytes.len() as u64 * 8_000_000_000).div_ceil(rate);
@@ -306,7 +306,7 @@ impl<'a> Run<'a> {
             left = left.max(self.slow_until[direction] + takes(rate));
             self.slow_until[direction] = left;
         }
-        // Who takes frames from several takes one behind the other.
+        // The interface of the receiver takes one frame at a time.
         let takes_until = &mut self.takes_until[to];
         *takes_until = (left + mesh.latency_ns).max(*takes_until + busy_ns);
         let arrives = Instant::from_ps(*takes_until * NANOSECOND);
@@ -336,7 +336,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The block and the offset of a piece, if the frame is one of the first sender's first object.
+/// Returns block and offset of a frame's piece if it is of the first sender's first object.
 fn first_piece(frame: &[u8]) -> Option<(usize, u32)> {
     let (header, opcode) = parse_header(frame).ok()?;
     if opcode != Opcode::BulkPiece {
@@ -349,12 +349,12 @@ fn first_piece(frame: &[u8]) -> Option<(usize, u32)> {
     is_first.then_some((piece.block as usize, piece.offset))
 }
 
-/// What a sender's object holds.
+/// Returns the content of an object.
 fn content(sender: usize, object: u32, bytes: usize) -> Vec<u8> {
     vec![(sender as u32 * 31 + object * 7 + 1) as u8; bytes]
 }
 
-/// A member's groups, one for each sender.
+/// Creates a member's groups, one for each sender.
 fn groups(mesh: &Mesh, at: usize) -> Groups {
     let n = mesh.members;
     let mut groups = Groups::new();

@@ -1,10 +1,10 @@
-//! The kinds of nodes, as one machine.
+//! Node of the network: a host or a switch, as one machine.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bulk::{Event, Group};
 use onepipe_sim_traffic::Forwarder;
 
-/// A host, in the group or not, or a switch.
+/// A host with or without a member, or a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(crate) enum Node {

@@ -1,10 +1,10 @@
-//! What a run is about.
+//! Setup of a simulation.
 
 use onepipe_bulk::{Algorithm, Delivery, Plain};
 use onepipe_sim_network::LinkConfig;
 use onepipe_topology::Shape;
 
-/// A fabric, a group, and what its root sends.
+/// Fabric, group and objects.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The fabric.
@@ -13,25 +13,25 @@ pub struct Setup {
     pub host_link: LinkConfig,
     /// Links between switches.
     pub switch_link: LinkConfig,
-    /// Hosts that are members, the root first.
+    /// Hosts of the members, the root first.
     pub members: Vec<u32>,
-    /// How blocks travel.
+    /// Algorithm of the schedule.
     pub algorithm: Algorithm,
-    /// Bytes of each object that the root sends, one behind the other.
+    /// Length in bytes of each object that the root sends.
     pub objects: Vec<usize>,
-    /// Bytes of a block.
+    /// Length of a block in bytes.
     pub block_len: u32,
-    /// Bytes of a piece; a frame has 116 more.
+    /// Length of a piece in bytes; a frame is 116 bytes longer.
     pub piece_len: u32,
     /// When objects are delivered.
     pub delivery: Delivery,
-    /// Everything that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
 impl Setup {
-    /// The first `members` hosts of a fabric in a pipeline, with blocks of 64 KiB in jumbo frames
-    /// (9,000 bytes with IPv4 and UDP).
+    /// Returns a setup of a pipeline among the first `members` hosts, with blocks of 64 KiB in
+    /// jumbo frames (9,000 bytes with IPv4 and UDP).
     pub fn new(shape: Shape, members: u32) -> Self {
         Self {
             shape,

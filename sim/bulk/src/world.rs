@@ -1,4 +1,4 @@
-//! A network of members and switches that lives through virtual time.
+//! Simulated network of members and switches.
 
 use onepipe_bulk::{Group, Outcome as Ended, PIECE_FRONT_LEN};
 use onepipe_sim_engine::NANOSECOND;
@@ -9,48 +9,48 @@ use crate::application::Workload;
 use crate::node::Node;
 use crate::setup::Setup;
 
-/// What members have done, together.
+/// Counters of all members together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Frames sent.
     pub frames_sent: u64,
-    /// Frames that were taken for lost.
+    /// Frames that counted as lost.
     pub frames_lost: u64,
-    /// Pieces sent, those sent again included.
+    /// Pieces sent, including retransmissions.
     pub pieces_sent: u64,
-    /// Pieces that came a second time.
+    /// Pieces received more than once.
     pub pieces_duplicate: u64,
 }
 
-/// What has become of a group.
+/// Outcome of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Everything has reached every member, and all of them say so.
+    /// Whether all members report that all objects have reached all members.
     pub is_clean: bool,
-    /// By rank: objects delivered; of the root none.
+    /// Number of objects delivered by rank; 0 for the root.
     pub delivered: Vec<u32>,
-    /// By rank: objects lost.
+    /// Number of objects lost by rank.
     pub lost: Vec<u32>,
-    /// By rank: when the last object was delivered, in ns; of the root never.
+    /// Time of the last delivery by rank, in ns; `None` for the root.
     pub complete_ns: Vec<Option<u64>>,
-    /// By rank: how the group has ended there, if it has.
+    /// Outcome by rank, if the group has ended there.
     pub ended: Vec<Option<Ended>>,
-    /// Bytes of frames that have crossed from switch to switch, each crossing counted.
+    /// Bytes of frames sent between switches, counted at each link.
     pub core_bytes: u64,
-    /// What all members together have done.
+    /// Counters of all members together.
     pub stats: Stats,
-    /// A digest of everything that happened.
+    /// Hash of the whole history.
     pub trace_hash: u64,
 }
 
 impl Outcome {
-    /// When the last member had everything, in ns; `None` if one has not.
+    /// Returns when the last member had everything, in ns; `None` if a member has not.
     pub fn last_ns(&self) -> Option<u64> {
         self.complete_ns[1..].iter().copied().try_fold(0, |last, whole| Some(last.max(whole?)))
     }
 }
 
-/// A network at some point of virtual time.
+/// Simulated network at some virtual time.
 #[derive(Debug)]
 pub struct World {
     network: Network<Node, Workload>,
@@ -58,10 +58,10 @@ pub struct World {
 }
 
 impl World {
-    /// Laid out as `setup` says, at the start of time.
+    /// Creates the network at virtual time zero.
     ///
     /// # Panics
-    /// When a member is no host of the fabric, or no group can be made of them.
+    /// If a member is not a host of the fabric, or the group is invalid.
     pub fn new(setup: &Setup) -> Self {
         let topology = Topology::new(setup.shape, 1).expect("a host has one process");
         assert!(setup.members.iter().all(|host| *host < topology.hosts()), "they are hosts");
@@ -76,19 +76,19 @@ impl World {
         Self { network, members: setup.members.clone() }
     }
 
-    /// The member of this rank dies so many ns from now.
+    /// Schedules a crash of a member, in `ns` from now.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// If the rank does not exist.
     pub fn crash(&mut self, rank: usize, ns: u64) {
         let at = self.network.now().after(ns * NANOSECOND);
         self.network.schedule(at, Fault::Crash(NodeId(self.members[rank])));
     }
 
-    /// Lets up to `ns` pass, or as many as it takes until every member that lives has ended.
+    /// Runs until the group has ended at all live members, for `ns` at most.
     pub fn run(mut self, ns: u64) -> Outcome {
         let end = self.network.now().after(ns * NANOSECOND);
-        // So often somebody looks whether there is anything left to wait for.
+        // Check for completion at this interval.
         let look = (ns / 1_000).max(1);
         while self.network.now() < end && !self.is_over() {
             self.network.run_for(look * NANOSECOND);
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// The members' counters, added up.
+    /// Returns the counters of all members, added up.
     fn stats(&self) -> Stats {
         let machines = self.members.iter().filter_map(|host| self.network.machine(NodeId(*host)));
         let groups = machines.filter_map(Node::group);

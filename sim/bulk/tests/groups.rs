@@ -1,4 +1,4 @@
-//! Groups on fabrics: how long they take, how much crosses between switches, what survivors do.
+//! Groups on fabrics: duration, traffic between switches, and agreement of the survivors.
 
 use onepipe_bulk::{Algorithm, Delivery, Plain};
 use onepipe_sim_bulk::{Outcome, Setup, World};
@@ -7,7 +7,7 @@ use onepipe_topology::Shape;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How long a transfer took, in the time that its bytes alone take at 100 Gbit/s.
+/// Returns the duration of a transfer in units of the time that its bytes take at 100 Gbit/s.
 fn in_line_times(setup: &Setup, outcome: &Outcome) -> f64 {
     let bytes: usize = setup.objects.iter().sum();
     outcome.last_ns().expect("all have all") as f64 / (bytes as f64 * 0.08)
@@ -33,7 +33,7 @@ fn the_testbed_is_filled_at_nearly_line_rate() {
 
 #[test]
 fn racks_need_a_narrow_core_once() {
-    // Four racks of eight under one switch, over links that carry an eighth of what hosts send.
+    // Four racks of eight hosts, with uplinks of one eighth of the hosts' total rate.
     let setup = |algorithm, objects| Setup {
         algorithm: Algorithm::clone(algorithm),
         objects,
@@ -44,12 +44,12 @@ fn racks_need_a_narrow_core_once() {
         Algorithm::Racks { across: Plain::Pipeline, inside: Plain::Pipeline, sizes: vec![8; 4] };
     let (narrow, wide) = (setup(&racks, vec![4 << 20]), setup(&pipeline, vec![4 << 20]));
     let (by_racks, by_all) = (run(&narrow), run(&wide));
-    // Three copies, each over two links; headers, states and acknowledgements are the rest.
+    // Three copies cross two links each; the rest is headers, states and acknowledgements.
     let copies = by_racks.core_bytes as f64 / (2.0 * 3.0 * (4 << 20) as f64);
     assert!((1.0..1.1).contains(&copies), "{copies}");
     assert!(by_all.core_bytes > 3 * by_racks.core_bytes);
     let (racks, all) = (in_line_times(&narrow, &by_racks), in_line_times(&wide, &by_all));
-    // A leader sends each block twice, so twice the line time is what there is to reach.
+    // A leader sends each block twice, so twice the line time is the lower bound.
     assert!(racks < 2.4 && all > 1.4 * racks, "{racks} and {all}");
 }
 
@@ -58,7 +58,7 @@ fn five_hundred_and_twelve_members() {
     let shape = Shape::leaf_spine(16, 16, 32).expect("there is one");
     let setup = Setup { objects: vec![160 << 10], block_len: 8_192, ..Setup::new(shape, 512) };
     let found = in_line_times(&setup, &run(&setup));
-    // 20 blocks of one frame take 28 steps, each as long as a frame and its way there.
+    // 20 blocks of one frame take 28 steps, each of one frame time plus the latency.
     assert!(found < 6.0, "{found}");
 }
 

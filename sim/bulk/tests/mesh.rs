@@ -1,4 +1,4 @@
-//! Members with a link between each two: what the paper's formulas say of them.
+//! Full mesh of members, compared with the paper's formulas.
 
 use onepipe_bulk::{Algorithm, Plain};
 use onepipe_sim_bulk::{Flow, Mesh};
@@ -6,17 +6,17 @@ use onepipe_sim_bulk::{Flow, Mesh};
 const BLOCK: u32 = 1 << 14;
 const HALF_RATE: u64 = 50_000_000_000;
 
-/// Bytes of so many blocks.
+/// Returns the length of `count` blocks in bytes.
 fn blocks(count: usize) -> usize {
     count * BLOCK as usize
 }
 
-/// A mesh whose links are short against the time that a block takes, as with blocks of 1 MiB.
+/// Returns a mesh with links that are short compared to a block, as with blocks of 1 MiB.
 fn mesh(members: usize, count: usize) -> Mesh {
     Mesh { latency_ns: 50, ..Mesh::new(members, blocks(count), BLOCK) }
 }
 
-/// How long a transfer took, in block times.
+/// Returns the duration of a transfer in block times.
 fn steps(mesh: &Mesh) -> f64 {
     mesh.run().last_ns as f64 / mesh.block_ns()
 }
@@ -37,7 +37,7 @@ fn a_pipeline_takes_little_longer_than_its_steps_and_a_tree_far_longer() {
 
 #[test]
 fn a_send_is_about_two_steps_behind_what_it_sends() {
-    // The formula of strict steps: 2(1 - (l-1)/(n-2)). Queues of their own let members run ahead.
+    // The formula for strict steps is 2(1 - (l-1)/(n-2)). Separate queues let members run ahead.
     for n in [8, 32] {
         let even = mesh(n, 128);
         let strict = 2.0 * (1.0 - f64::from(n.ilog2() - 1) / (n as f64 - 2.0));

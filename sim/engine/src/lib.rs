@@ -1,10 +1,10 @@
-//! Virtual time, an event queue, one seed, one history.
+//! Core of the discrete-event simulator: virtual time, event queue, random numbers, trace.
 //!
-//! `[engine]` lies under every simulation: it knows nothing of networks, frames or machines.
+//! `[engine]` is the base of every simulation, and independent of networks, frames and machines.
 //!
-//! The parts: [`Instant`] counts picoseconds; [`Queue`] hands out events in the order of their
-//! instants, simultaneous ones in the order in which they were scheduled; [`Random`] is a stream of
-//! random numbers with a name, split off one seed; [`Trace`] folds a history into 64 bits.
+//! [`Instant`] counts picoseconds; [`Queue`] returns events in the order of their instants, and
+//! simultaneous ones in the order of scheduling; [`Random`] is a named stream of random numbers
+//! derived from one seed; [`Trace`] hashes a history into 64 bits.
 //!
 //! ```
 //! use onepipe_sim_engine::{Instant, NANOSECOND, Queue, Span};
@@ -18,9 +18,9 @@
 //! ```
 //!
 //! # Invariants
-//! - Time never goes back, and no event is handed out before its instant.
+//! - Time never goes back, and no event is returned before its instant.
 //! - Equal seeds give equal histories on every machine and in every build: integers only, no hash
-//!   map with random order, no clock of the machine that simulates.
+//!   map with random order, no clock of the simulating machine.
 
 #![forbid(unsafe_code)]
 

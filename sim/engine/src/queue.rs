@@ -1,64 +1,64 @@
-//! The event queue: a timing wheel with a heap behind its horizon.
+//! The event queue: a timing wheel, with a heap for events beyond its horizon.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use crate::Instant;
 
-/// How fine a [`Queue`] is, and how far ahead it sees well.
+/// Resolution and horizon of a [`Queue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// A slot of its wheel spans 2^this ps; best a few dozen events.
+    /// A slot of the wheel spans 2^slot_bits ps; optimal with a few dozen events.
     pub slot_bits: u32,
-    /// Slots of the wheel, a multiple of 64. What lies further away costs more: best only timers.
+    /// Slots of the wheel, a multiple of 64. Events beyond them cost more: best only timers.
     pub slots: u64,
 }
 
 impl Span {
-    /// For all events of a fabric: slots of 4.1 ns, a few dozen events in a saturated fabric of 32
-    /// hosts; 16.8 us of them, a round trip.
+    /// For all events of a fabric: slots of 4.1 ns, with a few dozen events each in a saturated
+    /// fabric of 32 hosts; a horizon of 16.8 us, a round trip.
     pub const FABRIC: Self = Self { slot_bits: 12, slots: 4096 };
-    /// For the events of one node: slots of 131 ns, 33.6 us of them.
+    /// For the events of one node: slots of 131 ns, a horizon of 33.6 us.
     pub const NODE: Self = Self { slot_bits: 17, slots: 256 };
 }
 
 /// Events in the order of their instants; simultaneous ones in the order of their scheduling.
 ///
-/// Costs O(1) amortised an event that lies within the wheel. A slot's events lie one behind the
-/// other in the order of their scheduling, and are sorted when their slot's time has come; so they
-/// need no number. What held them is used again last-in-first-out, so that the memory in use stays
-/// in the cache, and nothing is allocated in the steady state.
+/// Costs amortised O(1) per event within the horizon. The events of a slot are stored in the order
+/// of scheduling, and are sorted only when their slot becomes active, so they need no sequence
+/// number. Buffers are reused last-in-first-out, which keeps them in the cache; nothing is
+/// allocated in the steady state.
 #[derive(Debug)]
 pub struct Queue<E> {
     span: Span,
-    /// Events of the slots up to `cursor`, earliest first; those before `taken` are gone.
+    /// Events of the slots up to `cursor`, earliest first; those before `taken` are consumed.
     active: Vec<Entry<E>>,
     taken: usize,
     /// The slot that `active` was filled from, counted from the start of time.
     cursor: u64,
-    /// The events of each slot of the wheel, as they were scheduled.
+    /// The events of each slot of the wheel, in the order of scheduling.
     slots: Vec<Vec<Entry<E>>>,
-    /// For each slot of the wheel whether it has events.
+    /// Bitmap of the non-empty slots.
     occupied: Vec<u64>,
-    /// Empty ones, with room in them.
+    /// Empty buffers with capacity.
     spare: Vec<Vec<Entry<E>>>,
-    /// Events in the wheel.
+    /// Number of events in the wheel.
     near: usize,
-    /// Events at or behind the horizon, `cursor` + slots, and how many there ever were.
+    /// Events at or beyond the horizon (`cursor` + slots), and how many there ever were.
     far: BinaryHeap<Reverse<Far<E>>>,
     far_number: u64,
-    /// Scratch: where in its slot's nanoseconds each event lies, and its place there.
+    /// Scratch for sorting: instant within the slot, and position in the slot.
     order: Vec<u64>,
-    /// The active events have not been looked at since they became active.
+    /// `take_fresh` has not been called since the slot became active.
     has_turned: bool,
     now: Instant,
 }
 
 impl<E: Copy> Queue<E> {
-    /// A queue at the start of time, empty.
+    /// Returns an empty queue at the start of time.
     ///
     /// # Panics
-    /// When the span is not a multiple of 64 slots.
+    /// If the number of slots is not a multiple of 64.
     pub fn new(span: Span) -> Self {
         assert!(span.slots > 0 && span.slots.is_multiple_of(64), "{} slots", span.slots);
         Self {
@@ -78,17 +78,17 @@ impl<E: Copy> Queue<E> {
         }
     }
 
-    /// The instant of the last event handed out.
+    /// Returns the instant of the last event returned.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// How many events wait.
+    /// Returns the number of pending events.
     pub fn len(&self) -> usize {
         self.active.len() - self.taken + self.near + self.far.len()
     }
 
-    /// Whether no event waits.
+    /// Returns whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -100,7 +100,7 @@ impl<E: Copy> Queue<E> {
         let entry = Entry { at: at.as_ps(), event };
         let slot = self.slot(&entry);
         if slot <= self.cursor {
-            // Rare: less than a slot ahead. It comes behind its simultaneous ones.
+            // Rare: due in the active slot. It is inserted after simultaneous events.
             let waiting = &self.active[self.taken..];
             let place = self.taken + waiting.partition_point(|held| held.at <= entry.at);
             self.active.insert(place, entry);
@@ -112,7 +112,7 @@ impl<E: Copy> Queue<E> {
         }
     }
 
-    /// Takes out the next event if it is due at or before `limit`.
+    /// Returns the next event if it is due at or before `limit`.
     #[inline]
     pub fn next_until(&mut self, limit: Instant) -> Option<(Instant, E)> {
         if self.taken == self.active.len() && !self.advance() {
@@ -127,8 +127,8 @@ impl<E: Copy> Queue<E> {
         Some((self.now, entry.event))
     }
 
-    /// The events that come next, all within one slot's time, if they have not been shown yet: a
-    /// chance to fetch what they need from memory at once instead of one after the other.
+    /// Returns the events of the active slot once after it became active, so that the caller can
+    /// prefetch their data together instead of one after the other.
     #[inline]
     pub fn take_turned(&mut self) -> Option<impl Iterator<Item = &E> + Clone> {
         if !std::mem::replace(&mut self.has_turned, false) {
@@ -137,19 +137,19 @@ impl<E: Copy> Queue<E> {
         Some(self.active[self.taken..].iter().map(|entry| &entry.event))
     }
 
-    /// The slot of an entry, counted from the start of time.
+    /// Returns the slot of an entry, counted from the start of time.
     #[inline]
     fn slot(&self, entry: &Entry<E>) -> u64 {
         entry.at >> self.span.slot_bits
     }
 
-    /// The place of a slot in the wheel.
+    /// Returns the index of a slot in the wheel.
     #[inline]
     fn index(&self, slot: u64) -> usize {
         (slot % self.span.slots) as usize
     }
 
-    /// No event waits that is due before this.
+    /// Returns a lower bound of the next event's instant.
     #[inline]
     pub fn earliest(&self) -> Option<Instant> {
         if let Some(entry) = self.active.get(self.taken) {
@@ -163,7 +163,7 @@ impl<E: Copy> Queue<E> {
         Some(Instant::from_ps(slot << self.span.slot_bits))
     }
 
-    /// Puts an entry into its slot of the wheel.
+    /// Inserts an entry into its slot of the wheel.
     #[inline]
     fn put(&mut self, entry: Entry<E>) {
         let index = self.index(self.slot(&entry));
@@ -176,8 +176,8 @@ impl<E: Copy> Queue<E> {
         self.near += 1;
     }
 
-    /// Moves the cursor to the next slot that has events and makes them active. Answers whether
-    /// there are any.
+    /// Advances the cursor to the next non-empty slot and makes its events active. Returns whether
+    /// there is one.
     fn advance(&mut self) -> bool {
         self.cursor = if self.near > 0 {
             self.cursor + self.gap()
@@ -187,7 +187,7 @@ impl<E: Copy> Queue<E> {
             return false;
         };
         let mut slot = self.take_slot();
-        // What was far comes before what is scheduled from now on: that is its order, too.
+        // Far events were scheduled before any future event of these slots, and so come first.
         let horizon = self.cursor + self.span.slots;
         while self.far.peek().is_some_and(|Reverse(far)| self.slot(&far.entry) < horizon) {
             let Reverse(Far { entry, .. }) = self.far.pop().expect("peeked");
@@ -203,7 +203,7 @@ impl<E: Copy> Queue<E> {
         true
     }
 
-    /// Slots from the cursor to the next one of the wheel that has events. There is one.
+    /// Returns the number of slots from the cursor to the next non-empty one, which must exist.
     fn gap(&self) -> u64 {
         let (slots, words) = (self.span.slots, self.occupied.len());
         let start = self.index(self.cursor + 1) as u64;
@@ -220,7 +220,7 @@ impl<E: Copy> Queue<E> {
         unreachable!("near > 0, so some slot has events")
     }
 
-    /// Takes out what lies in the slot at the cursor.
+    /// Removes and returns the events of the slot at the cursor.
     fn take_slot(&mut self) -> Vec<Entry<E>> {
         let index = self.index(self.cursor);
         self.occupied[index / 64] &= !(1 << (index % 64));
@@ -229,8 +229,8 @@ impl<E: Copy> Queue<E> {
         slot
     }
 
-    /// Makes the events of a slot active. Sorts words instead of entries: an instant within the
-    /// slot and, for simultaneous ones, the place.
+    /// Makes the events of a slot active. Sorts words instead of entries: the instant within the
+    /// slot in the high bits, the position in the low ones.
     fn activate(&mut self, slot: &[Entry<E>]) {
         let bits = self.span.slot_bits;
         let word = |(place, entry): (u64, &Entry<E>)| {
@@ -253,7 +253,7 @@ struct Entry<E> {
     event: E,
 }
 
-/// An entry behind the horizon, where a heap keeps no order of scheduling by itself.
+/// An entry beyond the horizon; numbered, because a heap is not stable.
 #[derive(Clone, Copy, Debug)]
 struct Far<E> {
     number: u64,
@@ -338,8 +338,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against an ordered map: any mix of scheduling near, far and at once, and of taking out
-        /// with and without a limit.
+        /// Compares with an ordered map, for any mix of near and far events, and of polls with and
+        /// without a limit.
         #[test]
         fn the_order_is_that_of_an_ordered_map(steps in prop::collection::vec((0u8..5, 0u64..1 << 26), 1..400)) {
             let mut queue = Queue::new(Span::FABRIC);

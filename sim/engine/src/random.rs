@@ -1,64 +1,64 @@
-//! Named streams of random numbers, all split off one seed.
+//! Named streams of random numbers derived from one seed.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// One in a million: the unit of every probability.
+/// Probabilities are given in parts per million.
 const MILLION: u32 = 1_000_000;
 const BILLION: u64 = 1_000_000_000;
 
 /// A stream of random numbers (xoshiro256++).
 ///
-/// Each consumer has a stream of its own, named after what it decides and numbered, so that drawing
-/// one number more here does not change what is drawn there: histories stay comparable when a
-/// fault is switched on.
+/// Each consumer has a stream of its own, with a name and a number, so that an additional draw in
+/// one place does not change the draws elsewhere: histories stay comparable when a fault is
+/// enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random {
     generator: Xoshiro256PlusPlus,
 }
 
 impl Random {
-    /// The stream `name`, `number` of `seed`.
+    /// Returns the stream `name`, `number` of `seed`.
     pub fn named(seed: u64, name: &str, number: u64) -> Self {
         let of_name = xxh3_64_with_seed(name.as_bytes(), seed);
         let of_number = xxh3_64_with_seed(&number.to_be_bytes(), of_name);
         Self { generator: Xoshiro256PlusPlus::seed_from_u64(of_number) }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.generator.next_u64()
     }
 
-    /// A number below `limit`, which is above zero. The bias is below `limit` in 2^64.
+    /// Returns a number below `limit`, which must not be 0. The bias is below `limit` / 2^64.
     #[inline]
     pub fn below(&mut self, limit: u64) -> u64 {
         debug_assert!(limit > 0, "nothing is below zero");
         ((u128::from(self.bits()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, inclusive.
     #[inline]
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         debug_assert!(low <= high, "an empty range");
         low + self.below((high - low).saturating_add(1))
     }
 
-    /// True `ppm` times in a million.
+    /// Returns true with a probability of `ppm` parts per million.
     #[inline]
     pub fn happens(&mut self, ppm: u32) -> bool {
         ppm > 0 && self.below(u64::from(MILLION)) < u64::from(ppm)
     }
 
-    /// True `ppb` times in a billion.
+    /// Returns true with a probability of `ppb` parts per billion.
     #[inline]
     pub fn happens_rarely(&mut self, ppb: u32) -> bool {
         ppb > 0 && self.below(BILLION) < u64::from(ppb)
     }
 
-    /// One of `choices`, which is not empty.
+    /// Returns one of `choices`, which must not be empty.
     #[inline]
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len() as u64) as usize]
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_generator_is_pinned_across_versions() {
-        // A changed generator would change every history that a seed stands for.
+        // Another generator would change the history of every seed.
         let mut random = Random::named(42, "pinned", 7);
         let drawn = [random.bits(), random.below(1_000), random.between(5, 9)];
         assert_eq!(drawn, [2_288_423_790_208_219_889, 427, 6]);

@@ -1,22 +1,22 @@
-//! Many seeds, on every core.
+//! Runs a range of seeds on several threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Which seeds, and how many at a time.
+/// A range of seeds, and the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeds {
     /// The first seed.
     pub first: u64,
-    /// How many.
+    /// Number of seeds.
     pub count: u64,
-    /// How many at a time.
+    /// Number of threads.
     pub jobs: usize,
 }
 
 impl Seeds {
-    /// Runs each, until all are done or `stops`; and hands what came of it to `take`, one after the
-    /// other, in the order in which they are done.
+    /// Runs each seed until all are done or the flag is set. Passes the results to `take`, one at a
+    /// time, in order of completion.
     pub fn for_each<R>(
         &self,
         stops: &AtomicBool,

@@ -1,16 +1,16 @@
-//! A history folded into 64 bits, and its tail as text.
+//! The trace of a history: a 64-bit hash, and the last lines of text.
 
 use std::collections::VecDeque;
 
 use crate::Instant;
 
-/// Odd and without pattern: 2^64 divided by the golden ratio.
+/// An odd number without pattern: 2^64 divided by the golden ratio.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The rolling hash over everything that happened, in its order.
+/// A rolling hash over all events in order.
 ///
-/// Two runs with equal hashes had the same history: every event enters with its instant, its place,
-/// its kind and what it carried. Not a defence against an adversary.
+/// Two runs with equal hashes had the same history: each event contributes its instant, its node,
+/// its kind and its content. Not collision-resistant against an adversary.
 #[derive(Clone, Debug)]
 pub struct Trace {
     hash: u64,
@@ -19,18 +19,18 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An empty history that keeps its last `lines_max` events as text.
+    /// Returns an empty trace that keeps the last `lines_max` lines of text.
     pub fn new(lines_max: usize) -> Self {
         Self { hash: MULTIPLIER, lines: VecDeque::new(), lines_max }
     }
 
-    /// Notes an event: when, where and what (packed by the caller), and a hash of what it carried.
+    /// Adds an event: instant, packed node and kind, and a hash of its content.
     #[inline]
     pub fn note(&mut self, at: Instant, what: u64, carried: u64) {
         self.hash = fold(fold(fold(self.hash, at.as_ps()), what), carried);
     }
 
-    /// Keeps a line of text when text is wanted. It does not enter the hash.
+    /// Adds a line of text, if any are kept. Does not affect the hash.
     #[inline]
     pub fn line(&mut self, at: Instant, text: impl FnOnce() -> String) {
         if self.lines_max > 0 {
@@ -38,12 +38,12 @@ impl Trace {
         }
     }
 
-    /// The hash of the history so far.
+    /// Returns the hash of the history so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// The lines kept, oldest first.
+    /// Returns the kept lines, oldest first.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }
@@ -56,8 +56,8 @@ impl Trace {
     }
 }
 
-/// One step: a multiplication to 128 bits, both halves kept, so that every bit of the old hash
-/// reaches the new one.
+/// Folds a word into the hash: a multiplication to 128 bits of which both halves are used, so that
+/// every bit of the old hash affects the new one.
 #[inline]
 fn fold(hash: u64, word: u64) -> u64 {
     let wide = u128::from(hash ^ word) * u128::from(MULTIPLIER);

@@ -1,4 +1,4 @@
-//! Builds the nodes, submits what is to be scattered, and notes what everybody is told.
+//! The application: builds the nodes, submits scatterings, and records what is reported.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,60 +15,59 @@ use onepipe_topology::{Node as Vertex, Topology};
 use crate::node::{Node, Said};
 use crate::setup::Setup;
 
-/// What an alarm is for: a probe, the store, or the scattering of this number behind these.
+/// Alarm tokens: a probe, the store, or (from `ALARM_FIRST` on) a scattering.
 const ALARM_PROBE: u32 = 0;
 const ALARM_STORE: u32 = 1;
 const ALARM_FIRST: u32 = 2;
-/// The store takes so long, in ns.
+/// Latency of the store, in ns.
 const STORE_NS: u64 = 1_000;
-/// What has no room is submitted again after this, in ns.
+/// Retry interval of a scattering that does not fit the send buffer, in ns.
 const AGAIN_NS: u64 = 10_000;
-/// Tags of probes lie above those of scatterings.
+/// Tags of probes start here; tags of scatterings lie below.
 const PROBES: u64 = 1 << 32;
 
-/// A message as a receiver saw it.
+/// A message as delivered at a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// By which service.
+    /// The service that carried it.
     pub service: Service,
     /// The timestamp of its scattering, in ns.
     pub timestamp: u64,
-    /// Who sent it.
+    /// The sender.
     pub from: u32,
-    /// Its place in its scattering.
+    /// Index in its scattering.
     pub index: u16,
-    /// Which scattering it is of, as numbered in the setup; `None`: a probe.
+    /// Index of the scattering in the setup; `None` for a probe.
     pub scattering: Option<usize>,
-    /// When, in ns.
+    /// Time of delivery, in ns.
     pub at_ns: u64,
-    /// How long after it was submitted, in ns.
+    /// Latency since submission, in ns.
     pub after_ns: u64,
 }
 
-/// What has become of everything.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Story {
-    /// By process: what it has delivered, in this order.
+    /// By process: deliveries, in order.
     pub delivered: Vec<Vec<Seen>>,
-    /// By process: what it was told of its own messages that failed, with the number of the
-    /// scattering.
+    /// By process: failures reported to it, with the index of the scattering.
     pub failed: Vec<Vec<(usize, SendFailed)>>,
     /// By scattering: whether it was accepted.
     pub is_accepted: Vec<bool>,
-    /// By process: the most bytes of large payloads of others that it held.
+    /// By process: maximum bytes of received large payloads.
     pub bytes_held_max: Vec<u64>,
-    /// By process that lives: bytes of large payloads of others that it holds in the end.
+    /// By process that is alive: bytes of received large payloads at the end.
     pub bytes_held: Vec<Option<u64>>,
-    /// By process that lives: whether the fate of all of its messages is known.
+    /// By process that is alive: whether the outcome of all its messages is known.
     pub is_drained: Vec<Option<bool>>,
-    /// By process that lives: what its large endpoint has counted.
+    /// By process that is alive: the counters of its endpoint.
     pub stats: Vec<Option<onepipe_large::Stats>>,
-    /// A digest of everything that happened.
+    /// Trace hash of the run.
     pub trace_hash: u64,
 }
 
 impl Story {
-    /// How long probes took, in ns, ascending, of those that were sent within a time.
+    /// Returns the latencies, in ns, ascending, of the probes sent within a time range.
     pub fn probes_ns(&self, within: std::ops::Range<u64>) -> Vec<u64> {
         let probes = self.delivered.iter().flatten().filter(|seen| seen.scattering.is_none());
         let sent = |seen: &&Seen| within.contains(&(seen.at_ns - seen.after_ns));
@@ -83,7 +82,7 @@ pub(crate) struct Bench {
     setup: Setup,
     topology: Topology,
     pub story: Story,
-    /// By process and number: which scattering it is.
+    /// Index of the scattering, by sender, whether it is reliable, and id.
     submitted: BTreeMap<(u32, bool, ScatteringId), usize>,
     probe_at: BTreeMap<u64, Instant>,
     probes: u64,
@@ -169,7 +168,7 @@ impl Bench {
         let tag = PROBES + self.probes;
         let payload = payload(tag, 64);
         let messages = [Message { to: ProcessId(to as u32), payload: &payload }];
-        // A full buffer is none of what is measured.
+        // Probes that do not fit the send buffer are not measured.
         if submit(process, probes.service, &messages).is_ok() {
             self.probe_at.insert(tag, at.instant);
         }
@@ -192,7 +191,7 @@ impl Bench {
             Err(SendError::Full { .. }) => {
                 at.alarm(AGAIN_NS * NANOSECOND, ALARM_FIRST + number as u32);
             }
-            // Its receiver has failed, or it has itself.
+            // A receiver, or the sender itself, has failed.
             Err(_) => {}
         }
     }
@@ -232,7 +231,7 @@ fn submit(
     }
 }
 
-/// The bytes of a payload: its tag, then what follows from it.
+/// Returns a payload: its tag, followed by words derived from it.
 fn payload(tag: u64, bytes: usize) -> Vec<u8> {
     let mut payload = Vec::with_capacity(bytes + 8);
     let mut word = tag;
@@ -290,7 +289,7 @@ impl Application<Node> for Bench {
             Event::ProcessFailed(_) => process.endpoint_mut().on_failure_handled(),
             Event::SendFailed(failed) => {
                 let key = (at.node.0, failed.service == Service::Reliable, failed.scattering);
-                // Probes that fail are not looked after.
+                // Failures of probes are ignored.
                 if let Some(number) = self.submitted.get(&key) {
                     self.story.failed[at.node.index()].push((*number, failed));
                 }

@@ -1,9 +1,9 @@
-//! Payloads of any size in the total order of a simulated fabric.
+//! Simulation of large payloads in the total order.
 //!
-//! `[world of ordered scattering with large payloads]` A [`Setup`] says which fabric and what is
-//! scattered when; a [`World`] lives through it; a [`Story`] says what everybody was told, in the
-//! order in which it was. Hosts have one process each, an endpoint for payloads of any size behind
-//! a virtual switch; the last host is the controller's where there is one.
+//! `[simulation of ordered scattering with large payloads]` A [`Setup`] describes the fabric and
+//! the scatterings; a [`World`] runs it in virtual time; a [`Report`] lists what every process was
+//! notified of, in order. Each host runs one process, an endpoint for payloads of any size behind a
+//! virtual switch; with a controller, the last host runs it.
 //!
 //! ```
 //! use onepipe_sim_large::{Scattering, Setup, World};
@@ -16,8 +16,8 @@
 //! ```
 //!
 //! # Invariants
-//! - Equal setups live through equal histories.
-//! - Every byte that is delivered is compared with what was sent (K).
+//! - Equal setups give equal histories.
+//! - Every delivered byte is compared with the one sent (K).
 
 #![forbid(unsafe_code)]
 

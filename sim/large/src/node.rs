@@ -1,4 +1,4 @@
-//! The kinds of nodes, as one machine.
+//! All kinds of nodes as one machine.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_controller::Controller;
@@ -6,8 +6,7 @@ use onepipe_large::{Event, LargeEndpoint};
 use onepipe_node::{Host, HostEvent};
 use onepipe_switch::{Switch, SwitchEvent};
 
-/// A host with a process, a switch, the controller with its network card, or a host without
-/// anything.
+/// A host with a process, a switch, the controller with its network card, or an idle host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(crate) enum Node {
@@ -17,7 +16,7 @@ pub(crate) enum Node {
     Idle,
 }
 
-/// What any of them says.
+/// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Said {
     Process(Event),
@@ -26,7 +25,7 @@ pub(crate) enum Said {
 }
 
 impl Node {
-    /// The process of a host, to command it.
+    /// Returns the process of a host, for commands.
     pub fn process_mut(&mut self) -> Option<&mut LargeEndpoint> {
         match self {
             Self::Host(host) => host.process_mut(Port(0)),
@@ -34,7 +33,7 @@ impl Node {
         }
     }
 
-    /// The process of a host.
+    /// Returns the process of a host.
     pub fn process(&self) -> Option<&LargeEndpoint> {
         match self {
             Self::Host(host) => host.process(Port(0)),

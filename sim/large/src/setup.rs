@@ -1,88 +1,89 @@
-//! What a run is about.
+//! Parameters of a run.
 
 use onepipe_endpoint::Service;
 use onepipe_sim_network::LinkConfig;
 use onepipe_topology::Shape;
 use onepipe_wire::parse_header;
 
-/// A scattering, and when it is submitted. One payload for all its receivers, and small ones that
-/// are different for some.
+/// A scattering: one payload for some receivers, and small messages, different for each receiver,
+/// for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scattering {
-    /// When, in ns.
+    /// Time of submission, in ns.
     pub at_ns: u64,
-    /// Who.
+    /// The sender.
     pub from: u32,
-    /// To whom the payload goes.
+    /// Receivers of the payload.
     pub to: Vec<u32>,
-    /// Bytes of the payload: 8 at least.
+    /// Length of the payload, at least 8 bytes.
     pub bytes: usize,
-    /// To whom the same scattering has a message of 8 bytes.
+    /// Receivers of a message of 8 bytes in the same scattering.
     pub small_to: Vec<u32>,
-    /// By which service.
+    /// The service.
     pub service: Service,
 }
 
 impl Scattering {
-    /// A reliable one.
+    /// Returns a reliable scattering without small messages.
     pub fn new(at_ns: u64, from: u32, to: Vec<u32>, bytes: usize) -> Self {
         Self { at_ns, from, to, bytes, small_to: vec![], service: Service::Reliable }
     }
 }
 
-/// Small messages that show how long others take.
+/// Small messages that measure the latency of other traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probes {
-    /// Every process sends one so often, in ns, to one after the other.
+    /// Interval between the probes of a process, in ns; the receivers alternate.
     pub every_ns: u64,
-    /// From then …
+    /// Time of the first probe, in ns.
     pub from_ns: u64,
-    /// … until then.
+    /// No probes are sent from this time on, in ns.
     pub until_ns: u64,
-    /// By which service.
+    /// The service.
     pub service: Service,
 }
 
-/// A fabric, its processes, and what they say.
+/// A fabric, its processes, and their traffic.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The fabric.
     pub shape: Shape,
-    /// How many hosts have a process; the first ones.
+    /// Number of hosts with a process; the first ones.
     pub processes: u32,
     /// Links of hosts.
     pub host_link: LinkConfig,
     /// Links between switches.
     pub switch_link: LinkConfig,
-    /// Clocks lie up to so many ns apart from the right time.
+    /// Maximum clock offset, in ns.
     pub clock_ns: u64,
-    /// Whether the last host is a controller's.
+    /// Whether the last host runs a controller.
     pub has_controller: bool,
     /// Frames lost on every link, in parts per million.
     pub loss_ppm: u32,
-    /// Bytes of the longest frame.
+    /// Maximum length of a frame.
     pub frame_len_max: usize,
-    /// A payload of more bytes goes by bulk.
+    /// Payloads longer than this, in bytes, are sent by bulk multicast.
     pub large_bytes: usize,
-    /// Bytes of large payloads that a process takes at a time.
+    /// Receive buffer for large payloads, in bytes.
     pub received_bytes_max: u64,
-    /// When a member of a bulk group counts as dead that answers nothing, in ns.
+    /// Time without an answer after which a member of a bulk group has failed, in ns.
     pub dead_after_ns: u64,
-    /// What is scattered.
+    /// The scatterings.
     pub scatterings: Vec<Scattering>,
-    /// Beside that.
+    /// Probes in addition.
     pub probes: Option<Probes>,
-    /// Who dies, and when, in ns.
+    /// Crashes: process, and time in ns.
     pub deaths: Vec<(u32, u64)>,
-    /// Who dies instead of sending so many frames more, beacons not counted, from when on.
+    /// Crashes: process, time in ns, and number of frames (without beacons) sent after that time
+    /// before the crash.
     pub deaths_after: Vec<(u32, u64, u32)>,
-    /// Everything that is drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
 impl Setup {
-    /// `processes` on a fabric with a controller and links of 100 Gbit/s in two classes: messages
-    /// go before bulk multicast in switches, too.
+    /// Returns a setup with a controller and links of 100 Gbit/s with two priority classes:
+    /// switches forward messages before bulk multicast.
     pub fn new(shape: Shape, processes: u32) -> Self {
         let link = LinkConfig { classes: 2, ..LinkConfig::default() };
         Self {
@@ -105,7 +106,7 @@ impl Setup {
         }
     }
 
-    /// The class of a frame: bulk multicast comes last.
+    /// Returns the priority class of a frame: bulk multicast is lower.
     pub(crate) fn class(frame: &[u8]) -> u8 {
         parse_header(frame).is_ok_and(|(_, opcode)| opcode.is_bulk()).into()
     }

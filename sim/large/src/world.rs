@@ -1,4 +1,4 @@
-//! A network of processes and switches that lives through virtual time.
+//! A simulated network of processes and switches.
 
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{ClockConfig, Config, Fault, LinkFaults, Loss, Network, NodeId};
@@ -8,7 +8,7 @@ use crate::application::{Bench, Story};
 use crate::node::Node;
 use crate::setup::Setup;
 
-/// A network at the start of time.
+/// A network at the start of virtual time.
 #[derive(Debug)]
 pub struct World {
     network: Network<Node, Bench>,
@@ -16,10 +16,10 @@ pub struct World {
 }
 
 impl World {
-    /// Laid out as `setup` says.
+    /// Builds the network of `setup`.
     ///
     /// # Panics
-    /// When it has more processes than the fabric has hosts, or a number is out of its range.
+    /// If it has more processes than the fabric has hosts, or a number is out of range.
     pub fn new(setup: Setup) -> Self {
         let topology = Topology::new(setup.shape, 1).expect("a host has one process");
         let places = topology.hosts() - u32::from(setup.has_controller);
@@ -49,7 +49,7 @@ impl World {
         Self { network, setup }
     }
 
-    /// Lets `ns` pass.
+    /// Runs for `ns` ns of virtual time.
     pub fn run(mut self, ns: u64) -> Story {
         self.network.run_for(ns * NANOSECOND);
         let mut story = std::mem::take(&mut self.network.application.story);

@@ -1,4 +1,4 @@
-//! Large payloads in the order where nothing fails: how long they take, and what others see of it.
+//! Large payloads without faults: their latency, and the effect on other traffic.
 
 use onepipe_endpoint::Service;
 use onepipe_sim_large::{Probes, Scattering, Setup, Story, World};
@@ -6,7 +6,7 @@ use onepipe_topology::Shape;
 
 const BEGIN_NS: u64 = 300_000;
 
-/// Small messages between 31 processes of the testbed, beside a payload from the first to the next.
+/// Runs probes between 31 processes of the testbed, with and without a large payload of process 0.
 fn beside(bytes: Option<usize>, receivers: u32, service: Service) -> Story {
     let to = (1..=receivers).collect();
     let large =
@@ -38,7 +38,7 @@ fn a_mebibyte_in_the_order_delays_others_by_less_than_two_microseconds() {
         assert!((-100.0..2_000.0).contains(&more_ns), "{service:?}: {more_ns} ns more");
         let took = large.delivered.iter().flatten().filter(|seen| seen.scattering.is_some());
         let took: Vec<u64> = took.map(|seen| seen.after_ns).collect();
-        // 84 us are the bytes' own, at 100 Gbit/s.
+        // The bytes alone take 84 us at 100 Gbit/s.
         assert!(
             took.len() == 7 && took.iter().all(|ns| (84_000..200_000).contains(ns)),
             "{took:?}"

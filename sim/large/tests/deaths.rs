@@ -1,4 +1,4 @@
-//! Senders and receivers of large payloads that die, at every step of a transfer.
+//! Crashes of senders and receivers of large payloads at every step of a transfer.
 
 mod court;
 
@@ -6,12 +6,12 @@ use onepipe_endpoint::Service;
 use onepipe_sim_large::{Probes, Scattering, Setup, Story, World};
 use onepipe_topology::Shape;
 
-/// Everybody knows the controller by then, in ns.
+/// All nodes know the controller by then, in ns.
 const CALM_NS: u64 = 400_000;
-/// Bulk groups take 2 ms to find out who is dead, and an endpoint what is lost no longer.
+/// Bulk groups detect a failure within 2 ms, and endpoints a loss as fast.
 const RUN_NS: u64 = 6_000_000;
 
-/// Five processes in two racks; what has more than 4 KiB is large.
+/// Five processes in two racks; payloads above 4 KiB are large.
 fn setup() -> Setup {
     let shape = Shape::leaf_spine(2, 1, 3).expect("there is one");
     Setup { large_bytes: 4 << 10, ..Setup::new(shape, 5) }
@@ -25,14 +25,14 @@ fn judged(setup: &Setup, run_ns: u64) -> Story {
     story
 }
 
-/// How many have delivered a scattering.
+/// Returns the number of receivers that delivered a scattering.
 fn receivers(story: &Story, number: usize) -> usize {
     let all = story.delivered.iter().flatten();
     all.filter(|seen| seen.scattering == Some(number)).count()
 }
 
-/// Three payloads at once, one of them with a small message beside it, while `victim` dies instead
-/// of sending so many frames more.
+/// Three payloads at once, one of them with a small message in its scattering; `victim` crashes
+/// after sending `frames` more frames.
 fn death(victim: u32, frames: u32) -> Setup {
     let first = Scattering {
         small_to: vec![4],
@@ -54,8 +54,8 @@ fn death(victim: u32, frames: u32) -> Setup {
     }
 }
 
-/// Of so many frames each of which may be the last, how many scatterings were delivered, and how
-/// many were not, though their sender lives.
+/// Crashes `victim` at each of the frames in turn. Returns the number of delivered scatterings, and
+/// of processes that were notified of failures.
 fn deaths(victim: u32, frames: impl Iterator<Item = u32>) -> (usize, usize) {
     let (mut delivered, mut failed) = (0, 0);
     for frames in frames {
@@ -104,7 +104,7 @@ fn lost_frames_cost_time_and_nothing_else() {
                 CALM_NS + number * 7_000,
                 number as u32 % 4,
                 vec![(number as u32 + 1) % 4, (number as u32 + 2) % 4],
-                // Every other one is small.
+                // Every other payload is small.
                 if number.is_multiple_of(2) { 30_000 } else { 2_000 },
             )
         };
@@ -124,7 +124,7 @@ fn lost_frames_cost_time_and_nothing_else() {
 
 #[test]
 fn what_has_no_room_waits_at_its_sender() {
-    // Four senders at once, and room for one and a half.
+    // Four senders at once, and receive buffer for one and a half payloads.
     let scattering = |from: u32| Scattering::new(CALM_NS + 10_000, from, vec![4], 60_000);
     let setup = Setup {
         scatterings: (0..4).map(scattering).collect(),

@@ -1,5 +1,5 @@
-//! Anything at once: payloads of all sizes between anybody, by both services, while links lose,
-//! clocks differ, memory is short and somebody dies.
+//! Random runs: payloads of all sizes between any processes, by both services, with frame loss,
+//! skewed clocks, scarce memory and a crash.
 
 mod court;
 
@@ -10,22 +10,22 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
 const PROCESSES: u32 = 5;
-/// Everybody knows the controller by then, in ns.
+/// All nodes know the controller by then, in ns.
 const CALM_NS: u64 = 400_000;
-/// Everything is submitted within so many ns from then on, and somebody dies, too.
+/// Submissions, and the crash, happen within this time, in ns.
 const BUSY_NS: u64 = 200_000;
-/// What is large, in bytes.
+/// Payloads longer than this are large.
 const LARGE_BYTES: usize = 4 << 10;
-/// Bulk groups take that long to find out who is dead, in ns.
+/// Bulk groups detect a failure after this time, in ns.
 const DEAD_AFTER_NS: u64 = 2_000_000;
-/// Whoever opens a connection to the dead asks eight times, each time waiting twice as long: 51 ms.
+/// Opening a connection to a crashed process takes eight attempts with doubled timeouts: 51 ms.
 const RUN_NS: u64 = 60_000_000;
 
 fn service() -> impl Strategy<Value = Service> {
     prop_oneof![3 => Just(Service::Reliable), 1 => Just(Service::BestEffort)]
 }
 
-/// Small, at the edges of what is large and of a frame, and several blocks.
+/// Small, around the limits of large payloads and of frames, and several blocks.
 fn bytes() -> impl Strategy<Value = usize> {
     prop_oneof![
         8usize..200,
@@ -40,7 +40,7 @@ fn scattering() -> impl Strategy<Value = Scattering> {
     let split = (receivers, any::<u8>());
     (0..BUSY_NS, 0..PROCESSES, split, bytes(), service()).prop_map(
         |(at_ns, from, (receivers, split), bytes, service)| {
-            // Some have the payload, and others a small message of the same scattering.
+            // Some receive the payload, others a small message of the same scattering.
             let keeps = |to: &u32| split >> to & 1 == 0;
             let (mut to, mut small_to): (Vec<u32>, Vec<u32>) =
                 receivers.into_iter().partition(keeps);

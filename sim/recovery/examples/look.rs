@@ -1,8 +1,9 @@
-//! What a look at a fat tree costs: `cargo run --release -p onepipe-sim-recovery --example look`.
+//! Measures the cost of a controller's graph evaluations in a fat tree: `cargo run --release -p
+//! onepipe-sim-recovery --example evaluation [PORTS...]`.
 //!
-//! Real processor time of a controller that has taken over a fabric of switches with so many ports
-//! (hosts: a quarter of their cube): for the announcements that tell of a failure, for the look
-//! that decides it, for its record, and for the look after that.
+//! Prints the processor time of a controller that has taken over a fabric of switches with `PORTS`
+//! ports (the number of hosts is a quarter of its cube): for the announcements that report a
+//! failure, for the evaluation that decides it, for its record, and for the next evaluation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,14 +15,16 @@ use onepipe_base::{
 use onepipe_controller::{Config, Controller, Epoch, Member, MemberLink, Record};
 use onepipe_wire::{Announce, HEADER_LEN, Header, Link, LinkState, Opcode, Side, seal};
 
-/// The links of each node: where they lead, and to whom.
+/// The links of each node: side and neighbour.
 type Fabric = BTreeMap<Instance, Vec<(Side, Instance)>>;
 
 const RUNS: u32 = 7;
 const FRAME_LEN: usize = 1_472;
 
 fn main() {
-    let ports = std::env::args().skip(1).map(|ports| ports.parse().expect("ports of a switch"));
+    let ports = std::env::args()
+        .skip(1)
+        .map(|ports| ports.parse().expect("PORTS must be a number of switch ports"));
     let ports: Vec<u32> = ports.collect();
     for ports in if ports.is_empty() { vec![16, 32, 52] } else { ports } {
         measure(ports);
@@ -36,7 +39,7 @@ fn measure(ports: u32) {
     let controllers = Controllers { first: process, count: 1 };
     let config = Config { incarnation: Incarnation(1), ..Config::new(process, controllers) };
     let mut world = World {
-        controller: Controller::new(config).expect("makes sense"),
+        controller: Controller::new(config).expect("the configuration is valid"),
         to: process,
         ns: 1_000_000,
         generations: BTreeMap::new(),
@@ -62,7 +65,7 @@ fn measure(ports: u32) {
     world.announce(seat, &links);
     world.wait();
     world.persist();
-    // Everybody has announced itself before anything fails.
+    // Every node has announced itself before the first failure.
     for (instance, links) in fabric.iter().filter(|(instance, _)| **instance != seat) {
         world.announce(*instance, &up(links));
     }
@@ -103,7 +106,7 @@ struct World {
     to: ProcessId,
     ns: u64,
     generations: BTreeMap<Instance, u32>,
-    /// Who has failed and is forgotten.
+    /// Instances that have failed and were removed from the graph.
     dead: BTreeSet<Instance>,
 }
 
@@ -112,11 +115,12 @@ impl World {
         Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns(self.ns) }
     }
 
-    /// All neighbours of `victim` freeze their links to it, and say so. Answers the time for that.
+    /// Lets all neighbours of `victim` freeze their links to it and announce that. Returns the
+    /// controller's processing time.
     fn fail(&mut self, fabric: &Fabric, victim: Instance) -> Duration {
         let mut spent = Duration::ZERO;
         for (_, owner) in &fabric[&victim] {
-            // A process behind a dead virtual switch is dead, too.
+            // A process behind a failed virtual switch has failed, too.
             if matches!(owner.address, Address::Process(_)) {
                 continue;
             }
@@ -131,7 +135,7 @@ impl World {
         spent
     }
 
-    /// They were told that nobody needs what these links hold.
+    /// Lets the neighbours of `victim` announce that the frozen links are resolved.
     fn resume(&mut self, fabric: &Fabric, victim: Instance) {
         for (_, owner) in &fabric[&victim] {
             let links = self.links(fabric, *owner);
@@ -142,7 +146,7 @@ impl World {
         self.wait();
     }
 
-    /// The links of `instance` that are up, as far as they lead to nobody who is forgotten.
+    /// Returns the live links of an instance, without links to removed instances.
     fn links(&self, fabric: &Fabric, instance: Instance) -> Vec<Link> {
         let mut links = up(&fabric[&instance]);
         links.retain(|link| link.instance.is_none_or(|instance| !self.dead.contains(&instance)));
@@ -165,7 +169,7 @@ impl World {
             let announce = Announce { generation, first, total };
             let rest = links[usize::from(first)..].iter().copied();
             let (count, bytes) =
-                announce.write(&mut slot[HEADER_LEN..], rest).expect("a frame holds a link");
+                announce.write(&mut slot[HEADER_LEN..], rest).expect("a link fits into a frame");
             let src = ProcessId(instance.address.to_bits());
             let header = Header::new(Opcode::Announce, src, self.to, instance.incarnation);
             let stamp = self.now().sync;
@@ -179,15 +183,15 @@ impl World {
         spent
     }
 
-    /// Reports settle: the controller looks.
+    /// Waits until the controller evaluates the reports. Returns the processing time.
     fn wait(&mut self) -> Duration {
-        self.ns += self.controller.config().settle_ns;
+        self.ns += self.controller.config().quiet_ns;
         let (now, begun) = (self.now(), Instant::now());
         self.controller.handle_timeout(now);
         begun.elapsed()
     }
 
-    /// The store takes what is to be written.
+    /// Lets the store write all pending records. Returns the processing time.
     fn persist(&mut self) -> Duration {
         let begun = Instant::now();
         while let Some((id, _)) = self.controller.poll_persist() {
@@ -211,7 +215,7 @@ fn switch(number: u32) -> Instance {
     Instance { address: Address::Switch(SwitchId(number)), incarnation: Incarnation(0) }
 }
 
-/// The rack switch above a host.
+/// Returns the rack switch above a host.
 fn rack(hosts: u32, half: u32, host: u32) -> Instance {
     switch(hosts + host / half)
 }
@@ -219,11 +223,11 @@ fn rack(hosts: u32, half: u32, host: u32) -> Instance {
 fn rack_of(fabric: &Fabric, controller: ProcessId) -> Instance {
     let beside = Instance { address: Address::Switch(SwitchId(controller.0 - 1)), ..switch(0) };
     let upper = fabric[&beside].iter().find(|(side, _)| *side == Side::Upper);
-    upper.expect("a host has a rack").1
+    upper.expect("every host has a rack switch").1
 }
 
-/// Processes behind virtual switches, racks, aggregation switches and cores, in this order of
-/// switch numbers. The last host is the controller's alone.
+/// Builds a fat tree: processes behind virtual switches, rack switches, aggregation switches and
+/// cores, in this order of switch numbers. The last host belongs to the controller.
 fn fat_tree(ports: u32) -> Fabric {
     let half = ports / 2;
     let hosts = ports * half * half;

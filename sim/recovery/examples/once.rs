@@ -1,5 +1,6 @@
-//! `cargo run --release -p onepipe-sim-recovery --example once -- SHAPE HOSTS COMPONENT flat|tree
-//! [SEED]`
+//! Simulates one failure and prints the phases of its recovery: `cargo run --release -p
+//! onepipe-sim-recovery --example once -- SHAPE HOSTS COMPONENT flat|tree [SEED]`. SHAPE is
+//! `testbed` or a topology; COMPONENT is `all` or one of the components.
 
 use std::error::Error;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use onepipe_sim_recovery::{Component, Options, Recovery, paper_us, run};
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [shape, hosts, component, recovery, rest @ ..] = arguments.as_slice() else {
-        return Err("SHAPE HOSTS COMPONENT flat|tree [SEED]".into());
+        return Err("usage: once SHAPE HOSTS COMPONENT flat|tree [SEED]".into());
     };
     let hosts: u32 = hosts.parse()?;
     let seed = rest.first().map_or(Ok(1), |seed| seed.parse())?;

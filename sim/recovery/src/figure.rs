@@ -1,17 +1,17 @@
-//! Figure 10 of 1Pipe (SIGCOMM 2021): the mean time for which barriers stood still.
+//! Figure 10 of 1Pipe (SIGCOMM 2021): the mean time for which barriers stall.
 
 use crate::Component;
 
-/// For how many hosts the figure has values.
+/// Numbers of hosts for which the figure has values.
 pub const FIGURE_HOSTS: [u32; 5] = [2, 4, 8, 16, 32];
 
 const HOST: [f64; 5] = [51.103, 53.308, 66.527, 83.415, 124.270];
 const RACK: [f64; 5] = [54.901, 62.267, 79.814, 170.801, 457.657];
 const CORE_LINK: [f64; 5] = [36.177, 38.363, 43.886, 54.773, 69.775];
-/// With up to 8 hosts the paper's processes were in one rack, and no core stood between them.
+/// With up to 8 hosts the paper's processes were in one rack, without a core switch between them.
 const CORE_SWITCH: [f64; 5] = [0.0, 0.0, 0.0, 111.000, 171.057];
 
-/// The paper's value in us, where it has one: not for the crash of a process alone.
+/// Returns the paper's value in us. The figure has none for the crash of a single process.
 pub fn paper_us(component: Component, hosts: u32) -> Option<f64> {
     let at = FIGURE_HOSTS.iter().position(|figure| *figure == hosts)?;
     let row = match component {

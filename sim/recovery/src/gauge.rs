@@ -1,14 +1,14 @@
-//! How long commit barriers stand still.
+//! Measures how long commit barriers stall.
 
 use onepipe_base::Timestamp;
 use onepipe_sim_engine::Instant;
 
-/// The commit barrier of one process, seen from outside.
+/// Measures the stall of the commit barrier of one process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gauge {
     barrier: Option<Timestamp>,
     changed: Instant,
-    /// From when on it is measured, and the moment that the barrier has to pass.
+    /// Start of the measurement, and the timestamp that the barrier has to pass.
     since: Option<(Instant, Timestamp)>,
     stall_ps: u64,
     passed: Option<Instant>,
@@ -18,7 +18,7 @@ impl Gauge {
     pub(crate) const NEW: Self =
         Self { barrier: None, changed: Instant::START, since: None, stall_ps: 0, passed: None };
 
-    /// The barrier as it is now. Answers whether it has just passed the moment of the failure.
+    /// Records the current barrier. Returns whether it has just passed the time of the failure.
     #[inline]
     pub(crate) fn see(&mut self, at: Instant, barrier: Option<Timestamp>) -> bool {
         if barrier == self.barrier {
@@ -35,18 +35,18 @@ impl Gauge {
         has_passed
     }
 
-    /// Something fails now; `moment` is what a clock without error shows.
+    /// Starts the measurement at a failure; `moment` is the reading of a clock without error.
     pub(crate) fn begin(&mut self, at: Instant, moment: Timestamp) {
         (self.since, self.stall_ps, self.passed) = (Some((at, moment)), 0, None);
     }
 
-    /// Whether there is a barrier.
+    /// Whether the process has a barrier.
     pub(crate) fn has_barrier(&self) -> bool {
         self.barrier.is_some()
     }
 
-    /// The longest time for which it stood still until it passed the moment of the failure, and how
-    /// long after the failure that was, in ps.
+    /// Returns the longest stall until the barrier passed the time of the failure, and the time
+    /// from the failure until then, in ps.
     pub(crate) fn measured(&self) -> Option<(u64, u64)> {
         let (since, _) = self.since?;
         Some((self.stall_ps, self.passed?.since(since)))
@@ -66,7 +66,7 @@ mod tests {
         assert!(!gauge.see(at(200), stamp(10)) && !gauge.see(at(230), stamp(12)));
         assert_eq!(gauge.measured(), None);
         assert!(gauge.see(at(900), stamp(16)));
-        assert!(!gauge.see(at(2_900), stamp(17)), "what comes later is no part of it");
+        assert!(!gauge.see(at(2_900), stamp(17)), "later advances do not count");
         assert_eq!(gauge.measured(), Some((670, 750)));
     }
 }

@@ -1,9 +1,9 @@
-//! How long a fabric takes to recover, simulated: figure 10 of 1Pipe, and far beyond its 32 hosts.
+//! Simulates how long a fabric takes to recover: figure 10 of 1Pipe, and far beyond its 32 hosts.
 //!
-//! `[recovery]` is the real machines (endpoints, switches, the controller) over `sim/network`, with
-//! a single controller that nobody disturbs and a store that always answers. One part fails, and
-//! the commit barriers of all correct processes are watched from outside. What may go wrong beside
-//! that is the matter of `sim/scenarios`.
+//! This crate runs the real machines (endpoints, switches, the controller) over
+//! `onepipe_sim_network` with a single undisturbed controller and a store that never fails. One
+//! component fails, and the commit barriers of all correct processes are measured from outside.
+//! Scenarios with more than one fault are in `onepipe_sim_scenarios`.
 //!
 //! ```
 //! use onepipe_sim_recovery::{Component, Options, Recovery, run};
@@ -11,13 +11,13 @@
 //! let options = Options::testbed(4, Component::Host, Recovery::Tree, 1);
 //! let measured = run(&options, |_| {})?;
 //! assert_eq!((measured.failed, measured.correct), (1, 3));
-//! assert!(measured.stall_us() > 30.0, "ten beacon intervals pass before anybody notices");
+//! assert!(measured.stall_us() > 30.0, "detection takes ten beacon intervals");
 //! # Ok::<(), onepipe_sim_recovery::Failure>(())
 //! ```
 //!
 //! # Invariants
 //! - Equal options give equal results.
-//! - Every number of the simulated world is in [`Calibration`], with its source.
+//! - Every parameter of the simulated fabric is in [`Calibration`], with its source.
 
 #![forbid(unsafe_code)]
 

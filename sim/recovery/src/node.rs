@@ -1,4 +1,4 @@
-//! The kinds of nodes, as one machine.
+//! The nodes of the fabric as one machine.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_controller::Controller;
@@ -13,15 +13,15 @@ use onepipe_wire::{Opcode, parse_header};
 pub(crate) enum Node {
     /// A process behind its virtual switch.
     Host(Host<Switch, Endpoint>),
-    /// A switch, and whether it loses what is announced.
+    /// A switch, and whether it drops announcements.
     Switch(Switch, bool),
-    /// The controller alone, with its network card.
+    /// The controller alone, with the port of its NIC.
     Controller(Box<Controller>, Port),
-    /// A host that takes no part.
+    /// A host that does not take part.
     Idle,
 }
 
-/// What any of them says.
+/// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Said {
     Process(Event),
@@ -30,7 +30,7 @@ pub(crate) enum Said {
 }
 
 impl Node {
-    /// The process of a host, if it runs.
+    /// Returns the process of a host, if it runs.
     pub(crate) fn process(&self) -> Option<&Endpoint> {
         match self {
             Self::Host(host) => host.process(Port(0)),
@@ -38,7 +38,7 @@ impl Node {
         }
     }
 
-    /// The same, to command it.
+    /// Returns the process of a host for commands.
     pub(crate) fn process_mut(&mut self) -> Option<&mut Endpoint> {
         match self {
             Self::Host(host) => host.process_mut(Port(0)),

@@ -1,4 +1,4 @@
-//! Builds the nodes, lets a few processes talk, and watches.
+//! Builds the nodes, generates the load, and measures barriers and the controller.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -21,34 +21,34 @@ use crate::Calibration;
 use crate::gauge::Gauge;
 use crate::node::{Node, Said};
 
-/// How often each sender scatters.
+/// Interval between the scatterings of a sender.
 const SEND_EVERY_NS: u64 = 10_000;
 
-/// What an alarm is for.
+/// Tokens of alarms.
 const ALARM_SEND: u32 = 0;
 const ALARM_STORE: u32 = 1;
 
-/// When what became known.
+/// Milestones of a recovery.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moments {
-    /// A neighbour misses the failed part.
+    /// A neighbour has detected the failure.
     pub detected: Option<Instant>,
-    /// The first failure is decided and recorded.
+    /// The first failure was decided and recorded.
     pub decided: Option<Instant>,
-    /// Everybody has been told, and has done what that asks.
+    /// Every process was notified and has completed its callbacks.
     pub noticed: Option<Instant>,
-    /// The first link is told that it need hold nothing any more.
+    /// The first frozen link was told to resume.
     pub resuming: Option<Instant>,
 }
 
-/// What the controller has made of its graph.
+/// Work of the controller on its graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thought {
-    /// How often it has looked at it.
+    /// Number of evaluations.
     pub looks: u64,
-    /// Nodes and links that these looks have visited.
+    /// Nodes and links visited by the evaluations.
     pub visits: u64,
-    /// What they have cost it, in ns of virtual time.
+    /// CPU time of the evaluations, in ns of virtual time.
     pub ns: u64,
 }
 
@@ -59,34 +59,34 @@ pub(crate) struct Observer {
     calibration: Calibration,
     recovery: Recovery,
     random: Random,
-    /// Which hosts run a process.
+    /// Hosts that run a process.
     pub members: Vec<bool>,
     sends: Vec<bool>,
     pub controller: NodeId,
-    /// Records on their way into the store.
+    /// Records on their way to the store.
     writing: VecDeque<RecordId>,
-    /// Nodes that have a path to the controller, as it sees it.
+    /// Nodes with a path to the controller, from the controller's view.
     pub connected: usize,
-    /// Announcements that have reached the controller.
+    /// Announcements received by the controller.
     pub announcements: Cell<u64>,
-    /// The latest part of an announcement of each node.
+    /// Latest generation and part of each node's announcements.
     known: RefCell<BTreeMap<ProcessId, (u32, u16)>>,
-    /// The controller knows from the store who takes part.
+    /// Whether the controller loads the members from the store when it starts.
     pub is_known: bool,
     pub gauges: Vec<Gauge>,
-    /// Correct processes whose barrier has not passed the failure.
+    /// Number of correct processes whose barrier has not passed the failure.
     pub waiting: usize,
-    /// Something has failed: the controller's CPU costs time from now on, and moments are noted.
+    /// Whether the failure has happened. From then on the controller's CPU takes time, and the
+    /// milestones are recorded.
     pub has_failed: bool,
     pub moments: Moments,
-    /// Lives that were declared failed.
+    /// Number of processes declared failed.
     pub failures: usize,
-    /// Frames that cost the controller time.
+    /// Frames that cost the controller CPU time.
     pub contacts: Cell<u64>,
-    /// How often the controller had looked when it was last asked, and what these looks had
-    /// visited.
+    /// The controller's counters of evaluations and visits at the last call of `evaluation_cost_ns`.
     looked: (u64, u64),
-    /// What it has thought since the failure.
+    /// Work of the controller since the failure.
     pub thought: Thought,
 }
 
@@ -130,15 +130,15 @@ impl Observer {
         }
     }
 
-    /// The last process id is the controller's.
+    /// Returns the controllers: one, with the last process id.
     fn controllers(&self) -> Controllers {
         Controllers { first: ProcessId(self.topology.processes() - 1), count: 1 }
     }
 
-    /// How often the links are announced when nothing changes: the refreshing of them all takes a
-    /// tenth of the controller's time at most. But a fabric whose controller has taken over began
-    /// long ago: what everybody who has just begun repeats, after half a thousandth of the interval
-    /// and more, is to come after the failure.
+    /// Returns the interval between announcements without changes. Refreshing all links may take at
+    /// most a tenth of the controller's time. A fabric whose controller has taken over has been
+    /// running for long: the repetitions of freshly started nodes, after half a thousandth of the
+    /// interval or more, must come after the failure.
     fn announce_interval_ns(&self) -> u64 {
         if self.is_known {
             return 100_000_000_000;
@@ -182,13 +182,13 @@ impl Observer {
             recovery: self.recovery,
             frame_len_max: 1_472,
             processes_max: self.topology.processes(),
-            settle_ns: self.calibration.settle_ns,
+            quiet_ns: self.calibration.quiet_ns,
             ..onepipe_controller::Config::new(controllers.first, controllers)
         };
         Controller::new(config).expect("a calibration is in range")
     }
 
-    /// Takes what the controller wants written, and has it pay for what it has thought.
+    /// Passes the controller's records to the store, and charges its CPU for graph evaluations.
     fn serve(&mut self, at: &mut At<'_>, controller: &mut Controller) {
         let think_ns = self.think_ns(controller);
         at.work(think_ns);
@@ -198,11 +198,10 @@ impl Observer {
         }
     }
 
-    /// What its looks since the last call have cost. Before the failure they are free, as all its
-    /// work is.
+    /// Returns the cost of the evaluations since the last call, in ns. Evaluations before the failure are free.
     fn think_ns(&mut self, controller: &Controller) -> u64 {
         let (stats, calibration) = (controller.stats(), &self.calibration);
-        let looks = stats.looks - std::mem::replace(&mut self.looked.0, stats.looks);
+        let looks = stats.evaluations - std::mem::replace(&mut self.looked.0, stats.evaluations);
         let visits = stats.visits - std::mem::replace(&mut self.looked.1, stats.visits);
         if !self.has_failed {
             return 0;
@@ -223,16 +222,16 @@ impl Observer {
                 self.moments.decided.get_or_insert(at);
             }
             Decision::Noticed { .. } => self.moments.noticed = Some(at),
-            Decision::Resumed { begun, .. } => {
-                let ago_ps = now.since_ns(begun) * NANOSECOND;
-                let begun = Instant::from_ps(at.as_ps().saturating_sub(ago_ps));
-                self.moments.resuming.get_or_insert(begun);
+            Decision::Resumed { started_at, .. } => {
+                let ago_ps = now.since_ns(started_at) * NANOSECOND;
+                let started_at = Instant::from_ps(at.as_ps().saturating_sub(ago_ps));
+                self.moments.resuming.get_or_insert(started_at);
             }
             _ => {}
         }
     }
 
-    /// Whether an announcement says anything that earlier ones did not.
+    /// Records an announcement. Returns whether it contains new information.
     fn note_announcement(&self, from: ProcessId, frame: &[u8]) -> bool {
         self.announcements.set(self.announcements.get() + 1);
         let Ok(view) = AnnounceView::parse(frame.get(HEADER_LEN..).unwrap_or_default()) else {
@@ -242,8 +241,8 @@ impl Observer {
         self.known.borrow_mut().insert(from, part).is_none_or(|known| known < part)
     }
 
-    /// What the store holds of a fabric in which everybody has joined: so a controller that takes
-    /// over begins.
+    /// Returns the store's content for a fabric in which all members have joined, as a controller
+    /// finds it that takes over.
     fn records(&self) -> Vec<Record> {
         let instance = |vertex| {
             let (address, incarnation) = match vertex {
@@ -274,7 +273,7 @@ impl Observer {
         vec![Record::Members(members.collect())]
     }
 
-    /// A scattering to two others, anywhere.
+    /// Scatters to two other processes at random.
     fn scatter(&mut self, from: u32, endpoint: &mut Endpoint) {
         let mut other = || {
             let hosts = u64::from(self.topology.hosts());
@@ -289,7 +288,7 @@ impl Observer {
             .map(|to| Message { to, payload: &payload })
             .collect();
         if !messages.is_empty() {
-            // Whoever was told of the failure refuses the dead; a full buffer waits, too.
+            // Refused if a receiver has failed or the buffer is full: the next one will do.
             let _ = endpoint.scatter_reliably(&messages);
         }
     }
@@ -398,7 +397,7 @@ impl Application<Node> for Observer {
     }
 }
 
-/// What a clock without error shows.
+/// Returns the reading of a clock without error.
 pub(crate) fn moment(origin: Timestamp, at: Instant) -> Timestamp {
     origin.wrapping_add_ns(at.as_ns())
 }

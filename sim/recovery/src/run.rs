@@ -1,4 +1,4 @@
-//! One failure, from a calm fabric to the last barrier that has passed it.
+//! One failure, from a quiet fabric to the last barrier that has passed it.
 
 use std::collections::BTreeSet;
 
@@ -13,27 +13,27 @@ use crate::Calibration;
 use crate::node::Node;
 use crate::observer::{Observer, Thought, moment};
 
-/// What fails.
+/// The component that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Component {
-    /// A process; its host goes on.
+    /// A process; its host keeps running.
     Process,
     /// A host with its process.
     Host,
     /// A top-of-rack switch, and with it all processes of the rack.
     Rack,
-    /// A link between the two highest tiers. Nobody is cut off.
+    /// A link between the two highest tiers. All processes stay connected.
     CoreLink,
-    /// A switch of the highest tier. Nobody is cut off.
+    /// A switch of the highest tier. All processes stay connected.
     CoreSwitch,
 }
 
 impl Component {
-    /// All of them.
+    /// All components.
     pub const ALL: [Self; 5] =
         [Self::Process, Self::Host, Self::Rack, Self::CoreLink, Self::CoreSwitch];
 
-    /// As reports name it.
+    /// Returns the name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Process => "process",
@@ -45,33 +45,35 @@ impl Component {
     }
 }
 
-/// What to simulate.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The switches and hosts. The last host is the controller's.
+    /// Switches and hosts. The last host belongs to the controller.
     pub shape: Shape,
-    /// How many hosts run a process, spread evenly over the racks.
+    /// Number of hosts with a process, spread evenly over the racks.
     pub processes: u32,
-    /// What fails.
+    /// The component that fails.
     pub component: Component,
-    /// How the news gets around.
+    /// How failure notifications are distributed.
     pub recovery: Recovery,
-    /// Clocks, the phase of the failure among the beacons, and who sends to whom.
+    /// Seed of the clocks, of the phase of the failure among the beacons, and of the traffic.
     pub seed: u64,
-    /// So many of the processes scatter reliably to two others, every 10 us. Default 0: figure 10
-    /// is about barriers, and what was lost on its way adds its retransmission time to them.
+    /// Number of processes that scatter reliably to two others every 10 us. Default 0: figure 10
+    /// shows barriers only, and retransmissions of lost messages would add to their stalls.
     pub senders: u32,
-    /// What everything costs.
+    /// Costs and settings.
     pub calibration: Calibration,
-    /// How long the fabric runs at least before something fails, in us.
+    /// Minimum time before the failure, in us.
     pub calm_us: u64,
-    /// The controller has just taken over: it knows from the store who takes part. In a large
-    /// fabric that has just started, the announcements of all at once would take it milliseconds.
+    /// Whether the controller has just taken over and loads the members from the store. In a large
+    /// fabric that has just started, the announcements of all nodes at once would take it
+    /// milliseconds.
     pub is_known: bool,
 }
 
 impl Options {
-    /// So many of the 32 hosts of the paper's testbed; of all 32 the controller's runs no process.
+    /// Returns the options for `hosts` of the paper's 32 hosts; if all 32 are used, the
+    /// controller's host runs no process.
     pub fn testbed(hosts: u32, component: Component, recovery: Recovery, seed: u64) -> Self {
         let shape = Shape::testbed();
         Self {
@@ -87,9 +89,9 @@ impl Options {
         }
     }
 
-    /// Every host of `shape`, but for the controller's.
+    /// Returns the options for every host of `shape` except the controller's.
     pub fn full(shape: Shape, component: Component, recovery: Recovery, seed: u64) -> Self {
-        // What all have announced at their start is through the network then.
+        // By then the announcements of all starting nodes have crossed the network.
         let (processes, calm_us) = (shape.host_count() - 1, 100);
         Self {
             shape,
@@ -101,94 +103,98 @@ impl Options {
     }
 }
 
-/// Why there is no result.
+/// Why a run has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The fabric cannot be laid out.
+    /// The topology is invalid.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// Nothing would be left, or nothing is there that could fail.
-    #[error("{0} hosts have no {1} that can fail")]
+    /// No process would be left, or the component does not exist.
+    #[error("cannot fail a {1} with {0} hosts: no process would be left, or there is none")]
     Component(u32, &'static str),
-    /// The fabric did not come up.
-    #[error("{connected} of {nodes} nodes were connected after {us} us")]
+    /// The fabric did not become ready.
+    #[error(
+        "the fabric did not become ready: {connected} of {nodes} nodes connected after {us} us"
+    )]
     Start {
         /// Nodes that had a path to the controller.
         connected: usize,
-        /// Nodes in all.
+        /// Total number of nodes.
         nodes: usize,
-        /// Virtual time.
+        /// Virtual time in us.
         us: u64,
     },
-    /// Barriers still stood after so long.
-    #[error("{waiting} barriers still stood {us} us after the failure")]
+    /// Barriers did not recover in time.
+    #[error("{waiting} barriers were still stalled {us} us after the failure")]
     Stuck {
-        /// How many.
+        /// Number of stalled barriers.
         waiting: usize,
-        /// Virtual time since the failure.
+        /// Virtual time since the failure in us.
         us: u64,
     },
 }
 
-/// What was measured. Times in us.
+/// Results of a run. Times in us.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Processes that have failed.
+    /// Number of failed processes.
     pub failed: usize,
-    /// Processes that have not.
+    /// Number of correct processes.
     pub correct: usize,
-    /// For how long the barrier of each correct process stood still, ascending.
+    /// Stall of the barrier of each correct process, ascending.
     pub stalls_us: Vec<f64>,
-    /// From the failure until the last barrier had passed it.
+    /// Time from the failure until the last barrier had passed it.
     pub last_us: f64,
-    /// From the failure until a neighbour missed what had failed.
+    /// Time from the failure until a neighbour detected it.
     pub detection_us: f64,
-    /// From there until it was decided and recorded: the first, where one failure brings another.
+    /// Time from there until the failure was decided and recorded; the first one, if one failure
+    /// causes another.
     pub determination_us: f64,
-    /// From there until every correct process had been told everything, and had come back from its
+    /// Time from there until every correct process was notified of everything and had completed its
     /// callbacks.
     pub broadcast_us: f64,
-    /// From there until the last barrier had passed.
+    /// Time from there until the last barrier had passed.
     pub resume_us: f64,
-    /// Frames that cost the controller time.
+    /// Frames that cost the controller CPU time.
     pub contacts: u64,
-    /// What the controller has thought since the failure.
+    /// Work of the controller since the failure.
     pub thought: Thought,
-    /// Virtual time that was simulated, in us.
+    /// Duration in virtual time, in us.
     pub simulated_us: f64,
-    /// What the network has counted.
+    /// Counters of the network.
     pub network: Stats,
 }
 
 impl Measured {
-    /// The mean stall: what the paper's figure 10 shows.
+    /// Returns the mean stall, as in figure 10 of the paper.
     pub fn stall_us(&self) -> f64 {
         self.stalls_us.iter().sum::<f64>() / self.stalls_us.len().max(1) as f64
     }
 }
 
-/// How long announcements must have been quiet before something fails, in us.
+/// Time without announcements before the failure, in us.
 const QUIET_US: u64 = 50;
-/// No fabric takes longer to come up, in us.
+/// Limit on the time until the fabric is ready, in us.
 const START_US_MAX: u64 = 20_000;
-/// A controller that knows from the store who takes part starts so long after everybody else, in
-/// us, and what they have announced until then is lost: the fabric began long ago. On the way to
-/// one host it would stand in queues for 0.3 ms (8,192 hosts) to 1 ms (35,152), and where these
-/// overflow the last that is said of a link would be lost, or where the controller sits.
+/// With `starts_from_store` the controller starts this long after all other nodes, in us, and their
+/// announcements until then are dropped, as if the fabric had been running for long. On the way to
+/// one host they would queue for 0.3 ms (8,192 hosts) to 1 ms (35,152), and an overflow could lose
+/// the last report of a link or the location of the controller.
 const TAKES_OVER_US: u64 = 60;
-/// A step of the simulation, in us.
+/// Step of the simulation, in us.
 const STEP_US: u64 = 5;
 
-/// Simulates one failure. `progress` hears the virtual time in us now and then.
+/// Simulates one failure. Calls `progress` with the virtual time in us now and then.
 ///
 /// # Errors
-/// When there is nothing to fail, or barriers do not go on.
+/// If the component cannot fail, or the barriers do not recover.
 pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured, Failure> {
     let topology = Topology::new(options.shape, 1)?;
     let (members, victims) = cast(&topology, options)?;
     let calibration = options.calibration.clone();
-    // What 70,000 nodes announce when they all start would delay beacons until links count as dead.
+    // Announcements get the lower class: those of 70,000 starting nodes would delay beacons until
+    // links time out.
     let classes = if options.is_known { 2 } else { 1 };
     let link = LinkConfig { classes, ..calibration.link };
     let config = Config {
@@ -250,11 +256,11 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
     Ok(measure(&network, failed_at, &correct, victims.len()))
 }
 
-/// Which hosts run a process, and which of them fail.
+/// Returns which hosts run a process, and which of them fail.
 ///
-/// As many in each rack, never the last host: it is the controller's. Its rack is the first to be
-/// used, since a rack without a process takes no part; and where one host is to fail, two share a
-/// rack if that can be, for the same reason.
+/// Every rack gets as many processes; the last host belongs to the controller and gets none. Its
+/// rack is used first, since a rack without a process does not take part; for the same reason two
+/// processes share a rack where a single host or process fails, if possible.
 fn cast(topology: &Topology, options: &Options) -> Result<(Vec<bool>, Vec<usize>), Failure> {
     let hosts = topology.hosts();
     let is_rack = |id: &u32| topology.tier(Vertex::Switch(SwitchId(*id))) == 2;
@@ -290,7 +296,8 @@ fn cast(topology: &Topology, options: &Options) -> Result<(Vec<bool>, Vec<usize>
     }
 }
 
-/// How many nodes take part: hosts with their virtual switches, and switches with a process below.
+/// Returns the number of participating nodes: hosts with their virtual switches, and switches with
+/// a process below.
 fn nodes(topology: &Topology, members: &[bool]) -> usize {
     let hosts = (0u32..).zip(members).filter(|(_, is_member)| **is_member);
     let mut climbing: Vec<Vertex> = hosts.map(|(host, _)| Vertex::Host(HostId(host))).collect();
@@ -308,7 +315,7 @@ fn nodes(topology: &Topology, members: &[bool]) -> usize {
     hosts + reached.len()
 }
 
-/// The first switch of the highest tier, where there are several.
+/// Returns the first switch of the highest tier, if that tier has several.
 fn core(topology: &Topology) -> Option<SwitchId> {
     let tier = |id: u32| topology.tier(Vertex::Switch(SwitchId(id)));
     let highest = (0..topology.switches()).map(tier).max()?;
@@ -317,7 +324,7 @@ fn core(topology: &Topology) -> Option<SwitchId> {
     cores.next().map(|_| SwitchId(first))
 }
 
-/// Until all are connected, all barriers move, and announcements are quiet.
+/// Runs until all nodes are connected, all barriers move, and no announcements arrive.
 fn come_up(
     network: &mut Network<Node, Observer>,
     calm_us: u64,

@@ -1,50 +1,50 @@
-//! The controllers' world: their store with its delays, their leases, and who they are.
+//! The environment of the controllers: their store with its delays, and their leases.
 
 use std::collections::VecDeque;
 
 use onepipe_base::{Now, ProcessId};
 use onepipe_controller::{
-    Controller, Epoch, MemoryStore, Record, RecordId, Refused, Stats, Store, StoreError,
+    Controller, Epoch, MemoryStore, PersistError, Record, RecordId, Stats, Store, StoreError,
 };
 use onepipe_sim_check::Reigns;
 use onepipe_sim_engine::Random;
 
 use crate::Court;
 
-/// The store of a fabric's controllers, shared by all replicas, and their leases.
+/// The store that all controller replicas share, and their leases.
 #[derive(Debug)]
 pub(crate) struct Courthouse {
     plan: Court,
     store: MemoryStore,
     random: Random,
     replicas: Vec<Replica>,
-    /// When the lease of the active replica runs out, in ns of the run.
+    /// Expiry of the active replica's lease, in ns of the run.
     lease_until_ns: u64,
-    /// The store does not answer before then, in ns of the run.
+    /// The store is unavailable until then, in ns of the run.
     down_until_ns: u64,
     pub reigns: Reigns,
-    /// What former lives of the replicas have counted.
+    /// Totals of the replicas' previous incarnations.
     former: CourtStats,
 }
 
-/// What the controllers of a run have counted.
+/// Totals over all controllers of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CourtStats {
-    /// Epochs: how often a replica became active.
+    /// Number of epochs: how often a replica became active.
     pub epochs: u64,
-    /// Lives decided to have failed.
+    /// Failed incarnations.
     pub failures: u64,
-    /// Of these, without all the registers that decide them.
+    /// Of these, incarnations whose failure timestamp was decided without all registers.
     pub inexact: u64,
-    /// Links given up between correct processes that have no other way to each other.
+    /// Abandoned links between correct processes that have no other path to each other.
     pub partitions: u64,
-    /// Frames handed on.
+    /// Relayed frames.
     pub relayed: u64,
-    /// Processes that gave no sign of life.
+    /// Processes that did not answer a ping.
     pub silent: u64,
-    /// Recalls recorded.
+    /// Recorded recalls.
     pub undeliverable: u64,
-    /// Answers to processes that had failed.
+    /// Recoveries served to processes that had failed.
     pub recoveries: u64,
 }
 
@@ -60,25 +60,26 @@ impl CourtStats {
     }
 }
 
-/// One replica, through all its lives.
+/// One replica with all its incarnations.
 #[derive(Debug, Default)]
 struct Replica {
     lives: u32,
-    /// What this life has counted.
+    /// Counters of the current incarnation.
     stats: Stats,
     epoch: Option<Epoch>,
-    /// Records on their way into the store, and what it has answered.
+    /// Records on their way to the store, and the replies of the store.
     writing: VecDeque<(RecordId, Record)>,
-    answers: VecDeque<(RecordId, Result<(), Refused>)>,
-    /// It has resigned, and does not campaign before then, in ns of the run.
+    answers: VecDeque<(RecordId, Result<(), PersistError>)>,
+    /// Resigned: does not campaign until then, in ns of the run.
     pauses_until_ns: u64,
-    /// It dies at the record behind so many: before that is written, or before it hears of it.
+    /// Crash point: remaining records, and whether the replica crashes after the record is written
+    /// (before it learns so) or before.
     dies_at: Option<(u32, bool)>,
     is_dying: bool,
 }
 
 impl Replica {
-    /// Whether it dies of this record, which `is_written` or is about to be.
+    /// Counts a record and returns whether the replica crashes at it.
     fn dies_of(&mut self, is_written: bool) -> bool {
         if let Some((left, when)) = &mut self.dies_at
             && *when == is_written
@@ -105,7 +106,7 @@ impl Courthouse {
         }
     }
 
-    /// The next life of replica `place`.
+    /// Starts the next incarnation of replica `index`.
     pub fn next_life(&mut self, place: usize) -> u32 {
         let replica = &mut self.replicas[place];
         self.former.add(&replica.stats);
@@ -113,45 +114,45 @@ impl Courthouse {
         replica.lives
     }
 
-    /// Which life replica `place` is in.
+    /// Returns the current incarnation of replica `index`.
     pub fn life(&self, place: usize) -> u32 {
         self.replicas[place].lives
     }
 
-    /// How often a replica looks after its lease, in ns.
+    /// Returns the interval at which a replica renews or requests its lease, in ns.
     pub fn renew_ns(&self) -> u64 {
         self.plan.renew_ns
     }
 
-    /// The store does not answer for `ns` from `at_ns` on.
+    /// Makes the store unavailable for `ns` from `at_ns` on.
     pub fn fail_store(&mut self, at_ns: u64, ns: u64) {
         self.down_until_ns = at_ns + ns;
     }
 
-    /// The lease of the active replica runs out early: another one may become active while it does
-    /// not know.
+    /// Expires the active replica's lease early: another one may become active while the first
+    /// still considers itself active.
     pub fn lapse(&mut self) {
         self.lease_until_ns = 0;
     }
 
-    /// Everything works again.
+    /// Makes the store available.
     pub fn heal(&mut self) {
         self.down_until_ns = 0;
     }
 
-    /// Replica `place` dies at the record behind the next `records`: before it is written, or when
-    /// it is, before the replica hears of it.
+    /// Sets a crash point for replica `index` after the next `records` records: before the record
+    /// is written, or after, before the replica learns of it.
     pub fn die_at(&mut self, place: usize, records: u32, is_written: bool) {
         self.replicas[place].dies_at = Some((records, is_written));
     }
 
-    /// Whether it is to die now.
+    /// Whether the replica has reached its crash point.
     pub fn is_dying(&self, place: usize) -> bool {
         self.replicas[place].is_dying
     }
 
-    /// Takes the records that a replica wants written. Answers how many ns until the store has
-    /// done so, for each of them.
+    /// Takes the records that a replica wants to persist. Returns for each of them the delay in ns
+    /// until the store handles it.
     pub fn take_records(&mut self, place: usize, controller: &mut Controller) -> Vec<u64> {
         let mut waits = Vec::new();
         self.replicas[place].stats = *controller.stats();
@@ -165,18 +166,19 @@ impl Courthouse {
         waits
     }
 
-    /// The store handles the oldest record of a replica. Answers how long until the replica hears
-    /// of it.
+    /// Lets the store handle the oldest record of a replica. Returns the delay in ns of the reply.
     pub fn write(&mut self, at_ns: u64, place: usize) -> Option<u64> {
         let (id, record) = self.replicas[place].writing.pop_front()?;
         let result = match self.replicas[place].epoch {
-            _ if at_ns < self.down_until_ns => Err(Refused::Failed),
-            None => Err(Refused::Deposed),
+            _ if at_ns < self.down_until_ns => Err(PersistError::Failed),
+            None => Err(PersistError::Deposed),
             Some(epoch) => match self.store.append(epoch, &record) {
-                Ok(()) if self.random.happens(self.plan.answers_lost_ppm) => Err(Refused::Failed),
+                Ok(()) if self.random.happens(self.plan.answers_lost_ppm) => {
+                    Err(PersistError::Failed)
+                }
                 Ok(()) => Ok(()),
-                Err(StoreError::Deposed) => Err(Refused::Deposed),
-                Err(StoreError::Failed(_)) => Err(Refused::Failed),
+                Err(StoreError::Deposed) => Err(PersistError::Deposed),
+                Err(StoreError::Failed(_)) => Err(PersistError::Failed),
             },
         };
         if self.replicas[place].dies_of(true) {
@@ -186,23 +188,24 @@ impl Courthouse {
         Some(self.wait_ns())
     }
 
-    /// A replica hears what has become of its oldest record.
+    /// Delivers the oldest reply of the store to a replica.
     pub fn answer(&mut self, at_ns: u64, now: Now, place: usize, controller: &mut Controller) {
         if let Some((id, result)) = self.replicas[place].answers.pop_front() {
             controller.handle_persisted(now, id, result);
-            if let (Err(Refused::Deposed), Some(epoch)) = (result, self.replicas[place].epoch) {
+            if let (Err(PersistError::Deposed), Some(epoch)) = (result, self.replicas[place].epoch)
+            {
                 self.told_over(at_ns, epoch, controller);
             }
         }
     }
 
-    /// A replica was told that `epoch` is over.
+    /// Records that a replica was notified of the end of `epoch`.
     fn told_over(&mut self, at_ns: u64, epoch: Epoch, controller: &Controller) {
         let goes_on = controller.status().active == Some(epoch);
         self.reigns.told_over(epoch.0, controller.config().process, goes_on, at_ns);
     }
 
-    /// A replica looks after its lease, or asks for one.
+    /// Renews the lease of a replica, or requests one.
     pub fn campaign(&mut self, at_ns: u64, now: Now, place: usize, controller: &mut Controller) {
         if at_ns < self.down_until_ns {
             return;
@@ -222,7 +225,7 @@ impl Courthouse {
             return;
         }
         if at_ns >= self.lease_until_ns {
-            self.store.lapse();
+            self.store.expire_lease();
         }
         let Ok(Some(epoch)) = self.store.campaign(process) else { return };
         let Ok(records) = self.store.load() else { return };
@@ -234,25 +237,25 @@ impl Courthouse {
         controller.activate(now, epoch, &records);
     }
 
-    /// A replica hears nobody, and makes room for another.
+    /// Resigns an isolated replica so that another one can become active.
     pub fn resign(&mut self, at_ns: u64, now: Now, place: usize, controller: &mut Controller) {
         let replica = &mut self.replicas[place];
         replica.pauses_until_ns = at_ns + 2 * self.plan.lease_ns;
         if let Some(epoch) = replica.epoch.take() {
             controller.depose(now);
-            // Whether or not the store has heard of it: the lease runs out in any case.
+            // Even if the store does not learn of it, the lease expires.
             if at_ns >= self.down_until_ns && self.store.resign(epoch).is_ok() {
                 self.lease_until_ns = 0;
             }
         }
     }
 
-    /// A replica says that it is active.
+    /// Records that a replica is active.
     pub fn on_active(&mut self, at_ns: u64, process: ProcessId, epoch: Epoch) {
         self.reigns.seen(epoch.0, process, at_ns);
     }
 
-    /// What all replicas have counted in all their lives.
+    /// Returns the totals of all replicas over all incarnations.
     pub fn stats(&self) -> CourtStats {
         let mut stats = CourtStats { epochs: self.reigns.epochs(), ..self.former };
         self.replicas.iter().for_each(|replica| stats.add(&replica.stats));

@@ -32,12 +32,12 @@ impl Court {
         let nobody = Controllers { first: ProcessId(0), count: 1 };
         let controller = onepipe_controller::Config {
             hello_interval_ns: 3 * beacon_interval_ns,
-            settle_ns: 3 * beacon_interval_ns,
+            quiet_ns: 3 * beacon_interval_ns,
             grace_ns: 1_000_000,
             freeze_after_ns: 100_000,
             inexact_after_ns: 10_000_000,
-            repeat_ns: 7 * beacon_interval_ns,
-            repeat_slow_ns: 100_000,
+            retransmit_ns: 7 * beacon_interval_ns,
+            retransmit_max_ns: 100_000,
             restart_ns: 500_000,
             ping_timeout_ns: 300_000,
             store_retry_ns: 50_000,
@@ -121,7 +121,7 @@ impl Plan {
     pub fn set_placement(&mut self, placement: Placement) {
         let Some(aside) = placement.aside() else { return };
         self.network.aside = Some(aside);
-        self.switch.form = Form::Beside;
+        self.switch.form = Form::OffChip;
         self.endpoint.awaits_commits = true;
         let least_ns = placement.beacon_interval_ns_min();
         if self.switch.beacon_interval_ns < least_ns {
@@ -193,9 +193,9 @@ impl Plan {
         let controller = &court.controller;
         let take_over_ns = court.lease_ns + court.renew_ns + ANNOUNCE_INTERVAL_NS;
         let store_ns = 2 * court.store_ns + controller.store_retry_ns;
-        // While reports arrive, the controller evaluates after eight times `settle_ns` at the
+        // While reports arrive, the controller evaluates after eight times `quiet_ns` at the
         // latest.
-        let decide_ns = 8 * controller.settle_ns
+        let decide_ns = 8 * controller.quiet_ns
             + controller.freeze_after_ns
             + controller.grace_ns
             + controller.ping_timeout_ns;

@@ -307,7 +307,7 @@ impl Application<Node> for Watch {
             controllers: self.plan.controllers(self.topology.processes()),
             ..self.plan.switch.clone()
         };
-        let is_edge = matches!(vertex, Vertex::Host(_)) && config.form == Form::Beside;
+        let is_edge = matches!(vertex, Vertex::Host(_)) && config.form == Form::OffChip;
         let form = if is_edge { Form::Edge } else { config.form };
         let switch = Switch::new(onepipe_switch::Config { form, ..config });
         let switch = switch.expect("the plan's switch is in range");
@@ -357,7 +357,7 @@ impl Application<Node> for Watch {
             HostEvent::Process(port, event) => (port, event),
             HostEvent::Switch(event) => {
                 self.note(at.instant, || format!("switch {} says {event:?}", at.node.0));
-                if event == SwitchEvent::Reborn {
+                if event == SwitchEvent::Restarted {
                     self.on_reborn(at.node, true);
                 }
                 return;

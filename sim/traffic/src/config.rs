@@ -1,52 +1,51 @@
-//! The numbers of a TCP.
+//! Configuration of TCP.
 
 use onepipe_base::{Port, ProcessId};
 use onepipe_wire::HEADER_LEN;
 
 use crate::segment::SEGMENT_LEN_MAX;
 
-/// What a sender slows down for.
+/// The congestion control algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CongestionControl {
-    /// Loss alone: half of the window (Reno, RFC 5681).
+    /// Halves the window on loss (Reno, RFC 5681).
     Reno,
-    /// Loss, and marks as if they were losses (RFC 3168).
+    /// Treats marks like losses (ECN, RFC 3168).
     RenoEcn,
-    /// Marks by the share of packets that bear one, loss as Reno (DCTCP, RFC 8257).
+    /// Reduces the window by the fraction of marked packets, and halves it on loss (DCTCP, RFC
+    /// 8257).
     Dctcp,
 }
 
-/// The numbers of a host's TCP.
+/// Configuration of a host's TCP.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TcpConfig {
-    /// Under which id the host is reached.
+    /// The process id of the host.
     pub host: ProcessId,
-    /// The host's network card.
+    /// The port of the host's network card.
     pub card: Port,
-    /// What its senders slow down for. Default [`CongestionControl::Reno`].
+    /// Congestion control. Default Reno.
     pub congestion_control: CongestionControl,
-    /// Bytes of the stream that a full segment carries. Default 1,448: Ethernet's 1,500 less IPv4
-    /// and TCP with timestamps.
+    /// Payload of a full segment, in bytes. Default 1,448: Ethernet's 1,500 less IPv4 and TCP with
+    /// timestamps.
     pub segment_len: u32,
-    /// Segments that a new flow may send before it hears anything. Default 10 (RFC 6928).
+    /// Initial window, in segments. Default 10 (RFC 6928).
     pub initial_segments: u32,
-    /// The receiver's window, in bytes. Default 6 MiB, the default maximum of Linux (`tcp_rmem`).
+    /// Receive window, in bytes. Default 6 MiB, the default maximum of Linux (`tcp_rmem`).
     pub window_bytes_max: u64,
-    /// The shortest retransmission timeout, in ns. Default 1 ms: Linux's 200 ms belong to wide
-    /// area networks, and starve a flow for longer than most runs take (Vasudevan and others,
-    /// SIGCOMM 2009).
+    /// Minimum retransmission timeout, ns. Default 1 ms: Linux's 200 ms suit wide area networks,
+    /// and would stall a flow for longer than most runs take (Vasudevan and others, SIGCOMM 2009).
     pub timeout_ns_min: u64,
-    /// A packet is lost when one that was sent by so many later has come. Default 3 (RFC 5681:
-    /// three duplicate acknowledgements; links keep the order). Linux takes more, up to 300, where
-    /// it has met disorder (`tcp_max_reordering`). Below 64.
+    /// A packet is lost when one sent this number of packets later was received; below 64. Default
+    /// 3 (RFC 5681: three duplicate acknowledgements; links keep the order). Linux raises it up to
+    /// 300 when it detects reordering (`tcp_max_reordering`).
     pub reorder_threshold: u64,
-    /// An acknowledgement waits for the second segment, but no longer than this, in ns. Default
-    /// 50 us.
+    /// Maximum delay of an acknowledgement, which covers two segments, ns. Default 50 us.
     pub ack_delay_ns: u64,
 }
 
 impl TcpConfig {
-    /// The defaults.
+    /// Returns the defaults.
     pub const fn new(host: ProcessId, card: Port) -> Self {
         Self {
             host,
@@ -61,7 +60,7 @@ impl TcpConfig {
         }
     }
 
-    /// Bytes of the frame of a full segment.
+    /// Returns the frame length of a full segment.
     pub const fn frame_len_max(&self) -> usize {
         crate::segment::frame_len(self.segment_len)
     }
@@ -85,19 +84,19 @@ impl TcpConfig {
     }
 }
 
-/// Why a configuration does not make sense.
+/// Why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Its frame would be too short for a header, or too long.
+    /// The frame would be too short for the headers, or too long.
     #[error("segment_len = {0}: the frame must hold two headers, and 65,535 bytes at most")]
     Segment(u32),
-    /// Nothing could be sent.
+    /// The window is less than a segment.
     #[error("window_bytes_max = {0} is less than a segment")]
     Window(u64),
-    /// Acknowledgements tell of 64 packets.
+    /// Acknowledgements cover 64 packets.
     #[error("later_packets = {0}: less than 64 are possible")]
     ReorderThreshold(u64),
-    /// It must be more.
+    /// The value must be positive.
     #[error("{0} must be more than 0")]
     Zero(&'static str),
 }

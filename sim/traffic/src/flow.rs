@@ -1,31 +1,30 @@
-//! Who sends what to whom.
+//! Traffic patterns: the flows to be opened.
 
 use onepipe_sim_engine::Random;
 
 /// A flow to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowSpec {
-    /// When, in ns of virtual time.
+    /// Start, in ns of virtual time.
     pub at_ns: u64,
     /// The sending host.
     pub from: u32,
     /// The receiving host.
     pub to: u32,
-    /// How long it is; `None`: it does not end.
+    /// Length; `None` without an end.
     pub bytes: Option<u64>,
 }
 
-/// Flows without an end: each host sends `flows` of them, and receives as many. They are opened
-/// within the first 100 us.
+/// Returns endless flows, `flows` from each host and to each host, opened within the first 100 us.
 ///
-/// Whom a host sends to is drawn, one shift of all hosts for each of its flows, so that no host
-/// receives more than any other.
+/// Destinations are drawn: one shift of all hosts for each flow, so that all hosts receive equally
+/// many.
 pub fn background(hosts: u32, flows: u32, seed: u64) -> Vec<FlowSpec> {
     let mut random = Random::named(seed, "background flows", 0);
     let mut shifts: Vec<u32> = Vec::new();
     let mut specs = Vec::new();
     for _ in 0..flows {
-        // Each distance once, before one of them comes again.
+        // Every distance is used once before one is repeated.
         if shifts.is_empty() {
             shifts = (1..hosts).collect();
         }
@@ -42,23 +41,23 @@ pub fn background(hosts: u32, flows: u32, seed: u64) -> Vec<FlowSpec> {
     specs
 }
 
-/// Many hosts answer one at the same time, again and again.
+/// Many hosts that reply to one at the same time, repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Incast {
-    /// Who is answered.
+    /// The receiver.
     pub to: u32,
-    /// How many others answer: the next ones behind it.
+    /// Number of senders: the hosts that follow the receiver.
     pub senders: u32,
-    /// How long each answer is, in bytes.
+    /// Length of each reply, in bytes.
     pub bytes: u64,
-    /// From one question to the next, in ns.
+    /// Interval of rounds, ns.
     pub every_ns: u64,
-    /// How many questions.
+    /// Number of rounds.
     pub rounds: u32,
 }
 
 impl Incast {
-    /// The answers, among so many hosts. All of a round begin at once.
+    /// Returns the replies, among `hosts` hosts. All of a round start at once.
     pub fn specs(&self, hosts: u32) -> Vec<FlowSpec> {
         let senders = self.senders.min(hosts.saturating_sub(1));
         let round = |round: u32| {

@@ -1,4 +1,4 @@
-//! A switch that forwards and nothing else.
+//! A switch that only forwards.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 use onepipe_topology::{Next, PortCounts, PortRange, Route, Spread};
@@ -7,25 +7,25 @@ use onepipe_wire::{HEADER_LEN, Opcode, Slot, parse_header};
 /// The tier of the switches right above the hosts (`Topology::tier`).
 const TOR: u8 = 2;
 
-/// It sends every frame on its way, and among equal ways spreads them by flow; but a frame in a
-/// granted timeslot leaves by the upper link that its label names.
+/// Forwards every frame, and spreads flows over equal-cost links. A slot frame leaves by the upper
+/// link that its label names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Forwarder {
     route: Route,
     ports: PortCounts,
     salt: u32,
-    /// How many switches a frame has passed that comes from below.
+    /// Number of switches that a frame from below has passed.
     nth: u8,
 }
 
 impl Forwarder {
-    /// With the ways that a node of the topology knows, and its tier. `salt` differs from switch to
-    /// switch.
+    /// Creates a switch with the routes and the tier of a node of the topology. `salt` differs
+    /// between switches.
     pub const fn new(route: Route, ports: PortCounts, tier: u8, salt: u32) -> Self {
         Self { route, ports, salt, nth: tier.saturating_sub(TOR) }
     }
 
-    /// Where a frame with these fields leaves; `None` if nobody there is known.
+    /// Returns the egress port of a frame; `None` if the destination is unknown.
     #[inline]
     pub fn port(&self, src: ProcessId, dst: ProcessId, psn: Psn) -> Option<Port> {
         let ports = match self.route.next(dst)? {

@@ -1,24 +1,24 @@
-//! Flows that share a simulated network with whatever is measured there.
+//! Background traffic for the simulated network.
 //!
-//! `[traffic]` A [`Stack`] is the TCP of one host, as a machine: as many [flows](FlowId) as it is
-//! told to open, each a stream of bytes to another host, as long as it was told or without an
-//! end. It has what decides how long queues become: slow start, additive increase and
-//! multiplicative decrease, fast retransmit, a retransmission timeout, and three ways to
-//! [`CongestionControl`]: to loss, to loss and marks, or as DCTCP does. Nothing else of TCP is there: no
-//! handshake, no receive window but [`TcpConfig::window_bytes_max`], and the stream's bytes are
-//! counted, not carried.
+//! `[traffic]` A [`Stack`] is the TCP of one host, as a machine. It opens any number of
+//! [flows](FlowId), each a byte stream to another host, finite or endless. It implements what
+//! determines the length of queues: slow start, additive increase and multiplicative decrease, fast
+//! retransmit, a retransmission timeout, and three kinds of [`CongestionControl`]. Other parts of
+//! TCP are missing: there is no handshake, the receive window is fixed
+//! ([`TcpConfig::window_bytes_max`]), and the bytes of the stream are counted, not carried.
 //!
-//! [`SharedNic`] puts a stack, or another [`Guest`], and a machine behind one network card.
-//! [`background`] and [`Incast`] say who sends what to whom. A [`Forwarder`] is a switch that
-//! forwards and nothing else; a [`Pinger`] asks and answers, and [`RawTraffic`] sends frames that nobody
-//! answers.
+//! [`SharedNic`] connects a stack, or another [`Guest`], and a machine to one network card.
+//! [`background`] and [`Incast`] define traffic patterns. A [`Forwarder`] is a switch that only
+//! forwards, a [`Pinger`] sends and answers pings, and [`RawTraffic`] sends frames without a
+//! protocol.
 //!
 //! # Invariants
 //! - What a receiver counts as delivered is a prefix of the stream, each byte once.
-//! - No more than the congestion window is in flight, but for one segment.
+//! - At most the congestion window, or one segment, is in flight.
 //! - Segments travel in frames as long as those of TCP over IPv4 with timestamps, and are lost and
-//!   marked by the same links and queues as all other frames; switches spread them by flow.
-//! - As of every machine: no clock, no chance, no float; equal inputs, equal outputs.
+//!   marked like all other frames; switches spread them by flow.
+//! - Like every machine: no clock, no randomness, no floating point; equal inputs give equal
+//!   outputs.
 
 #![forbid(unsafe_code)]
 

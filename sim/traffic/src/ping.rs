@@ -1,4 +1,4 @@
-//! Small questions at a steady pace, and their answers.
+//! Pings at a fixed interval, and their replies.
 
 use std::collections::VecDeque;
 
@@ -9,49 +9,49 @@ use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
 
 /// The first bytes of the payload.
 const MAGIC: [u8; 4] = *b"png\x01";
-/// Behind them: whether it is an answer, and when the question was asked.
+/// Length of the payload: the magic, whether it is a reply, and the time of the request.
 const PAYLOAD_LEN: usize = MAGIC.len() + 1 + 8;
 
-/// An answer has come.
+/// A ping reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pong {
-    /// Whose.
+    /// The host that replied.
     pub from: ProcessId,
-    /// After the question, in ns.
+    /// Round trip, ns.
     pub ns: u64,
 }
 
-/// Asks others at a steady pace, and answers whoever asks.
+/// Sends pings at fixed intervals, and replies to those of others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pinger {
     host: ProcessId,
     card: Port,
-    /// Whom it asks, how often in ns, and when next.
+    /// Targets with the interval in ns and the time of the next request.
     targets: Vec<(ProcessId, u64, Mono)>,
-    /// Answers to be given: to whom, and when the question was asked.
+    /// Replies to send: the destination, and the time of the request.
     answers: VecDeque<(ProcessId, u64)>,
     pongs: VecDeque<Pong>,
     asked: u64,
 }
 
 impl Pinger {
-    /// A host that asks nobody.
+    /// Creates a host without targets.
     pub fn new(host: ProcessId, card: Port) -> Self {
         let (answers, pongs) = (VecDeque::new(), VecDeque::new());
         Self { host, card, targets: Vec::new(), answers, pongs, asked: 0 }
     }
 
-    /// Asks `peer` now, and then every `every_ns`.
+    /// Pings `peer` now, and then every `every_ns`.
     pub fn ask(&mut self, now: Now, peer: ProcessId, every_ns: u64) {
         self.targets.push((peer, every_ns.max(1), now.mono));
     }
 
-    /// Questions asked.
+    /// Returns the number of requests sent.
     pub const fn asked(&self) -> u64 {
         self.asked
     }
 
-    /// Whether a frame is a question or an answer.
+    /// Whether a frame is a ping or a reply.
     pub fn is_ping(frame: &[u8]) -> bool {
         Frame::parse(frame)
             .is_ok_and(|frame| frame.opcode == Opcode::Foreign && frame.payload.starts_with(&MAGIC))
@@ -74,8 +74,8 @@ impl Pinger {
         Some(())
     }
 
-    /// The next one that it has to send: to whom, whether it is an answer, when the question was
-    /// asked.
+    /// Returns the destination of the next frame, whether it is a reply, and the time of the
+    /// request.
     fn next(&mut self, now: Now) -> Option<(ProcessId, bool, u64)> {
         if let Some((to, asked_ns)) = self.answers.pop_front() {
             return Some((to, true, asked_ns));
@@ -89,7 +89,7 @@ impl Pinger {
 }
 
 impl Pinger {
-    /// Writes what it has to send next, and says to whom and how long it is.
+    /// Writes the next frame. Returns its destination and its length.
     pub fn poll_to(&mut self, now: Now, slot: &mut [u8]) -> Option<(ProcessId, usize)> {
         let (to, is_answer, asked_ns) = self.next(now)?;
         let space = &mut slot[HEADER_LEN..];

@@ -1,4 +1,4 @@
-//! Frames without a protocol: as many to each destination as were offered.
+//! Raw frames without a protocol.
 
 use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict,
@@ -8,13 +8,13 @@ use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
 /// The first bytes of the payload.
 const MAGIC: [u8; 4] = *b"pln\x01";
 
-/// Frames of one length that wait to be sent, to each destination in turn, and those that came.
+/// Offered frames of one length, sent to their destinations in turn, and counters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RawTraffic {
     host: ProcessId,
     card: Port,
     frame_len: usize,
-    /// To whom, and how many.
+    /// Number of waiting frames by destination.
     waiting: Vec<(ProcessId, u64)>,
     turn: usize,
     sent: u64,
@@ -22,14 +22,14 @@ pub struct RawTraffic {
 }
 
 impl RawTraffic {
-    /// A host with nothing to send, in frames of `frame_len`, or as long as a header.
+    /// Creates a host without frames to send. Frames are at least as long as a header.
     pub fn new(host: ProcessId, card: Port, frame_len: usize) -> Self {
         let frame_len = frame_len.max(HEADER_LEN + MAGIC.len());
         let waiting = Vec::new();
         Self { host, card, frame_len, waiting, turn: 0, sent: 0, received: 0 }
     }
 
-    /// So many frames more are to be sent to `to`.
+    /// Offers `frames` more frames to a destination.
     pub fn offer(&mut self, to: ProcessId, frames: u64) {
         match self.waiting.iter_mut().find(|(peer, _)| *peer == to) {
             Some((_, waiting)) => *waiting += frames,
@@ -37,29 +37,29 @@ impl RawTraffic {
         }
     }
 
-    /// Frames sent.
+    /// Returns the number of frames sent.
     pub const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Frames that came.
+    /// Returns the number of frames received.
     pub const fn received(&self) -> u64 {
         self.received
     }
 
-    /// Frames that wait.
+    /// Returns the number of frames waiting.
     pub fn waiting(&self) -> u64 {
         self.waiting.iter().map(|(_, frames)| frames).sum()
     }
 
-    /// Whether a frame is one of these.
+    /// Whether a frame is a raw frame.
     pub fn is_raw(frame: &[u8]) -> bool {
         Frame::parse(frame)
             .is_ok_and(|frame| frame.opcode == Opcode::Foreign && frame.payload.starts_with(&MAGIC))
     }
 
-    /// Writes the next frame to one of those that there is room for, and says to whom and how long
-    /// it is.
+    /// Writes the next frame to a destination for which `has_space` holds. Returns the destination
+    /// and the length.
     pub fn poll_to(
         &mut self,
         now: Now,

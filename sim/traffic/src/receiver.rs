@@ -6,31 +6,31 @@ use onepipe_base::Mono;
 
 use crate::segment::{Ack, Data};
 
-/// What has come of a stream.
+/// Receive state of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Receiver {
-    /// The highest packet, and which of the 64 up to it have come.
+    /// The highest packet received, and a bitmap of the 64 packets up to it.
     highest: Option<u64>,
     acked: u64,
     marked: u32,
-    /// The first part that has not come, and the bytes of those before it.
+    /// The first missing part, and the bytes of those before it.
     next: u64,
     pub bytes: u64,
-    /// Parts that came before their turn, with their bytes.
+    /// Parts received out of order, with their lengths.
     early: BTreeMap<u64, u32>,
-    /// Packets that were not acknowledged yet.
+    /// Packets not acknowledged.
     unacked: u32,
     /// Whether the last packet was marked.
     was_marked: bool,
-    /// When they are at the latest.
+    /// When they are acknowledged at the latest.
     pub due: Option<Mono>,
-    /// An acknowledgement waits for room.
+    /// An acknowledgement is queued.
     pub is_waiting: bool,
 }
 
 impl Receiver {
-    /// Takes a packet. Answers whether it should be acknowledged at once: every second one, and
-    /// whatever a sender should know soon.
+    /// Handles a packet. Returns whether to acknowledge it at once: every second one, and whatever
+    /// the sender should learn without delay.
     pub fn on_data(&mut self, now: Mono, data: &Data, is_marked: bool, delay_ns: u64) -> bool {
         let is_next = self.note(data.packet);
         self.marked = self.marked.wrapping_add(is_marked.into());
@@ -48,7 +48,7 @@ impl Receiver {
         self.unacked >= 2 || !is_next || changes || data.is_last || !self.early.is_empty()
     }
 
-    /// Notes that a packet has come. Answers whether it was the next one.
+    /// Records a packet. Returns whether it is the next one in order.
     fn note(&mut self, packet: u64) -> bool {
         let Some(highest) = self.highest else {
             (self.highest, self.acked) = (Some(packet), 1);
@@ -66,7 +66,7 @@ impl Receiver {
         false
     }
 
-    /// The acknowledgement that is due.
+    /// Returns an acknowledgement of everything received.
     pub fn ack(&mut self, flow: u32) -> Option<Ack> {
         let highest = self.highest?;
         (self.unacked, self.due) = (0, None);

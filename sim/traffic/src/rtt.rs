@@ -1,15 +1,15 @@
-//! How long an acknowledgement takes, and how long to wait for one (RFC 6298).
+//! Round-trip time estimation and the retransmission timeout (RFC 6298).
 
-/// Round trips are looked up no longer than this, in ns: after it a timeout does not grow.
+/// Maximum retransmission timeout, ns.
 const TIMEOUT_NS_MAX: u64 = 1_000_000_000;
 
-/// Smoothed, with its deviation.
+/// Smoothed round-trip time and its deviation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RttEstimator {
     timeout_ns_min: u64,
     smoothed_ns: Option<u64>,
     deviation_ns: u64,
-    /// How often the timeout has doubled since something was acknowledged.
+    /// Exponential backoff: number of doublings since the last sample.
     doublings: u32,
 }
 
@@ -18,7 +18,7 @@ impl RttEstimator {
         Self { timeout_ns_min, smoothed_ns: None, deviation_ns: 0, doublings: 0 }
     }
 
-    /// One more was seen.
+    /// Adds a sample.
     pub fn on_sample(&mut self, ns: u64) {
         self.doublings = 0;
         match &mut self.smoothed_ns {
@@ -33,12 +33,12 @@ impl RttEstimator {
         }
     }
 
-    /// Nothing was heard for as long as that.
+    /// Doubles the timeout.
     pub fn on_timeout(&mut self) {
         self.doublings = (self.doublings + 1).min(16);
     }
 
-    /// How long to wait, in ns.
+    /// Returns the retransmission timeout, ns.
     pub fn timeout_ns(&self) -> u64 {
         let smoothed_ns = self.smoothed_ns.unwrap_or(0);
         let timeout_ns = (smoothed_ns + 4 * self.deviation_ns).max(self.timeout_ns_min);

@@ -1,14 +1,14 @@
-//! What a segment looks like in the payload of a frame.
+//! Encoding of segments in the payload of a frame.
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{Flags, Frame, HEADER_LEN, Header, Opcode, seal};
 
-/// The first bytes of the payload: other users of the opcode do not begin with them.
+/// The first bytes of the payload, unlike those of other users of the opcode.
 const MAGIC: [u8; 4] = *b"tcp\x01";
-/// The longest head of a segment, in bytes.
+/// Maximum length of a segment header, in bytes.
 pub(crate) const SEGMENT_LEN_MAX: usize = 37;
-/// By so much the frame of a segment is longer than what it carries: a link adds 66 bytes for
-/// Ethernet, IPv4 and UDP, and TCP with timestamps needs 90.
+/// Frame length of a segment beyond its payload, in bytes: TCP with timestamps needs 90, of which
+/// the link overhead of Ethernet, IPv4 and UDP counts 66.
 const FRAME_OVERHEAD_BYTES: usize = 24;
 
 /// A segment.
@@ -18,44 +18,44 @@ pub(crate) enum Segment {
     Ack(Ack),
 }
 
-/// A part of the stream.
+/// A part of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Data {
-    /// Of which of the sender's flows.
+    /// The flow of the sender.
     pub flow: u32,
-    /// Counts what is sent, repetitions included.
+    /// Packet number, which counts retransmissions.
     pub packet: u64,
-    /// Which part of the stream: all but the last one are equally long.
+    /// Index of the part; all parts but the last one have equal lengths.
     pub part: u64,
-    /// How many bytes it carries.
+    /// Length of the part, in bytes.
     pub bytes: u32,
-    /// Whether it should be acknowledged at once.
+    /// Whether to acknowledge it at once.
     pub is_last: bool,
 }
 
-/// What has arrived.
+/// An acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ack {
-    /// Of which of the addressee's flows.
+    /// The flow of the addressee.
     pub flow: u32,
-    /// The highest packet that has come.
+    /// The highest packet received.
     pub highest: u64,
-    /// Which of the 64 up to that have come: bit 0 stands for the highest.
+    /// Bitmap of the 64 packets up to that; bit 0 stands for the highest.
     pub acked: u64,
-    /// The first part of the stream that has not come.
+    /// The first missing part of the stream.
     pub next: u64,
-    /// How many packets came marked, ever.
+    /// Number of marked packets received so far.
     pub marked: u32,
 }
 
-/// Bytes of the frame of a segment that carries `bytes` of the stream.
+/// Returns the frame length of a segment with `bytes` bytes of payload.
 pub(crate) const fn frame_len(bytes: u32) -> usize {
     let bytes = bytes as usize + FRAME_OVERHEAD_BYTES;
     let least = HEADER_LEN + SEGMENT_LEN_MAX;
     if bytes > least { bytes } else { least }
 }
 
-/// Writes the frame of a segment to `to` into `slot`, and answers its length.
+/// Writes the frame of a segment into `slot`. Returns its length.
 pub(crate) fn write(
     now: Timestamp,
     (from, to): (ProcessId, ProcessId),
@@ -91,13 +91,13 @@ pub(crate) fn write(
     let header = Header::new(Opcode::Foreign, from, to, Incarnation(1));
     let header = header.stamped(now, Promises::both(now), Psn(flow));
     let head = seal(slot, header, at);
-    // The stream's bytes are not there: the frame is as long as if they were.
+    // The payload is not carried: the frame is only as long.
     let bytes = frame_len(carried);
     slot[head..bytes].fill(0);
     bytes
 }
 
-/// The segment in a frame, and whether it was marked on its way.
+/// Returns the segment in a frame, and whether it was marked.
 pub(crate) fn read(frame: &Frame<'_>) -> Option<(Segment, bool)> {
     let mut rest = frame.payload.strip_prefix(&MAGIC)?;
     let (kind, flow) = (take::<1>(&mut rest)?, take::<4>(&mut rest)?);

@@ -9,7 +9,7 @@ use crate::rtt::RttEstimator;
 use crate::segment::{Ack, Data};
 use crate::window::{AckUpdate, Window};
 
-/// What is known of a packet.
+/// State of a sent packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum PacketState {
     InFlight,
@@ -30,20 +30,20 @@ struct Packet {
 pub(crate) struct Sender {
     pub to: ProcessId,
     segment_len: u64,
-    /// A packet is lost when one that was sent by so many later has come.
+    /// A packet is lost when one sent this number of packets later was received.
     reorder_threshold: u64,
-    /// Bytes of the stream; `None`: it does not end.
+    /// Length of the stream; `None` without an end.
     bytes: Option<u64>,
     opened_at: Mono,
-    /// The next part that was never sent.
+    /// The next part never sent.
     next_new: u64,
-    /// Parts to be sent again.
+    /// Parts to retransmit.
     retransmit: VecDeque<u64>,
-    /// The packets from the first that flies on, and the number of the first.
+    /// Sent packets from the first one in flight on, and the number of that.
     packets: VecDeque<Packet>,
     first: u64,
     in_flight: u64,
-    /// What the receiver has, up to this part.
+    /// The receiver has all parts before this one.
     delivered: u64,
     marked: u32,
     window: Window,
@@ -51,7 +51,7 @@ pub(crate) struct Sender {
     pub timeout_at: Option<Mono>,
 }
 
-/// What an acknowledgement or a timeout has shown, counted.
+/// Losses detected by an acknowledgement or a timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
     pub packets: u64,
@@ -79,34 +79,34 @@ impl Sender {
         }
     }
 
-    /// How long it took so far, in ns.
+    /// Returns the time since the flow was opened, ns.
     pub fn age_ns(&self, now: Mono) -> u64 {
         now.since_ns(self.opened_at)
     }
 
-    /// Whether the receiver has all of it.
+    /// Whether the receiver has the whole stream.
     pub fn is_done(&self) -> bool {
         self.bytes.is_some_and(|bytes| self.delivered * self.segment_len >= bytes)
     }
 
-    /// It ends with what was sent so far.
+    /// Ends the stream with what was sent so far.
     pub fn close(&mut self) {
         let sent = self.next_new * self.segment_len;
         self.bytes = Some(self.bytes.map_or(sent, |bytes| bytes.min(sent)));
     }
 
-    /// Bytes that the receiver has.
+    /// Returns the bytes delivered.
     pub fn delivered_bytes(&self) -> u64 {
         let bytes = self.delivered * self.segment_len;
         self.bytes.map_or(bytes, |all| bytes.min(all))
     }
 
-    /// The congestion window, in bytes.
+    /// Returns the congestion window, in bytes.
     pub fn window_bytes(&self) -> u64 {
         self.window.bytes()
     }
 
-    /// Bytes sent and neither acknowledged nor given up.
+    /// Returns the bytes in flight.
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight
     }
@@ -121,7 +121,7 @@ impl Sender {
         self.in_flight == 0 || self.in_flight + self.segment_len <= self.window.bytes()
     }
 
-    /// The next packet to send.
+    /// Returns the next packet to send.
     pub fn next(&mut self, now: Mono, flow: u32) -> Option<Data> {
         if !self.has_space() {
             return None;
@@ -148,7 +148,7 @@ impl Sender {
         Some(Data { flow, packet, part, bytes, is_last })
     }
 
-    /// Takes an acknowledgement. Answers how many packets it has shown to be lost.
+    /// Handles an acknowledgement. Returns the losses detected.
     pub fn on_ack(&mut self, now: Mono, ack: &Ack) -> Losses {
         let next = self.first + self.packets.len() as u64;
         if ack.highest >= next || ack.next > self.next_new {
@@ -192,7 +192,7 @@ impl Sender {
             self.first += 1;
         }
         if update.marked > u64::from(u32::MAX / 2) {
-            // An older count than the last.
+            // Reordered: an older count.
             update.marked = 0;
         } else {
             self.marked = ack.marked;
@@ -208,7 +208,7 @@ impl Sender {
         losses
     }
 
-    /// Gives up all that flies if nothing was heard for too long.
+    /// Declares everything in flight lost if the retransmission timer has expired.
     pub fn on_timeout(&mut self, now: Mono) -> Losses {
         if self.timeout_at.is_none_or(|due| due > now) {
             return Losses::default();

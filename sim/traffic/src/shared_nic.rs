@@ -1,24 +1,24 @@
-//! Two machines behind one network card.
+//! Two machines that share a network card.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 
 use crate::Stack;
 
-/// A host's machine, and beside it a guest, its TCP for example. The card takes a frame of each in
-/// turn.
+/// A host's machine and a guest, for example its TCP, behind one network card. The card takes their
+/// frames in turn.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SharedNic<M, G = Stack> {
     /// The machine that is measured.
     pub machine: M,
-    /// What it shares the card with.
+    /// The machine that shares its card.
     pub guest: G,
-    /// Whose turn it is.
+    /// Whether the guest is next.
     is_guest_turn: bool,
 }
 
-/// What shares a network card with something else.
+/// A machine that shares a network card with another one.
 pub trait Guest: Machine {
-    /// Whether a frame that the host was sent is for it.
+    /// Whether a received frame is for the guest.
     fn takes(&self, frame: &[u8]) -> bool;
 }
 
@@ -28,17 +28,17 @@ impl Guest for Stack {
     }
 }
 
-/// What one of the two says.
+/// An event of either machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Either<E, F> {
-    /// The machine.
+    /// Of the machine that is measured.
     Machine(E),
-    /// The guest.
+    /// Of the guest.
     Guest(F),
 }
 
 impl<M: Machine, G: Guest> SharedNic<M, G> {
-    /// The two.
+    /// Connects the two.
     pub fn new(machine: M, guest: G) -> Self {
         Self { machine, guest, is_guest_turn: false }
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::TcpConfig;
 
-    /// It always has something to send, and counts what it is handed.
+    /// Always has a frame to send, and counts the frames received.
     struct Saturating(u32);
 
     impl Machine for Saturating {

@@ -10,7 +10,7 @@ use crate::segment::{self, Segment};
 use crate::sender::{Losses, Sender};
 use crate::{ConfigError, TcpConfig};
 
-/// A flow of a host, as the host counts those that it has opened.
+/// A flow, by its number at the host that opened it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u32);
 
@@ -20,65 +20,65 @@ impl FlowId {
     }
 }
 
-/// What a host's TCP has to say.
+/// An event of a host's TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The receiver has all of a flow, and the sender knows.
+    /// A flow is complete, and its sender knows.
     Done {
-        /// Which.
+        /// The flow.
         flow: FlowId,
-        /// How long it was.
+        /// Its length.
         bytes: u64,
-        /// From its opening to the last acknowledgement, in ns.
+        /// Time from its opening to the last acknowledgement, ns.
         ns: u64,
     },
 }
 
-/// What happened, counted.
+/// Counters of a host's TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stats {
-    /// Segments with a part of a stream that were sent, repetitions included.
+    /// Data segments sent, with retransmissions.
     pub data_sent: u64,
-    /// Those that came.
+    /// Data segments received.
     pub data_received: u64,
     /// Acknowledgements sent.
     pub acks_sent: u64,
-    /// Acknowledgements that came.
+    /// Acknowledgements received.
     pub acks_received: u64,
-    /// Segments that were found to be lost.
+    /// Segments found to be lost.
     pub lost: u64,
-    /// Times that nothing was heard for too long.
+    /// Expiries of retransmission timers.
     pub timeouts: u64,
-    /// Segments that came marked.
+    /// Marked segments received.
     pub marked: u64,
-    /// Bytes of streams that came, each once and in its turn.
+    /// Bytes of streams delivered in order.
     pub bytes_received: u64,
-    /// Frames that are no segment of this host.
+    /// Frames that are no segments for this host.
     pub refused: u64,
 }
 
-/// All flows of one host, both ends.
+/// All flows of one host, at both ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stack {
     config: TcpConfig,
     senders: Vec<Sender>,
-    /// Those that are not done.
+    /// Incomplete flows.
     open: Vec<FlowId>,
-    /// Those that may have something to send, each once, and in turn.
+    /// Flows that may have something to send, each once, in turn.
     ready: VecDeque<FlowId>,
     is_ready: Vec<bool>,
     receivers: BTreeMap<(ProcessId, u32), Receiver>,
-    /// Acknowledgements to be sent.
+    /// Acknowledgements to send.
     acks: VecDeque<(ProcessId, u32)>,
     events: VecDeque<Event>,
     stats: Stats,
 }
 
 impl Stack {
-    /// A host without flows.
+    /// Creates a host without flows.
     ///
     /// # Errors
-    /// When the configuration does not make sense.
+    /// When a setting is out of range.
     pub fn new(config: TcpConfig) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -94,7 +94,7 @@ impl Stack {
         })
     }
 
-    /// Opens a flow of so many bytes, or one without an end, to another host.
+    /// Opens a flow to another host, with a length in bytes or endless.
     pub fn open(&mut self, now: Now, to: ProcessId, bytes: Option<u64>) -> FlowId {
         let flow = FlowId(self.senders.len() as u32);
         self.senders.push(Sender::new(&self.config, now.mono, to, bytes));
@@ -104,8 +104,8 @@ impl Stack {
         flow
     }
 
-    /// Ends a flow with what was sent of it so far, which still arrives. Nothing happens if there
-    /// is no such flow, or if it is done.
+    /// Ends a flow with what was sent so far, which is still delivered. Unknown and complete flows
+    /// are ignored.
     pub fn close(&mut self, now: Now, flow: FlowId) {
         if let Some(sender) = self.senders.get_mut(flow.index()).filter(|one| !one.is_done()) {
             sender.close();
@@ -113,38 +113,37 @@ impl Stack {
         }
     }
 
-    /// What it was set up with.
+    /// Returns the configuration.
     pub fn config(&self) -> &TcpConfig {
         &self.config
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Bytes of a flow that its receiver has, as far as the sender knows; `None` if there is no
-    /// such flow.
+    /// Returns the bytes of a flow delivered, as known by the sender; `None` for unknown flows.
     pub fn delivered_bytes(&self, flow: FlowId) -> Option<u64> {
         self.senders.get(flow.index()).map(Sender::delivered_bytes)
     }
 
-    /// The congestion window of a flow, in bytes.
+    /// Returns the congestion window of a flow, in bytes.
     pub fn window_bytes(&self, flow: FlowId) -> Option<u64> {
         self.senders.get(flow.index()).map(Sender::window_bytes)
     }
 
-    /// Bytes of a flow that were sent and neither acknowledged nor given up.
+    /// Returns the bytes of a flow in flight.
     pub fn in_flight_bytes(&self, flow: FlowId) -> Option<u64> {
         self.senders.get(flow.index()).map(Sender::in_flight_bytes)
     }
 
-    /// Bytes that have come of a flow of another host, each once and in its turn.
+    /// Returns the bytes received in order of another host's flow.
     pub fn received_bytes(&self, from: ProcessId, flow: FlowId) -> u64 {
         self.receivers.get(&(from, flow.0)).map_or(0, |receiver| receiver.bytes)
     }
 
-    /// Whether a frame that this host was sent is a segment, and for no other machine.
+    /// Whether a frame is a segment.
     pub fn is_segment(frame: &[u8]) -> bool {
         let segment = Frame::parse(frame).ok().filter(|frame| frame.opcode == Opcode::Foreign);
         segment.is_some_and(|frame| segment::read(&frame).is_some())
@@ -156,7 +155,7 @@ impl Stack {
         }
     }
 
-    /// Says so if the flow is done, which it was not before.
+    /// Reports a flow that has just become complete.
     fn note_done(&mut self, now: Mono, flow: FlowId) {
         let sender = &self.senders[flow.index()];
         if sender.is_done() {
@@ -205,8 +204,8 @@ impl Stack {
         Some(())
     }
 
-    /// Writes the next segment to one of those that there is room for, and says to whom and how
-    /// long it is. Acknowledgements go first.
+    /// Writes the next segment to a destination for which `has_space` holds, acknowledgements
+    /// first. Returns the destination and the length.
     pub fn poll_to(
         &mut self,
         now: Now,
@@ -217,7 +216,7 @@ impl Stack {
         ack.or_else(|| self.write_data(now, slot, &mut has_space))
     }
 
-    /// The next acknowledgement: those that are due, then, as there is a frame to be had, no other.
+    /// Writes the next acknowledgement that is due.
     fn write_ack(
         &mut self,
         now: Now,
@@ -230,7 +229,7 @@ impl Stack {
                 self.acks.push_back((to, flow));
                 continue;
             }
-            // One covers all that have come.
+            // One acknowledgement covers everything received.
             let Some(receiver) = self.receivers.get_mut(&(to, flow)) else { continue };
             receiver.is_waiting = false;
             let is_due = receiver.due.is_some();

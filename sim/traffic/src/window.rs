@@ -1,50 +1,50 @@
-//! The congestion window: how much may be in flight.
+//! The congestion window.
 
 use crate::{CongestionControl, TcpConfig};
 
-/// The share of marked packets is kept in parts of this (as Linux does).
+/// Unit of the marked fraction (as in Linux).
 const WHOLE: u64 = 1 << 10;
-/// Each window's share counts a sixteenth (RFC 8257, section 3.3: g = 1/16).
+/// Weight of a window's marked fraction: a sixteenth (RFC 8257, section 3.3: g = 1/16).
 const GAIN_SHIFT: u32 = 4;
-/// The window is never less than so many segments (RFC 5681: loss window 1, else 2).
+/// Minimum window, in segments (RFC 5681: 1 after a timeout, else 2).
 const SEGMENTS_MIN: u64 = 2;
 
-/// Slow start, additive increase, multiplicative decrease.
+/// Slow start, additive increase and multiplicative decrease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Window {
     congestion_control: CongestionControl,
     segment_len: u64,
     bytes_max: u64,
     bytes: u64,
-    /// Below this it doubles a round trip.
+    /// Slow start threshold.
     threshold: u64,
-    /// Acknowledged since it last grew by a segment.
+    /// Bytes acknowledged since the window last grew by a segment.
     credit: u64,
-    /// It shrinks once for all that was sent before this packet.
+    /// The window shrinks at most once for packets before this one.
     shrinks_from: u64,
-    /// The share of marked packets, of [`WHOLE`].
+    /// Smoothed fraction of marked packets, in units of [`WHOLE`].
     share: u64,
-    /// Packets acknowledged of the window being looked at, how many of them were marked, and with
-    /// which packet the next begins.
+    /// Packets acknowledged in the current observation window, those of them marked, and the first
+    /// packet of the next one.
     acked: u64,
     marked: u64,
     ends_at: u64,
 }
 
-/// What an acknowledgement says.
+/// The information in an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckUpdate {
-    /// Packets that are acknowledged for the first time, and their bytes.
+    /// Newly acknowledged packets, and their bytes.
     pub packets: u64,
     pub bytes: u64,
-    /// Packets that bore a mark.
+    /// Newly reported marks.
     pub marked: u64,
-    /// The first packet that was found to be lost.
+    /// The last packet newly found to be lost.
     pub lost: Option<u64>,
     /// The highest packet acknowledged, and the one sent next.
     pub highest: u64,
     pub next: u64,
-    /// Whether the window has held the sender back.
+    /// Whether the window has limited the sender.
     pub was_full: bool,
 }
 
@@ -59,7 +59,7 @@ impl Window {
             threshold: u64::MAX,
             credit: 0,
             shrinks_from: 0,
-            // As after a window of marks only: who knows nothing is careful (RFC 8257).
+            // As after a window of marked packets: conservative at the start (RFC 8257).
             share: WHOLE,
             acked: 0,
             marked: 0,
@@ -67,12 +67,12 @@ impl Window {
         }
     }
 
-    /// How much may be in flight.
+    /// Returns the window, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes an acknowledgement into account.
+    /// Adjusts the window to an acknowledgement.
     pub fn on_ack(&mut self, update: &AckUpdate) {
         self.count(update);
         let is_new = |packet: u64| packet >= self.shrinks_from;
@@ -90,7 +90,7 @@ impl Window {
         }
     }
 
-    /// Nothing was heard for too long.
+    /// Shrinks the window to one segment after a retransmission timeout.
     pub fn on_timeout(&mut self, next: u64) {
         self.shrink(self.bytes / 2, next);
         self.bytes = self.segment_len;
@@ -141,7 +141,7 @@ mod tests {
         Window::new(&TcpConfig { congestion_control, segment_len: SEGMENT as u32, ..config })
     }
 
-    /// A window's worth of news, of which so many packets are marked.
+    /// Acknowledges one window, with this number of marked packets.
     fn round(window: &mut Window, first: u64, marked: u64, lost: bool) -> u64 {
         let packets = window.bytes() / SEGMENT;
         let next = first + packets;
@@ -183,7 +183,7 @@ mod tests {
             for _ in 0..4 {
                 next = round(&mut window, next, 0, false);
             }
-            // What slow start has learnt is forgotten: shares count over sixteen windows and more.
+            // The fraction is averaged over sixteen windows and more: let the start fade out.
             for _ in 0..60 {
                 window.bytes = 100 * SEGMENT;
                 next = round(&mut window, next, marked(100), false);

@@ -1,4 +1,4 @@
-//! What flows do to links, to queues and to each other.
+//! TCP flows on shared links and queues.
 
 mod net;
 
@@ -8,14 +8,14 @@ use onepipe_sim_network::{LinkConfig, NodeId};
 use onepipe_sim_traffic::{CongestionControl, FlowSpec, Incast, background};
 
 const MS: u64 = 1_000_000 * NANOSECOND;
-/// The share of the line that the streams themselves can have: 1,448 of 1,538 bytes.
+/// Payload rate of a saturated link: 1,448 of 1,538 bytes.
 const STREAM_BITS_PER_S: f64 = 1e10 * 1_448.0 / 1_538.0;
 
 fn endless(from: u32, to: u32) -> FlowSpec {
     FlowSpec { at_ns: 0, from, to, bytes: None }
 }
 
-/// Bytes of each demand that come within so many ms.
+/// Returns the goodput of each flow over `ms` milliseconds, bits/s.
 fn rates(net: &mut Net, ms: u64) -> Vec<f64> {
     let before = received(net);
     net.run_for(ms * MS);
@@ -24,7 +24,7 @@ fn rates(net: &mut Net, ms: u64) -> Vec<f64> {
     after.iter().zip(&before).map(rate).collect()
 }
 
-/// 1: all equal; one over their number: one has everything (Jain, Chiu and Hawe 1984).
+/// Jain's index: 1 for equal rates, 1/n if one flow has everything (Jain, Chiu and Hawe 1984).
 fn fairness(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
@@ -80,7 +80,7 @@ fn dctcp_holds_the_marking_threshold_and_reno_overflows() {
     let (median, most, drops) = queue(CongestionControl::Dctcp);
     assert!((LINK.mark_bytes / 2..2 * LINK.mark_bytes).contains(&median), "{median}");
     assert!(most < 3 * LINK.mark_bytes, "{most}");
-    // While it started it may have lost some: nothing had been marked yet.
+    // Segments may be lost at the start, before anything is marked.
     let (median, most, reno_drops) = queue(CongestionControl::Reno);
     assert!(median > LINK.queue_bytes_max / 2, "{median}");
     assert!(most > LINK.queue_bytes_max * 95 / 100, "{most}");
@@ -97,8 +97,7 @@ fn incast_overflows_a_short_queue_and_completes() {
         assert!(net.stats().drops.queue_full > 100, "{congestion_control:?}: {:?}", net.stats());
         assert_eq!(received(&net), [100_000; 48], "{congestion_control:?}");
         assert_eq!(net.application.done.len(), 48, "{congestion_control:?}");
-        // Nobody is faster than the line: 1.6 MB of 10 Gbit/s are 1.36 ms with what goes round
-        // them.
+        // At least the transmission time: 1.6 MB at 10 Gbit/s are 1.36 ms with overhead.
         let slowest = net.application.done.iter().map(|done| done.3).max().expect("48 of them");
         assert!(slowest > 1_360_000, "{congestion_control:?}: {slowest} ns");
     }

@@ -1,4 +1,4 @@
-//! Who takes part, and where.
+//! The processes of agreed multicast and their addresses.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -7,30 +7,30 @@ use onepipe_amcast::{ConfigError, Group, GroupId, Groups};
 use onepipe_base::ProcessId;
 use serde::Deserialize;
 
-/// Messages of a client that may be open at a time, if nothing else is said. Every member has room
-/// for so many of each client.
+/// Default of the maximum number of a client's messages in flight. Every member has capacity for
+/// that many of each client.
 pub const GROUP_WINDOW: u32 = 256;
-/// Bytes of a message, if nothing else is said: a packet in an Ethernet frame over IPv6, 1,500 -
-/// 40 - 8 for the headers below and 116 for ours.
+/// Default of the maximum message length: a packet in an Ethernet frame over IPv6, 1,500 - 40 - 8
+/// for the headers below and 116 for the frame's own.
 const MESSAGE_LEN: usize = 1_336;
-/// Bytes before the message in a packet.
+/// Length of the headers in front of the message in a packet.
 const FRONT_LEN: usize = 116;
 
-/// What a process is in a directory.
+/// The role of a process in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Orders messages of this group.
+    /// Orders the messages of this group.
     Member(GroupId),
-    /// Delivers messages of this group.
+    /// Delivers the messages of this group.
     Replica(GroupId),
-    /// Sends.
+    /// Sends messages.
     Client,
-    /// Says who leads.
+    /// Appoints leaders.
     Coordinator,
 }
 
-/// All who take part in agreed multicast, and where they are. It must be the same at all of them:
-/// ids are given in the order of the directory, group by group first members, then replicas; then
+/// All processes of agreed multicast and their addresses. It must be the same at all of them: ids
+/// are assigned in the order of the directory, group by group first members, then replicas; then
 /// clients, then coordinators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
@@ -47,42 +47,42 @@ struct GroupMembers {
     replicas: Vec<SocketAddr>,
 }
 
-/// Why a directory makes no sense.
+/// Why a directory is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
-    /// Nobody orders anything.
-    #[error("no group is named")]
+    /// There is no group.
+    #[error("the directory has no group")]
     NoGroup,
-    /// Groups are numbered from 0 without gaps.
-    #[error("group {0} is not named, or has no members")]
+    /// Groups must be numbered from 0 without gaps.
+    #[error("group {0} is missing or has no members")]
     NoMembers(u16),
-    /// Named twice, or for two things: each process needs an address of its own.
-    #[error("{0} is named twice")]
+    /// An address is listed twice: each process needs an address of its own.
+    #[error("{0} is listed twice")]
     Duplicate(SocketAddr),
-    /// Nobody sends.
-    #[error("no client is named")]
+    /// There is no client.
+    #[error("the directory has no client")]
     NoClient,
-    /// Who shall be it is not in the directory.
-    #[error("{at} is no {what} of this directory")]
+    /// The address has not the required role.
+    #[error("{at} is not the address of a {what} in this directory")]
     WrongRole {
         /// The address.
         at: SocketAddr,
-        /// What it should be.
+        /// The required role.
         what: &'static str,
     },
-    /// No address can be found for it.
-    #[error("{0:?} is no address: write for example 127.0.0.1:4500")]
+    /// A name that cannot be resolved to an address.
+    #[error("{0:?} is not an address: write for example 127.0.0.1:4500")]
     Address(Box<str>),
-    /// The machines refuse it.
+    /// A machine refuses the configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The text is no directory.
+    /// The text cannot be parsed.
     #[error(transparent)]
     Text(#[from] toml::de::Error),
 }
 
-/// As it stands in a file.
+/// The format of a directory file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -103,12 +103,12 @@ struct FileGroup {
 }
 
 impl Directory {
-    /// Nobody.
+    /// Makes an empty directory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the text of a file:
+    /// Parses the text of a directory file:
     ///
     /// ```
     /// let directory = onepipe_transport_amcast::Directory::read("
@@ -147,37 +147,38 @@ impl Directory {
         &mut self.groups[usize::from(group)]
     }
 
-    /// Who orders the messages of `group`: an odd number; the first leads at first.
+    /// Sets the members of `group`, which order its messages: an odd number; the first one leads
+    /// initially.
     pub fn set_members(&mut self, group: u16, members: Vec<SocketAddr>) {
         self.group_members(group).members = members;
     }
 
-    /// Who delivers the messages of `group`.
+    /// Sets the replicas of `group`, which deliver its messages.
     pub fn set_replicas(&mut self, group: u16, replicas: Vec<SocketAddr>) {
         self.group_members(group).replicas = replicas;
     }
 
-    /// Who sends.
+    /// Sets the clients.
     pub fn set_clients(&mut self, clients: Vec<SocketAddr>) {
         self.clients = clients;
     }
 
-    /// Who says who leads, once a leader has died.
+    /// Sets the coordinators, which appoint a new leader when one has died.
     pub fn set_coordinators(&mut self, coordinators: Vec<SocketAddr>) {
         self.coordinators = coordinators;
     }
 
-    /// Messages of a client that may be open at a time. Default [`GROUP_WINDOW`].
+    /// Sets the maximum number of a client's messages in flight. Default [`GROUP_WINDOW`].
     pub fn set_window(&mut self, window: u32) {
         self.window = Some(window);
     }
 
-    /// The longest message, in bytes. Default 1,336: a packet in an Ethernet frame.
+    /// Sets the maximum message length in bytes. Default 1,336: a packet in an Ethernet frame.
     pub fn set_message_len(&mut self, bytes: usize) {
         self.message_len = Some(bytes);
     }
 
-    /// Everybody with address and role, in the order of ids.
+    /// All processes with address and role, in the order of ids.
     fn all(&self) -> impl Iterator<Item = (ProcessId, SocketAddr, Role)> {
         let groups = (0..).zip(&self.groups).flat_map(|(number, group_members)| {
             let group = GroupId(number);
@@ -190,18 +191,18 @@ impl Directory {
         (0..).zip(all).map(|(id, (at, role))| (ProcessId(id), at, role))
     }
 
-    /// Who has this role, in the order of their ids.
+    /// The addresses of all processes with a role, in the order of ids.
     pub fn of(&self, role: Role) -> Vec<SocketAddr> {
         let wanted = self.all().filter(|(_, _, other)| *other == role);
         wanted.map(|(_, at, _)| at).collect()
     }
 
-    /// Everybody's id and address.
+    /// The ids and addresses of all processes.
     pub fn addresses(&self) -> impl Iterator<Item = (ProcessId, SocketAddr)> {
         self.all().map(|(id, at, _)| (id, at))
     }
 
-    /// Who is at this address, and what it is.
+    /// The id and role of the process at an address.
     pub fn at(&self, at: SocketAddr) -> Option<(ProcessId, Role)> {
         self.all().find(|(_, other, _)| *other == at).map(|(id, _, role)| (id, role))
     }
@@ -212,10 +213,10 @@ impl Directory {
         coordinators.map(|(id, _, _)| id).collect()
     }
 
-    /// As the machines want it.
+    /// Converts to the configuration of the machines.
     ///
     /// # Errors
-    /// [`DirectoryError`], but for what only the machines look at.
+    /// [`DirectoryError`], except errors that only machines detect.
     pub fn groups(&self) -> Result<Groups, DirectoryError> {
         if self.groups.is_empty() {
             return Err(DirectoryError::NoGroup);
@@ -249,7 +250,7 @@ impl Directory {
     }
 }
 
-/// The first address of each name.
+/// Resolves each name to its first address.
 fn addresses(names: &[String]) -> Result<Vec<SocketAddr>, DirectoryError> {
     let first = |name: &String| {
         let found = name.to_socket_addrs().ok().and_then(|mut found| found.next());
@@ -279,7 +280,7 @@ mod tests {
     #[test]
     fn ids_follow_the_order() {
         let directory = two_groups();
-        let groups = directory.groups().expect("it makes sense");
+        let groups = directory.groups().expect("the directory is valid");
         assert_eq!(groups.groups[0].members, [0, 1, 2].map(ProcessId));
         assert_eq!(groups.groups[0].replicas, [ProcessId(3)]);
         assert_eq!(groups.groups[1].members, [ProcessId(4)]);
@@ -295,13 +296,13 @@ mod tests {
         let error = |change: fn(&mut Directory)| {
             let mut directory = two_groups();
             change(&mut directory);
-            directory.groups().expect_err("it makes no sense").to_string()
+            directory.groups().expect_err("the directory is invalid").to_string()
         };
-        assert_eq!(error(|all| *all = Directory::new()), "no group is named");
+        assert_eq!(error(|all| *all = Directory::new()), "the directory has no group");
         let gap = error(|all| all.set_replicas(3, vec![at(9)]));
-        assert_eq!(gap, "group 2 is not named, or has no members");
-        assert_eq!(error(|all| all.set_clients(vec![at(2)])), "127.0.0.1:2 is named twice");
-        assert_eq!(error(|all| all.set_clients(vec![])), "no client is named");
+        assert_eq!(gap, "group 2 is missing or has no members");
+        assert_eq!(error(|all| all.set_clients(vec![at(2)])), "127.0.0.1:2 is listed twice");
+        assert_eq!(error(|all| all.set_clients(vec![])), "the directory has no client");
     }
 
     #[test]
@@ -313,6 +314,6 @@ mod tests {
         let error = |text: &str| Directory::read(text).expect_err("none").to_string();
         assert!(error(&text.replace("replicas", "replica")).contains("unknown field `replica`"));
         let unknown = error(&text.replace("127.0.0.1:5", "nowhere"));
-        assert_eq!(unknown, "\"nowhere\" is no address: write for example 127.0.0.1:4500");
+        assert_eq!(unknown, "\"nowhere\" is not an address: write for example 127.0.0.1:4500");
     }
 }

@@ -1,14 +1,14 @@
 //! Agreed multicast over UDP.
 //!
-//! client → `[mesh_driver]` → member → `[mesh_driver]` → replica
+//! client → `[mesh driver]` → member → `[mesh driver]` → replica
 //!
-//! A [`Directory`] says who takes part and where; it is the same at all of them, and gives each its
-//! process id. A [`MeshDriver`] is one machine with its socket and its clock: [`open`].
+//! A [`Directory`] lists the processes and their addresses; it is the same at all of them, and
+//! assigns the process ids. A [`MeshDriver`] is one machine with its socket and its clock:
+//! [`open`].
 //!
 //! # Invariants
-//! - Two directories that name the same addresses in the same order give the same ids.
-//! - A machine gets frames that are for it, from whatever address: who is no part of a group is
-//!   refused by the machine.
+//! - Two directories with the same addresses in the same order assign the same ids.
+//! - A machine receives frames from any source address; it refuses senders outside its groups.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Groups of one machine.
+//! Directories on the loopback address of one machine.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -7,31 +7,31 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Directory;
 
-/// Where addresses are looked for: at none of the ports that a system gives to whoever does not say
-/// which (Linux: from 32,768), or one could be taken before its process listens there.
+/// The ports to choose from: outside the ephemeral range (Linux: from 32,768), or a port could be
+/// taken before its process binds it.
 const PORTS: Range<u16> = 12_000..32_000;
 
-/// How many of each.
+/// The number of processes of each role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loopback {
-    /// Groups.
+    /// Number of groups.
     pub groups: u16,
-    /// Members of each.
+    /// Members of each group.
     pub members: usize,
-    /// Replicas of each.
+    /// Replicas of each group.
     pub replicas: usize,
-    /// Clients of all.
+    /// Number of clients.
     pub clients: usize,
-    /// Coordinators of all.
+    /// Number of coordinators.
     pub coordinators: usize,
 }
 
 impl Loopback {
-    /// A directory of them at ports of this machine that were free a moment ago, and that no other
-    /// directory of this process has until there are no more.
+    /// Makes a directory with ports of this machine that were free a moment ago, and that no other
+    /// directory of this process has until the range is exhausted.
     ///
     /// # Errors
-    /// When the system has not that many.
+    /// If there are not enough free ports.
     pub fn directory(self) -> io::Result<Directory> {
         let group_members = self.members + self.replicas;
         let count = usize::from(self.groups) * group_members + self.clients + self.coordinators;
@@ -48,10 +48,10 @@ impl Loopback {
     }
 }
 
-/// Loopback addresses that nobody has.
+/// Returns free loopback addresses.
 fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
     static TRIED: AtomicU32 = AtomicU32::new(0);
-    // Another process begins elsewhere.
+    // Another process starts at another port.
     let first = std::process::id().wrapping_mul(64);
     let tries = (0..PORTS.len()).map(|_| TRIED.fetch_add(1, Ordering::Relaxed));
     let ports = tries.map(|tried| first.wrapping_add(tried) % PORTS.len() as u32);
@@ -73,13 +73,13 @@ mod tests {
     use super::*;
     use crate::Role;
 
-    /// Not even when nobody listens at those of the first yet.
+    /// Holds even while no process has bound the addresses of the first directory.
     #[test]
     fn addresses_are_distinct_and_outside_the_ephemeral_range() {
         let loopback = Loopback { groups: 1, members: 3, replicas: 2, clients: 1, coordinators: 0 };
         let all: Vec<SocketAddr> = (0..50)
             .flat_map(|_| {
-                let directory = loopback.directory().expect("there are ports");
+                let directory = loopback.directory().expect("there are free ports");
                 let of = |role| directory.of(role);
                 let group = GroupId(0);
                 [of(Role::Member(group)), of(Role::Replica(group)), of(Role::Client)].concat()
@@ -87,7 +87,7 @@ mod tests {
             .collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 50 * 6);
         let any = UdpSocket::bind("127.0.0.1:0").and_then(|any| any.local_addr());
-        let any = any.expect("there are ports").port();
+        let any = any.expect("there are free ports").port();
         assert!(all.iter().all(|at| PORTS.contains(&at.port())) && !PORTS.contains(&any), "{any}");
     }
 }

@@ -1,4 +1,4 @@
-//! A machine with its socket and its clock.
+//! A machine of agreed multicast with its socket and its clock.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,42 +11,40 @@ use onepipe_transport_udp::{Config as UdpConfig, UdpMesh};
 
 use crate::{Directory, DirectoryError};
 
-/// How often the clock is brought back to the machine's own, which others share, in ns.
+/// Interval of realigning the clock with the system's clock, in ns.
 const CLOCK_FOLLOW_NS: u64 = 10_000_000;
-/// What was not answered is said again after so long, in ns: a process among others may be off its
-/// core for milliseconds (design: platform.md).
+/// Default of the retransmission timeout, in ns: a process may be off its core for milliseconds on
+/// a busy machine.
 const RETRANSMIT_NS: u64 = 4_000_000;
-/// Packets that may wait to leave: what comes of all frames that one look at the socket may bring.
+/// Capacity of the outbox in packets: the output of all frames that one receive may return.
 const OUTBOX: usize = 1 << 15;
-/// Bytes of a frame at least: what has no message fills a packet of an Ethernet, however short
+/// Minimum of the maximum frame length: control frames fill an Ethernet packet, however short
 /// messages are.
 const FRAME_LEN_MIN: usize = 1_452;
-/// Messages that are kept for who has missed them.
+/// Default number of messages retained for peers that have missed them.
 const RETAINED_MAX: usize = 4_096;
-/// A burst of sending is cut off after so many frames: what comes of one look at the socket most
-/// often fits.
+/// Maximum number of frames in a burst: mostly the whole output of one receive fits.
 const BURST_FRAMES_MAX: u32 = 2_048;
-/// Room for what is written and not yet handed to the kernel, in bytes.
+/// Capacity for frames that are written and not yet handed to the kernel, in bytes.
 const SEND_QUEUE_BYTES: usize = 4 << 20;
 
-/// A machine of agreed multicast, driven over UDP.
+/// Drives a machine of agreed multicast over UDP.
 pub type MeshDriver<M> = Driver<M, UdpMesh, SystemClock>;
 
-/// What may be chosen.
+/// Settings of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What to do when there is nothing to do. Default [`Idle::ADAPTIVE`].
+    /// What an idle turn does with the core. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
-    /// Of a member: open messages at which clients are told that it is busy. Default: as many as
-    /// there can be, so never.
+    /// Member: number of open messages from which on it signals clients to slow down. Default:
+    /// never.
     pub busy_threshold: Option<u64>,
-    /// What was not answered is said again after so long, in ns. Default 4 ms.
+    /// Retransmission timeout, in ns. Default 4 ms.
     pub rto_min_ns: u64,
-    /// Bytes of a client's messages that may ever be on their way at a time; what is more waits at
-    /// the client. Default no limit but its window of messages: how much is best the client finds
-    /// out.
+    /// Client: maximum number of message bytes in flight; further messages wait at the client.
+    /// Default unlimited: besides the window, congestion control finds the best amount.
     pub in_flight_bytes_max: u64,
-    /// Messages that members and replicas keep for who has missed them. Default 4096.
+    /// Messages that members and replicas retain for peers that have missed them. Default 4096.
     pub history: usize,
 }
 
@@ -62,34 +60,34 @@ impl Default for Options {
     }
 }
 
-/// Why there is no station.
+/// Why a process could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The directory makes no sense, or does not name who is to be opened.
+    /// The directory is invalid, or does not list the process.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// A number is out of its range.
+    /// A setting is out of its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The system refuses the socket.
     #[error("cannot listen at {at}")]
     Socket {
-        /// Where.
+        /// The local address.
         at: SocketAddr,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system gives no thread.
+    /// The system refuses a thread.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
 }
 
-/// Opens the machine that `make` makes for whoever `directory` names at `at`, which must be a
-/// `what`.
+/// Opens the process at address `at` of `directory`, which must have the role `what`, with the
+/// machine that `make` returns.
 ///
 /// # Errors
-/// [`OpenError`]. That others do not answer is none: they are waited for.
+/// [`OpenError`]. Peers that do not respond are no error: the machine waits for them.
 pub fn open<M: DrivenMachine>(
     directory: &Directory,
     (at, what): (SocketAddr, &'static str),
@@ -109,7 +107,7 @@ pub fn open<M: DrivenMachine>(
     config.history = options.history;
     config.outbox = OUTBOX;
     let frame_len_max = config.groups.frame_len_max;
-    // Who is named, but as something else, is no process of that kind to the machine.
+    // A machine refuses a process of another role by naming the field `process`.
     let machine = make(config).map_err(|error| match error.name {
         "process" => OpenError::Directory(DirectoryError::WrongRole { at, what }),
         _ => OpenError::Config(error),
@@ -117,7 +115,7 @@ pub fn open<M: DrivenMachine>(
     open_with(directory, (at, process), (frame_len_max, options.idle), machine)
 }
 
-/// As [`open`], with a machine that was made already, of process `process`.
+/// As [`open`], with an existing machine of process `process`.
 ///
 /// # Errors
 /// [`OpenError::Socket`].

@@ -1,4 +1,4 @@
-//! A member that is driven over whatever carries its group.
+//! Drives a member over any carrier.
 
 use std::io;
 
@@ -14,21 +14,21 @@ use crate::Carrier;
 use crate::state_guard::GroupStateGuard;
 use crate::udp::UdpGroupDriver;
 
-/// Why a member has not begun.
+/// Why a member could not join its group.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The members have not met.
+    /// The members could not connect to each other.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
-    /// The members share no memory: they are not on one host, perhaps.
+    /// The members cannot share memory; typically they are not on one host.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// The system refuses what it needs.
+    /// A system call failed.
     #[error("cannot {what}")]
     System {
-        /// What it refuses.
+        /// The operation that failed.
         what: &'static str,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -42,16 +42,16 @@ impl From<pages::JoinError> for JoinError {
     }
 }
 
-/// One member of a group, and its links. Who has a thread to spare calls [`GroupDriver::turn`] with the
-/// time that it may wait in a loop.
+/// One member of a group and its links. A thread calls [`GroupDriver::turn`] in a loop, with the
+/// time that it may wait.
 #[derive(Debug)]
 pub struct GroupDriver<C> {
     inner: Inner<C>,
-    /// The door's knowledge of the group goes with it.
+    /// Ends the group at the listener when the driver is dropped.
     _state_guard: GroupStateGuard,
 }
 
-/// Each keeps the driver rules of [`onepipe_base::Machine`] for itself.
+/// The driver of each carrier, which keeps the driver rules of [`onepipe_base::Machine`].
 #[derive(Debug)]
 enum Inner<C> {
     Tcp(Box<tcp::TcpGroupDriver<C, ObjectBytes>>),
@@ -60,11 +60,11 @@ enum Inner<C> {
 }
 
 impl<C: Clock> GroupDriver<C> {
-    /// Meets all other members at their doors, and begins when everybody has met everybody.
-    /// `group` was set up with [`Carrier::config`] of the same carrier and as many members.
+    /// Connects to all other members, and starts when all have connected to all. `group` must have
+    /// the configuration of [`Carrier::config`] for the same carrier and number of members.
     ///
     /// # Errors
-    /// [`JoinError`]: who was not there, for instance. Nobody begins without all.
+    /// [`JoinError`]. No member starts unless all have connected.
     pub fn join(
         carrier: Carrier,
         group: Group<ObjectBytes>,
@@ -78,7 +78,7 @@ impl<C: Clock> GroupDriver<C> {
             Carrier::Tcp => {
                 let streams = tcp::connect_members(rendezvous, listener)?;
                 let driver = tcp::TcpGroupDriver::new(group, streams, clock);
-                Inner::Tcp(Box::new(driver.map_err(system("use the connections"))?))
+                Inner::Tcp(Box::new(driver.map_err(system("register the connections"))?))
             }
             Carrier::Udp => {
                 Inner::Udp(Box::new(UdpGroupDriver::join(group, rendezvous, listener, clock)?))
@@ -91,7 +91,7 @@ impl<C: Clock> GroupDriver<C> {
         Ok(Self { inner, _state_guard: state_guard })
     }
 
-    /// The group, to ask it.
+    /// The group, for queries.
     pub fn group(&self) -> &Group<ObjectBytes> {
         match &self.inner {
             Inner::Tcp(driver) => driver.group(),
@@ -100,7 +100,7 @@ impl<C: Clock> GroupDriver<C> {
         }
     }
 
-    /// The group, to command it. The next turn says what comes of it.
+    /// The group, for commands. The next turn sends their output.
     pub fn group_mut(&mut self) -> &mut Group<ObjectBytes> {
         match &mut self.inner {
             Inner::Tcp(driver) => driver.group_mut(),
@@ -109,8 +109,8 @@ impl<C: Clock> GroupDriver<C> {
         }
     }
 
-    /// Where the root's memory for objects comes from that others read without a copy, where what
-    /// carries frames can do that.
+    /// At the root: the memory pool whose pages are sent without a copy, over carriers that share
+    /// memory.
     pub fn page_pool(&self) -> Option<&PagePool> {
         match &self.inner {
             Inner::Shm(driver) => driver.page_pool(),
@@ -118,7 +118,7 @@ impl<C: Clock> GroupDriver<C> {
         }
     }
 
-    /// Where the pages come from that objects lie on, likewise, at other members.
+    /// At receivers: the pages on which objects lie, over carriers that share memory.
     pub fn page_index(&self) -> Option<&PageIndex> {
         match &self.inner {
             Inner::Shm(driver) => driver.page_index(),
@@ -126,7 +126,7 @@ impl<C: Clock> GroupDriver<C> {
         }
     }
 
-    /// What ends a wait, from another thread.
+    /// The handle that ends a wait from another thread.
     pub fn doorbell(&self) -> Doorbell {
         match &self.inner {
             Inner::Tcp(driver) => driver.doorbell(),
@@ -135,11 +135,11 @@ impl<C: Clock> GroupDriver<C> {
         }
     }
 
-    /// Sends what was commanded; waits for `wait_ns` at most if there is nothing else to do; takes
-    /// what has come, runs what is due, hands out events, sends what comes of all that.
+    /// Sends what was commanded; waits for at most `wait_ns` if there is nothing else to do;
+    /// receives frames, runs expired timers, hands out events and sends the resulting output.
     ///
     /// # Errors
-    /// What the system says of waiting. A link that fails is told to the group instead.
+    /// The system's error of waiting. A link that fails is reported to the group instead.
     pub fn turn(
         &mut self,
         wait_ns: u64,

@@ -1,18 +1,20 @@
-//! A member of a bulk group over whatever carries it: the seam between a group and its links.
+//! A member of a bulk group over any carrier: the seam between a group and its links.
 //!
 //! object → blocks → group → pieces → `[bulk]` → pieces → group → object
 //!
-//! [`Carrier`] names the ways, and how a machine is set up for each. [`GroupDriver::join`] meets the others
-//! and answers an [`GroupDriver`], which drives the machine and looks the same whatever carries it.
+//! [`Carrier`] names the carriers and configures a machine for each. [`GroupDriver::join`] connects
+//! to the other members and returns a [`GroupDriver`], which drives the machine and has the same
+//! interface over every carrier.
 //!
-//! # To add a way
-//! One more of [`Carrier`], which says what its links are like; one more of the enum behind
-//! [`GroupDriver`], with the few calls that the others have, too; and how it is made, in [`GroupDriver::join`],
-//! where members have a door each and may talk before they begin. Nothing above this crate changes.
+//! # Adding a carrier
+//! Add a variant to [`Carrier`], which describes its links; a variant to the enum behind
+//! [`GroupDriver`], with the few methods that the others have; and its construction to
+//! [`GroupDriver::join`], where members have a listener each and may exchange messages before they
+//! start. Nothing above this crate changes.
 //!
 //! # Invariants
-//! - All members of a group are asked for the same carrier: their plans differ else, and the
-//!   machines refuse each other.
+//! - All members of a group use the same carrier: otherwise their plans differ, and the machines
+//!   refuse each other.
 //! - A member's port is its rank.
 
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
-//! What the door of a member knows of its group.
+//! The state of a group at its member's listener.
 
 use onepipe_transport_tcp::Listener;
 
-/// As long as this lives the group is at work: so whoever comes late is told.
+/// Marks the group as ended at the listener when dropped, so that late members learn of it.
 #[derive(Debug)]
 pub(crate) struct GroupStateGuard {
     listener: Listener,
@@ -15,7 +15,7 @@ impl GroupStateGuard {
     }
 }
 
-/// The group is over.
+/// Ends the group.
 impl Drop for GroupStateGuard {
     fn drop(&mut self) {
         self.listener.end_group(self.group);

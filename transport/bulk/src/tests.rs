@@ -14,8 +14,8 @@ use crate::udp::UdpGroupDriver;
 use crate::{Carrier, GroupDriver, Listener, ObjectBytes, Rendezvous};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Whoever knows that all is over waits so long for others to have heard that it does: through the
-/// weather nobody is told that they are gone.
+/// How long a member that has seen the end waits for the others to see it: frames that announce the
+/// end may be lost in the faulty network.
 const LINGER: Duration = Duration::from_millis(300);
 const WAIT_NS: u64 = 10_000_000;
 
@@ -31,13 +31,13 @@ fn machine(carrier: Carrier, n: usize, own: u32) -> Group<ObjectBytes> {
         dead_after_ns: 20_000_000_000,
         ..carrier.config(1, n, own)
     };
-    Group::with_memory(config).expect("it can be")
+    Group::with_memory(config).expect("the configuration is valid")
 }
 
-/// What a member has got, how it ended, and whom it has heard to have failed.
+/// The objects received, the outcome and the failures reported.
 type MemberResult = (Vec<ObjectBytes>, Option<Outcome>, Vec<(u32, Reason)>);
 
-/// What is driven.
+/// A group driver under test.
 trait GroupLike {
     fn group(&mut self) -> &mut Group<ObjectBytes>;
     fn turn(&mut self, on_event: impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>));
@@ -49,7 +49,7 @@ impl GroupLike for GroupDriver<SystemClock> {
     }
 
     fn turn(&mut self, on_event: impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>)) {
-        GroupDriver::turn(self, WAIT_NS, on_event).expect("the kernel waits");
+        GroupDriver::turn(self, WAIT_NS, on_event).expect("waiting succeeds");
     }
 }
 
@@ -63,7 +63,7 @@ impl GroupLike for UdpGroupDriver<SystemClock, ObjectBytes> {
     }
 }
 
-/// Lives through a group; a member may be gone after so many objects, without a word.
+/// Runs a member to the end of its group, or until it has received `leaves_after` objects.
 fn run_member(
     mut driver: impl GroupLike,
     objects: &[Vec<u8>],
@@ -86,12 +86,14 @@ fn run_member(
                 }
             }
             if unsent.is_empty() || !driver.group().failures().is_empty() {
-                driver.group().close().expect("it is the root");
+                driver.group().close().expect("the root may send");
             }
         }
         let on_event = |group: &mut Group<ObjectBytes>, event| match event {
             Event::Announced { object, bytes } => {
-                group.provide(object, vec![0; bytes as usize].into()).expect("it is wanted");
+                group
+                    .provide(object, vec![0; bytes as usize].into())
+                    .expect("the object is wanted");
             }
             Event::Stable { memory, .. } => got.push(memory),
             Event::Closed(outcome) => ended = Some(outcome),
@@ -106,13 +108,16 @@ fn run_member(
     (got, ended, failed)
 }
 
-/// Whoever goes without a word is found to be gone by its links, long before it counts as silent.
+/// A member that exits is detected by its links, long before its timeout.
 #[test]
 fn departed_member_is_detected_at_once_over_every_carrier() {
     let objects: Vec<Vec<u8>> = (0..30).map(|at| object(at, 300_000)).collect();
     for carrier in Carrier::ALL.iter().copied() {
         let began = Instant::now();
-        let open = |_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+        let open = |_| {
+            Listener::bind("127.0.0.1:0".parse().expect("a valid address"))
+                .expect("the listener binds")
+        };
         let doors: Vec<Listener> = (0..4).map(open).collect();
         let members: Vec<SocketAddr> = doors.iter().map(Listener::address).collect();
         let run_member = |own: u32| {
@@ -122,7 +127,7 @@ fn departed_member_is_detected_at_once_over_every_carrier() {
             let driver =
                 GroupDriver::join(carrier, group, &rendezvous, &doors[own as usize], clock);
             run_member(
-                driver.expect("all are here"),
+                driver.expect("all members connect"),
                 &objects,
                 if own == 2 { 3 } else { usize::MAX },
             )
@@ -130,7 +135,9 @@ fn departed_member_is_detected_at_once_over_every_carrier() {
         let mut all: Vec<MemberResult> = thread::scope(|scope| {
             let run_member = &run_member;
             let all: Vec<_> = (0..4).map(|own| scope.spawn(move || run_member(own))).collect();
-            all.into_iter().map(|member| member.join().expect("it does not panic")).collect()
+            all.into_iter()
+                .map(|member| member.join().expect("the thread does not panic"))
+                .collect()
         });
         all.remove(2);
         for (got, ended, failed) in &all {
@@ -142,7 +149,7 @@ fn departed_member_is_detected_at_once_over_every_carrier() {
     }
 }
 
-/// What a network does to frames.
+/// A network between sockets that injects faults.
 #[derive(Debug)]
 struct FaultyNetwork {
     is_over: AtomicBool,
@@ -150,10 +157,10 @@ struct FaultyNetwork {
     faulted: AtomicU64,
 }
 
-/// Hands on what comes to a socket, and harms one frame in so many: it is lost, altered, doubled,
-/// or overtaken by the next one.
+/// Relays frames and injects a fault into one of `one_in`: it is lost, altered, duplicated, or
+/// delayed behind later ones.
 fn forward(from: &UdpSocket, to: SocketAddr, network: &FaultyNetwork, one_in: u64) {
-    from.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket");
+    from.set_read_timeout(Some(Duration::from_millis(20))).expect("the system opens a socket");
     let mut delayed: Option<Vec<u8>> = None;
     let mut word = u64::from(to.port());
     let mut frame = [0; 2048];
@@ -181,7 +188,7 @@ fn forward(from: &UdpSocket, to: SocketAddr, network: &FaultyNetwork, one_in: u6
             }
         };
         for _ in 0..times {
-            // What finds no room is lost, as in a network.
+            // A frame that the socket refuses is lost, as in a network.
             let _ = from.send_to(frame, to);
         }
         since_delayed += 1;
@@ -193,7 +200,7 @@ fn forward(from: &UdpSocket, to: SocketAddr, network: &FaultyNetwork, one_in: u6
     }
 }
 
-/// Members of a group over UDP, and between each two a network that harms one frame in so many.
+/// Runs a group over UDP with a faulty network between each pair of members.
 fn run_over_faulty_network(
     n: usize,
     objects: &[Vec<u8>],
@@ -202,10 +209,11 @@ fn run_over_faulty_network(
     let bind = || {
         let bind = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         let config = onepipe_transport_udp::Config { bind, ..Default::default() };
-        BatchSocket::bind(&config, n).expect("the loopback is there")
+        BatchSocket::bind(&config, n).expect("the loopback is available")
     };
-    let inner: Vec<UdpSocket> =
-        (0..n).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a socket")).collect();
+    let inner: Vec<UdpSocket> = (0..n)
+        .map(|_| UdpSocket::bind("127.0.0.1:0").expect("the system opens a socket"))
+        .collect();
     let network = Arc::new(FaultyNetwork {
         is_over: AtomicBool::new(false),
         frames: AtomicU64::new(0),
@@ -213,7 +221,7 @@ fn run_over_faulty_network(
     });
     let exchanges: Vec<BatchSocket> = (0..n).map(|_| bind()).collect();
     let at: Vec<SocketAddr> =
-        exchanges.iter().map(|it| it.local_addr().expect("it is bound")).collect();
+        exchanges.iter().map(|it| it.local_addr().expect("the socket is bound")).collect();
     let begin = Barrier::new(n);
     let got = thread::scope(|scope| {
         for (way, to) in inner.iter().zip(&at) {
@@ -237,7 +245,8 @@ fn run_over_faulty_network(
                 })
             })
             .collect();
-        let got = members.into_iter().map(|member| member.join().expect("it does not panic"));
+        let got =
+            members.into_iter().map(|member| member.join().expect("the thread does not panic"));
         let got = got.collect();
         network.is_over.store(true, Ordering::Relaxed);
         got
@@ -254,18 +263,21 @@ fn lost_altered_doubled_or_reordered_frames_do_no_harm() {
         assert!(frames > 700 && faulted > frames / 40, "{faulted} of {frames}");
         for (got, ended, failed) in all {
             assert_eq!((ended, failed), (Some(Outcome::Complete), vec![]));
-            assert!(got == objects, "every byte of {n} members");
+            assert!(got == objects, "all bytes at {n} members");
         }
     }
 }
 
-/// One small object after the other, each when the one before is everywhere. What comes behind the
-/// word that an object is stable comes when its memory has been given back.
+/// Sends small objects one by one, each once the previous one is stable. Frames that follow the
+/// news of stability must find the memory of the previous object returned.
 #[test]
 fn returned_memory_receives_the_next_object() {
     const OBJECTS: u32 = 300;
     for carrier in Carrier::ALL.iter().copied() {
-        let open = |_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+        let open = |_| {
+            Listener::bind("127.0.0.1:0".parse().expect("a valid address"))
+                .expect("the listener binds")
+        };
         let doors: Vec<Listener> = (0..2).map(open).collect();
         let members: Vec<SocketAddr> = doors.iter().map(Listener::address).collect();
         let join = |own: u32| {
@@ -273,7 +285,7 @@ fn returned_memory_receives_the_next_object() {
             let clock = SystemClock::calibrated();
             let group = machine(carrier, 2, own);
             GroupDriver::join(carrier, group, &rendezvous, &doors[own as usize], clock)
-                .expect("both are here")
+                .expect("both members connect")
         };
         let began = Instant::now();
         thread::scope(|scope| {
@@ -286,26 +298,26 @@ fn returned_memory_receives_the_next_object() {
                             group.offer_memory(memory);
                         }
                     };
-                    driver.turn(WAIT_NS, on_event).expect("the kernel waits");
+                    driver.turn(WAIT_NS, on_event).expect("waiting succeeds");
                 }
                 assert_eq!(driver.group().outcome(), Some(Outcome::Complete));
             });
             let mut driver = join(0);
             for number in 0..OBJECTS {
-                driver.group_mut().send(vec![number as u8].into()).expect("nothing is under way");
+                driver.group_mut().send(vec![number as u8].into()).expect("no object is in flight");
                 let mut is_stable = false;
                 while !is_stable {
                     let on_event = |_: &mut Group<ObjectBytes>, event| {
                         is_stable |= matches!(event, Event::Stable { .. });
                     };
-                    driver.turn(WAIT_NS, on_event).expect("the kernel waits");
+                    driver.turn(WAIT_NS, on_event).expect("waiting succeeds");
                     let took = began.elapsed();
                     assert!(took < Duration::from_secs(20), "{carrier:?}: {number} in {took:?}");
                 }
             }
-            driver.group_mut().close().expect("it is the root");
+            driver.group_mut().close().expect("the root may send");
             while !driver.group().is_done() {
-                driver.turn(WAIT_NS, |_, _| {}).expect("the kernel waits");
+                driver.turn(WAIT_NS, |_, _| {}).expect("waiting succeeds");
             }
         });
     }

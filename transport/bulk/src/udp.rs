@@ -1,4 +1,4 @@
-//! One member's group over UDP.
+//! Drives one member's group over UDP.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -15,34 +15,33 @@ use onepipe_wire::{header_unchecked, mark_congestion};
 
 use crate::JoinError;
 
-/// What a full socket does not take now is tried again after this: some frames of a link of
-/// 100 Mbit/s have left it then.
+/// Delay before a full socket is tried again: time for some frames to leave a link of 100 Mbit/s.
 const RETRY_NS: u64 = 500_000;
 
-/// Drives one member over a socket of its own. Several groups of a process are several sockets, so
-/// that the kernel sorts what comes, and no group's queue is another one's.
+/// Drives one member over a UDP socket. Several groups of a process have several sockets, so that
+/// the kernel demultiplexes frames and the groups do not share queues.
 ///
-/// The driver rules of [`Machine`] are kept: D1 the clock is read once before what has come and
+/// The driver rules of [`Machine`] are kept: D1 the clock is read once before received frames and
 /// once before sending, and `mono` is held if it goes back; D2 after every mutation events and
 /// frames are drained before it waits; D3 the frames for a member leave in the order polled; D4
-/// links are [`onepipe_bulk::Link::Lossy`]; D5 what is due is due by the clock.
+/// links are [`onepipe_bulk::Link::Lossy`]; D5 timers run by the clock.
 ///
-/// A piece is written once into its frame, in memory that the kernel sends from, and once from
-/// where it has arrived into its object.
+/// A piece is copied once into its frame, in memory that the kernel sends from, and once from the
+/// received frame into its object.
 #[derive(Debug)]
 pub(crate) struct UdpGroupDriver<C, M = Vec<u8>> {
     group: Group<M>,
     socket: BatchSocket,
-    /// Where the others are, by rank.
+    /// The addresses of the others, by rank.
     peers: Vec<Option<SocketAddr>>,
     clock: C,
     last_mono: Option<Mono>,
-    /// Something waits for room in the socket's buffer.
+    /// Frames wait for capacity in the socket's buffer.
     is_blocked: bool,
 }
 
 impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
-    /// Meets the others at their doors, where each says through which port it is reached.
+    /// Connects to the others over TCP, exchanges UDP ports and opens the socket.
     pub fn join(
         group: Group<M>,
         rendezvous: &Rendezvous<'_>,
@@ -127,14 +126,14 @@ impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
         progress
     }
 
-    /// How long there is nothing to do, if nothing comes.
+    /// Returns how long to wait for a frame before there is other work.
     fn idle_ns(&self, now: Now, wait_ns: u64) -> u64 {
         let due_ns = self.group.poll_timeout().map_or(u64::MAX, |due| due.since_ns(now.mono));
         let blocked_ns = if self.is_blocked { RETRY_NS } else { u64::MAX };
         wait_ns.min(due_ns).min(blocked_ns)
     }
 
-    /// Hands out events and sends, until there is neither.
+    /// Hands out events and sends frames until there are no more of either.
     fn drain_output(
         &mut self,
         progress: &mut Progress,
@@ -177,7 +176,7 @@ impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
         on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
     ) {
         let trains = self.socket.receive();
-        // The queue before this member is its own receive buffer; what finds it long is marked.
+        // The receive buffer is the queue before this member: a long queue marks its frames.
         let is_backlogged = self.socket.is_backlogged();
         for train in 0..trains {
             for place in self.socket.frames(train) {
@@ -185,16 +184,16 @@ impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
                 if is_backlogged {
                     mark_congestion(frame);
                 }
-                // Whoever sends: an answer goes to where the member is whose name is on the frame.
+                // Replies go to the address of the member named in the frame, not to its source.
                 let from = header_unchecked(frame).map_or(0, |header| header.src().0);
                 self.group.handle_frame(now, Port(from as u16), frame);
                 progress.frames_received += 1;
-                // The application may have memory for what follows.
+                // The application may provide memory for what follows.
                 progress.events += deliver_events(&mut self.group, on_event);
             }
         }
         while let Some(at) = self.socket.refused() {
-            // Everybody had a socket before anybody began: it has been closed since.
+            // All members opened their sockets before the start: this one has been closed since.
             let rank = self.peers.iter().position(|peer| *peer == Some(at));
             if let Some(rank) = rank {
                 self.group.handle_link_down(rank as u32);
@@ -202,7 +201,7 @@ impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
         }
     }
 
-    /// Both clocks; `mono` never goes back (rule D1).
+    /// Reads both clocks; `mono` never goes back (rule D1).
     fn read_clock(&mut self) -> Now {
         let mut now = self.clock.read();
         now.mono = self.last_mono.map_or(now.mono, |before| before.max(now.mono));
@@ -211,7 +210,7 @@ impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
     }
 }
 
-/// Hands out events. Answers how many.
+/// Hands out events and returns their number.
 fn deliver_events<M: Memory>(
     group: &mut Group<M>,
     on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
@@ -224,7 +223,7 @@ fn deliver_events<M: Memory>(
     events
 }
 
-/// The address by which all others know us; any, if it is not one and the same.
+/// Returns the local address that all others use; unspecified if they use several.
 fn own_ip(streams: &[Option<TcpStream>]) -> io::Result<IpAddr> {
     let mut own = None;
     for stream in streams.iter().flatten() {

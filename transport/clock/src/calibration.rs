@@ -1,26 +1,26 @@
-//! From ticks to nanoseconds, the same for everybody who shares the value.
+//! Conversion of ticks to nanoseconds by a value that processes can share.
 
 use std::time::Duration;
 
 use crate::Source;
 use crate::ticks::system_ns;
 
-/// Nanoseconds a tick are kept in units of 2^-32 ns: 0.6 ppb at 2.6 GHz.
+/// Nanoseconds per tick have units of 2^-32 ns: 0.6 ppb at 2.6 GHz.
 const SHIFT: u32 = 32;
-/// How long the rate of the counter is measured: the two ends are known to some 30 ns each, so
-/// this gives some 5 ppm.
+/// Duration of the measurement of the counter's rate. Either end is exact to about 30 ns, so the
+/// rate is exact to about 5 ppm.
 const MEASURE: Duration = Duration::from_millis(10);
-/// Attempts at reading both clocks without being interrupted between the reads.
+/// Attempts to read both clocks without an interruption between the reads.
 const ATTEMPTS: u32 = 16;
 
-/// How ticks become nanoseconds: a plain value, measured once a machine.
+/// The conversion of ticks to nanoseconds, measured once per machine.
 ///
 /// Processes that share it (the shared-memory transport stores it in its segment) agree exactly on
 /// the time of a tick, whatever the error of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Calibration {
     source: Source,
-    /// Nanoseconds a tick, times 2^32.
+    /// Nanoseconds per tick, times 2^32.
     rate: u64,
     /// The tick count at which both clocks below were read.
     origin_ticks: u64,
@@ -29,15 +29,15 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// How many words [`Calibration::to_words`] has.
+    /// Number of words of [`Calibration::to_words`].
     pub const WORDS: usize = 4;
 
-    /// Measures this machine's best source. Takes some 10 ms.
+    /// Measures this machine's best source. Takes about 10 ms.
     pub fn measure() -> Self {
         Self::measure_source(Source::detect())
     }
 
-    /// Measures `source`. Instant for [`Source::System`], which needs no measurement.
+    /// Measures `source`. Returns at once for [`Source::System`], which needs no measurement.
     pub fn measure_source(source: Source) -> Self {
         let rate = match source {
             Source::System => 1 << SHIFT,
@@ -47,7 +47,7 @@ impl Calibration {
         Self { source, rate, origin_ticks, origin_sync_ns }
     }
 
-    /// What counts the ticks.
+    /// The source of the ticks.
     pub fn source(&self) -> Source {
         self.source
     }
@@ -65,7 +65,7 @@ impl Calibration {
         self.origin_sync_ns
     }
 
-    /// The value as words, to be stored where others find it.
+    /// Encodes the value as words, for shared memory.
     pub fn to_words(self) -> [u64; Self::WORDS] {
         let source = match self.source {
             Source::Tsc => 1,
@@ -74,7 +74,7 @@ impl Calibration {
         [source, self.rate, self.origin_ticks, self.origin_sync_ns]
     }
 
-    /// The value that [`Calibration::to_words`] gave; `None` for words that it never gives.
+    /// Decodes the words of [`Calibration::to_words`]; `None` for any other words.
     pub fn from_words(words: [u64; Self::WORDS]) -> Option<Self> {
         let [source, rate, origin_ticks, origin_sync_ns] = words;
         let source = match source {
@@ -85,16 +85,16 @@ impl Calibration {
         (rate != 0).then_some(Self { source, rate, origin_ticks, origin_sync_ns })
     }
 
-    /// `CLOCK_REALTIME` now less the time that this calibration tells, both in ns, and wrapping:
-    /// the correction that brings the two together.
+    /// Returns `CLOCK_REALTIME` minus the time by this calibration, in ns and wrapping: the
+    /// correction that aligns the two.
     pub(crate) fn realtime_offset_ns(&self) -> u64 {
         let (ticks, realtime_ns) = read_both(self.source, libc::CLOCK_REALTIME);
         realtime_ns.wrapping_sub(self.elapsed_ns(ticks))
     }
 }
 
-/// Nanoseconds a tick of the time-stamp counter, times 2^32, measured against the raw clock, which
-/// nobody adjusts meanwhile.
+/// Measures the nanoseconds per tick of the time-stamp counter, times 2^32, against the raw clock,
+/// which NTP does not adjust.
 fn tsc_rate() -> u64 {
     let (first_ticks, first_ns) = read_both(Source::Tsc, libc::CLOCK_MONOTONIC_RAW);
     std::thread::sleep(MEASURE);
@@ -104,7 +104,7 @@ fn tsc_rate() -> u64 {
     (rate as u64).max(1)
 }
 
-/// A tick count and a system clock at the same moment: the narrowest of a few attempts.
+/// Reads a tick count and a system clock at the same moment: the narrowest of several attempts.
 fn read_both(source: Source, clock: libc::clockid_t) -> (u64, u64) {
     let attempt = |_| {
         let before = source.ticks();
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn a_tick_of_the_system_is_a_nanosecond() {
         let words = [2, 1 << SHIFT, 1_000, 0];
-        let calibration = Calibration::from_words(words).expect("these words are well formed");
+        let calibration = Calibration::from_words(words).expect("these words are valid");
         assert_eq!(calibration.elapsed_ns(1_700), 700);
-        assert_eq!(calibration.elapsed_ns(900), 0, "nothing lies before the origin");
+        assert_eq!(calibration.elapsed_ns(900), 0, "ticks before the origin count as zero");
         // 584 years of nanoseconds do not overflow on the way.
         assert_eq!(calibration.elapsed_ns(u64::MAX), u64::MAX - 1_000);
     }

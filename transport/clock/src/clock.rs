@@ -4,39 +4,40 @@ use onepipe_base::{Mono, Now, Timestamp};
 
 use crate::Calibration;
 
-/// Something that tells the time. A driver reads it once a batch (driver rule D1).
+/// A source of time. A driver reads it once per batch (driver rule D1).
 pub trait Clock {
-    /// Both clocks at one moment. No later load or store of this thread is performed before that
-    /// moment, no earlier load after it (nor a store, given a full fence between).
+    /// Reads both clocks at one moment. No later load or store of this thread is performed before
+    /// that moment, and no earlier load after it (nor an earlier store, given a full fence
+    /// between).
     fn read(&mut self) -> Now;
 }
 
 /// The clocks of this machine.
 ///
-/// As calibrated or adopted, `sync` is `CLOCK_REALTIME` at the origin of the calibration plus the
-/// time elapsed since: it never steps, and everybody with the same calibration agrees on it. That
-/// is what one machine needs. Processes on *different* machines, or with calibrations of their own,
-/// drift apart by the error of the measurement (some ppm): they use
-/// [`SystemClock::following_system`].
+/// With a calibration, measured or adopted, `sync` is `CLOCK_REALTIME` at the origin of the
+/// calibration plus the time elapsed since. It never steps, and all clocks with the same
+/// calibration agree on it, which suits the processes of one machine. Processes on *different*
+/// machines, or with calibrations of their own, drift apart by the error of the measurement (some
+/// ppm) and must use [`SystemClock::following_system`].
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     calibration: Calibration,
-    /// Added to the elapsed time to make `sync`.
+    /// Added to the elapsed time to give `sync`.
     sync_offset_ns: u64,
-    /// Extra error of `sync`, for tests.
+    /// Injected error of `sync`, for tests.
     skew_ns: u64,
-    /// When to look at the system's clock again; never, if `u64::MAX`.
+    /// When to read the system's clock again; `u64::MAX` for never.
     follow_at_ns: u64,
     follow_interval_ns: u64,
 }
 
 impl SystemClock {
-    /// A clock with a calibration of its own, measured now (some 10 ms).
+    /// Makes a clock with a calibration of its own, measured now (about 10 ms).
     pub fn calibrated() -> Self {
         Self::with_calibration(Calibration::measure())
     }
 
-    /// A clock that agrees with all others that hold the same calibration.
+    /// Makes a clock that agrees with all others of the same calibration.
     pub fn with_calibration(calibration: Calibration) -> Self {
         Self {
             calibration,
@@ -47,9 +48,9 @@ impl SystemClock {
         }
     }
 
-    /// A clock whose `sync` is brought back to `CLOCK_REALTIME` every `interval_ns`, so that
-    /// everybody whose system clock is synchronised (NTP, PTP, or the same machine) stays together.
-    /// `mono` is not touched. The steps are small, either way; machines smooth them
+    /// Makes `sync` follow `CLOCK_REALTIME`: realigns it every `interval_ns`, so that all machines
+    /// with synchronised system clocks (NTP, PTP, or the same machine) stay together. `mono` is not
+    /// changed. The steps are small and go either way; machines smooth them
     /// ([`onepipe_base::Slew`]).
     #[must_use]
     pub fn following_system(mut self, interval_ns: u64) -> Self {
@@ -58,12 +59,12 @@ impl SystemClock {
         self
     }
 
-    /// How this clock makes nanoseconds of ticks.
+    /// The conversion from ticks to nanoseconds.
     pub fn calibration(&self) -> Calibration {
         self.calibration
     }
 
-    /// Makes `sync` wrong by `delta_ns` more, from now on: a fault, for tests.
+    /// Adds `delta_ns` to the error of `sync`: fault injection for tests.
     pub fn step_sync(&mut self, delta_ns: i64) {
         self.skew_ns = self.skew_ns.wrapping_add_signed(delta_ns);
     }
@@ -98,7 +99,7 @@ mod tests {
         use std::sync::atomic::{AtomicU64, Ordering};
         const PASSES: u64 = 20_000;
         let calibration = Calibration::measure();
-        // The word holds the latest time told, with whose turn it is in the lowest bit.
+        // The word holds the latest time read; its lowest bit says whose turn it is.
         let word = AtomicU64::new(0);
         const FAILED: u64 = u64::MAX;
         let side = |mine: u64| {
@@ -120,7 +121,7 @@ mod tests {
             scope.spawn(|| side(0));
             scope.spawn(|| side(1));
         });
-        assert_ne!(word.into_inner(), FAILED, "a core read less than another had told");
+        assert_ne!(word.into_inner(), FAILED, "a core read less than another had read before");
     }
 
     #[test]
@@ -138,7 +139,7 @@ mod tests {
         // A calibration that is wrong by a day.
         let mut words = Calibration::measure_source(Source::System).to_words();
         words[3] += 86_400_000_000_000;
-        let wrong = Calibration::from_words(words).expect("a later origin is well formed");
+        let wrong = Calibration::from_words(words).expect("a later origin is valid");
         let ahead = SystemClock::with_calibration(wrong).read().sync.as_ns();
         assert!(ahead > system_ns(libc::CLOCK_REALTIME) + 86_000_000_000_000);
 

@@ -1,17 +1,16 @@
-//! When a life began, as a number.
+//! Incarnation numbers derived from the start time of a process.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use onepipe_base::Incarnation;
 
-/// Lives are told apart by when they began, in eighths of a second since 2024-01-01: 32 bits last
-/// until 2041.
+/// An incarnation number counts eighths of a second since 2024-01-01: 32 bits last until 2041.
 const TICK: Duration = Duration::from_millis(125);
 const EPOCH: Duration = Duration::from_secs(1_704_067_200);
 
-/// A number above that of any former life on this machine, and below that of any later one: waits
-/// until the next one would be higher, an eighth of a second at most. Good for as long as the
-/// system's clock is not put back by more than a life has lasted.
+/// Returns an incarnation above that of any previous incarnation on this machine and below that of
+/// any later one. Sleeps until the next number would be returned, at most an eighth of a second.
+/// Holds as long as the system's clock is not set back by more than an incarnation has lasted.
 pub fn start_incarnation() -> Incarnation {
     let since = SystemTime::now().duration_since(UNIX_EPOCH + EPOCH).unwrap_or_default();
     let ticks = since.as_nanos() / TICK.as_nanos();

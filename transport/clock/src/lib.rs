@@ -1,9 +1,9 @@
-//! Two clocks of a real machine, read in about ten nanoseconds.
+//! The two clocks of a real machine, read in about ten nanoseconds.
 //!
-//! scattering → send → switch → receive → reorder → deliver: `[clock]` tells every driver *now*.
+//! scattering → send → switch → receive → reorder → deliver: `[clock]` gives every driver *now*.
 //!
 //! [`SystemClock`] counts ticks of the invariant time-stamp counter (or, where there is none, of
-//! `CLOCK_MONOTONIC`) and turns them into nanoseconds by a [`Calibration`]: a plain value that one
+//! `CLOCK_MONOTONIC`) and converts them to nanoseconds by a [`Calibration`]: a plain value that one
 //! process measures and others on the same machine adopt, so that all of them compute the same time
 //! from the same tick.
 //!
@@ -11,7 +11,7 @@
 //! use onepipe_transport_clock::{Clock, SystemClock};
 //!
 //! let mut first = SystemClock::calibrated();
-//! let mut second = SystemClock::adopting(first.calibration());
+//! let mut second = SystemClock::with_calibration(first.calibration());
 //! let (a, b) = (first.read(), second.read());
 //! assert!(b.mono >= a.mono && b.sync >= a.sync);
 //! ```
@@ -19,7 +19,7 @@
 //! # Invariants
 //! - With one calibration, a read that happens after another, on whatever core, is not below it:
 //!   [`Clock::read`] is ordered against the loads and stores around it.
-//! - `sync − mono` is constant unless the clock was told to follow the system's, or to step.
+//! - `sync − mono` is constant unless the clock follows the system's clock or is stepped.
 
 mod affinity;
 mod calibration;

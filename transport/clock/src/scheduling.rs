@@ -1,22 +1,22 @@
-//! How soon the kernel lets this thread run.
+//! Scheduling latency of the calling thread.
 
-/// The slice asked for, in ns: the least that the kernel grants. The default (0.7 to 3 ms) is also
-/// how long a thread that was woken may have to wait for one that computes, and a message or a
-/// failure is handed on by half a dozen threads.
+/// Requested scheduling slice, in ns: the minimum that the kernel grants. The default slice (0.7 to
+/// 3 ms) bounds how long a woken thread may wait for one that computes, and a message or a failure
+/// notice passes through half a dozen threads.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks the kernel to wake this thread from timed waits as exactly as it can (by default it gathers
-/// wake-ups over 50 us), and to let it run soon when it has woken though others compute: it asks
-/// for short slices (Linux 6.12, EEVDF). Threads that it starts later inherit that. It gets no more
-/// of a core than before. Without effect where the kernel refuses.
+/// Asks the kernel to wake this thread from timed waits as exactly as it can (by default it groups
+/// wake-ups over 50 us), and to schedule it soon after a wake-up although others compute, by
+/// requesting short slices (Linux 6.12, EEVDF). Threads started later inherit both. The thread's
+/// share of a core does not change. No effect where the kernel refuses.
 pub fn reduce_wakeup_latency() {
     const SLACK_NS: libc::c_ulong = 1;
-    // SAFETY: this option takes one number and touches no memory of ours.
+    // SAFETY: this option takes one number and accesses no memory of the process.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
     shorten_slice();
 }
 
-/// As of `sched_setattr(2)`, without what has been added at its end since.
+/// `struct sched_attr` of `sched_setattr(2)`, without the fields appended since.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -30,11 +30,11 @@ struct Attributes {
     period: u64,
 }
 
-/// Only for a thread of the ordinary kind: whoever has chosen another one has a reason.
+/// Requests the short slice, unless the thread has a scheduling policy other than the default.
 fn shorten_slice() {
     const SIZE: u32 = size_of::<Attributes>() as u32;
     let mut attributes = Attributes::default();
-    // SAFETY: the kernel writes at most `SIZE` bytes to the structure, which is that long.
+    // SAFETY: the kernel writes at most `SIZE` bytes to the structure, which has that size.
     let read = unsafe {
         libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, SIZE, 0 as libc::c_uint)
     };
@@ -50,11 +50,11 @@ fn shorten_slice() {
 mod tests {
     use super::*;
 
-    /// What the kernel says of this thread: policy, nice, slice.
+    /// Reads policy, nice value and slice of this thread.
     fn attributes_of_this_thread() -> (u32, i32, u64) {
         let mut attributes = Attributes::default();
         let size = size_of::<Attributes>() as u32;
-        // SAFETY: as above.
+        // SAFETY: the kernel writes at most `size` bytes to the structure, which has that size.
         let read = unsafe {
             libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0 as libc::c_uint)
         };
@@ -69,10 +69,10 @@ mod tests {
             reduce_wakeup_latency();
             let now = attributes_of_this_thread();
             assert_eq!((now.0, now.1), (policy, nice));
-            // A kernel before 6.12 knows no slices and tells none; another kind of thread has none.
+            // Kernels before 6.12 report no slice; nor have threads of other policies one.
             assert_eq!(now.2, if slice_ns == 0 { 0 } else { SLICE_NS });
         })
         .join()
-        .expect("it holds");
+        .expect("the thread does not panic");
     }
 }

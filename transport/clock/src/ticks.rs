@@ -1,17 +1,18 @@
-//! Where ticks come from.
+//! Sources of ticks.
 
-/// What counts the ticks of a clock.
+/// The counter behind a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The processor's time-stamp counter, which counts at one rate on all cores.
     Tsc,
-    /// `CLOCK_MONOTONIC`, a tick a nanosecond.
+    /// `CLOCK_MONOTONIC`, one tick per nanosecond.
     System,
 }
 
 impl Source {
-    /// The best source of this machine. The counter is trusted only where the processor calls it
-    /// invariant *and* the kernel, which watches it on every core, keeps time by it.
+    /// Returns the best source of this machine. The time-stamp counter is trusted only where the
+    /// processor reports it as invariant *and* the kernel, which watches it on every core, keeps
+    /// time by it.
     pub fn detect() -> Self {
         const SYSFS: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         let kernel_uses_it = std::fs::read_to_string(SYSFS)
@@ -19,22 +20,22 @@ impl Source {
         if kernel_uses_it && is_tsc_invariant() { Self::Tsc } else { Self::System }
     }
 
-    /// The tick count now: after every earlier load and store of this thread has been performed
-    /// (given a full fence before, where it is a store), before any later one is.
+    /// Reads the tick count after every earlier load and store of this thread has been performed
+    /// (for a store: given a full fence before) and before any later one.
     #[inline]
     pub fn ticks(self) -> u64 {
         match self {
             Self::Tsc => ordered_tsc(),
-            // The kernel's own read is ordered the same way.
+            // The kernel's own read has the same ordering.
             Self::System => system_ns(libc::CLOCK_MONOTONIC),
         }
     }
 }
 
-/// A system clock in nanoseconds.
+/// Reads a system clock, in nanoseconds.
 pub(crate) fn system_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer; both clocks used here exist on every Linux.
+    // SAFETY: `time` is valid for writes; both clocks used here exist on every Linux.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -52,10 +53,10 @@ fn is_tsc_invariant() -> bool {
 #[inline]
 fn ordered_tsc() -> u64 {
     use core::arch::x86_64::{_mm_lfence, _rdtsc};
-    // The processor may run `rdtsc` ahead of earlier instructions and later ones ahead of it; a
-    // fence on either side stops both (Intel SDM, "RDTSC").
-    // SAFETY: both instructions are part of every x86-64 processor, and `Source::Tsc` is only
-    // chosen where user space may execute `rdtsc`.
+    // The processor may execute `rdtsc` ahead of earlier instructions, and later instructions ahead
+    // of it; a fence on either side prevents both (Intel SDM, "RDTSC").
+    // SAFETY: both instructions exist on every x86-64 processor, and `Source::Tsc` is only chosen
+    // where user space may execute `rdtsc`.
     unsafe {
         _mm_lfence();
         let ticks = _rdtsc();

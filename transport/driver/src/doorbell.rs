@@ -1,25 +1,25 @@
-//! How another thread wakes a driver that blocks.
+//! Wakes a blocked driver from another thread.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What a transport rings to wake itself.
+/// Ends a transport's wait.
 pub trait Waker: Send + Sync {
-    /// Makes the wait that is under way, or else the next one, return at once.
+    /// Makes the current wait, or else the next one, return at once.
     fn ring(&self);
 }
 
-/// A handle that wakes a blocked driver, from any thread.
+/// A cloneable handle that wakes a blocked driver from any thread.
 #[derive(Clone)]
 pub struct Doorbell(Arc<dyn Waker>);
 
 impl Doorbell {
-    /// A handle to `waker`.
+    /// Makes a handle to `waker`.
     pub fn new(waker: Arc<dyn Waker>) -> Self {
         Self(waker)
     }
 
-    /// Makes the wait that is under way, or else the next one, return at once.
+    /// Makes the current wait, or else the next one, return at once.
     pub fn ring(&self) {
         self.0.ring();
     }

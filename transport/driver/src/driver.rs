@@ -1,4 +1,4 @@
-//! One machine, one transport, one clock.
+//! The event loop of one machine over one transport with one clock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,23 +8,22 @@ use onepipe_transport_clock::{Clock, reduce_wakeup_latency};
 use crate::idle::{IdleAction, Idler};
 use crate::{Doorbell, DrivenMachine, Duty, Idle, Transport};
 
-/// How a driver behaves.
+/// Settings of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What to do when there is nothing to do. Default [`Idle::ADAPTIVE`].
+    /// What an idle turn does with the core. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
-    /// A burst of sending is cut off after this many frames, so that receiving gets its turn.
-    /// Default 128.
+    /// Maximum number of frames in a burst of sends, so that receiving is not starved. Default 128.
     pub burst_frames_max: u32,
-    /// After so many events what comes of them leaves, before more are handed out. Default 1024. A
-    /// window that is given back only when all of it has been handed out makes both ends wait in
-    /// turns: between two processes over shared memory 128 to 2048 do alike, and without a limit a
-    /// reliable message takes a third longer.
+    /// Maximum number of events handed out before their output is sent. Default 1024. A
+    /// flow-control window that is returned only after all of it was handed out makes both ends
+    /// alternate: between two processes over shared memory 128 to 2048 perform alike; without a
+    /// limit a reliable message takes a third longer.
     pub burst_events_max: u32,
-    /// The longest single wait, in ns. Default 100 ms: a stop flag that nobody rings the doorbell
-    /// for is seen within that.
+    /// Longest single wait, in ns. Default 100 ms: a stop flag set without ringing the doorbell is
+    /// noticed within that time.
     pub wait_max_ns: u64,
-    /// A turn longer than this counts as long, in ns. Default 1 ms.
+    /// Turns longer than this many ns are counted as long. Default 1 ms.
     pub turn_threshold_ns: u64,
 }
 
@@ -40,7 +39,7 @@ impl Default for Config {
     }
 }
 
-/// What one turn did.
+/// The work done by one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Frames handed to the machine.
@@ -49,26 +48,26 @@ pub struct Progress {
     pub frames_sent: usize,
     /// Events handed out.
     pub events: usize,
-    /// Whether a deadline had been reached.
+    /// Whether a deadline had expired.
     pub is_timeout: bool,
-    /// Whether there is more to send than there was room for.
+    /// Whether output is left that the transport has no capacity for.
     pub is_blocked: bool,
 }
 
 impl Progress {
-    /// Whether the turn did nothing at all.
+    /// Whether the turn did no work.
     pub fn is_idle(&self) -> bool {
         self.frames_received + self.frames_sent + self.events == 0 && !self.is_timeout
     }
 
-    /// Whether the turn did nothing but what its timer told it to: no reason to expect more soon.
+    /// Whether the turn did nothing but timer work, so that no more input is to be expected soon.
     fn is_quiet(&self) -> bool {
         let is_beacon = self.frames_sent == 0 || self.is_timeout;
         self.frames_received + self.events == 0 && is_beacon
     }
 }
 
-/// Drives a machine over a transport. See the crate for the rules it keeps.
+/// Drives a machine over a transport. The crate documentation lists the rules.
 #[derive(Debug)]
 pub struct Driver<M, T, C> {
     machine: M,
@@ -78,14 +77,14 @@ pub struct Driver<M, T, C> {
     idler: Idler,
     duty: Duty,
     now: Option<Now>,
-    /// The last burst was cut off: the next turn must go on with it, or end it.
+    /// The last burst was cut off: the next turn must continue or end it.
     is_burst_cut: bool,
-    /// Somebody had the machine in hand since the last turn.
+    /// The machine was borrowed mutably since the last turn.
     is_commanded: bool,
 }
 
 impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
-    /// A driver that has not read the clock yet.
+    /// Makes a driver that has not read the clock yet.
     pub fn new(machine: M, transport: T, clock: C, config: Config) -> Self {
         let idler = Idler::new(config.idle);
         Self {
@@ -101,18 +100,18 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         }
     }
 
-    /// The machine, to ask it.
+    /// The machine, for queries.
     pub fn machine(&self) -> &M {
         &self.machine
     }
 
-    /// The machine, to command it. The next turn drains what comes of it (rule D2).
+    /// The machine, for commands. The next turn sends their output (rule D2).
     pub fn machine_mut(&mut self) -> &mut M {
         self.is_commanded = true;
         &mut self.machine
     }
 
-    /// What time it is, for commands that want to know.
+    /// Reads the clock, for commands that need the time.
     pub fn now(&mut self) -> Now {
         self.read_clock()
     }
@@ -122,7 +121,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         &self.transport
     }
 
-    /// The transport, for its faults.
+    /// The transport, for fault injection.
     pub fn transport_mut(&mut self) -> &mut T {
         &mut self.transport
     }
@@ -132,14 +131,14 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         &self.duty
     }
 
-    /// What wakes this driver when it blocks.
+    /// The handle that wakes this driver while it blocks.
     pub fn doorbell(&self) -> Doorbell {
         self.transport.doorbell()
     }
 
-    /// Sends what was commanded since the last turn, takes what has arrived, runs what is due,
-    /// hands out events, sends what comes of all that. Never blocks. `on_event` may command the
-    /// machine; what comes of it leaves in this turn.
+    /// Sends what was commanded since the last turn, receives frames, runs expired timers, hands
+    /// out events and sends the resulting output. Never blocks. Output of commands given by
+    /// `on_event` leaves in this turn.
     pub fn turn(&mut self, mut on_event: impl FnMut(&mut M, M::Event)) -> Progress {
         let mut progress = Progress::default();
         let now = self.transmit_commanded(&mut progress).unwrap_or_else(|| self.read_clock());
@@ -160,8 +159,8 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         self.deliver_events(now, &mut progress, &mut on_event);
         if progress.is_timeout || self.may_send(&progress) {
             self.transmit(now, &mut progress);
-            // What was sent may have settled something, and what came of that must not wait for the
-            // next frame (rule D2).
+            // Sending may have completed something: its events must not wait for the next frame
+            // (rule D2).
             self.deliver_events(now, &mut progress, &mut on_event);
         }
         self.transport.hold_commits(self.machine.oldest_open());
@@ -171,7 +170,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         progress
     }
 
-    /// Rests as the idle strategy says, given what the last turn did.
+    /// Spins, yields or blocks according to the idle strategy, given what the last turn did.
     pub fn rest(&mut self, progress: Progress) {
         if !progress.is_quiet() {
             self.idler.on_busy();
@@ -180,7 +179,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         let is_blocked = progress.is_blocked || self.is_burst_cut;
         let may_block = !is_blocked && !self.machine.is_waiting();
         match self.idler.on_idle(may_block) {
-            // No pause: the turn itself takes as long as one, and a frame would wait for it.
+            // No pause instruction: a turn takes as long as one, and would delay a frame.
             IdleAction::Spin => {}
             IdleAction::Yield => {
                 std::thread::yield_now();
@@ -190,8 +189,8 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         }
     }
 
-    /// Turns and rests until `stop` is set, and once more after that. Ring the doorbell after
-    /// setting it.
+    /// Alternates turns and rests until `stop` is set, then takes one last turn. Ring the doorbell
+    /// after setting `stop`.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(&mut M, M::Event)) {
         reduce_wakeup_latency();
         loop {
@@ -204,7 +203,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         }
     }
 
-    /// Blocks until there is something to do.
+    /// Blocks until input arrives, the doorbell is rung or the machine's deadline expires.
     fn block(&mut self) {
         let Some(now) = self.now else { return };
         let due_ns = self.machine.poll_timeout().map_or(u64::MAX, |due| due.since_ns(now.mono));
@@ -216,7 +215,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         }
     }
 
-    /// Hands out all events, burst by burst; what comes of one leaves before the next.
+    /// Hands out all events in bursts, and sends the output of a burst before the next one.
     fn deliver_events(
         &mut self,
         now: Now,
@@ -235,7 +234,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         }
     }
 
-    /// Hands out events, a burst at most.
+    /// Hands out at most one burst of events and returns their number.
     fn drain_events(&mut self, on_event: &mut impl FnMut(&mut M, M::Event)) -> usize {
         let mut events = 0;
         while events < self.config.burst_events_max as usize
@@ -247,16 +246,16 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         events
     }
 
-    /// Whether there is something to send. A burst that was cut off in this turn goes on in the
-    /// next one: receiving had its turn.
+    /// Whether there is output to send. A burst cut off in this turn continues in the next one,
+    /// after receiving.
     fn may_send(&self, progress: &Progress) -> bool {
         let is_blocked = self.is_burst_cut || progress.is_blocked;
         !is_blocked && self.machine.wants_transmit()
     }
 
-    /// Sends what was commanded between turns: it need not wait until the clock has been read for
-    /// what has arrived, and that been looked for. Answers the reading of the clock that stamped
-    /// it, while that is as good as new.
+    /// Sends what was commanded between turns, before any input is received, to save its latency.
+    /// Returns the clock reading that stamped the burst while it is still recent enough to serve
+    /// the batch received next (rule D1).
     fn transmit_commanded(&mut self, progress: &mut Progress) -> Option<Now> {
         let before = self.now?;
         let is_commanded = std::mem::take(&mut self.is_commanded);
@@ -268,8 +267,8 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         (progress.frames_sent <= 1).then_some(now)
     }
 
-    /// Sends what there is to send. Answers the reading of the clock that stamped it; `None` when
-    /// there was no room to begin. `before` is the last reading.
+    /// Sends pending output. Returns the clock reading that stamped it, or `None` if the transport
+    /// had no capacity. `before` is the previous reading.
     fn transmit(&mut self, before: Now, progress: &mut Progress) -> Option<Now> {
         progress.is_blocked = !self.transport.can_begin_burst(before);
         if progress.is_blocked {
@@ -282,8 +281,8 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
             let is_cut_off = progress.frames_sent >= self.config.burst_frames_max as usize;
             let slot = if is_cut_off { None } else { self.transport.slot() };
             let Some(slot) = slot else {
-                // A machine that is cut off must be able to say what its rest will be above. One
-                // that knows no promises answers `None`, and nobody listens to its promises.
+                // The peers need a lower bound of what this machine has yet to send. A machine
+                // without promises returns `None`, and its peers ignore promises.
                 rest = self.machine.promises();
                 progress.is_blocked = true;
                 break;
@@ -292,18 +291,18 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
             self.transport.send(transmit);
             progress.frames_sent += 1;
             if progress.frames_sent == 1 && !self.machine.wants_transmit() {
-                // Most likely the only one: nobody need wait until the machine has said so.
+                // Most likely the only frame: let it go without waiting for the machine's `None`.
                 self.transport.flush();
             }
         }
         self.is_burst_cut = progress.is_blocked;
-        // Before anybody can see that the burst is over.
+        // Before any peer can see that the burst is over.
         self.transport.hold_commits(self.machine.oldest_open());
         self.transport.end_burst(rest);
         Some(now)
     }
 
-    /// Both clocks, once a batch; `mono` never goes back (rule D1).
+    /// Reads both clocks, once per batch; `mono` never goes back (rule D1).
     fn read_clock(&mut self) -> Now {
         let mut now = self.clock.read();
         if let Some(before) = self.now

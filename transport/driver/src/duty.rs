@@ -1,22 +1,22 @@
-//! How long turns take.
+//! Counters of the duration of turns.
 
 use onepipe_base::Mono;
 
-/// Counters of a driver's duty cycle: a turn that takes long is a machine that handles too much at
-/// once, an event callback that blocks, or a core that was taken away.
+/// Counters of a driver's duty cycle. A long turn means that the machine handled too much at once,
+/// an event callback blocked, or the core was taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Duty {
     /// Turns taken.
     pub turns: u64,
-    /// Turns that found something to do.
+    /// Turns that did some work.
     pub turns_busy: u64,
-    /// Turns that took longer than the threshold.
+    /// Turns longer than the threshold.
     pub turns_long: u64,
-    /// The longest time from the start of a turn to the start of the next, in ns, without waits.
+    /// Longest time from the start of one turn to the start of the next, in ns, excluding waits.
     pub turn_max_ns: u64,
-    /// Times that the driver blocked.
+    /// Number of times that the driver blocked.
     pub waits: u64,
-    /// Times that the clock went back and was held.
+    /// Number of times that the clock went back and was held.
     pub clock_held: u64,
     started: Option<Mono>,
 }
@@ -34,8 +34,7 @@ impl Duty {
         }
     }
 
-    /// A turn starts, and so ends the one before. No clock is read for this: a turn does that
-    /// anyway.
+    /// Starts a turn and so ends the previous one. Uses the turn's own clock reading.
     #[inline]
     pub(crate) fn on_turn(&mut self, now: Mono, threshold_ns: u64) {
         self.turns += 1;
@@ -47,7 +46,7 @@ impl Duty {
         self.started = Some(now);
     }
 
-    /// What follows is a wait or somebody else's time, not this turn's.
+    /// Excludes the time up to the next turn, which is a wait or belongs to other threads.
     #[inline]
     pub(crate) fn on_rest(&mut self) {
         self.started = None;

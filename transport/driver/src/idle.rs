@@ -1,14 +1,14 @@
-//! What to do with the processor when there is nothing to do.
+//! Idle strategies: spin, yield or block.
 
 /// How a driver idles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Idle {
-    /// Burns its core: the lowest latency, for a dedicated one.
+    /// Spins: the lowest latency, for a dedicated core.
     Spin,
-    /// Offers the core to others after every idle turn.
+    /// Yields the core after every idle turn.
     Yield,
-    /// Spins for some turns, yields for some, then blocks until a frame, the doorbell or the
-    /// machine's deadline. Civil on a shared machine.
+    /// Spins for some turns, yields for some, then blocks until a frame arrives, the doorbell is
+    /// rung or the machine's deadline expires. For shared machines.
     Backoff {
         /// Idle turns that spin.
         spins: u32,
@@ -18,23 +18,23 @@ pub enum Idle {
 }
 
 impl Idle {
-    /// Backing off after some 3 us of spinning on shared memory, 30 us where looking for frames is
-    /// a system call: about what it costs to be woken.
+    /// Backs off after about 3 us of spinning over shared memory, 30 us where polling for frames is
+    /// a system call: about the cost of a wake-up.
     pub const ADAPTIVE: Self = Self::Backoff { spins: 50, yields: 5 };
 }
 
-/// What an idle turn shall end with.
+/// How an idle turn ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleAction {
     /// The next turn follows at once.
     Spin,
-    /// The core is offered to others first.
+    /// The core is yielded first.
     Yield,
-    /// It waits until it is woken.
+    /// The thread blocks until woken.
     Block,
 }
 
-/// Counts idle turns in a row.
+/// Counts consecutive idle turns.
 #[derive(Clone, Debug)]
 pub struct Idler {
     idle: Idle,
@@ -42,18 +42,18 @@ pub struct Idler {
 }
 
 impl Idler {
-    /// With no idle turn yet.
+    /// Starts with no idle turn.
     pub fn new(idle: Idle) -> Self {
         Self { idle, turns: 0 }
     }
 
-    /// A turn did something.
+    /// Notes a turn that did some work.
     pub fn on_busy(&mut self) {
         self.turns = 0;
     }
 
-    /// The next step down; `may_block` is false while something is due that nobody will wake us
-    /// for.
+    /// Returns the next step of backing off; `may_block` is false while the driver waits for
+    /// something that does not wake it.
     pub fn on_idle(&mut self, may_block: bool) -> IdleAction {
         let turns = self.turns;
         self.turns = turns.saturating_add(1);

@@ -2,23 +2,23 @@
 //!
 //! scattering → send → `[driver]` → transport → `[driver]` → receive → reorder → deliver
 //!
-//! A [`Driver`] owns a machine ([`DrivenMachine`]), a [`Transport`] and a clock. One [`Driver::turn`] sends
-//! what was commanded since the last one, takes what has arrived, runs what is due, hands out
-//! events and sends what the machine then has to say, straight into the transport's own memory. A
-//! thread of its own calls [`Driver::run`]; a program that has no thread to spare calls `turn`
-//! whenever it likes.
+//! A [`Driver`] owns a machine ([`DrivenMachine`]), a [`Transport`] and a clock. One
+//! [`Driver::turn`] sends what was commanded since the previous turn, receives frames, runs
+//! expired timers, hands out events and sends the machine's output straight into memory of the
+//! transport. A dedicated thread calls [`Driver::run`]; a program without a spare thread calls
+//! `turn` from its own loop.
 //!
 //! # Invariants
 //! The driver rules D1–D5 of [`onepipe_base::Machine`] are kept here, and here only:
-//! - **D1** the clock is read once before the frames of a batch and once before a burst of sending
-//!   (one reading does for a frame sent and the batch behind it), and `mono` is held if the clock
-//!   goes back;
-//! - **D2** after every mutation events and frames are drained before the driver waits; short of
-//!   room it waits for nothing but room;
-//! - **D3** what was polled is handed to the transport in that order, and a frame to forward takes
-//!   its place behind it;
+//! - **D1** the clock is read once before a batch of frames and once before a burst of sends (one
+//!   reading serves a single frame sent and the batch received behind it); `mono` is held when the
+//!   clock goes back;
+//! - **D2** events and frames are drained after every mutation and before the driver waits; a
+//!   blocked transport is retried without blocking;
+//! - **D3** frames are handed to the transport in the order polled, and a forwarded frame follows
+//!   the frames already sent to its port;
 //! - **D4** [`Transport::IS_FIFO`] says what the machine's configuration must assume;
-//! - **D5** `handle_timeout` is called when the clock has reached the deadline, not on waking up.
+//! - **D5** `handle_timeout` is called once the clock has reached the deadline, not on wake-up.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the driver asks of a machine beyond [`Machine`].
+//! What a driver requires of a machine beyond [`Machine`].
 
 use onepipe_amcast::{Client, Coordinator, Member, Replica};
 use onepipe_arbiter::{Arbiter, Transfer};
@@ -7,54 +7,54 @@ use onepipe_endpoint::Endpoint;
 
 /// A machine that can be driven over any transport, shared memory included.
 ///
-/// The defaults suit a machine that knows nothing of promises: it is asked for frames every turn
-/// and told no more than what frames say.
+/// The defaults suit a machine without promises: the driver polls it every turn and passes it
+/// nothing but frames.
 pub trait DrivenMachine: Machine {
-    /// Takes a promise that came without a frame: what everything from `port` will be at or above.
-    /// Frames that were sent before the promise have been handed over before it.
+    /// Handles promises that came without a frame: a lower bound of everything that `port` will
+    /// carry. Frames sent before the promises have been handled already.
     fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
         let _ = (now, port, promises);
     }
 
-    /// Notes which life is at the other end of `port`, before anything that it promises is heard.
+    /// Handles the incarnation of the peer on `port`, before any of its promises.
     fn handle_peer(&mut self, now: Now, port: Port, incarnation: Incarnation) {
         let _ = (now, port, incarnation);
     }
 
-    /// Notes that nothing more comes from `port`, until something is heard from it again.
+    /// Handles the end of the link on `port`; promises from that port revive it.
     fn handle_link_down(&mut self, port: Port) {
         let _ = port;
     }
 
-    /// What everything this machine will ever send is at or above; `None` before it knows.
+    /// Lower bounds of everything this machine will send; `None` while unknown.
     fn promises(&self) -> Option<Promises> {
         None
     }
 
-    /// The oldest reliable scattering whose fate is open: commits may not pass it.
+    /// The oldest reliable scattering whose outcome is open: commit promises may not pass it.
     fn oldest_open(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Whether `poll_transmit` may have something to say before the next timeout is handled. True
-    /// when in doubt. (It is asked after a timeout in any case.)
+    /// Whether `poll_transmit` may return a frame before the next timeout is handled. True when in
+    /// doubt. (The driver polls after a timeout in any case.)
     fn wants_transmit(&self) -> bool {
         true
     }
 
-    /// Whether it waits for promises of others to rise. Nobody wakes a blocked driver for those, so
-    /// it keeps looking.
+    /// Whether the machine waits for promises of others to rise. A rise does not wake a blocked
+    /// driver, so the driver keeps polling.
     fn is_waiting(&self) -> bool {
         false
     }
 }
 
-/// Scheduled transfer knows nothing of promises.
+/// Scheduled transfer has no promises.
 impl DrivenMachine for Arbiter {}
 
 impl DrivenMachine for Transfer {}
 
-/// Nor does agreed multicast.
+/// Agreed multicast has no promises.
 impl DrivenMachine for Client {
     fn wants_transmit(&self) -> bool {
         Self::wants_transmit(self)

@@ -1,4 +1,4 @@
-//! Every driver rule, kept and not kept.
+//! Tests of the driver rules.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use onepipe_transport_clock::Clock;
 
 use crate::{Config, Doorbell, DrivenMachine, Driver, Idle, Progress, Transport, Waker};
 
-/// What happened, in order.
+/// A step of the loop, in order of occurrence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Clock(u64),
@@ -31,7 +31,7 @@ enum Step {
 
 type Log = Rc<RefCell<Vec<Step>>>;
 
-/// Echoes every frame, and says so.
+/// Sends every received byte back and emits an event for it.
 #[derive(Default)]
 struct Echo {
     log: Log,
@@ -98,7 +98,7 @@ impl DrivenMachine for Echo {
     }
 }
 
-/// A world that hands over what is in `arriving` and has room for `capacity` frames a burst.
+/// Delivers `arriving` and has capacity for `capacity` frames per burst.
 #[derive(Default)]
 struct ScriptedTransport {
     log: Log,
@@ -180,7 +180,7 @@ impl Transport for ScriptedTransport {
     }
 }
 
-/// Tells prepared times, then ever later ones.
+/// Shows the prepared times, then ever later ones.
 struct ScriptedClock {
     log: Log,
     times: VecDeque<u64>,
@@ -231,7 +231,7 @@ fn turn_receives_then_delivers_then_sends() {
         LinkDown(3),
         Event(1),
         Event(2),
-        // The world must know that a burst starts before the clock is read that stamps it.
+        // The transport must know that a burst starts before the clock is read that stamps it.
         Begin(Some(7)),
         Clock(20),
         Polled(20),
@@ -256,7 +256,7 @@ fn commands_between_turns_are_sent_before_receiving() {
         steps.extend([Polled(now), End(None)]);
         steps
     };
-    // One reading of the clock does for one frame sent and the batch received behind it.
+    // One clock reading serves one frame sent and the batch received behind it.
     driver.machine_mut().out.push_back(1);
     driver.transport_mut().arriving.push_back(2);
     let (progress, steps) = turn(&mut driver, &log);
@@ -274,7 +274,7 @@ fn d1_clock_that_goes_back_is_held() {
     let (mut driver, log) = driver(&[10, 4], Idle::Spin);
     driver.transport_mut().arriving.push_back(1);
     let (_, steps) = turn(&mut driver, &log);
-    assert!(steps.contains(&Step::Clock(4)), "the clock did go back");
+    assert!(steps.contains(&Step::Clock(4)), "the clock must go back in this test");
     assert!(steps.contains(&Step::Polled(10)) && !steps.contains(&Step::Polled(4)));
     assert_eq!(driver.duty().clock_held, 1);
 }
@@ -315,7 +315,7 @@ fn d2_blocked_transport_is_retried_without_blocking() {
     driver.transport_mut().capacity = 2;
     let (progress, steps) = turn(&mut driver, &log);
     assert_eq!((progress.frames_sent, progress.is_blocked), (2, true));
-    assert_eq!(steps.last(), Some(&Step::End(Some(7))), "the rest is promised");
+    assert_eq!(steps.last(), Some(&Step::End(Some(7))), "the remaining output is promised");
 
     driver.transport_mut().capacity = 0;
     let (progress, steps) = turn(&mut driver, &log);
@@ -360,7 +360,7 @@ fn d5_a_timer_is_late_never_early() {
     assert!(!progress.is_timeout && !steps.contains(&Step::Timeout(999)));
     let (progress, steps) = turn(&mut driver, &log);
     assert!(progress.is_timeout && steps.contains(&Step::Timeout(1_000)));
-    assert!(steps.contains(&Step::Begin(Some(7))), "a timeout may have given it something to say");
+    assert!(steps.contains(&Step::Begin(Some(7))), "a timeout may have caused output");
 }
 
 #[test]

@@ -1,15 +1,15 @@
-//! Objects of the root's that lie in its own memory: others read a copy.
+//! Shared copies of objects that lie in the root's private memory.
 
 use onepipe_transport_shm::{Page, PageLocation, PagePool};
 
 use crate::ObjectBytes;
 
-/// Copies of objects under way.
+/// Copies of objects in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(Vec<(u32, Page)>);
 
 impl Copies {
-    /// Where others can read an object. `None` when there is no memory for a copy.
+    /// Returns where other members can read an object. `None` if there is no memory for a copy.
     pub(crate) fn place(
         &mut self,
         page_pool: &PagePool,
@@ -32,7 +32,7 @@ impl Copies {
         Some(self.0[at].1.location())
     }
 
-    /// An object is through.
+    /// Drops the copy of a finished object.
     pub(crate) fn remove(&mut self, object: u32) {
         self.0.retain(|(copied, _)| *copied != object);
     }

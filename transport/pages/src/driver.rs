@@ -1,4 +1,4 @@
-//! One member's group, and the memory that it shares with the others.
+//! Drives one member's group over memory shared with the other members.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bulk::{Event, Group, Placement};
@@ -12,20 +12,21 @@ use crate::join::PageRole;
 use crate::location::{object_of, page_location};
 use crate::{ObjectBytes, PageIndex, SharedLinks};
 
-/// A member that waits looks so often whether others live: longer than any of them sleeps who would
-/// wake it, and short beside the time after which silence counts as death.
+/// Interval of liveness checks of a waiting member: longer than any sleep of a process that would
+/// wake it, and short compared with the failure timeout.
 const LIVENESS_CHECK_NS: u64 = 20_000_000;
-/// A piece of so many bytes leaves before the next one is looked at: its digest takes a while.
+/// A piece of at least this many bytes is published before the next one is prepared, because its
+/// digest takes a while to compute.
 const FLUSH_BYTES: usize = 1 << 16;
 
-/// Drives one member over memory that it shares with the others. Who has a thread to spare calls
-/// [`ShmGroupDriver::turn`] with the time that it may wait in a loop.
+/// Drives one member over memory shared with the other members. A thread calls
+/// [`ShmGroupDriver::turn`] in a loop, with the time that it may wait.
 ///
-/// The driver rules of [`Machine`] are kept: D1 the clock is read once before what has come and
+/// The driver rules of [`Machine`] are kept: D1 the clock is read once before received frames and
 /// once before sending, and `mono` is held if it goes back; D2 after every mutation events and
-/// frames are drained before it waits; D3 rings are FIFO, and who is short of room holds up
-/// everybody for a bounded time; D4 [`onepipe_bulk::Link::Reliable`]: what a ring has dropped is
-/// told again; D5 what is due is due by the clock.
+/// frames are drained before it waits; D3 rings are FIFO, and a full ring blocks all sending for a
+/// bounded time; D4 [`onepipe_bulk::Link::Reliable`]: the group retransmits what a ring has
+/// dropped; D5 timers run by the clock.
 #[derive(Debug)]
 pub struct ShmGroupDriver<C> {
     group: Group<ObjectBytes>,
@@ -33,35 +34,36 @@ pub struct ShmGroupDriver<C> {
     role: PageRole,
     clock: C,
     last_mono: Option<Mono>,
-    /// Some frames wait for room.
+    /// Some frames wait for capacity.
     is_blocked: bool,
 }
 
 impl<C: Clock> ShmGroupDriver<C> {
-    /// A member that shares memory with all others. The machine's configuration has gone through
-    /// [`crate::shared`]; each member's port must be its rank, and its link reliable.
+    /// Makes the driver of a member that shares memory with all others. The machine's configuration
+    /// must come from [`crate::shared_memory_config`]; each member's port must be its rank, and its
+    /// link reliable.
     pub fn new(group: Group<ObjectBytes>, links: SharedLinks, clock: C) -> Self {
         let SharedLinks { mut shm, role } = links;
         let config = group.config();
         debug_assert!((0..).zip(&config.members).all(|(rank, member)| member.port == Port(rank)));
         assert!(config.is_shared && config.frame_len_max <= shm.config().frame_len_max);
-        // Nobody here asks for promises.
+        // Bulk groups use no promises.
         shm.set_awaiting_promises(false);
         Self { group, shm, role, clock, last_mono: None, is_blocked: false }
     }
 
-    /// The group, to ask it.
+    /// The group, for queries.
     pub fn group(&self) -> &Group<ObjectBytes> {
         &self.group
     }
 
-    /// The group, to command it. The next turn says what comes of it (rule D2). What the root sends
-    /// lies on a page of its [`ShmGroupDriver::page_pool`].
+    /// The group, for commands. The next turn sends their output (rule D2). Objects that the root
+    /// sends without a copy lie on pages of [`ShmGroupDriver::page_pool`].
     pub fn group_mut(&mut self) -> &mut Group<ObjectBytes> {
         &mut self.group
     }
 
-    /// The root's: where memory for objects comes from.
+    /// At the root: the memory pool for objects.
     pub fn page_pool(&self) -> Option<&PagePool> {
         match &self.role {
             PageRole::Root(page_pool, _) => Some(page_pool),
@@ -69,7 +71,7 @@ impl<C: Clock> ShmGroupDriver<C> {
         }
     }
 
-    /// Of others than the root: where the pages come from that objects lie on.
+    /// At receivers: the pages on which objects lie.
     pub fn page_index(&self) -> Option<&PageIndex> {
         match &self.role {
             PageRole::Root(..) => None,
@@ -77,13 +79,13 @@ impl<C: Clock> ShmGroupDriver<C> {
         }
     }
 
-    /// What ends a wait, from another thread.
+    /// The handle that ends a wait from another thread.
     pub fn doorbell(&self) -> Doorbell {
         self.shm.doorbell()
     }
 
-    /// Sends what was commanded; waits for `wait_ns` at most if there is nothing else to do; takes
-    /// what has come, runs what is due, hands out events, sends what comes of all that.
+    /// Sends what was commanded; waits for at most `wait_ns` if there is nothing else to do;
+    /// receives frames, runs expired timers, hands out events and sends the resulting output.
     pub fn turn(
         &mut self,
         wait_ns: u64,
@@ -103,7 +105,7 @@ impl<C: Clock> ShmGroupDriver<C> {
         progress
     }
 
-    /// Hands out events and sends, until there is neither.
+    /// Hands out events and sends frames until there are no more of either.
     fn drain_output(
         &mut self,
         progress: &mut Progress,
@@ -137,8 +139,8 @@ impl<C: Clock> ShmGroupDriver<C> {
             };
             let bytes = self.group.memory(object);
             let Some(place) = bytes.and_then(|bytes| self.role.place(object, bytes)) else {
-                // Who has copied an object knows where it lies. At the root there is no memory for
-                // what others could read: nobody can have it.
+                // A receiver always knows the location of an object it has. At the root no memory
+                // was left for a copy that others could read: the object cannot be sent.
                 if self.page_pool().is_some() {
                     self.group.leave();
                 }
@@ -148,7 +150,7 @@ impl<C: Clock> ShmGroupDriver<C> {
             slot[sent.header.bytes..bytes].copy_from_slice(&place.to_bytes());
             self.shm.send(Transmit { port: sent.header.port, bytes });
             if sent.bytes() >= FLUSH_BYTES {
-                // To look at the next one takes a while: whoever gets this one begins now.
+                // Preparing the next piece takes a while: let the receiver start on this one.
                 self.shm.end_burst(None);
                 self.shm.begin_burst(now, None);
             }
@@ -156,7 +158,7 @@ impl<C: Clock> ShmGroupDriver<C> {
         self.shm.end_burst(None);
     }
 
-    /// Waits until something has come, the doorbell was rung, something is due or the time is over.
+    /// Waits until a frame arrives, the doorbell is rung, a timer expires or the time is over.
     fn wait_idle(&mut self, wait_ns: u64) {
         let due_ns = match (self.group.poll_timeout(), self.last_mono) {
             (Some(due), Some(before)) => due.since_ns(before),
@@ -181,13 +183,13 @@ impl<C: Clock> ShmGroupDriver<C> {
             };
             page_index.insert(object, place);
             if group.has_events() {
-                // Memory may have come back that this piece is to go to.
+                // The application may have offered memory that this piece belongs to.
                 deliver_events(group, role, &mut events, on_event);
             }
             let front = &frame[..DETACHED_FRONT_LEN];
             let mut placement = group.begin_placement(front);
             if placement.is_none() && group.has_events() {
-                // It has announced its object, perhaps: then there is memory for it now.
+                // The piece may have announced its object: there is memory for it now.
                 deliver_events(group, role, &mut events, on_event);
                 placement = group.begin_placement(front);
             }
@@ -205,7 +207,7 @@ impl<C: Clock> ShmGroupDriver<C> {
         shm.poll_links_down(|port| group.handle_link_down(port.0.into()));
     }
 
-    /// Both clocks; `mono` never goes back (rule D1).
+    /// Reads both clocks; `mono` never goes back (rule D1).
     fn read_clock(&mut self) -> Now {
         let mut now = self.clock.read();
         now.mono = self.last_mono.map_or(now.mono, |before| before.max(now.mono));
@@ -229,7 +231,7 @@ fn deliver_events(
     }
 }
 
-/// Brings a piece to where it belongs, if it is not there.
+/// Copies a piece to its destination, unless the object is used in place.
 fn copy_piece(
     group: &mut Group<ObjectBytes>,
     page_index: &PageIndex,
@@ -239,7 +241,7 @@ fn copy_piece(
     let (object, at, bytes) = (placement.object(), placement.offset(), placement.bytes());
     if let Some(room) = group.placement_mut(placement) {
         let Some(page) = page_index.page(object, at + bytes) else {
-            // It is there no more: nobody who counts us as a member has given it back.
+            // The region was reused, which the root does only after counting this member as failed.
             group.abandon_placement(placement);
             return Verdict::Dropped;
         };

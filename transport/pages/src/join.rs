@@ -1,4 +1,4 @@
-//! How members come to share memory: the root makes it and tells its name to all whom it has met.
+//! Joining shared memory: the root creates it and sends its name over the group's connections.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -14,19 +14,19 @@ use onepipe_transport_tcp::{Rendezvous, RendezvousError};
 use crate::copies::Copies;
 use crate::{FRAME_LEN, ObjectBytes, PageIndex};
 
-/// What a member says when it is there, and the root when all are.
+/// Acknowledges that a member has attached; sent back by the root once all have.
 const ACK: u8 = 1;
-/// The longest name.
+/// Longest name of a segment.
 const NAME_LEN: usize = 64;
 
-/// What a member shares with the others.
+/// The memory that a member shares with the others.
 #[derive(Debug)]
 pub struct SharedLinks {
     pub(crate) shm: Shm,
     pub(crate) role: PageRole,
 }
 
-/// What it has of the shelf.
+/// A member's side of the page pool.
 #[derive(Debug)]
 pub(crate) enum PageRole {
     Root(PagePool, Copies),
@@ -34,7 +34,7 @@ pub(crate) enum PageRole {
 }
 
 impl PageRole {
-    /// Where an object lies that we hold.
+    /// Returns the location of an object held by this member.
     pub(crate) fn place(&mut self, object: u32, bytes: &ObjectBytes) -> Option<PageLocation> {
         match (self, bytes) {
             (Self::Root(page_pool, copies), bytes) => copies.place(page_pool, object, bytes),
@@ -43,7 +43,7 @@ impl PageRole {
         }
     }
 
-    /// An object is through.
+    /// Drops the state of a finished object.
     pub(crate) fn remove(&mut self, object: u32) {
         match self {
             Self::Root(_, copies) => copies.remove(object),
@@ -52,22 +52,22 @@ impl PageRole {
     }
 }
 
-/// Why members share no memory.
+/// Why members do not share memory.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// A member has gone, or is on another host.
+    /// A member is gone or on another host.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
-    /// There is no memory to share, or it is not where the root says: on another host.
+    /// The memory cannot be created or attached; typically a member is on another host.
     #[error(transparent)]
     Attach(#[from] AttachError),
 }
 
-/// Shares memory with the members that were met: `streams` by rank, which are of no use afterwards.
-/// What members that were killed have left of such memory is removed first.
+/// Shares memory with the connected members. `streams` are indexed by rank and not needed
+/// afterwards. Removes segments left behind by killed members first.
 ///
 /// # Errors
-/// [`JoinError`]. Nobody begins without all.
+/// [`JoinError`]. No member starts unless all have joined.
 pub fn join(
     rendezvous: &Rendezvous<'_>,
     streams: Vec<Option<TcpStream>>,
@@ -86,7 +86,7 @@ pub fn join(
         link(rank, stream.set_read_timeout(Some(rendezvous.timeout)))?;
     }
     if rendezvous.own == 0 {
-        // What cannot be looked through is left alone.
+        // A directory that cannot be read is no reason to fail.
         let _ = remove_stale_segments();
         let segment_name = segment_name();
         let page_pool = PagePool::create(&pool_name(&segment_name))?;
@@ -98,7 +98,7 @@ pub fn join(
         for (rank, stream) in &all {
             link(*rank, recv_ack(stream))?;
         }
-        // Whoever should be there is: from here on nothing can be left behind.
+        // All members have attached: without names nothing can be left behind.
         let _ = (page_pool.unlink(), shm.unlink());
         for (rank, mut stream) in all {
             link(rank, stream.write_all(&[ACK]))?;
@@ -107,14 +107,14 @@ pub fn join(
     }
     let Some((_, mut root)) = connected(&streams, 0).into_iter().next() else {
         return Err(link(0, Err(io::ErrorKind::NotConnected.into()))
-            .expect_err("it is one")
+            .expect_err("it is an error")
             .into());
     };
     let mut segment_name = [0; NAME_LEN];
     link(0, root.read_exact(&mut segment_name))?;
     let segment_name = String::from_utf8_lossy(&segment_name);
     let segment_name = segment_name.trim_end_matches('\0');
-    // First what only the root makes: on another host nothing is made in vain.
+    // Attach to the pool first: it exists on the root's host only, so nothing is created in vain.
     let reader = PageReader::open(&pool_name(segment_name), rendezvous.own)?;
     let shm = attach(segment_name, rendezvous)?;
     link(0, root.write_all(&[ACK]))?;
@@ -131,8 +131,8 @@ fn attach(segment_name: &str, rendezvous: &Rendezvous<'_>) -> Result<Shm, Attach
     Shm::attach(segment_name, Some(ProcessId(rendezvous.own)), &config)
 }
 
-/// A name that nobody else has: another group of this process counts on, and another process that
-/// had its number has begun at another time.
+/// Makes a unique name: the counter distinguishes groups of this process, the time distinguishes
+/// processes with a recycled pid.
 fn segment_name() -> String {
     static GROUPS: AtomicU64 = AtomicU64::new(0);
     let group = GROUPS.fetch_add(1, Ordering::Relaxed);
@@ -150,7 +150,7 @@ fn send_name(mut stream: &TcpStream, segment_name: &str) -> io::Result<()> {
     stream.write_all(&bytes)
 }
 
-/// Waits for a word of somebody who is there.
+/// Waits for the peer's acknowledgement.
 fn recv_ack(mut stream: &TcpStream) -> io::Result<()> {
     let mut byte = [0];
     stream.read_exact(&mut byte)?;

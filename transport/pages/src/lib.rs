@@ -2,16 +2,18 @@
 //!
 //! object → blocks → group → fronts of pieces → `[pages]` → the page where the object lies → group
 //!
-//! The root's objects lie on a [`PagePool`]. Frames go through rings of shared memory
-//! ([`onepipe_transport_shm::Shm`]) and carry no bytes of objects, only where these lie. A
-//! receiver uses them there, without any copy, or copies them into memory of its own. So there is
-//! nothing to relay, and everything else is [`onepipe_bulk::Group`]'s as over any link: what is
-//! whole, which digest is right, who has failed, what closing means (docs/design/bulk.md).
+//! The root's objects lie in a [`PagePool`]. Frames go through rings of shared memory
+//! ([`onepipe_transport_shm::Shm`]) and carry the location of object bytes instead of the bytes. A
+//! receiver uses the bytes in place, without any copy, or copies them into memory of its own. So
+//! nothing is relayed; everything else is [`onepipe_bulk::Group`]'s work as over any link:
+//! completeness, digests, failures, closing (docs/design/bulk.md).
 //!
 //! # Invariants
-//! - Pages are read under a claim: their bytes stay as they are, whoever counts us as failed.
-//! - Whoever dies is noticed by the kernel's word, within a millisecond where anybody is awake.
-//! - When all have met, nothing has a name any more: however members end, nothing is left.
+//! - Pages are read under a claim: their bytes stay unchanged even if the other members count this
+//!   one as failed.
+//! - The kernel reports the death of a process within a millisecond while any member is awake.
+//! - Once all members have connected, no file has a name any more: however members end, nothing is
+//!   left behind in `/dev/shm`.
 
 #![forbid(unsafe_code)]
 
@@ -36,16 +38,16 @@ pub use page_index::PageIndex;
 use onepipe_bulk::{Algorithm, Config, Plain};
 use onepipe_wire::{DETACHED_FRONT_LEN, HEADER_LEN};
 
-/// Bytes of the longest frame: what a machine must be able to say fits.
+/// Length of the longest frame that a machine may send.
 const FRAME_LEN: usize = 512;
 const _: () = assert!(
     DETACHED_FRONT_LEN + onepipe_transport_shm::PAGE_LOCATION_LEN <= FRAME_LEN && HEADER_LEN < 256,
-    "the front of a piece and its place fit a frame"
+    "the header part of a piece and its page location must fit a frame"
 );
-/// Blocks for which the root has tokens ahead: all of an object's. They cost no memory.
+/// Blocks for which the root has tokens ahead: all blocks of an object. They cost no memory.
 const LOOKAHEAD_BLOCKS: u32 = 1024;
 
-/// What the configuration of a machine must say that [`ShmGroupDriver`] drives: its rest is the caller's.
+/// Adapts the configuration of a machine that [`ShmGroupDriver`] drives; the rest is the caller's.
 pub fn shared_memory_config(config: Config) -> Config {
     Config {
         is_shared: true,

@@ -1,16 +1,16 @@
-//! What a frame says of where an object lies.
+//! The location of an object in a frame.
 
 use onepipe_transport_shm::PageLocation;
 use onepipe_wire::{BulkHeader, BulkPiece, DETACHED_FRONT_LEN, Frame, Opcode, open_detached};
 
-/// Of which object a frame tells where it lies: the front of a piece, or an offer, and its place
-/// behind that. `None` of any other frame, and of bytes that are none.
+/// Parses the object number and the page location of a frame: the header part of a piece, or an
+/// offer, followed by the location. `None` for any other frame or malformed bytes.
 pub fn page_location(frame: &[u8]) -> Option<(u32, PageLocation)> {
     let (front, behind) = frame.split_at_checked(DETACHED_FRONT_LEN)?;
     Some((object_of(front)?, PageLocation::parse(behind)?))
 }
 
-/// The object that a front or an offer is of.
+/// Parses the object number of the header part of a piece or of an offer.
 pub(crate) fn object_of(front: &[u8]) -> Option<u32> {
     let payload = match open_detached(front) {
         Ok((_, payload, _)) => payload,

@@ -1,21 +1,21 @@
-//! An object's bytes, wherever they lie.
+//! The bytes of an object, in private or in shared memory.
 
 use std::ops::Deref;
 
 use onepipe_bulk::Memory;
 use onepipe_transport_shm::{Page, PageMut};
 
-/// An object's bytes: in memory of this process, or on a page that processes share.
+/// The bytes of an object: in memory of this process, or on a page shared between processes.
 #[derive(Clone, Debug)]
 pub enum ObjectBytes {
     /// Memory of this process.
     Private(Vec<u8>),
-    /// A page that others read, too. Nobody writes it.
+    /// A read-only page that other processes read too.
     Shared(Page),
 }
 
 impl ObjectBytes {
-    /// As memory of this process: what lies on a page is copied.
+    /// Converts to memory of this process; copies the bytes of a page.
     pub fn into_vec(self) -> Vec<u8> {
         match self {
             Self::Private(bytes) => bytes,
@@ -97,7 +97,7 @@ impl<const N: usize> From<[u8; N]> for ObjectBytes {
     }
 }
 
-/// Equal bytes are equal, wherever they lie.
+/// Compares the bytes, not the location.
 impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for ObjectBytes {
     fn eq(&self, other: &T) -> bool {
         self[..] == *other.as_ref()

@@ -1,25 +1,25 @@
-//! Where the objects lie that are on their way to us.
+//! Locations of the objects in transit to this member.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onepipe_bulk::OBJECTS_MAX;
 use onepipe_transport_shm::{Page, PageLocation, PageReader};
 
-/// What a member has been told of objects' places. It lends the pages: an application that is asked
-/// for memory may answer with one. Clones are the same.
+/// The locations of objects that were announced to this member. An application that is asked for
+/// memory may respond with the page of the object itself. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct PageIndex {
     reader: PageReader,
     entries: Arc<Mutex<Vec<Entry>>>,
 }
 
-/// An object on its way.
+/// An object in transit.
 #[derive(Debug)]
 struct Entry {
     object: u32,
     place: PageLocation,
-    /// Claimed when it is first used, and until the object is through: so it stays as it is even
-    /// where the others count us as failed.
+    /// Claimed on first use and until the object is finished, so that its bytes stay unchanged even
+    /// if the other members count this one as failed.
     page: Option<Page>,
 }
 
@@ -29,8 +29,8 @@ impl PageIndex {
         Self { reader, entries: Arc::new(Mutex::new(entries)) }
     }
 
-    /// The page that an object of so many bytes lies on, which is on its way. `None` when nobody
-    /// has said where that is.
+    /// Returns the page with the first bytes of an object in transit. `None` if its location is
+    /// unknown or no longer valid.
     pub fn page(&self, object: u32, bytes: usize) -> Option<Page> {
         let mut entries = self.entries();
         let entry = entries.iter_mut().find(|entry| entry.object == object)?;
@@ -42,7 +42,7 @@ impl PageIndex {
         Some(page)
     }
 
-    /// Somebody says where an object lies.
+    /// Records the location of an object.
     pub(crate) fn insert(&self, object: u32, place: PageLocation) {
         let mut entries = self.entries();
         match entries.iter_mut().find(|entry| entry.object == object) {
@@ -50,7 +50,7 @@ impl PageIndex {
             Some(entry) => (entry.place, entry.page) = (place, None),
             None => {
                 if entries.len() >= OBJECTS_MAX as usize {
-                    // No more are under way: the first is of one that was through long ago.
+                    // The number of objects in flight is limited: the oldest entry is stale.
                     let least =
                         (0..entries.len()).min_by_key(|at| entries[*at].object).unwrap_or(0);
                     entries.swap_remove(least);
@@ -60,18 +60,18 @@ impl PageIndex {
         }
     }
 
-    /// Where an object lies.
+    /// Returns the location of an object.
     pub(crate) fn place(&self, object: u32) -> Option<PageLocation> {
         self.entries().iter().find(|entry| entry.object == object).map(|entry| entry.place)
     }
 
-    /// An object is through.
+    /// Removes a finished object.
     pub(crate) fn remove(&self, object: u32) {
         self.entries().retain(|entry| entry.object != object);
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        // Whoever panicked with it had changed one loan at a time.
+        // A thread that panicked while holding the lock changed one entry at a time.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

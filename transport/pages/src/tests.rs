@@ -1,4 +1,4 @@
-//! Members in threads of one process: each has a place of its own in the memory that they share.
+//! Members in threads of one process; each attaches to the shared memory as a process of its own.
 
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
@@ -33,21 +33,21 @@ fn object(number: u32, bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// How a member takes and gives memory.
+/// How a member receives and sends objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Objects are used where they lie; the root's lie on its shelf.
+    /// Objects are used in place; the root allocates from its page pool.
     Shared,
-    /// Receivers copy them; the root's are copied to its shelf.
+    /// Receivers copy objects; the root's objects are copied into its page pool.
     Private,
-    /// Memory was given before anything came.
+    /// Memory was offered before any object was announced.
     Offered,
 }
 
-/// What a member has got, and how it ended.
+/// The objects received, the outcome and the failures reported.
 type MemberResult = (Vec<ObjectBytes>, Option<Outcome>, Vec<u32>);
 
-/// Lives through a group; a member may be told to go after so many objects.
+/// Runs a member to the end of its group, or until it has received `leaves_after` objects.
 fn run_member(
     mut driver: ShmGroupDriver<SystemClock>,
     mut unsent: Vec<Vec<u8>>,
@@ -66,7 +66,8 @@ fn run_member(
             while let Some(object) = unsent.pop() {
                 let sent = match (kind, driver.page_pool()) {
                     (Kind::Shared, Some(page_pool)) => {
-                        let mut page_mut = page_pool.alloc(object.len()).expect("there is memory");
+                        let mut page_mut =
+                            page_pool.alloc(object.len()).expect("memory is available");
                         page_mut.copy_from_slice(&object);
                         driver.group_mut().send(page_mut.into())
                     }
@@ -78,7 +79,7 @@ fn run_member(
                 }
             }
             if unsent.is_empty() || !driver.group().failures().is_empty() {
-                driver.group_mut().close().expect("it is the root");
+                driver.group_mut().close().expect("the root may send");
             }
         }
         let on_event = |group: &mut Group<ObjectBytes>, event| match event {
@@ -88,14 +89,14 @@ fn run_member(
                     page_index.as_ref().and_then(|page_index| page_index.page(object, bytes));
                 let memory = match page.filter(|_| kind == Kind::Shared) {
                     Some(page) => page.into(),
-                    // After a failure a survivor may tell of an object, and not where it lies.
+                    // After a failure a survivor may announce an object without its location.
                     None => vec![0; bytes].into(),
                 };
                 let has_failed = !group.failures().is_empty();
                 assert!(
                     kind != Kind::Shared || has_failed || matches!(memory, ObjectBytes::Shared(_))
                 );
-                group.provide(object, memory).expect("it is wanted");
+                group.provide(object, memory).expect("the object is wanted");
             }
             Event::Stable { memory, .. } => got.push(memory),
             Event::Closed(outcome) => ended = Some(outcome),
@@ -107,13 +108,16 @@ fn run_member(
     (got, ended, failed)
 }
 
-/// Members in threads of their own; of each how it takes memory, and whether it goes early.
+/// Runs members in threads of their own; `kinds_and_exits` gives each one's kind and when it
+/// leaves.
 fn group(
     n: u32,
     objects: &[Vec<u8>],
     kinds_and_exits: impl Fn(u32) -> (Kind, usize),
 ) -> Vec<JoinHandle<MemberResult>> {
-    let open = |_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+    let open = |_| {
+        Listener::bind("127.0.0.1:0".parse().expect("a valid address")).expect("the listener binds")
+    };
     let listeners: Vec<Listener> = (0..n).map(open).collect();
     let members: Vec<SocketAddr> = listeners.iter().map(Listener::address).collect();
     (0..n)
@@ -123,9 +127,9 @@ fn group(
                 (members.clone(), objects.to_vec(), kinds_and_exits(own));
             std::thread::spawn(move || {
                 let rendezvous = Rendezvous { group: 1, members: &members, own, timeout: TIMEOUT };
-                let streams = connect_members(&rendezvous, &listener).expect("all are here");
-                let links = join(&rendezvous, streams).expect("there is memory");
-                let group = Group::with_memory(config(n, own)).expect("a group");
+                let streams = connect_members(&rendezvous, &listener).expect("all members connect");
+                let links = join(&rendezvous, streams).expect("memory is available");
+                let group = Group::with_memory(config(n, own)).expect("the configuration is valid");
                 run_member(
                     ShmGroupDriver::new(group, links, SystemClock::calibrated()),
                     unsent,
@@ -147,9 +151,9 @@ fn objects_of_every_size_reach_every_member() {
             let kinds_and_exits =
                 |rank: u32| (if rank == 0 { root } else { kinds[rank as usize % 3] }, !0);
             for member in group(n, &objects, kinds_and_exits) {
-                let (got, ended, failed) = member.join().expect("it does not panic");
+                let (got, ended, failed) = member.join().expect("the thread does not panic");
                 assert_eq!((ended, failed), (Some(Outcome::Complete), vec![]));
-                assert!(got == objects, "every byte of {n} members, {root:?}");
+                assert!(got == objects, "all bytes at {n} members, {root:?}");
             }
         }
     }
@@ -164,8 +168,10 @@ fn departed_member_is_reported_and_survivors_agree() {
             (kind, if rank == leaves { 3 } else { usize::MAX })
         };
         let members = group(4, &objects, kinds_and_exits);
-        let mut got: Vec<MemberResult> =
-            members.into_iter().map(|member| member.join().expect("it does not panic")).collect();
+        let mut got: Vec<MemberResult> = members
+            .into_iter()
+            .map(|member| member.join().expect("the thread does not panic"))
+            .collect();
         got.remove(leaves as usize);
         for (own, ended, failed) in &got {
             assert_eq!((ended, &failed[..]), (&Some(Outcome::Failed), &[leaves][..]));
@@ -178,17 +184,17 @@ fn departed_member_is_reported_and_survivors_agree() {
 #[test]
 fn next_root_removes_segments_of_killed_members() {
     use std::os::unix::fs::MetadataExt;
-    let user = std::fs::metadata("/proc/self").expect("we are somebody").uid();
-    // As it is when all are killed before the names are taken away: nobody holds a place in it.
+    let user = std::fs::metadata("/proc/self").expect("the process has a user id").uid();
+    // The state after all members were killed before the names were removed.
     let left = ["", "-s"].map(|suffix| {
         let name = format!("onepipe-{user}-bulk-1-{}{suffix}", std::process::id());
         std::path::Path::new("/dev/shm").join(name)
     });
     for path in &left {
-        std::fs::write(path, [1; 10_000]).expect("memory has names");
+        std::fs::write(path, [1; 10_000]).expect("/dev/shm is available");
     }
     for member in group(2, &[object(0, 9)], |_| (Kind::Shared, usize::MAX)) {
-        let (_, ended, _) = member.join().expect("it does not panic");
+        let (_, ended, _) = member.join().expect("the thread does not panic");
         assert_eq!(ended, Some(Outcome::Complete));
     }
     assert!(left.iter().all(|path| !path.exists()));
@@ -196,22 +202,24 @@ fn next_root_removes_segments_of_killed_members() {
 
 #[test]
 fn member_lost_during_join_is_named() {
-    let open = |_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+    let open = |_| {
+        Listener::bind("127.0.0.1:0".parse().expect("a valid address")).expect("the listener binds")
+    };
     let listeners = [0, 1, 2].map(open);
     let members = listeners.each_ref().map(Listener::address);
     let all = [0, 1, 2].map(|own: u32| {
         let listener = listeners[own as usize].clone();
         std::thread::spawn(move || {
             let rendezvous = Rendezvous { group: 1, members: &members, own, timeout: TIMEOUT };
-            let streams = connect_members(&rendezvous, &listener).expect("all are here");
+            let streams = connect_members(&rendezvous, &listener).expect("all members connect");
             if own == 2 {
                 None
             } else {
-                Some(join(&rendezvous, streams).expect_err("one has gone"))
+                Some(join(&rendezvous, streams).expect_err("one member has exited"))
             }
         })
     });
-    let errors = all.map(|member| member.join().expect("it does not panic"));
+    let errors = all.map(|member| member.join().expect("the thread does not panic"));
     let Some(JoinError::Rendezvous(RendezvousError::Member { rank: 2, .. })) = &errors[0] else {
         panic!("{:?}", errors[0]);
     };
@@ -219,9 +227,9 @@ fn member_lost_during_join_is_named() {
         panic!("{:?}", errors[1]);
     };
     let ours = format!("bulk-{}-", std::process::id());
-    for entry in std::fs::read_dir("/dev/shm").expect("memory has names") {
-        let name = entry.expect("it can be read").file_name();
-        // Other tests of this process have theirs for as long as they take to join.
+    for entry in std::fs::read_dir("/dev/shm").expect("/dev/shm is available") {
+        let name = entry.expect("the directory entry is readable").file_name();
+        // Other tests of this process have segments of their own while they join.
         let is_old = |path: std::path::PathBuf| {
             let about = std::fs::metadata(path).and_then(|about| about.modified());
             about.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > TIMEOUT))
@@ -234,16 +242,20 @@ fn member_lost_during_join_is_named() {
 #[test]
 fn finished_objects_are_removed_one_by_one() {
     let name = format!("test-{}-pages-forget", std::process::id());
-    let page_pool = crate::PagePool::create(&name).expect("nobody has it");
-    let reader = onepipe_transport_shm::PageReader::open(&name, 1).expect("it is there");
+    let page_pool = crate::PagePool::create(&name).expect("the name is free");
+    let reader = onepipe_transport_shm::PageReader::open(&name, 1).expect("the pool exists");
     let page_index = crate::PageIndex::new(reader);
-    let pages = [(); 12].map(|()| page_pool.alloc(100).expect("there is memory").freeze());
+    let pages = [(); 12].map(|()| page_pool.alloc(100).expect("memory is available").freeze());
     for (object, page) in (0..).zip(&pages) {
         page_index.insert(object, page.location());
     }
-    // Objects get lost in another order than that in which they are through.
+    // Objects finish in another order than they were announced.
     page_index.remove(10);
     let known: Vec<u32> =
         (0..12).filter(|object| page_index.page(*object, 100).is_some()).collect();
-    assert_eq!(known, [4, 5, 6, 7, 8, 9, 11], "as many as may be under way, but that one");
+    assert_eq!(
+        known,
+        [4, 5, 6, 7, 8, 9, 11],
+        "the latest ones up to the limit, except the removed one"
+    );
 }

@@ -1,63 +1,65 @@
-//! Which slots of one's own arena are free, and who may have how many.
+//! The free slots of this process's arena, and each receiver's share of them.
 
-/// The free slots of this process's arena, last given back first: that one is still in the cache.
+/// The free slots of this process's arena, as a stack: the last released slot is still in the
+/// cache.
 #[derive(Debug)]
 pub(crate) struct Arena {
     free: Vec<u32>,
     slots: usize,
 }
 
-/// How full a receiver's share is.
+/// Utilisation of a receiver's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fill {
     /// Below half.
     Low,
-    /// Half of it: frames bear the congestion mark.
+    /// Above half: frames are marked with congestion.
     Half,
-    /// Three quarters: no new burst is begun while the receiver is merely slow.
+    /// Above three quarters: no burst begins while the receiver is merely slow.
     Tight,
-    /// All of it: the frame waits, or is dropped if the receiver has stopped.
+    /// All of it: the frame is parked, or dropped if the receiver has stopped.
     Full,
 }
 
 impl Arena {
-    /// An arena of `slots` slots, free but for those that `is_taken`.
+    /// Makes an arena of `slots` slots, all free except those that `is_taken`.
     pub(crate) fn new(slots: u32, is_taken: impl Fn(u32) -> bool) -> Self {
         let mut free = Vec::with_capacity(slots as usize);
         free.extend((0..slots).rev().filter(|slot| !is_taken(*slot)));
         Self { free, slots: slots as usize }
     }
 
-    /// The slot to use next.
+    /// Returns the slot to use next.
     #[inline]
     pub(crate) fn top(&self) -> Option<u32> {
         self.free.last().copied()
     }
 
-    /// Takes the slot that `top` answered.
+    /// Takes the slot that `top` returned.
     #[inline]
     pub(crate) fn take(&mut self) {
         self.free.pop();
     }
 
-    /// Gives a slot back.
+    /// Returns a slot to the free list.
     #[inline]
     pub(crate) fn release(&mut self, slot: u32) {
-        debug_assert!(self.free.len() < self.slots, "given back more than taken");
+        debug_assert!(self.free.len() < self.slots, "released more slots than were taken");
         self.free.push(slot);
     }
 
-    /// Slots that nobody has.
+    /// Returns the number of free slots.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// How full the share of a receiver is that has `in_flight` frames, in a ring of `entries`.
+    /// Returns the utilisation of the share of a receiver with `in_flight` frames and a ring of
+    /// `entries`.
     ///
-    /// A share is the ring, but less than what is free: a receiver that has stopped takes half of
-    /// the arena at most, another that stops after it half of the rest, and the last slot is never
-    /// sent away, so that there is always one to go on with (dynamic thresholds: Choudhury and
+    /// A share is limited by the ring and by the free slots: a receiver that has stopped holds at
+    /// most half of the arena, another that stops after it half of the rest, and the last slot is
+    /// never sent, so that there is always one to go on with (dynamic thresholds: Choudhury and
     /// Hahne, IEEE/ACM ToN 1998).
     #[inline]
     pub(crate) fn fill(&self, in_flight: usize, entries: usize) -> Fill {

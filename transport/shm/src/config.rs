@@ -1,26 +1,27 @@
-//! How large a segment is, and where everything lies in it.
+//! The sizes of a segment, and the layout that follows from them.
 
 use crate::ring::SLOTS_MAX;
 
-/// What the creator of a segment decides. Who joins later gets what the creator chose.
+/// Sizes of a segment, set by its creator. Processes that attach later use the creator's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Process ids lie below this. 1 to 1,024, default 64. Memory that nobody uses costs nothing.
+    /// Process ids lie below this. 1 to 1,024, default 64. Unused ids cost no memory.
     pub processes_max: u32,
-    /// The longest frame, in bytes. 256 to 65,000, default 8,192.
+    /// Length of the longest frame, in bytes. 256 to 65,000, default 8,192.
     pub frame_len_max: usize,
-    /// Frames that one process may have in flight, to all others together. 16 to 2^24, default
-    /// 1,024. This many frames of memory are set aside when a process joins.
+    /// Maximum number of frames that one process has in flight to all others together. 16 to 2^24,
+    /// default 1,024. Memory for them is allocated when a process attaches.
     pub arena_slots: u32,
-    /// Frames that one process may have in flight to one other. A power of two, 16 to 2^20, default
-    /// 1,024.
+    /// Maximum number of frames that one process has in flight to one other. A power of two, 16 to
+    /// 2^20, default 1,024.
     pub ring_entries: u32,
-    /// A sender whose receiver is short of room waits for it for this long before it drops, in ns,
-    /// counted from the last frame that the receiver took. Default 50 ms: a process that was
-    /// merely put off its core is back by then, even on a busy machine.
+    /// How long a sender waits for a receiver whose share is full before it drops frames, in ns,
+    /// counted from the last frame that the receiver took. Default 50 ms: a process that was merely
+    /// descheduled is back by then, even on a busy machine.
     pub hold_ns: u64,
-    /// How often eight of the others are asked for signs of life, in ns: the kernel is, and answers
-    /// in less than a microsecond each. Who finds somebody dead tells all others. Default 1 ms.
+    /// Interval of liveness checks, in ns. Each check queries the kernel for eight processes, at
+    /// less than a microsecond each; a process that finds a death notifies all others. Default 1
+    /// ms.
     pub liveness_interval_ns: u64,
 }
 
@@ -39,16 +40,16 @@ impl Default for Config {
 
 /// Two cache lines: processors fetch lines in pairs.
 const LINE_BYTES: usize = 128;
-/// Nooks beside each ring, a power of two: so many short frames in flight need no slot.
+/// Number of inline cells beside each ring, a power of two: as many short frames need no slot.
 pub(crate) const INLINE_CELLS: usize = 16;
-/// The longest frame that goes into a nook: one message of 64 bytes takes half of it.
+/// Size of an inline cell: a frame with one message of 64 bytes takes half of it.
 pub(crate) const INLINE_CELL_LEN: usize = 256;
 const PAGE_BYTES: usize = 4096;
-/// Of a process: one line each for its state, its promise and its bed.
+/// Per process: a line each for state, promises and futex, and one in reserve.
 const PROCESS_BYTES: usize = 4 * LINE_BYTES;
 
 impl Config {
-    /// The first field that is out of range, with its value.
+    /// Returns the first field that is out of range, with its value.
     pub(crate) fn out_of_range(&self) -> Option<(&'static str, u64)> {
         let wrong = |is_right: bool, field, value| (!is_right).then_some((field, value));
         let processes = self.processes_max;
@@ -66,23 +67,23 @@ impl Config {
         self.processes_max as usize
     }
 
-    /// Where the state of `process` lies: incarnation, pid, state.
+    /// Offset of the state of `process`: incarnation, pid, state.
     pub(crate) fn state_at(&self, process: usize) -> usize {
         PAGE_BYTES + process * PROCESS_BYTES
     }
 
-    /// Where the promise line of `process` lies.
+    /// Offset of the promise word of `process`.
     pub(crate) fn promise_at(&self, process: usize) -> usize {
         self.state_at(process) + LINE_BYTES
     }
 
-    /// Where the word lies that says what of `process` is open: on the same line, for who looks at
-    /// one looks at both.
+    /// Offset of the commit hold of `process`: on the line of its promise word, because receivers
+    /// read both.
     pub(crate) fn commit_hold_at(&self, process: usize) -> usize {
         self.promise_at(process) + 8
     }
 
-    /// Where the word lies that `process` sleeps on.
+    /// Offset of the futex that `process` sleeps on.
     pub(crate) fn futex_slot_at(&self, process: usize) -> usize {
         self.state_at(process) + 2 * LINE_BYTES
     }
@@ -95,24 +96,24 @@ impl Config {
         LINE_BYTES + self.ring_entries as usize * 8 + INLINE_CELLS * INLINE_CELL_LEN
     }
 
-    /// Where the ring lies that goes from one process to the other: its head, alone on a line.
+    /// Offset of the ring from one process to another: its head, on a cache line of its own.
     pub(crate) fn ring_at(&self, from: usize, to: usize) -> usize {
         self.rings_at() + (from * self.processes() + to) * self.ring_bytes()
     }
 
-    /// Where the entries of that ring lie.
+    /// Offset of the entries of that ring.
     pub(crate) fn entries_at(&self, from: usize, to: usize) -> usize {
         self.ring_at(from, to) + LINE_BYTES
     }
 
-    /// Where a nook of that ring lies.
+    /// Offset of an inline cell of that ring.
     #[inline]
     pub(crate) fn inline_cell_at(&self, from: usize, to: usize, cell: usize) -> usize {
         self.entries_at(from, to) + self.ring_entries as usize * 8 + cell * INLINE_CELL_LEN
     }
 
-    /// Bytes from one slot to the next. An odd number of lines more than the frame: frames that
-    /// begin a power of two apart would all compete for the same few places in the caches.
+    /// Distance of slots, in bytes: an odd number of lines. Frames at distances of powers of two
+    /// would compete for the same few sets of the caches.
     fn slot_bytes(&self) -> usize {
         self.frame_len_max.next_multiple_of(LINE_BYTES) + LINE_BYTES
     }
@@ -126,24 +127,24 @@ impl Config {
         rings_end.next_multiple_of(PAGE_BYTES) + process * self.arena_bytes()
     }
 
-    /// Where a slot of the arena of `process` lies. Only for slots below `arena_slots`.
+    /// Offset of a slot of the arena of `process`. Only for slots below `arena_slots`.
     pub(crate) fn slot_at(&self, process: usize, slot: u32) -> usize {
         self.arena_at(process) + slot as usize * self.slot_bytes()
     }
 
-    /// The shared front, which everybody needs: header and states. Offset and length.
+    /// The part that all processes use: header and states. Offset and length.
     pub(crate) fn front(&self) -> (usize, usize) {
         (0, self.rings_at())
     }
 
-    /// What `process` writes frames into: its rings and its arena. Offsets and lengths.
+    /// The parts that `process` writes frames into: its rings and its arena. Offsets and lengths.
     pub(crate) fn own(&self, process: usize) -> [(usize, usize); 2] {
         let rings = self.ring_at(process, 0);
         let rings_end = self.ring_at(process + 1, 0);
         [(rings, rings_end - rings), (self.arena_at(process), self.arena_bytes())]
     }
 
-    /// Bytes of the whole segment.
+    /// Size of the whole segment in bytes.
     pub(crate) fn segment_len(&self) -> usize {
         self.arena_at(self.processes())
     }
@@ -183,7 +184,7 @@ mod tests {
             let lines = (pair[0].0 + pair[0].1).div_ceil(LINE_BYTES);
             assert!(lines * LINE_BYTES <= pair[1].0, "{pair:?}");
         }
-        let (at, bytes) = *parts.last().expect("there are parts");
+        let (at, bytes) = *parts.last().expect("the layout has parts");
         assert!(at + bytes <= config.segment_len());
     }
 

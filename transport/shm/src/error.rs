@@ -1,4 +1,4 @@
-//! Why a process could not join.
+//! Errors of attaching to a segment.
 
 use std::io;
 
@@ -8,18 +8,18 @@ use onepipe_base::ProcessId;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// A name is 1 to 64 letters, digits, `-` and `_`.
-    #[error("{0:?} is no name for a segment: 1 to 64 letters, digits, - and _ are")]
+    /// A name must have 1 to 64 letters, digits, `-` and `_`.
+    #[error("invalid segment name {0:?}: use 1 to 64 letters, digits, - and _")]
     Name(String),
-    /// A number of the configuration is outside its range.
+    /// A field of the configuration is out of range.
     #[error("{field} = {value} is out of range")]
     Config {
-        /// Which field of [`crate::Config`].
+        /// The field of [`crate::Config`].
         field: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: u64,
     },
-    /// The segment has no place for this process id.
+    /// The process id is out of range of this segment.
     #[error("process {process} is out of range: ids of this segment lie below {processes_max}")]
     OutOfRange {
         /// The id asked for.
@@ -28,39 +28,39 @@ pub enum AttachError {
         processes_max: u32,
     },
     /// A live process has this id.
-    #[error("process {process} is taken by the living process with pid {pid}")]
+    #[error("process {process} is taken by the live process with pid {pid}")]
     Taken {
         /// The id asked for.
         process: u32,
-        /// Who has it.
+        /// The pid of its owner.
         pid: u64,
     },
-    /// Every process id is taken by somebody alive.
-    #[error("all {0} places are taken")]
+    /// All process ids are taken by live processes.
+    #[error("all {0} process ids are taken")]
     Full(u32),
     /// The file of this name belongs to another user.
-    #[error("{path} belongs to user {owner}")]
+    #[error("{path} belongs to user id {owner}")]
     Foreign {
-        /// The file.
+        /// The path of the file.
         path: String,
-        /// Its owner's id.
+        /// The user id of its owner.
         owner: u32,
     },
-    /// Living processes use a segment of this name that this version does not understand.
+    /// Live processes use a segment of this name whose layout this version does not understand.
     #[error(
-        "the segment is in use with another layout (version {version}, this is {})",
+        "the segment is in use with layout version {version}, this program needs {}: use the same version or another name",
         crate::segment::VERSION
     )]
     Layout {
-        /// What its header says.
+        /// The version in its header.
         version: u64,
     },
     /// The kernel refused.
     #[error("cannot {what}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -70,7 +70,7 @@ impl AttachError {
         move |source| Self::Io { what, source }
     }
 
-    /// The process id asked for, if that was the trouble.
+    /// The process id that was taken, if that was the error.
     pub fn taken(&self) -> Option<ProcessId> {
         match self {
             Self::Taken { process, .. } => Some(ProcessId(*process)),

@@ -1,22 +1,23 @@
-//! Blocking on a word that other processes can change.
+//! Blocking on a word that other processes can change (futex(2)).
 
 use crate::sync::AtomicU32;
 
-/// Blocks while `word` holds `value`, for at most `timeout_ns`. May return early for no reason.
+/// Blocks while `word` holds `value`, for at most `timeout_ns`. May return early (spurious
+/// wake-up).
 pub(crate) fn wait(word: &AtomicU32, value: u32, timeout_ns: u64) {
     let timeout = libc::timespec {
         tv_sec: (timeout_ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (timeout_ns % 1_000_000_000) as libc::c_long,
     };
-    // SAFETY: `word` is valid for the call, and so is `timeout`; the kernel only reads both. The
-    // word lies in a shared file, so the futex is not a private one.
+    // SAFETY: `word` and `timeout` are valid for the call; the kernel only reads both. The word
+    // lies in a shared file, so the futex is not a private one.
     unsafe {
         libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const timeout)
     };
 }
 
-/// Wakes whoever blocks on `word`.
+/// Wakes the process that blocks on `word`.
 pub(crate) fn wake(word: &AtomicU32) {
-    // SAFETY: the kernel takes the address only as a name.
+    // SAFETY: the kernel uses the address only to identify the futex.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
 }

@@ -1,4 +1,4 @@
-//! Frames and promises from others.
+//! Frames and promises from other processes.
 
 use onepipe_base::{Incarnation, Mono, Now, Port, Promises, Timestamp, Verdict};
 
@@ -8,32 +8,32 @@ use crate::ring::{Consumer, INLINE};
 use crate::segment::Segment;
 use crate::{Stats, outbound::Outbound};
 
-/// Frames handled in one turn at most, so that sending gets its turn.
+/// Maximum number of frames handled per turn, so that sending is not starved.
 const BATCH_FRAMES: usize = 256;
 
-/// How often lines are looked at while nobody waits for a promise, in ns. A look takes the line out
-/// of its owner's cache, who then has to fetch it before it can send.
+/// Interval of reading promise words while the machine waits for no promise, in ns. A read takes
+/// the line out of its owner's cache, and the owner has to fetch it before it can send.
 const SCAN_INTERVAL_NS: u64 = 20_000;
 
-/// Who is asked for signs of life at one watch, at most: those who may hold others up beside.
+/// Maximum number of processes checked per liveness check, besides those that may stall others.
 const LIVENESS_BATCH: usize = 8;
 
-/// Bytes of a nook that are fetched along with the entry: a message of 64 bytes takes 124.
+/// Bytes of an inline cell prefetched along with the entry: a message of 64 bytes takes 124.
 const PREFETCH_BYTES: usize = 128;
 
-/// What this process receives.
+/// The receiving side of this process.
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    /// Everybody who ever had a place, but this process.
+    /// All processes that were ever attached, except this one.
     senders: Vec<Sender>,
-    /// Whose ring is looked at first in the next turn.
+    /// Index of the sender whose ring is drained first in the next turn.
     first: usize,
     /// The machine waits for promises.
     is_awaiting_promises: bool,
-    /// When lines are looked at though nobody waits.
+    /// When the promise words are read although the machine does not wait for them.
     next_scan: Mono,
-    /// Somebody may have come, or have promised something, or be gone, and the machine has not been
-    /// told: most turns have nothing of the kind to tell.
+    /// Whether any sender has an incarnation, a promise or a departure to report: most turns have
+    /// none, and skip the scan.
     has_new_peers: bool,
     has_pending_promises: bool,
     has_departed: bool,
@@ -46,14 +46,14 @@ struct Sender {
     peer_incarnation: u64,
     is_attached: bool,
     is_live: bool,
-    /// The promise seen on its line, to be heard once the ring is found empty.
+    /// The promise read from its word, to be reported once its ring is empty.
     pending: Option<PendingPromises>,
     is_drained: bool,
-    /// It was live, and the machine has not been told that it no longer is.
+    /// It was live, and its departure has not been reported to the machine.
     is_departed: bool,
-    /// The machine has not been told of this life.
+    /// Its incarnation has not been reported to the machine.
     is_unreported: bool,
-    /// What its line said last, and at the last watch.
+    /// The promise word at the last read, and at the last liveness check.
     last_promise: Option<Promise>,
     checked_promise: Option<Promise>,
 }
@@ -61,26 +61,26 @@ struct Sender {
 #[derive(Clone, Copy, Debug)]
 struct PendingPromises {
     promises: Promises,
-    /// Whether it is a sign of life.
+    /// Whether the promises prove that the process is alive.
     is_fresh: bool,
 }
 
-/// Somebody has come to life, or has died or left.
+/// A process has attached, detached or died.
 pub(crate) struct PeerChange {
     pub(crate) process: usize,
     pub(crate) is_live: bool,
-    /// Without having left.
+    /// Died without detaching.
     pub(crate) has_died: bool,
 }
 
 impl Inbound {
-    /// Skips what was sent to a former life of this process. With the setup lock held.
+    /// Skips what was sent to previous incarnations of this process. With the setup lock held.
     pub(crate) fn resume(segment: &Segment) -> Self {
         let me = segment.process();
         let mut senders = Vec::with_capacity(segment.config().processes_max as usize);
         for process in (0..segment.config().processes_max as usize).filter(|process| *process != me)
         {
-            // The rings of who was never there may not even have memory.
+            // The rings of a process that never attached may have no memory.
             if segment.peer_incarnation(process).0 != 0 {
                 let ring = Consumer::resume(segment.ring(process, me));
                 senders.push(Sender::new(process, ring));
@@ -97,7 +97,7 @@ impl Inbound {
         }
     }
 
-    /// Finds out who has come or gone.
+    /// Updates the membership from the segment and reports each change.
     pub(crate) fn refresh_membership(
         &mut self,
         segment: &Segment,
@@ -118,7 +118,7 @@ impl Inbound {
             let sender = &mut self.senders[at];
             if (sender.peer_incarnation, sender.is_attached) != (peer_incarnation, is_attached) {
                 (sender.peer_incarnation, sender.is_attached) = (peer_incarnation, is_attached);
-                // A file may say that somebody is there who died long ago.
+                // The segment may still show a process as attached that died long ago.
                 let is_live = is_attached && segment.is_alive(process);
                 sender.is_departed |= sender.is_live && !is_live;
                 (sender.is_live, sender.is_unreported) = (is_live, is_live);
@@ -133,8 +133,8 @@ impl Inbound {
         }
     }
 
-    /// Asks after some of the living, in turn, and after those who have been sending all the time
-    /// since the last watch, or seem to.
+    /// Checks some of the live processes, in turn, and those whose promise word has been active and
+    /// unchanged since the last check.
     pub(crate) fn check_liveness(
         &mut self,
         segment: &Segment,
@@ -156,13 +156,13 @@ impl Inbound {
         }
     }
 
-    /// Notes whether the machine waits for promises.
+    /// Sets whether the machine waits for promises.
     #[inline]
     pub(crate) fn set_awaiting_promises(&mut self, is_waiting: bool) {
         self.is_awaiting_promises = is_waiting;
     }
 
-    /// Looks at all lines, if it is time to, then empties the rings, a batch at most.
+    /// Reads the promise words if due, then drains the rings, at most one batch.
     pub(crate) fn receive(
         &mut self,
         segment: &Segment,
@@ -186,8 +186,8 @@ impl Inbound {
             let from = sender.process;
             let view = segment.ring(from, me);
             sender.is_drained = false;
-            // A short frame comes in these lines; fetched now, they come when the entry does, not a
-            // way from core to core after it.
+            // A short frame arrives in these lines; prefetched now, they travel together with the
+            // entry instead of a core-to-core latency after it.
             let cell = config.inline_cell_at(from, me, sender.ring.cell(INLINE_CELLS));
             segment.mapping().prefetch(cell, PREFETCH_BYTES);
             while left > 0 {
@@ -206,8 +206,8 @@ impl Inbound {
                     stats.entries_refused += 1;
                     continue;
                 };
-                // SAFETY: the entry gives the slot, or the nook that belongs to its index, to this
-                // process until it is released below, and nothing else in this process reaches it.
+                // SAFETY: the entry gives the slot, or the inline cell of its index, to this
+                // process until it is released below, and nothing else in this process accesses it.
                 let frame = unsafe { segment.mapping().bytes_mut(offset, bytes) };
                 if let Verdict::Forward(port) = take(Port(from as u16), frame) {
                     outbound.forward(segment, port, frame, stats);
@@ -221,12 +221,12 @@ impl Inbound {
         frames
     }
 
-    /// Looks at all lines. `now` was read before; the rings are emptied after.
+    /// Reads all promise words. `now` was read before; the rings are drained after.
     fn scan_promises(&mut self, segment: &Segment, now: Now) {
         fence_after_clock();
         self.has_pending_promises = true;
         for sender in self.senders.iter_mut().filter(|sender| sender.is_live) {
-            // What was seen and could not be heard yet still stands.
+            // A promise that could not be reported yet still holds.
             if sender.pending.is_none() {
                 let promise = segment.promise_word(sender.process).load();
                 let open = segment.commit_hold(sender.process).load().map(Timestamp::from_ns);
@@ -242,7 +242,7 @@ impl Inbound {
         }
     }
 
-    /// Tells who has come, once everything that its former life sent has been taken.
+    /// Reports new incarnations, each once everything of the previous one has been received.
     #[inline]
     pub(crate) fn poll_peers(&mut self, mut on_peer: impl FnMut(Port, Incarnation)) {
         if !self.has_new_peers {
@@ -257,7 +257,7 @@ impl Inbound {
         self.has_new_peers = self.senders.iter().any(|sender| sender.is_unreported);
     }
 
-    /// Tells what the lines said of those whose rings have been emptied since.
+    /// Reports the promises of senders whose rings have been drained since the words were read.
     #[inline]
     pub(crate) fn poll_promises(&mut self, mut on_promises: impl FnMut(Port, Promises)) {
         if !self.has_pending_promises {
@@ -273,7 +273,7 @@ impl Inbound {
         self.has_pending_promises = self.senders.iter().any(|sender| sender.pending.is_some());
     }
 
-    /// Tells who is no longer live, once everything that they sent has been taken.
+    /// Reports departed processes, each once everything it sent has been received.
     #[inline]
     pub(crate) fn poll_links_down(&mut self, mut on_link_down: impl FnMut(Port)) {
         if !self.has_departed {
@@ -283,7 +283,7 @@ impl Inbound {
             self.senders.iter_mut().filter(|sender| sender.is_departed && sender.is_drained)
         {
             sender.is_departed = false;
-            // It may be back already: then its link goes on, from where it is heard next.
+            // If it is back already, its link goes on with the next promise.
             if !sender.is_live {
                 on_link_down(Port(sender.process as u16));
             }
@@ -291,13 +291,13 @@ impl Inbound {
         self.has_departed = self.senders.iter().any(|sender| sender.is_departed);
     }
 
-    /// Whether no frame is there.
+    /// Whether all rings are empty.
     pub(crate) fn is_empty(&self, segment: &Segment) -> bool {
         let me = segment.process();
         self.senders.iter().all(|sender| sender.ring.is_empty(segment.ring(sender.process, me)))
     }
 
-    /// Who is alive.
+    /// Returns the live processes.
     pub(crate) fn live(&self) -> impl Iterator<Item = usize> + '_ {
         self.senders.iter().filter(|sender| sender.is_live).map(|sender| sender.process)
     }
@@ -320,7 +320,7 @@ impl Sender {
         }
     }
 
-    /// The kernel says that it is dead, whatever the segment says.
+    /// Marks the sender as dead, as reported by the kernel, whatever the segment says.
     fn mark_dead(&mut self) {
         self.is_live = false;
         self.is_departed = true;

@@ -1,17 +1,16 @@
-//! Bytes of a file that a process holds as long as it lives.
+//! Byte-range locks that a process holds as long as it is alive.
 //!
-//! These are open-file-description locks: the kernel gives them back when the process ends, however
-//! it ends, so that who holds one is alive. (A child that was forked, and has not called `exec`,
-//! counts as its parent.)
+//! Open-file-description locks: the kernel releases them when the process ends, however it ends, so
+//! the holder of a lock is alive. (A forked child that has not called `exec` counts as its parent.)
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The byte that is held while a segment is being set up, joined or left. Above all process ids.
+/// The byte locked while a segment is set up, attached or detached. Above all process ids.
 const SETUP: i64 = 1 << 20;
 
-/// Waits until nobody else sets up, joins or leaves, and keeps others from it.
+/// Takes the setup lock; waits until no other process holds it.
 pub(crate) fn lock_setup(file: &File) -> io::Result<()> {
     loop {
         match fcntl_lock(file, libc::F_OFD_SETLKW, &mut range(SETUP, 1, libc::F_WRLCK)) {
@@ -21,17 +20,17 @@ pub(crate) fn lock_setup(file: &File) -> io::Result<()> {
     }
 }
 
-/// As [`lock_setup`], but answers false where it would have to wait.
+/// Takes the setup lock and returns true, or returns false instead of waiting.
 pub(crate) fn try_lock_setup(file: &File) -> io::Result<bool> {
     try_lock(file, SETUP)
 }
 
-/// Lets others set up, join and leave.
+/// Releases the setup lock.
 pub(crate) fn unlock_setup(file: &File) -> io::Result<()> {
     fcntl_lock(file, libc::F_OFD_SETLK, &mut range(SETUP, 1, libc::F_UNLCK))
 }
 
-/// Takes the place of `process`. Answers false when somebody alive has it.
+/// Locks the process id `process`. Returns false when a live process holds it.
 pub(crate) fn lock_process(file: &File, process: usize) -> io::Result<bool> {
     try_lock(file, process as i64)
 }
@@ -44,17 +43,17 @@ fn try_lock(file: &File, byte: i64) -> io::Result<bool> {
     }
 }
 
-/// Gives the place of `process` back.
+/// Unlocks the process id `process`.
 pub(crate) fn unlock_process(file: &File, process: usize) -> io::Result<()> {
     fcntl_lock(file, libc::F_OFD_SETLK, &mut range(process as i64, 1, libc::F_UNLCK))
 }
 
-/// Whether somebody else alive has the place of `process`.
+/// Whether another live process holds the process id `process`.
 pub(crate) fn is_locked_by_other(file: &File, process: usize) -> io::Result<bool> {
     is_any_taken(file, process as i64, 1)
 }
 
-/// Whether anybody else alive has any place.
+/// Whether another live process holds any process id.
 pub(crate) fn has_live_process(file: &File) -> io::Result<bool> {
     is_any_taken(file, 0, SETUP)
 }
@@ -82,27 +81,27 @@ fn fcntl_lock(file: &File, command: libc::c_int, range: &mut libc::flock) -> io:
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sets memory aside for a part of `file`, so that touching it cannot fail later.
+/// Allocates memory for a part of `file`, so that accessing it cannot fail later.
 pub(crate) fn preallocate(file: &File, part: (usize, usize)) -> io::Result<()> {
     allocate(file, 0, part)
 }
 
-/// Gives the memory of a part of `file` back; what stood there reads as zeros.
+/// Returns the memory of a part of `file` to the system; it then reads as zeros.
 pub(crate) fn punch_hole(file: &File, (start, bytes): (usize, usize)) -> io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     allocate(file, mode, (start, bytes))
 }
 
 fn allocate(file: &File, mode: libc::c_int, (start, bytes): (usize, usize)) -> io::Result<()> {
-    // SAFETY: takes numbers only.
+    // SAFETY: takes integers only.
     let answer = unsafe {
         libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, bytes as libc::off_t)
     };
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whose files are ours.
+/// Returns the user whose files this process may share.
 pub(crate) fn effective_uid() -> u32 {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: takes no arguments and cannot fail.
     unsafe { libc::geteuid() }
 }

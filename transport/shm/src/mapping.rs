@@ -7,37 +7,37 @@ use std::ptr::{self, NonNull};
 
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// A file mapped shared. Words are only ever touched as atomics, bytes of frames only by the
-/// process whose turn it is.
+/// A shared file mapping. Words are only accessed as atomics, frame bytes only by the process that
+/// owns them at the time.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping is plain memory that any thread may use; everything in it is reached through
-// atomics, or through `bytes_mut`, whose caller answers for exclusiveness.
+// SAFETY: the mapping is plain memory that any thread may use; all access goes through atomics, or
+// through `bytes_mut`, whose caller guarantees exclusiveness.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// What a part of a file is mapped for.
+/// The access rights of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// To be read: what is written to it ends the process.
+    /// Read only: a write to it kills the process.
     Read,
-    /// To be read and written.
+    /// Read and write.
     Write,
 }
 
 impl Mapping {
-    /// Maps the first `bytes` of `file`, which must be at least as long.
+    /// Maps the first `len` bytes of `file`, which must be at least as long.
     pub(crate) fn new(file: &File, bytes: usize) -> io::Result<Self> {
         Self::map(file, 0, bytes, Access::Write, libc::MAP_SHARED)
     }
 
-    /// Maps `bytes` of `file` from `at` on, a multiple of a page, which the file must have; with
-    /// all their pages, since all of them are used, and faults cost more one by one.
+    /// Maps a part of `file` that starts at a page boundary and exists in the file. Prefaults all
+    /// pages, since all are used and single faults cost more.
     pub(crate) fn part(file: &File, at: u64, bytes: usize, access: Access) -> io::Result<Self> {
         Self::map(file, at, bytes, access, libc::MAP_SHARED | libc::MAP_POPULATE)
     }
@@ -54,7 +54,7 @@ impl Mapping {
             Access::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
         let (to, at) = (ptr::null_mut(), at as libc::off_t);
-        // SAFETY: a new mapping at a place of the kernel's choice disturbs no memory in use; the
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use; the
         // descriptor is open for reading and writing.
         let base = unsafe { libc::mmap(to, bytes, protection, flags, file.as_raw_fd(), at) };
         if base == libc::MAP_FAILED {
@@ -64,34 +64,34 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    /// The start of `bytes` bytes at `at`, aligned to `align`.
+    /// Returns the address of a range of the mapping, aligned to `align`.
     ///
     /// # Panics
-    /// When they do not lie in the mapping. Offsets come from `Config`, whose numbers were checked
-    /// against the size of the file.
+    /// If the range is out of bounds or misaligned. Offsets come from `Config`, whose fields were
+    /// checked against the size of the file.
     #[inline]
     fn checked_ptr(&self, at: usize, bytes: usize, align: usize) -> NonNull<u8> {
         assert!(at <= self.bytes && bytes <= self.bytes - at && at.is_multiple_of(align));
-        // SAFETY: the offset lies within the mapping, which is one object of `self.bytes` bytes.
+        // SAFETY: the offset lies within the mapping, which is one allocation.
         unsafe { self.base.add(at) }
     }
 
-    /// The word at `at`.
+    /// The 64-bit word at `at`.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: in bounds and aligned (checked by `checked_ptr`), mapped as long as `self` lives, valid
-        // for any bits, and touched by everybody as an atomic only.
+        // SAFETY: in bounds and aligned (checked by `checked_ptr`), mapped as long as `self` exists,
+        // valid for any bits, and accessed by all processes as an atomic only.
         unsafe { self.checked_ptr(at, 8, 8).cast().as_ref() }
     }
 
-    /// The half word at `at`.
+    /// The 32-bit word at `at`.
     #[inline]
     pub(crate) fn word32(&self, at: usize) -> &AtomicU32 {
         // SAFETY: as `word`.
         unsafe { self.checked_ptr(at, 4, 4).cast().as_ref() }
     }
 
-    /// `count` words from `at` on.
+    /// `count` 64-bit words from `at` on.
     #[inline]
     pub(crate) fn words(&self, at: usize, count: usize) -> &[AtomicU64] {
         let first = self.checked_ptr(at, count * 8, 8).cast::<AtomicU64>();
@@ -99,60 +99,59 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(first.as_ptr(), count) }
     }
 
-    /// Fetches bytes that will be read soon into the cache, where the processor can.
+    /// Prefetches bytes that will be read soon, where the processor supports it.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, bytes: usize) {
         let first = self.checked_ptr(at, bytes, 1);
         let mut line = 0;
         while line < bytes {
-            // SAFETY: the line begins within the bytes, which lie in the mapping.
+            // SAFETY: the line begins within the range, which lies in the mapping.
             prefetch_line(unsafe { first.add(line) });
             line += 64;
         }
     }
 
-    /// How many bytes are mapped.
+    /// Returns the length of the mapping in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes that nobody writes.
+    /// Borrows bytes that no process writes.
     ///
     /// # Safety
-    /// No process writes to them as long as the answer lives.
+    /// No process may write to them during the borrow.
     #[inline]
     pub(crate) unsafe fn read(&self, at: usize, bytes: usize) -> &[u8] {
         let first = self.checked_ptr(at, bytes, 1);
-        // SAFETY: in bounds, mapped as long as `self` lives, valid for any bits; unchanged by the
-        // caller's promise.
+        // SAFETY: in bounds, mapped as long as `self` exists, valid for any bits; not written by the
+        // caller's guarantee.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), bytes) }
     }
 
-    /// The bytes of a frame.
+    /// Borrows the bytes of a frame or of a page.
     ///
     /// # Safety
-    /// They must be this process's to use, and this call's within the process, as long as the
-    /// answer lives: a slot of its own arena that is not in flight, or one that an entry of a ring
-    /// to this process names and that has not been given back, or a sheet of its own shelf. They
-    /// must be mapped for writing.
+    /// The bytes must be mapped for writing and exclusively this borrow's: a
+    /// slot of this process's own arena that is not in flight, a slot or inline cell named by an
+    /// unreleased entry of a ring to this process, or a page that this process has not frozen yet.
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "exclusiveness is the caller's promise")]
+    #[allow(clippy::mut_from_ref, reason = "exclusiveness is the caller's guarantee")]
     pub(crate) unsafe fn bytes_mut(&self, at: usize, bytes: usize) -> &mut [u8] {
         let first = self.checked_ptr(at, bytes, 1);
-        // SAFETY: in bounds, mapped as long as `self` lives, valid for any bits; exclusive by the
-        // caller's promise.
+        // SAFETY: in bounds, mapped as long as `self` exists, valid for any bits; exclusive by the
+        // caller's guarantee.
         unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), bytes) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is what `new` mapped, and nothing borrowed from it can be alive.
+        // SAFETY: this range is what `map` mapped, and no borrow of it can be alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Tells the processor that the line at `line` will be read soon.
+/// Prefetches the cache line at `line`.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn prefetch_line(line: NonNull<u8>) {

@@ -1,4 +1,4 @@
-//! Frames to others: the arena, and a ring to each receiver.
+//! Frames to other processes: the arena, and a ring to each receiver.
 
 use onepipe_base::{Mono, Port, Transmit};
 use onepipe_wire::mark_congestion;
@@ -10,34 +10,34 @@ use crate::segment::Segment;
 use crate::sleep::fence_before_wake;
 use crate::{Stats, futex};
 
-/// Staged bytes for one receiver that are published before the burst ends, so that it can start
-/// with them.
+/// Staged bytes for one receiver that are published before the burst ends, so that the receiver can
+/// start on them.
 const PUBLISH_BYTES: usize = 4096;
-/// Frames in flight below which it is not worth asking a receiver for slots.
+/// Frames in flight below which reading the receiver's head is not worth its cost.
 const RECLAIM_FRAMES: usize = 4;
 
-/// Bytes of a cache line, and how many of them a short frame fills.
+/// Size of a cache line, and the number of lines that a short frame fills.
 const LINE_BYTES: usize = 64;
 const WARM_LINES: usize = 3;
 
-/// What this process sends.
+/// The sending side of this process.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     me: usize,
     arena: Arena,
     receivers: Vec<Receiver>,
-    /// Who gets something in this burst.
+    /// Receivers of frames of this burst.
     touched: Vec<usize>,
-    /// Whose share was tight when last looked at.
+    /// Receivers whose share was tight when last checked.
     tight: Vec<usize>,
-    /// A frame for a receiver that is merely slow, and whose share it exceeds. Nothing else leaves
-    /// before it does, so that frames keep their order.
+    /// A frame beyond the share of a merely slow receiver. No frame leaves before it, so that
+    /// frames keep their order.
     parked: Option<Parked>,
     now: Mono,
     hold_ns: u64,
 }
 
-/// A frame that stands in a slot and waits for room.
+/// A frame that waits in its slot for capacity.
 #[derive(Clone, Copy, Debug)]
 struct Parked {
     slot: u32,
@@ -51,12 +51,13 @@ struct Receiver {
     is_touched: bool,
     is_tight: bool,
     bytes_staged: usize,
-    /// When it last took something, or had nothing to take.
+    /// When it last took a frame, or had none to take.
     last_progress: Mono,
 }
 
 impl Outbound {
-    /// Takes over what a former life of this process has left in flight. With the setup lock held.
+    /// Takes over what previous incarnations of this process left in flight. With the setup lock
+    /// held.
     pub(crate) fn resume(segment: &Segment) -> Self {
         let config = segment.config();
         let (me, processes) = (segment.process(), config.processes_max as usize);
@@ -73,7 +74,7 @@ impl Outbound {
             };
             let mut ring = Producer::resume(segment.ring(me, to), claim);
             if !is_reading {
-                // Whoever comes here next starts behind all that.
+                // The next process with this id skips all of these.
                 ring.reclaim_all(|_| {});
             }
             receivers.push(Receiver {
@@ -97,7 +98,7 @@ impl Outbound {
         }
     }
 
-    /// A receiver has come to life, or has died or left: then what it did not take comes back.
+    /// Notes that a receiver has attached, detached or died; reclaims what a dead one did not take.
     pub(crate) fn set_live(&mut self, process: usize, is_live: bool) {
         let receiver = &mut self.receivers[process];
         receiver.is_live = is_live;
@@ -107,7 +108,7 @@ impl Outbound {
         }
     }
 
-    /// Whether every receiver that is alive and taking frames has room for a burst.
+    /// Whether every live receiver that takes frames has capacity for a burst.
     pub(crate) fn can_begin_burst(
         &mut self,
         segment: &Segment,
@@ -137,14 +138,14 @@ impl Outbound {
         !is_held
     }
 
-    /// The slot to write the next frame into; `None` while a frame is parked.
+    /// Returns the slot for the next frame; `None` while a frame is parked.
     #[inline]
     pub(crate) fn slot<'a>(&'a mut self, segment: &'a Segment) -> Option<&'a mut [u8]> {
         if self.is_parked() { None } else { self.free_slot(segment) }
     }
 
-    /// Whether a frame that the machine has sent waits for room: what was promised before its burst
-    /// still stands.
+    /// Whether a frame that the machine has sent waits for capacity: then the promise made before
+    /// its burst still holds.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
         self.parked.is_some()
@@ -157,14 +158,14 @@ impl Outbound {
         }
         let config = segment.config();
         let at = config.slot_at(self.me, self.arena.top()?);
-        // SAFETY: a free slot of this process's own arena is in no ring, so nobody reads it; and
-        // the answer is given up before the slot is asked for or sent.
+        // SAFETY: a free slot of this process's own arena is in no ring, so no process reads it;
+        // the borrow ends before the next slot is requested or this one is sent.
         Some(unsafe { segment.mapping().bytes_mut(at, config.frame_len_max) })
     }
 
-    /// Sends what stands in the slot given last. Where there is no receiver, or one that has
-    /// stopped and used up its share, it is dropped; for one that is slow it is parked. A short
-    /// frame is copied to its nook, where the receiver looks for it; the slot stays here.
+    /// Sends the frame in the last slot. Drops it if there is no receiver, or one that has stopped
+    /// and used up its share; parks it for a slow receiver. Copies a short frame to its inline cell
+    /// and keeps the slot.
     #[inline]
     pub(crate) fn send(&mut self, segment: &Segment, transmit: Transmit, stats: &mut Stats) {
         self.put(segment, transmit, true, stats);
@@ -197,7 +198,7 @@ impl Outbound {
         if fill >= Fill::Half {
             stats.frames_marked += 1;
             let at = segment.config().slot_at(self.me, slot);
-            // SAFETY: as in `slot`; the slot is not in flight yet.
+            // SAFETY: as in `free_slot`; the slot is not in flight yet.
             mark_congestion(unsafe { segment.mapping().bytes_mut(at, transmit.bytes) });
         }
         let receiver = &mut self.receivers[to];
@@ -215,9 +216,9 @@ impl Outbound {
             Some(cell) => {
                 let config = segment.config();
                 let at = [config.slot_at(self.me, slot), config.inline_cell_at(self.me, to, cell)];
-                // SAFETY: the slot is as in `slot`; a nook that `Producer::cell` answers belongs to
-                // an entry that the receiver has given back, or never had, and does not see again
-                // before `publish`. The two lie apart.
+                // SAFETY: the slot is as in `free_slot`; the cell that `Producer::cell` returns
+                // belongs to an entry that the receiver has released, or never had, and does not
+                // see again before `publish`. The two do not overlap.
                 let [frame, copy] = at.map(|at| unsafe { segment.mapping().bytes_mut(at, bytes) });
                 copy.copy_from_slice(frame);
             }
@@ -235,7 +236,7 @@ impl Outbound {
         }
     }
 
-    /// Sends a copy of `frame`, which lies in somebody else's arena.
+    /// Sends a copy of `frame`, which lies in another process's arena.
     pub(crate) fn forward(
         &mut self,
         segment: &Segment,
@@ -243,7 +244,7 @@ impl Outbound {
         frame: &[u8],
         stats: &mut Stats,
     ) {
-        // Not past a frame that waits; and this one does not: it is in no burst.
+        // Not past a parked frame; and it is not parked itself, as it belongs to no burst.
         match self.slot(segment) {
             Some(slot) if frame.len() <= slot.len() => {
                 slot[..frame.len()].copy_from_slice(frame);
@@ -253,7 +254,7 @@ impl Outbound {
         }
     }
 
-    /// Lets everybody see what was sent to them.
+    /// Publishes all staged frames to their receivers.
     #[inline]
     pub(crate) fn publish(&mut self, segment: &Segment) {
         for &to in &self.touched {
@@ -263,7 +264,7 @@ impl Outbound {
         }
     }
 
-    /// Wakes who sleeps of those who got something, and takes back what they have read.
+    /// Wakes sleeping receivers of this burst, and reclaims what receivers have read.
     #[inline]
     pub(crate) fn finish(&mut self, segment: &Segment, stats: &mut Stats) {
         if self.touched.is_empty() {
@@ -290,7 +291,7 @@ impl Outbound {
     }
 
     /// Fetches the front of the slot that the next burst begins with: its lines are in the cache of
-    /// whoever read them last, and fetching takes longer than writing a short frame.
+    /// its last reader, and fetching takes longer than writing a short frame.
     #[inline]
     fn prefetch_slot(&mut self, segment: &Segment) {
         if let Some(slot) = self.free_slot(segment) {
@@ -307,12 +308,12 @@ impl Outbound {
         }
     }
 
-    /// Whether a receiver that lacks room is waited for: it is merely slow, as far as one can know.
+    /// Whether a receiver without capacity is still waited for: it counts as merely slow.
     fn is_within_hold(&self, to: usize) -> bool {
         self.now.since_ns(self.receivers[to].last_progress) < self.hold_ns
     }
 
-    /// Takes back what a receiver has read in the middle of a burst. `slot` remains the next one.
+    /// Reclaims in the middle of a burst. `slot` stays the next one.
     #[cold]
     fn reclaim_mid_burst(&mut self, segment: &Segment, to: usize, slot: u32) -> Fill {
         self.arena.take();

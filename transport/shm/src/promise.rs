@@ -1,48 +1,48 @@
-//! The promise line: one word by which a process tells all others what it will stamp with.
+//! The promise word: one word by which a process promises a lower bound of what it stamps.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// What a process's line says.
+/// The value of a promise word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
-    /// It is not sending. Whatever it sends next, it will read the clock after this was seen.
+    /// Not sending: anything stamped later is stamped with a clock read after this was stored.
     Idle,
-    /// It is sending, and everything of it is at or above this.
+    /// Sending: everything stamped is at or above this.
     Active(u64),
 }
 
 const IDLE: u64 = 0;
 const NOTHING: u64 = 0;
 
-/// The line of one process. Only that process writes it.
+/// The promise word of one process, written by that process only.
 #[derive(Clone, Copy)]
 pub(crate) struct PromiseWord<'a>(pub(crate) &'a AtomicU64);
 
 impl PromiseWord<'_> {
-    /// Says that from now on things are sent, all of them at or above `floor`. The clock may be
-    /// read after this.
+    /// Starts a burst in which everything is at or above `floor`. The clock may be read after this
+    /// call.
     #[inline]
     pub(crate) fn announce(self, floor: u64) {
         self.raise(floor);
-        // The line must be seen by all before the clock is read: a store, then a load of the
-        // clock, is the one order that a processor does not keep by itself.
+        // All processes must be able to see the word before the clock is read: a store followed by
+        // a load is the one order that processors do not keep by themselves.
         fence(Ordering::SeqCst);
     }
 
-    /// Says that what is still to be sent is at or above `floor`.
+    /// Raises the floor of what is still to be sent.
     #[inline]
     pub(crate) fn raise(self, floor: u64) {
-        // A floor of 0 would read as idle; nobody's clock was ever there.
+        // A floor of 0 would read as idle; no clock shows 0.
         self.0.store(floor.max(1), Ordering::Release);
     }
 
-    /// Says that nothing is being sent. Everything published before is seen by whoever sees this.
+    /// Ends the burst. A process that reads this value sees everything published before.
     #[inline]
     pub(crate) fn set_idle(self) {
         self.0.store(IDLE, Ordering::Release);
     }
 
-    /// What the line says. The clock must have been read before, and [`fence_after_clock`] called.
+    /// Reads the word. The clock must have been read before, and [`fence_after_clock`] called.
     #[inline]
     pub(crate) fn load(self) -> Promise {
         match self.0.load(Ordering::Acquire) {
@@ -52,21 +52,21 @@ impl PromiseWord<'_> {
     }
 }
 
-/// The word beside the line by which a process tells from when on its reliable scatterings are not
-/// settled. Only that process writes it, in a burst before the line says that the burst is over: so
-/// who looks at the line first, and at this word after it, misses nothing that was stamped before
-/// the look; and what is stamped later is at or above what the line promises.
+/// The timestamp of this process's oldest unresolved reliable scattering, beside the promise word.
+/// Written by that process only, in a burst before the promise word says that the burst is over. So
+/// a process that reads the promise word first and this word after it misses nothing stamped before
+/// the read; what is stamped later is at or above the promise.
 #[derive(Clone, Copy)]
 pub(crate) struct CommitHold<'a>(pub(crate) &'a AtomicU64);
 
 impl CommitHold<'_> {
-    /// Says from when on; `None`: nothing is open.
+    /// Publishes the timestamp; `None` if no scattering is unresolved.
     #[inline]
     pub(crate) fn store(self, since: Option<u64>) {
         self.0.store(since.map_or(NOTHING, |since| since.max(1)), Ordering::Release);
     }
 
-    /// From when on. The line must have been looked at before.
+    /// Reads the timestamp. The promise word must have been read before.
     #[inline]
     pub(crate) fn load(self) -> Option<u64> {
         match self.0.load(Ordering::Acquire) {
@@ -76,7 +76,7 @@ impl CommitHold<'_> {
     }
 }
 
-/// Stands between reading the clock and looking at lines: the looks may not be moved up.
+/// Orders the clock reading before the reads of promise words.
 #[inline]
 pub(crate) fn fence_after_clock() {
     fence(Ordering::Acquire);

@@ -1,43 +1,43 @@
-//! A bounded queue of slot numbers from one process to one other.
+//! A bounded single-producer, single-consumer queue of slot numbers between two processes.
 //!
 //! The sender writes entries, each tagged with the lap of the ring it belongs to, so that the
-//! receiver sees from the entry alone whether it is there: one cache line travels, not two. The
-//! receiver publishes how far it has read; that gives ring room *and* slots back to the sender,
-//! which remembers privately which slot stood in which entry. Neither believes more of the other
-//! than that: entries and heads are checked, and a wrong one is ignored.
+//! receiver sees from the entry alone whether it is valid: one cache line travels, not two. The
+//! receiver publishes its head; that returns ring capacity *and* slots to the sender, which
+//! remembers privately which slot was in which entry. Neither trusts the other further than that:
+//! entries and heads are checked, and invalid ones are ignored.
 //!
-//! Beside the ring lie a few *nooks*, each as large as a short frame. The entry at an index may say
-//! that its frame is in the nook `index % cell_count`: so the receiver knows where the next short frame
-//! will be before it is there, and fetches both at once.
+//! Beside the ring lie a few *inline cells*, each as large as a short frame. The entry at an index
+//! may say that its frame is in cell `index % cells`: so the receiver knows where the next short
+//! frame will be before it is sent, and prefetches cell and entry at once.
 
 use crate::sync::{AtomicU64, Ordering};
 
 /// The shared part of a ring. `entries.len()` is a power of two.
 #[derive(Clone, Copy)]
 pub(crate) struct RingView<'a> {
-    /// Entries below this index have been read. Written by the receiver.
+    /// Entries below this index have been released by the receiver, which writes it.
     pub(crate) head: &'a AtomicU64,
     /// Written by the sender.
     pub(crate) entries: &'a [AtomicU64],
 }
 
-/// Where a frame lies in the sender's arena.
+/// The location of a frame in the sender's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) slot: u32,
     pub(crate) bytes: u32,
 }
 
-/// Bits of an entry for the bytes, the slot, and the rest for the lap.
+/// Bits of an entry for the length and the slot; the rest is the lap.
 const LEN_BITS: u32 = 17;
 const SLOT_BITS: u32 = 24;
 const LAP_BITS: u32 = 64 - SLOT_BITS - LEN_BITS;
-/// Laps count from 1 to this, over and over: 0 is an entry that was never written.
+/// Laps count from 1 to this and wrap: 0 is an entry that was never written.
 const LAPS: u64 = (1 << LAP_BITS) - 1;
 
-/// Stands for a slot: the frame lies in the nook that belongs to the entry's index.
+/// In place of a slot: the frame lies in the inline cell of the entry's index.
 pub(crate) const INLINE: u32 = (1 << SLOT_BITS) - 1;
-/// One more than the highest slot number that an entry can hold.
+/// One more than the highest slot number of an entry.
 pub(crate) const SLOTS_MAX: u32 = INLINE;
 
 impl Entry {
@@ -63,13 +63,13 @@ impl RingView<'_> {
         (index >> self.entries.len().trailing_zeros()) % LAPS + 1
     }
 
-    /// The entry at `index`, if it has been written, with everything written before it.
+    /// Returns the entry at `index` if it has been published, with everything written before it.
     #[inline]
     fn read(&self, index: u64) -> Option<Entry> {
         Entry::from_word(self.at(index).load(Ordering::Acquire), self.lap(index))
     }
 
-    /// The first index at or after `from` whose entry is not there.
+    /// Returns the first index at or after `from` without a published entry.
     fn end_of_written(&self, from: u64) -> u64 {
         let capacity = self.entries.len() as u64;
         let written =
@@ -81,24 +81,24 @@ impl RingView<'_> {
 /// The sender's end.
 #[derive(Debug)]
 pub(crate) struct Producer {
-    /// What this sender put into each entry; `NO_SLOT` for one that is not to be given back.
+    /// The slot of each entry; `NO_SLOT` for one that must not be released.
     slots: Box<[u32]>,
-    /// Entries below this have been given back.
+    /// Entries below this have been reclaimed.
     reclaimed: u64,
     /// Entries below this have been published.
     published: u64,
     /// Entries below this have been staged.
     tail: u64,
-    /// Bytes of each staged entry, by the same index as `slots`.
+    /// Length of each staged frame, indexed like `slots`.
     bytes: Box<[u32]>,
 }
 
 const NO_SLOT: u32 = u32::MAX;
 
 impl Producer {
-    /// Takes the ring over as a former life of this sender has left it. What the receiver may still
-    /// read stays in flight, and `claim` is asked for each such slot whether it may be given back
-    /// later. Entries that were written but never published are wiped.
+    /// Takes the ring over from a previous incarnation of this sender. What the receiver may still
+    /// read stays in flight; `claim` decides for each such slot whether it may be released later.
+    /// Entries that were written but never published are erased.
     pub(crate) fn resume(view: RingView<'_>, mut claim: impl FnMut(Entry) -> bool) -> Self {
         let capacity = view.entries.len();
         let head = view.head.load(Ordering::Acquire);
@@ -121,31 +121,31 @@ impl Producer {
         Self { slots, bytes, reclaimed: head, published: tail, tail }
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries of the ring.
     pub(crate) fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// Entries that the receiver has not given back.
+    /// Returns the number of entries that the receiver has not released.
     #[inline]
     pub(crate) fn in_flight(&self) -> usize {
         self.tail.wrapping_sub(self.reclaimed) as usize
     }
 
-    /// The nook of the entry that is staged next, if nobody can be reading in it: `cell_count` entries
-    /// back, whose nook it was, has been given back.
+    /// Returns the inline cell of the entry staged next, if the receiver cannot be reading it: the
+    /// entry that used it before has been released.
     #[inline]
     pub(crate) fn cell(&self, cell_count: usize) -> Option<usize> {
         (self.in_flight() < cell_count).then_some(self.tail as usize & (cell_count - 1))
     }
 
-    /// Whether something is staged.
+    /// Whether entries are staged and not published.
     pub(crate) fn is_staged(&self) -> bool {
         self.tail != self.published
     }
 
-    /// Puts an entry behind all others, unseen by the receiver until [`Producer::publish`].
-    /// Answers false when the ring is full.
+    /// Appends an entry, invisible to the receiver until [`Producer::publish`]. Returns false when
+    /// the ring is full.
     #[inline]
     pub(crate) fn stage(&mut self, entry: Entry) -> bool {
         if self.in_flight() >= self.slots.len() {
@@ -158,8 +158,8 @@ impl Producer {
         true
     }
 
-    /// Lets the receiver see everything staged. The first entry is written last: a receiver that
-    /// looks at it all the time is disturbed once, and then finds all.
+    /// Publishes all staged entries. Writes the first one last: a receiver that polls it is
+    /// disturbed once, and then finds all.
     #[inline]
     pub(crate) fn publish(&mut self, view: RingView<'_>) {
         let mut index = self.tail;
@@ -172,24 +172,24 @@ impl Producer {
         self.published = self.tail;
     }
 
-    /// Calls `release_slot` with every slot that the receiver has given back since. Answers how many
-    /// entries there were. A head that cannot be is ignored.
+    /// Calls `release_slot` with every slot that the receiver has released since. Returns the
+    /// number of entries. Ignores an impossible head.
     #[inline]
     pub(crate) fn reclaim(&mut self, view: RingView<'_>, release_slot: impl FnMut(u32)) -> usize {
         let head = view.head.load(Ordering::Acquire);
         let count = head.wrapping_sub(self.reclaimed);
         if count > self.published.wrapping_sub(self.reclaimed) {
-            // Behind what was reclaimed by force, or nonsense.
+            // Below what `reclaim_all` has reclaimed, or corrupt.
             return 0;
         }
         self.release_until(head, release_slot);
         count as usize
     }
 
-    /// Calls `release_slot` with every slot in flight: the receiver is dead, and whoever takes its place
-    /// starts behind all of them.
+    /// Calls `release_slot` with every slot in flight, because the receiver is dead and its
+    /// successor skips all of them.
     pub(crate) fn reclaim_all(&mut self, release_slot: impl FnMut(u32)) {
-        debug_assert!(!self.is_staged(), "not within a burst");
+        debug_assert!(!self.is_staged(), "must not be called within a burst");
         self.release_until(self.published, release_slot);
     }
 
@@ -212,20 +212,20 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// The receiver's end of a ring that nobody has used.
+    /// Makes the receiver's end of an unused ring.
     pub(crate) fn fresh() -> Self {
         Self { head: 0, released: 0 }
     }
 
-    /// Takes the ring over from a former life of this receiver: everything that is in it is
-    /// skipped, and so given back.
+    /// Takes the ring over from a previous incarnation of this receiver: skips and so releases
+    /// everything in it.
     pub(crate) fn resume(view: RingView<'_>) -> Self {
         let head = view.end_of_written(view.head.load(Ordering::Acquire));
         view.head.store(head, Ordering::Release);
         Self { head, released: head }
     }
 
-    /// The next entry, if it is there.
+    /// Takes the next entry, if it has been published.
     #[inline]
     pub(crate) fn next(&mut self, view: RingView<'_>) -> Option<Entry> {
         let entry = view.read(self.head)?;
@@ -233,18 +233,18 @@ impl Consumer {
         Some(entry)
     }
 
-    /// The nook of the next entry, of `cell_count`.
+    /// Returns the inline cell of the next entry.
     #[inline]
     pub(crate) fn cell(&self, cell_count: usize) -> usize {
         self.head as usize & (cell_count - 1)
     }
 
-    /// Whether nothing is there.
+    /// Whether no entry is published.
     pub(crate) fn is_empty(&self, view: RingView<'_>) -> bool {
         view.read(self.head).is_none()
     }
 
-    /// Gives back every slot read so far.
+    /// Releases all entries read so far.
     #[inline]
     pub(crate) fn release(&mut self, view: RingView<'_>) {
         if self.released != self.head {

@@ -1,7 +1,7 @@
-//! The file that processes share: created by whoever comes first, removed by whoever leaves last.
+//! The file that processes share: created by the first to attach, removed by the last to detach.
 //!
-//! Who is alive is the kernel's knowledge, not the file's ([`crate::lock`]). A file that nobody
-//! alive holds a place in is what a crash has left behind: it is set up anew.
+//! The kernel knows which processes are alive, not the file ([`crate::lock`]). A file in which no
+//! live process holds an id was left behind by a crash and is recreated.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,30 +20,30 @@ use crate::sleep::{FutexSlot, fence_before_wake};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{AttachError, Config, futex, lock};
 
-/// "onepipe" and a number that no text begins with.
+/// "onepipe" and a byte that no text begins with.
 const MAGIC: u64 = 0x6f6e_6570_6970_6501;
-/// Goes up whenever anything in the segment changes its place or its meaning.
+/// Incremented whenever anything in the segment changes its position or meaning.
 pub(crate) const VERSION: u64 = 3;
 
-/// Where the words of the header lie.
+/// Offsets of the words of the header.
 mod at {
     pub(super) const MAGIC: usize = 0;
     pub(super) const VERSION: usize = 8;
     pub(super) const STATE: usize = 16;
     pub(super) const CONFIG: [usize; 4] = [24, 32, 40, 48];
     pub(super) const CALIBRATION: [usize; 4] = [64, 72, 80, 88];
-    /// On a line of its own: everybody looks at it all the time.
+    /// On a cache line of its own, because all processes poll it.
     pub(super) const EPOCH: usize = 128;
     pub(super) const END: usize = 256;
 }
 
 /// The header is complete. Written last.
 const READY: u64 = 1;
-/// A process is using its place.
+/// A process is attached under this id.
 const ATTACHED: u64 = 1;
 const VACANT: u64 = 0;
 
-/// This process's hold on a segment.
+/// This process's attachment to a segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     file: File,
@@ -56,8 +56,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Takes a place in the segment `name`, creating it where there is none. Others cannot set up,
-    /// join or leave until [`Segment::publish`], and do not see this process before.
+    /// Claims a process id in the segment `name`, creating the segment if there is none. Until
+    /// [`Segment::publish`] the setup lock is held, and others do not see this process.
     pub(crate) fn attach(
         name: &str,
         process: Option<ProcessId>,
@@ -69,10 +69,10 @@ impl Segment {
         let path = path_of(name)?;
         let file = open_locked(&path)?;
         let is_alone =
-            !lock::has_live_process(&file).map_err(AttachError::io("look for others"))?;
+            !lock::has_live_process(&file).map_err(AttachError::io("check for live processes"))?;
         let attached = Self::attach_locked(file, path.clone(), process, wanted, is_alone);
         if attached.is_err() && is_alone {
-            // Nobody is left to remove what was just created.
+            // No other process would remove what was just created.
             let _ = std::fs::remove_file(&path);
         }
         attached
@@ -105,14 +105,14 @@ impl Segment {
         segment.start_incarnation()
     }
 
-    /// Makes the place this life's own: what a former life left in the state, the line and the bed
-    /// is gone, and the memory it writes to is set aside.
+    /// Resets the state, the promise word and the futex that a previous incarnation left, and
+    /// allocates the memory that this process writes to.
     fn start_incarnation(mut self) -> Result<Self, AttachError> {
         for part in self.config.own(self.process) {
-            lock::preallocate(&self.file, part).map_err(AttachError::io("set memory aside"))?;
+            lock::preallocate(&self.file, part).map_err(AttachError::io("allocate memory"))?;
         }
-        // Seconds since 1970 are above every life of a segment that is gone; the number stored is
-        // the former life of this one.
+        // Seconds since 1970 exceed every incarnation of a removed segment; the stored number is
+        // the previous incarnation in this one.
         let seconds =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let (previous, _) = self.peer_incarnation(self.process);
@@ -127,7 +127,7 @@ impl Segment {
         Ok(self)
     }
 
-    /// Lets others see this process, and set up, join and leave.
+    /// Makes this process visible to others and releases the setup lock.
     pub(crate) fn publish(&self) -> Result<(), AttachError> {
         let [_, _, state] = self.state(self.process);
         state.store(ATTACHED, Ordering::Release);
@@ -135,7 +135,7 @@ impl Segment {
         lock::unlock_setup(&self.file).map_err(AttachError::io("unlock the segment"))
     }
 
-    /// Takes the segment's name away, if it is still this one's.
+    /// Removes the segment's name, if it still refers to this segment.
     pub(crate) fn unlink(&self) -> io::Result<()> {
         let (opened, present) = (self.file.metadata()?, std::fs::metadata(&self.path)?);
         if (opened.dev(), opened.ino()) == (present.dev(), present.ino()) {
@@ -168,27 +168,27 @@ impl Segment {
         &self.mapping
     }
 
-    /// Moves whenever somebody has come or gone.
+    /// A counter that changes whenever a process attaches, detaches or is found dead.
     #[inline]
     pub(crate) fn epoch(&self) -> &AtomicU64 {
         self.mapping.word(at::EPOCH)
     }
 
-    /// Incarnation, pid and state of a process.
+    /// The words for incarnation, pid and state of a process.
     fn state(&self, process: usize) -> [&AtomicU64; 3] {
         let at = self.config.state_at(process);
         [0, 8, 16].map(|offset| self.mapping.word(at + offset))
     }
 
-    /// The latest life of a process, 0 if it never had one, and whether it says it is there.
+    /// Returns the latest incarnation of a process, 0 if there was none, and whether the segment
+    /// shows it as attached.
     pub(crate) fn peer_incarnation(&self, process: usize) -> (u64, bool) {
         let [incarnation, _, state] = self.state(process);
         let is_attached = state.load(Ordering::Acquire) == ATTACHED;
         (incarnation.load(Ordering::Acquire), is_attached)
     }
 
-    /// Whether a process is alive, whatever it says. A kernel that does not answer is no proof of
-    /// death.
+    /// Whether a process is alive according to the kernel. A query that fails is no proof of death.
     pub(crate) fn is_alive(&self, process: usize) -> bool {
         lock::is_locked_by_other(&self.file, process).unwrap_or(true)
     }
@@ -208,7 +208,7 @@ impl Segment {
         CommitHold(self.mapping.word(self.config.commit_hold_at(process)))
     }
 
-    /// Has everybody look who is there, also those who sleep.
+    /// Makes all processes check the membership, including sleeping ones.
     #[cold]
     pub(crate) fn notify_membership_change(&self) {
         self.epoch().fetch_add(1, Ordering::Release);
@@ -241,7 +241,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // Whatever fails here, closing the file gives the place back.
+        // On any failure here, closing the file releases the process id.
         self.promise_word(self.process).set_idle();
         if lock::lock_setup(&self.file).is_err() {
             return;
@@ -252,16 +252,16 @@ impl Drop for Segment {
         let is_last = lock::unlock_process(&self.file, self.process).is_ok()
             && lock::has_live_process(&self.file).is_ok_and(|somebody| !somebody);
         if is_last {
-            // Somebody who has opened it already, and waits for the setup lock, finds that it has
-            // gone and starts over.
+            // A process that has opened the file already, and waits for the setup lock, finds it
+            // removed and starts over.
             let _ = self.unlink();
         }
-        // A doorbell may keep the file open for long: the lock must not stay with it.
+        // A doorbell may keep the file open for long: it must not keep the lock.
         let _ = lock::unlock_setup(&self.file);
     }
 }
 
-/// Where the segment `name` of this user lies.
+/// Returns the path of the segment `name` of this user.
 pub(crate) fn path_of(name: &str) -> Result<PathBuf, AttachError> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !(1..=64).contains(&name.len()) || !name.chars().all(is_fine) {
@@ -270,15 +270,15 @@ pub(crate) fn path_of(name: &str) -> Result<PathBuf, AttachError> {
     Ok(Path::new(DIRECTORY).join(file_prefix() + name))
 }
 
-/// Where segments lie: memory that has names.
+/// The directory of segments: a memory file system.
 pub(crate) const DIRECTORY: &str = "/dev/shm";
 
-/// What the file names of all segments of this user begin with.
+/// The prefix of the file names of all segments of this user.
 pub(crate) fn file_prefix() -> String {
     format!("onepipe-{}-", lock::effective_uid())
 }
 
-/// Opens the file at `path`, creating it where there is none, with the setup lock held.
+/// Opens the file at `path`, creating it if there is none, with the setup lock held.
 pub(crate) fn open_locked(path: &Path) -> Result<File, AttachError> {
     loop {
         let mut options = OpenOptions::new();
@@ -291,7 +291,7 @@ pub(crate) fn open_locked(path: &Path) -> Result<File, AttachError> {
             let path = path.display().to_string();
             return Err(AttachError::Foreign { path, owner: opened.uid() });
         }
-        // The last process to leave may have removed it while we waited.
+        // The last process to detach may have removed it while this one waited.
         match std::fs::metadata(path) {
             Ok(present) if (present.dev(), present.ino()) == (opened.dev(), opened.ino()) => {
                 return Ok(file);
@@ -304,13 +304,13 @@ pub(crate) fn open_locked(path: &Path) -> Result<File, AttachError> {
     }
 }
 
-/// Sets the segment up; nobody else uses it.
+/// Creates the segment; no other process uses the file.
 fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError> {
     let what = "create the segment";
-    // What a crash has left is dropped with its contents: everything starts as zeros.
+    // Contents left by a crash are dropped: everything starts as zeros.
     file.set_len(0).map_err(AttachError::io(what))?;
     file.set_len(config.segment_len() as u64).map_err(AttachError::io(what))?;
-    lock::preallocate(file, config.front()).map_err(AttachError::io("set memory aside"))?;
+    lock::preallocate(file, config.front()).map_err(AttachError::io("allocate memory"))?;
     let mapping = Mapping::new(file, config.segment_len()).map_err(AttachError::io(what))?;
     let store = |at: usize, value| mapping.word(at).store(value, Ordering::Relaxed);
     store(at::MAGIC, MAGIC);
@@ -329,7 +329,7 @@ fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError
     Ok((mapping, *config))
 }
 
-/// Finds out how large the segment is that others use, and maps it.
+/// Maps the segment that others use, with the sizes in its header.
 fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> {
     let what = "map the segment";
     let bytes = file.metadata().map_err(AttachError::io(what))?.len();
@@ -351,7 +351,7 @@ fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> 
         ring_entries: narrow(ring_entries),
         ..*wanted
     };
-    // The numbers are in range before they are multiplied.
+    // The fields are in range before they are multiplied.
     if config.out_of_range().is_some() || bytes != config.segment_len() as u64 {
         return Err(AttachError::Layout { version });
     }
@@ -359,7 +359,7 @@ fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> 
     Ok((mapping, config))
 }
 
-/// Takes the place of `process`, or the first free one.
+/// Claims the process id `process`, or the lowest free one.
 fn claim_process_id(
     file: &File,
     mapping: &Mapping,
@@ -367,8 +367,9 @@ fn claim_process_id(
     process: Option<ProcessId>,
 ) -> Result<usize, AttachError> {
     let processes_max = config.processes_max;
-    let take =
-        |process: usize| lock::lock_process(file, process).map_err(AttachError::io("take a place"));
+    let take = |process: usize| {
+        lock::lock_process(file, process).map_err(AttachError::io("claim a process id"))
+    };
     let Some(ProcessId(process)) = process else {
         for free in 0..processes_max as usize {
             if take(free)? {

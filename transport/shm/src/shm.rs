@@ -1,4 +1,4 @@
-//! A process's place in a segment, as a transport.
+//! A process's attachment to a segment, as a transport.
 
 use std::fmt;
 use std::path::Path;
@@ -19,38 +19,38 @@ use crate::sleep::{ASLEEP, FutexSlot, fence_before_wake};
 use crate::sync::Ordering;
 use crate::{AttachError, Config, Stats, futex};
 
-/// A process's place in a segment of shared memory. Dropping it leaves.
+/// A process's attachment to a segment of shared memory. Dropping it detaches.
 ///
-/// Ports are process ids: a mesh. See the crate for why promises need no frames here.
+/// Ports are process ids: a full mesh. The crate documentation says why promises need no frames.
 pub struct Shm {
     segment: Segment,
     inbound: Inbound,
     outbound: Outbound,
     waker: Arc<FutexWaker>,
     stats: Stats,
-    /// The membership that `inbound` knows.
+    /// The membership epoch that `inbound` knows.
     epoch: Option<u64>,
     next_liveness_check: Mono,
     liveness_checks: u64,
-    /// What the word beside this process's line says.
+    /// The published value of this process's commit hold.
     commit_hold: Option<Timestamp>,
 }
 
 impl Shm {
-    /// Joins the segment `name` of this user as `process`, or as the lowest id that is free.
-    /// Creates the segment where there is none, or only what a crash has left. A segment that
-    /// others use keeps its sizes: see [`Shm::config`].
+    /// Attaches to the segment `name` of this user as `process`, or as the lowest free id. Creates
+    /// the segment if there is none, or only the remains of a crash. A segment in use keeps its
+    /// sizes: see [`Shm::config`].
     ///
     /// # Errors
-    /// [`AttachError`]: a living process has this id; numbers out of range; the kernel refuses.
+    /// [`AttachError`]: a live process has this id; a field is out of range; the kernel refuses.
     pub fn attach(
         name: &str,
         process: Option<ProcessId>,
         config: &Config,
     ) -> Result<Self, AttachError> {
         let segment = Segment::attach(name, process, config)?;
-        // Others cannot join or leave until the segment is opened, so nobody starts reading what
-        // is being taken over here.
+        // The setup lock is held until `publish`, so no process starts to read the state that is
+        // being taken over here.
         let outbound = Outbound::resume(&segment);
         let inbound = Inbound::resume(&segment);
         segment.publish()?;
@@ -72,13 +72,13 @@ impl Shm {
         })
     }
 
-    /// Which process this is.
+    /// The id of this process.
     pub fn process(&self) -> ProcessId {
         ProcessId(self.segment.process() as u32)
     }
 
-    /// Which life of it: higher than of any former one in this segment, or in one of this name that
-    /// was removed more than a second ago.
+    /// The incarnation of this process: higher than any previous one in this segment, or in a
+    /// segment of this name that was removed more than a second ago.
     pub fn incarnation(&self) -> Incarnation {
         self.segment.incarnation()
     }
@@ -88,36 +88,36 @@ impl Shm {
         self.segment.config()
     }
 
-    /// The clock that all processes of the segment share. Only with this one are promises exact.
+    /// The clock that all processes of the segment share. Promises are exact with this clock only.
     pub fn clock(&self) -> SystemClock {
         SystemClock::with_calibration(self.segment.calibration())
     }
 
-    /// Where the segment lies.
+    /// The path of the segment.
     pub fn path(&self) -> &Path {
         self.segment.path()
     }
 
-    /// Takes the segment's name away: who has come may stay, nobody else comes, and nothing is left
-    /// when all have gone, however they go.
+    /// Removes the segment's name: attached processes stay attached, no other process can attach,
+    /// and nothing is left behind when all have ended, however they end.
     ///
     /// # Errors
-    /// What the kernel says; somebody else may have taken it away already.
+    /// The kernel's; another process may have removed the name already.
     pub fn unlink(&self) -> std::io::Result<()> {
         self.segment.unlink()
     }
 
-    /// What has happened so far.
+    /// Counters of this attachment.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// The others that are alive, as known after the last turn.
+    /// The other live processes, as of the last turn.
     pub fn peers(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.inbound.live().map(|process| ProcessId(process as u32))
     }
 
-    /// Notes who has come, gone or died.
+    /// Notes processes that attached, detached or died.
     #[inline]
     fn update_membership(&mut self, now: Mono) {
         let epoch = self.segment.epoch().load(Ordering::Acquire);
@@ -156,20 +156,20 @@ impl Shm {
         }
     }
 
-    /// Slots that are not in flight.
+    /// Returns the number of slots that are not in flight.
     #[cfg(test)]
     pub(crate) fn free_slots(&self) -> usize {
         self.outbound.free()
     }
 
-    /// Ends as a process does that is killed: only the kernel cleans up.
+    /// Ends like a killed process: only the kernel cleans up.
     #[cfg(test)]
     pub(crate) fn kill(self) {
         self.segment.release_process_lock();
         std::mem::forget(self);
     }
 
-    /// What others can reach, to do harm to it.
+    /// The memory that other processes can access, for fault injection.
     #[cfg(test)]
     pub(crate) fn segment(&self) -> &Segment {
         &self.segment
@@ -189,7 +189,7 @@ impl Transport for Shm {
         self.update_membership(now.mono);
         let (outbound, stats) = (&mut self.outbound, &mut self.stats);
         let frames = self.inbound.receive(&self.segment, now, outbound, stats, take);
-        // What was forwarded, if anything was.
+        // Publish forwarded frames, if any.
         self.outbound.publish(&self.segment);
         self.outbound.finish(&self.segment, &mut self.stats);
         frames
@@ -220,7 +220,7 @@ impl Transport for Shm {
 
     #[inline]
     fn begin_burst(&mut self, now: Now, promises: Option<Promises>) {
-        // Who has promised nothing yet will stamp by the clock, which only goes on from here.
+        // A process without promises stamps by the clock, which only advances from here.
         let floor = promises.map_or(now.sync, |promises| promises.barrier);
         self.segment.promise_word(self.segment.process()).announce(floor.as_ns());
     }
@@ -254,7 +254,7 @@ impl Transport for Shm {
         self.outbound.publish(&self.segment);
         let promise_word = self.segment.promise_word(self.segment.process());
         match rest {
-            // The machine counts a frame that waits here as sent: the floor of the burst holds.
+            // The machine counts a parked frame as sent: the floor of the burst still holds.
             _ if self.outbound.is_parked() => {}
             None => promise_word.set_idle(),
             Some(rest) => promise_word.raise(rest.barrier.as_ns()),

@@ -1,4 +1,4 @@
-//! What crashed runs have left behind under names that nobody uses again.
+//! Removal of segments that crashed processes left behind under names that are not used again.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,18 +8,18 @@ use std::path::Path;
 use crate::lock;
 use crate::segment::{DIRECTORY, file_prefix};
 
-/// Removes this user's segments that no living process is in, whatever their name, and answers how
-/// many there were. A segment is set up anew when its name is used again; this is for names that
-/// are not, such as those of tests.
+/// Removes this user's segments without a live process, whatever their name, and returns their
+/// number. A stale segment is recreated when its name is used again; this function is for names
+/// that are not, such as those of tests.
 ///
 /// # Errors
-/// When the directory of segments cannot be read. A single segment that cannot be examined is left
-/// alone.
+/// If the directory of segments cannot be read. A single segment that cannot be examined is
+/// skipped.
 pub fn remove_stale_segments() -> io::Result<usize> {
     remove_with_prefix(&file_prefix())
 }
 
-/// As [`remove_stale_segments`], for file names that begin with `prefix`.
+/// Removes stale segments whose file names begin with `prefix`.
 pub(crate) fn remove_with_prefix(prefix: &str) -> io::Result<usize> {
     let mut removed = 0;
     for entry in std::fs::read_dir(DIRECTORY)? {
@@ -42,12 +42,12 @@ fn remove_if_stale(path: &Path) -> io::Result<bool> {
     {
         return Ok(false);
     }
-    // It may have been removed, and another created, since it was opened.
+    // It may have been removed, and another one created, since it was opened.
     let (opened, present) = (file.metadata()?, std::fs::metadata(path)?);
     if (opened.dev(), opened.ino()) != (present.dev(), present.ino()) {
         return Ok(false);
     }
-    // Whoever waits for the setup lock finds that the file has gone, and starts over.
+    // A process that waits for the setup lock finds the file removed, and starts over.
     std::fs::remove_file(path)?;
     Ok(true)
 }

@@ -1,21 +1,21 @@
-//! What has happened.
+//! Counters of a segment.
 
-/// Counters of one process's hold on a segment.
+/// Counters of one process's attachment to a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Frames put into rings.
+    /// Frames sent into rings.
     pub frames_sent: u64,
-    /// Frames taken out of rings.
+    /// Frames received from rings.
     pub frames_received: u64,
-    /// Frames that bear the congestion mark because their receiver's share was half used.
+    /// Frames marked with congestion because their receiver's share was half used.
     pub frames_marked: u64,
-    /// Frames dropped because their receiver had used up its share: it has stopped.
+    /// Frames dropped because their receiver had stopped and used up its share.
     pub frames_overflowed: u64,
-    /// Frames dropped because there is no such receiver, or it is dead.
+    /// Frames dropped because their receiver is not attached or dead.
     pub frames_unreachable: u64,
-    /// Entries from others that made no sense.
+    /// Invalid entries from other processes.
     pub entries_refused: u64,
-    /// Times that a burst was put off, or going on with it, because a receiver was short of room.
+    /// Times that a burst was delayed or interrupted because a receiver had no capacity.
     pub bursts_held: u64,
     /// Sleeping receivers woken.
     pub wakes: u64,

@@ -1,4 +1,4 @@
-//! The atomics that rings, lines and sleeping stand on. `tests/loom.rs` compiles the same sources
+//! The atomics of rings, promise words and sleeping. `tests/loom.rs` compiles the same sources
 //! against loom's, and runs every interleaving of them.
 
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

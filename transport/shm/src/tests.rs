@@ -1,4 +1,4 @@
-//! One process plays several: every place is held by a file description of its own.
+//! One process plays several: each attachment has a file description of its own.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ mod endpoints;
 mod membership;
 mod wait;
 
-/// A segment of this test alone.
+/// Returns a segment name that only this test uses.
 fn name(test: &str) -> String {
     format!("test-{}-{test}", std::process::id())
 }
@@ -27,19 +27,19 @@ fn small() -> Config {
 }
 
 fn attach(name: &str, process: u32) -> Shm {
-    Shm::attach(name, Some(ProcessId(process)), &small()).expect("the place is free")
+    Shm::attach(name, Some(ProcessId(process)), &small()).expect("the id is free")
 }
 
 fn at(ns: u64) -> Now {
     Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns + (1 << 50)) }
 }
 
-/// Sends one frame that begins with `byte`, in a burst of its own. Even ones are short and go into
-/// nooks, odd ones are long and go into slots.
+/// Sends one frame that begins with `byte`, in a burst of its own. Even bytes make short frames for
+/// inline cells, odd bytes make long frames for slots.
 fn send(shm: &mut Shm, now: Now, to: u32, byte: u8) {
     let bytes = if byte.is_multiple_of(2) { 1 } else { INLINE_CELL_LEN + 1 };
     shm.begin_burst(now, None);
-    shm.slot().expect("there is a free slot")[0] = byte;
+    shm.slot().expect("a slot is free")[0] = byte;
     shm.send(Transmit { port: Port(to as u16), bytes });
     shm.end_burst(None);
 }
@@ -47,7 +47,7 @@ fn send(shm: &mut Shm, now: Now, to: u32, byte: u8) {
 /// Frames as port and first byte, promises as port and ns.
 type Received = (Vec<(u16, u8)>, Vec<(u16, u64)>);
 
-/// One turn of receiving: frames, and promises heard after them.
+/// Receives once: frames, and the promises reported after them.
 fn receive(shm: &mut Shm, now: Now) -> Received {
     let (mut frames, mut promises_read) = (Vec::new(), Vec::new());
     shm.receive(now, |port, frame| {
@@ -77,7 +77,7 @@ fn frames_arrive_in_order_and_slots_are_reclaimed() {
         assert_eq!(frames, sent);
     }
     assert_eq!((a.stats().frames_sent, b.stats().frames_received), (700, 700));
-    // What was read is given back when the sender looks.
+    // Slots are reclaimed when the sender checks the receiver's head.
     send(&mut a, at(500), 2, 0);
     assert!(a.free_slots() >= 60);
 }
@@ -87,12 +87,12 @@ fn idle_promises_scan_time_and_active_promises_floor() {
     let name = name("line");
     let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
     assert_eq!(receive(&mut a, at(100)).1, [(1, 100)]);
-    assert_eq!(receive(&mut a, at(200)).1, [(1, 200)], "it does nothing and holds nobody up");
+    assert_eq!(receive(&mut a, at(200)).1, [(1, 200)], "an idle process delays no other");
 
     let floor = Promises::both(at(150).sync);
     b.begin_burst(at(210), Some(floor));
     assert_eq!(receive(&mut a, at(300)).1, [(1, 150)]);
-    assert_eq!(receive(&mut a, at(400)).1, [], "an active line that does not change is no news");
+    assert_eq!(receive(&mut a, at(400)).1, [], "an unchanged active promise is not reported again");
     let rest = Promises::both(at(250).sync);
     b.end_burst(Some(rest));
     assert_eq!(receive(&mut a, at(500)).1, [(1, 250)]);
@@ -119,7 +119,7 @@ fn promise_is_reported_after_all_earlier_frames() {
     );
     send(&mut b, at(150), 0, 8);
     let (frames, promises_read) = receive(&mut a, at(200));
-    assert_eq!((frames.len(), promises_read), (45, vec![(1, 100)]), "the look was at 100");
+    assert_eq!((frames.len(), promises_read), (45, vec![(1, 100)]), "the promise was read at 100");
 }
 
 #[test]
@@ -144,8 +144,8 @@ fn corrupt_segment_costs_frames_only() {
     receive(&mut b, at(1));
     send(&mut a, at(2), 1, 5);
     let ring = a.segment().ring(0, 1);
-    // A slot that is not there, a byte too many in a slot and in a nook, and a receiver that
-    // claims to have read what was never sent.
+    // A slot out of range, a length out of range for a slot and for an inline cell, and a receiver
+    // that claims to have read what was never sent.
     let lap = 1 << 41;
     ring.entries[1].store(lap | 64 << 17 | 8, Ordering::Release);
     ring.entries[2].store(lap | 3 << 17 | 8193, Ordering::Release);

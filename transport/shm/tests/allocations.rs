@@ -1,11 +1,11 @@
-//! After the first turns, nothing on the way of a frame asks the allocator for anything.
+//! In the steady state no frame causes an allocation.
 
 use allocation_counter::measure;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver};
 use onepipe_transport_shm::{Config, Shm};
 
-/// Answers every frame with two, up to a limit.
+/// Sends two frames for every received one, up to a limit.
 struct Echo {
     to: Port,
     pending: u32,

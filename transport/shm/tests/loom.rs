@@ -1,6 +1,6 @@
-//! Every interleaving, under the memory model, of the sources that the transport is built on.
+//! Model checking of the sources that the transport is built on: every interleaving.
 
-/// What `src/sync.rs` is to the transport.
+/// Replaces `src/sync.rs` of the transport.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 }
@@ -26,13 +26,13 @@ use ring::{Consumer, Entry, INLINE, Producer, RingView};
 use sleep::{FutexSlot, fence_before_wake};
 use sync::{AtomicU32, AtomicU64, Ordering};
 
-/// What lies in the segment, for one sender and one receiver.
+/// The shared memory of one sender and one receiver.
 struct Segment {
     head: AtomicU64,
     entries: Vec<AtomicU64>,
-    /// The arena: a cell that two threads touch at once is a failure.
+    /// The arena: loom fails the test when two threads access a cell at once.
     arena: Vec<UnsafeCell<u64>>,
-    /// One nook: the entries of the ring take turns in it.
+    /// The inline cell that all entries of the ring share.
     cell: UnsafeCell<u64>,
     promise_word: AtomicU64,
     futex_slot: AtomicU32,
@@ -56,13 +56,13 @@ impl Segment {
         RingView { head: &self.head, entries: &self.entries }
     }
 
-    /// The counter ticks for everybody, and orders nothing else.
+    /// Ticks the shared counter, which orders nothing else.
     fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
     fn write(&self, slot: u32, value: u64) {
-        // SAFETY: loom checks what is claimed here, that nobody else touches the slot meanwhile.
+        // SAFETY: loom checks that no other thread accesses the slot meanwhile.
         self.arena[slot as usize].with_mut(|place| unsafe { *place = value });
     }
 
@@ -76,7 +76,7 @@ impl Segment {
 fn slot_is_never_written_while_read() {
     loom::model(|| {
         const FRAMES: u64 = 3;
-        // Two entries and two slots for three frames: the ring laps and slots are used again.
+        // Two entries and two slots for three frames: the ring wraps and slots are reused.
         let segment = Segment::new(2, 2);
         let sender = {
             let segment = segment.clone();
@@ -93,7 +93,7 @@ fn slot_is_never_written_while_read() {
                     segment.write(slot, sent);
                     assert!(producer.stage(Entry { slot, bytes: 1 }));
                     sent += 1;
-                    // The first two go together.
+                    // The first two are published together.
                     if sent != 1 {
                         producer.publish(segment.view());
                     }
@@ -120,7 +120,7 @@ fn slot_is_never_written_while_read() {
 fn inline_cell_is_never_written_while_read() {
     loom::model(|| {
         const FRAMES: u64 = 3;
-        // Two entries share one nook: whoever finds it in use takes a slot.
+        // Two entries share one cell: a frame that finds it in use takes a slot.
         let segment = Segment::new(2, 1);
         let sender = {
             let segment = segment.clone();
@@ -130,7 +130,7 @@ fn inline_cell_is_never_written_while_read() {
                 while sent < FRAMES {
                     producer.reclaim(segment.view(), |slot| free.push(slot));
                     if producer.cell(1).is_some() {
-                        // SAFETY: loom checks that nobody else touches the nook meanwhile.
+                        // SAFETY: loom checks that no other thread accesses the cell meanwhile.
                         segment.cell.with_mut(|place| unsafe { *place = sent });
                         assert!(producer.stage(Entry { slot: INLINE, bytes: 1 }));
                     } else if let Some(slot) = free.pop() {
@@ -229,8 +229,8 @@ fn sleeper_is_woken_or_sees_the_frame() {
         futex_slot.prepare_sleep();
         let has_slept = consumer.is_empty(segment.view());
         let is_woken = sender.join().expect("the sender has not panicked");
-        // Blocking goes on exactly as long as the word says asleep: only the waker can end it.
-        assert!(!has_slept || is_woken, "asleep for good with a frame in the ring");
+        // The sleeper blocks as long as the word says asleep: only the waker can end it.
+        assert!(!has_slept || is_woken, "lost wake-up: asleep with a frame in the ring");
         futex_slot.finish_sleep();
         assert!(consumer.next(segment.view()).is_some());
     });
@@ -249,7 +249,7 @@ fn restarted_receiver_skips_and_returns_old_entries() {
             thread::spawn(move || {
                 let mut consumer = Consumer::resume(segment.view());
                 if let Some(entry) = consumer.next(segment.view()) {
-                    assert_eq!(segment.read(entry.slot), 8, "the old frame was skipped");
+                    assert_eq!(segment.read(entry.slot), 8, "the old frame must be skipped");
                 }
                 consumer.release(segment.view());
             })
@@ -268,7 +268,7 @@ fn restarted_receiver_skips_and_returns_old_entries() {
     });
 }
 
-/// One region of a shelf.
+/// One region of a page pool.
 struct Region {
     readers: AtomicU64,
     generation: AtomicU64,
@@ -277,12 +277,12 @@ struct Region {
 
 impl Region {
     fn write(&self, word: u64) {
-        // SAFETY: loom fails the test if anybody else is in the cell.
+        // SAFETY: loom fails the test if another thread accesses the cell.
         self.bytes.with_mut(|bytes| unsafe { *bytes = word });
     }
 
     fn read(&self) -> u64 {
-        // SAFETY: loom fails the test if anybody writes to the cell.
+        // SAFETY: loom fails the test if another thread writes to the cell.
         self.bytes.with(|bytes| unsafe { *bytes })
     }
 
@@ -299,9 +299,9 @@ fn region_is_not_rewritten_while_it_is_read() {
             generation: AtomicU64::new(0),
             bytes: UnsafeCell::new(0),
         });
-        let first = region.claim().renew().expect("nobody reads");
+        let first = region.claim().renew().expect("the region has no readers");
         region.write(first);
-        // A reader is told of the first generation, and comes late.
+        // The reader knows the first generation, and comes late.
         let theirs = Arc::clone(&region);
         let reader = thread::spawn(move || {
             if theirs.claim().take(first) {
@@ -314,7 +314,7 @@ fn region_is_not_rewritten_while_it_is_read() {
                 region.write(next);
             }
         }
-        reader.join().expect("it does not panic");
+        reader.join().expect("the thread does not panic");
         assert!(region.claim().renew().is_some(), "no claim is left");
     });
 }

@@ -1,7 +1,8 @@
 //! Real processes, real time, SIGKILL.
 //!
-//! Every process sends numbered, stamped frames to all others and checks what it gets: numbers of
-//! one life rise by one, and no stamp is below what that sender's line had promised.
+//! Every process sends numbered, stamped frames to all others and checks what it receives: numbers
+//! of one incarnation rise by one, and no stamp is below what that sender's promise word had
+//! promised.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -16,20 +17,20 @@ use onepipe_transport_shm::{Config, Shm};
 
 const PROCESSES: usize = 4;
 const FRAME_LEN: usize = 24;
-/// Set in a process that plays one of the four: `segment process`.
+/// Set in a child process, as `segment process`.
 const ROLE: &str = "ONEPIPE_TEST_ROLE";
 
-/// Sends bursts to everybody, and checks everybody.
+/// Sends bursts to all other processes, and checks their frames.
 struct TrafficMachine {
     me: u64,
     incarnation: u64,
     /// The next number for each receiver.
     numbers: [u64; PROCESSES],
-    /// Whom the burst under way goes to.
+    /// The remaining receivers of the current burst.
     burst: VecDeque<u16>,
     stamped: Option<Timestamp>,
     due: Mono,
-    /// Of each sender: its life and its last number, what it has promised, frames taken.
+    /// The state of each sender.
     senders: [Sender; PROCESSES],
 }
 
@@ -60,11 +61,14 @@ impl Machine for TrafficMachine {
 
     fn handle_frame(&mut self, _: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let word = |at: usize| {
-            u64::from_be_bytes(frame[at..at + 8].try_into().expect("eight bytes are eight bytes"))
+            u64::from_be_bytes(frame[at..at + 8].try_into().expect("the slice has eight bytes"))
         };
         let (incarnation, number, stamp) = (word(0), word(8), Timestamp::from_ns(word(16)));
         let sender = &mut self.senders[port.index()];
-        assert!(incarnation >= sender.incarnation, "a frame of a former life after one of a later");
+        assert!(
+            incarnation >= sender.incarnation,
+            "a frame of a previous incarnation after one of a later one"
+        );
         if incarnation > sender.incarnation {
             (sender.incarnation, sender.number) = (incarnation, None);
         }
@@ -126,22 +130,22 @@ impl DrivenMachine for TrafficMachine {
     }
 }
 
-/// A child's whole life: drives until its standard input closes, reporting what it got.
+/// Runs a child process: drives until its standard input closes, reporting what it received.
 fn run_peer(role: &str) {
     let (name, process) = role.split_once(' ').expect("the parent has set it");
     let process = ProcessId(process.parse().expect("a number"));
-    // Whoever is alive is waited for, however busy this machine is: no number may be missing.
+    // Live receivers are waited for, however busy this machine is: no number may be missing.
     let config =
         Config { processes_max: PROCESSES as u32, hold_ns: 60_000_000_000, ..Config::default() };
-    let shm = Shm::attach(name, Some(process), &config).expect("the place is free");
+    let shm = Shm::attach(name, Some(process), &config).expect("the id is free");
     let (clock, incarnation) = (shm.clock(), shm.incarnation().0);
-    println!("life {incarnation}");
+    println!("incarnation {incarnation}");
     let machine = TrafficMachine::new(&shm);
     let mut driver = Driver::new(machine, shm, clock, DriverConfig::default());
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, doorbell) = (stop.clone(), driver.doorbell());
     std::thread::spawn(move || {
-        // The parent closes the pipe when it has had enough, or has failed.
+        // The parent closes the pipe at the end of the test, or when it has failed.
         std::io::stdin().lines().for_each(drop);
         stopped.store(true, Ordering::Release);
         doorbell.ring();
@@ -178,26 +182,27 @@ impl PeerProcess {
             .stdout(Stdio::piped())
             .spawn()
             .expect("this test can start itself");
-        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let lines = BufReader::new(child.stdout.take().expect("the output is piped")).lines();
         let mut peer = Self { child, lines, incarnation: 0 };
-        peer.incarnation = peer.find("life ").parse().expect("a number");
+        peer.incarnation = peer.find("incarnation ").parse().expect("a number");
         peer
     }
 
-    /// The rest of the next line that holds `word`.
+    /// Returns the rest of the next line that contains `word`.
     fn find(&mut self, word: &str) -> String {
         loop {
-            let line = self.lines.next().expect("the child is alive").expect("it writes text");
+            let line =
+                self.lines.next().expect("the child is alive").expect("the child prints text");
             if let Some((_, rest)) = line.split_once(word) {
                 return rest.to_owned();
             }
         }
     }
 
-    /// The next report: frames from everybody, and deaths.
+    /// Returns the next report: frames from each process, and deaths.
     fn report(&mut self) -> ([u64; PROCESSES], u64) {
         let line = self.find("got ");
-        let (frames, deaths) = line.split_once(" deaths ").expect("a whole report");
+        let (frames, deaths) = line.split_once(" deaths ").expect("a complete report");
         let mut numbers = frames.split(' ').map(|number| number.parse().expect("a number"));
         (
             std::array::from_fn(|_| numbers.next().expect("one each")),
@@ -205,7 +210,7 @@ impl PeerProcess {
         )
     }
 
-    /// Waits until it has got frames from each of `from` since the call.
+    /// Waits until it has received frames from each of `from` since the call.
     fn wait_for_frames_from(&mut self, from: &[usize]) {
         let (before, _) = self.report();
         while !from.iter().all(|from| self.report().0[*from] > before[*from]) {}
@@ -214,9 +219,9 @@ impl PeerProcess {
     fn stop(mut self) {
         drop(self.child.stdin.take());
         self.find("done");
-        // The rest of its output, so that it does not break the pipe.
+        // Read the rest of its output, so that it does not break the pipe.
         self.lines.by_ref().for_each(drop);
-        assert!(self.child.wait().expect("it is our child").success());
+        assert!(self.child.wait().expect("the process is a child").success());
     }
 }
 
@@ -236,15 +241,15 @@ fn processes_die_and_come_back_and_the_others_go_on() {
     for round in 0..5 {
         let victim = 1 + round % 3;
         let previous = peers[victim].incarnation;
-        peers[victim].child.kill().expect("it is our child");
-        peers[victim].child.wait().expect("it is our child");
+        peers[victim].child.kill().expect("the process is a child");
+        peers[victim].child.wait().expect("the process is a child");
         let others: Vec<usize> = (0..PROCESSES).filter(|other| *other != victim).collect();
         for &me in &others {
             let senders_seen: Vec<usize> =
                 others.iter().copied().filter(|other| *other != me).collect();
             peers[me].wait_for_frames_from(&senders_seen);
         }
-        // Everybody finds out without being told.
+        // All others detect the death by themselves.
         while peers[0].report().1 <= round as u64 {}
         peers[victim] = PeerProcess::start(&name, victim);
         assert!(peers[victim].incarnation > previous);
@@ -254,7 +259,7 @@ fn processes_die_and_come_back_and_the_others_go_on() {
         peers[victim].wait_for_frames_from(&others);
     }
     peers.into_iter().for_each(PeerProcess::stop);
-    let left = std::fs::read_dir("/dev/shm").expect("this is Linux");
+    let left = std::fs::read_dir("/dev/shm").expect("/dev/shm is available");
     let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| entry.file_name().to_string_lossy().contains(&name))
     };

@@ -1,11 +1,11 @@
-//! What a daemon says of itself over HTTP, while its own thread drives a machine.
+//! The HTTP status endpoint of a daemon whose own thread drives a machine.
 //!
-//! A thread beside it answers `GET /status` (JSON) and `GET /metrics` (OpenMetrics). It asks the
-//! daemon for a report each time, which costs the daemon nothing while nobody asks.
+//! A second thread serves `GET /status` (JSON) and `GET /metrics` (OpenMetrics). It requests a
+//! report from the daemon for each HTTP request; without requests the daemon has no cost.
 //!
 //! # Invariants
-//! - The thread of the machine never waits for who asks.
-//! - A daemon that has no time for an answer, or has ended, is said to be unavailable.
+//! - The daemon's thread never waits for an HTTP client.
+//! - A daemon that does not respond in time, or has ended, is reported as unavailable (503).
 
 #![forbid(unsafe_code)]
 
@@ -15,14 +15,14 @@ mod server;
 pub use metrics::{CONTENT_TYPE, Metrics, encode_metrics};
 pub use server::{Server, StatusRequests, bind};
 
-/// A daemon's report: everything that it tells at one moment.
+/// A daemon's report: a snapshot of its state.
 pub trait Status: serde::Serialize + Clone + Send + Sync + std::fmt::Debug + 'static {
-    /// With what the names of its metrics begin.
+    /// Prefix of the names of its metrics.
     const PREFIX: &'static str;
 
-    /// Writes what of it monitors read.
+    /// Writes the metrics of the report.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Those of the writer.
     fn write(&self, metrics: &mut Metrics<'_>) -> std::fmt::Result;
 }

@@ -1,4 +1,4 @@
-//! The same status in the text that monitors read (OpenMetrics).
+//! The status in the OpenMetrics text format.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use prometheus_client::registry::Registry;
 
 use crate::Status;
 
-/// What kind of text it is.
+/// The content type of the metrics text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// `report` as text.
+/// Encodes `report` as OpenMetrics text.
 ///
 /// # Errors
-/// Those of writing.
+/// Those of the writer.
 pub fn encode_metrics<S: Status>(report: S) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix(S::PREFIX);
     registry.register_collector(Box::new(Scrape(report)));
@@ -35,24 +35,24 @@ impl<S: Status> Collector for Scrape<S> {
     }
 }
 
-/// Where a report's metrics are written.
+/// The writer of a report's metrics.
 #[derive(Debug)]
 pub struct Metrics<'a>(DescriptorEncoder<'a>);
 
 impl Metrics<'_> {
-    /// What goes up and down.
+    /// Writes a gauge: a value that rises and falls.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Those of the writer.
     pub fn gauge(&mut self, name: &str, help: &str, value: i64) -> fmt::Result {
         let gauge = ConstGauge::new(value);
         gauge.encode(self.0.encode_descriptor(name, help, None, gauge.metric_type())?)
     }
 
-    /// What goes up only; its name says what it counts.
+    /// Writes a counter, which only rises; the help text is derived from its name.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Those of the writer.
     pub fn counter(&mut self, name: &str, value: u64) -> fmt::Result {
         let counter = ConstCounter::new(value);
         let help = name.replace('_', " ");

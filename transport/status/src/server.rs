@@ -1,4 +1,4 @@
-//! The status, over HTTP.
+//! The HTTP server of the status.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,34 +16,34 @@ use tokio::sync::oneshot;
 
 use crate::{Status, metrics};
 
-/// How long the daemon has to say how it is: it has other things to do, but not for that long.
+/// How long an HTTP request waits for the daemon's report.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Somebody wants to know.
+/// The reply channel of one pending request.
 type StatusRequest<S> = oneshot::Sender<S>;
 
-/// What the daemon is asked.
+/// Pending requests for a report, as the daemon sees them.
 #[derive(Debug)]
 pub struct StatusRequests<S>(Receiver<StatusRequest<S>>);
 
 impl<S> StatusRequests<S> {
-    /// Answers all that were asked until now.
+    /// Responds to all pending requests.
     pub fn respond(&self, mut report: impl FnMut() -> S) {
         while let Ok(reply) = self.0.try_recv() {
-            // Who has asked may not wait any more.
+            // The HTTP client may have gone; then the report is dropped.
             let _ = reply.send(report());
         }
     }
 }
 
-/// How questions reach the daemon.
+/// The server's end of the channel to the daemon.
 #[derive(Clone)]
 struct RequestSender<S> {
     requests: Sender<StatusRequest<S>>,
     doorbell: Doorbell,
 }
 
-/// A thread that answers until it is dropped.
+/// The server's thread; dropping the value stops it.
 #[derive(Debug)]
 pub struct Server {
     end: Option<oneshot::Sender<()>>,
@@ -51,10 +51,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers at `listener`. The daemon is woken by `doorbell` when somebody asks.
+    /// Serves HTTP at `listener`. Each request rings `doorbell` to wake the daemon.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If the system refuses a thread.
     pub fn start<S: Status>(
         listener: TcpListener,
         doorbell: Doorbell,
@@ -69,14 +69,14 @@ impl Server {
             .with_state(RequestSender { requests, doorbell });
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            // Who still waits for an answer loses the connection.
+            // Open connections are closed when the server stops.
             tokio::select! {
                 served = axum::serve(listener, routes) => served,
                 _ = ended => Ok(()),
             }
         };
         let thread = std::thread::Builder::new().name("status".to_owned()).spawn(move || {
-            // It serves without end; what a connection comes to is between it and its client.
+            // Errors concern single connections and are their clients' affair.
             let _ = runtime.block_on(serve);
         })?;
         Ok((Self { end: Some(end), thread: Some(thread) }, StatusRequests(receiver)))
@@ -87,16 +87,16 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported by its thread.
+            // A panic has been reported by the thread itself.
             let _ = thread.join();
         }
     }
 }
 
-/// Where `listen` is, once it is bound.
+/// Binds a listener at `listen` and returns it with its address.
 ///
 /// # Errors
-/// When the system does not give it.
+/// If the system refuses the address.
 pub fn bind(listen: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(listen)?;
     let addr = listener.local_addr()?;

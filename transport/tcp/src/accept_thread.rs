@@ -1,4 +1,4 @@
-//! Whoever is at a door is answered, though nobody waits there.
+//! The thread that accepts connections and answers queries while no caller polls.
 
 use std::io;
 use std::net::TcpListener;
@@ -12,12 +12,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::event_fd::EventFd;
 use crate::listener::Acceptor;
 
-/// Who has come says within this what he wants, mostly.
+/// Interval of polling incomplete handshakes, which mostly complete within this time.
 const PENDING_INTERVAL: Duration = Duration::from_millis(1);
-/// A hall that is full is looked at again after this: who waits too long there is sent away.
+/// Interval of polling a full acceptor, to close connections that have waited too long.
 const FULL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A thread that sleeps until somebody comes to a door. It ends when this is dropped.
+/// A thread that sleeps until a connection comes in. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct AcceptThread {
     event_fd: Arc<EventFd>,
@@ -25,7 +25,7 @@ pub(crate) struct AcceptThread {
 }
 
 impl AcceptThread {
-    /// Looks after `acceptor` whenever somebody is `listener`.
+    /// Serves `acceptor` whenever a connection comes in at `listener`.
     pub fn new(listener: TcpListener, acceptor: Arc<Mutex<Acceptor>>) -> io::Result<Self> {
         let event_fd = Arc::new(EventFd::new()?);
         let thread_event_fd = Arc::clone(&event_fd);
@@ -39,7 +39,7 @@ impl Drop for AcceptThread {
     fn drop(&mut self) {
         self.event_fd.ring();
         if let Some(thread) = self.thread.take() {
-            // Then nobody listens there any more.
+            // A panic was reported by the thread; then the listener is served by its callers only.
             let _ = thread.join();
         }
     }
@@ -48,7 +48,7 @@ impl Drop for AcceptThread {
 fn run(listener: &TcpListener, acceptor: &Mutex<Acceptor>, event_fd: &EventFd) {
     let mut wait: Option<Duration> = None;
     loop {
-        // Who cannot be let in now would wake us again and again.
+        // While the acceptor is full, pending connections would wake this thread over and over.
         let wants = if wait == Some(FULL_INTERVAL) { PollFlags::empty() } else { PollFlags::IN };
         let mut both =
             [PollFd::from_borrowed_fd(event_fd.fd(), PollFlags::IN), PollFd::new(listener, wants)];
@@ -56,13 +56,13 @@ fn run(listener: &TcpListener, acceptor: &Mutex<Acceptor>, event_fd: &EventFd) {
             tv_sec: wait.as_secs() as _,
             tv_nsec: wait.subsec_nanos().into(),
         });
-        // A wait that a signal ends is as good as one that is over.
+        // An interrupted wait is as good as an expired one.
         let _ = poll(&mut both, timeout.as_ref());
         if !both[0].revents().is_empty() {
             return;
         }
         let mut acceptor = acceptor.lock().unwrap_or_else(PoisonError::into_inner);
-        // A door that fails says so to whoever wants to meet there.
+        // A failing listener is reported to callers that wait for connections.
         let accepted = acceptor.accept_pending(Instant::now());
         wait = match accepted {
             Err(_) => Some(FULL_INTERVAL),

@@ -10,19 +10,19 @@ use socket2::SockRef;
 use crate::inbound::{Inbound, ReadOutcome};
 use crate::outbound::Outbound;
 
-/// Bytes that may wait in the socket and have not left: news must not wait for long behind pieces,
-/// and the sender must not wait for the kernel.
+/// Maximum number of unsent bytes in the socket (`TCP_NOTSENT_LOWAT`): control frames must not wait
+/// long behind pieces, and the sender must not wait for the kernel.
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
 
-/// A link to another member.
+/// A connection to another member.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
     pub inbound: Inbound,
     pub outbound: Outbound,
-    /// The kernel is asked to say when it takes more.
+    /// Registered for writability (`EPOLLOUT`).
     pub wants_write: bool,
-    /// There may be more to read than the kernel tells of.
+    /// There may be more to read than epoll reports.
     pub has_more: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One member's group and its connections.
+//! Drives one member's group over its connections.
 
 use std::io;
 use std::net::TcpStream;
@@ -13,37 +13,37 @@ use rustix::event::{Timespec, epoll};
 use crate::connection::Connection;
 use crate::event_fd::EventFd;
 
-/// What the kernel calls the doorbell: no rank.
+/// The epoll token of the doorbell: not a rank.
 const DOORBELL_TOKEN: u64 = u64::MAX;
-/// What the kernel tells at a time.
+/// Maximum number of events per epoll wait.
 const READY_MAX: usize = 64;
 
-/// What a turn has done.
+/// The work done by one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Frames that have come.
+    /// Frames received.
     pub frames_received: usize,
-    /// Frames that have left, or wait for their socket.
+    /// Frames sent or queued in front of their socket.
     pub frames_sent: usize,
     /// Events handed out.
     pub events: usize,
 }
 
 impl Progress {
-    /// Whether nothing has happened.
+    /// Whether the turn did no work.
     pub fn is_idle(&self) -> bool {
         self.frames_received + self.frames_sent + self.events == 0
     }
 }
 
-/// Drives one member over its connections. Who has a thread to spare calls [`TcpGroupDriver::turn`] with the
-/// time that it may wait in a loop.
+/// Drives one member over its connections. A thread calls [`TcpGroupDriver::turn`] in a loop, with
+/// the time that it may wait.
 ///
-/// The driver rules of [`Machine`] are kept: D1 the clock is read once before what has come and
+/// The driver rules of [`Machine`] are kept: D1 the clock is read once before received frames and
 /// once before sending, and `mono` is held if it goes back; D2 after every mutation events and
 /// frames are drained before it waits; D3 the frames for a member leave in the order polled, and a
-/// member whose socket is full is polled for no more; D4 connections are FIFO:
-/// [`onepipe_bulk::Link::Reliable`]; D5 what is due is due by the clock.
+/// member whose socket is full is not polled for; D4 connections are FIFO:
+/// [`onepipe_bulk::Link::Reliable`]; D5 timers run by the clock.
 #[derive(Debug)]
 pub struct TcpGroupDriver<C, M = Vec<u8>> {
     group: Group<M>,
@@ -58,14 +58,14 @@ pub struct TcpGroupDriver<C, M = Vec<u8>> {
 }
 
 impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
-    /// A member with a connection to each other one, by rank ([`crate::connect_members`]). Each member's port
-    /// must be its rank, and its link reliable.
+    /// Makes the driver of a member with a connection to each other one, by rank
+    /// ([`crate::connect_members`]). Each member's port must be its rank, and its link reliable.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub fn new(group: Group<M>, streams: Vec<Option<TcpStream>>, clock: C) -> io::Result<Self> {
         let members = &group.config().members;
-        assert_eq!(streams.len(), members.len(), "one place for each member");
+        assert_eq!(streams.len(), members.len(), "streams must have one entry per member");
         debug_assert!((0..).zip(members).all(|(rank, member)| member.port == Port(rank)));
         let event_fd = Arc::new(EventFd::new()?);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -89,27 +89,27 @@ impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
         Ok(Self { group, connections, clock, last_mono: None, epoll, event_fd, ready, slot })
     }
 
-    /// The group, to ask it.
+    /// The group, for queries.
     pub fn group(&self) -> &Group<M> {
         &self.group
     }
 
-    /// The group, to command it. The next turn says what comes of it (rule D2).
+    /// The group, for commands. The next turn sends their output (rule D2).
     pub fn group_mut(&mut self) -> &mut Group<M> {
         &mut self.group
     }
 
-    /// What ends a wait, from another thread.
+    /// The handle that ends a wait from another thread.
     pub fn doorbell(&self) -> Doorbell {
         let event_fd: Arc<dyn Waker> = self.event_fd.clone();
         Doorbell::new(event_fd)
     }
 
-    /// Sends what was commanded; waits for `wait_ns` at most if there is nothing else to do; takes
-    /// what has come, runs what is due, hands out events, sends what comes of all that.
+    /// Sends what was commanded; waits for at most `wait_ns` if there is nothing else to do;
+    /// receives frames, runs expired timers, hands out events and sends the resulting output.
     ///
     /// # Errors
-    /// What the system says of waiting. A connection that fails is told to the group instead.
+    /// The system's error of waiting. A connection that fails is reported to the group instead.
     pub fn turn(
         &mut self,
         wait_ns: u64,
@@ -129,7 +129,7 @@ impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
         Ok(progress)
     }
 
-    /// Hands out events and sends, until there is neither.
+    /// Hands out events and sends frames until there are no more of either.
     fn drain_output(
         &mut self,
         progress: &mut Progress,
@@ -169,8 +169,8 @@ impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
         }
     }
 
-    /// Hands a connection what waits for it. Until its socket takes it all, the group is asked for
-    /// no more.
+    /// Writes a connection's queue to its socket. Until the socket has taken all of it, the group
+    /// is not polled for this member.
     fn flush(&mut self, rank: usize) {
         let Some(Some(connection)) = self.connections.get_mut(rank) else { return };
         let flushed = connection.flush();
@@ -188,8 +188,8 @@ impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
         }
     }
 
-    /// Waits until something has come, a socket takes more, the doorbell was rung, something is due
-    /// or the time is over.
+    /// Waits until a frame arrives, a socket becomes writable, the doorbell is rung, a timer
+    /// expires or the time is over.
     fn wait_ready(&mut self, wait_ns: u64) -> io::Result<()> {
         let due_ns = match (self.group.poll_timeout(), self.last_mono) {
             (Some(due), Some(before)) => due.since_ns(before),
@@ -242,18 +242,18 @@ impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
         }
     }
 
-    /// A connection is of no use any more.
+    /// Closes a broken connection and reports the lost link to the group.
     fn drop_connection(&mut self, rank: usize) {
         if let Some(Some(mut connection)) = self.connections.get_mut(rank).map(Option::take) {
             connection.inbound.end(&mut self.group);
-            // The kernel forgets it when it is closed.
+            // Closing the socket removes it from epoll.
             drop(connection);
             self.group.set_blocked(rank as u32, false);
             self.group.handle_link_down(rank as u32);
         }
     }
 
-    /// Both clocks; `mono` never goes back (rule D1).
+    /// Reads both clocks; `mono` never goes back (rule D1).
     fn read_clock(&mut self) -> Now {
         let mut now = self.clock.read();
         now.mono = self.last_mono.map_or(now.mono, |before| before.max(now.mono));
@@ -262,7 +262,7 @@ impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
     }
 }
 
-/// Asks the kernel to say when a connection takes more, or no longer.
+/// Updates whether epoll reports that a connection is writable.
 fn update_interest(
     epoll: &std::os::fd::OwnedFd,
     rank: usize,

@@ -1,4 +1,4 @@
-//! A doorbell that `epoll` can hear.
+//! A waker that `epoll` can wait for: an eventfd(2).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use onepipe_transport_driver::Waker;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// An event counter of the kernel's.
+/// An event counter of the kernel.
 #[derive(Debug)]
 pub(crate) struct EventFd(OwnedFd);
 
@@ -19,16 +19,16 @@ impl EventFd {
         self.0.as_fd()
     }
 
-    /// Takes all rings so far.
+    /// Clears all wake-ups so far.
     pub fn clear(&self) {
-        // Fails when nobody has rung, which is as good.
+        // Fails when the counter is zero, which is as good.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
 impl Waker for EventFd {
     fn ring(&self) {
-        // Fails only when it was rung 2^64 − 2 times already: it rings.
+        // Fails only when the counter is at its maximum: then it is readable already.
         let _ = rustix::io::write(&self.0, &[0, 0, 0, 1, 0, 0, 0, 1]);
     }
 }

@@ -1,23 +1,23 @@
-//! How a group stands, as the doors of its members know it.
+//! The states of groups, as known by the listeners of their members.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Groups that a door remembers: the last ones.
+/// Maximum number of groups remembered.
 const GROUPS_MAX: usize = 1024;
 
-/// How a group stands at one of its members.
+/// The state of a group at one of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GroupState {
-    /// Nothing is known there of a group of this name.
+    /// No group of this number is known.
     Unknown,
-    /// It waits for the others, too.
+    /// The member waits for the others.
     Rendezvous,
-    /// It has waited for somebody in vain.
+    /// The member has given up waiting for the others.
     Abandoned,
-    /// All have met, and it is at work.
+    /// All members have connected, and the group is running.
     Running,
-    /// It is over.
+    /// The group has ended.
     Ended,
 }
 
@@ -43,7 +43,7 @@ impl GroupState {
         }
     }
 
-    /// Whether nobody who has not met the others will ever meet them.
+    /// Whether a member that has not connected yet cannot join any more.
     pub(crate) const fn is_final(self) -> bool {
         matches!(self, Self::Running | Self::Ended)
     }
@@ -52,16 +52,16 @@ impl GroupState {
 impl fmt::Display for GroupState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unknown => "is not known",
-            Self::Rendezvous => "waits for others",
-            Self::Abandoned => "was given up before all had come",
-            Self::Running => "has begun without this member",
+            Self::Unknown => "is unknown",
+            Self::Rendezvous => "waits for other members",
+            Self::Abandoned => "was abandoned before all members had connected",
+            Self::Running => "has started without this member",
             Self::Ended => "has ended",
         })
     }
 }
 
-/// What a door knows of groups, the last ones last.
+/// The states of the latest groups, in order of their last change.
 #[derive(Debug, Default)]
 pub(crate) struct GroupStates(VecDeque<(u64, GroupState)>);
 

@@ -1,44 +1,44 @@
-//! What a connection begins with, and what members say to each other before a group begins.
+//! The handshake of a connection, and the messages of members before a group runs.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// The first bytes of all that is said here; the last one is the version.
+/// The first bytes of each handshake message; the last one is the version.
 const MAGIC: [u8; 4] = [b'1', b'p', b'b', 1];
-/// Bytes of what is said.
+/// Length of a handshake message.
 pub(crate) const LEN: usize = 24;
 
-/// What somebody connects for, or says before the group begins.
+/// The kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeKind {
-    /// To be a member's link to another one.
+    /// Opens a member's connection to another one.
     Member,
-    /// To say something that is the application's affair: the stream is handed to it.
+    /// Opens a connection for the application's own protocol.
     App,
-    /// Has met everybody.
+    /// The sender has connected to all members.
     Ready,
-    /// Cannot meet the member `to`.
+    /// The sender cannot reach the member `to`.
     Unreachable,
-    /// Everybody has met everybody: the group begins.
+    /// All members have connected to all: the group starts.
     Start,
-    /// Something that each two tell each other then: it stands in `to`.
+    /// A value that members exchange; it stands in `to`.
     Value,
-    /// To ask how a group stands.
+    /// Queries the state of a group.
     StateQuery,
-    /// How it stands: that is in `to`.
+    /// Reports the state of a group, which stands in `to`.
     StateReply,
 }
 
-/// Who connects, and what for.
+/// A handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handshake {
-    /// What for.
+    /// The kind of the message.
     pub kind: HandshakeKind,
     /// The group.
     pub group: u64,
-    /// The caller's rank in it.
+    /// The sender's rank in the group.
     pub from: u32,
-    /// The rank of whom it wants.
+    /// The receiver's rank, or the value of the message.
     pub to: u32,
 }
 
@@ -62,7 +62,7 @@ impl Handshake {
         bytes
     }
 
-    /// `None` of anything that is no such thing.
+    /// Parses a message; `None` for malformed bytes.
     pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Self> {
         let kind = match bytes[4] {
             1 => HandshakeKind::Member,
@@ -85,20 +85,24 @@ impl Handshake {
         })
     }
 
-    /// Says it on a stream that blocks.
+    /// Sends the message on a blocking stream.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub fn send(self, mut stream: &TcpStream) -> io::Result<()> {
         stream.write_all(&self.bytes())
     }
 
-    /// Hears what is said next on a stream that blocks.
+    /// Receives the next message on a blocking stream.
     pub(crate) fn recv(mut stream: &TcpStream) -> io::Result<Self> {
         let mut bytes = [0; LEN];
         stream.read_exact(&mut bytes)?;
-        Self::parse(&bytes)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is no such member"))
+        Self::parse(&bytes).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "malformed handshake: the peer is not a member of a bulk group",
+            )
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! What comes over a connection.
+//! Parsing the byte stream of a connection.
 
 use std::io::{self, IoSliceMut, Read};
 use std::net::TcpStream;
@@ -9,37 +9,37 @@ use onepipe_wire::{DETACHED_FRONT_LEN, HEADER_LEN, header_unchecked, is_hop_inta
 
 use crate::outbound::is_would_block;
 
-/// Bytes that are read where no piece is awaited. Every frame but a piece fits.
+/// Size of the read buffer while no piece is expected. Every frame except a piece fits.
 const FRONT_LEN: usize = 4096;
-/// Reads of one connection before the others have their turn.
+/// Maximum number of reads of one connection per turn, so that others are not starved.
 const READS_MAX: u32 = 16;
 
-/// What is being read.
+/// The destination of the next bytes.
 #[derive(Debug)]
 enum ReadState {
-    /// The front of a frame.
+    /// The header part of a frame.
     Front,
     /// A piece, into its object.
     Piece { placement: Placement, have: usize },
-    /// A frame that goes nowhere yet, into memory of ours.
+    /// A long frame without a place in an object, into a buffer.
     Frame { have: usize },
 }
 
-/// What has come over a connection and is not a whole frame yet.
+/// The parser state of a connection.
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    /// Fronts, and short frames.
+    /// Header parts, and short frames.
     front: Box<[u8; FRONT_LEN]>,
     have: usize,
-    /// A frame that does not fit there.
+    /// A frame longer than the read buffer.
     frame: Vec<u8>,
     state: ReadState,
 }
 
-/// What a connection has had to say.
+/// Whether a read has emptied the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadOutcome {
-    /// All of it was read.
+    /// The socket is empty.
     Drained,
     /// There may be more.
     More,
@@ -51,10 +51,10 @@ impl Inbound {
         Self { front, have: 0, frame: Vec::new(), state: ReadState::Front }
     }
 
-    /// Hands what has come to the group. Adds the number of frames to `frames`.
+    /// Reads and passes frames to the group. Adds their number to `frames`.
     ///
     /// # Errors
-    /// When the connection is over, or what comes is no frame: it is of no use any more.
+    /// If the connection is closed or the stream is malformed; it cannot be used any more.
     pub fn receive<M: Memory>(
         &mut self,
         from: &TcpStream,
@@ -82,7 +82,7 @@ impl Inbound {
         Ok(ReadOutcome::More)
     }
 
-    /// The connection is over.
+    /// Ends a piece that was being received when the connection broke.
     pub fn end<M: Memory>(&mut self, group: &mut Group<M>) {
         if let ReadState::Piece { placement, .. } =
             std::mem::replace(&mut self.state, ReadState::Front)
@@ -91,7 +91,7 @@ impl Inbound {
         }
     }
 
-    /// Reads the rest of what is awaited, and the next front behind it.
+    /// Reads the rest of the current piece or frame, and the following header part.
     fn read<M: Memory>(&mut self, mut from: &TcpStream, group: &mut Group<M>) -> io::Result<usize> {
         let front = &mut self.front[self.have..];
         match &self.state {
@@ -99,7 +99,7 @@ impl Inbound {
             ReadState::Piece { placement, have } => match group.placement_mut(placement) {
                 Some(room) => read_both(from, &mut room[*have..], front),
                 None => {
-                    // Nobody needs it any more: it goes where it does no harm.
+                    // The piece is not needed any more: discard its bytes.
                     self.frame.resize(placement.bytes(), 0);
                     read_both(from, &mut self.frame[*have..], front)
                 }
@@ -108,7 +108,7 @@ impl Inbound {
         }
     }
 
-    /// So many bytes were read.
+    /// Accounts for bytes read, and completes the current piece or frame.
     fn on_read<M: Memory>(
         &mut self,
         bytes: usize,
@@ -142,8 +142,8 @@ impl Inbound {
         }
     }
 
-    /// Takes apart what stands at the front. Answers whether what has come should be looked at by
-    /// the application first: there may be no memory for what follows.
+    /// Parses the read buffer. Returns whether the application should handle events first: it may
+    /// provide memory for what follows.
     fn parse<M: Memory>(
         &mut self,
         now: Now,
@@ -188,8 +188,8 @@ impl Inbound {
     }
 }
 
-/// Reads into one and then the other; of the second no more than the front of a piece, whose bytes
-/// belong elsewhere.
+/// Reads into `first` and then into `second`; into the latter at most the header part of a piece,
+/// whose bytes belong elsewhere.
 fn read_both(mut from: &TcpStream, first: &mut [u8], second: &mut [u8]) -> io::Result<usize> {
     let front = DETACHED_FRONT_LEN.min(second.len());
     let mut parts = [IoSliceMut::new(first), IoSliceMut::new(&mut second[..front])];

@@ -2,18 +2,19 @@
 //!
 //! object → blocks → schedule → group → pieces → `[tcp]` → pieces → group → object
 //!
-//! [`Listener`] is where a process is found, by however many groups. [`connect_members`] joins each member of a
-//! group to each other by a connection and answers when all have met. [`TcpGroupDriver`] drives one member's
-//! [`onepipe_bulk::Group`] over its connections: the bytes of pieces are written from the object
-//! in which they lie (`writev`) and read into the one to which they belong (`readv`).
+//! [`Listener`] is where a process accepts connections, for any number of groups.
+//! [`connect_members`] establishes a full mesh of connections between the members of a group and
+//! returns when all have done so. [`TcpGroupDriver`] drives one member's [`onepipe_bulk::Group`]
+//! over its connections: the bytes of pieces are written from their object in place (`writev`) and
+//! read into their destination object (`readv`).
 //!
 //! # Invariants
-//! - No byte of a piece is copied between the object and the kernel, but at the ends of what a
-//!   socket takes or gives at a time: what was begun and not taken, a piece at most.
-//! - A connection that takes nothing now holds up no other.
-//! - A connection that breaks is a link that is lost: nobody connects again, since an object is got
-//!   from the others then.
-//! - What comes is in order and whole, or the connection is ended.
+//! - No byte of a piece is copied between the object and the kernel, except at the ends of what a
+//!   socket takes or returns at a time: at most one piece is buffered.
+//! - A connection whose socket is full delays no other.
+//! - A connection that breaks is a lost link: no member reconnects, since a missing object comes
+//!   from the survivors.
+//! - Received frames are in order and intact, or the connection is closed.
 
 #![forbid(unsafe_code)]
 

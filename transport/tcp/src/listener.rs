@@ -1,4 +1,4 @@
-//! Where a process is found, by however many groups.
+//! The listening socket of a process, shared by any number of groups.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,24 +9,24 @@ use crate::accept_thread::AcceptThread;
 use crate::group_state::{GroupState, GroupStates};
 use crate::handshake::{Handshake, HandshakeKind, LEN};
 
-/// Whoever has not said so soon who he is, is nobody.
+/// Maximum time to receive the handshake of a connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Those who have said so wait so long to be asked in.
+/// Maximum time that an accepted connection waits to be claimed.
 const ACCEPTED_TIMEOUT: Duration = Duration::from_secs(60);
-/// Connections that wait here, at most; more wait in the system.
+/// Maximum number of connections held here; more wait in the kernel's backlog.
 const WAITING_MAX: usize = 1024;
-/// How often the door is looked at while somebody waits there.
+/// Polling interval while a caller waits for a connection.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
-/// A listening socket that sorts who comes by what he wants. Clones are the same door.
+/// A listening socket that sorts connections by their handshake. Clones share the socket.
 ///
-/// Whoever asks how a group stands is answered by a thread of its own, which sleeps until somebody
-/// comes: so it is told, too, where no group is at work, or nobody drives one.
+/// A thread of its own answers queries for the state of a group; it sleeps until a connection comes
+/// in. So queries are answered even while no group runs and no caller polls.
 #[derive(Clone, Debug)]
 pub struct Listener {
     address: SocketAddr,
     acceptor: Arc<Mutex<Acceptor>>,
-    /// Goes with the last of its clones.
+    /// Stopped with the last clone.
     _accept_thread: Arc<AcceptThread>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Acceptor {
     states: GroupStates,
 }
 
-/// Somebody who has not said all of who he is.
+/// A connection whose handshake is incomplete.
 #[derive(Debug)]
 struct PendingConnection {
     stream: TcpStream,
@@ -48,10 +48,10 @@ struct PendingConnection {
 }
 
 impl Listener {
-    /// Opens one at an address; its port may be 0 for any.
+    /// Binds a listener at an address; port 0 selects a free one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -63,16 +63,15 @@ impl Listener {
         Ok(Self { address, acceptor, _accept_thread: accept_thread })
     }
 
-    /// Where it is.
+    /// The local address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Goes to the door of another process as a guest: what is said there is the application's
-    /// affair.
+    /// Connects to the listener of another process for the application's own protocol.
     ///
     /// # Errors
-    /// What the system says; nobody has opened within `timeout`.
+    /// The system's; a timeout.
     pub fn connect_app(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         let stream = TcpStream::connect_timeout(&address, timeout)?;
         stream.set_nodelay(true)?;
@@ -80,17 +79,17 @@ impl Listener {
         Ok(stream)
     }
 
-    /// How a group stands, as far as it has met here.
+    /// Returns the state of a group, as far as this process has been a member of it.
     pub fn group_state(&self, group: u64) -> GroupState {
         self.acceptor().states.get(group)
     }
 
-    /// Whoever comes late is told so from now on.
+    /// Sets the state of a group, for queries by late members.
     pub(crate) fn set_group_state(&self, group: u64, group_state: GroupState) {
         self.acceptor().states.set(group, group_state);
     }
 
-    /// A group that has begun is over.
+    /// Notes that a running group has ended.
     pub fn end_group(&self, group: u64) {
         let mut acceptor = self.acceptor();
         if acceptor.states.get(group) == GroupState::Running {
@@ -102,15 +101,15 @@ impl Listener {
         self.acceptor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next guest, if one comes before `until`.
+    /// Returns the next application connection, if one comes before `until`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub fn accept_app(&self, until: Instant) -> io::Result<Option<TcpStream>> {
         self.wait(until, |handshake| handshake.kind == HandshakeKind::App)
     }
 
-    /// The link that a member of a group makes to another one, if it comes before `until`.
+    /// Returns the connection of one member of a group to another, if it comes before `until`.
     pub(crate) fn member(
         &self,
         group: u64,
@@ -147,17 +146,17 @@ impl Listener {
 }
 
 impl Acceptor {
-    /// Whether somebody is here of whom it is not known yet what he wants.
+    /// Whether any connection's handshake is incomplete.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Whether nobody more is let in.
+    /// Whether the limit of held connections is reached.
     pub fn is_full(&self) -> bool {
         self.pending.len() + self.accepted.len() >= WAITING_MAX
     }
 
-    /// Takes in who is there, and answers who asks how a group stands.
+    /// Accepts connections, reads handshakes and answers state queries.
     pub fn accept_pending(&mut self, now: Instant) -> io::Result<()> {
         while !self.is_full() {
             match self.listener.accept() {
@@ -166,7 +165,7 @@ impl Acceptor {
                     let bytes = [0; LEN];
                     self.pending.push(PendingConnection { stream, bytes, have: 0, since: now });
                 }
-                // Who has gone already is nobody.
+                // The client has closed the connection already.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
@@ -199,7 +198,7 @@ impl Acceptor {
                         to: group_state.bits(),
                         ..handshake
                     };
-                    // Who does not hear it asks again.
+                    // A client that misses the reply queries again.
                     let _ = reply.send(&connection.stream);
                 }
                 _ => self.accepted.push((handshake, connection.stream, now)),

@@ -1,13 +1,14 @@
-//! What leaves over a connection.
+//! Writing frames to a connection.
 
 use std::io::{self, IoSlice, Write};
 use std::net::TcpStream;
 
-/// Bytes behind a front that are copied to it: less than they cost as a part of their own.
+/// Payloads up to this length are copied behind their header part: cheaper than a range of their
+/// own.
 const COPIED_MAX: usize = 4096;
 
-/// Frames that wait for the socket: short ones until there is no more to say, and the rest of what
-/// it has not taken.
+/// The queue in front of a socket: short frames that are written together, and the rest of what the
+/// socket has not taken.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     bytes: Vec<u8>,
@@ -15,14 +16,13 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    /// Whether something waits.
+    /// Whether bytes are queued.
     pub fn is_waiting(&self) -> bool {
         self.at < self.bytes.len()
     }
 
-    /// Sends a frame of which the bytes `behind` its front lie elsewhere. Short frames wait for
-    /// others, or for [`Self::flush`]. What the socket does not take now is kept; answers whether
-    /// some was.
+    /// Sends a frame whose payload `behind` lies elsewhere. Short frames wait for others, or for
+    /// [`Self::flush`]. Queues what the socket does not take, and returns whether it queued any.
     pub fn send(&mut self, mut to: &TcpStream, front: &[u8], behind: &[u8]) -> io::Result<bool> {
         if behind.len() <= COPIED_MAX {
             self.bytes.extend_from_slice(front);
@@ -42,7 +42,7 @@ impl Outbound {
         Ok(self.is_waiting())
     }
 
-    /// Hands what waits to the socket, as far as it takes it.
+    /// Writes the queue to the socket, as far as the socket takes it.
     pub fn flush(&mut self, mut to: &TcpStream) -> io::Result<()> {
         while self.is_waiting() {
             match to.write(&self.bytes[self.at..]) {
@@ -65,7 +65,7 @@ impl Outbound {
     }
 }
 
-/// Whether the socket only takes or gives nothing now.
+/// Whether the operation would block or was interrupted, so that it may be retried.
 pub(crate) fn is_would_block(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -1,8 +1,8 @@
-//! How the members of a group find each other.
+//! The rendezvous of a group: members connect to each other and start together.
 //!
-//! Who has the lower rank connects to who has the higher one, so the root needs no door. Who has
-//! met everybody says so to the root, and the root says to all when to begin: else one would count
-//! as silent to those who began earlier.
+//! A member connects to all members of higher rank, so the root needs no listener. A member that
+//! has connected to all others reports this to the root, and the root notifies all members to start: a
+//! member that started earlier would count the others as silent.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -12,73 +12,73 @@ use crate::handshake::{Handshake, HandshakeKind, LEN};
 use crate::state_probe::StateProbe;
 use crate::{GroupState, Listener};
 
-/// Whoever is not there yet is tried again after so long.
+/// Interval of retrying a connection.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Who meets.
+/// The parameters of a rendezvous.
 #[derive(Clone, Copy, Debug)]
 pub struct Rendezvous<'a> {
-    /// The group's name, the same at all members.
+    /// The group's number, the same at all members.
     pub group: u64,
-    /// Where each member's door is, by rank; the root's is never asked for.
+    /// Each member's listener address, by rank; the root's is never connected to.
     pub members: &'a [SocketAddr],
-    /// Our own rank.
+    /// This member's rank.
     pub own: u32,
-    /// How long we wait for the others.
+    /// How long to wait for the others.
     pub timeout: Duration,
 }
 
-/// Why members have not met.
+/// Why a rendezvous failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
-    /// A member cannot be reached, or did not come.
+    /// A member cannot be reached, or did not connect.
     #[error("member {rank} at {address} cannot be reached")]
     Member {
         /// Its rank.
         rank: u32,
-        /// Where it should be.
+        /// Its address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A member has told us that it cannot reach another one.
+    /// A member reports that it cannot reach another one.
     #[error("member {by} cannot reach member {rank} at {address}")]
     Between {
-        /// Who told.
+        /// Rank of the member that reports.
         by: u32,
-        /// Whom it cannot reach.
+        /// Rank of the member that it cannot reach.
         rank: u32,
-        /// Where that one should be.
+        /// Address of the member that it cannot reach.
         address: SocketAddr,
     },
-    /// We come too late, or nobody knows of the group.
-    #[error("group {group} {group_state}: so says member {by} at {address}")]
+    /// The group has started or ended without this member, was abandoned, or is unknown.
+    #[error("group {group} {group_state}, as reported by member {by} at {address}")]
     GroupClosed {
-        /// Its name.
+        /// Number of the group.
         group: u64,
-        /// How it stands.
+        /// State of the group.
         group_state: GroupState,
-        /// Who says so.
+        /// Rank of the member that reports.
         by: u32,
-        /// Where that one is.
+        /// Address of the member that reports.
         address: SocketAddr,
     },
-    /// Our own door fails.
+    /// This member's own listener fails.
     #[error("cannot listen at {address}")]
     Listener {
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Meets all other members of a group. Answers the connection to each by rank; there is none to
-/// ourselves.
+/// Connects to all other members of a group. Returns the connection to each by rank; there is none
+/// for this member itself.
 ///
 /// # Errors
-/// [`RendezvousError`]: who was not there. Nobody begins without all.
+/// [`RendezvousError`]. No member starts unless all have connected.
 pub fn connect_members(
     rendezvous: &Rendezvous<'_>,
     listener: &Listener,
@@ -100,10 +100,10 @@ pub fn connect_members(
         if connected.is_ok() { GroupState::Running } else { GroupState::Abandoned },
     );
     if let Err(error) = connected {
-        // Who waits for us should hear why it is in vain.
+        // Members that wait for this one learn the reason.
         let unreachable = error.rank().unwrap_or(rendezvous.own);
         for stream in streams.iter().flatten() {
-            // Nothing more can be done for whoever does not hear it.
+            // A connection that fails here cannot be notified.
             let _ = rendezvous.handshake(HandshakeKind::Unreachable, unreachable).send(stream);
         }
         return Err(error);
@@ -111,11 +111,11 @@ pub fn connect_members(
     Ok(streams)
 }
 
-/// Tells a word to everybody else, and hears everybody's, over the connections that [`connect_members`] has
-/// answered: through which port something else goes, for instance. All members must do it.
+/// Exchanges one value with every other member over the connections of [`connect_members`], such as
+/// a port number. All members must call it.
 ///
 /// # Errors
-/// [`RendezvousError`]: a member that tells nothing, or goes on without.
+/// [`RendezvousError`]: a member does not respond.
 pub fn exchange_values(
     rendezvous: &Rendezvous<'_>,
     streams: &[Option<TcpStream>],
@@ -134,7 +134,7 @@ pub fn exchange_values(
     Ok(values)
 }
 
-/// Connects to those behind us and waits for those before us.
+/// Connects to the members of higher rank and accepts those of lower rank.
 fn connect_all(
     rendezvous: &Rendezvous<'_>,
     listener: &Listener,
@@ -177,7 +177,7 @@ fn connect_all(
     Ok(())
 }
 
-/// The root: waits until everybody has met everybody, and lets the group begin.
+/// Root: waits until all members are ready, and starts the group.
 fn coordinate(
     rendezvous: &Rendezvous<'_>,
     until: Instant,
@@ -185,7 +185,7 @@ fn coordinate(
     state_probe: &mut StateProbe,
 ) -> Result<(), RendezvousError> {
     for (rank, stream) in by_rank(streams) {
-        // Nobody begins without us: who has begun has done so with another root of the name.
+        // No member starts without the root: a running group has another root of the same name.
         while !is_readable(stream).map_err(|source| rendezvous.member_error(rank, source))? {
             if Instant::now() >= until {
                 return Err(rendezvous.timeout_error(rank, state_probe));
@@ -201,7 +201,7 @@ fn coordinate(
     Ok(())
 }
 
-/// Everybody else: tells the root, and waits for its word.
+/// Other members: report readiness to the root, and wait for the start.
 fn await_start(
     rendezvous: &Rendezvous<'_>,
     until: Instant,
@@ -210,7 +210,7 @@ fn await_start(
     let Some((root, stream)) = by_rank(streams).next() else { return Ok(()) };
     let sent = rendezvous.handshake(HandshakeKind::Ready, root).send(stream);
     sent.map_err(|source| rendezvous.member_error(root, source))?;
-    // The root may begin to wait later than we do, and for as long.
+    // The root may begin to wait later than this member, and then waits as long.
     recv_handshake(rendezvous, root, stream, HandshakeKind::Start, until + rendezvous.timeout)
         .map(|_| ())
 }
@@ -219,7 +219,7 @@ fn by_rank(streams: &[Option<TcpStream>]) -> impl Iterator<Item = (u32, &TcpStre
     (0..).zip(streams).filter_map(|(rank, stream)| Some((rank, stream.as_ref()?)))
 }
 
-/// Waits for a word of a member.
+/// Receives a message of a member.
 fn recv_handshake(
     rendezvous: &Rendezvous<'_>,
     rank: u32,
@@ -247,19 +247,19 @@ fn recv_handshake(
     }
 }
 
-/// Whether a word is there, or the connection is over; waits for it a little.
+/// Waits briefly until a message has arrived or the connection is closed.
 fn is_readable(stream: &TcpStream) -> io::Result<bool> {
     stream.set_read_timeout(Some(RETRY_INTERVAL))?;
     match stream.peek(&mut [0; LEN]).map_err(|error| (error.kind(), error)) {
         Ok(bytes) => Ok(bytes == 0 || bytes == LEN),
-        // Who was stopped, and goes on, is told that its wait was interrupted.
+        // A process that was stopped and continued gets `EINTR`.
         Err((io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, _)) => Ok(false),
         Err((_, error)) => Err(error),
     }
 }
 
 fn timed_out(timeout: Duration) -> io::Error {
-    let what = format!("nothing heard in {:.0} s", timeout.as_secs_f64());
+    let what = format!("no response within {:.0} s", timeout.as_secs_f64());
     io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
@@ -273,7 +273,7 @@ impl Rendezvous<'_> {
         RendezvousError::GroupClosed { group: self.group, group_state, by, address }
     }
 
-    /// Nobody has come, and all the patience is used up.
+    /// The error of a member that has not connected within the timeout.
     fn timeout_error(&self, rank: u32, state_probe: &StateProbe) -> RendezvousError {
         match state_probe.reason(rank) {
             Some((by, group_state)) => self.closed_error(by, group_state),
@@ -287,7 +287,7 @@ impl Rendezvous<'_> {
 }
 
 impl RendezvousError {
-    /// Who is missed.
+    /// The rank of the unreachable member.
     pub fn rank(&self) -> Option<u32> {
         match self {
             Self::Member { rank, .. } | Self::Between { rank, .. } => Some(*rank),

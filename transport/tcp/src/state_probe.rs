@@ -1,5 +1,5 @@
-//! Whoever waits in vain asks the doors of the others how the group stands: it may have begun, or
-//! be over, and nobody will come.
+//! Queries of a waiting member to the listeners of the others: the group may have started already,
+//! or have ended, and then no member will come.
 
 use std::io;
 use std::net::TcpStream;
@@ -9,23 +9,23 @@ use crate::group_state::GroupState;
 use crate::handshake::{Handshake, HandshakeKind, LEN};
 use crate::{Listener, Rendezvous, RendezvousError};
 
-/// Who comes late by less than this asks nobody. Between two rounds of questions, too.
+/// Delay of the first queries, and interval between rounds of queries.
 const QUERY_INTERVAL: Duration = Duration::from_millis(250);
-/// A door is opened in this time, or it counts for nothing this time.
+/// Connect timeout of a query.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
-/// Members that are asked at a time.
+/// Members queried per round.
 const QUERIES_MAX: usize = 4;
 
-/// What a member that waits for others finds out.
+/// The queries of a waiting member.
 #[derive(Debug)]
 pub(crate) struct StateProbe {
     queries: Vec<(u32, TcpStream)>,
     next_query_at: Instant,
-    /// Who is asked next.
+    /// Rank to query next.
     next: u32,
-    /// Of whom it is known how the group stands there.
+    /// The states reported by members.
     replies: Vec<(u32, GroupState)>,
-    /// We have been in a group of this name ourselves: another one of the name may follow.
+    /// This process was a member of a group of this name: another group of the name may follow.
     was_member: bool,
 }
 
@@ -40,17 +40,17 @@ impl StateProbe {
         }
     }
 
-    /// Asks, and hears.
+    /// Reads replies and sends due queries.
     ///
     /// # Errors
-    /// [`RendezvousError::GroupClosed`]: it is of no use to wait any longer.
+    /// [`RendezvousError::GroupClosed`]: further waiting is pointless.
     pub fn poll(&mut self, rendezvous: &Rendezvous<'_>) -> Result<(), RendezvousError> {
         let now = Instant::now();
         for (rank, stream) in std::mem::take(&mut self.queries) {
             match recv_reply(&stream, rendezvous.group) {
                 Ok(Some(group_state)) => self.record(rank, group_state),
                 Ok(None) => self.queries.push((rank, stream)),
-                // It may have died; it is asked again when its turn comes.
+                // The member may have died; it is queried again in its turn.
                 Err(_) => {}
             }
         }
@@ -66,14 +66,14 @@ impl StateProbe {
             for _ in 0..rendezvous.members.len().min(QUERIES_MAX) {
                 let rank = self.next % rendezvous.members.len() as u32;
                 self.next = rank + 1;
-                // Who does not open is not asked.
+                // Members that cannot be reached are skipped.
                 self.queries.extend(send_query(rendezvous, rank).map(|stream| (rank, stream)));
             }
         }
         Ok(())
     }
 
-    /// Why `rank` has not come, as far as was found out.
+    /// Returns why `rank` has not come, as far as known: the member that said so and the state.
     pub fn reason(&self, rank: u32) -> Option<(u32, GroupState)> {
         let abandoned = self.replies.iter().find(|(_, replies)| *replies == GroupState::Abandoned);
         let unknown = self.replies.iter().find(|replies| **replies == (rank, GroupState::Unknown));
@@ -88,7 +88,7 @@ impl StateProbe {
 
 fn send_query(rendezvous: &Rendezvous<'_>, rank: u32) -> Option<TcpStream> {
     let address = rendezvous.members[rank as usize];
-    // A root need not be where it is said to be.
+    // The address of a root may be unspecified.
     let is_somewhere = !address.ip().is_unspecified() && address.port() != 0;
     if rank == rendezvous.own || !is_somewhere {
         return None;
@@ -99,7 +99,7 @@ fn send_query(rendezvous: &Rendezvous<'_>, rank: u32) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// The answer, if it is there.
+/// Reads the reply, if it has arrived.
 fn recv_reply(stream: &TcpStream, group: u64) -> io::Result<Option<GroupState>> {
     let mut bytes = [0; LEN];
     match stream.peek(&mut bytes) {

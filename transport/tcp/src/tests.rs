@@ -32,10 +32,10 @@ fn object(number: u32, bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What a member has got, and how it ended.
+/// The objects received, the outcome and the failures reported.
 type MemberResult = (Vec<Vec<u8>>, Option<Outcome>, Vec<u32>);
 
-/// Lives through a group; a member may be told to go after so many objects.
+/// Runs a member to the end of its group, or until it has received `leaves_after` objects.
 fn run_member(
     mut driver: TcpGroupDriver<SystemClock>,
     mut unsent: Vec<Vec<u8>>,
@@ -53,30 +53,32 @@ fn run_member(
                 }
             }
             if unsent.is_empty() || !driver.group().failures().is_empty() {
-                driver.group_mut().close().expect("it is the root");
+                driver.group_mut().close().expect("the root may send");
             }
         }
         let on_event = |group: &mut Group, event| match event {
             Event::Announced { object, bytes } => {
-                group.provide(object, vec![0; bytes as usize]).expect("it is wanted");
+                group.provide(object, vec![0; bytes as usize]).expect("the object is wanted");
             }
             Event::Stable { memory, .. } => got.push(memory),
             Event::Closed(outcome) => ended = Some(outcome),
             Event::Failed(failure) => failed.push(failure.rank),
             _ => {}
         };
-        driver.turn(WAIT_NS, on_event).expect("the kernel waits");
+        driver.turn(WAIT_NS, on_event).expect("waiting succeeds");
     }
     (got, ended, failed)
 }
 
-/// Members in threads of their own; of each whether it goes early.
+/// Runs members in threads of their own; `leaves_after` gives how many objects each receives.
 fn group(
     n: u32,
     objects: &[Vec<u8>],
     leaves_after: impl Fn(u32) -> usize,
 ) -> Vec<JoinHandle<MemberResult>> {
-    let open = |_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+    let open = |_| {
+        Listener::bind("127.0.0.1:0".parse().expect("a valid address")).expect("the listener binds")
+    };
     let listeners: Vec<Listener> = (0..n).map(open).collect();
     let members: Vec<SocketAddr> = listeners.iter().map(Listener::address).collect();
     (0..n)
@@ -86,8 +88,8 @@ fn group(
                 (members.clone(), objects.to_vec(), leaves_after(own));
             std::thread::spawn(move || {
                 let rendezvous = Rendezvous { group: 1, members: &members, own, timeout: TIMEOUT };
-                let streams = connect_members(&rendezvous, &listener).expect("all are here");
-                let group = Group::new(config(n, own)).expect("a group");
+                let streams = connect_members(&rendezvous, &listener).expect("all members connect");
+                let group = Group::new(config(n, own)).expect("the configuration is valid");
                 let driver = TcpGroupDriver::new(group, streams, SystemClock::calibrated())
                     .expect("sockets");
                 run_member(driver, unsent, leaves_after)
@@ -102,9 +104,9 @@ fn objects_of_every_size_reach_every_member() {
     let objects: Vec<Vec<u8>> = (0..).zip(sizes).map(|(at, bytes)| object(at, bytes)).collect();
     for n in [1, 2, 5] {
         for member in group(n, &objects, |_| usize::MAX) {
-            let (got, ended, failed) = member.join().expect("it does not panic");
+            let (got, ended, failed) = member.join().expect("the thread does not panic");
             assert_eq!((ended, failed), (Some(Outcome::Complete), vec![]));
-            assert!(got == objects, "every byte of {n} members");
+            assert!(got == objects, "all bytes at {n} members");
         }
     }
 }
@@ -113,8 +115,10 @@ fn objects_of_every_size_reach_every_member() {
 fn departed_member_is_reported_and_survivors_agree() {
     let objects: Vec<Vec<u8>> = (0..30).map(|at| object(at, 1_000_000)).collect();
     let members = group(4, &objects, |rank| if rank == 2 { 3 } else { usize::MAX });
-    let mut got: Vec<MemberResult> =
-        members.into_iter().map(|member| member.join().expect("it does not panic")).collect();
+    let mut got: Vec<MemberResult> = members
+        .into_iter()
+        .map(|member| member.join().expect("the thread does not panic"))
+        .collect();
     got.remove(2);
     for (own, ended, failed) in &got {
         assert_eq!((ended, &failed[..]), (&Some(Outcome::Failed), &[2][..]));
@@ -125,11 +129,13 @@ fn departed_member_is_reported_and_survivors_agree() {
 
 #[test]
 fn absent_member_is_named() {
-    let listeners =
-        [0, 1].map(|_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door"));
-    // Nobody listens there: it was just closed.
-    let nobody =
-        Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door").address();
+    let listeners = [0, 1].map(|_| {
+        Listener::bind("127.0.0.1:0".parse().expect("a valid address")).expect("the listener binds")
+    });
+    // Its port was just closed.
+    let nobody = Listener::bind("127.0.0.1:0".parse().expect("a valid address"))
+        .expect("the listener binds")
+        .address();
     let members = [listeners[0].address(), listeners[1].address(), nobody];
     let both = [0, 1].map(|own: u32| {
         let listener = listeners[own as usize].clone();
@@ -140,14 +146,14 @@ fn absent_member_is_named() {
         })
     });
     for member in both {
-        let error = member.join().expect("it does not panic");
+        let error = member.join().expect("the thread does not panic");
         assert_eq!(error.rank(), Some(2), "{error}");
         assert!(error.to_string().contains(&nobody.to_string()), "{error}");
     }
-    // Nobody connects to the last one.
+    // No member connects to the last one.
     let rendezvous =
         Rendezvous { group: 9, members: &members[..2], own: 1, timeout: Duration::ZERO };
-    let error = connect_members(&rendezvous, &listeners[1]).expect_err("the root does not come");
+    let error = connect_members(&rendezvous, &listeners[1]).expect_err("the root does not connect");
     assert!(matches!(error, RendezvousError::Member { rank: 0, .. }), "{error}");
 }
 
@@ -155,29 +161,35 @@ fn absent_member_is_named() {
 fn unknown_connections_are_ignored_and_app_ones_accepted() {
     use std::io::{Read, Write};
     use std::net::TcpStream;
-    let listener = Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
-    let mut unknown = TcpStream::connect(listener.address()).expect("it is open");
-    unknown.write_all(b"GET / HTTP/1.1\r\nHost: onepipe\r\n\r\n").expect("it is taken");
-    let _half = TcpStream::connect(listener.address()).expect("it is open");
-    let accept_app = Listener::connect_app(listener.address(), TIMEOUT).expect("it is open");
-    (&accept_app).write_all(b"hello").expect("it is taken");
-    let mut accepted =
-        listener.accept_app(Instant::now() + TIMEOUT).expect("a door").expect("a guest");
+    let listener = Listener::bind("127.0.0.1:0".parse().expect("a valid address"))
+        .expect("the listener binds");
+    let mut unknown =
+        TcpStream::connect(listener.address()).expect("the listener accepts connections");
+    unknown.write_all(b"GET / HTTP/1.1\r\nHost: onepipe\r\n\r\n").expect("the id is taken");
+    let _half = TcpStream::connect(listener.address()).expect("the listener accepts connections");
+    let accept_app = Listener::connect_app(listener.address(), TIMEOUT)
+        .expect("the listener accepts connections");
+    (&accept_app).write_all(b"hello").expect("the id is taken");
+    let mut accepted = listener
+        .accept_app(Instant::now() + TIMEOUT)
+        .expect("the listener binds")
+        .expect("a connection of the application");
     let mut bytes = [0; 5];
-    accepted.read_exact(&mut bytes).expect("it has said so");
+    accepted.read_exact(&mut bytes).expect("the peer has sent its data");
     assert_eq!(&bytes, b"hello");
-    assert_eq!(listener.accept_app(Instant::now()).expect("a door").map(|_| ()), None);
+    assert_eq!(listener.accept_app(Instant::now()).expect("the listener binds").map(|_| ()), None);
 }
 
 #[test]
 fn waiting_member_learns_the_group_state() {
-    let listeners =
-        [0, 1].map(|_| Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door"));
+    let listeners = [0, 1].map(|_| {
+        Listener::bind("127.0.0.1:0".parse().expect("a valid address")).expect("the listener binds")
+    });
     let members = [listeners[0].address(), listeners[1].address()];
     let come = |patience_ms| {
         let timeout = Duration::from_millis(patience_ms);
         let rendezvous = Rendezvous { group: 7, members: &members, own: 1, timeout };
-        connect_members(&rendezvous, &listeners[1]).expect_err("the root does not come")
+        connect_members(&rendezvous, &listeners[1]).expect_err("the root does not connect")
     };
     let reported_state = |error: RendezvousError| match error {
         RendezvousError::GroupClosed { group: 7, group_state, by: 0, address }
@@ -187,12 +199,12 @@ fn waiting_member_learns_the_group_state() {
         }
         error => panic!("{error}"),
     };
-    // A door answers though nobody waits there and no group is at work. It may be that the others
-    // only have to be started again.
+    // A listener answers although no caller waits and no group runs. An abandoned group may only
+    // have to be started again.
     assert_eq!(reported_state(come(700)), GroupState::Unknown);
     listeners[0].set_group_state(7, GroupState::Abandoned);
     assert_eq!(reported_state(come(700)), GroupState::Abandoned);
-    // Of these there is nothing to wait for.
+    // For these states waiting is pointless.
     for group_state in [GroupState::Running, GroupState::Ended] {
         listeners[0].set_group_state(7, group_state);
         assert_eq!(reported_state(come(60_000)), group_state);
@@ -200,7 +212,7 @@ fn waiting_member_learns_the_group_state() {
     listeners[0].end_group(8);
     let standings = (listeners[0].group_state(8), listeners[0].group_state(7));
     assert_eq!(standings, (GroupState::Unknown, GroupState::Ended));
-    // Whoever has been in a group of the name itself waits for the next one.
+    // A process that was a member of the group waits for the next one of its number.
     listeners[1].set_group_state(7, GroupState::Ended);
     assert_eq!(come(700).rank(), Some(0));
 }
@@ -208,13 +220,14 @@ fn waiting_member_learns_the_group_state() {
 #[test]
 fn listener_closes_with_its_last_clone() {
     use std::net::TcpStream;
-    let listener = Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+    let listener = Listener::bind("127.0.0.1:0".parse().expect("a valid address"))
+        .expect("the listener binds");
     let (address, other) = (listener.address(), listener.clone());
-    // Somebody who says nothing is inside.
-    let _idle = TcpStream::connect(address).expect("it is open");
+    // A connection without a handshake is held.
+    let _idle = TcpStream::connect(address).expect("the listener accepts connections");
     drop(listener);
-    assert!(TcpStream::connect(address).is_ok(), "it is open");
+    assert!(TcpStream::connect(address).is_ok(), "the listener accepts connections");
     drop(other);
-    assert!(TcpStream::connect(address).is_err(), "nobody listens there");
-    Listener::bind(address).expect("its port is free");
+    assert!(TcpStream::connect(address).is_err(), "the listener is closed");
+    Listener::bind(address).expect("the port is free");
 }

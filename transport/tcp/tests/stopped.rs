@@ -1,7 +1,7 @@
-//! A process that is stopped while it waits for others, and goes on.
+//! A process that is stopped while it waits for the others, and continued.
 //!
-//! Alone in its program: a process that is being started holds the sockets of all tests beside it
-//! for a moment, and some of those look whether theirs are closed.
+//! In a program of its own: a process being started briefly inherits the sockets of concurrent
+//! tests, some of which check that theirs are closed.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,12 +11,12 @@ use std::time::Duration;
 use onepipe_transport_tcp::{Listener, Rendezvous, connect_members};
 
 const TEST: &str = "a_root_that_is_stopped_while_it_waits_goes_on";
-/// Set in the process that is the root: where the other member is.
+/// The address of the other member; set in the process that plays the root.
 const OTHER: &str = "ONEPIPE_TEST_OTHER";
-/// What takes this long never comes.
+/// This bound only fails a hanging test.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What member 1 of group 1 and its root say to each other: what for, who, to whom.
+/// A handshake message between member 1 of group 1 and its root.
 fn handshake(role: u8, from: u8, to: u8) -> [u8; 24] {
     let mut handshake = [0; 24];
     handshake[..5].copy_from_slice(&[b'1', b'p', b'b', 1, role]);
@@ -26,23 +26,24 @@ fn handshake(role: u8, from: u8, to: u8) -> [u8; 24] {
 
 fn recv(mut stream: &TcpStream) -> [u8; 24] {
     let mut handshake = [0; 24];
-    // Of a root that has given up nothing more comes.
+    // A root that has given up sends nothing more.
     let _ = stream.read_exact(&mut handshake);
     handshake
 }
 
-/// The kernel tells whoever goes on that its wait was interrupted: that is no failure.
+/// A continued process finds its system call interrupted: that is no failure.
 #[test]
 fn stopped_root_resumes_the_rendezvous() {
     if let Ok(other) = std::env::var(OTHER) {
-        let listener = Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("a door");
+        let listener = Listener::bind("127.0.0.1:0".parse().expect("a valid address"))
+            .expect("the listener binds");
         let members = [listener.address(), other.parse().expect("the parent has set it")];
         let rendezvous = Rendezvous { group: 1, members: &members, own: 0, timeout: TIMEOUT };
-        connect_members(&rendezvous, &listener).expect("the other is here");
+        connect_members(&rendezvous, &listener).expect("the other member connects");
         return;
     }
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let at = listener.local_addr().expect("it is bound");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = listener.local_addr().expect("the socket is bound");
     let root = Command::new(std::env::current_exe().expect("this test has a path"))
         .args(["--exact", TEST])
         .env(OTHER, at.to_string())
@@ -50,17 +51,17 @@ fn stopped_root_resumes_the_rendezvous() {
         .spawn()
         .expect("this test can start itself");
     let (stream, _) = listener.accept().expect("the root connects");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("a time");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
     assert_eq!(recv(&stream), handshake(1, 0, 1), "to be a member's link to another one");
     for signal in ["-STOP", "-CONT"].repeat(20) {
         let kill = Command::new("kill").args([signal, &root.id().to_string()]).status();
-        assert!(kill.is_ok_and(|status| status.success()), "it is our child");
+        assert!(kill.is_ok_and(|status| status.success()), "the process is a child");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Ready. It may have gone.
+    // Ready. The root may have ended.
     let _ = (&stream).write_all(&handshake(3, 1, 0));
     let received = recv(&stream);
-    let output = root.wait_with_output().expect("it is ours");
+    let output = root.wait_with_output().expect("the process is a child");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    assert_eq!(received, handshake(5, 0, 1), "the group begins");
+    assert_eq!(received, handshake(5, 0, 1), "the group starts");
 }

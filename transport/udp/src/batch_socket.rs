@@ -1,4 +1,4 @@
-//! One socket, fixed memory, trains to many destinations.
+//! One socket with fixed memory, and GSO batches to many destinations.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ use crate::receive::{BATCH_BYTES_MAX, Receiver};
 use crate::send::{Sender, Sent};
 use crate::{Config, Offload, Stats, socket};
 
-/// A stretch of an exchange's memory that holds a frame.
+/// The position of a frame in a socket's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRange {
     at: usize,
@@ -24,34 +24,35 @@ pub struct FrameRange {
 }
 
 impl FrameRange {
-    /// How long the frame is.
+    /// Length of the frame in bytes.
     pub fn bytes(self) -> usize {
         self.bytes
     }
 }
 
-/// A socket with memory for what has arrived and for what is written here, and trains that wait to
-/// leave: frames are sent from where they lie.
+/// A socket with memory for received and for written frames, and queues of GSO batches: frames are
+/// sent in place.
 ///
-/// In turn: [`BatchSocket::receive`], then any number of [`BatchSocket::send`] of frames that have
-/// arrived ([`BatchSocket::frame`]) or were written ([`BatchSocket::slot`]), then [`BatchSocket::flush`].
+/// In turn: [`BatchSocket::receive`], then any number of [`BatchSocket::send`] of frames that were
+/// received ([`BatchSocket::frame`]) or written ([`BatchSocket::slot`]), then
+/// [`BatchSocket::flush`].
 pub struct BatchSocket {
     socket: Socket,
     offload: Offload,
-    /// What has arrived, then slots.
+    /// Received frames, then slots.
     memory: Box<[u8]>,
     slots_at: usize,
-    /// Where the next slot begins.
+    /// Position of the next slot.
     slot_at: usize,
     frame_len_max: usize,
     receiver: Receiver,
-    /// Trains taken by the last `receive`.
+    /// Number of batches received by the last `receive`.
     arrived: usize,
     sender: Sender,
     destinations: Vec<Destination>,
-    /// Destinations with something to send.
+    /// Destinations with queued frames.
     active: Vec<usize>,
-    /// Something that has arrived waits to be sent from where it lies.
+    /// Received frames are queued to be forwarded in place.
     has_forwarded: bool,
     event_fd: Arc<EventFd>,
     stats: Stats,
@@ -63,33 +64,36 @@ struct Destination {
     is_active: bool,
 }
 
-/// Pieces that may wait for one destination: a batch of full trains of frames that do not lie
-/// together; fewer where there are many destinations, …
+/// Maximum number of ranges queued for one destination: a call's worth of full batches whose frames
+/// are not contiguous; fewer with many destinations, …
 const RANGES_MAX: usize = 4096;
-/// … but at least a few trains'.
+/// … but at least enough for a few batches.
 const RANGES_MIN: usize = 256;
-/// Pieces that may wait for all destinations: 24 bytes each, and room for as many trains.
+/// Maximum number of ranges queued for all destinations: 24 bytes each, and as many batch headers.
 const RANGES_ALL_MAX: usize = 1 << 18;
 
 impl BatchSocket {
-    /// A socket that sends to `to` and hears nobody else: destination 0.
+    /// Opens a socket that exchanges frames with `to` only: destination 0.
     ///
     /// # Errors
-    /// What the system says; a configuration out of range.
+    /// The system's; a configuration out of range.
     pub fn connect(to: SocketAddr, config: &Config) -> io::Result<Self> {
         let (socket, offload) = socket::open(config, to)?;
         socket.connect(&to.into())?;
         Self::new(socket, offload, config, 1, false)
     }
 
-    /// A socket bound to `config.bind` that hears everybody and can send to `destinations` whom
-    /// [`BatchSocket::set_destination`] names.
+    /// Opens a socket bound to `config.bind` that receives from all addresses and sends to up to
+    /// `destinations` addresses, set by [`BatchSocket::set_destination`].
     ///
     /// # Errors
-    /// What the system says; a configuration out of range or without an address.
+    /// The system's; a configuration out of range or without an address.
     pub fn bind(config: &Config, destinations: usize) -> io::Result<Self> {
         let Some(bind) = config.bind else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to bind to"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "no local address to bind to: set `bind`",
+            ));
         };
         let (socket, offload) = socket::open(config, bind)?;
         socket::enable_error_queue(&socket);
@@ -132,34 +136,34 @@ impl BatchSocket {
         })
     }
 
-    /// Where the socket is.
+    /// The local address.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let address = self.socket.local_addr()?;
         address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 
-    /// What the kernel turned out to be good for.
+    /// The offload in use, as far as the kernel supports it.
     pub fn offload(&self) -> Offload {
         self.offload
     }
 
-    /// What has happened so far.
+    /// Counters of this socket.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Names a destination, or makes it nobody's; what waits for it is forgotten.
+    /// Sets or clears the address of a destination; drops frames queued for it.
     pub fn set_destination(&mut self, destination: usize, to: Option<SocketAddr>) {
         let destination = &mut self.destinations[destination];
         destination.address = to.map(SockAddr::from);
         destination.batches.clear();
     }
 
-    /// Takes what has arrived, a batch at most, and answers how many trains it is. Frames that
-    /// arrived before are gone; those of them that still wait to be sent are dropped.
+    /// Receives at most one call's worth of batches and returns their number. Invalidates frames
+    /// received before; drops those that are still queued to be forwarded.
     pub fn receive(&mut self) -> usize {
         if self.has_forwarded {
             self.discard();
@@ -170,9 +174,9 @@ impl BatchSocket {
         self.arrived
     }
 
-    /// The next address at which nobody listens, as the kernel has learned from a datagram that was
-    /// sent there; each datagram may tell once more. Only of a bound exchange; costs a system call
-    /// only where something was reported.
+    /// Returns the next address that refused a datagram, as reported by the kernel (ICMP port
+    /// unreachable); each datagram may cause one report. Only for bound sockets; costs a system
+    /// call only if there are reports.
     pub fn refused(&mut self) -> Option<SocketAddr> {
         while self.receiver.has_reports {
             match error_queue::next(&self.socket) {
@@ -187,12 +191,12 @@ impl BatchSocket {
         None
     }
 
-    /// Who sent a train of the last `receive`.
+    /// The source address of a batch of the last `receive`.
     pub fn sender(&self, batch: usize) -> Option<SocketAddr> {
         self.receiver.from(batch)
     }
 
-    /// The frames of a train of the last `receive`. None of one that was too long.
+    /// The frames of a batch of the last `receive`; none of a truncated one.
     pub fn frames(&mut self, batch: usize) -> impl Iterator<Item = FrameRange> + use<> {
         debug_assert!(batch < self.arrived);
         let arrived = self.receiver.arrived(batch);
@@ -213,7 +217,7 @@ impl BatchSocket {
         &mut self.memory[range.at..range.at + range.bytes]
     }
 
-    /// Room for a frame of the configured length, or `None` when all of it waits to be sent.
+    /// Memory for a frame of maximum length, or `None` while all of it is queued.
     #[inline]
     pub fn slot(&mut self) -> Option<FrameRange> {
         if self.memory.len() - self.slot_at < self.frame_len_max {
@@ -225,7 +229,7 @@ impl BatchSocket {
         Some(FrameRange { at: self.slot_at, bytes: self.frame_len_max })
     }
 
-    /// Keeps the first `bytes` of the slot given last: the next one lies behind.
+    /// Keeps the first `len` bytes of the last slot: the next slot begins behind them.
     #[inline]
     pub fn keep(&mut self, slot: FrameRange, bytes: usize) -> FrameRange {
         debug_assert!(slot.at == self.slot_at && bytes <= slot.bytes);
@@ -233,7 +237,7 @@ impl BatchSocket {
         FrameRange { at: slot.at, bytes }
     }
 
-    /// Puts a frame behind all others for `destination`. It must stay as it is until flushed.
+    /// Queues a frame for `destination`. It must not be changed until flushed.
     #[inline]
     pub fn send(&mut self, destination: usize, frame: FrameRange) {
         let Some(to) = self.destinations.get_mut(destination) else {
@@ -247,7 +251,7 @@ impl BatchSocket {
                 self.stats.frames_overflowed += 1;
                 return;
             }
-            // The others have left and given back their slots; this one's is still needed.
+            // The flush has released the slots of the other frames; this frame still needs its own.
             self.slot_at = self.slot_at.max(frame.at + frame.bytes);
         }
         self.has_forwarded |= frame.at < self.slots_at;
@@ -258,8 +262,8 @@ impl BatchSocket {
         }
     }
 
-    /// Hands everything that waits to the kernel. Answers false when some of it has to wait for
-    /// room in the socket's buffer.
+    /// Hands all queued frames to the kernel. Returns false when some of them wait for capacity in
+    /// the socket's buffer.
     pub fn flush(&mut self) -> bool {
         loop {
             self.stage();
@@ -267,7 +271,7 @@ impl BatchSocket {
                 break;
             }
             self.stats.sends += 1;
-            // SAFETY: memory and addresses are this exchange's own, and were staged just now.
+            // SAFETY: memory and addresses are owned by this socket, and were staged just now.
             let sent = unsafe { self.sender.send_batch(&self.socket) };
             match sent {
                 Sent::GsoQueue(count) => (0..count).for_each(|index| self.on_sent(index)),
@@ -283,7 +287,7 @@ impl BatchSocket {
         true
     }
 
-    /// Drops everything that waits.
+    /// Drops all queued frames.
     pub fn discard(&mut self) {
         for &active in &self.active {
             let batches = &mut self.destinations[active].batches;
@@ -294,8 +298,9 @@ impl BatchSocket {
         self.on_empty();
     }
 
-    /// Whether frames queue up before this socket: more came at once than one train, and the
-    /// receive buffer is still more than a quarter full. Costs a system call if the first holds.
+    /// Whether frames queue up before this socket: the last call returned more than one batch, and
+    /// the receive buffer is still more than a quarter full. Costs a system call if the first
+    /// holds.
     pub fn is_backlogged(&mut self) -> bool {
         let is_backlogged = self.arrived > 1
             && socket::backlog(&self.socket).is_some_and(|backlog| backlog.used > backlog.size / 4);
@@ -303,39 +308,39 @@ impl BatchSocket {
         is_backlogged
     }
 
-    /// Datagrams that the kernel has dropped because the receive buffer was full; `None` where it
-    /// does not tell. Costs a system call.
+    /// Number of datagrams that the kernel dropped because the receive buffer was full; `None`
+    /// where it does not report them. Costs a system call.
     pub fn kernel_drops(&self) -> Option<u32> {
         socket::backlog(&self.socket).map(|backlog| backlog.drops)
     }
 
-    /// How large the receive buffer is that the kernel has granted, in bytes of its own memory.
-    /// Costs a system call.
+    /// Size of the receive buffer granted by the kernel, in bytes of kernel memory. Costs a system
+    /// call.
     pub fn receive_buffer_bytes(&self) -> Option<u32> {
         socket::backlog(&self.socket).map(|backlog| backlog.size)
     }
 
-    /// Blocks until something has arrived, the doorbell was rung or `timeout_ns` have passed. May
-    /// return early for no reason.
+    /// Blocks until a frame arrives, the doorbell is rung or `timeout_ns` have passed. May return
+    /// early (spurious wake-up).
     pub fn wait(&mut self, timeout_ns: u64) {
         let fds = [self.socket.as_raw_fd(), self.event_fd.fd()];
         self.receiver.has_reports |= socket::poll(fds, timeout_ns);
         self.event_fd.answer();
     }
 
-    /// What wakes [`BatchSocket::wait`] from another thread.
+    /// The handle that ends [`BatchSocket::wait`] from another thread.
     pub fn doorbell(&self) -> Doorbell {
         let event_fd: Arc<dyn Waker> = self.event_fd.clone();
         Doorbell::new(event_fd)
     }
 
-    /// Stands for a way that does not cut trains.
+    /// Simulates a path that does not support GSO.
     #[cfg(test)]
     pub(crate) fn reject_gso(&mut self) {
         self.sender.rejects_gso = true;
     }
 
-    /// Prepares the next system call from what waits.
+    /// Prepares the next system call from the queues.
     fn stage(&mut self) {
         self.sender.clear();
         for &active in &self.active {
@@ -349,7 +354,7 @@ impl BatchSocket {
         }
     }
 
-    /// The train that was staged at `index` has left.
+    /// Removes the batch that was staged at `index` and has been sent.
     fn on_sent(&mut self, index: usize) {
         let batches = &mut self.destinations[self.sender.destination(index)].batches;
         self.stats.frames_sent += batches.waiting()[0].frames as u64;
@@ -358,8 +363,9 @@ impl BatchSocket {
         batches.on_sent(1);
     }
 
-    /// The first train was refused. It may have been told of an earlier one's fate; it may be that
-    /// this way cannot cut trains; else it is dropped.
+    /// Handles the refusal of the first staged batch. The error may belong to an earlier datagram,
+    /// or mean that this path does not support GSO: then the batch is sent in segments, else
+    /// dropped.
     fn on_refused(&mut self, error: &io::Error) {
         self.receiver.has_reports = true;
         let destination = self.sender.destination(0);
@@ -383,7 +389,7 @@ impl BatchSocket {
         }
     }
 
-    /// Nothing waits any more.
+    /// Resets the socket once all queues are empty.
     fn on_empty(&mut self) {
         while let Some(active) = self.active.pop() {
             self.destinations[active].is_active = false;

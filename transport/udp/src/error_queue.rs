@@ -1,4 +1,4 @@
-//! Who is not there, as the kernel has learned it (`IP_RECVERR`, ip(7)).
+//! ICMP errors from the socket's error queue (`IP_RECVERR`, ip(7)).
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -8,23 +8,23 @@ use socket2::Socket;
 
 use crate::receive::address;
 
-/// A control message with an error and the address of who reports it: more than is asked for.
+/// Size of a control message with an error and the reporting address: more than is requested.
 const CONTROL_WORDS: usize = 16;
 
-/// One report of the kernel.
+/// One report of the error queue.
 pub(crate) enum Report {
-    /// Nobody listens there: its machine has answered "port unreachable".
+    /// Port unreachable: no process listens at the address.
     Refused(SocketAddr),
-    /// Something else, which may pass.
+    /// Another error, which may be transient.
     Other,
 }
 
-/// The next report, if there is one.
+/// Returns the next report, if there is one.
 pub(crate) fn next(socket: &Socket) -> Option<Report> {
     let mut control = [0u64; CONTROL_WORDS];
     let mut byte = 0u8;
     let mut range = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: plain numbers, for which zeros are valid.
+    // SAFETY: plain integers, for which zeros are valid.
     let mut name: libc::sockaddr_storage = unsafe { mem::zeroed() };
     let mut header = libc::msghdr {
         msg_name: (&raw mut name).cast(),
@@ -36,19 +36,20 @@ pub(crate) fn next(socket: &Socket) -> Option<Report> {
         msg_flags: 0,
     };
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the header points to memory that is alive and ours, with its true lengths.
+    // SAFETY: the header points to memory that is alive and exclusively borrowed, with its true
+    // length.
     let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     if received < 0 {
         return None;
     }
-    // The name is whom the refused datagram was for.
+    // The address is the destination of the refused datagram.
     match (is_refusal(&header), address(&name)) {
         (true, Some(to)) => Some(Report::Refused(to)),
         _ => Some(Report::Other),
     }
 }
 
-/// Whether a report says that nobody listens there.
+/// Whether a report is a port unreachable error.
 fn is_refusal(header: &libc::msghdr) -> bool {
     // SAFETY: the kernel has written the control messages of this header and their length; the
     // macros stay within them.
@@ -61,7 +62,7 @@ fn is_refusal(header: &libc::msghdr) -> bool {
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
         );
         if is_report {
-            // SAFETY: this message bears one such report, perhaps not aligned for it.
+            // SAFETY: this message carries one such report, perhaps unaligned.
             let report = unsafe {
                 libc::CMSG_DATA(control).cast::<libc::sock_extended_err>().read_unaligned()
             };

@@ -1,4 +1,4 @@
-//! A doorbell that `poll` can hear.
+//! A waker that `poll` can wait for: an eventfd(2).
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -6,18 +6,18 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 use onepipe_transport_driver::Waker;
 
-/// An event counter of the kernel's.
+/// An event counter of the kernel.
 #[derive(Debug)]
 pub(crate) struct EventFd(File);
 
 impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: takes numbers only.
+        // SAFETY: takes integers only.
         let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
         if fd == -1 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was just opened, and nobody else has it.
+        // SAFETY: the descriptor was just opened, and has no other owner.
         Ok(Self(unsafe { File::from_raw_fd(fd) }))
     }
 
@@ -25,16 +25,16 @@ impl EventFd {
         self.0.as_raw_fd()
     }
 
-    /// Takes all rings so far.
+    /// Clears all wake-ups so far.
     pub(crate) fn answer(&self) {
-        // Fails when nobody has rung, which is as good.
+        // Fails when the counter is zero, which is as good.
         let _ = (&self.0).read(&mut [0; 8]);
     }
 }
 
 impl Waker for EventFd {
     fn ring(&self) {
-        // Fails only when it was rung 2^64 − 2 times already: it rings.
+        // Fails only when the counter is at its maximum: then it is readable already.
         let _ = (&self.0).write(&[0, 0, 0, 1, 0, 0, 0, 1]);
     }
 }

@@ -1,20 +1,20 @@
-//! Trains: frames for one destination that the kernel takes as one.
+//! GSO batches: frames for one destination that the kernel takes as one datagram.
 //!
-//! All cars of a train have the same length, but for the last, which may be shorter. A frame that
-//! is a little shorter than the cars is padded (its header says where it ends); one that is much
-//! shorter ends the train.
+//! All segments of a batch have the same length, except the last, which may be shorter. A frame
+//! that is a little shorter than the segment is padded (its header gives its length); one that is
+//! much shorter ends the batch.
 
-/// The most frames in a train (Linux: `UDP_MAX_SEGMENTS`, 64 before 6.8).
+/// Maximum number of frames in a batch (Linux: `UDP_MAX_SEGMENTS`, 64 before 6.8).
 pub(crate) const FRAMES_MAX: usize = 64;
-/// The most bytes in a train: what fits a datagram, IPv6 header and all.
+/// Maximum length of a batch: what fits a datagram with an IPv6 header.
 const LEN_MAX: usize = 65_000;
 
-/// A stretch of memory that goes into a train.
+/// A contiguous range of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoRange {
-    /// From this offset of the exchange's memory.
+    /// Bytes of the socket's memory.
     Bytes { at: usize, bytes: usize },
-    /// Padding.
+    /// Zero bytes of padding, by number.
     Zeros(usize),
 }
 
@@ -26,42 +26,42 @@ impl IoRange {
     }
 }
 
-/// One train.
+/// One GSO batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GsoBatch {
-    /// Which of the pieces it consists of.
+    /// Its ranges in the queue.
     pub(crate) first_range: usize,
     pub(crate) ranges: usize,
-    /// The length of every car but perhaps the last.
+    /// Length of every segment, except perhaps the last.
     pub(crate) segment_bytes: usize,
     pub(crate) bytes: usize,
     pub(crate) frames: usize,
     pub(crate) is_closed: bool,
 }
 
-/// The trains that wait to leave for one destination, in order.
+/// The queue of batches for one destination.
 #[derive(Debug)]
 pub(crate) struct GsoQueue {
     batches: Vec<GsoBatch>,
     ranges: Vec<IoRange>,
-    /// Trains before this one have left.
+    /// Number of batches already sent.
     sent: usize,
     frames_max: usize,
     ranges_max: usize,
 }
 
 impl GsoQueue {
-    /// No trains; later at most `ranges_max` pieces, and `frames_max` frames in each.
+    /// Makes an empty queue for at most `ranges_max` ranges, and `frames_max` frames per batch.
     pub(crate) fn new(frames_max: usize, ranges_max: usize) -> Self {
         let batches = Vec::with_capacity(ranges_max);
         let ranges = Vec::with_capacity(ranges_max);
         Self { batches, ranges, sent: 0, frames_max, ranges_max }
     }
 
-    /// Puts a frame behind all others. Answers false when there is no room.
+    /// Appends a frame. Returns false when the queue is full.
     #[inline]
     pub(crate) fn push(&mut self, at: usize, bytes: usize) -> bool {
-        // A frame and its padding.
+        // A frame and its padding take two ranges.
         if self.ranges.len() + 2 > self.ranges_max {
             return false;
         }
@@ -106,23 +106,23 @@ impl GsoQueue {
         true
     }
 
-    /// Whether nothing waits.
+    /// Whether no batch is queued.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.sent == self.batches.len()
     }
 
-    /// What waits.
+    /// The queued batches.
     pub(crate) fn waiting(&self) -> &[GsoBatch] {
         &self.batches[self.sent..]
     }
 
-    /// What `batch` consists of.
+    /// The ranges of `batch`.
     pub(crate) fn ranges(&self, batch: &GsoBatch) -> &[IoRange] {
         &self.ranges[batch.first_range..batch.first_range + batch.ranges]
     }
 
-    /// The first `count` of those that waited have left.
+    /// Removes the first `count` batches, which have been sent.
     pub(crate) fn on_sent(&mut self, count: usize) {
         self.sent += count;
         if self.is_empty() {
@@ -130,7 +130,7 @@ impl GsoQueue {
         }
     }
 
-    /// From now on every frame is a train of its own.
+    /// Makes every further frame a batch of its own.
     pub(crate) fn disable_gso(&mut self) {
         self.frames_max = 1;
         if let Some(batch) = self.batches.last_mut() {
@@ -138,7 +138,7 @@ impl GsoQueue {
         }
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(crate) fn clear(&mut self) {
         self.batches.clear();
         self.ranges.clear();
@@ -184,8 +184,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a kernel that cuts trains into cars hands over is every frame in order, each at the
-        /// front of a car.
+        /// Segmenting the batches gives every frame in order, each at the front of a segment.
         #[test]
         fn segmenting_batches_gives_every_frame_back(
             frames in prop::collection::vec((1usize..3000, prop::bool::ANY), 1..200),

@@ -1,14 +1,14 @@
-//! UDP as a link, many frames a system call.
+//! UDP as a link, many frames per system call.
 //!
 //! scattering → send → `[udp]` → switch → `[udp]` → receive → reorder → deliver
 //!
 //! [`UdpLink`] is a process's one link to its switch, a [`onepipe_transport_driver::Transport`];
-//! [`UdpOverlay`] its link to an aggregator, and its ways past it to all other processes;
+//! [`UdpOverlay`] its link to an aggregator and its direct routes to all other processes;
 //! [`UdpMesh`] its links to processes whose addresses are known, without promises.
 //! [`BatchSocket`] lies under these and under the software switch: one socket, fixed memory, frames
-//! gathered into *trains* of equal length that the kernel cuts up (GSO) and puts together again
-//! (GRO), many trains a system call. Where a kernel lacks these, [`Offload`] goes a step down by
-//! itself. IPv4 and IPv6.
+//! gathered into *GSO batches* of equal length that the kernel segments on sending (GSO) and
+//! coalesces on receiving (GRO), many batches per system call. Where a kernel lacks these,
+//! [`Offload`] falls back by itself. IPv4 and IPv6.
 //!
 //! # Invariants
 //! - Frames for one destination leave in the order in which they were sent.
@@ -16,8 +16,8 @@
 //! - No allocation after start: what does not fit is refused (a link) or dropped (a switch), and
 //!   counted.
 //!
-//! UDP may reorder what it carries; over one path on one machine or one switch it hardly ever does.
-//! A frame that is overtaken costs its messages, never order (ordering.md section 3).
+//! UDP may reorder frames; over one path on one machine or one switch it hardly ever does. A frame
+//! that is overtaken costs its messages, never order.
 
 mod batch_socket;
 mod config;

@@ -9,52 +9,52 @@ use onepipe_wire::mark_congestion;
 
 use crate::{BatchSocket, Config, FrameRange, Offload, Stats};
 
-/// The port that a process's only link has.
+/// The port of a process's only link.
 const UPLINK: Port = Port(0);
 
-/// A process's one link, port 0, to a switch.
+/// The one link, port 0, of a process to a switch.
 #[derive(Debug)]
 pub struct UdpLink {
     socket: BatchSocket,
     slot: Option<FrameRange>,
-    /// Some of the last burst waits for room in the socket's buffer.
+    /// Part of the last burst waits for capacity in the socket's buffer.
     is_blocked: bool,
 }
 
 impl UdpLink {
-    /// A link to the switch at `switch`. Nothing is sent.
+    /// Opens a link to the switch at `switch`. Sends nothing.
     ///
     /// # Errors
-    /// What the system says; a configuration out of range.
+    /// The system's; a configuration out of range.
     pub fn connect(switch: SocketAddr, config: &Config) -> io::Result<Self> {
         let socket = BatchSocket::connect(switch, config)?;
         Ok(Self { socket, slot: None, is_blocked: false })
     }
 
-    /// Where this end is.
+    /// The local address.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// What the kernel turned out to be good for.
+    /// The offload in use, as far as the kernel supports it.
     pub fn offload(&self) -> Offload {
         self.socket.offload()
     }
 
-    /// As [`BatchSocket::kernel_drops`].
+    /// See [`BatchSocket::kernel_drops`].
     pub fn kernel_drops(&self) -> Option<u32> {
         self.socket.kernel_drops()
     }
 
-    /// As [`BatchSocket::receive_buffer_bytes`].
+    /// See [`BatchSocket::receive_buffer_bytes`].
     pub fn receive_buffer_bytes(&self) -> Option<u32> {
         self.socket.receive_buffer_bytes()
     }
 
-    /// What has happened so far.
+    /// Counters of the socket.
     pub fn stats(&self) -> &Stats {
         self.socket.stats()
     }
@@ -70,7 +70,7 @@ impl Transport for UdpLink {
 
     fn receive(&mut self, _: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         let batches = self.socket.receive();
-        // The queue before this process is its own receive buffer; what finds it long is marked.
+        // The receive buffer is the queue before this process: a long queue marks its frames.
         let is_backlogged = self.socket.is_backlogged();
         let mut frames = 0;
         for batch in 0..batches {
@@ -86,7 +86,7 @@ impl Transport for UdpLink {
             }
         }
         if frames > 0 {
-            // What was forwarded, if anything was: its memory is needed for the next batch.
+            // Flush forwarded frames: their memory is needed for the next batch.
             self.is_blocked |= !self.socket.flush();
         }
         frames

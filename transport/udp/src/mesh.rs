@@ -1,4 +1,4 @@
-//! Links to processes whose addresses are known, over one socket.
+//! Links to processes of known addresses over one socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use onepipe_wire::header_unchecked;
 
 use crate::{BatchSocket, Config, FrameRange, Offload, Stats};
 
-/// The port by which a machine sees all the others.
+/// The only port of a mesh.
 const MESH: Port = Port(0);
 
-/// One port, 0, to all processes whose addresses are known, without a switch between: a frame goes
-/// to the address of the process that it is for. For machines that need no promises.
+/// One port, 0, to all processes of known addresses, without a switch: a frame is sent to the
+/// address of its destination process. For machines without promises.
 ///
-/// Who sends is not checked but by the machine: any address may.
+/// The source address of a frame is not checked; machines check what they receive.
 #[derive(Debug)]
 pub struct UdpMesh {
     socket: BatchSocket,
@@ -26,10 +26,10 @@ pub struct UdpMesh {
 }
 
 impl UdpMesh {
-    /// A socket at `config.bind` for processes below `processes`. None is known yet.
+    /// Binds a socket at `config.bind` for process ids below `processes`. No address is known yet.
     ///
     /// # Errors
-    /// What the system says; a configuration out of range or without an address.
+    /// The system's; a configuration out of range or without an address.
     pub fn bind(config: &Config, processes: u32) -> io::Result<Self> {
         let processes = processes as usize;
         Ok(Self {
@@ -41,7 +41,7 @@ impl UdpMesh {
         })
     }
 
-    /// Where `process` is from now on; one that there cannot be is left out.
+    /// Sets the address of `process`. Ids out of range are ignored.
     pub fn set_peer(&mut self, process: ProcessId, at: SocketAddr) {
         if let Some(is_known) = self.is_known.get_mut(process.index()) {
             *is_known = true;
@@ -49,30 +49,30 @@ impl UdpMesh {
         }
     }
 
-    /// Where this end is.
+    /// The local address.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// What the kernel turned out to be good for.
+    /// The offload in use, as far as the kernel supports it.
     pub fn offload(&self) -> Offload {
         self.socket.offload()
     }
 
-    /// As [`BatchSocket::kernel_drops`].
+    /// See [`BatchSocket::kernel_drops`].
     pub fn kernel_drops(&self) -> Option<u32> {
         self.socket.kernel_drops()
     }
 
-    /// What has happened so far.
+    /// Counters of the socket.
     pub fn stats(&self) -> &Stats {
         self.socket.stats()
     }
 
-    /// Frames for processes whose addresses are not known; they went nowhere.
+    /// Frames dropped because the address of their destination is unknown.
     pub fn frames_unknown(&self) -> u64 {
         self.frames_unknown
     }
@@ -87,12 +87,11 @@ impl Transport for UdpMesh {
         for batch in 0..batches {
             for range in self.socket.frames(batch) {
                 frames += 1;
-                // Nobody forwards here: there is no other port.
+                // Frames are not forwarded: there is no other port.
                 take(MESH, self.socket.frame(range));
             }
         }
-        // That somebody is not there is found out by silence; what the kernel says of it must be
-        // taken from it.
+        // Machines detect absent peers by timeouts; the kernel's reports only have to be cleared.
         while self.socket.refused().is_some() {}
         frames
     }
@@ -150,15 +149,15 @@ mod tests {
     fn mesh() -> (UdpMesh, SocketAddr) {
         let bind = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         let config = Config { bind, ..Config::default() };
-        let mesh = UdpMesh::bind(&config, 3).expect("the loopback is there");
-        let at = mesh.local_addr().expect("it is bound");
+        let mesh = UdpMesh::bind(&config, 3).expect("the loopback is available");
+        let at = mesh.local_addr().expect("the socket is bound");
         (mesh, at)
     }
 
     fn send(mesh: &mut UdpMesh, to: u32, payload: &[u8]) {
         let header = Header::new(Opcode::Start, ProcessId(0), ProcessId(to), Incarnation(1));
         let header = header.stamped(NOW.sync, Promises::both(NOW.sync), Psn(0));
-        let slot = mesh.slot().expect("there is room");
+        let slot = mesh.slot().expect("there is capacity");
         slot[onepipe_wire::HEADER_LEN..][..payload.len()].copy_from_slice(payload);
         let bytes = seal(slot, header, payload.len());
         mesh.send(Transmit { port: MESH, bytes });
@@ -171,7 +170,7 @@ mod tests {
         for (process, (_, at)) in (1..).zip(&others) {
             one.set_peer(ProcessId(process), *at);
         }
-        // Two of a length, and what is for nobody between them.
+        // Two of one length, and frames without a destination between them.
         for to in [1, 2, 0, 9, 1] {
             send(&mut one, to, &[to as u8; 40]);
         }

@@ -1,4 +1,4 @@
-//! A process's links in an overlay: to its aggregator, and past it to everybody.
+//! A process's links in an overlay: to its aggregator, and directly to all other processes.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,43 +12,44 @@ use onepipe_wire::{
 use crate::peer_table::{AddressQuery, PeerTable};
 use crate::{BatchSocket, Config, FrameRange, Offload, OverlayStats, Stats};
 
-/// The link to the aggregator.
+/// The port of the aggregator.
 const TREE: Port = Port(0);
-/// All other processes, past it.
+/// The port of all other processes.
 const DIRECT: Port = Port(1);
-/// The aggregator's place among the exchange's destinations, that of an address which is only asked
-/// or answered, and the first of those for messages.
+/// Destinations of the socket: the aggregator, an address that is only queried or answered, and
+/// from `DIRECT_BASE` on the direct routes.
 const TREE_DESTINATION: usize = 0;
 const ONE_SHOT_DESTINATION: usize = 1;
 const DIRECT_BASE: usize = 2;
-/// Ways that are kept open at once; frames for more processes go by the tree.
+/// Maximum number of direct routes in use; frames for further processes go by the tree.
 const DIRECT_MAX: u32 = 1024;
-/// Questions and answers that wait to be said; more are asked again.
+/// Maximum number of pending advertisements; further queries are repeated later.
 const ADS_MAX: usize = 64;
 
-/// Who a process is, for the processes that look for it.
+/// The identity of a process towards its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalProcess {
-    /// Its id.
+    /// The process id.
     pub process: ProcessId,
-    /// Its life.
+    /// The incarnation.
     pub incarnation: Incarnation,
-    /// Ids lie below this.
+    /// Process ids lie below this.
     pub processes_max: u32,
 }
 
-/// Two links over one socket: port 0 to the aggregator, port 1 to all other processes. Where these
-/// are is found out by asking them through the tree; until a way is known to be open in both
-/// directions, frames go by the tree, too (design: docs/design/overlay.md).
+/// Two links over one socket: port 0 to the aggregator, port 1 to all other processes. Their
+/// addresses are learned by queries through the tree; until a route is confirmed in both
+/// directions, frames go by the tree, too (docs/design/overlay.md, "How do processes find each
+/// other?").
 #[derive(Debug)]
 pub struct UdpOverlay {
     socket: BatchSocket,
     aggregator: SocketAddr,
     own: LocalProcess,
-    /// What others are told.
+    /// The address advertised to other processes.
     advertised: SocketAddr,
     peers: PeerTable,
-    /// Whose messages go to each destination behind [`DIRECT_BASE`].
+    /// The process and address of each direct route, from destination [`DIRECT_BASE`] on.
     direct_slots: Vec<Option<(ProcessId, SocketAddr)>>,
     ads: Vec<AddressQuery>,
     now: Option<Now>,
@@ -58,11 +59,11 @@ pub struct UdpOverlay {
 }
 
 impl UdpOverlay {
-    /// Links of `own` by way of the aggregator at `aggregator`. Others are told to look for this
-    /// process at `advertised`, or where this machine is seen from the aggregator. Nothing is sent.
+    /// Opens the links of `own` through the aggregator at `aggregator`. Advertises `advertised`, or
+    /// by default the local address that reaches the aggregator. Sends nothing.
     ///
     /// # Errors
-    /// What the system says; a configuration out of range.
+    /// The system's; a configuration out of range.
     pub fn connect(
         aggregator: SocketAddr,
         own: LocalProcess,
@@ -95,47 +96,47 @@ impl UdpOverlay {
         })
     }
 
-    /// Where others are told to look for this process.
+    /// The address advertised to other processes.
     pub fn advertised(&self) -> SocketAddr {
         self.advertised
     }
 
-    /// Where `process` is reached directly, if it is.
+    /// The address of the direct route to `process`, if there is one.
     pub fn direct(&self, process: ProcessId) -> Option<SocketAddr> {
         self.peers.direct(process)
     }
 
-    /// How many processes are reached directly.
+    /// Number of processes with a direct route.
     pub fn direct_count(&self) -> usize {
         self.peers.direct_count()
     }
 
-    /// Counters of the two ways.
+    /// Counters of the two kinds of routes.
     pub fn overlay_stats(&self) -> &OverlayStats {
         &self.stats
     }
 
-    /// What has happened to the socket so far.
+    /// Counters of the socket.
     pub fn stats(&self) -> &Stats {
         self.socket.stats()
     }
 
-    /// As [`BatchSocket::offload`].
+    /// See [`BatchSocket::offload`].
     pub fn offload(&self) -> Offload {
         self.socket.offload()
     }
 
-    /// As [`BatchSocket::kernel_drops`].
+    /// See [`BatchSocket::kernel_drops`].
     pub fn kernel_drops(&self) -> Option<u32> {
         self.socket.kernel_drops()
     }
 
-    /// As [`BatchSocket::receive_buffer_bytes`].
+    /// See [`BatchSocket::receive_buffer_bytes`].
     pub fn receive_buffer_bytes(&self) -> Option<u32> {
         self.socket.receive_buffer_bytes()
     }
 
-    /// The destination for a frame of the endpoint.
+    /// Returns the destination for a frame of the endpoint.
     #[inline]
     fn destination_of(&mut self, port: Port, frame: FrameRange) -> usize {
         if port == TREE {
@@ -159,7 +160,7 @@ impl UdpOverlay {
         range
     }
 
-    /// The destination that sends to `at`, where `process` is.
+    /// Returns the destination with address `at` for `process`, or `None` if its slot is in use.
     #[inline]
     fn assign_destination(&mut self, process: ProcessId, at: SocketAddr) -> Option<usize> {
         let assign_destination = process.index() % self.direct_slots.len();
@@ -177,7 +178,7 @@ impl UdpOverlay {
         Some(DIRECT_BASE + assign_destination)
     }
 
-    /// The address as this socket can send to it.
+    /// Converts an address to the family of this socket.
     fn to_socket_family(&self, address: SocketAddr) -> Option<SocketAddr> {
         match (self.aggregator, address) {
             (SocketAddr::V4(_), SocketAddr::V4(_)) | (SocketAddr::V6(_), SocketAddr::V6(_)) => {
@@ -190,7 +191,7 @@ impl UdpOverlay {
         }
     }
 
-    /// Takes in what another process says of where it is.
+    /// Handles an address advertisement of another process.
     #[cold]
     fn on_address_ad(&mut self, now: Now, range: FrameRange, seen: Option<SocketAddr>) {
         let Ok(frame) = Frame::parse(self.socket.frame(range)) else { return };
@@ -207,7 +208,7 @@ impl UdpOverlay {
         }
     }
 
-    /// Says what is to be said. Answers false when the socket's buffer is full.
+    /// Sends the pending advertisements. Returns false when the socket's buffer is full.
     fn send_ads(&mut self, now: Now) -> bool {
         let mut is_sent = true;
         while let Some(ad) = self.ads.pop() {
@@ -225,14 +226,14 @@ impl UdpOverlay {
             let frame = self.socket.keep(slot, bytes);
             self.socket.send(to, frame);
             self.stats.address_ads_sent += 1;
-            // The next one may go elsewhere.
+            // The next one may have another address.
             is_sent = self.socket.flush();
         }
         is_sent
     }
 }
 
-/// Writes the frame. Answers the bytes of its payload.
+/// Writes an address advertisement and returns the length of its payload.
 fn write_address_ad(
     slot: &mut [u8],
     own: LocalProcess,
@@ -240,13 +241,14 @@ fn write_address_ad(
     (ad, advertised): (AddressQuery, SocketAddr),
 ) -> usize {
     let payload = AddressAd { asks: ad.asks, address: advertised };
-    let bytes = payload.write(&mut slot[HEADER_LEN..]).expect("the slot holds any frame");
+    let bytes =
+        payload.write(&mut slot[HEADER_LEN..]).expect("a slot must hold an address advertisement");
     let header = Header::new(Opcode::AddressAd, own.process, ad.to, own.incarnation);
     seal(slot, header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST), bytes);
     bytes
 }
 
-/// The address from which this machine sends to `to`.
+/// Returns the local address from which this machine sends to `to`.
 fn ip_towards(to: SocketAddr, any: SocketAddr) -> io::Result<IpAddr> {
     let socket = UdpSocket::bind(any)?;
     socket.connect(to)?;
@@ -280,7 +282,7 @@ impl Transport for UdpOverlay {
                 if is_backlogged {
                     mark_congestion(frame);
                 }
-                // A process forwards nothing.
+                // A process forwards no frames.
                 take(port, frame);
             }
         }

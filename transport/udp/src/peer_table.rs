@@ -1,37 +1,37 @@
-//! Where the other processes of an overlay are, as far as that is known.
+//! The addresses of the other processes of an overlay.
 
 use std::net::SocketAddr;
 
 use onepipe_base::{Incarnation, Mono, ProcessId};
 use onepipe_wire::AddressAd;
 
-/// The first repetition of a question follows after this, in ns, the next ones after twice as long
-/// each: a round trip across a continent.
+/// Delay of the first repetition of a query, in ns, doubled on each repetition: a round trip across
+/// a continent.
 const RETRY_NS: u64 = 10_000_000;
-/// A question that stays unanswered this many times, in all 1.3 s, closes a way …
+/// Repetitions without a reply, in all 1.3 s, after which a direct route is given up …
 const RETRIES_MAX: u32 = 7;
-/// … and this is how often a way is tried that is in use, and open, in ns.
+/// … and the interval at which a direct route in use is checked, in ns.
 const REFRESH_NS: u64 = 1_000_000_000;
 
-/// A `AddressAd` that is to be said.
+/// An address advertisement to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressQuery {
     pub(crate) to: ProcessId,
-    /// Directly, at this address; else by way of the tree.
+    /// Destination address for a direct advertisement; `None` sends it by the tree.
     pub(crate) at: Option<SocketAddr>,
     pub(crate) asks: bool,
 }
 
-/// What is known of one process.
+/// The state of one peer.
 #[derive(Clone, Debug)]
 struct Peer {
-    /// The latest life that was heard of.
+    /// Latest known incarnation.
     incarnation: Option<Incarnation>,
-    /// Where it may be: it says so, or was seen there.
+    /// Unconfirmed address: advertised by the peer, or a source address of its frames.
     candidate: Option<SocketAddr>,
-    /// Where it is: an answer has come from there.
+    /// Confirmed address: a reply has come from it.
     direct: Option<SocketAddr>,
-    /// Questions since the last direct answer, and when the next one is due.
+    /// Queries since the last direct reply, and when the next one is due.
     unanswered: u32,
     next_query: Mono,
 }
@@ -45,15 +45,15 @@ impl Peer {
         next_query: Mono::from_ns(0),
     };
 
-    /// When to ask again, having asked now.
+    /// Schedules the next query after one was sent now.
     fn schedule_query(&mut self, now: Mono) {
         self.next_query = now.after_ns(RETRY_NS << self.unanswered.min(RETRIES_MAX - 1));
         self.unanswered = self.unanswered.saturating_add(1);
     }
 }
 
-/// All processes, by id. Sends nothing by itself: it says what is to be said (design:
-/// docs/design/overlay.md, "How do processes find each other?").
+/// The state of all peers, by process id. Sends nothing by itself but returns the advertisements to
+/// send (docs/design/overlay.md, "How do processes find each other?").
 #[derive(Clone, Debug)]
 pub(crate) struct PeerTable {
     own: ProcessId,
@@ -61,13 +61,13 @@ pub(crate) struct PeerTable {
 }
 
 impl PeerTable {
-    /// Nobody is known.
+    /// Starts without any known address.
     pub(crate) fn new(own: ProcessId, processes_max: u32) -> Self {
         Self { own, peers: vec![Peer::UNKNOWN; processes_max as usize] }
     }
 
-    /// Where a frame for `to` can go directly, if that is known, and what is to be asked now
-    /// because there is such a frame: by the tree, and directly where an address is known.
+    /// Returns the direct route for a frame to `to`, if confirmed, and passes due queries to `ask`:
+    /// by the tree, and directly where an address is known.
     #[inline]
     pub(crate) fn route(
         &mut self,
@@ -101,18 +101,18 @@ impl PeerTable {
         peer.schedule_query(now);
     }
 
-    /// Where `process` is, if a way is open.
+    /// Returns the confirmed address of `process`.
     pub(crate) fn direct(&self, process: ProcessId) -> Option<SocketAddr> {
         self.peers.get(process.index())?.direct
     }
 
-    /// How many ways are open.
+    /// Returns the number of confirmed routes.
     pub(crate) fn direct_count(&self) -> usize {
         self.peers.iter().filter(|peer| peer.direct.is_some()).count()
     }
 
-    /// A process says where it is; `seen` where this came from, if directly. Answers what is to be
-    /// said to that.
+    /// Handles an address advertisement; `seen` is its source address if it came directly. Returns
+    /// the reply to send.
     pub(crate) fn on_address_ad(
         &mut self,
         now: Mono,
@@ -153,7 +153,7 @@ impl PeerTable {
         None
     }
 
-    /// The kernel says that nobody listens at `address`.
+    /// Removes an address that refused a datagram.
     pub(crate) fn on_refused(&mut self, address: SocketAddr) {
         for peer in &mut self.peers {
             peer.candidate.take_if(|candidate| *candidate == address);
@@ -180,7 +180,7 @@ mod tests {
         (ProcessId(1), Incarnation(number))
     }
 
-    /// A frame for process 1 at `ms`: its way, and what is asked.
+    /// Routes a frame for process 1 at `ms`: returns its route and the queries sent.
     fn route_of(peers: &mut PeerTable, ms: u64) -> (Option<u16>, Vec<(Option<u16>, bool)>) {
         let mut queries = Vec::new();
         let route = peers.route(at(ms), ProcessId(1), |ad| {
@@ -201,12 +201,12 @@ mod tests {
         Some((ad.at.map(|at| at.port()), ad.asks))
     }
 
-    /// Asked by the tree, told an address, asked there, answered from another one.
+    /// Queries by the tree, learns an address, queries it, and gets a reply from another one.
     fn with_direct_route() -> PeerTable {
         let mut peers = PeerTable::new(ProcessId(0), 4);
         assert_eq!(route_of(&mut peers, 0), (None, vec![(None, true)]));
         assert_eq!(advertised(&mut peers, 1, (1, false), 70, None), Some((Some(70), true)));
-        assert_eq!(route_of(&mut peers, 2), (None, vec![]), "nobody has answered from there");
+        assert_eq!(route_of(&mut peers, 2), (None, vec![]), "the address is unconfirmed");
         assert_eq!(advertised(&mut peers, 3, (1, false), 70, Some(71)), None);
         assert_eq!(route_of(&mut peers, 4), (Some(71), vec![]));
         peers
@@ -216,7 +216,7 @@ mod tests {
     fn route_is_direct_once_confirmed() {
         let mut peers = with_direct_route();
         assert_eq!((peers.direct_count(), peers.direct(ProcessId(1))), (1, Some(address(71))));
-        // Another way through the tree does not close it.
+        // An advertisement by the tree does not reset the route.
         assert_eq!(advertised(&mut peers, 5, (1, true), 72, None), Some((None, false)));
         assert_eq!(route_of(&mut peers, 6), (Some(71), vec![]));
     }

@@ -1,4 +1,4 @@
-//! Trains out of the kernel, many a system call.
+//! Receiving many batches per system call.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -7,44 +7,45 @@ use std::{mem, ptr};
 
 use socket2::Socket;
 
-/// Room for one train: the longest datagram there is.
+/// Memory for one batch: the longest datagram there is.
 pub(crate) const BATCH_BYTES_MAX: usize = 65_536;
-/// Trains taken from the kernel in one system call at most.
+/// Maximum number of batches received per system call.
 const CALL_BATCHES: usize = 16;
-/// Control messages with one number: more than is asked for.
+/// Size of the control messages: more than the requested number needs.
 const CONTROL_WORDS: usize = 8;
 
-/// Memory in which system calls are prepared.
+/// Memory for the arguments of system calls.
 pub(crate) struct Receiver {
     headers: Vec<libc::mmsghdr>,
     ranges: Vec<libc::iovec>,
     controls: Vec<[u64; CONTROL_WORDS]>,
     addresses: Vec<libc::sockaddr_storage>,
     wants_addresses: bool,
-    /// The kernel has said that an earlier send went wrong.
+    /// The kernel has reported an error of an earlier send.
     pub(crate) has_reports: bool,
 }
 
-// SAFETY: the pointers in the headers and pieces are made anew for every system call, and dead
-// after it; what is kept is memory.
+// SAFETY: the pointers in the headers and ranges are set again for every system call and unused
+// after it; everything kept is plain memory.
 unsafe impl Send for Receiver {}
 
-/// A train that has arrived.
+/// A received batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
-    /// Bytes in all.
+    /// Total length in bytes.
     pub(crate) bytes: usize,
-    /// Bytes of each frame but perhaps the last.
+    /// Length of each frame, except perhaps the last.
     pub(crate) segment_bytes: usize,
-    /// It was longer than its room.
+    /// The datagram did not fit its memory.
     pub(crate) is_truncated: bool,
 }
 
 impl Receiver {
-    /// Takes at most `batch_max` trains a call; asks for the senders' addresses if `wants_addresses`.
+    /// Receives at most `batch_max` batches per call; requests source addresses if
+    /// `wants_addresses`.
     pub(crate) fn new(batch_max: usize, wants_addresses: bool) -> Self {
         let batch = batch_max.clamp(1, CALL_BATCHES);
-        // SAFETY: all of these are plain numbers and pointers, for which zeros are valid.
+        // SAFETY: all of these are plain integers and pointers, for which zeros are valid.
         let (header, range, name) = unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
         Self {
             headers: vec![header; batch],
@@ -56,13 +57,13 @@ impl Receiver {
         }
     }
 
-    /// Bytes of memory that `receive` needs.
+    /// Returns the size of the memory that `receive` needs.
     pub(crate) fn bytes(&self) -> usize {
         self.headers.len() * BATCH_BYTES_MAX
     }
 
-    /// Takes what has arrived, each train at a multiple of [`BATCH_BYTES_MAX`] of `memory`. Answers
-    /// how many there are; none when there is nothing.
+    /// Receives batches, each at a multiple of [`BATCH_BYTES_MAX`] of `memory`. Returns their
+    /// number, zero when none has arrived.
     pub(crate) fn receive(&mut self, socket: &Socket, memory: &mut [u8]) -> usize {
         let batches = memory.chunks_exact_mut(BATCH_BYTES_MAX);
         for (at, batch) in batches.enumerate().take(self.headers.len()) {
@@ -83,11 +84,11 @@ impl Receiver {
         let count = self.headers.len() as libc::c_uint;
         let flags = libc::MSG_DONTWAIT;
         let headers = self.headers.as_mut_ptr();
-        // An error that an earlier send has caused is reported here once; what has arrived is still
-        // there.
+        // An error of an earlier send is returned here once, without consuming datagrams: try
+        // again.
         for _ in 0..2 {
-            // SAFETY: every header was just pointed at memory, control and name that are alive and
-            // exclusively ours, with their true lengths.
+            // SAFETY: every header was just set to memory, control and address that are alive and
+            // exclusively borrowed, with their true lengths.
             let received = unsafe {
                 libc::recvmmsg(socket.as_raw_fd(), headers, count, flags as _, ptr::null_mut())
             };
@@ -102,7 +103,7 @@ impl Receiver {
         0
     }
 
-    /// The train at `at` of the last call.
+    /// Returns the batch at `at` of the last call.
     pub(crate) fn arrived(&self, at: usize) -> Arrived {
         let header = &self.headers[at];
         let bytes = header.msg_len as usize;
@@ -115,13 +116,13 @@ impl Receiver {
         }
     }
 
-    /// Who sent the train at `at` of the last call.
+    /// Returns the source address of the batch at `at` of the last call.
     pub(crate) fn from(&self, at: usize) -> Option<SocketAddr> {
         self.wants_addresses.then(|| address(&self.addresses[at])).flatten()
     }
 }
 
-/// The length of cars that the kernel tells, if it put any together.
+/// Returns the segment length reported by GRO, if the kernel coalesced frames.
 fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel has written the control messages of this header and their length; the
     // macros stay within them.
@@ -130,7 +131,7 @@ fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
         // SAFETY: not null, so it points at a whole control message within the header's memory.
         let (level, kind) = unsafe { ((*control).cmsg_level, (*control).cmsg_type) };
         if (level, kind) == (libc::SOL_UDP, libc::UDP_GRO) {
-            // SAFETY: this message bears one `int`.
+            // SAFETY: this message carries one `int`.
             let number = unsafe { libc::CMSG_DATA(control).cast::<libc::c_int>().read_unaligned() };
             return usize::try_from(number).ok();
         }

@@ -1,4 +1,4 @@
-//! Trains into the kernel, many a system call.
+//! Sending many GSO batches per system call.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,44 +8,44 @@ use socket2::{SockAddr, Socket};
 
 use crate::gso::{GsoBatch, IoRange};
 
-/// Trains handed to the kernel in one system call at most.
+/// Maximum number of batches per system call.
 const CALL_BATCHES: usize = 64;
-/// Pieces handed over in one system call at most; a train never has more than twice its frames.
+/// Maximum number of ranges per system call; a batch has at most twice as many ranges as frames.
 const CALL_RANGES: usize = 1024;
-/// A control message with one number: header and number, aligned.
+/// Size of a control message with one number: header and number, aligned.
 const CONTROL_WORDS: usize = 4;
 
 static ZEROS: [u8; 65_536] = [0; 65_536];
 
-/// Memory in which system calls are prepared.
+/// Memory for the arguments of system calls.
 pub(crate) struct Sender {
     headers: Vec<libc::mmsghdr>,
     ranges: Vec<libc::iovec>,
     controls: Vec<[u64; CONTROL_WORDS]>,
-    /// Whom each header is for.
+    /// The destination of each header.
     destinations: Vec<usize>,
     batch_max: usize,
-    /// Stands for a way that does not cut trains.
+    /// Simulates a path that does not support GSO.
     #[cfg(test)]
     pub(crate) rejects_gso: bool,
 }
 
-// SAFETY: the pointers in the headers and pieces are made anew for every system call, and dead
-// after it; what is kept is memory.
+// SAFETY: the pointers in the headers and ranges are set again for every system call and unused
+// after it; everything kept is plain memory.
 unsafe impl Send for Sender {}
 
-/// What became of a system call.
+/// The result of a system call.
 pub(crate) enum Sent {
-    /// The first so many trains have left.
+    /// The first `n` batches were sent.
     GsoQueue(usize),
-    /// None: there is no room in the socket's buffer.
+    /// None was sent: the socket's buffer is full.
     Blocked,
-    /// The first train was refused.
+    /// The first batch was refused.
     Refused(io::Error),
 }
 
 impl Sender {
-    /// Hands over at most `batch_max` trains a call.
+    /// Sends at most `batch_max` batches per call.
     pub(crate) fn new(batch_max: usize) -> Self {
         let batch_max = batch_max.min(CALL_BATCHES);
         Self {
@@ -59,7 +59,7 @@ impl Sender {
         }
     }
 
-    /// Starts a new system call.
+    /// Starts to prepare a new system call.
     pub(crate) fn clear(&mut self) {
         self.headers.clear();
         self.ranges.clear();
@@ -71,14 +71,14 @@ impl Sender {
         self.headers.is_empty()
     }
 
-    /// Whom the staged trains are for, in order.
+    /// Returns the destination of the staged batch at `index`.
     pub(crate) fn destination(&self, index: usize) -> usize {
         self.destinations[index]
     }
 
-    /// Adds a train to the system call. Answers false when there is no more room in it.
+    /// Adds a batch to the system call. Returns false when the call is full.
     ///
-    /// `memory` and `to` must stay as they are until the call is made ([`Sender::send_batch`]) or
+    /// `memory` and `to` must not change until the call is made ([`Sender::send_batch`]) or
     /// cleared.
     pub(crate) fn stage(
         &mut self,
@@ -114,10 +114,10 @@ impl Sender {
         true
     }
 
-    /// Makes the system call with what was staged.
+    /// Makes the system call with the staged batches.
     ///
     /// # Safety
-    /// The memory and the addresses that were staged are still there, unchanged.
+    /// The staged memory and addresses must still be alive and unchanged.
     pub(crate) unsafe fn send_batch(&mut self, socket: &Socket) -> Sent {
         #[cfg(test)]
         if self.rejects_gso && self.headers[0].msg_hdr.msg_controllen > 0 {
@@ -125,8 +125,8 @@ impl Sender {
         }
         let count = self.headers.len() as libc::c_uint;
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: every header points to pieces and control that are alive, for the vectors have
-        // not grown since, and to memory and an address that are, by the caller's promise.
+        // SAFETY: every header points to ranges and control that are alive, as the vectors have not
+        // grown since, and to memory and an address that are, by the caller's guarantee.
         let sent = unsafe {
             libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, flags as _)
         };
@@ -140,8 +140,8 @@ impl Sender {
         }
     }
 
-    /// Sends one train car by car, for a kernel or a way that does not cut trains. Answers how many
-    /// cars it took.
+    /// Sends one batch segment by segment, for a kernel or a path without GSO. Returns the number
+    /// of segments sent.
     pub(crate) fn send_segments(
         &mut self,
         socket: &Socket,
@@ -179,7 +179,7 @@ impl Sender {
     }
 }
 
-/// The first `need` bytes of a piece, and what is left of it.
+/// Splits a range into its first `need` bytes and the rest.
 fn split(range: IoRange, need: usize) -> (IoRange, Option<IoRange>) {
     let bytes = range.bytes();
     if bytes <= need {
@@ -194,7 +194,7 @@ fn split(range: IoRange, need: usize) -> (IoRange, Option<IoRange>) {
     }
 }
 
-/// What the kernel is told of a piece. It only reads there, though the type says otherwise.
+/// Converts a range for the kernel, which only reads it, though the type has a mutable pointer.
 fn to_iovec(memory: &[u8], range: IoRange) -> libc::iovec {
     let bytes = match range {
         IoRange::Bytes { at, bytes } => &memory[at..at + bytes],
@@ -203,15 +203,15 @@ fn to_iovec(memory: &[u8], range: IoRange) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
-/// Writes the control message that has a train cut into cars. Answers its length.
+/// Writes the control message that makes the kernel segment a batch. Returns its length.
 fn write_gso_control(control: &mut [u64; CONTROL_WORDS], segment_bytes: u16) -> usize {
     const NUMBER_LEN: u32 = size_of::<u16>() as u32;
     // SAFETY: these compute lengths only.
     let (space, length) = unsafe { (libc::CMSG_SPACE(NUMBER_LEN), libc::CMSG_LEN(NUMBER_LEN)) };
     debug_assert!(space as usize <= size_of_val(control));
     let header: *mut libc::cmsghdr = control.as_mut_ptr().cast();
-    // SAFETY: `control` has room for the header and the number behind it (asserted above), and is
-    // aligned for both, being words.
+    // SAFETY: `control` has space for the header and the number behind it (asserted above), and is
+    // aligned for both, being 64-bit words.
     unsafe {
         (*header).cmsg_level = libc::SOL_UDP;
         (*header).cmsg_type = libc::UDP_SEGMENT;

@@ -1,4 +1,4 @@
-//! Opening a socket, and finding out what the kernel can do with it.
+//! Opening a socket and detecting what the kernel supports.
 
 use std::io;
 use std::mem::size_of;
@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{Config, Offload};
 
-/// Opens a non-blocking socket for `family`'s kind of address, bound as `config` says.
+/// Opens a non-blocking socket of the address family of `family`, bound as `config` says.
 pub(crate) fn open(config: &Config, family: SocketAddr) -> io::Result<(Socket, Offload)> {
     if !(256..=65_000).contains(&config.frame_len_max) {
         let what = format!("frame_len_max = {} is out of range", config.frame_len_max);
@@ -26,7 +26,7 @@ pub(crate) fn open(config: &Config, family: SocketAddr) -> io::Result<(Socket, O
     for (force, ask) in
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
     {
-        // Only root may go beyond the system's limit; others get what it allows.
+        // Only root may exceed the system's limit; other users get what it allows.
         if set(&socket, libc::SOL_SOCKET, force, bytes).is_err() {
             set(&socket, libc::SOL_SOCKET, ask, bytes)?;
         }
@@ -39,14 +39,14 @@ pub(crate) fn open(config: &Config, family: SocketAddr) -> io::Result<(Socket, O
     Ok((socket, offload))
 }
 
-/// Asks for reports of datagrams that could not be delivered, of either kind of address.
+/// Enables the error queue (ICMP errors), for either address family.
 pub(crate) fn enable_error_queue(socket: &Socket) {
-    // A socket of one kind refuses the other's option: then it has no such datagrams.
+    // A socket of one family refuses the option of the other, whose errors it cannot have.
     let _ = set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
     let _ = set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
 }
 
-/// Asks for GRO, and whether GSO is known; both or neither.
+/// Enables GRO and detects GSO; both or neither.
 fn has_segmentation(socket: &Socket) -> bool {
     let off = 0;
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, off).is_ok()
@@ -60,33 +60,33 @@ fn set(
     value: libc::c_int,
 ) -> io::Result<()> {
     let bytes = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the length given.
+    // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the given length.
     let answer = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), bytes)
     };
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What the kernel knows of a receive buffer.
+/// The state of a receive buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backlog {
-    /// Bytes of memory in it.
+    /// Bytes of kernel memory in use.
     pub(crate) used: u32,
-    /// Bytes that fit.
+    /// Size in bytes of kernel memory.
     pub(crate) size: u32,
-    /// Datagrams that did not.
+    /// Datagrams dropped.
     pub(crate) drops: u32,
 }
 
-/// Asks how full the receive buffer is.
+/// Queries the state of the receive buffer.
 pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
-    // Places of the kernel's `SK_MEMINFO_RMEM_ALLOC`, `_RCVBUF` and `_DROPS`.
+    // Indices of the kernel's `SK_MEMINFO_RMEM_ALLOC`, `_RCVBUF` and `_DROPS`.
     const USED: usize = 0;
     const SIZE: usize = 1;
     const DROPS: usize = 8;
     let mut numbers = [0u32; 9];
     let mut bytes = size_of_val(&numbers) as libc::socklen_t;
-    // SAFETY: the descriptor is open, the pointers are to memory of the lengths given.
+    // SAFETY: the descriptor is open, the pointers are to memory of the given lengths.
     let answer = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -100,8 +100,8 @@ pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
     (answer == 0).then_some(Backlog { used, size, drops })
 }
 
-/// Blocks until one of two descriptors can be read or `timeout_ns` have passed. May return early
-/// for no reason. Answers whether the first one has reports of errors.
+/// Blocks until one of two descriptors is readable or `timeout_ns` have passed. May return early.
+/// Returns whether the first one has errors in its queue.
 pub(crate) fn poll(fds: [libc::c_int; 2], timeout_ns: u64) -> bool {
     let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let timeout = libc::timespec {
@@ -109,7 +109,7 @@ pub(crate) fn poll(fds: [libc::c_int; 2], timeout_ns: u64) -> bool {
         tv_nsec: (timeout_ns % 1_000_000_000) as libc::c_long,
     };
     let count = fds.len() as libc::nfds_t;
-    // SAFETY: the array and the time are valid for the call; a null mask changes no signals.
+    // SAFETY: the array and the timeout are valid for the call; a null mask changes no signals.
     let ready =
         unsafe { libc::ppoll(fds.as_mut_ptr(), count, &raw const timeout, std::ptr::null()) };
     ready > 0 && fds[0].revents & libc::POLLERR != 0

@@ -1,27 +1,27 @@
-//! What has happened.
+//! Counters of sockets.
 
 /// Counters of one socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Frames handed to the kernel.
     pub frames_sent: u64,
-    /// Trains they went in; a train is one datagram to most of the kernel.
+    /// GSO batches sent; a batch is one datagram to most of the kernel.
     pub gso_batches_sent: u64,
-    /// Bytes of them, padding included.
+    /// Bytes sent, padding included.
     pub bytes_sent: u64,
-    /// System calls that sent something.
+    /// System calls that sent frames.
     pub sends: u64,
     /// Frames received.
     pub frames_received: u64,
-    /// Trains they came in.
+    /// GRO batches received.
     pub gro_batches_received: u64,
-    /// System calls that asked for some.
+    /// System calls that received frames.
     pub receives: u64,
     /// Frames dropped because the kernel refused them.
     pub frames_refused: u64,
-    /// Reports that nobody listens where something was sent.
+    /// Port unreachable reports received.
     pub refusals: u64,
-    /// Frames dropped because there was no room left for them.
+    /// Frames dropped because a queue was full.
     pub frames_overflowed: u64,
     /// Datagrams too long for any frame.
     pub gro_batches_truncated: u64,
@@ -31,15 +31,15 @@ pub struct Stats {
     pub backlogs: u64,
 }
 
-/// Counters of a process's two ways in an overlay.
+/// Counters of a process's routes in an overlay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverlayStats {
-    /// Frames for other processes that went to them directly.
+    /// Frames for other processes sent directly.
     pub frames_direct: u64,
-    /// Frames for other processes that went by the tree, because no other way was open.
+    /// Frames for other processes sent by the tree, because no direct route was confirmed.
     pub frames_by_tree: u64,
-    /// Questions and answers about where processes are, sent.
+    /// Address advertisements (queries and replies) sent.
     pub address_ads_sent: u64,
-    /// Questions and answers about where processes are, received.
+    /// Address advertisements (queries and replies) received.
     pub address_ads_received: u64,
 }

@@ -10,34 +10,34 @@ use crate::{BatchSocket, Config, Offload, UdpLink};
 
 const OFFLOADS: [Offload; 3] = [Offload::Plain, Offload::Batch, Offload::Segment];
 const NOW: Now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
-/// What is sent has arrived long before this, or never will.
+/// Frames on the loopback take microseconds; this bound only fails hanging tests.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn bound(ip: &str, offload: Offload) -> (BatchSocket, SocketAddr) {
-    let bind = format!("{ip}:0").parse().expect("an address");
+    let bind = format!("{ip}:0").parse().expect("a valid address");
     let config = Config { bind: Some(bind), offload, ..Config::default() };
-    let mut socket = BatchSocket::bind(&config, 2).expect("the loopback is there");
+    let mut socket = BatchSocket::bind(&config, 2).expect("the loopback is available");
     socket.wait(0);
-    let address = socket.local_addr().expect("it is bound");
+    let address = socket.local_addr().expect("the socket is bound");
     (socket, address)
 }
 
 fn connected(to: SocketAddr, offload: Offload) -> UdpLink {
     let config = Config { offload, send_queue_bytes: 32 << 10, ..Config::default() };
-    UdpLink::connect(to, &config).expect("the loopback is there")
+    UdpLink::connect(to, &config).expect("the loopback is available")
 }
 
 /// Sends frames of these lengths in one burst: all bytes of the n-th are n.
 fn burst(link: &mut UdpLink, lengths: &[usize]) {
     for (number, bytes) in lengths.iter().enumerate() {
-        let slot = link.slot().expect("the kernel takes what fills the room");
+        let slot = link.slot().expect("the kernel accepts frames that fill the queue");
         slot[..*bytes].fill(number as u8);
         link.send(Transmit { port: Port(0), bytes: *bytes });
     }
     link.end_burst(None);
 }
 
-/// Receives until `count` frames have arrived; they are sent back out of where they lie if `echo`.
+/// Receives until `count` frames have arrived; sends them back in place if `echo`.
 fn receive(socket: &mut BatchSocket, count: usize, echo: bool) -> Vec<Vec<u8>> {
     let started = Instant::now();
     let mut frames = Vec::new();
@@ -45,7 +45,7 @@ fn receive(socket: &mut BatchSocket, count: usize, echo: bool) -> Vec<Vec<u8>> {
         assert!(started.elapsed() < TIMEOUT, "{} of {count} frames arrived", frames.len());
         socket.wait(1_000_000);
         for batch in 0..socket.receive() {
-            let from = socket.sender(batch).expect("a bound socket is told");
+            let from = socket.sender(batch).expect("a bound socket reports source addresses");
             socket.set_destination(1, Some(from));
             for range in socket.frames(batch) {
                 frames.push(socket.frame(range).to_vec());
@@ -107,19 +107,20 @@ fn every_offload_round_trips_frames_in_order() {
 fn queued_frame_is_unchanged_while_others_are_sent() {
     let (mut one, to) = bound("127.0.0.1", Offload::Segment);
     let (mut other, elsewhere) = bound("127.0.0.1", Offload::Segment);
-    let bind = "127.0.0.1:0".parse().expect("an address");
-    // With so many destinations 256 pieces may wait for each.
+    let bind = "127.0.0.1:0".parse().expect("a valid address");
+    // With that many destinations each may queue 256 ranges.
     let config = Config { bind: Some(bind), send_queue_bytes: 1 << 20, ..Config::default() };
-    let mut socket = BatchSocket::bind(&config, 1_024).expect("the loopback is there");
+    let mut socket = BatchSocket::bind(&config, 1_024).expect("the loopback is available");
     socket.set_destination(0, Some(to));
     socket.set_destination(1, Some(elsewhere));
-    // By turns, so that no two of a destination lie together: the last frame of the first pair of
-    // lengths finds no room, and the others leave. The longer ones would come to lie where it is.
+    // Alternating destinations make frames of one destination non-contiguous: the last frame of the
+    // first lengths finds its queue full, and the others are sent. Later frames must not overwrite
+    // it.
     let lengths: Vec<usize> =
         [(100, 257), (300, 200)].iter().flat_map(|&(bytes, pairs)| vec![bytes; pairs]).collect();
     for (number, bytes) in lengths.iter().enumerate() {
         for destination in [0, 1] {
-            let slot = socket.slot().expect("there is room");
+            let slot = socket.slot().expect("there is capacity");
             let frame = socket.keep(slot, *bytes);
             socket.frame(frame).fill(number as u8);
             socket.send(destination, frame);
@@ -153,7 +154,7 @@ fn batch_rejected_by_the_path_is_sent_in_segments() {
     let lengths = [1000, 900, 1000, 80, 300, 300];
     burst(&mut link, &lengths);
     check(&receive(&mut socket, lengths.len(), false), &lengths);
-    assert_eq!(link.offload(), Offload::Batch, "it does not try again");
+    assert_eq!(link.offload(), Offload::Batch, "GSO stays disabled");
     burst(&mut link, &[64; 10]);
     check(&receive(&mut socket, 10, false), &[64; 10]);
     assert_eq!((link.stats().frames_sent, link.stats().frames_refused), (16, 0));
@@ -199,7 +200,7 @@ fn absent_switch_is_no_error() {
 fn frames_without_destination_are_counted() {
     let (_exchange, address) = bound("127.0.0.1", Offload::Segment);
     let mut link = connected(address, Offload::Segment);
-    link.slot().expect("there is room")[..4].fill(1);
+    link.slot().expect("there is capacity")[..4].fill(1);
     link.send(Transmit { port: Port(3), bytes: 4 });
     link.end_burst(None);
     assert_eq!((link.stats().frames_refused, link.stats().frames_sent), (1, 0));
@@ -215,7 +216,7 @@ fn unsent_forwards_are_dropped_by_the_next_receive() {
         assert!(started.elapsed() < TIMEOUT);
     }
     let range = socket.frames(0).next().expect("one frame");
-    socket.set_destination(0, Some(link.local_addr().expect("it is bound")));
+    socket.set_destination(0, Some(link.local_addr().expect("the socket is bound")));
     socket.send(0, range);
     socket.receive();
     assert_eq!(socket.stats().frames_overflowed, 1);
@@ -225,12 +226,12 @@ fn unsent_forwards_are_dropped_by_the_next_receive() {
 
 #[test]
 fn backlog_and_kernel_drops_are_reported() {
-    let bind = Some("127.0.0.1:0".parse().expect("an address"));
+    let bind = Some("127.0.0.1:0".parse().expect("a valid address"));
     let config = Config { bind, socket_buffer_bytes: 64 << 10, ..Config::default() };
-    let mut socket = BatchSocket::bind(&config, 1).expect("the loopback is there");
-    let mut link = connected(socket.local_addr().expect("it is bound"), Offload::Segment);
+    let mut socket = BatchSocket::bind(&config, 1).expect("the loopback is available");
+    let mut link = connected(socket.local_addr().expect("the socket is bound"), Offload::Segment);
     assert_eq!((socket.kernel_drops(), socket.is_backlogged()), (Some(0), false));
-    let size = socket.receive_buffer_bytes().expect("Linux tells") as usize;
+    let size = socket.receive_buffer_bytes().expect("Linux reports its size") as usize;
     for _ in 0..size / 500 {
         burst(&mut link, &[1000]);
     }
@@ -255,18 +256,21 @@ fn doorbell_ends_a_wait() {
     assert!(started.elapsed() < TIMEOUT);
     let started = Instant::now();
     link.wait(5_000_000);
-    assert!(started.elapsed() >= Duration::from_millis(5), "one ring ends one wait");
+    assert!(started.elapsed() >= Duration::from_millis(5), "one ring must end one wait only");
 }
 
 #[test]
 fn invalid_configuration_is_refused() {
-    let to = "127.0.0.1:9".parse().expect("an address");
+    let to = "127.0.0.1:9".parse().expect("a valid address");
     let config = Config { frame_len_max: 100, ..Config::default() };
     assert!(UdpLink::connect(to, &config).is_err());
-    assert!(BatchSocket::bind(&Config::default(), 1).is_err(), "no address to bind to");
+    assert!(
+        BatchSocket::bind(&Config::default(), 1).is_err(),
+        "no local address to bind to: set `bind`"
+    );
 }
 
-/// What nobody takes is reported with its address, and what others send arrives meanwhile.
+/// A refused datagram is reported with its address, and other senders' frames still arrive.
 #[test]
 fn refused_datagrams_are_reported() {
     for ip in ["127.0.0.1", "[::1]"] {
@@ -277,8 +281,8 @@ fn refused_datagrams_are_reported() {
         socket.set_destination(0, Some(there));
         let started = Instant::now();
         let refused = loop {
-            assert!(started.elapsed() < TIMEOUT, "nobody says so");
-            let slot = socket.slot().expect("room");
+            assert!(started.elapsed() < TIMEOUT, "no refusal was reported");
+            let slot = socket.slot().expect("there is capacity");
             let frame = socket.keep(slot, 100);
             socket.send(0, frame);
             socket.flush();
@@ -294,7 +298,7 @@ fn refused_datagrams_are_reported() {
         let mut link = connected(here, Offload::Segment);
         burst(&mut link, &[100, 100]);
         assert_eq!(receive(&mut socket, 2, false).len(), 2);
-        // Nothing is left that would keep a driver awake.
+        // No report is left that would keep a driver awake.
         let started = Instant::now();
         socket.wait(20_000_000);
         assert!(started.elapsed() >= Duration::from_millis(15) && socket.refused().is_none());

@@ -1,4 +1,4 @@
-//! After the first bursts, nothing on the way of a frame asks the allocator for anything.
+//! In the steady state no frame causes an allocation.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ fn there_and_back(link: &mut UdpLink, echo: &mut BatchSocket) {
     let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
     for frame in 0..FRAMES {
         let bytes = if frame % 8 == 7 { 90 } else { 1000 };
-        link.slot().expect("there is room")[..bytes].fill(frame as u8);
+        link.slot().expect("there is capacity")[..bytes].fill(frame as u8);
         link.send(Transmit { port: Port(0), bytes });
     }
     link.end_burst(None);
@@ -34,10 +34,11 @@ fn there_and_back(link: &mut UdpLink, echo: &mut BatchSocket) {
 
 #[test]
 fn frames_cost_no_allocation() {
-    let bind = Some("127.0.0.1:0".parse().expect("an address"));
-    let mut echo = BatchSocket::bind(&Config { bind, ..Config::default() }, 1).expect("loopback");
-    let to = echo.local_addr().expect("it is bound");
-    let mut link = UdpLink::connect(to, &Config::default()).expect("loopback");
+    let bind = Some("127.0.0.1:0".parse().expect("a valid address"));
+    let mut echo = BatchSocket::bind(&Config { bind, ..Config::default() }, 1)
+        .expect("the loopback is available");
+    let to = echo.local_addr().expect("the socket is bound");
+    let mut link = UdpLink::connect(to, &Config::default()).expect("the loopback is available");
     there_and_back(&mut link, &mut echo);
     let asked = measure(|| (0..200).for_each(|_| there_and_back(&mut link, &mut echo)));
     assert_eq!(asked.count_total, 0);

@@ -1,4 +1,4 @@
-//! Bytes taken for what happens to a member, a replica, a client or a coordinator.
+//! Arbitrary bytes drive a member, a replica, a client or a coordinator of agreed multicast.
 
 #![no_main]
 

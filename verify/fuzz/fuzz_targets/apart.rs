@@ -1,5 +1,5 @@
-//! Bytes taken for what happens to a member of a bulk group whose links bring bytes to where they
-//! belong: shared memory, and streams.
+//! Arbitrary bytes drive a member of a bulk group whose links place bytes directly: shared memory,
+//! and streams.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Bytes taken for what an arbiter, its endpoints and what lies between them do.
+//! Arbitrary bytes drive an arbiter, its endpoints and the network between them.
 
 #![no_main]
 

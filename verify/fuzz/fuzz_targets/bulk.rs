@@ -1,4 +1,4 @@
-//! Bytes taken for what happens to a member of a bulk group.
+//! Arbitrary bytes drive a member of a bulk group.
 
 #![no_main]
 

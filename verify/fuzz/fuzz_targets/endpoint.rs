@@ -1,4 +1,4 @@
-//! Bytes taken for what an endpoint's peers, application and clocks do.
+//! Arbitrary bytes drive an endpoint's peers, application and clocks.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Bytes taken for a frame.
+//! Arbitrary bytes as a frame.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Bytes taken for the payload of a frame.
+//! Arbitrary bytes as the payload of a frame.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Bytes taken for places on a shelf, and for frames that tell of them.
+//! Arbitrary bytes as descriptors of pages, and as frames that carry them.
 
 #![no_main]
 

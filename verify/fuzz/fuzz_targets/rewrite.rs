@@ -1,4 +1,4 @@
-//! Bytes taken for a frame that hops rewrite.
+//! Arbitrary bytes as a frame that hops rewrite.
 
 #![no_main]
 

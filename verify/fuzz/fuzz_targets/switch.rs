@@ -1,4 +1,4 @@
-//! Bytes taken for what a switch's neighbours and clocks do.
+//! Arbitrary bytes drive a switch's neighbours and clocks.
 
 #![no_main]
 

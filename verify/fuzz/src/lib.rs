@@ -1,4 +1,4 @@
-//! What must hold for any bytes whatever: the same source that `cargo test` runs over the seeds.
+//! Properties that hold for arbitrary bytes: the sources that `cargo test` runs over the seeds.
 
 #![forbid(unsafe_code)]
 

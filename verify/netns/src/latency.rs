@@ -1,7 +1,7 @@
-//! How long a commit takes over trees of aggregators, on the loopback of one machine.
+//! Measures the latency of commits over trees of aggregators, on the loopback of one machine.
 //!
-//! One thread gives everybody turns: what is measured is the work on the way and the wait for
-//! beacons, not how a busy machine shares its cores.
+//! One thread polls all nodes in turn, so that the measurement shows the work on the path and the
+//! wait for beacons, but not the scheduling of a busy machine.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -14,11 +14,11 @@ use onepipe_transport_driver::Idle;
 
 use crate::node::{Station, station};
 
-/// Beacons of processes and aggregators, in ns: ordering.md's 3 us are for hardware.
+/// Beacon interval of processes and aggregators, in ns; the 3 us of 1Pipe are for hardware.
 const BEACON_INTERVAL_NS: u64 = 20_000;
 const LEAVES: usize = 2;
 const PROCESSES: u32 = 4;
-/// Nobody is taken for dead while others have their turn.
+/// Link timeout in ns: no node times out while others are polled.
 const LINK_TIMEOUT_NS: u64 = 20_000_000_000;
 const WARM_UP: usize = 200;
 
@@ -29,7 +29,7 @@ struct World {
 }
 
 impl World {
-    /// Levels of aggregators: one, or leaves below a chain that ends in a root.
+    /// Builds a tree of aggregators: a single one, or leaves below a chain that ends in a root.
     fn new(levels: usize) -> Result<Self> {
         let mut world = Self { aggregators: vec![], stations: vec![], delivered: 0 };
         let mut up = None;
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// One scattering to everybody, until everybody has it. Answers how long that took, in ns.
+    /// Scatters to all processes and waits for all deliveries. Returns the time in ns.
     fn scatter(&mut self, from: usize) -> Result<u64> {
         let message = |to| Message { to: ProcessId(to), payload: b"a message of sixteen" };
         let messages: Vec<_> = (0..PROCESSES).map(message).collect();
@@ -86,13 +86,17 @@ impl World {
         self.stations[from].machine_mut().scatter_reliably(&messages)?;
         while self.delivered < PROCESSES {
             self.turn();
-            ensure!(began.elapsed().as_secs() < 10, "{} of {PROCESSES} came", self.delivered);
+            ensure!(
+                began.elapsed().as_secs() < 10,
+                "timeout: {} of {PROCESSES} messages were delivered within 10 s",
+                self.delivered
+            );
         }
         Ok(began.elapsed().as_nanos() as u64)
     }
 }
 
-/// Prints the time from a scattering to its last delivery, by levels of the tree.
+/// Prints the time from a scattering to its last delivery for each number of levels.
 pub(crate) fn run(count: usize) -> Result<()> {
     println!("reliable scatterings to {PROCESSES} processes, one at a time, beacons every 20 us");
     for levels in 1..=3 {

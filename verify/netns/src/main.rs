@@ -1,4 +1,4 @@
-//! Parts of an overlay, as programs: for hosts that a test or a measurement sets up.
+//! Parts of an overlay as programs, for hosts that a test or a measurement sets up.
 
 #![forbid(unsafe_code)]
 
@@ -17,15 +17,15 @@ use onepipe_daemon_controller::{
 };
 use onepipe_daemon_switch::{Config, SoftwareSwitch, SwitchId};
 
-/// The one controller, where there is one.
+/// Id of the single controller.
 const CONTROLLERS: Controllers = Controllers { first: ProcessId(1000), count: 1 };
 
 const USAGE: &str = "\
-overlay aggregator LISTEN [PARENT]     aggregates until its input ends
-overlay controlled LISTEN ID [PARENT]  the same as aggregator ID, where there is a controller
-overlay controller AGGREGATOR STORE    controls until its input ends
-overlay node AGGREGATOR ID ALL COUNT   scatters COUNT times to processes 0..ALL, logs what arrives
-overlay member AGGREGATOR ID ALL COUNT the same, where there is a controller
+overlay aggregator LISTEN [PARENT]     aggregates until standard input ends
+overlay controlled LISTEN ID [PARENT]  the same as aggregator ID, with a controller
+overlay controller AGGREGATOR STORE    runs a controller until standard input ends
+overlay node AGGREGATOR ID ALL COUNT   scatters COUNT times to processes 0..ALL, logs deliveries
+overlay member AGGREGATOR ID ALL COUNT the same, with a controller
 overlay latency [COUNT]                measures commits over trees on the loopback";
 
 fn main() -> Result<()> {
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// A configuration for fabrics with a controller.
+/// Returns the configuration of an aggregator in a fabric with a controller.
 fn controlled(listen: &str, id: &str) -> Result<Config> {
     let config = Config::new(listen.parse()?).with_controllers(CONTROLLERS);
     Ok(Config { switch: SwitchId(id.parse()?), ..config })
@@ -64,7 +64,7 @@ fn aggregate(config: Config, parent: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// A controller that keeps its decisions in the file `store`.
+/// Runs a controller that keeps its decisions in the file `store`.
 fn control(aggregator: SocketAddr, store: std::path::PathBuf) -> Result<()> {
     let attachment = Attachment::Switch(aggregator);
     let config = ControllerConfig::new(attachment, CONTROLLERS.first, CONTROLLERS);
@@ -72,18 +72,18 @@ fn control(aggregator: SocketAddr, store: std::path::PathBuf) -> Result<()> {
     let daemon = daemon.context("cannot start a controller")?;
     let stop = ends_with_input(daemon.doorbell());
     daemon.run(&stop, |event| {
-        // Whoever does not read any more has ended.
+        // The reader may have exited.
         let _ = writeln!(stdout(), "{event:?}");
     });
     Ok(())
 }
 
-/// Set when standard input ends: who started this has ended it, or has died.
+/// Returns a flag that is set when standard input ends: the parent process has exited.
 fn ends_with_input(doorbell: onepipe_transport_driver::Doorbell) -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&stop);
     std::thread::spawn(move || {
-        // However it ends, it has ended.
+        // An error ends the input, too.
         let _ = stdin().lock().read_to_end(&mut Vec::new());
         ends.store(true, Ordering::Release);
         doorbell.ring();

@@ -1,4 +1,4 @@
-//! A process that scatters reliably to everybody, and logs what it delivers.
+//! A process that scatters reliably to all others and logs its deliveries.
 
 use std::io::{BufWriter, Write, stdout};
 use std::net::SocketAddr;
@@ -12,28 +12,28 @@ use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
 use onepipe_transport_udp::{Config as UdpConfig, LocalProcess, UdpOverlay};
 
-/// One scattering in this time: every process some hundreds a second.
+/// Interval between scatterings, some hundreds per second.
 const PACE: Duration = Duration::from_millis(2);
-/// The same until the ways to all others are open, which takes a question and an answer each, and
-/// that they are there.
+/// Interval until the direct paths to all other processes are open, which takes them a request and
+/// a reply each.
 const FIRST_PACE: Duration = Duration::from_millis(20);
-/// As the API's: what a shared machine keeps up with.
+/// Beacon interval as in the API: what a shared machine sustains.
 const BEACON_INTERVAL_NS: u64 = 50_000;
 const PROBE_TIMEOUT_NS: u64 = 1_000_000;
 const PROBES_MAX: u32 = 128;
-/// Where nobody dies, nobody is given up, however busy this machine is.
+/// Without controllers no process fails, and no receiver is given up, however busy the machine is.
 const PATIENT_PROBES_MAX: u32 = 100_000;
 const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 const STANDSTILL_NS: u64 = 1_000_000_000;
-/// What each says to those who live when one has failed and it has said everything else: whoever
-/// has it from all of them has, in their order, whatever comes at all.
+/// Message to all survivors after a failure, sent after everything else: a process that has
+/// delivered it from every survivor has, by FIFO order, delivered everything.
 const LAST: &str = "last";
-/// As the software switch's.
+/// As in the software switch.
 pub(crate) const PROCESSES_MAX: u32 = 1024;
 
 pub(crate) type Station = Driver<Endpoint, UdpOverlay, SystemClock>;
 
-/// A process that hangs on `aggregator`.
+/// Creates a process that is attached to `aggregator`.
 pub(crate) fn station(
     aggregator: SocketAddr,
     process: u32,
@@ -56,17 +56,17 @@ pub(crate) fn station(
     tune(&mut config);
     let own = LocalProcess { process, incarnation, processes_max: PROCESSES_MAX };
     let links = UdpOverlay::connect(aggregator, own, None, &UdpConfig::default())
-        .with_context(|| format!("no way to {aggregator}"))?;
-    let endpoint = Endpoint::new(config).context("numbers out of range")?;
+        .with_context(|| format!("cannot connect to the aggregator at {aggregator}"))?;
+    let endpoint = Endpoint::new(config).context("the endpoint's configuration is out of range")?;
     let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
     let driver = DriverConfig { idle, ..DriverConfig::default() };
     Ok(Driver::new(endpoint, links, clock, driver))
 }
 
-/// Scatters `count` numbers to the processes below `all`, prints `delivered TIMESTAMP FROM NUMBER`
-/// and `failed NUMBER TO`, then `done DIRECT TREE`, which are frames since the ways to all others
-/// were open, and stays until its input ends. Where there are controllers a process that fails is
-/// told as `gone PROCESS TIMESTAMP`, and sent nothing more.
+/// Scatters `count` numbers to the processes below `all`. Prints `delivered TIMESTAMP FROM NUMBER`
+/// and `failed NUMBER TO`, then `done DIRECT TREE`, the frames sent since the direct paths to all
+/// others were open, and runs until standard input ends. With controllers, a failed process is
+/// printed as `gone PROCESS TIMESTAMP` and gets no further messages.
 pub(crate) fn run(
     aggregator: SocketAddr,
     process: u32,
@@ -96,14 +96,14 @@ pub(crate) fn run(
             let message = |to| Message { to: ProcessId(to), payload: payload.as_bytes() };
             let messages: Vec<_> =
                 (0..all).map(message).filter(|message| !gone.contains(&message.to)).collect();
-            station.machine_mut().scatter_reliably(&messages).context("cannot scatter")?;
+            station.machine_mut().scatter_reliably(&messages).context("cannot scatter a number")?;
             sent += 1;
         }
         if sent == count && !gone.is_empty() && !is_last_said {
             let message = |to| Message { to: ProcessId(to), payload: LAST.as_bytes() };
             let living = (0..all).map(message).filter(|message| !gone.contains(&message.to));
             let living: Vec<_> = living.collect();
-            station.machine_mut().scatter_reliably(&living).context("cannot scatter")?;
+            station.machine_mut().scatter_reliably(&living).context("cannot scatter the marker")?;
             is_last_said = true;
         }
         let mut result = Ok(());
@@ -133,7 +133,7 @@ pub(crate) fn run(
         result?;
         let has_all = match gone.len() {
             0 => delivered >= u64::from(all) * count,
-            // Nobody can say how many of its messages there are.
+            // The number of messages from a failed process is not known.
             dead => lasts + dead >= all as usize,
         };
         let is_through = sent == count && has_all;

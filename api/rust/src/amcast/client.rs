@@ -1,4 +1,4 @@
-//! Who sends.
+//! The sending side of agreed multicast.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,14 +13,13 @@ use onepipe_transport_driver::{Doorbell, Progress};
 use super::drive_until;
 use crate::deadline::Deadline;
 
-/// A client of agreed multicast: its messages are delivered by all replicas of all groups that each
-/// is for, in one order, or by none. The caller's own thread drives it, by calling
+/// A client of agreed multicast: each of its messages is delivered by all replicas of all
+/// destination groups, in one order, or by none. The caller's own thread drives it, by calling
 /// [`Amcast::poll`] or waiting.
 ///
-/// A message is *over* when a member of each of its groups has said that it can be delivered; until
-/// then it is sent again. Sending it again costs nothing but packets: each is delivered once. As
-/// many as the directory's window may be open.
-///
+/// A message is *complete* when a member of each of its groups has acknowledged that it can be
+/// delivered; until then it is retransmitted. Duplicates are filtered: each message is delivered
+/// once. The directory's window bounds the number of messages in flight.
 /// ```no_run
 /// use onepipe::{Amcast, Directory};
 /// use std::time::Duration;
@@ -28,33 +27,33 @@ use crate::deadline::Deadline;
 /// let directory = Directory::read(&std::fs::read_to_string("lab.toml")?)?;
 /// let mut client = Amcast::open(&directory, "10.0.0.9:4700".parse()?)?;
 /// let id = client.amcast(&[0, 1], b"to both groups")?;
-/// let place = client.wait(id, Duration::from_secs(1))?.timestamp;
+/// let timestamp = client.wait(id, Duration::from_secs(1))?.timestamp;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Amcast {
     mesh_driver: MeshDriver<Client>,
-    /// What is over and was not asked for yet.
+    /// Completions not yet handed out.
     over: VecDeque<Completed>,
 }
 
-/// Why waiting was in vain.
+/// Why waiting for a message failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// A majority of one of its groups does not answer, or not yet. It goes on being sent.
-    #[error("the message is still under way")]
+    /// A majority of one of its groups has not responded yet. The message is still retransmitted.
+    #[error("the message is still in flight")]
     Timeout,
-    /// It is not open: it was never sent, or its end was told already.
-    #[error("no such message is under way")]
+    /// The message is not in flight: it was never sent, or its completion was handed out already.
+    #[error("the message is not in flight")]
     Unknown,
 }
 
 impl Amcast {
-    /// The client that `directory` names at `at`.
+    /// Opens the client that `directory` lists at the address `at`.
     ///
     /// # Errors
-    /// [`OpenError`]. That members do not answer is none: they are waited for.
+    /// [`OpenError`]. Members that do not respond are no error: the client waits for them.
     pub fn open(directory: &Directory, at: SocketAddr) -> Result<Self, OpenError> {
         Self::open_with(directory, at, &Options::default())
     }
@@ -72,11 +71,11 @@ impl Amcast {
         Ok(Self { mesh_driver, over: VecDeque::new() })
     }
 
-    /// Begins a message for all replicas of `groups`. Never blocks.
+    /// Submits a message for all replicas of `groups`. Never blocks.
     ///
     /// # Errors
-    /// [`AmcastError`]: no group, an unknown one, a message that does not fit a packet, or a window
-    /// that is full; nothing was sent then.
+    /// [`AmcastError`]: no group, an unknown group, a message that does not fit a packet, or a full
+    /// window. Nothing is sent then.
     pub fn amcast(&mut self, groups: &[u16], message: &[u8]) -> Result<MessageId, AmcastError> {
         let mut set = GroupSet::EMPTY;
         for group in groups {
@@ -89,18 +88,18 @@ impl Amcast {
         self.mesh_driver.machine_mut().amcast(now, set, message)
     }
 
-    /// Drives it once, and hands out what is over. Never blocks.
+    /// Drives the client once and hands out completions. Never blocks.
     pub fn poll(&mut self, mut on_over: impl FnMut(Completed)) -> Progress {
         self.over.drain(..).for_each(&mut on_over);
         self.mesh_driver.turn(|_, over| on_over(over))
     }
 
-    /// Rests as the idle strategy says after a turn that did `progress`.
+    /// Spins, yields or blocks by the idle strategy after a turn that did `progress`.
     pub fn rest(&mut self, progress: Progress) {
         self.mesh_driver.rest(progress);
     }
 
-    /// Drives it until `message` is over, for `timeout` at most. What else is over meanwhile is
+    /// Drives the client until `message` is complete, for at most `timeout`. Other completions are
     /// kept for [`Amcast::poll`].
     ///
     /// # Errors
@@ -123,22 +122,22 @@ impl Amcast {
         }
     }
 
-    /// Messages under way.
+    /// Number of messages in flight.
     pub fn open_messages(&self) -> usize {
         self.mesh_driver.machine().open()
     }
 
-    /// The longest message, in bytes.
+    /// Maximum length of a message, in bytes.
     pub fn message_len_max(&self) -> usize {
         self.mesh_driver.machine().config().groups.message_len_max()
     }
 
-    /// What wakes it when it rests.
+    /// The handle that wakes the client from another thread while it blocks.
     pub fn doorbell(&self) -> Doorbell {
         self.mesh_driver.doorbell()
     }
 
-    /// What it has done.
+    /// Counters of the client.
     pub fn stats(&self) -> &ClientStats {
         self.mesh_driver.machine().stats()
     }

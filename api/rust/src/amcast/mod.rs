@@ -14,7 +14,8 @@ use crate::deadline::Deadline;
 pub use client::{Amcast, WaitError};
 pub use replica::{AmcastReplica, StateTransferRequired};
 
-/// Drives a station until something has come of it or `timeout` has passed. Answers whether it has.
+/// Drives a machine until an event satisfies `on_event` or `timeout` has passed. Returns whether
+/// one did.
 fn drive_until<M: DrivenMachine>(
     mesh_driver: &mut MeshDriver<M>,
     timeout: Duration,

@@ -1,4 +1,4 @@
-//! Who delivers.
+//! The delivering side of agreed multicast.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,29 +9,33 @@ use onepipe_transport_driver::{Doorbell, Progress};
 
 use super::drive_until;
 
-/// A replica of a group of agreed multicast: it is handed every message for its group, in the order
-/// in which all replicas of all groups are. The caller's own thread drives it, by calling
+/// A replica of a group of agreed multicast: it delivers every message for its group, in the order
+/// common to all replicas of all groups. The caller's own thread drives it, by calling
 /// [`AmcastReplica::poll`] or waiting.
 ///
-/// One that is driven too seldom keeps what it has room for and asks for the rest later; nobody
-/// waits for it. One that has missed more than members keep is [`StateTransferRequired`].
+/// A replica that is driven too rarely buffers what fits and requests the rest later; no other
+/// process waits for it. A replica that has missed more than members retain needs a state transfer
+/// ([`StateTransferRequired`]).
 #[derive(Debug)]
 pub struct AmcastReplica {
     mesh_driver: MeshDriver<Replica>,
     needs_state_transfer: bool,
 }
 
-/// It has missed more than members keep: it can go on only with the state of another replica, at
-/// that one's [`AmcastReplica::point`], as a new one ([`AmcastReplica::join`]).
+/// The replica has missed more messages than members retain. It can only continue from the state of
+/// another replica, at that replica's [`AmcastReplica::point`], as a new one
+/// ([`AmcastReplica::join`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the replica has missed more than members keep: it must join from another one's state")]
+#[error(
+    "the replica has missed more messages than members retain: join with the state of another replica"
+)]
 pub struct StateTransferRequired;
 
 impl AmcastReplica {
-    /// The replica that `directory` names at `at`, from the first message on.
+    /// Opens the replica that `directory` lists at the address `at`, from the first message on.
     ///
     /// # Errors
-    /// [`OpenError`]. That members do not answer is none: they are waited for.
+    /// [`OpenError`]. Members that do not respond are no error: the replica waits for them.
     pub fn open(directory: &Directory, at: SocketAddr) -> Result<Self, OpenError> {
         Self::open_with(directory, at, &Options::default())
     }
@@ -64,11 +68,11 @@ impl AmcastReplica {
         Ok(Self { mesh_driver, needs_state_transfer: false })
     }
 
-    /// Drives it once, and hands what can be delivered to `deliver`: each message with its id and
-    /// its place in the order. Never blocks.
+    /// Drives the replica once and passes deliverable messages to `deliver`: each with its id and
+    /// its timestamp in the order. Never blocks.
     ///
     /// # Errors
-    /// [`StateTransferRequired`]; what was handed out before stands.
+    /// [`StateTransferRequired`]; messages delivered before remain valid.
     pub fn poll(
         &mut self,
         mut deliver: impl FnMut(&[u8], MessageId, LogicalTime),
@@ -80,11 +84,11 @@ impl AmcastReplica {
         if self.needs_state_transfer { Err(StateTransferRequired) } else { Ok(progress) }
     }
 
-    /// As [`AmcastReplica::poll`], but waits until there is something to deliver, for `timeout` at
-    /// most. Answers whether there was.
+    /// As [`AmcastReplica::poll`], but waits for a message, for at most `timeout`. Returns whether
+    /// any was delivered.
     ///
     /// # Errors
-    /// [`StateTransferRequired`]; what was handed out before stands.
+    /// [`StateTransferRequired`]; messages delivered before remain valid.
     pub fn wait(
         &mut self,
         timeout: Duration,
@@ -98,28 +102,29 @@ impl AmcastReplica {
         if self.needs_state_transfer { Err(StateTransferRequired) } else { Ok(has_delivered) }
     }
 
-    /// Rests as the idle strategy says after a turn that did `progress`.
+    /// Spins, yields or blocks by the idle strategy after a turn that did `progress`.
     pub fn rest(&mut self, progress: Progress) {
         self.mesh_driver.rest(progress);
     }
 
-    /// Where it is, once it has delivered anything: what the application's state belongs to.
+    /// The position in the order that the application's state corresponds to; `None` before the
+    /// first delivery.
     pub fn point(&self) -> Option<DeliveryPoint> {
         self.mesh_driver.machine().point()
     }
 
-    /// What wakes it when it rests.
+    /// The handle that wakes the replica from another thread while it blocks.
     pub fn doorbell(&self) -> Doorbell {
         self.mesh_driver.doorbell()
     }
 
-    /// What it has done.
+    /// Counters of the replica.
     pub fn stats(&self) -> &ReplicaStats {
         self.mesh_driver.machine().stats()
     }
 }
 
-/// Hands out a message. Answers false if it was none, but the news that it is behind.
+/// Delivers a message. Returns false for the event that a state transfer is required.
 fn deliver_event(
     replica: &Replica,
     event: ReplicaEvent,

@@ -14,29 +14,29 @@ use crate::{
     GroupEnd, GroupError, GroupObject, GroupOptions, GroupProgress, GroupSendError, MemberFailure,
 };
 
-/// A member of a group that its caller's own thread drives; see [`crate::Group`].
+/// A member of a group driven by the caller's own thread; see [`crate::Group`].
 ///
-/// Nothing is sent, received, relayed or acknowledged but in [`EmbeddedGroup::poll`] and
-/// [`EmbeddedGroup::wait`]: call them often, until [`EmbeddedGroup::is_done`]. Whoever is not
-/// driven for [`GroupOptions::dead_after`] counts as dead, and holds up the others until then. Only
-/// meeting the others blocks.
+/// Blocks are only sent, received, relayed and acknowledged in [`EmbeddedGroup::poll`] and
+/// [`EmbeddedGroup::wait`]: call them often, until [`EmbeddedGroup::is_done`]. A member that is not
+/// driven for [`GroupOptions::dead_after`] counts as failed, and delays the others until then. Only
+/// connecting to the other members blocks.
 ///
 /// ```
-/// use onepipe::{Door, EmbeddedGroup, GroupOptions};
+/// use onepipe::{EmbeddedGroup, GroupOptions, Listener};
 /// use std::time::Duration;
 ///
-/// let door = || Door::bind("127.0.0.1:0".parse().expect("an address"));
-/// let doors = [door()?, door()?];
-/// let members = doors.clone().map(|door| door.address());
+/// let bind = || Listener::bind("127.0.0.1:0".parse().expect("a valid address"));
+/// let listeners = [bind()?, bind()?];
+/// let members = listeners.clone().map(|listener| listener.address());
 /// let options = |own: usize| {
-///     GroupOptions { door: Some(doors[own].clone()), ..Default::default() }
+///     GroupOptions { listener: Some(listeners[own].clone()), ..Default::default() }
 /// };
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| {
-///         let mut group = EmbeddedGroup::create(&members, 1, options(1)).expect("both are here");
+///         let mut group = EmbeddedGroup::create(&members, 1, options(1)).expect("both members connect");
 ///         let mut received = 0;
 ///         while !group.is_done() {
-///             // One's own work could be done here; there is none, so it may sleep.
+///             // Other work could be done here; there is none, so the thread may sleep.
 ///             group.wait(Duration::from_millis(100));
 ///             while let Some(object) = group.recv() {
 ///                 assert!(object.bytes == vec![object.number as u8; 1_000_000]);
@@ -45,19 +45,19 @@ use crate::{
 ///         }
 ///         assert_eq!((received, group.ended()), (9, Some(Ok(()))));
 ///     });
-///     let mut root = EmbeddedGroup::create(&members, 0, options(0)).expect("both are here");
+///     let mut root = EmbeddedGroup::create(&members, 0, options(0)).expect("both members connect");
 ///     let mut sent = 0;
 ///     while !root.is_done() {
 ///         root.wait(Duration::from_millis(100));
-///         while sent < 9 && root.has_room() {
-///             root.send(vec![sent as u8; 1_000_000]).expect("it is the root");
+///         while sent < 9 && root.can_send() {
+///             root.send(vec![sent as u8; 1_000_000]).expect("the root may send");
 ///             sent += 1;
 ///         }
 ///         if sent == 9 {
 ///             root.close();
 ///         }
 ///     }
-///     assert_eq!(root.ended(), Some(Ok(())), "everybody has everything");
+///     assert_eq!(root.ended(), Some(Ok(())), "all members have everything");
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -69,7 +69,7 @@ pub struct EmbeddedGroup {
 }
 
 impl EmbeddedGroup {
-    /// As [`crate::Group::create`]. [`GroupOptions::idle`] is of no meaning here.
+    /// As [`crate::Group::create`]. [`GroupOptions::idle`] is not used here.
     ///
     /// # Errors
     /// As [`crate::Group::create`].
@@ -83,42 +83,42 @@ impl EmbeddedGroup {
         Ok(Self { member_driver, own, objects_max, block_len })
     }
 
-    /// Our rank.
+    /// This member's rank.
     pub fn own(&self) -> u32 {
         self.own
     }
 
-    /// Where the members are, the root first.
+    /// The members' addresses, the root's first.
     pub fn members(&self) -> &[SocketAddr] {
         self.member_driver.members()
     }
 
-    /// Drives it once. Never blocks. Answers whether anything was done.
+    /// Drives the member once. Never blocks. Returns whether any work was done.
     pub fn poll(&mut self) -> bool {
         self.member_driver.turn(0)
     }
 
-    /// As [`EmbeddedGroup::poll`], and sleeps for `at_most` if there is nothing to do now, or until
-    /// there is. [`EmbeddedGroup::doorbell`] wakes it.
+    /// As [`EmbeddedGroup::poll`], but blocks for at most `at_most` until there is work to do.
+    /// [`EmbeddedGroup::doorbell`] wakes it.
     pub fn wait(&mut self, at_most: Duration) -> bool {
         self.member_driver.turn(u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// What wakes it when it waits, from another thread.
+    /// The handle that wakes the member from another thread while it waits.
     pub fn doorbell(&self) -> Doorbell {
         self.member_driver.doorbell()
     }
 
-    /// Whether [`EmbeddedGroup::send`] takes an object now.
+    /// Whether [`EmbeddedGroup::send`] accepts an object now.
     pub fn can_send(&self) -> bool {
         let state = self.member_driver.shared().lock();
         self.own == 0 && state.in_flight < self.objects_max && state.end_reason().is_none()
     }
 
-    /// Takes an object for all others, at the root. Never blocks. Answers its number.
+    /// Submits an object for all other members, at the root, and returns its number. Never blocks.
     ///
     /// # Errors
-    /// [`GroupSendError`]; [`GroupSendError::Full`] gives the object back.
+    /// [`GroupSendError`]; [`GroupSendError::Full`] returns the object.
     pub fn send(&mut self, object: impl Into<ObjectBytes>) -> Result<u32, GroupSendError> {
         let object = object.into();
         check_send(self.own, object.len(), self.block_len)?;
@@ -130,50 +130,50 @@ impl EmbeddedGroup {
         }
     }
 
-    /// The next object that has come to every surviving member, if there is one. Never blocks.
+    /// Returns the next object that all surviving members have, if there is one. Never blocks.
     pub fn recv(&mut self) -> Option<GroupObject> {
         self.member_driver.shared().lock().take()
     }
 
-    /// Gives memory for objects to come, as [`crate::Group::offer_buffer`].
+    /// Offers memory for objects to come, as [`crate::Group::offer_buffer`].
     pub fn offer_buffer(&mut self, memory: impl Into<ObjectBytes>) {
         self.member_driver.shared().lock().offer_buffer(memory);
     }
 
-    /// Memory that others read where it lies, as [`crate::Group::sheet`].
+    /// Allocates memory that others read in place, as [`crate::Group::alloc_page`].
     pub fn alloc_page(&self, bytes: usize) -> Option<PageMut> {
         self.member_driver.page_pool()?.alloc(bytes)
     }
 
-    /// The root ends the group when all that was sent is everywhere; anybody else takes no more of
-    /// what comes. Go on driving it until [`EmbeddedGroup::is_done`].
+    /// At the root: ends the group once all members have all objects. At other members: discards
+    /// further objects. Keep driving the member until [`EmbeddedGroup::is_done`].
     pub fn close(&mut self) {
         self.member_driver.shared().lock().command = Command::Close;
     }
 
-    /// Leaves before the end: the others go on, if it is not the root who leaves. Go on driving it
-    /// until [`EmbeddedGroup::is_done`], or nobody hears of it.
+    /// Leaves before the end: the others go on, unless the root leaves. Keep driving the member
+    /// until [`EmbeddedGroup::is_done`], or the others are not notified.
     pub fn leave(&mut self) {
         self.member_driver.shared().lock().command = Command::Leave;
     }
 
-    /// How it has ended, once it has: without error every object has reached every member. Objects
+    /// The result, once the group has ended: without error every member has every object. Objects
     /// may be left to be received.
     pub fn ended(&self) -> Option<Result<(), GroupEnd>> {
         self.member_driver.shared().lock().ended.clone()
     }
 
-    /// Whether it has ended and everybody was told: it need not be driven any more.
+    /// Whether the group has ended and all members were notified: stop driving it.
     pub fn is_done(&self) -> bool {
         self.member_driver.is_over()
     }
 
-    /// How far it has come.
+    /// The progress of the group.
     pub fn progress(&self) -> GroupProgress {
         self.member_driver.shared().lock().progress.clone()
     }
 
-    /// Who has failed, in the order in which it was heard here.
+    /// The members that have failed, in the order in which this member was notified.
     pub fn failures(&self) -> Vec<MemberFailure> {
         self.member_driver.shared().lock().failures.clone()
     }

@@ -1,4 +1,4 @@
-//! What becomes of a group, and why a call is refused.
+//! Errors and results of groups.
 
 use std::fmt;
 use std::io;
@@ -7,36 +7,36 @@ use std::net::SocketAddr;
 use onepipe_bulk::{BLOCKS_MAX, ConfigError, Reason};
 use onepipe_transport_bulk::{AttachError, JoinError, ObjectBytes, RendezvousError};
 
-/// Why there is no group.
+/// Why a group could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The members have not met.
+    /// The members could not connect to each other.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
-    /// The members share no memory: they are not on one host, perhaps.
+    /// The members cannot share memory; typically they are not on one host.
     #[error("cannot share memory")]
     Attach(#[from] AttachError),
-    /// A setting makes no sense.
+    /// A setting is out of its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An address is a member twice.
-    #[error("{0} is a member twice")]
+    /// An address is listed twice.
+    #[error("{0} is listed twice")]
     DuplicateMember(SocketAddr),
-    /// The rank given is none of the group's.
-    #[error("there is no member {own} in a group of {members}")]
+    /// The rank is out of range.
+    #[error("rank {own} is out of range: the group has {members} members")]
     Rank {
-        /// The rank given.
+        /// The requested rank.
         own: u32,
-        /// How many members there are.
+        /// Number of members.
         members: usize,
     },
-    /// The system refuses a socket or a thread.
+    /// A system call failed.
     #[error("cannot {what}")]
     System {
-        /// What it refuses.
+        /// The operation that failed.
         what: &'static str,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -51,14 +51,14 @@ impl From<JoinError> for GroupError {
     }
 }
 
-/// A member that has failed, and who says so.
+/// A failed member, and the member that detected it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberFailure {
     /// Its rank.
     pub rank: u32,
-    /// Where it was.
+    /// Its address.
     pub address: SocketAddr,
-    /// The rank of who has noticed.
+    /// Rank of the member that detected the failure.
     pub by: u32,
     /// Why it counts as failed.
     pub reason: Reason,
@@ -68,38 +68,38 @@ impl fmt::Display for MemberFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.reason {
             Reason::Link => "its connection broke",
-            Reason::Timeout => "it did not answer",
-            Reason::Memory => "it had no memory",
+            Reason::Timeout => "it did not respond",
+            Reason::Memory => "it ran out of memory",
             Reason::Left => "it left",
-            Reason::Digest => "what it held was not what was sent",
-            Reason::Restarted => "it had begun a new life",
+            Reason::Digest => "its data had the wrong digest",
+            Reason::Restarted => "it was restarted",
             _ => "unknown reason",
         };
         let Self { rank, address, by, .. } = self;
-        write!(f, "member {rank} at {address} failed: {why} (member {by} noticed)")
+        write!(f, "member {rank} at {address} failed: {why} (detected by member {by})")
     }
 }
 
-/// How a group has ended, if not with everything at every member.
+/// The result of a group that did not deliver everything to all members.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupEnd {
-    /// Members have failed. Every survivor has the first objects, as many as it says; the others
-    /// are lost to all survivors.
+    /// Members have failed. Every survivor has the first `objects` objects; the others are lost for
+    /// all survivors.
     #[error("{}", list_failures(.failures))]
     Failed {
-        /// Who, in the order in which we were told.
+        /// The failed members, in the order in which this member was notified.
         failures: Vec<MemberFailure>,
-        /// How many objects every survivor has.
+        /// Number of objects that every survivor has.
         objects: u32,
     },
-    /// The others count us as failed, and go on without us.
+    /// The other members count this one as failed, and go on without it.
     #[error("the other members have excluded this one")]
     Excluded,
-    /// We have left before the end.
+    /// This member has left before the end.
     #[error("this member has left the group before its end")]
     Left,
-    /// The system has refused to wait for the sockets.
+    /// A system call on the sockets failed.
     #[error("the group's thread failed: {0}")]
     System(String),
 }
@@ -108,35 +108,35 @@ fn list_failures(failures: &[MemberFailure]) -> String {
     failures.iter().map(MemberFailure::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Why an object was not taken.
+/// Why an object was not accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupSendError {
-    /// Only the root sends.
+    /// Only the root may send.
     #[error("only the root of a group sends: this is member {own}")]
     NotRoot {
-        /// Our rank.
+        /// This member's rank.
         own: u32,
     },
-    /// A member has failed, or the group has ended: nothing more is taken.
-    #[error("nothing more is sent: {0}")]
+    /// A member has failed, or the group has ended: no object is accepted any more.
+    #[error("no more objects are accepted: {0}")]
     Ended(#[from] GroupEnd),
-    /// As many objects are under way as may be: try again later. Only of [`crate::EmbeddedGroup`]:
-    /// others wait.
-    #[error("as many objects are under way as may be")]
+    /// The maximum number of objects is in flight: try again later. Only of
+    /// [`crate::EmbeddedGroup`]; [`crate::Group::send`] waits.
+    #[error("the maximum number of objects is in flight: try again later")]
     Full {
-        /// What was given.
+        /// The object.
         object: ObjectBytes,
     },
-    /// There are more blocks than numbers for them: [`crate::GroupOptions::block_len`].
-    #[error("an object of {bytes} bytes has too many blocks")]
+    /// The object has more blocks than can be numbered: see [`crate::GroupOptions::block_len`].
+    #[error("an object of {bytes} bytes has too many blocks: raise block_len")]
     TooLarge {
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: usize,
     },
 }
 
-/// Whether member `own` may ever send an object of so many bytes.
+/// Whether member `own` may ever send an object of the given length.
 pub(super) fn check_send(own: u32, bytes: usize, block_len: u32) -> Result<(), GroupSendError> {
     match bytes as u64 > u64::from(BLOCKS_MAX) * u64::from(block_len) {
         _ if own != 0 => Err(GroupSendError::NotRoot { own }),

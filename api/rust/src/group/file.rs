@@ -1,4 +1,4 @@
-//! Files through a group: an object that says what comes, its bytes in chunks, and a digest.
+//! Files over a group: a header object, the bytes in chunks, and a digest.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -9,116 +9,116 @@ use onepipe_transport_bulk::ObjectBytes;
 use super::Group;
 use crate::{GroupEnd, GroupSendError};
 
-/// The first bytes of the object that begins a file; the last one is the version.
+/// The first bytes of the header object; the last one is the version.
 const MAGIC: [u8; 8] = [b'1', b'p', b'f', b'i', b'l', b'e', 0, 1];
-/// Bytes of that object: magic, the file's bytes, where it begins, bytes of a chunk, reserved.
+/// Length of the header object: magic, length of the file, first byte sent, chunk length, reserved.
 const HEADER_LEN: usize = 32;
-/// Bytes of a chunk: an object that many blocks share, and four of which fit a memory.
+/// Default chunk length: an object of many blocks, and a quarter of a receiver's memory.
 const CHUNK_LEN: u32 = 16 << 20;
 
-/// Which part of a file is sent.
+/// The part of a file that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSource {
-    /// Bytes of the whole file.
+    /// Length of the whole file in bytes.
     pub bytes: u64,
-    /// Where to begin: every receiver has all before this.
+    /// First byte to send: every receiver has all bytes before it.
     pub from: u64,
-    /// Bytes of each object that it is sent in but the last. Default 16 MiB.
+    /// Length of each object that the part is sent in, except the last. Default 16 MiB.
     pub chunk_len: u32,
 }
 
 impl FileSource {
-    /// All of a file.
+    /// Selects all of a file.
     pub fn all(bytes: u64) -> Self {
         Self { bytes, from: 0, chunk_len: CHUNK_LEN }
     }
 }
 
-/// What was sent or received.
+/// The result of sending or receiving a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileReport {
-    /// Bytes of the whole file.
+    /// Length of the whole file in bytes.
     pub bytes: u64,
-    /// Bytes of it that were there before.
+    /// First byte that was sent.
     pub from: u64,
-    /// BLAKE3 of the whole file. Sender and receiver have compared it.
+    /// BLAKE3 digest of the whole file, verified by sender and receiver.
     pub digest: [u8; 32],
 }
 
-/// How far a file has come.
+/// The progress of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileProgress {
-    /// Bytes that have been sent, or written here.
+    /// Bytes sent, or written here.
     pub done: u64,
-    /// Bytes of the whole file.
+    /// Length of the whole file in bytes.
     pub bytes: u64,
 }
 
-/// Why a file has not come through.
+/// Why a file was not sent or received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The file cannot be opened or made.
+    /// The file cannot be opened or created.
     #[error("cannot open {}", path.display())]
     Open {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file cannot be read.
     #[error("cannot read the file at byte {at}")]
     Read {
-        /// Where.
+        /// Offset of the error.
         at: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file cannot be written: the disk is full, perhaps.
+    /// The file cannot be written; the disk may be full.
     #[error("cannot write the file at byte {at}")]
     Write {
-        /// Where.
+        /// Offset of the error.
         at: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What has come is no file.
-    #[error("what the root has sent is no file: object {number} has {bytes} bytes")]
+    /// A received object does not belong to a file.
+    #[error("the root has not sent a file: object {number} has {bytes} bytes")]
     NotAFile {
-        /// The number of the object.
+        /// Number of the object.
         number: u32,
-        /// How many bytes it has.
+        /// Its length in bytes.
         bytes: usize,
     },
-    /// The group was closed before all of the file had come.
+    /// The group was closed before all of the file was received.
     #[error("the group was closed at byte {at} of {bytes}")]
     Truncated {
-        /// Bytes that are here.
+        /// Bytes received.
         at: u64,
-        /// Bytes of the whole file.
+        /// Length of the whole file.
         bytes: u64,
     },
-    /// All bytes are here, and they are not those that were sent.
+    /// All bytes were received, but the digests differ.
     #[error("the file's BLAKE3 digest is {received}, and {sent} at the sender")]
     Digest {
-        /// Of what is here.
+        /// Digest of the received file.
         received: String,
-        /// Of what was sent.
+        /// Digest of the sent file.
         sent: String,
     },
     /// The group has ended.
     #[error(transparent)]
     Ended(#[from] GroupEnd),
-    /// The group takes nothing.
+    /// The group accepts no object.
     #[error(transparent)]
     Send(#[from] GroupSendError),
 }
 
 impl Group {
-    /// Sends all of a file to all others, from the root, in chunks of 16 MiB.
+    /// Sends all of a file to all other members, from the root, in chunks of 16 MiB.
     ///
     /// # Errors
-    /// [`FileError`]. Members that have failed meanwhile are one.
+    /// [`FileError`], also if members have failed meanwhile.
     pub fn send_file(&mut self, path: impl AsRef<Path>) -> Result<FileReport, FileError> {
         let path = path.as_ref();
         let open = |source| FileError::Open { path: path.to_path_buf(), source };
@@ -127,11 +127,10 @@ impl Group {
         self.send_part(&mut file, FileSource::all(bytes), |_| {})
     }
 
-    /// Receives a file that the root sends by [`Group::send_file`] to `path`, which is made, or
-    /// replaced.
+    /// Receives a file that the root sends by [`Group::send_file`], and creates or replaces `path`.
     ///
     /// # Errors
-    /// [`FileError`]. What there is of the file stays.
+    /// [`FileError`]. What was received of the file is kept.
     pub fn recv_file(&mut self, path: impl AsRef<Path>) -> Result<FileReport, FileError> {
         let path = path.as_ref();
         let options = File::options().read(true).write(true).create(true).truncate(true).open(path);
@@ -140,8 +139,8 @@ impl Group {
         self.recv_part(&mut file, |_| {})
     }
 
-    /// Sends a part of what can be read, as [`FileSource`] says. The bytes before it are read,
-    /// too, for the digest. Tells `on_progress` after every chunk.
+    /// Sends the part of a file given by [`FileSource`]. Reads the bytes before it, too, for the
+    /// digest. Calls `on_progress` after every chunk.
     ///
     /// # Errors
     /// As [`Group::send_file`].
@@ -179,8 +178,8 @@ impl Group {
         Ok(FileReport { bytes, from, digest })
     }
 
-    /// Receives what the root sends by [`Group::send_part`]: the bytes before the part are there
-    /// already, and read for the digest. Tells `on_progress` after every chunk.
+    /// Receives the part that the root sends by [`Group::send_part`]. The bytes before the part
+    /// must exist in `file` and are read for the digest. Calls `on_progress` after every chunk.
     ///
     /// # Errors
     /// As [`Group::recv_file`].
@@ -195,7 +194,7 @@ impl Group {
         let FileSource { bytes, from, .. } = parse_header(&first.bytes).ok_or(not_a_file)?;
         file.seek(SeekFrom::Start(0)).map_err(|source| FileError::Read { at: 0, source })?;
         let mut hasher = hash_before(file, from)?;
-        // Behind what was read to where something is written: not every file does that by itself.
+        // Seek from reading to writing: not every implementation keeps one position for both.
         file.seek(SeekFrom::Start(from)).map_err(|source| FileError::Write { at: from, source })?;
         let mut at = from;
         while at < bytes {
@@ -224,13 +223,13 @@ impl Group {
 }
 
 impl FileReport {
-    /// The digest as people write it: 64 hexadecimal digits.
+    /// The digest as 64 hexadecimal digits.
     pub fn digest_hex(&self) -> String {
         blake3::Hash::from_bytes(self.digest).to_hex().to_string()
     }
 }
 
-/// Reads the bytes before the part.
+/// Hashes the bytes before the part.
 fn hash_before(file: &mut impl Read, from: u64) -> Result<blake3::Hasher, FileError> {
     let mut hasher = blake3::Hasher::new();
     let mut memory = vec![0; from.min(1 << 20) as usize];

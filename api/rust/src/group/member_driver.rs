@@ -1,4 +1,4 @@
-//! A member of a group with its links, turn by turn.
+//! A member of a group with its links, driven turn by turn.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,20 +14,20 @@ use super::shared::Shared;
 use super::worker::Worker;
 use crate::{GroupEnd, GroupError, GroupOptions};
 
-/// Whoever leaves waits so long for others to have heard of it.
+/// How long a member keeps running after the end, so that the others learn of it.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A member that somebody drives.
+/// A member, driven by its caller or by a thread.
 pub(super) struct MemberDriver {
     worker: Worker,
     driver: GroupDriver<SystemClock>,
     linger_until: Option<Instant>,
-    /// The sockets are of no use any more.
+    /// The links have failed.
     is_broken: bool,
 }
 
 impl MemberDriver {
-    /// Meets the other members.
+    /// Connects to the other members.
     pub fn join(
         members: &[SocketAddr],
         own: u32,
@@ -69,7 +69,7 @@ impl MemberDriver {
         Ok(Self { worker, driver, linger_until: None, is_broken: false })
     }
 
-    /// What it shares with its user.
+    /// The state shared with the user.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.worker.shared
     }
@@ -78,18 +78,18 @@ impl MemberDriver {
         &self.worker.members
     }
 
-    /// Where the root's memory comes from that others read without a copy, if there is such.
+    /// At the root, over shared memory: the page pool.
     pub fn page_pool(&self) -> Option<&PagePool> {
         self.driver.page_pool()
     }
 
-    /// What ends a wait.
+    /// The handle that ends a wait.
     pub fn doorbell(&self) -> Doorbell {
         self.driver.doorbell()
     }
 
-    /// Does what was asked for, waits for `wait_ns` at most if there is nothing else to do, and
-    /// tells what has happened. Answers whether anything has.
+    /// Applies commands, waits for at most `wait_ns` if there is nothing else to do, and handles
+    /// events. Returns whether any work was done.
     pub fn turn(&mut self, wait_ns: u64) -> bool {
         let Self { worker, driver, linger_until, is_broken } = self;
         worker.apply_commands(driver.group_mut());
@@ -110,7 +110,7 @@ impl MemberDriver {
         is_busy
     }
 
-    /// Whether the group is over, and everybody knows, or has had time to hear it.
+    /// Whether the group has ended and all members know, or have had time to learn it.
     pub fn is_over(&self) -> bool {
         self.is_broken
             || self.driver.group().is_done()
@@ -118,7 +118,8 @@ impl MemberDriver {
     }
 }
 
-/// Any port of the same kind of address: a root is not looked for.
+/// Returns an unspecified port of the same address family: other members do not connect to the
+/// root.
 fn unspecified_port(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(_) => (std::net::Ipv4Addr::LOCALHOST, 0).into(),

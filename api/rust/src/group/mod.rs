@@ -24,58 +24,58 @@ pub use options::GroupOptions;
 use member_driver::MemberDriver;
 use shared::{Command, Shared};
 
-/// An object that has come to every surviving member.
+/// An object that all surviving members have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupObject {
-    /// Its number, from 0 in the order in which the root has sent.
+    /// Its number, from 0 in the order of sending.
     pub number: u32,
-    /// Its bytes, which may lie on a page that all members share. Given back by [`Group::offer_buffer`],
-    /// memory of our own serves for what comes next.
+    /// Its bytes, which may lie on a page that all members share. Offer private memory for reuse by
+    /// [`Group::offer_buffer`].
     pub bytes: ObjectBytes,
 }
 
-/// How far a group has come.
+/// The progress of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupProgress {
-    /// By rank: how many objects are whole there, as far as is known here. The root knows it of
-    /// all, others for certain of themselves.
+    /// By rank: number of complete objects, as far as known here. Exact at the root for all
+    /// members, at other members for themselves.
     pub objects: Vec<u32>,
-    /// Of the next object here: blocks that have come, and how many it has, if that is known.
+    /// The next object here: blocks received, and number of blocks if known.
     pub blocks: (u32, u32),
 }
 
-/// A member of a group in which one, the root, multicasts objects of any size to all others: member
-/// 0 of a fixed list. Members hand blocks on to each other, so that an object takes little longer
-/// to many than to one, and what a member lacks when another one dies it gets from the survivors. A
-/// thread of its own drives it.
+/// A member of a group in which the root, member 0 of a fixed list, multicasts objects of any size
+/// to all other members. Members relay blocks to each other, so that sending to many takes little
+/// longer than sending to one; when a member dies the survivors get missing blocks from each other.
+/// Driven by a thread of its own.
 ///
 /// ```
-/// use onepipe::{Door, Group, GroupOptions};
+/// use onepipe::{Group, GroupOptions, Listener};
 ///
-/// // Two members in one program here; as a rule each has a machine of its own.
-/// let door = || Door::bind("127.0.0.1:0".parse().expect("an address"));
-/// let doors = [door()?, door()?];
-/// let members = doors.clone().map(|door| door.address());
+/// // Two members in one program here; usually each runs on a machine of its own.
+/// let bind = || Listener::bind("127.0.0.1:0".parse().expect("a valid address"));
+/// let listeners = [bind()?, bind()?];
+/// let members = listeners.clone().map(|listener| listener.address());
 /// let options = |own: usize| {
-///     GroupOptions { door: Some(doors[own].clone()), ..Default::default() }
+///     GroupOptions { listener: Some(listeners[own].clone()), ..Default::default() }
 /// };
 /// std::thread::scope(|scope| {
 ///     let receiver = scope.spawn(|| {
-///         let mut group = Group::create(&members, 1, options(1)).expect("both are here");
-///         let object = group.recv().expect("nobody fails").expect("there is one");
+///         let mut group = Group::create(&members, 1, options(1)).expect("both members connect");
+///         let object = group.recv().expect("no member fails").expect("an object is received");
 ///         assert!(object.bytes == vec![7; 5_000_000]);
-///         assert_eq!(group.recv(), Ok(None), "that was all");
+///         assert_eq!(group.recv(), Ok(None), "the root has closed the group");
 ///     });
-///     let mut root = Group::create(&members, 0, options(0)).expect("both are here");
-///     root.send(vec![7; 5_000_000]).expect("it is the root");
-///     root.close().expect("everybody has everything");
-///     receiver.join().expect("it does not panic");
+///     let mut root = Group::create(&members, 0, options(0)).expect("both members connect");
+///     root.send(vec![7; 5_000_000]).expect("the root may send");
+///     root.close().expect("all members have everything");
+///     receiver.join().expect("the thread does not panic");
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Several groups of the same processes, each with another root perhaps, run beside each other:
-/// they share their doors and have different [`GroupOptions::group`]s.
+/// Several groups of the same processes, for example with different roots, may run concurrently:
+/// they share listeners and have different [`GroupOptions::group`]s.
 #[derive(Debug)]
 pub struct Group {
     shared: Arc<Shared>,
@@ -89,11 +89,12 @@ pub struct Group {
 }
 
 impl Group {
-    /// Becomes member `own` of a group, and waits until all others are there. `members` says where
-    /// each is found, the root first. The root itself is never looked for.
+    /// Becomes member `own` of a group, and waits until all others have connected. `members` lists
+    /// the members' addresses, the root's first. No member connects to the root's address.
     ///
     /// # Errors
-    /// [`GroupError`]; a member that is not there is named. Nobody begins without all.
+    /// [`GroupError`], which names a member that is absent. No member starts unless all have
+    /// connected.
     pub fn create(
         members: &[SocketAddr],
         own: u32,
@@ -112,22 +113,22 @@ impl Group {
         Ok(Self { shared, members, own, objects_max, block_len, doorbell, page_pool, thread })
     }
 
-    /// Our rank.
+    /// This member's rank.
     pub fn own(&self) -> u32 {
         self.own
     }
 
-    /// Where the members are, the root first.
+    /// The members' addresses, the root's first.
     pub fn members(&self) -> &[SocketAddr] {
         &self.members
     }
 
-    /// Sends an object to all others, from the root. Waits while as many are under way as may be
-    /// ([`GroupOptions::objects_max`]). Answers its number.
+    /// Sends an object to all other members, from the root, and returns its number. Waits while the
+    /// maximum number of objects is in flight ([`GroupOptions::objects_max`]).
     ///
     /// # Errors
-    /// [`GroupSendError`]; that a member has failed is one: what was sent before goes to the
-    /// survivors, and nothing more is taken.
+    /// [`GroupSendError`]. After a failure of a member, objects sent before go to the survivors,
+    /// and no further object is accepted.
     pub fn send(&mut self, object: impl Into<ObjectBytes>) -> Result<u32, GroupSendError> {
         let object = object.into();
         error::check_send(self.own, object.len(), self.block_len)?;
@@ -147,17 +148,17 @@ impl Group {
         Ok(number)
     }
 
-    /// The next object, once every surviving member has it; `None` when the root has closed the
-    /// group and that was all. The root receives nothing but the end.
+    /// Returns the next object, once every surviving member has it; `None` after the last one, when
+    /// the root has closed the group. The root receives only the end.
     ///
     /// # Errors
-    /// [`GroupEnd`], behind the last object that all survivors have.
+    /// [`GroupEnd`], after the last object that all survivors have.
     pub fn recv(&mut self) -> Result<Option<GroupObject>, GroupEnd> {
         let mut state = self.shared.lock();
         loop {
             if let Some(object) = state.take() {
                 drop(state);
-                // There may be room for what waits for it.
+                // Memory was freed: objects may be waiting for it.
                 self.doorbell.ring();
                 return Ok(Some(object));
             }
@@ -168,8 +169,9 @@ impl Group {
         }
     }
 
-    /// As [`Group::recv`], into memory of the caller's: as much of the object as fits. Answers how
-    /// many bytes it has. One copy more than [`Group::offer_buffer`] and [`Group::recv`].
+    /// As [`Group::recv`], but copies as much of the object as fits into the caller's memory and
+    /// returns the object's length. Costs one copy more than [`Group::offer_buffer`] and
+    /// [`Group::recv`].
     ///
     /// # Errors
     /// As [`Group::recv`].
@@ -182,38 +184,39 @@ impl Group {
         Ok(Some(bytes))
     }
 
-    /// Gives memory for objects to come: one that fits is received into it. Without, memory is
-    /// taken from the heap when an object is announced, which its first block waits for; over
-    /// shared memory the object is used where it lies, and nothing is copied.
+    /// Offers memory for objects to come; an object that fits is received into it. By default
+    /// memory is allocated when an object is announced, which delays its first block; over shared
+    /// memory objects are used in place, and nothing is copied.
     pub fn offer_buffer(&self, memory: impl Into<ObjectBytes>) {
         self.shared.lock().offer_buffer(memory);
     }
 
-    /// Memory of so many bytes, from what was given or has come back from what was sent; or new.
+    /// Returns a buffer of the given length: one that was offered or used for a sent object, or a
+    /// new one.
     pub fn memory(&self, bytes: usize) -> Vec<u8> {
         let found = self.shared.lock().memory(bytes as u64);
         found.unwrap_or_else(|| vec![0; bytes])
     }
 
-    /// At the root, over shared memory ([`crate::Carrier::Shm`]): a sheet of so many bytes that
-    /// others read where it lies. An object that was written there is sent without a copy; any
-    /// other one is copied there first. `None` elsewhere, or when there is no such memory now.
+    /// At the root, over shared memory ([`crate::Carrier::Shm`]): allocates a page that the others
+    /// read in place. An object written to it is sent without a copy; any other one is copied to a
+    /// page first. `None` elsewhere, or when there is no such memory now.
     pub fn alloc_page(&self, bytes: usize) -> Option<PageMut> {
         self.page_pool.as_ref()?.alloc(bytes)
     }
 
-    /// How far it has come.
+    /// The progress of the group.
     pub fn progress(&self) -> GroupProgress {
         self.shared.lock().progress.clone()
     }
 
-    /// Who has failed, in the order in which it was heard here.
+    /// The members that have failed, in the order in which this member was notified.
     pub fn failures(&self) -> Vec<MemberFailure> {
         self.shared.lock().failures.clone()
     }
 
-    /// Waits for the end of the group, which at the root begins now. Without error every object has
-    /// reached every member, and all know it. What has come and was not received is forgotten.
+    /// Waits for the end of the group; the root ends it. Without error every member has every
+    /// object, and all members know it. Objects not received yet are discarded.
     ///
     /// # Errors
     /// [`GroupEnd`].
@@ -224,7 +227,7 @@ impl Group {
         state.ended.clone().unwrap_or(Err(GroupEnd::Left))
     }
 
-    /// Leaves before the end: the others are told and go on, if it is not the root who leaves.
+    /// Leaves before the end: the others are notified and go on, unless the root leaves.
     pub fn leave(mut self) {
         self.command(Command::Leave);
         self.join();
@@ -237,13 +240,13 @@ impl Group {
 
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say; if it panicked, that was printed.
+            // The result is in the shared state; a panic was reported by the thread itself.
             let _ = thread.join();
         }
     }
 }
 
-/// Leaves, unless the group is over.
+/// Leaves, unless the group has ended.
 impl Drop for Group {
     fn drop(&mut self) {
         if self.thread.is_some() {

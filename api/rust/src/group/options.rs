@@ -1,4 +1,4 @@
-//! What a group is like, and what a member chooses for itself.
+//! Settings of a group and of a member.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,42 +8,42 @@ use onepipe_transport_bulk::{Carrier, Listener};
 
 use crate::Idle;
 
-/// What is called with each object as soon as it is here: its number and its bytes.
+/// A callback for each complete object: its number and its bytes.
 pub type OnObject = Box<dyn FnMut(u32, &[u8]) + Send>;
 
-/// Settings of a group, each with a default. All members must say the same of those *for all*.
+/// Settings of a group, each with a default. All members must agree on those marked *for all*.
 pub struct GroupOptions {
-    /// For all: the group's name. Members that meet at the same doors for several groups give each
-    /// another one. Default 1.
+    /// For all: the number of the group. Groups that share listeners must have different numbers.
+    /// Default 1.
     pub group: u64,
-    /// For all: what carries frames. Default: TCP.
+    /// For all: the carrier of frames. Default: TCP.
     pub carrier: Carrier,
-    /// For all: how blocks travel. Default: the binomial pipeline.
+    /// For all: the schedule of blocks. Default: the binomial pipeline.
     pub algorithm: Algorithm,
-    /// For all: when objects are handed out. Default: at once.
+    /// For all: when objects are delivered. Default: at once.
     pub delivery: Delivery,
-    /// For all: objects that may be under way at a time, 1 to 8. Default 4.
+    /// For all: maximum number of objects in flight, 1 to 8. Default 4.
     pub objects_max: u32,
-    /// Bytes of each block of what we send. Default 1 MiB.
+    /// Length of each block of objects sent, in bytes. Default 1 MiB.
     pub block_len: u32,
-    /// Whether each block of what we send has a digest (XXH3-64) that every receiver checks.
-    /// Default yes. Without, bytes are trusted as far as TCP's own check.
+    /// Whether each block of objects sent has a digest (XXH3-64) that every receiver verifies.
+    /// Default yes. Without digests bytes are protected by TCP's checksum only.
     pub has_digests: bool,
-    /// Bytes of an object that we take at most. Default 2^40.
+    /// Maximum length of an accepted object, in bytes. Default 2^40.
     pub object_len_max: u64,
-    /// Bytes of objects that may be on their way in, or have come and were not received; one
-    /// object always may. Senders wait for more. Default 256 MiB.
+    /// Maximum number of bytes of objects in transit to this member or not yet received by its
+    /// user; a single object is always accepted. Senders wait beyond it. Default 256 MiB.
     pub memory_bytes_max: u64,
-    /// How long we wait for the others in the beginning. Default 10 s.
+    /// How long to wait for the other members at the start. Default 10 s.
     pub join_timeout: Duration,
-    /// A member that answers nothing for so long has failed; one whose connection breaks has at
+    /// Failure timeout of a member that does not respond; one whose connection breaks fails at
     /// once. Default 5 s.
     pub dead_after: Duration,
-    /// What to do when there is nothing to do. Default [`Idle::Backoff`].
+    /// What to do with the core while idle. Default [`Idle::Backoff`].
     pub idle: Idle,
-    /// Where this process is found. Default: a door of its own at its address in the list.
+    /// The listener of this process. Default: one of its own at its address in the list.
     pub listener: Option<Listener>,
-    /// What is called with each object: see [`GroupOptions::on_object`]. Default nothing.
+    /// A callback for each object: see [`GroupOptions::on_object`]. Default none.
     pub on_object: Option<OnObject>,
 }
 
@@ -69,15 +69,16 @@ impl Default for GroupOptions {
 }
 
 impl GroupOptions {
-    /// Calls `on_object` with the number and the bytes of each object as soon as it is whole here,
-    /// on the group's own thread, where the bytes lie. The object is received later all the same.
+    /// Calls `on_object` with the number and the bytes of each object as soon as it is complete
+    /// here, on the group's own thread, with the bytes in place. The object is received later all
+    /// the same.
     #[must_use]
     pub fn on_object(mut self, on_object: impl FnMut(u32, &[u8]) + Send + 'static) -> Self {
         self.on_object = Some(Box::new(on_object));
         self
     }
 
-    /// The machine's configuration: members are numbered by rank.
+    /// The configuration of the machine: members are numbered by rank.
     pub(super) fn config(&self, members: usize, own: u32) -> Config {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let config = Config {

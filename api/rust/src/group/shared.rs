@@ -1,4 +1,4 @@
-//! What a group shares with its thread.
+//! The state that a group shares with its thread.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,70 +9,70 @@ use onepipe_transport_bulk::ObjectBytes;
 use super::{GroupObject, GroupProgress};
 use crate::{GroupEnd, MemberFailure};
 
-/// Pieces of memory in the pool: as many objects may be under way, and be received meanwhile.
+/// Maximum number of pooled buffers: for the objects in flight, and as many being received.
 const POOL_MAX: usize = 2 * OBJECTS_MAX as usize;
 
-/// What the thread is asked for.
+/// The command to the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Command {
-    /// To go on.
+    /// Keep the member running.
     #[default]
     Run,
-    /// To end the group when all that was sent is everywhere.
+    /// End the group once all members have all objects.
     Close,
-    /// To leave it now.
+    /// Leave it now.
     Leave,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// What was sent and the thread has not taken yet.
+    /// Objects submitted and not taken by the thread yet.
     pub outbox: VecDeque<ObjectBytes>,
-    /// Objects that were sent and are not yet everywhere.
+    /// Objects submitted and not stable yet.
     pub in_flight: u32,
-    /// How many were sent in all.
+    /// Number of objects submitted in all.
     pub sent: u32,
-    /// What has come and was not received yet, and its bytes.
+    /// Objects not received by the user yet, and their bytes.
     pub inbox: VecDeque<GroupObject>,
     pub inbox_bytes: u64,
-    /// Memory for what comes.
+    /// Buffers for objects to come.
     pub pool: Vec<Vec<u8>>,
     pub command: Command,
     pub progress: GroupProgress,
     pub failures: Vec<MemberFailure>,
-    /// Objects that every survivor has.
+    /// Number of objects that every survivor has.
     pub stable: u32,
-    /// How it has ended, once it has.
+    /// The result, once the group has ended.
     pub ended: Option<Result<(), GroupEnd>>,
-    /// The thread is over.
+    /// The thread has ended.
     pub is_over: bool,
 }
 
 impl State {
-    /// Memory of so many bytes: from the pool what is just large enough, or new. `None` when there
-    /// is not so much.
+    /// Returns a buffer of the given length: the smallest one of the pool that fits, or a new one.
+    /// `None` when there is not enough memory.
     pub fn memory(&mut self, bytes: u64) -> Option<Vec<u8>> {
         let bytes = usize::try_from(bytes).ok()?;
         self.pooled(bytes).or_else(|| {
-            // Memory that is not there is an answer, and not the end of the program.
+            // Exhausted memory is reported; it must not abort the program.
             Vec::<u8>::new().try_reserve_exact(bytes).ok()?;
             Some(vec![0; bytes])
         })
     }
 
-    /// As [`State::memory`], from the pool alone.
+    /// As [`State::memory`], from the pool only.
     pub fn pooled(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let fits = |(_, memory): &(usize, &Vec<u8>)| memory.capacity() >= bytes;
         let best = self.pool.iter().enumerate().filter(fits).min_by_key(|(_, it)| it.capacity());
         let (at, _) = best?;
         let mut memory = self.pool.swap_remove(at);
-        // Bytes of before are written over; only those that never were are made now.
+        // Old bytes will be overwritten; only bytes beyond them are initialised now.
         memory.truncate(bytes);
         memory.resize(bytes, 0);
         Some(memory)
     }
 
-    /// Takes an object that is sent. Answers its number.
+    /// Queues an object for sending and returns its number.
     pub fn enqueue(&mut self, object: ObjectBytes) -> u32 {
         let number = self.sent;
         self.outbox.push_back(object);
@@ -81,14 +81,14 @@ impl State {
         number
     }
 
-    /// The next object that has come.
+    /// Returns the next received object.
     pub fn take(&mut self) -> Option<GroupObject> {
         let object = self.inbox.pop_front()?;
         self.inbox_bytes -= object.bytes.len() as u64;
         Some(object)
     }
 
-    /// Why nothing more is sent, if so.
+    /// Returns why no object can be sent any more, if so.
     pub fn end_reason(&self) -> Option<GroupEnd> {
         match &self.ended {
             Some(Err(end)) => Some(end.clone()),
@@ -102,10 +102,10 @@ impl State {
         }
     }
 
-    /// Keeps memory for later, but no more than may be under way.
+    /// Adds a buffer to the pool, which is bounded.
     pub fn offer_buffer(&mut self, memory: impl Into<ObjectBytes>) {
         let ObjectBytes::Private(memory) = memory.into() else {
-            // A page serves again when nobody has it any more.
+            // A page returns to its pool when it is dropped.
             return;
         };
         self.pool.push(memory);
@@ -124,17 +124,18 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The lock. Who panicked with it had changed one thing at a time, so what it guards is whole.
+    /// Locks the state. A thread that panicked while holding the lock changed one field at a time,
+    /// so the state is consistent.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change.
+    /// Waits for a notification.
     pub fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something has changed.
+    /// Notifies waiting threads of a change.
     pub fn notify(&self) {
         self.changed.notify_all();
     }

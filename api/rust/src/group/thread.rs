@@ -6,10 +6,10 @@ use super::member_driver::MemberDriver;
 use super::shared::Shared;
 use crate::{GroupEnd, Idle};
 
-/// The longest wait for something that the doorbell tells of.
+/// Longest wait between checks of the state, in ns; the doorbell ends it earlier.
 const WAIT_NS: u64 = 100_000_000;
 
-/// Whoever waits for the thread is told that it is over, even if it has panicked.
+/// Marks the group as ended when the thread ends, even by a panic, and notifies waiting threads.
 struct EndGuard<'a>(&'a Shared);
 
 impl Drop for EndGuard<'_> {
@@ -22,7 +22,7 @@ impl Drop for EndGuard<'_> {
     }
 }
 
-/// Works until the group is over, and everybody knows.
+/// Runs until the group has ended and all members know.
 pub(super) fn run(mut member_driver: MemberDriver, idle: Idle) {
     let shared = member_driver.shared().clone();
     let _end_guard = EndGuard(&shared);

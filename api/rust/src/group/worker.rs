@@ -1,4 +1,4 @@
-//! What a member of a group does with what its user asks for, and with what the machine tells.
+//! Executes the user's commands on the machine and handles the machine's events.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,22 +12,22 @@ use super::options::OnObject;
 use super::shared::{Command, Shared, State};
 use crate::{GroupEnd, MemberFailure};
 
-/// What whoever drives a member knows of it.
+/// The driver's side of a member.
 pub(super) struct Worker {
     pub shared: Arc<Shared>,
     pub members: Vec<SocketAddr>,
     pub memory_bytes_max: u64,
     pub on_object: Option<OnObject>,
-    /// Where objects lie already, if they do.
+    /// Over shared memory: the pages on which objects lie.
     pub page_index: Option<PageIndex>,
-    /// Objects that have no memory yet, and their bytes.
+    /// Announced objects without memory yet, and their lengths.
     pub wanted: VecDeque<(u32, u64)>,
     /// Bytes of objects that have memory and are not stable.
     pub in_flight_bytes: u64,
 }
 
 impl Worker {
-    /// Does what was asked for since the last turn.
+    /// Executes the commands given since the last turn.
     pub fn apply_commands(&mut self, group: &mut Machine<ObjectBytes>) {
         let mut state = self.shared.lock();
         while let Some(object) = state.outbox.pop_front() {
@@ -38,7 +38,7 @@ impl Worker {
                     break;
                 }
                 Err(unsent) => {
-                    // Who has sent it is told why when it sends again, or closes.
+                    // The reason is returned by the next `send`, or by `close`.
                     state.in_flight -= 1;
                     state.offer_buffer(unsent.memory);
                 }
@@ -46,13 +46,13 @@ impl Worker {
         }
         match state.command {
             Command::Run => {}
-            // Others than the root wait for it to close.
+            // Only the root can close a group; the others wait for it.
             Command::Close if state.outbox.is_empty() => _ = group.close(),
             Command::Close => {}
             Command::Leave => group.leave(),
         }
         if state.command != Command::Run {
-            // Nobody asks for it any more.
+            // The objects will not be received any more.
             state.inbox.clear();
             state.inbox_bytes = 0;
         }
@@ -66,14 +66,14 @@ impl Worker {
                 group.decline(object);
                 continue;
             };
-            // What is not taken is not wanted any more.
+            // An object that the machine refuses is not wanted any more.
             if group.provide(object, memory).is_ok() {
                 self.in_flight_bytes += bytes;
             }
         }
     }
 
-    /// Memory for an object: what was given, if it fits; else where it lies already, or new.
+    /// Returns memory for an object: an offered buffer that fits, else its page, else a new buffer.
     fn memory(&self, state: &mut State, object: u32, bytes: u64) -> Option<ObjectBytes> {
         if let Some(page_index) = &self.page_index {
             let count = usize::try_from(bytes).ok()?;
@@ -105,7 +105,7 @@ impl Worker {
                 let (rank, by, reason) = (failure.rank, failure.by, failure.reason);
                 let mut state = self.shared.lock();
                 state.failures.push(MemberFailure { rank, address, by, reason });
-                // The root takes nothing more: it is closed, so that all come to an end.
+                // The root sends nothing more: close the group, so that all members end.
                 if group.config().own == 0 && state.command == Command::Run {
                     state.command = Command::Close;
                 }

@@ -1,4 +1,4 @@
-//! Events on their way from the driving thread to the caller's thread, many at a time.
+//! Events on their way from the driving thread to the caller's thread, in batches.
 
 use std::collections::VecDeque;
 
@@ -7,16 +7,16 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use crate::Event;
 use crate::node::{Node, NodeEvent};
 
-/// Sheets in circulation.
+/// Number of batches in circulation.
 const BATCHES_MAX: usize = 64;
-/// A sheet is full with this many events, …
+/// Maximum number of events of a batch, …
 const EVENTS_MAX: usize = 1024;
-/// … or this many bytes; a longer message has one to itself.
+/// … and of bytes; a longer message has a batch of its own.
 const LEN_MAX: usize = 64 << 10;
-/// A sheet with more memory than this gives it back before it is used again.
+/// A batch with more memory than this is shrunk before it is reused.
 const RECYCLED_BYTES_MAX: usize = 256 << 10;
 
-/// Events in order, the payloads of their messages one behind the other.
+/// Events in order, with the concatenated payloads of their messages.
 #[derive(Debug, Default)]
 pub(crate) struct EventBatch {
     events: Vec<Event<usize>>,
@@ -51,8 +51,8 @@ pub(crate) struct EventWriter {
     batches: Producer<EventBatch>,
     recycled: Consumer<EventBatch>,
     current: Option<EventBatch>,
-    /// Events that had no sheet; their messages stay in the receive buffer meanwhile, so that the
-    /// senders' windows close.
+    /// Events without a batch; their messages stay in the receive buffer, so that the senders'
+    /// windows close.
     held: VecDeque<NodeEvent>,
 }
 
@@ -62,17 +62,17 @@ pub(crate) struct EventReader {
     batches: Consumer<EventBatch>,
     recycled: Producer<EventBatch>,
     current: EventBatch,
-    /// The next event of the current sheet, and where its payload begins.
+    /// Index of the next event of the current batch, and offset of its payload.
     event: usize,
     byte: usize,
 }
 
 pub(crate) fn event_channel() -> (EventWriter, EventReader) {
-    // Two more: the one the reader begins with, and the last.
+    // Two more: the reader's initial batch, and the last one.
     let (batches, filled) = RingBuffer::new(BATCHES_MAX + 2);
     let (mut returned, recycled) = RingBuffer::new(BATCHES_MAX + 2);
     for _ in 0..BATCHES_MAX {
-        // It fits: there is room for two more.
+        // It fits: the ring has capacity for two more.
         let _ = returned.push(EventBatch::default());
     }
     let event_writer = EventWriter { batches, recycled, current: None, held: VecDeque::new() };
@@ -81,7 +81,7 @@ pub(crate) fn event_channel() -> (EventWriter, EventReader) {
 }
 
 impl EventWriter {
-    /// Puts an event on a sheet, or aside when there is none.
+    /// Adds an event to a batch, or holds it back if there is none.
     #[inline]
     pub(crate) fn take(&mut self, node: &mut Node, event: NodeEvent) {
         if self.held.is_empty()
@@ -92,7 +92,7 @@ impl EventWriter {
         self.held.push_back(event);
     }
 
-    /// Puts on sheets what had to wait. Answers whether anything was.
+    /// Adds held events to batches. Returns whether it added any.
     pub(crate) fn flush_held(&mut self, node: &mut Node) -> bool {
         let before = self.held.len();
         while let Some(event) = self.held.pop_front() {
@@ -105,8 +105,8 @@ impl EventWriter {
         self.held.len() < before
     }
 
-    /// Hands over the sheet under way if the reader has nothing else to read, or if `is_now`.
-    /// Answers whether it did.
+    /// Publishes the current batch if the reader has nothing else to read, or if `is_now`. Returns
+    /// whether it did.
     #[inline]
     pub(crate) fn publish(&mut self, is_now: bool) -> bool {
         let is_wanted = is_now || self.batches.slots() == self.batches.buffer().capacity();
@@ -119,12 +119,12 @@ impl EventWriter {
         }
     }
 
-    /// Whether events wait for a sheet, and whether there is one.
+    /// Returns whether events wait for a batch, and whether a recycled one is available.
     pub(crate) fn batch_state(&self) -> (bool, bool) {
         (!self.held.is_empty(), !self.recycled.is_empty())
     }
 
-    /// Hands over everything, however much.
+    /// Publishes all events, regardless of the limits.
     pub(crate) fn close(mut self, node: &mut Node) {
         let mut last = self.current.take().unwrap_or_default();
         for event in std::mem::take(&mut self.held) {
@@ -146,19 +146,19 @@ impl EventWriter {
 
     fn push(&mut self, batch: EventBatch) -> bool {
         let is_pushed = self.batches.push(batch).is_ok();
-        debug_assert!(is_pushed, "the ring has room for all sheets");
+        debug_assert!(is_pushed, "the ring must hold all batches");
         is_pushed
     }
 }
 
 impl EventReader {
-    /// Whether there is anything to read.
+    /// Whether there is an event to read.
     #[inline]
     pub(crate) fn has_events(&self) -> bool {
         self.event < self.current.events.len() || !self.batches.is_empty()
     }
 
-    /// The next event, read by `read`. Answers beside it whether a sheet was given back.
+    /// Passes the next event to `read`. Also returns whether a batch was recycled.
     #[inline]
     pub(crate) fn next<R>(&mut self, read: impl FnOnce(Event<&[u8]>) -> R) -> (Option<R>, bool) {
         let is_batch_returned = self.event == self.current.events.len();
@@ -176,7 +176,7 @@ impl EventReader {
         (Some(read(event)), is_batch_returned)
     }
 
-    /// Gives the sheet that was read back and takes the next.
+    /// Recycles the current batch and takes the next one.
     fn next_batch(&mut self) -> bool {
         loop {
             let Ok(batch) = self.batches.pop() else { return false };

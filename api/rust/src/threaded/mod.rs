@@ -26,20 +26,21 @@ use submission::Submitter;
 use thread::Thread;
 use waiter::Waiter;
 
-/// The longest single wait: everything waited for is looked at again after that.
+/// Longest single wait; conditions are checked again after it.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// A process's end of the pipe, driven by a thread of its own: messages are received,
-/// acknowledged and ordered while the caller does something else.
+/// A pipe driven by a thread of its own: messages are received, acknowledged and ordered while the
+/// caller does something else.
 ///
-/// # What it costs
-/// A scattering is copied once into a parcel (recycled memory, handed over through a ring without
-/// locks) and once into the send buffer. A message is copied once onto a sheet (many events each,
-/// recycled); [`Pipe::poll`] shows it there, [`Pipe::recv`] and [`Pipe::try_recv`] copy it once
-/// more into a vector of its own, which is the only allocation. [`Pipe::on_message`] shows it in
-/// the receive buffer: no copy. Locks are taken only to fall asleep, to wake, and for
-/// [`Pipe::stats`]. Each way costs a hop to another thread: about 1 us while that one is awake, a
-/// wake-up by the kernel, some tens of us, when it sleeps. [`crate::EmbeddedPipe`] has neither.
+/// # Costs
+/// A scattering is copied once into a request (recycled memory, passed through a lock-free ring)
+/// and once into the send buffer. A received message is copied once into an event batch (many
+/// events each, recycled); [`Pipe::poll`] borrows it there, [`Pipe::recv`] and [`Pipe::try_recv`]
+/// copy it once more into a vector of its own, which is the only allocation. [`Pipe::on_message`]
+/// borrows it from the receive buffer: no copy. Locks are taken only to sleep, to wake, and for
+/// [`Pipe::stats`]. Each direction costs a hop to another thread: about 1 us while that thread is
+/// awake, a wake-up by the kernel, some tens of us, when it sleeps. [`crate::EmbeddedPipe`] has
+/// none of these costs.
 #[derive(Debug)]
 pub struct Pipe {
     limits: SubmitLimits,
@@ -48,14 +49,14 @@ pub struct Pipe {
     shared: Arc<Shared>,
     submitter: Submitter,
     event_reader: EventReader,
-    /// The numbers of the next scatterings: best effort, reliable.
+    /// Ids of the next scatterings: best effort, reliable.
     next_ids: [u64; 2],
     builder: Box<Builder>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Pipe {
-    /// Says who joins which fabric, and how.
+    /// Returns the settings for joining; finish with [`Builder::join`].
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -97,21 +98,21 @@ impl Pipe {
         })
     }
 
-    /// Submits a scattering: all its messages will bear one timestamp. Never blocks.
+    /// Submits a scattering: all its messages share one timestamp. Never blocks.
     ///
     /// # Errors
-    /// [`SendError`]; then nothing of it was accepted. [`SendError::BufferFull`] means that
-    /// neither the send buffer nor the way to it has room for now.
+    /// [`SendError`]; then no message was accepted. [`SendError::BufferFull`] means that the send
+    /// buffer or the submission queue is full.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
         self.submit(Service::BestEffort, messages)
     }
 
     /// Submits a reliable scattering: every receiver that does not fail delivers its message, or
-    /// none does (see the crate). As [`Pipe::scatter`] otherwise; its ids are a count of their own.
+    /// none does (see the crate). Otherwise as [`Pipe::scatter`]; its ids are counted separately.
     ///
     /// # Errors
-    /// As of [`Pipe::scatter`]; [`SendError::Excluded`] if this process was declared failed.
+    /// As [`Pipe::scatter`]; [`SendError::Excluded`] if this process was declared failed.
     #[inline]
     pub fn scatter_reliably(
         &mut self,
@@ -141,10 +142,10 @@ impl Pipe {
         Ok(id)
     }
 
-    /// Submits a scattering, waiting for room for at most `timeout`.
+    /// Submits a scattering, waiting for at most `timeout` while buffers are full.
     ///
     /// # Errors
-    /// [`SendError`]; [`SendError::BufferFull`] if there was no room in all that time.
+    /// [`SendError`]; [`SendError::BufferFull`] after the timeout.
     pub fn scatter_wait(
         &mut self,
         messages: &[Message<'_>],
@@ -153,10 +154,10 @@ impl Pipe {
         self.submit_wait(Service::BestEffort, messages, timeout)
     }
 
-    /// Submits a reliable scattering, waiting for room for at most `timeout`.
+    /// Submits a reliable scattering, waiting for at most `timeout` while buffers are full.
     ///
     /// # Errors
-    /// [`SendError`]; [`SendError::BufferFull`] if there was no room in all that time.
+    /// [`SendError`]; [`SendError::BufferFull`] after the timeout.
     pub fn scatter_reliably_wait(
         &mut self,
         messages: &[Message<'_>],
@@ -188,23 +189,23 @@ impl Pipe {
         }
     }
 
-    /// The next event, if there is one now.
+    /// Returns the next event, if there is one.
     #[inline]
     pub fn try_recv(&mut self) -> Option<Event> {
         self.read(|event| event.map(<[u8]>::to_vec))
     }
 
-    /// The next event, as soon as there is one.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// [`ReceiveError::Left`] once the pipe has left and everything was handed out.
+    /// [`ReceiveError::Left`] once the pipe has left and all events were handed out.
     pub fn recv(&mut self) -> Result<Event, ReceiveError> {
         loop {
             if let Some(event) = self.try_recv() {
                 return Ok(event);
             }
             if self.has_ended() {
-                // What was handed over before it ended is visible now.
+                // Everything published before the end is visible now.
                 let left = ReceiveError::Left(self.limits.endpoint().process);
                 return self.try_recv().ok_or(left);
             }
@@ -212,7 +213,7 @@ impl Pipe {
         }
     }
 
-    /// The next event, if there is one within `timeout`.
+    /// Waits for the next event for at most `timeout`.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Option<Event> {
         let deadline = Deadline::after(timeout);
         loop {
@@ -227,8 +228,8 @@ impl Pipe {
         }
     }
 
-    /// Hands out every event that is there now, payloads borrowed. Answers how many there were.
-    /// Never blocks.
+    /// Hands out all available events with borrowed payloads, and returns their number. Never
+    /// blocks.
     pub fn poll(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> usize {
         let mut events = 0;
         while self.read(&mut on_event).is_some() {
@@ -237,39 +238,37 @@ impl Pipe {
         events
     }
 
-    /// From now on events go to `on_event`, called by the driving thread with the payload where it
-    /// lies in the receive buffer. Events from before are still read as usual. A callback that
-    /// takes long holds up this process's acknowledgements, and so its senders; one that panics
-    /// ends the pipe.
+    /// Passes further events to `on_event`, called by the driving thread with the payload in the
+    /// receive buffer. Earlier events are still received as usual. A callback that takes long
+    /// delays this process's acknowledgements, and so its senders; one that panics ends the pipe.
     pub fn on_message(&mut self, on_event: impl FnMut(Event<&[u8]>) + Send + 'static) {
         *lock(&self.shared.on_event) = Some(Box::new(on_event));
         self.shared.command();
     }
 
-    /// From now on `on_failed` is called for every process that fails, by the driving thread, ahead
-    /// of [`Event::ProcessFailed`]. Everybody's reliable deliveries wait until it has returned at
-    /// everybody: it is the place for what must be done before life goes on, and must not wait for
-    /// anything itself. Without it a failure is handled as soon as it is known: who does not care
-    /// holds nobody up.
+    /// Calls `on_failed` for every process that fails, on the driving thread, ahead of
+    /// [`Event::ProcessFailed`]. Reliable deliveries of all processes wait until the callbacks of
+    /// all processes have returned: use it for recovery that must precede further deliveries, and
+    /// do not block in it. Without a callback a failure is acknowledged at once.
     pub fn on_process_failed(&mut self, on_failed: impl FnMut(ProcessFailed) + Send + 'static) {
         *lock(&self.shared.on_process_failed) = Some(Box::new(on_failed));
         self.shared.command();
     }
 
-    /// Whether this process takes part: it was not declared failed.
+    /// Whether this process is a member of the fabric: false once it was declared failed.
     pub fn is_member(&self) -> bool {
         !self.shared.is_excluded.load(Ordering::Relaxed)
     }
 
-    /// Comes back after [`Event::Excluded`] as a new life of the same process, which shares nothing
-    /// with the former: what that had received and was not read is gone, and callbacks are to be
-    /// set again. Also for one who merely wants to start afresh; then the former life's messages
-    /// are settled first.
+    /// Rejoins after [`Event::Excluded`] as a new incarnation of the same process, which shares no
+    /// state with the previous one: events that were not received are lost, and callbacks must be
+    /// set again. A member may rejoin, too; then the outcomes of its messages are resolved first.
     ///
     /// # Errors
+    /// [`JoinError`]. The process has left in any case.
     /// [`JoinError`]. The process has left all the same.
     pub fn rejoin(mut self) -> Result<Self, JoinError> {
-        // Whatever is unsettled stays so: the others have decided its fate.
+        // Unresolved messages stay so: the other processes have decided their outcomes.
         let _ = self.leave();
         let mut builder = std::mem::replace(&mut self.builder, Box::new(Builder::new()));
         builder.set_process(self.process());
@@ -277,19 +276,18 @@ impl Pipe {
         builder.join()
     }
 
-    /// Who it is.
+    /// The id of this process.
     pub fn process(&self) -> ProcessId {
         self.limits.endpoint().process
     }
 
-    /// The other processes known to be alive, as of a moment ago. Over a switch nobody knows:
-    /// none.
+    /// The other live processes, as of a moment ago. Unknown over a switch: empty.
     pub fn peers(&self) -> Vec<ProcessId> {
         self.shared.peers()
     }
 
-    /// Waits until at least `count` others are there, for at most `timeout`. Answers whether they
-    /// are. Over a switch nobody knows, and it answers false at once.
+    /// Waits until at least `count` other processes have joined, for at most `timeout`. Returns
+    /// whether they have. Returns false at once over a switch, which does not report processes.
     pub fn wait_for_peers(&self, count: usize, timeout: Duration) -> bool {
         let knows = self.limits.endpoint().links == onepipe_endpoint::Links::Mesh;
         let deadline = Deadline::after(timeout);
@@ -297,7 +295,7 @@ impl Pipe {
             if deadline.remaining().is_none() {
                 return false;
             }
-            // Nobody who sleeps is woken because somebody joins.
+            // A sleeping thread is not woken when a process joins.
             self.shared.wake_driver(false);
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -309,28 +307,29 @@ impl Pipe {
         self.shared.stats()
     }
 
-    /// Every message below this has been or can be delivered; `None` before anything was heard.
+    /// The barrier: every message below it has been or can be delivered; `None` before any promise
+    /// was received.
     pub fn barrier(&self) -> Option<Timestamp> {
         self.shared.barrier()
     }
 
-    /// The fabric's time: what a message stamped now would bear, or a little less.
+    /// The fabric's time: a lower bound of the timestamp of a message stamped now.
     #[inline]
     pub fn now(&mut self) -> Timestamp {
         self.clock.read().sync
     }
 
-    /// The endpoint's numbers.
+    /// The endpoint's configuration.
     pub fn config(&self) -> &Config {
         self.limits.endpoint()
     }
 
-    /// Leaves: waits until the fate of everything submitted is known, within the builder's
-    /// `leave_timeout`; then nobody waits for this process any more and its id is free. What was
-    /// received can still be read.
+    /// Leaves the fabric: waits until the outcomes of all submitted messages are known, for at most
+    /// the builder's `leave_timeout`. Afterwards no process waits for this one, and its id is free.
+    /// Received events can still be read.
     ///
     /// # Errors
-    /// [`LeaveError`]. The process has left all the same.
+    /// [`LeaveError`]. The process has left in any case.
     pub fn leave(&mut self) -> Result<(), LeaveError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.shared.is_leaving.store(true, Ordering::Release);
@@ -356,7 +355,7 @@ impl Pipe {
         event
     }
 
-    /// Rests until there is something to read, as the idle strategy says; `None`: no deadline.
+    /// Waits for an event according to the idle strategy, until `deadline` if there is one.
     fn wait_for_events(&self, deadline: Option<Deadline>) {
         let is_ready = || self.event_reader.has_events() || self.has_ended();
         let awake = self.idle.turns_awake();
@@ -381,7 +380,7 @@ impl Pipe {
 impl Drop for Pipe {
     /// Leaves, as [`Pipe::leave`] does.
     fn drop(&mut self) {
-        // Whoever wants to know leaves before.
+        // Callers that need the result call `leave`.
         let _ = self.leave();
     }
 }

@@ -1,4 +1,4 @@
-//! What the caller's thread and the driving thread both see, beside the rings.
+//! State shared by the caller's thread and the driving thread, besides the rings.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
@@ -14,34 +14,34 @@ use crate::engine::{Engine, Fabric};
 use crate::process_set::{ProcessSet, processes};
 use crate::{Event, Stats};
 
-/// A callback for events, as the driving thread calls it.
+/// A callback for events.
 pub(crate) type OnEvent = Box<dyn FnMut(Event<&[u8]>) + Send>;
-/// A callback for failures, likewise.
+/// A callback for failures.
 pub(crate) type OnProcessFailed = Box<dyn FnMut(ProcessFailed) + Send>;
 
-/// What the driving thread does about its sleep.
+/// The states of the driving thread's sleep.
 pub(crate) mod sleep_state {
-    /// It looks at everything again by itself.
+    /// Polls everything by itself.
     pub(crate) const AWAKE: u8 = 0;
-    /// It may block: ring for a parcel or a command.
+    /// May block: ring for a request or a command.
     pub(crate) const ASLEEP: u8 = 1;
-    /// It may block with events that have no sheet: ring for a sheet, too.
+    /// May block with events that have no batch: ring for a recycled batch, too.
     pub(crate) const ASLEEP_WITHOUT_BATCHES: u8 = 2;
 }
 
 pub(crate) struct Shared {
-    /// Gone when the driving thread ends: who holds a bell holds the fabric's memory.
+    /// Dropped when the driving thread ends: a doorbell keeps the fabric's memory alive.
     doorbell: Mutex<Option<Doorbell>>,
     /// One of [`sleep_state`]. Written by the driving thread.
     pub(crate) sleep_state: CachePadded<AtomicU8>,
-    /// Bytes of parcels that the endpoint has accepted so far, charges included. Written by the
+    /// Bytes of requests that the endpoint has accepted so far, charges included. Written by the
     /// driving thread.
     pub(crate) accepted_bytes: CachePadded<AtomicU64>,
-    /// Where the caller waits for sheets.
+    /// Where the caller waits for events.
     pub(crate) event_waiter: CachePadded<Waiter>,
-    /// Where the caller waits for room in the hand-over.
+    /// Where the caller waits for capacity of the submission queue.
     pub(crate) capacity_waiter: CachePadded<Waiter>,
-    /// Something below, or `is_leaving`, has changed: set by the caller.
+    /// A field below, up to the callbacks, has changed. Set by the caller.
     pub(crate) is_commanded: AtomicBool,
     pub(crate) is_leaving: AtomicBool,
     pub(crate) on_event: Mutex<Option<OnEvent>>,
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) is_excluded: AtomicBool,
     /// The driving thread has ended.
     pub(crate) has_ended: AtomicBool,
-    /// Whether the fate of everything was known in the end.
+    /// Whether all outcomes were known in the end.
     pub(crate) is_drained: AtomicBool,
     barrier: AtomicU64,
     peers: Box<[AtomicU64]>,
@@ -79,8 +79,8 @@ impl Shared {
         }
     }
 
-    /// Wakes the driving thread if it may block, and does so although it only lacks sheets if
-    /// `for_batch`. What it is woken for was published before.
+    /// Wakes the driving thread if it may block; with `for_batch`, only if it lacks batches. The
+    /// work was published before.
     #[inline]
     pub(crate) fn wake_driver(&self, for_batch: bool) {
         fence(Ordering::SeqCst);
@@ -104,7 +104,7 @@ impl Shared {
         }
     }
 
-    /// The driving thread ends, however it ends.
+    /// Marks the driving thread as ended and wakes the caller.
     pub(crate) fn end(&self) {
         *lock(&self.doorbell) = None;
         self.has_ended.store(true, Ordering::Release);
@@ -112,7 +112,7 @@ impl Shared {
         self.capacity_waiter.wake();
     }
 
-    /// Tells the driving thread to look at the commands.
+    /// Makes the driving thread execute commands.
     pub(crate) fn command(&self) {
         self.is_commanded.store(true, Ordering::Release);
         self.wake_driver(false);
@@ -130,7 +130,7 @@ impl Shared {
 
     #[inline]
     pub(crate) fn publish_barrier(&self, barrier: Option<Timestamp>) {
-        // Nobody's barrier was ever at 0.
+        // 0 stands for `None`: no barrier is at 0.
         self.barrier.store(barrier.map_or(0, |barrier| barrier.as_ns()), Ordering::Relaxed);
     }
 
@@ -148,7 +148,7 @@ impl Shared {
     }
 }
 
-/// Locks `mutex`, whoever panicked while holding it: what these guard is replaced whole.
+/// Locks `mutex`, even if a thread panicked while holding it: the values are replaced as a whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,22 +7,23 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::pipe_endpoint::SubmitLimits;
 
-/// Scatterings that may be on their way to the driving thread.
+/// Maximum number of scatterings in the submission queue.
 const REQUESTS_MAX: usize = 1024;
-/// Bytes that may be, charges included; a single scattering may be longer.
+/// Maximum number of bytes in the submission queue, charges included; a single scattering may be
+/// longer.
 pub(crate) const REQUESTS_BYTES_MAX: u64 = 4 << 20;
-/// A parcel whose memory is larger than this is not kept for the next scattering.
+/// A request with more memory than this is freed instead of recycled.
 const RECYCLED_BYTES_MAX: usize = 64 << 10;
-/// Messages of a scattering that are put together again without the heap.
+/// Scatterings of up to this many messages are unpacked without the heap.
 const MESSAGES_ON_STACK: usize = 32;
 
-/// A scattering, packed.
+/// A packed scattering.
 #[derive(Debug)]
 pub(crate) struct SendRequest {
     pub(crate) service: Service,
     /// Destination and length of each message.
     headers: Vec<(ProcessId, u32)>,
-    /// The payloads, one behind the other.
+    /// The concatenated payloads.
     bytes: Vec<u8>,
 }
 
@@ -33,7 +34,7 @@ impl Default for SendRequest {
 }
 
 impl SendRequest {
-    /// Whom its messages are for, in their order.
+    /// The destinations of its messages, in order.
     pub(crate) fn destinations(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.headers.iter().map(|(to, _)| *to)
     }
@@ -48,12 +49,12 @@ impl SendRequest {
         }
     }
 
-    /// Bytes it takes in a send buffer.
+    /// Bytes that it takes in a send buffer.
     pub(crate) fn charge(&self) -> u64 {
         (self.bytes.len() + self.headers.len() * MESSAGE_CHARGE_BYTES as usize) as u64
     }
 
-    /// Calls `with` with the messages as they were.
+    /// Calls `with` with the original messages.
     #[inline]
     pub(crate) fn unpack<R>(&self, with: impl FnOnce(&[Message<'_>]) -> R) -> R {
         let mut rest = &self.bytes[..];
@@ -71,17 +72,17 @@ impl SendRequest {
     }
 }
 
-/// The caller's end.
+/// The caller's end of the submission queue.
 #[derive(Debug)]
 pub(crate) struct Submitter {
     requests: Producer<SendRequest>,
     empty: Consumer<SendRequest>,
     submitted_bytes: u64,
-    /// As last seen.
+    /// As last read.
     accepted_bytes: u64,
 }
 
-/// The driving thread's end.
+/// The driving thread's end of the submission queue.
 #[derive(Debug)]
 pub(crate) struct SubmissionQueue {
     pub(crate) requests: Consumer<SendRequest>,
@@ -96,8 +97,8 @@ pub(crate) fn submission_queue() -> (Submitter, SubmissionQueue) {
 }
 
 impl Submitter {
-    /// Hands a scattering over, if the endpoint will accept it one day. `accepted` reads how many
-    /// bytes it has accepted so far.
+    /// Submits a scattering, if the endpoint can ever accept it. `accepted` reads the number of
+    /// bytes that it has accepted so far.
     #[inline]
     pub(crate) fn submit(
         &mut self,
@@ -110,7 +111,7 @@ impl Submitter {
         self.check_capacity(need, accepted)?;
         let mut request = self.empty.pop().unwrap_or_default();
         request.pack(service, messages);
-        // There is room: looked at above, and only this thread fills it.
+        // There is capacity: checked above, and only this thread fills the ring.
         if self.requests.push(request).is_err() {
             return Err(SendError::BufferFull { need, free: 0 });
         }
@@ -144,10 +145,10 @@ impl Submitter {
 }
 
 impl SubmissionQueue {
-    /// Gives the memory of a parcel back.
+    /// Recycles the memory of a request.
     pub(crate) fn recycle(&mut self, request: SendRequest) {
         if request.bytes.capacity() <= RECYCLED_BYTES_MAX {
-            // Full only if the caller has made more parcels than fit, which are freed then.
+            // Full only if the caller has allocated more requests than fit; they are freed.
             let _ = self.empty.push(request);
         }
     }

@@ -18,12 +18,12 @@ use crate::engine::{Engine, Fabric};
 use crate::graceful_leave::GracefulLeave;
 use crate::node::{Node, NodeEvent};
 
-/// Parcels taken between two turns: receiving must have its turn too.
+/// Maximum number of requests accepted between two turns, so that receiving is not starved.
 const REQUESTS_PER_TURN: usize = 256;
-/// While it is busy, counters are published every so many turns.
+/// Number of busy turns between publications of counters.
 const PUBLISH_TURNS: u32 = 64;
 
-/// Everything that the thread owns.
+/// The state of the driving thread.
 pub(crate) struct Thread<T> {
     pub(crate) engine: Engine<T>,
     pub(crate) shared: Arc<Shared>,
@@ -33,7 +33,7 @@ pub(crate) struct Thread<T> {
     pub(crate) leave_timeout: Duration,
 }
 
-/// What becomes of events.
+/// The destination of events.
 struct EventSink {
     event_writer: EventWriter,
     on_event: Option<OnEvent>,
@@ -49,7 +49,7 @@ impl EventSink {
                 if let Some(on_process_failed) = &mut self.on_process_failed {
                     on_process_failed(failed);
                 }
-                // Not when it is read: who does not read must not hold others up.
+                // Not when the event is read: a slow reader must not stall other processes.
                 node.on_failure_handled();
             }
             NodeEvent::Excluded(_) => self.shared.is_excluded.store(true, Ordering::Relaxed),
@@ -62,7 +62,7 @@ impl EventSink {
     }
 }
 
-/// Tells the caller that this thread has ended, however it ended.
+/// Notifies the caller when the thread ends, even by a panic.
 struct EndGuard(Arc<Shared>);
 
 impl Drop for EndGuard {
@@ -72,7 +72,7 @@ impl Drop for EndGuard {
 }
 
 impl<T: Fabric> Thread<T> {
-    /// Drives until the caller leaves.
+    /// Drives the pipe until the caller leaves.
     pub(crate) fn run(self) {
         reduce_wakeup_latency();
         let Self { mut engine, shared, mut submission_queue, event_writer, idle, leave_timeout } =
@@ -81,9 +81,9 @@ impl<T: Fabric> Thread<T> {
         let shares = Arc::clone(&shared);
         let mut event_sink =
             EventSink { event_writer, on_event: None, on_process_failed: None, shared: shares };
-        // Scatterings taken so far: best effort, reliable.
+        // Number of accepted scatterings: best effort, reliable.
         let mut taken = [0; 2];
-        // The parcel that the endpoint has no room for.
+        // The request that does not fit the endpoint's send buffer.
         let mut deferred: Option<SendRequest> = None;
         let turns_awake = idle.turns_awake();
         let mut idle_turns = 0;
@@ -100,7 +100,7 @@ impl<T: Fabric> Thread<T> {
             let progress = engine.turn(|node, event| event_sink.take(node, event));
             let caught_up = event_sink.event_writer.flush_held(engine.node_mut());
             shared.publish_barrier(engine.barrier());
-            // Before anything is handed over that tells of it.
+            // Publish peers before events that concern them.
             if engine.take_peers_changed() {
                 shared.publish_peers(engine.peers());
             }
@@ -136,13 +136,12 @@ impl<T: Fabric> Thread<T> {
                 shared.publish_stats(engine.stats());
             }
             if !is_idle {
-                // Something was done: the idle strategy starts from its first step.
+                // Work was done: the idle strategy restarts.
                 engine.rest(Progress { events: 1, ..progress });
             } else if graceful_leave.is_some_and(|graceful_leave| graceful_leave.is_near(&engine)) {
                 std::thread::yield_now();
             } else if turns_awake.is_some_and(|turns| idle_turns > turns) {
-                // A parcel that the endpoint has no room for waits for frames, as the endpoint
-                // does.
+                // A deferred request waits for frames, as the endpoint does.
                 let can_take = deferred.is_none();
                 sleep(
                     &mut engine,
@@ -161,7 +160,7 @@ impl<T: Fabric> Thread<T> {
     }
 }
 
-/// Rests in a way that may block: says so, then looks once more for what nobody would ring for.
+/// Rests in a way that may block: announces it, then checks once more for work that rings no bell.
 fn sleep<T: Fabric>(
     engine: &mut Engine<T>,
     shared: &Shared,
@@ -183,8 +182,8 @@ fn sleep<T: Fabric>(
     shared.sleep_state.store(sleep_state::AWAKE, Ordering::Relaxed);
 }
 
-/// Gives the endpoint what the caller has submitted, as far as it has room. Answers how many
-/// scatterings it took.
+/// Passes submitted requests to the endpoint, as far as its send buffer has capacity. Returns the
+/// number of requests.
 fn accept_requests<T: Fabric>(
     engine: &mut Engine<T>,
     event_sink: &mut EventSink,
@@ -206,10 +205,13 @@ fn accept_requests<T: Fabric>(
                 *deferred = Some(request);
                 break;
             }
-            // It was accepted before this was known.
+            // The request was submitted before the exclusion was known.
             Err(SendError::Excluded) => report_refused(engine.node_mut(), event_sink, &request, id),
-            // Everything else was checked before it was handed over.
-            accepted => debug_assert!(accepted.is_ok(), "checked before: {accepted:?}"),
+            // All other errors were checked at submission.
+            accepted => debug_assert!(
+                accepted.is_ok(),
+                "all other errors are checked at submission: {accepted:?}"
+            ),
         }
         taken[usize::from(is_reliable)] += 1;
         count += 1;
@@ -224,7 +226,7 @@ fn accept_requests<T: Fabric>(
     count
 }
 
-/// Reports the messages of a scattering that will never leave.
+/// Reports the messages of a scattering that will never be sent.
 #[cold]
 fn report_refused(
     node: &mut Node,

@@ -1,12 +1,12 @@
-//! Blocking one thread until another has something for it.
+//! Blocks one thread until another one wakes it.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Where one thread at a time waits. Waking costs a fence and a look when nobody does; the lock is
-/// taken only to fall asleep and to wake.
+/// A wait point for one thread at a time. Waking without a waiting thread costs a fence and a load;
+/// the lock is taken only to sleep and to wake.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
     is_waiting: AtomicBool,
@@ -14,13 +14,13 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Blocks until woken, for at most `timeout`, unless `is_ready` says that there is no need to.
-    /// What it looks at must be published before [`Waiter::wake`]. May return early for no reason.
+    /// Blocks until woken, for at most `timeout`, unless `is_ready`. The state that it checks must
+    /// be published before [`Waiter::wake`]. May return early (spurious wake-up).
     pub(crate) fn wait(&self, timeout: Duration, is_ready: impl FnOnce() -> bool) {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
         self.is_waiting.store(true, Ordering::Relaxed);
-        // Say so, then look once more; the waker publishes, then looks here. With a full fence on
-        // both sides at least one of them sees the other.
+        // Announce the wait, then check once more; the waker publishes, then checks for a waiter.
+        // With a full fence on both sides at least one of them sees the other.
         fence(Ordering::SeqCst);
         if !is_ready() {
             thread::park_timeout(timeout);
@@ -28,7 +28,7 @@ impl Waiter {
         self.is_waiting.store(false, Ordering::Relaxed);
     }
 
-    /// Wakes whoever waits.
+    /// Wakes the waiting thread, if there is one.
     #[inline]
     pub(crate) fn wake(&self) {
         fence(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! How to become an end of scheduled transfer.
+//! Opening an endpoint of scheduled transfer.
 
 use std::io;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::{EmbeddedTransfer, Transfer, thread};
 use crate::Idle;
 use crate::builder::{CLOCK_FOLLOW_NS, resolve};
 
-/// Says who an end of scheduled transfer is, where its switch and its arbiters are. Every setting
-/// but [`TransferBuilder::process`] has a default.
+/// Settings of an endpoint of scheduled transfer. Every setting except [`TransferBuilder::process`]
+/// has a default.
 #[derive(Debug)]
 pub struct TransferBuilder {
     switch: String,
@@ -29,19 +29,19 @@ pub struct TransferBuilder {
     receive_bytes_max: u64,
 }
 
-/// Why there is no end of scheduled transfer.
+/// Why an endpoint could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// It must be said which process it is.
+    /// The process id is missing.
     #[error("no process id given: say which of the arbiter's endpoints this is")]
     ProcessNeeded,
-    /// The address of the switch makes no sense, or its name is not known.
-    #[error("{switch:?} is no address of a switch")]
+    /// The address of the switch is malformed or cannot be resolved.
+    #[error("{switch:?} is not the address of a switch")]
     Address {
         /// The address as given.
         switch: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
     /// The system refuses a socket or a thread.
@@ -49,10 +49,10 @@ pub enum OpenError {
     System {
         /// The address as given.
         switch: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A number is out of its range.
+    /// A setting is out of its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
@@ -71,50 +71,51 @@ impl TransferBuilder {
         }
     }
 
-    /// The address of the switch (`host:port`). Default `127.0.0.1:4410`.
+    /// Sets the address of the switch (`host:port`). Default `127.0.0.1:4410`.
     #[must_use]
     pub fn switch(mut self, switch: impl ToString) -> Self {
         self.switch = switch.to_string();
         self
     }
 
-    /// Which of the arbiter's endpoints this is.
+    /// Sets the process id among the arbiter's endpoints.
     #[must_use]
     pub fn process(mut self, process: u32) -> Self {
         self.process = Some(process);
         self
     }
 
-    /// How many endpoints the arbiter serves (`onepipe arbiter --nodes`). Default 64.
+    /// Sets the number of endpoints that the arbiter serves (`onepipe arbiter --nodes`). Default
+    /// 64.
     #[must_use]
     pub fn endpoints(mut self, endpoints: u32) -> Self {
         self.endpoints = endpoints;
         self
     }
 
-    /// The process ids of the arbiters, the one to ask first in front; 1 to 8. Default 1000.
+    /// Sets the process ids of the arbiters, in order of preference; 1 to 8. Default 1000.
     #[must_use]
     pub fn arbiters(mut self, arbiters: &[u32]) -> Self {
         self.arbiters = arbiters.to_vec();
         self
     }
 
-    /// Length of a timeslot (`onepipe arbiter --slot`). Default 100 us.
+    /// Sets the length of a timeslot (`onepipe arbiter --slot`). Default 100 us.
     #[must_use]
     pub fn slot(mut self, slot: Duration) -> Self {
         self.slot = slot;
         self
     }
 
-    /// What to do when there is nothing to do. Default [`Idle::Backoff`].
+    /// Sets what to do with the core while idle. Default [`Idle::Backoff`].
     #[must_use]
     pub fn idle(mut self, idle: Idle) -> Self {
         self.idle = idle;
         self
     }
 
-    /// Bytes of objects that may be on their way out, each of [`OBJECT_LEN_MIN`] at least; one
-    /// object always may, however large. Default 256 MiB.
+    /// Sets the maximum number of bytes of outgoing objects, each of which counts as at least
+    /// [`OBJECT_LEN_MIN`]; a single object is always accepted. Default 256 MiB.
     ///
     /// [`OBJECT_LEN_MIN`]: crate::OBJECT_LEN_MIN
     #[must_use]
@@ -123,9 +124,9 @@ impl TransferBuilder {
         self
     }
 
-    /// Bytes of objects that may be on their way in, or have come and were not asked for, each of
-    /// [`OBJECT_LEN_MIN`] at least; a sender of more is refused. What its sender has left off
-    /// sending is forgotten after ten seconds. Default 256 MiB.
+    /// Sets the maximum number of bytes of incoming objects, in transit or not yet received by the
+    /// user, each of which counts as at least [`OBJECT_LEN_MIN`]; further objects are refused. An
+    /// object that its sender has abandoned is dropped after ten seconds. Default 256 MiB.
     ///
     /// [`OBJECT_LEN_MIN`]: crate::OBJECT_LEN_MIN
     #[must_use]
@@ -134,10 +135,10 @@ impl TransferBuilder {
         self
     }
 
-    /// With a thread that drives it.
+    /// Opens the endpoint with a thread that drives it.
     ///
     /// # Errors
-    /// [`OpenError`]. A switch or an arbiter that does not answer is none: they are waited for.
+    /// [`OpenError`]. A switch or an arbiter that does not respond is no error: the endpoint waits.
     pub fn open(self) -> Result<Transfer, OpenError> {
         let limits = (self.send_bytes_max, self.receive_bytes_max);
         let endpoints = self.endpoints;
@@ -154,7 +155,7 @@ impl TransferBuilder {
         Ok(Transfer { shared, doorbell, thread: Some(thread) })
     }
 
-    /// Without a thread: the caller's own drives it, by calling it often.
+    /// Opens the endpoint without a thread: the caller drives it by calling it often.
     ///
     /// # Errors
     /// [`OpenError`].

@@ -1,4 +1,4 @@
-//! What becomes of one object.
+//! The outcome of one object.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use super::ObjectError;
 use super::shared::{lock, wait};
 use crate::deadline::Deadline;
 
-/// An object under way: a future of its outcome.
+/// An object in transit: a future of its outcome.
 ///
-/// Who drops it gives the object up, as [`Sending::cancel`] does: wait for it with a timeout and
-/// drop it, and that was its deadline. [`Sending::detach`] lets it go on unwatched.
+/// Dropping it cancels the object, as [`Sending::cancel`] does: a wait with a timeout followed by a
+/// drop gives the object a deadline. [`Sending::detach`] lets it complete unobserved.
 #[derive(Debug)]
-#[must_use = "who drops it gives the object up: wait for it, keep it or detach it"]
+#[must_use = "dropping this cancels the object: wait for it, keep it or detach it"]
 pub struct Sending {
     completion: Arc<Completion>,
     cancel_signal: Arc<CancelSignal>,
     is_detached: bool,
 }
 
-/// What the sender and the thread share of an object.
+/// The outcome of an object, shared by its sender and the thread.
 #[derive(Debug, Default)]
 pub(super) struct Completion {
     state: Mutex<State>,
@@ -38,7 +38,7 @@ struct State {
     is_cancelled: bool,
 }
 
-/// How the thread learns that objects were given up.
+/// Signals to the thread that objects were cancelled.
 #[derive(Debug)]
 pub(super) struct CancelSignal {
     is_any: AtomicBool,
@@ -56,14 +56,14 @@ impl CancelSignal {
         }
     }
 
-    /// Whether objects were given up since this was asked last.
+    /// Whether objects were cancelled since the last call.
     pub(super) fn take(&self) -> bool {
         self.is_any.load(Ordering::Relaxed) && self.is_any.swap(false, Ordering::AcqRel)
     }
 }
 
 impl Completion {
-    /// It is known now. What was known before stands.
+    /// Sets the outcome, unless it is known already.
     pub(super) fn complete(&self, outcome: Result<(), ObjectError>) {
         let mut state = lock(&self.state);
         if state.outcome.is_some() {
@@ -78,7 +78,7 @@ impl Completion {
         }
     }
 
-    /// Whether nobody wants its object to be sent any more.
+    /// Whether the object was cancelled.
     pub(super) fn is_cancelled(&self) -> bool {
         lock(&self.state).is_cancelled
     }
@@ -89,12 +89,12 @@ impl Sending {
         Self { completion, cancel_signal, is_detached: false }
     }
 
-    /// What has become of it: `None` while it is under way.
+    /// The outcome; `None` while the object is in transit.
     pub fn outcome(&self) -> Option<Result<(), ObjectError>> {
         lock(&self.completion.state).outcome.clone()
     }
 
-    /// Waits for its outcome, for `timeout` at most: `None` while it is under way.
+    /// Waits for the outcome for at most `timeout`; `None` while the object is in transit.
     pub fn wait(&self, timeout: Duration) -> Option<Result<(), ObjectError>> {
         let until = Deadline::after(timeout);
         let mut state = lock(&self.completion.state);
@@ -106,12 +106,12 @@ impl Sending {
         }
     }
 
-    /// Gives the object up, if it is under way yet: its memory is free soon, and there is room for
-    /// others. What has left has left, so it may yet come whole. If it does not, what has come of
-    /// it takes room of the receiver's for ten seconds more.
+    /// Cancels the object if it is in transit: its memory is soon released, and capacity is free
+    /// for others. If all pieces have been sent, it may still be delivered; otherwise its received
+    /// pieces take memory at the receiver for ten more seconds.
     pub fn cancel(self) {}
 
-    /// Lets the object go on, whatever becomes of it.
+    /// Lets the object complete unobserved.
     pub fn detach(mut self) {
         self.is_detached = true;
     }

@@ -1,4 +1,4 @@
-//! Large objects, sent in the timeslots that an arbiter gives out.
+//! Scheduled transfer: large objects, sent in timeslots granted by an arbiter.
 
 mod builder;
 mod completion;
@@ -23,56 +23,55 @@ pub use completion::Sending;
 pub use embedded::EmbeddedTransfer;
 use shared::{Shared, lock};
 
-/// An object that has come.
+/// A received object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Who has sent it.
+    /// The sender.
     pub from: ProcessId,
-    /// Its number among the objects of this sender for this process, from 0.
+    /// Its number among the objects from this sender to this process, from 0.
     pub number: u32,
-    /// Itself.
+    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Why an object was not taken, or not delivered.
+/// Why an object was not accepted, or not delivered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// Objects that count as so many bytes wait already; it is handed back. Wait for one to be
-    /// through.
-    #[error("{queued} bytes of objects wait already: one of {} more must wait", object.len())]
+    /// The send queue is full; the object is returned. Wait until another one has completed.
+    #[error("{queued} bytes of objects are queued: the queue has no capacity for {} more", object.len())]
     Full {
-        /// Bytes that wait.
+        /// Bytes in the send queue.
         queued: usize,
         /// The object.
         object: Vec<u8>,
     },
     /// There is no such endpoint, or it is this one.
-    #[error("process {} is no other endpoint", .0.0)]
+    #[error("process {} is not another endpoint", .0.0)]
     Unknown(ProcessId),
-    /// It has more pieces than can be numbered.
+    /// The object has more pieces than can be numbered.
     #[error("the object is too large")]
     TooLarge,
-    /// Its receiver has no room for it.
-    #[error("process {} has no room for the object", .0.0)]
+    /// The receiver has no memory for the object.
+    #[error("process {} has no memory for the object", .0.0)]
     Refused(ProcessId),
-    /// The transfer was closed before all of the object had come to its receiver.
-    #[error("closed before the object was through")]
+    /// The transfer was closed before the object was delivered.
+    #[error("the transfer was closed before the object was delivered")]
     Closed,
 }
 
-/// One end of scheduled transfer: reliable objects of any size to other processes, each packet in a
-/// timeslot of its own, so that no queue in the network fills. A thread of its own drives it; see
-/// [`EmbeddedTransfer`] for an end without one.
+/// An endpoint of scheduled transfer: reliable objects of any size to other processes, each packet
+/// in a timeslot of its own, so that no queue in the network fills. Driven by a thread of its own;
+/// see [`EmbeddedTransfer`] for an endpoint without one.
 ///
 /// It needs a switch (`onepipe switch`) and an arbiter behind it (`onepipe arbiter`). Objects
-/// between two processes may overtake each other. What is lost is sent again; a receiver that is
-/// not there is waited for, and holds up what is for others only by the bytes that wait.
+/// between two processes may overtake each other. Lost pieces are retransmitted; an absent receiver
+/// is waited for, and delays objects for others only through the capacity of the send queue.
 ///
-/// [`Transfer::send`] answers a [`Sending`], a future that is also asked ([`Sending::outcome`]) or
-/// waited for ([`Sending::wait`]). To drop it is to give the object up. Objects are received by a
-/// future ([`Transfer::receive`]), by asking ([`Transfer::try_recv`]) or waiting
-/// ([`Transfer::recv_timeout`]). Futures need no particular executor.
+/// [`Transfer::send`] returns a [`Sending`], a future that can also be polled
+/// ([`Sending::outcome`]) or waited for ([`Sending::wait`]). Dropping it cancels the object.
+/// Objects are received by a future ([`Transfer::receive`]), by polling ([`Transfer::try_recv`]) or
+/// waiting ([`Transfer::recv_timeout`]). The futures need no particular executor.
 #[derive(Debug)]
 pub struct Transfer {
     shared: Arc<Shared>,
@@ -81,28 +80,29 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Says who it is, where its switch and its arbiters are.
+    /// Returns the settings of an endpoint.
     pub fn builder() -> TransferBuilder {
         TransferBuilder::new()
     }
 
-    /// Takes an object for `to`. Never blocks. It is sent as long as the answer is kept.
+    /// Submits an object for `to`. Never blocks. The object is sent as long as the returned value
+    /// is kept.
     ///
     /// # Errors
-    /// [`ObjectError::Full`], [`ObjectError::Unknown`]; [`ObjectError::Closed`] if its thread has
-    /// died. Nothing was taken then.
+    /// [`ObjectError::Full`], [`ObjectError::Unknown`]; [`ObjectError::Closed`] if the thread has
+    /// died. Then nothing was accepted.
     pub fn send(&self, to: ProcessId, object: Vec<u8>) -> Result<Sending, ObjectError> {
         let sending = self.shared.submit(to, object)?;
         self.doorbell.ring();
         Ok(sending)
     }
 
-    /// The next object, once it has come.
+    /// Returns a future of the next object.
     pub fn receive(&self) -> impl Future<Output = Object> + '_ {
         std::future::poll_fn(|context| self.poll_receive(context))
     }
 
-    /// As [`Transfer::receive`], for futures of one's own. One task at a time is woken.
+    /// Polls for the next object, for hand-written futures. Wakes one task at a time.
     pub fn poll_receive(&self, context: &mut Context<'_>) -> Poll<Object> {
         let mut inbox = lock(&self.shared.inbox);
         match inbox.take() {
@@ -114,12 +114,12 @@ impl Transfer {
         }
     }
 
-    /// An object that has come, if there is one.
+    /// Returns the next object, if there is one.
     pub fn try_recv(&self) -> Option<Object> {
         lock(&self.shared.inbox).take()
     }
 
-    /// The next object, if one comes within `timeout`.
+    /// Waits for the next object for at most `timeout`.
     pub fn recv_timeout(&self, timeout: Duration) -> Option<Object> {
         let until = Deadline::after(timeout);
         let mut inbox = lock(&self.shared.inbox);
@@ -131,8 +131,9 @@ impl Transfer {
         }
     }
 
-    /// Waits until everything sent is through, for `timeout` at most, and ends. Answers whether it
-    /// was; what was not is [`ObjectError::Closed`]. Dropping it waits for nothing.
+    /// Waits until all sent objects have completed, for at most `timeout`, and ends the endpoint.
+    /// Returns whether they had; the others end with [`ObjectError::Closed`]. Dropping the endpoint
+    /// does not wait.
     pub fn close(mut self, timeout: Duration) -> bool {
         let until = Deadline::after(timeout);
         let mut queued = lock(&self.shared.queued);
@@ -146,21 +147,22 @@ impl Transfer {
         completed
     }
 
-    /// What it has done, as of a moment ago: pieces and objects.
+    /// Counters of pieces and objects, as of a moment ago.
     pub fn stats(&self) -> TransferStats {
         lock(&self.shared.snapshot).transfer
     }
 
-    /// What it has done, as of a moment ago: timeslots and control packets. If none is granted, a
-    /// look at these tells why: nothing received from an arbiter (`control_received`), one that is
-    /// set up with something else (`terms_mismatch`: see [`Transfer::terms_mismatch`]), or whose clock shows
-    /// another time (`clock_skewed`, `late`, `ahead`).
+    /// Counters of timeslots and control packets, as of a moment ago. They show why no timeslot is
+    /// granted: nothing was received from an arbiter (`control_received`), its settings differ
+    /// (`terms_mismatch`: see [`Transfer::terms_mismatch`]), or its clock does (`clock_apart`,
+    /// `late`, `ahead`).
     pub fn endpoint_stats(&self) -> ClientStats {
         lock(&self.shared.snapshot).endpoint
     }
 
-    /// What an arbiter is set up with, and this end, if their timeslots or endpoints differ: such
-    /// an arbiter grants nothing. As of a moment ago; `None` once one has answered that suits.
+    /// The settings of an arbiter and of this endpoint, if their timeslots or endpoints differ:
+    /// such an arbiter grants nothing. As of a moment ago; `None` once a matching arbiter has
+    /// responded.
     pub fn terms_mismatch(&self) -> Option<TermsMismatch> {
         lock(&self.shared.snapshot).terms_mismatch
     }
@@ -169,7 +171,7 @@ impl Transfer {
         self.shared.is_closing.store(true, Ordering::Release);
         self.doorbell.ring();
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say; if it panicked, that was printed.
+            // The thread has no result; a panic was reported by the thread itself.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What an end of scheduled transfer shares with its thread.
+//! The state that an endpoint of scheduled transfer shares with its thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,21 +21,21 @@ pub(super) struct TransferRequest {
     pub completion: Arc<Completion>,
 }
 
-/// What was sent and is not through.
+/// Objects that were sent and have not completed.
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
-    /// What the thread has not taken yet.
+    /// Objects that the thread has not taken yet.
     pub requests: VecDeque<TransferRequest>,
-    /// Objects, the ones that the thread has taken with them, and the bytes that they count as.
+    /// Number of objects, including those taken by the thread, and the bytes that they count as.
     pub count: usize,
     pub bytes: usize,
 }
 
-/// What has come and was not asked for yet.
+/// Objects that the user has not received yet.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     objects: VecDeque<Object>,
-    /// What they count as.
+    /// The bytes that they count as.
     bytes: u64,
     pub waker: Option<Waker>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Shared {
     pub snapshot: Mutex<Snapshot>,
 }
 
-/// What is known of the end of late.
+/// The latest counters of the endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub transfer: TransferStats,
@@ -71,13 +71,13 @@ pub(super) struct Snapshot {
     pub terms_mismatch: Option<TermsMismatch>,
 }
 
-/// What an object of so many bytes counts as.
+/// The number of bytes that an object of the given length counts as.
 pub(super) fn charge(bytes: usize) -> usize {
     bytes.max(OBJECT_LEN_MIN as usize)
 }
 
 impl Shared {
-    /// `limits`: of what is on its way out, and of what is on its way in, in bytes.
+    /// `limits` are the maximum bytes of outgoing and of incoming objects.
     pub(super) fn new(
         process: ProcessId,
         endpoints: u32,
@@ -108,7 +108,7 @@ impl Shared {
         if self.is_closing.load(Ordering::Acquire) {
             return Err(ObjectError::Closed);
         }
-        // One object may always wait, however large.
+        // A single object is always accepted.
         if queued.count > 0 && queued.bytes.saturating_add(bytes) > self.send_bytes_max {
             return Err(ObjectError::Full { queued: queued.bytes, object });
         }
@@ -122,7 +122,7 @@ impl Shared {
         Ok(Sending::new(completion, Arc::clone(&self.cancel_signal)))
     }
 
-    /// An object that counts as so many bytes is through, one way or another.
+    /// Accounts for an object that has completed in any way.
     pub(super) fn on_completed(&self, bytes: usize) {
         let mut queued = lock(&self.queued);
         queued.count -= 1;
@@ -131,7 +131,7 @@ impl Shared {
         self.completed.notify_all();
     }
 
-    /// Bytes that may still come.
+    /// Bytes that may still be received.
     pub(super) fn receive_capacity(&self) -> u64 {
         let deferred = lock(&self.inbox).bytes;
         self.receive_bytes_max.saturating_sub(deferred)
@@ -150,12 +150,13 @@ impl Shared {
     }
 }
 
-/// The lock. Who panicked with it had changed one thing at a time, so what it guards is whole.
+/// Locks `mutex`. A thread that panicked while holding the lock changed one field at a time, so the
+/// value is consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits to be notified, for `timeout` at most.
+/// Waits for a notification for at most `timeout`.
 pub(super) fn wait<'a, T>(
     condition: &Condvar,
     guard: MutexGuard<'a, T>,

@@ -13,7 +13,7 @@ use super::completion::Completion;
 use super::shared::{Shared, Snapshot, TransferRequest, charge, lock};
 use super::{EmbeddedTransfer, Object, ObjectError};
 
-/// Works until it is closed.
+/// Runs until the endpoint is closed.
 pub(super) fn run(mut transfer: EmbeddedTransfer, shared: &Shared) {
     reduce_wakeup_latency();
     let mut outbox = Outbox {
@@ -22,7 +22,7 @@ pub(super) fn run(mut transfer: EmbeddedTransfer, shared: &Shared) {
         deferred: BTreeMap::new(),
         has_capacity: false,
     };
-    // What the machine was told last: a command makes it look for something to send.
+    // The last limit given to the machine: each command makes it look for something to send.
     let mut capacity = None;
     while !shared.is_closing.load(Ordering::Acquire) {
         if shared.cancel_signal.take() {
@@ -50,14 +50,14 @@ pub(super) fn run(mut transfer: EmbeddedTransfer, shared: &Shared) {
     }
 }
 
-/// What is on its way out, as far as the machine does not know it.
+/// Outgoing objects that the machine has not completed.
 struct Outbox<'a> {
     shared: &'a Shared,
-    /// Of what the machine has.
+    /// Objects that the machine has.
     completions: BTreeMap<ObjectId, Arc<Completion>>,
-    /// What the machine has no room for, by receiver: who does not answer holds up nobody else.
+    /// Objects that do not fit the machine, by receiver: an absent receiver delays no other.
     deferred: BTreeMap<ProcessId, VecDeque<TransferRequest>>,
-    /// The machine may have room for some of that now.
+    /// The machine may have capacity for deferred objects.
     has_capacity: bool,
 }
 
@@ -66,7 +66,7 @@ impl Outbox<'_> {
         lock(&self.shared.queued).requests.pop_front()
     }
 
-    /// Takes a parcel: behind those for the same receiver that wait, if any do.
+    /// Submits a request, or defers it behind others for the same receiver.
     fn take(&mut self, transfer: &mut EmbeddedTransfer, request: TransferRequest) {
         if request.completion.is_cancelled() {
             return self.shared.on_completed(charge(request.object.len()));
@@ -93,7 +93,7 @@ impl Outbox<'_> {
         self.deferred = deferred;
     }
 
-    /// Hands a parcel to the machine; answers it if there is no room now.
+    /// Passes a request to the machine; returns it if there is no capacity now.
     fn submit(
         &mut self,
         transfer: &mut EmbeddedTransfer,
@@ -110,7 +110,7 @@ impl Outbox<'_> {
                 return Some(TransferRequest { to, object, completion });
             }
             Err(TransferError::TooLarge) => ObjectError::TooLarge,
-            // What else there may be one day concerns this receiver, too.
+            // Further errors of the non-exhaustive type concern the receiver, too.
             Err(_) => ObjectError::Unknown(to),
         };
         self.shared.on_completed(charge(bytes));
@@ -128,15 +128,15 @@ impl Outbox<'_> {
             _ => return,
         };
         self.has_capacity = !self.deferred.is_empty();
-        // Who is told has room for another one.
+        // Release the capacity before the sender is notified: it may send the next object.
         self.shared.on_completed(charge(object.len()));
-        // None if it was given up when all of it had come.
+        // None if the object was cancelled after all of it was delivered.
         if let Some(completion) = self.completions.remove(&id) {
             completion.complete(outcome);
         }
     }
 
-    /// Lets go of what was given up.
+    /// Drops cancelled objects.
     fn release_cancelled(&mut self, transfer: &mut EmbeddedTransfer) {
         self.completions.retain(|id, completion| {
             let is_cancelled = completion.is_cancelled();
@@ -159,11 +159,11 @@ impl Outbox<'_> {
     }
 }
 
-/// However the thread ends, nobody waits for it.
+/// Completes all objects when the thread ends, even by a panic.
 impl Drop for Outbox<'_> {
     fn drop(&mut self) {
         self.shared.is_closing.store(true, Ordering::Release);
-        // Who sends looks at that with this lock: what comes later is not taken.
+        // `submit` checks this flag with the lock held: later objects are refused.
         let unsent = mem::take(&mut lock(&self.shared.queued).requests);
         let unsent =
             unsent.into_iter().chain(mem::take(&mut self.deferred).into_values().flatten());
@@ -189,17 +189,18 @@ mod tests {
     fn sends_fail_when_the_thread_has_died() {
         let shared =
             Shared::new(ProcessId(0), 4, (1 << 20, 1 << 20), Doorbell::new(Arc::new(NoopWaker)));
-        let sending = [1, 2].map(|to| shared.submit(ProcessId(to), vec![0; 9]).expect("room"));
+        let sending =
+            [1, 2].map(|to| shared.submit(ProcessId(to), vec![0; 9]).expect("there is capacity"));
         let died = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 let (completions, deferred) = (BTreeMap::new(), BTreeMap::new());
                 let mut outbox =
                     Outbox { shared: &shared, completions, deferred, has_capacity: false };
-                let request = outbox.next_request().expect("two wait");
+                let request = outbox.next_request().expect("two requests are queued");
                 outbox
                     .completions
                     .insert(ObjectId { dst: request.to, number: 0 }, request.completion);
-                panic!("as a test has it");
+                panic!("injected by the test");
             });
             thread.join()
         });

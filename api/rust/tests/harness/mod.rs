@@ -1,4 +1,4 @@
-//! What several tests need.
+//! The harness shared by several tests.
 #![allow(dead_code)]
 
 pub mod switch;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use onepipe::{Builder, Event, Message, Pipe, ProcessId, Received};
 
-/// No test waits for this; it ends one that would hang.
+/// This bound only fails hanging tests.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A fabric of this test alone.
+/// Returns a fabric name that only this test uses.
 pub fn fabric(test: &str) -> String {
     format!("test-{}-{test}", std::process::id())
 }
 
-/// A process of a small fabric. Whoever is alive is waited for, however busy this machine is: no
-/// message may be lost.
+/// Returns settings of a process of a small fabric. Live processes are waited for, however busy
+/// this machine is: no message may be lost.
 pub fn process(fabric: &str, process: u32) -> Builder {
     const LONG_NS: u64 = 60_000_000_000;
     Pipe::builder()
@@ -30,22 +30,22 @@ pub fn process(fabric: &str, process: u32) -> Builder {
         })
 }
 
-/// Pipes for processes 0 to `count`, all of which know each other.
+/// Joins pipes for processes 0 to `count`, which all know each other.
 pub fn meet(fabric: &str, count: u32) -> Vec<Pipe> {
     let pipes: Vec<Pipe> =
-        (0..count).map(|id| process(fabric, id).join().expect("the place is free")).collect();
+        (0..count).map(|id| process(fabric, id).join().expect("the id is free")).collect();
     for pipe in &pipes {
         assert!(pipe.wait_for_peers(count as usize - 1, DEADLINE));
     }
     pipes
 }
 
-/// One message.
+/// Makes one message.
 pub fn to(process: u32, payload: &[u8]) -> Message<'_> {
     Message { to: ProcessId(process), payload }
 }
 
-/// The next message; any other event is a failure.
+/// Receives the next message; any other event is a failure.
 pub fn message(pipe: &mut Pipe) -> Received {
     match pipe.recv_timeout(DEADLINE) {
         Some(Event::Message(message)) => message,
@@ -53,7 +53,9 @@ pub fn message(pipe: &mut Pipe) -> Received {
     }
 }
 
-/// The number that a payload begins with.
+/// Returns the number that a payload begins with.
 pub fn number(received: &Received) -> u64 {
-    u64::from_be_bytes(received.payload[..8].try_into().expect("eight bytes"))
+    u64::from_be_bytes(
+        received.payload[..8].try_into().expect("the payload begins with eight bytes"),
+    )
 }

@@ -10,10 +10,10 @@ use onepipe_daemon_switch::{Config, SoftwareSwitch};
 
 use super::{DEADLINE, to};
 
-/// However busy this machine is, nobody is taken for dead.
+/// No process may count as failed because this machine is busy.
 const LONG_NS: u64 = 60_000_000_000;
 
-/// A switch with a thread of its own, as long as it lives.
+/// A switch with a thread of its own; dropping it stops the thread.
 pub struct Running {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -25,12 +25,12 @@ impl Running {
         Self::start_with(bind, |_| {})
     }
 
-    /// One of its own kind.
+    /// Starts a switch with other settings.
     pub fn start_with(bind: &str, tune: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::new(bind.parse().expect("an address"));
+        let mut config = Config::new(bind.parse().expect("a valid address"));
         config.link_timeout_ns = LONG_NS;
         tune(&mut config);
-        let mut switch = SoftwareSwitch::new(&config).expect("loopback is there");
+        let mut switch = SoftwareSwitch::new(&config).expect("the loopback is available");
         let address = switch.local_addr();
         let stop = Arc::new(AtomicBool::new(false));
         let is_stopped = Arc::clone(&stop);
@@ -47,12 +47,12 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().expect("it runs until here").join();
+        let ended = self.thread.take().expect("the thread is joined once").join();
         assert!(ended.is_ok() || std::thread::panicking(), "the switch has panicked");
     }
 }
 
-/// A process behind a switch.
+/// Returns settings of a process behind a switch.
 pub fn process(switch: &Running, process: u32) -> Builder {
     Pipe::builder().process(process).processes(8).udp(switch.address).tune(|config| {
         config.link_timeout_ns = LONG_NS;
@@ -60,8 +60,8 @@ pub fn process(switch: &Running, process: u32) -> Builder {
     })
 }
 
-/// Pipes for processes 0 to `count` that have all heard each other: nobody over a switch knows who
-/// is there, so they ask until all have answered.
+/// Joins pipes for processes 0 to `count` and waits until they have exchanged messages: a switch
+/// does not report which processes are present.
 pub fn meet(switch: &Running, count: u32) -> Vec<Pipe> {
     join_and_exchange((0..count).map(|id| process(switch, id)).collect())
 }
@@ -69,7 +69,7 @@ pub fn meet(switch: &Running, count: u32) -> Vec<Pipe> {
 /// As [`meet`].
 pub fn join_and_exchange(builders: Vec<Builder>) -> Vec<Pipe> {
     let count = builders.len() as u32;
-    let join = |builder: Builder| builder.join().expect("nobody is asked");
+    let join = |builder: Builder| builder.join().expect("joining over a switch needs no reply");
     let mut pipes: Vec<Pipe> = builders.into_iter().map(join).collect();
     for pipe in &mut pipes {
         assert!(!pipe.wait_for_peers(1, DEADLINE) && pipe.peers().is_empty());

@@ -165,7 +165,7 @@ impl Bench {
         let form = match (self.setup.form, vertex) {
             (Form::Chip, _) => onepipe_switch::Form::Chip,
             (Form::Host, Vertex::Host(_)) => onepipe_switch::Form::Edge,
-            (Form::Host, _) => onepipe_switch::Form::Beside,
+            (Form::Host, _) => onepipe_switch::Form::OffChip,
         };
         let config = onepipe_switch::Config {
             form,

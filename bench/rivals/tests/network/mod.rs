@@ -1,4 +1,4 @@
-//! A group over a network that loses, repeats and reorders.
+//! A group over a network that loses, duplicates and reorders frames.
 
 use std::collections::VecDeque;
 
@@ -7,17 +7,17 @@ use onepipe_bench_rivals::{Config, Delivery, Links, Method, Rival, SendError, To
 
 pub const STEP_NS: u64 = 5_000;
 
-/// A group, its network, and what each member has delivered.
+/// A group, its network, and the deliveries of each member.
 pub struct Group {
     pub nodes: Vec<Rival>,
-    /// Frames on their way: to whom, and the bytes.
+    /// Frames in flight: the receiver and the content.
     pub flying: VecDeque<(usize, Vec<u8>)>,
     pub delivered: Vec<Vec<Delivery>>,
     mono: u64,
     pub chance: u64,
 }
 
-/// What befalls one frame of 256.
+/// Faults per 256 frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub lost: u8,
@@ -71,7 +71,7 @@ impl Group {
         }
     }
 
-    /// Lets everything arrive that is on its way, and time go on.
+    /// Delivers all frames in flight, and advances the time.
     pub fn step(&mut self, faults: Faults) {
         for _ in 0..self.flying.len() {
             let Some((to, mut frame)) = self.flying.pop_front() else { break };
@@ -111,7 +111,7 @@ impl Group {
         said
     }
 
-    /// Steps without faults until everybody has delivered so many messages, or too long.
+    /// Steps without faults until all members have delivered the expected number of messages.
     pub fn settle(&mut self, expected: &[usize]) {
         for _ in 0..4_000 {
             if self.delivered.iter().map(Vec::len).eq(expected.iter().copied()) {

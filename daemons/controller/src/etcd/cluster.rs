@@ -9,8 +9,8 @@ use tokio::runtime::{Builder, Runtime};
 use super::{EtcdConfig, EtcdError};
 
 /// The pauses between two attempts grow from the first to the second.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_millis(250);
+const RETRY_MIN: Duration = Duration::from_millis(10);
+const RETRY_MAX: Duration = Duration::from_millis(250);
 
 /// The members of an etcd cluster; one of them is asked as long as it answers.
 pub(super) struct Cluster {
@@ -71,21 +71,22 @@ impl Cluster {
     {
         let Some(runtime) = &self.runtime else { unreachable!("there until dropped") };
         let until = Instant::now() + self.deadline;
-        let mut pause = PAUSE_MIN;
+        let mut pause = RETRY_MIN;
         let mut is_repeated = false;
         loop {
             let member = &self.members[self.at];
-            let patience =
-                until.saturating_duration_since(Instant::now()).min(self.attempt_timeout);
-            let attempt =
-                async { tokio::time::timeout(patience, ask(member.client.clone())).await };
+            let timeout = until.saturating_duration_since(Instant::now()).min(self.attempt_timeout);
+            let attempt = async { tokio::time::timeout(timeout, ask(member.client.clone())).await };
             let reason = match runtime.block_on(attempt) {
                 Ok(Ok(value)) => return Ok(Answer { value, is_repeated }),
                 Ok(Err(source)) if is_final(&source) => {
-                    return Err(EtcdError::Refused { endpoint: member.endpoint.clone(), source });
+                    return Err(EtcdError::PersistError {
+                        endpoint: member.endpoint.clone(),
+                        source,
+                    });
                 }
-                Ok(Err(error)) => format!("{}: {}", member.endpoint, one_line(&error)),
-                Err(_) => format!("{}: no answer within {patience:?}", member.endpoint),
+                Ok(Err(error)) => format!("{}: {}", member.endpoint, message_of(&error)),
+                Err(_) => format!("{}: no answer within {timeout:?}", member.endpoint),
             };
             self.at = (self.at + 1) % self.members.len();
             is_repeated = true;
@@ -93,7 +94,7 @@ impl Cluster {
                 return Err(EtcdError::Unavailable { endpoints: self.endpoints(), reason });
             }
             std::thread::sleep(pause);
-            pause = (2 * pause).min(PAUSE_MAX);
+            pause = (2 * pause).min(RETRY_MAX);
         }
     }
 
@@ -125,9 +126,9 @@ fn is_final(error: &etcd_client::Error) -> bool {
     // Invalid argument, not found, already exists, permission denied, failed precondition, out of
     // range, unimplemented, unauthenticated: the codes of gRPC that speak of the request, not of
     // the state of the server.
-    const OF_REQUEST: [i32; 8] = [3, 5, 6, 7, 9, 11, 12, 16];
+    const REQUEST_ERRORS: [i32; 8] = [3, 5, 6, 7, 9, 11, 12, 16];
     match error {
-        Error::GRpcStatus(status) => OF_REQUEST.contains(&i32::from(status.code())),
+        Error::GRpcStatus(status) => REQUEST_ERRORS.contains(&i32::from(status.code())),
         Error::IoError(_) | Error::TransportError(_) | Error::WatchError(_) => false,
         _ => true,
     }
@@ -136,7 +137,8 @@ fn is_final(error: &etcd_client::Error) -> bool {
 /// Whether what was asked for lies before what the server still knows.
 pub(super) fn is_compacted(error: &EtcdError) -> bool {
     const OUT_OF_RANGE: i32 = 11;
-    let EtcdError::Refused { source: etcd_client::Error::GRpcStatus(status), .. } = error else {
+    let EtcdError::PersistError { source: etcd_client::Error::GRpcStatus(status), .. } = error
+    else {
         return false;
     };
     i32::from(status.code()) == OUT_OF_RANGE
@@ -147,8 +149,8 @@ pub(super) fn is_expired(error: &EtcdError) -> bool {
     use etcd_client::Error;
     const NOT_FOUND: i32 = 5;
     match error {
-        EtcdError::Refused { source: Error::LeaseKeepAliveError(_), .. } => true,
-        EtcdError::Refused { source: Error::GRpcStatus(status), .. } => {
+        EtcdError::PersistError { source: Error::LeaseKeepAliveError(_), .. } => true,
+        EtcdError::PersistError { source: Error::GRpcStatus(status), .. } => {
             i32::from(status.code()) == NOT_FOUND
         }
         _ => false,
@@ -156,7 +158,7 @@ pub(super) fn is_expired(error: &EtcdError) -> bool {
 }
 
 /// What a member says, without the debris of the transport.
-fn one_line(error: &etcd_client::Error) -> String {
+fn message_of(error: &etcd_client::Error) -> String {
     match error {
         etcd_client::Error::GRpcStatus(status) => status.message().to_owned(),
         error => error.to_string(),

@@ -34,11 +34,11 @@ pub struct EtcdStore {
     keys: Keys,
     lease_ttl_s: i64,
     /// While this replica is active, as far as it knows.
-    reign: Option<Reign>,
+    term: Option<Term>,
 }
 
 #[derive(Debug)]
-struct Reign {
+struct Term {
     epoch: Epoch,
     replica: ProcessId,
     lease: i64,
@@ -77,7 +77,7 @@ impl EtcdStore {
             cluster: Cluster::new(config)?,
             keys: Keys::new(&config.prefix),
             lease_ttl_s: i64::from(config.lease_ttl_s.max(1)),
-            reign: None,
+            term: None,
         })
     }
 
@@ -125,11 +125,11 @@ impl EtcdStore {
     }
 
     /// Becomes active with `lease`, if nobody else is.
-    fn seize(&mut self, replica: ProcessId, lease: i64) -> Result<Option<Reign>, EtcdError> {
+    fn try_activate(&mut self, replica: ProcessId, lease: i64) -> Result<Option<Term>, EtcdError> {
         let mut last = String::new();
         for _ in 0..RACES_MAX {
             let state = self.state()?;
-            let mut reign = Reign {
+            let mut term = Term {
                 epoch: state.epoch,
                 replica,
                 lease,
@@ -139,7 +139,7 @@ impl EtcdStore {
             };
             let active_revision = match &state.active {
                 // An attempt whose answer was lost.
-                Some(active) if active.lease == lease => return Ok(Some(reign)),
+                Some(active) if active.lease == lease => return Ok(Some(term)),
                 Some(active) if active.replica != u64::from(replica.0) => return Ok(None),
                 active => active.as_ref().map_or(0, |active| active.revision),
             };
@@ -147,7 +147,7 @@ impl EtcdStore {
                 let (key, value) = (self.keys.epoch(), state.epoch.0.to_string());
                 return Err(EtcdError::Foreign { key, value });
             };
-            reign.epoch = epoch;
+            term.epoch = epoch;
             let unchanged = |key, revision| Compare::mod_revision(key, CompareOp::Equal, revision);
             let bytes = encode(&Record::Epoch { epoch, replica });
             let bound = PutOptions::new().with_lease(lease);
@@ -164,33 +164,33 @@ impl EtcdStore {
                     TxnOp::put(self.keys.record(state.generation, epoch, 0), bytes, None),
                 ]);
             if self.transact(txn)?.value.succeeded() {
-                return Ok(Some(reign));
+                return Ok(Some(term));
             }
             last = format!("epoch {} was not the last any more", state.epoch.0);
         }
-        Err(self.raced(last))
+        Err(self.lost_race(last))
     }
 
     /// This replica's reign, if it is that of `epoch`.
-    fn of_epoch(&mut self, epoch: Epoch) -> Result<&mut Reign, StoreError<EtcdError>> {
-        match &mut self.reign {
-            Some(reign) if reign.epoch == epoch => Ok(reign),
+    fn term_of(&mut self, epoch: Epoch) -> Result<&mut Term, StoreError<EtcdError>> {
+        match &mut self.term {
+            Some(term) if term.epoch == epoch => Ok(term),
             _ => Err(StoreError::Deposed),
         }
     }
 
     /// The epoch is over.
-    fn deposed(&mut self) -> StoreError<EtcdError> {
-        self.reign = None;
+    fn mark_deposed(&mut self) -> StoreError<EtcdError> {
+        self.term = None;
         StoreError::Deposed
     }
 
-    /// What only the active replica of `reign` may do.
+    /// What only the active replica of `term` may do.
     fn guard(&self, epoch: Epoch) -> Compare {
         Compare::value(self.keys.epoch(), CompareOp::Equal, epoch.0.to_string())
     }
 
-    fn raced(&self, reason: String) -> EtcdError {
+    fn lost_race(&self, reason: String) -> EtcdError {
         EtcdError::Unavailable { endpoints: self.cluster.endpoints(), reason }
     }
 
@@ -216,8 +216,8 @@ impl EtcdStore {
             Some(bound),
         )]);
         let succeeded = self.transact(txn)?.value.succeeded();
-        match &mut self.reign {
-            Some(reign) if succeeded => reign.lease = lease,
+        match &mut self.term {
+            Some(term) if succeeded => term.lease = lease,
             _ => self.revoke(lease),
         }
         Ok(succeeded)
@@ -285,15 +285,15 @@ impl Store for EtcdStore {
             return Ok(None);
         }
         let lease = self.grant()?;
-        let seized = self.seize(replica, lease);
-        let former = self.reign.take();
+        let seized = self.try_activate(replica, lease);
+        let previous = self.term.take();
         match seized {
-            Ok(Some(reign)) => {
-                let epoch = reign.epoch;
-                self.reign = Some(reign);
+            Ok(Some(term)) => {
+                let epoch = term.epoch;
+                self.term = Some(term);
                 // It holds no key any more.
-                if let Some(former) = former {
-                    self.revoke(former.lease);
+                if let Some(previous) = previous {
+                    self.revoke(previous.lease);
                 }
                 Ok(Some(epoch))
             }
@@ -305,33 +305,33 @@ impl Store for EtcdStore {
     }
 
     fn renew(&mut self, epoch: Epoch) -> Result<(), StoreError<EtcdError>> {
-        let Reign { lease, replica, .. } = *self.of_epoch(epoch)?;
-        let is_kept = self.keep_alive(lease).map_err(StoreError::Failed)?;
+        let Term { lease, replica, .. } = *self.term_of(epoch)?;
+        let is_alive = self.keep_alive(lease).map_err(StoreError::Failed)?;
         let txn =
             Txn::new().when([self.guard(epoch)]).and_then([TxnOp::get(self.keys.active(), None)]);
         let answer = self.transact(txn).map_err(StoreError::Failed)?.value;
         if !answer.succeeded() {
-            return Err(self.deposed());
+            return Err(self.mark_deposed());
         }
         let [active] = pairs(&answer);
         let is_bound = active.is_some_and(|active| active.lease() == lease);
-        if is_kept && is_bound {
+        if is_alive && is_bound {
             return Ok(());
         }
         match self.rebind(epoch, replica) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(self.deposed()),
+            Ok(false) => Err(self.mark_deposed()),
             Err(error) => Err(StoreError::Failed(error)),
         }
     }
 
     fn resign(&mut self, epoch: Epoch) -> Result<(), StoreError<EtcdError>> {
-        let lease = self.of_epoch(epoch)?.lease;
+        let lease = self.term_of(epoch)?.lease;
         let txn = Txn::new()
             .when([self.guard(epoch)])
             .and_then([TxnOp::delete(self.keys.active(), None)]);
         let succeeded = self.transact(txn).map_err(StoreError::Failed)?.value.succeeded();
-        self.reign = None;
+        self.term = None;
         self.revoke(lease);
         if succeeded { Ok(()) } else { Err(StoreError::Deposed) }
     }
@@ -350,15 +350,15 @@ impl Store for EtcdStore {
     fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<EtcdError>> {
         let bytes = encode(record);
         for _ in 0..RACES_MAX {
-            let reign = self.of_epoch(epoch)?;
-            let (generation, number) = (reign.generation, reign.next);
-            reign.next += 1;
+            let term = self.term_of(epoch)?;
+            let (generation, number) = (term.generation, term.next);
+            term.next += 1;
             if self.write(epoch, generation, number, &bytes)? {
                 return Ok(());
             }
         }
         let reason = "the log was replaced again and again".to_owned();
-        Err(StoreError::Failed(self.raced(reason)))
+        Err(StoreError::Failed(self.lost_race(reason)))
     }
 
     fn replace(&mut self, epoch: Epoch, records: &[Record]) -> Result<(), StoreError<EtcdError>> {

@@ -22,7 +22,7 @@ impl EtcdStore {
     ) -> Result<bool, StoreError<EtcdError>> {
         let key = self.keys.record(generation, epoch, number_of_record);
         let txn = Txn::new()
-            .when([self.guard(epoch), self.of_generation(generation)])
+            .when([self.guard(epoch), self.is_generation(generation)])
             .and_then([TxnOp::put(key.clone(), bytes, None)])
             .or_else([
                 TxnOp::get(key, None),
@@ -33,24 +33,24 @@ impl EtcdStore {
         if value.succeeded() {
             return Ok(true);
         }
-        let [written, now, counting] = pairs(&value);
+        let [written, now, current] = pairs(&value);
         if written.is_some() {
             // By an attempt whose answer was lost, before the epoch or the generation was over.
             return Ok(true);
         }
         let (now, _) = number(now.as_ref()).map_err(StoreError::Failed)?;
-        let (counting, _) = number(counting.as_ref()).map_err(StoreError::Failed)?;
+        let (current, _) = number(current.as_ref()).map_err(StoreError::Failed)?;
         if now == u64::from(epoch.0) {
-            self.of_epoch(epoch)?.generation = counting;
+            self.term_of(epoch)?.generation = current;
             return Ok(false);
         }
-        let deposed = self.deposed();
-        if is_repeated && counting != generation {
+        let mark_deposed = self.mark_deposed();
+        if is_repeated && current != generation {
             // The successor has replaced the log: whether the record was in it cannot be told.
             let reason = "the epoch ended while a record was being written".to_owned();
-            return Err(StoreError::Failed(self.raced(reason)));
+            return Err(StoreError::Failed(self.lost_race(reason)));
         }
-        Err(deposed)
+        Err(mark_deposed)
     }
 
     /// Writes a new generation beside the log, then lets it count.
@@ -61,21 +61,21 @@ impl EtcdStore {
     ) -> Result<(), StoreError<EtcdError>> {
         let records: Vec<Vec<u8>> = records.iter().map(encode).collect();
         for _ in 0..RACES_MAX {
-            let reign = self.of_epoch(epoch)?;
-            let old = reign.generation;
-            reign.generation_last = reign.generation_last.max(old) + 1;
-            let new = reign.generation_last;
+            let term = self.term_of(epoch)?;
+            let old = term.generation;
+            term.generation_last = term.generation_last.max(old) + 1;
+            let new = term.generation_last;
             let revision = self.clear(epoch, new)?;
             self.fill(epoch, new, &records)?;
             if self.exchange(epoch, old, new, revision)? {
-                let reign = self.of_epoch(epoch)?;
-                reign.generation = new;
-                reign.next = reign.next.max(records.len() as u64);
+                let term = self.term_of(epoch)?;
+                term.generation = new;
+                term.next = term.next.max(records.len() as u64);
                 return Ok(());
             }
         }
         let reason = "records were written while the log was being replaced".to_owned();
-        Err(StoreError::Failed(self.raced(reason)))
+        Err(StoreError::Failed(self.lost_race(reason)))
     }
 
     /// Removes what an earlier epoch has left half written. Answers the revision after that: what
@@ -87,7 +87,7 @@ impl EtcdStore {
             .and_then([TxnOp::delete(self.keys.log(new), Some(behind))]);
         let answer = self.transact(txn).map_err(StoreError::Failed)?.value;
         if !answer.succeeded() {
-            return Err(self.deposed());
+            return Err(self.mark_deposed());
         }
         Ok(answer.header().map_or(0, |header| header.revision()))
     }
@@ -113,7 +113,7 @@ impl EtcdStore {
             }
             let txn = Txn::new().when([self.guard(epoch)]).and_then(operations);
             if !self.transact(txn).map_err(StoreError::Failed)?.value.succeeded() {
-                return Err(self.deposed());
+                return Err(self.mark_deposed());
             }
         }
         Ok(())
@@ -134,7 +134,7 @@ impl EtcdStore {
         let before = DeleteOptions::new().with_range(self.keys.log(new));
         let behind = DeleteOptions::new().with_range(self.keys.logs_end());
         let txn = Txn::new()
-            .when([self.guard(epoch), self.of_generation(old), untouched])
+            .when([self.guard(epoch), self.is_generation(old), untouched])
             .and_then([
                 TxnOp::put(self.keys.generation(), new.to_string(), None),
                 TxnOp::delete(self.keys.logs(), Some(before)),
@@ -148,18 +148,18 @@ impl EtcdStore {
         if answer.succeeded() {
             return Ok(true);
         }
-        let [now, counting] = pairs(&answer);
+        let [now, current] = pairs(&answer);
         let (now, _) = number(now.as_ref()).map_err(StoreError::Failed)?;
-        let (counting, _) = number(counting.as_ref()).map_err(StoreError::Failed)?;
+        let (current, _) = number(current.as_ref()).map_err(StoreError::Failed)?;
         if now != u64::from(epoch.0) {
-            return Err(self.deposed());
+            return Err(self.mark_deposed());
         }
-        self.of_epoch(epoch)?.generation = counting;
+        self.term_of(epoch)?.generation = current;
         // By an attempt whose answer was lost.
-        Ok(counting == new)
+        Ok(current == new)
     }
 
-    fn of_generation(&self, generation: u64) -> Compare {
+    fn is_generation(&self, generation: u64) -> Compare {
         Compare::value(self.keys.generation(), CompareOp::Equal, generation.to_string())
     }
 }

@@ -8,7 +8,7 @@ use onepipe_controller::{Epoch, Record, Store, StoreError};
 use onepipe_wire::Undeliverable;
 
 /// Far longer than any lease lives, on a machine that has other things to do.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub const ONE: ProcessId = ProcessId(90);
 pub const OTHER: ProcessId = ProcessId(91);
@@ -21,7 +21,7 @@ pub trait Shared {
     fn replica(&mut self) -> Self::Store;
 
     /// Whoever was active says nothing any more, but its store may still be asked.
-    fn silence(&mut self, active: &mut Self::Store);
+    fn stop_renewing(&mut self, active: &mut Self::Store);
 }
 
 /// A record that no other number makes.
@@ -46,22 +46,22 @@ pub fn campaign<S: Store<Error: Debug>>(store: &mut S, replica: ProcessId) -> Ep
         if let Some(epoch) = store.campaign(replica).expect("the store is available") {
             return epoch;
         }
-        assert!(began.elapsed() < PATIENCE, "{replica:?} does not become active");
+        assert!(began.elapsed() < TIMEOUT, "{replica:?} does not become active");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 /// Runs everything, one log for each.
-pub fn conform<L: Shared>(mut log: impl FnMut() -> L) {
-    one_is_active(log());
-    an_old_epoch_writes_nothing(log());
-    who_was_active_is_so_again_at_once(log());
-    a_log_is_replaced_whole(log());
-    who_resigns_makes_room_at_once(log());
+pub fn check_conformance<L: Shared>(mut log: impl FnMut() -> L) {
+    one_replica_is_active(log());
+    deposed_epoch_cannot_write(log());
+    active_replica_wins_again_at_once(log());
+    log_is_replaced_atomically(log());
+    resigning_frees_the_election_at_once(log());
     epochs_rise(log());
 }
 
-fn one_is_active(mut log: impl Shared) {
+fn one_replica_is_active(mut log: impl Shared) {
     let (mut one, mut other) = (log.replica(), log.replica());
     let epoch = campaign(&mut one, ONE);
     assert_eq!(epoch, Epoch(1));
@@ -70,19 +70,19 @@ fn one_is_active(mut log: impl Shared) {
         assert_eq!(other.campaign(OTHER).expect("available"), None);
         one.renew(epoch).expect("active");
     }
-    let begun = Record::Epoch { epoch, replica: ONE };
-    assert_eq!(one.load().expect("available"), [begun, record(0), record(1), record(2)]);
+    let epoch_record = Record::Epoch { epoch, replica: ONE };
+    assert_eq!(one.load().expect("available"), [epoch_record, record(0), record(1), record(2)]);
     let wrong = Epoch(epoch.0 + 1);
     assert!(matches!(one.append(wrong, &record(9)), Err(StoreError::Deposed)));
     assert!(matches!(other.append(wrong, &record(9)), Err(StoreError::Deposed)));
     assert!(matches!(other.renew(wrong), Err(StoreError::Deposed)));
 }
 
-fn an_old_epoch_writes_nothing(mut log: impl Shared) {
+fn deposed_epoch_cannot_write(mut log: impl Shared) {
     let (mut one, mut other) = (log.replica(), log.replica());
     let first = campaign(&mut one, ONE);
     one.append(first, &record(1)).expect("active");
-    log.silence(&mut one);
+    log.stop_renewing(&mut one);
     let second = campaign(&mut other, OTHER);
     assert!(second > first);
     assert!(matches!(one.append(first, &record(2)), Err(StoreError::Deposed)));
@@ -96,11 +96,11 @@ fn an_old_epoch_writes_nothing(mut log: impl Shared) {
     assert_eq!(other.load().expect("available"), expected);
 }
 
-fn who_was_active_is_so_again_at_once(mut log: impl Shared) {
-    let mut former = log.replica();
-    let first = campaign(&mut former, ONE);
-    former.append(first, &record(1)).expect("active");
-    drop(former);
+fn active_replica_wins_again_at_once(mut log: impl Shared) {
+    let mut previous = log.replica();
+    let first = campaign(&mut previous, ONE);
+    previous.append(first, &record(1)).expect("active");
+    drop(previous);
     let mut again = log.replica();
     let second = again.campaign(ONE).expect("available").expect("it was active itself");
     assert!(second > first);
@@ -111,7 +111,7 @@ fn who_was_active_is_so_again_at_once(mut log: impl Shared) {
     assert_eq!(numbers(&again.load().expect("available")), [1, 3]);
 }
 
-fn a_log_is_replaced_whole(mut log: impl Shared) {
+fn log_is_replaced_atomically(mut log: impl Shared) {
     let mut store = log.replica();
     let epoch = campaign(&mut store, ONE);
     store.append(epoch, &record(7)).expect("active");
@@ -127,7 +127,7 @@ fn a_log_is_replaced_whole(mut log: impl Shared) {
     assert_eq!(store.load().expect("available"), [record(1), record(2), record(3)]);
     store.replace(epoch, &[]).expect("active");
     assert_eq!(store.load().expect("available"), []);
-    log.silence(&mut store);
+    log.stop_renewing(&mut store);
     let mut other = log.replica();
     let later = campaign(&mut other, OTHER);
     assert!(later > epoch, "the epoch is not forgotten with the log");
@@ -136,7 +136,7 @@ fn a_log_is_replaced_whole(mut log: impl Shared) {
     assert_eq!(other.load().expect("available"), [record(5), record(6)]);
 }
 
-fn who_resigns_makes_room_at_once(mut log: impl Shared) {
+fn resigning_frees_the_election_at_once(mut log: impl Shared) {
     let (mut one, mut other) = (log.replica(), log.replica());
     let first = campaign(&mut one, ONE);
     one.resign(first).expect("active");

@@ -13,7 +13,7 @@ use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transpo
 use onepipe_transport_shm::{Config as ShmConfig, Shm};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
-use crate::rig::{CONTROLLERS, PROCESSES};
+use crate::harness::{CONTROLLERS, PROCESSES};
 
 /// However busy this machine is, who is off its core is not taken for dead: the kernel says at once
 /// who is.

@@ -1,7 +1,7 @@
 //! Controllers at work, with real processes.
 
 mod fabric;
-mod rig;
+mod harness;
 mod segment;
 mod status;
 mod switch;

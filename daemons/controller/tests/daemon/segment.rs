@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 use onepipe_daemon_controller::Attachment;
 
 use crate::fabric::process_in;
-use crate::rig::{Replica, config, is};
+use crate::harness::{Replica, config, is};
 
-const VICTIM: &str = "segment::a_killed_process_is_found_and_its_failure_outlives_the_controller";
+const VICTIM: &str = "segment::killed_process_failure_outlives_the_controller";
 /// Tells the child which fabric to join.
 const FABRIC: &str = "ONEPIPE_TEST_FABRIC";
 
@@ -48,7 +48,7 @@ fn be_a_victim(fabric: &str) -> ! {
 }
 
 #[test]
-fn a_killed_process_is_found_and_its_failure_outlives_the_controller() {
+fn killed_process_failure_outlives_the_controller() {
     if let Ok(fabric) = std::env::var(FABRIC) {
         be_a_victim(&fabric);
     }

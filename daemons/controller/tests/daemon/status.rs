@@ -2,7 +2,7 @@
 
 use onepipe_daemon_controller::{Attachment, ControllerDaemon, RedbStore, StartError};
 
-use crate::rig::{Replica, config, get};
+use crate::harness::{Replica, config, get};
 
 /// Nobody listens here.
 fn nowhere() -> Attachment {
@@ -10,7 +10,7 @@ fn nowhere() -> Attachment {
 }
 
 #[test]
-fn a_controller_whose_switch_is_not_there_yet_becomes_active_and_says_how_it_is() {
+fn controller_without_its_switch_becomes_active() {
     let folder = tempfile::tempdir().expect("a folder");
     let replica = Replica::start(&config(nowhere(), 6), &folder.path().join("log"));
     let report = replica.until("active", |report| report.epoch == Some(1));
@@ -25,7 +25,7 @@ fn a_controller_whose_switch_is_not_there_yet_becomes_active_and_says_how_it_is(
 }
 
 #[test]
-fn a_store_that_does_not_do_is_waited_for_and_named() {
+fn unusable_store_is_reported_and_retried() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = folder.path().join("log");
     std::fs::write(&store, "no store").expect("write");
@@ -39,7 +39,7 @@ fn a_store_that_does_not_do_is_waited_for_and_named() {
 }
 
 #[test]
-fn replicas_on_one_file_take_turns() {
+fn replicas_share_one_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = folder.path().join("log");
     let one = Replica::start(&config(nowhere(), 6), &store);
@@ -52,7 +52,7 @@ fn replicas_on_one_file_take_turns() {
 }
 
 #[test]
-fn what_cannot_start_is_named() {
+fn start_errors_name_the_cause() {
     let store = || RedbStore::new("unused");
     let mut wrong = config(nowhere(), 5);
     let error = ControllerDaemon::new(&wrong, store()).expect_err("not one of them");

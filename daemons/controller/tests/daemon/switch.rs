@@ -3,14 +3,14 @@
 use onepipe_daemon_controller::{Attachment, Report};
 
 use crate::fabric::{process, switch};
-use crate::rig::{PATIENCE, Replica, config, is};
+use crate::harness::{Replica, TIMEOUT, config, is};
 
 fn are_up(report: &Report, mut processes: impl Iterator<Item = u32>) -> bool {
     processes.all(|id| is(report, &format!("process {id}"), "up"))
 }
 
 #[test]
-fn a_dead_process_is_found_and_its_failure_outlives_the_controller() {
+fn dead_process_failure_outlives_the_controller() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = folder.path().join("log");
     let (_switch, address) = switch();
@@ -45,13 +45,13 @@ fn a_dead_process_is_found_and_its_failure_outlives_the_controller() {
 }
 
 #[test]
-fn a_replica_that_is_cut_off_leaves_it_to_one_that_is_not() {
+fn isolated_replica_resigns_to_a_connected_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = folder.path().join("log");
     let (switch_of_one, address) = switch();
     let mut first = config(Attachment::Switch(address), 6);
     first.machine.isolated_after_ns = 300_000_000;
-    first.resign_pause = PATIENCE;
+    first.resign_pause = TIMEOUT;
     let one = Replica::start(&first, &store);
     one.until("active and attached", |report| {
         report.epoch == Some(1) && report.attachments.len() == 1

@@ -11,12 +11,12 @@ use onepipe_daemon_controller::{EtcdConfig, EtcdStore};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::conformance::PATIENCE;
+use crate::conformance::TIMEOUT;
 
 const MEMBERS: usize = 3;
 
 /// One cluster at a time: three of them on two cores would elect leaders all day.
-static TURN: Mutex<()> = Mutex::new(());
+static CLUSTER_LOCK: Mutex<()> = Mutex::new(());
 
 /// Three members in a folder. They are killed when this is dropped, a panic included; and when the
 /// thread that has started them ends in any other way.
@@ -24,7 +24,7 @@ pub struct Cluster {
     members: Vec<Member>,
     runtime: Runtime,
     folder: TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _lock: MutexGuard<'static, ()>,
 }
 
 struct Member {
@@ -37,7 +37,7 @@ struct Member {
 impl Cluster {
     /// Starts one and waits until it has a leader.
     pub fn start() -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = CLUSTER_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let ports = free_ports();
         let members = (0..MEMBERS).map(|at| Member {
@@ -50,15 +50,15 @@ impl Cluster {
             members: members.collect(),
             runtime: runtime.expect("a runtime"),
             folder: tempfile::tempdir().expect("a folder"),
-            _turn: turn,
+            _lock: lock,
         };
-        (0..MEMBERS).for_each(|at| cluster.revive(at));
+        (0..MEMBERS).for_each(|at| cluster.start_member(at));
         cluster.leader();
         cluster
     }
 
     /// Starts a member, with what it has on disk.
-    pub fn revive(&mut self, at: usize) {
+    pub fn start_member(&mut self, at: usize) {
         let all: Vec<String> = self
             .members
             .iter()
@@ -103,7 +103,7 @@ impl Cluster {
                     return at;
                 }
             }
-            assert!(began.elapsed() < PATIENCE, "no leader:\n{}", self.logs());
+            assert!(began.elapsed() < TIMEOUT, "no leader:\n{}", self.logs());
             std::thread::sleep(Duration::from_millis(50));
         }
     }

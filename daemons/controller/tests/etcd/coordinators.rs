@@ -14,62 +14,66 @@ use onepipe_transport_amcast::{Directory, Loopback, MeshDriver, Options, Role, o
 use onepipe_transport_driver::DrivenMachine;
 
 use crate::cluster::Cluster;
-use crate::conformance::PATIENCE;
+use crate::conformance::TIMEOUT;
 
 /// Whoever is named, told with the place of the coordinator that says so.
-type News = (usize, CoordinatorEvent);
+type CoordinatorNotice = (usize, CoordinatorEvent);
 
 /// One who works in a thread of its own, until it is told to stop: that is how it dies.
-fn work<'scope, M: DrivenMachine + Send + 'scope>(
+fn run_node<'scope, M: DrivenMachine + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
-    mut station: MeshDriver<M>,
+    mut mesh_driver: MeshDriver<M>,
     stop: &'scope AtomicBool,
 ) {
     scope.spawn(move || {
         while !stop.load(Ordering::Acquire) {
-            let progress = station.turn(|_, _| {});
-            station.rest(progress);
+            let progress = mesh_driver.turn(|_, _| {});
+            mesh_driver.rest(progress);
         }
     });
 }
 
-fn coordinate<'scope>(
+fn run_coordinator<'scope>(
     scope: &'scope Scope<'scope, '_>,
-    (place, directory, etcd): (usize, &Directory, &EtcdConfig),
+    (index, directory, etcd): (usize, &Directory, &EtcdConfig),
     stop: &'scope AtomicBool,
-    tell: Sender<News>,
+    notices_tx: Sender<CoordinatorNotice>,
 ) {
     let mut config =
-        CoordinatorConfig::new(directory.clone(), directory.of(Role::Coordinator)[place]);
+        CoordinatorConfig::new(directory.clone(), directory.of(Role::Coordinator)[index]);
     // Who is merely slow on a busy machine is not replaced.
-    (config.ask, config.silence) = (Duration::from_millis(100), Duration::from_secs(2));
+    (config.probe_interval, config.leader_timeout) =
+        (Duration::from_millis(100), Duration::from_secs(2));
     let store = onepipe_daemon_controller::EtcdStore::new(etcd).expect("these are addresses");
     let mut daemon = CoordinatorDaemon::new(&config, store).expect("there is a port");
     scope.spawn(move || {
         // The test may be over by the time it resigns.
         daemon.run(stop, |event| {
-            let _ = tell.send((place, event));
+            let _ = notices_tx.send((index, event));
         });
     });
 }
 
 /// Stops everybody when the test is over, however it ends.
-struct Stop<'a>([&'a AtomicBool; 4]);
+struct StopAll<'a>([&'a AtomicBool; 4]);
 
-impl Drop for Stop<'_> {
+impl Drop for StopAll<'_> {
     fn drop(&mut self) {
         self.0.iter().for_each(|stop| stop.store(true, Ordering::Release));
     }
 }
 
 /// Waits for news of one kind. Answers them.
-fn await_news(told: &Receiver<News>, is_it: impl Fn(&News) -> bool) -> News {
+fn await_notice(
+    notices_rx: &Receiver<CoordinatorNotice>,
+    is_it: impl Fn(&CoordinatorNotice) -> bool,
+) -> CoordinatorNotice {
     let began = Instant::now();
     loop {
-        let left = PATIENCE.saturating_sub(began.elapsed());
-        let news = told.recv_timeout(left).expect("a coordinator says so");
-        if is_it(&news) {
-            return news;
+        let left = TIMEOUT.saturating_sub(began.elapsed());
+        let notice = notices_rx.recv_timeout(left).expect("a coordinator says so");
+        if is_it(&notice) {
+            return notice;
         }
     }
 }
@@ -79,14 +83,14 @@ fn deliver(client: &mut MeshDriver<Client>, replica: &mut MeshDriver<Replica>, m
     let now = client.now();
     let to = GroupSet::EMPTY.with(GroupId(0));
     client.machine_mut().amcast(now, to, message).expect("the window is wider");
-    let (began, mut has_come) = (Instant::now(), false);
-    while !has_come {
-        assert!(began.elapsed() < PATIENCE, "{message:?} is not delivered");
+    let (began, mut is_delivered) = (Instant::now(), false);
+    while !is_delivered {
+        assert!(began.elapsed() < TIMEOUT, "{message:?} is not delivered");
         client.turn(|_, _| {});
         replica.turn(|machine, event| {
             if let ReplicaEvent::Delivered(delivery) = event {
                 assert_eq!(machine.message(&delivery), message, "one at a time");
-                has_come = true;
+                is_delivered = true;
             }
         });
         std::thread::yield_now();
@@ -94,49 +98,50 @@ fn deliver(client: &mut MeshDriver<Client>, replica: &mut MeshDriver<Replica>, m
 }
 
 #[test]
-fn a_leader_is_replaced_while_members_of_the_store_die_too() {
+fn leader_is_replaced_while_store_members_die() {
     let mut cluster = Cluster::start();
     let etcd = cluster.config();
-    let world = Loopback { groups: 1, members: 3, replicas: 1, clients: 1, coordinators: 2 };
-    let directory = world.directory().expect("there are ports");
+    let loopback = Loopback { groups: 1, members: 3, replicas: 1, clients: 1, coordinators: 2 };
+    let directory = loopback.directory().expect("there are ports");
     let options = Options::default();
     let [first, second, others] = [const { AtomicBool::new(false) }; 3];
     let first_member = AtomicBool::new(false);
-    let (tell, told) = channel();
-    let is_active = |place| move |news: &News| *news == (place, CoordinatorEvent::Active);
+    let (notices_tx, notices_rx) = channel();
+    let is_active =
+        |index| move |notice: &CoordinatorNotice| *notice == (index, CoordinatorEvent::Active);
     std::thread::scope(|scope| {
-        let _stop = Stop([&first, &second, &others, &first_member]);
-        for (place, at) in directory.of(Role::Member(GroupId(0))).into_iter().enumerate() {
-            let station = open(&directory, (at, "member"), &options, Member::new);
-            let stop = if place == 0 { &first_member } else { &others };
-            work(scope, station.expect("there is a port"), stop);
+        let _stop = StopAll([&first, &second, &others, &first_member]);
+        for (index, at) in directory.of(Role::Member(GroupId(0))).into_iter().enumerate() {
+            let mesh_driver = open(&directory, (at, "member"), &options, Member::new);
+            let stop = if index == 0 { &first_member } else { &others };
+            run_node(scope, mesh_driver.expect("there is a port"), stop);
         }
         let at = directory.of(Role::Replica(GroupId(0)))[0];
         let mut replica = open(&directory, (at, "replica"), &options, Replica::new).expect("one");
         let at = directory.of(Role::Client)[0];
         let mut client = open(&directory, (at, "client"), &options, Client::new).expect("one");
 
-        coordinate(scope, (0, &directory, &etcd), &first, tell.clone());
-        await_news(&told, is_active(0));
-        coordinate(scope, (1, &directory, &etcd), &second, tell.clone());
+        run_coordinator(scope, (0, &directory, &etcd), &first, notices_tx.clone());
+        await_notice(&notices_rx, is_active(0));
+        run_coordinator(scope, (1, &directory, &etcd), &second, notices_tx.clone());
         deliver(&mut client, &mut replica, b"before");
 
         // Both at once: who leads the group, and who leads the store that is to say who does next.
         let etcd_leader = cluster.leader();
         cluster.kill(etcd_leader);
         first_member.store(true, Ordering::Release);
-        let leads = |news: &News| matches!(news.1, CoordinatorEvent::Leads(_));
-        let (_, CoordinatorEvent::Leads(decision)) = await_news(&told, leads) else {
+        let leads = |notice: &CoordinatorNotice| matches!(notice.1, CoordinatorEvent::Leads(_));
+        let (_, CoordinatorEvent::Leads(decision)) = await_notice(&notices_rx, leads) else {
             unreachable!("that was waited for")
         };
         assert!(decision.epoch > 1 && decision.leader.0 != 0, "{decision:?}");
         deliver(&mut client, &mut replica, b"after");
-        cluster.revive(etcd_leader);
+        cluster.start_member(etcd_leader);
         cluster.leader();
 
         // Another coordinator goes on from what is written there.
         first.store(true, Ordering::Release);
-        await_news(&told, is_active(1));
+        await_notice(&notices_rx, is_active(1));
         deliver(&mut client, &mut replica, b"with another one");
         let log = cluster.replica().load().expect("available");
         let is_written = |record: &Record| {

@@ -12,7 +12,7 @@ use onepipe_controller::{Epoch, Store, StoreError};
 use onepipe_daemon_controller::{EtcdConfig, EtcdError, EtcdStore};
 
 use cluster::Cluster;
-use conformance::{ONE, OTHER, Shared, campaign, conform, numbers, record};
+use conformance::{ONE, OTHER, Shared, campaign, check_conformance, numbers, record};
 
 /// One fabric of many in the same cluster.
 struct Fabric<'a> {
@@ -28,7 +28,7 @@ impl Shared for Fabric<'_> {
         EtcdStore::new(&config).expect("the endpoints are addresses")
     }
 
-    fn silence(&mut self, _: &mut EtcdStore) {
+    fn stop_renewing(&mut self, _: &mut EtcdStore) {
         // Its lease runs out, because nobody renews it.
     }
 }
@@ -37,14 +37,14 @@ impl Shared for Fabric<'_> {
 fn etcd_conforms() {
     let cluster = Cluster::start();
     let number = AtomicU32::new(0);
-    conform(|| {
+    check_conformance(|| {
         let number = number.fetch_add(1, Ordering::Relaxed);
         Fabric { cluster: &cluster, prefix: format!("/onepipe/fabric{number}/") }
     });
 }
 
 #[test]
-fn a_lease_that_has_run_out_is_taken_up_again_if_nobody_else_has_taken_over() {
+fn expired_lease_is_rebound_if_nobody_took_over() {
     let cluster = Cluster::start();
     let mut one = cluster.replica();
     let epoch = campaign(&mut one, ONE);
@@ -60,24 +60,24 @@ fn a_lease_that_has_run_out_is_taken_up_again_if_nobody_else_has_taken_over() {
 }
 
 #[test]
-fn of_two_that_are_the_same_replica_by_mistake_one_writes() {
+fn one_of_two_duplicate_replicas_writes() {
     let cluster = Cluster::start();
-    let (mut one, mut twin) = (cluster.replica(), cluster.replica());
+    let (mut one, mut duplicate) = (cluster.replica(), cluster.replica());
     let first = campaign(&mut one, ONE);
-    let second = twin.campaign(ONE).expect("available").expect("it was active itself");
+    let second = duplicate.campaign(ONE).expect("available").expect("it was active itself");
     assert!(second > first);
     // Its lease lives, but its epoch is over.
     assert!(matches!(one.renew(first), Err(StoreError::Deposed)));
-    twin.renew(second).expect("active");
-    twin.append(second, &record(1)).expect("active");
+    duplicate.renew(second).expect("active");
+    duplicate.append(second, &record(1)).expect("active");
     let third = one.campaign(ONE).expect("available").expect("it is not refused either");
-    assert!(matches!(twin.append(second, &record(2)), Err(StoreError::Deposed)));
+    assert!(matches!(duplicate.append(second, &record(2)), Err(StoreError::Deposed)));
     one.append(third, &record(3)).expect("active");
     assert_eq!(numbers(&one.load().expect("available")), [1, 3]);
 }
 
 #[test]
-fn a_compaction_forgets_nothing_that_counts() {
+fn compaction_keeps_the_log() {
     let cluster = Cluster::start();
     let mut store = cluster.replica();
     let epoch = campaign(&mut store, ONE);
@@ -93,7 +93,7 @@ fn a_compaction_forgets_nothing_that_counts() {
 }
 
 #[test]
-fn what_is_no_etcd_of_ours_is_named() {
+fn invalid_endpoints_are_reported() {
     let none = EtcdConfig::new(Vec::<String>::new());
     assert!(matches!(EtcdStore::new(&none), Err(EtcdError::NoEndpoint)));
     let wrong = EtcdConfig::new(["http://no such host/"]);

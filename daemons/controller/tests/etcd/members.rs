@@ -10,18 +10,22 @@ use onepipe_controller::{Epoch, Record, Store, StoreError};
 use onepipe_daemon_controller::{EtcdError, EtcdStore};
 
 use crate::cluster::Cluster;
-use crate::conformance::{ONE, OTHER, PATIENCE, campaign, numbers, record};
+use crate::conformance::{ONE, OTHER, TIMEOUT, campaign, numbers, record};
 
 /// Appends until it is told to stop, and tells what was acknowledged, and how many times an append
 /// had to be repeated.
-fn append_on(mut store: EtcdStore, stop: &AtomicBool, tell: &Sender<u32>) -> (Epoch, u32) {
+fn append_until_stopped(
+    mut store: EtcdStore,
+    stop: &AtomicBool,
+    acked_tx: &Sender<u32>,
+) -> (Epoch, u32) {
     let epoch = campaign(&mut store, ONE);
     let (mut number, mut failures) = (0, 0);
     let mut renewed = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         match store.append(epoch, &record(number)) {
             Ok(()) => {
-                tell.send(number).expect("somebody listens");
+                acked_tx.send(number).expect("somebody listens");
                 number += 1;
             }
             Err(StoreError::Failed(EtcdError::Unavailable { .. })) => failures += 1,
@@ -39,19 +43,19 @@ fn append_on(mut store: EtcdStore, stop: &AtomicBool, tell: &Sender<u32>) -> (Ep
 }
 
 #[test]
-fn a_killed_leader_costs_seconds_and_no_record() {
+fn killed_leader_loses_no_record() {
     let mut cluster = Cluster::start();
     let stop = AtomicBool::new(false);
-    let (tell, told) = channel();
+    let (acked_tx, acked_rx) = channel();
     let store = cluster.replica();
     let (acknowledged, epoch, gap) = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| append_on(store, &stop, &tell));
+        let writer = scope.spawn(|| append_until_stopped(store, &stop, &acked_tx));
         let mut acknowledged = Vec::new();
         let mut gap = Duration::ZERO;
         let mut take = |count: usize, gap: &mut Duration| {
             for _ in 0..count {
                 let began = Instant::now();
-                acknowledged.push(told.recv_timeout(PATIENCE).expect("appends go on"));
+                acknowledged.push(acked_rx.recv_timeout(TIMEOUT).expect("appends go on"));
                 *gap = (*gap).max(began.elapsed());
             }
         };
@@ -63,13 +67,13 @@ fn a_killed_leader_costs_seconds_and_no_record() {
             cluster.kill(leader);
             // More than can have been on their way already.
             take(200, &mut gap);
-            cluster.revive(leader);
+            cluster.start_member(leader);
             cluster.leader();
             take(100, &mut gap);
         }
         stop.store(true, Ordering::Relaxed);
         let (epoch, failures) = writer.join().expect("no surprise");
-        acknowledged.extend(told.try_iter());
+        acknowledged.extend(acked_rx.try_iter());
         println!("longest gap {gap:?}, {failures} calls failed");
         (acknowledged, epoch, gap)
     });
@@ -85,11 +89,11 @@ fn a_killed_leader_costs_seconds_and_no_record() {
 }
 
 #[test]
-fn replicas_that_contend_while_leaders_die_never_share_an_epoch() {
+fn contending_replicas_never_share_an_epoch() {
     let mut cluster = Cluster::start();
     let stop = AtomicBool::new(false);
     let stores: Vec<EtcdStore> = (0..3).map(|_| cluster.replica()).collect();
-    let reign_on = |mut store: EtcdStore, replica: ProcessId| {
+    let contend = |mut store: EtcdStore, replica: ProcessId| {
         let mut epochs = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let Ok(Some(epoch)) = store.campaign(replica) else {
@@ -107,17 +111,17 @@ fn replicas_that_contend_while_leaders_die_never_share_an_epoch() {
         epochs
     };
     let (epochs, log) = std::thread::scope(|scope| {
-        let reign_on = &reign_on;
+        let contend = &contend;
         let replicas = stores.into_iter().zip(0..);
         let threads: Vec<_> = replicas
-            .map(|(store, number)| scope.spawn(move || reign_on(store, ProcessId(90 + number))))
+            .map(|(store, number)| scope.spawn(move || contend(store, ProcessId(90 + number))))
             .collect();
         for _ in 0..2 {
             std::thread::sleep(Duration::from_secs(3));
             let leader = cluster.leader();
             cluster.kill(leader);
             std::thread::sleep(Duration::from_secs(3));
-            cluster.revive(leader);
+            cluster.start_member(leader);
         }
         cluster.leader();
         std::thread::sleep(Duration::from_secs(2));
@@ -142,7 +146,7 @@ fn replicas_that_contend_while_leaders_die_never_share_an_epoch() {
 }
 
 #[test]
-fn without_a_quorum_it_is_unavailable_and_with_one_it_goes_on() {
+fn unavailable_without_quorum_and_resumes_with_one() {
     let mut cluster = Cluster::start();
     let mut store = cluster.replica();
     let epoch = campaign(&mut store, ONE);
@@ -157,16 +161,16 @@ fn without_a_quorum_it_is_unavailable_and_with_one_it_goes_on() {
     let mut other = cluster.replica();
     assert!(matches!(other.campaign(OTHER), Err(EtcdError::Unavailable { .. })));
     // Each of these calls has a deadline.
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIMEOUT, "{:?}", began.elapsed());
 
-    cluster.revive(0);
-    cluster.revive(1);
+    cluster.start_member(0);
+    cluster.start_member(1);
     cluster.leader();
     let began = Instant::now();
     // Its lease may have run out, but nobody has taken over.
     while let Err(error) = store.renew(epoch) {
         assert!(matches!(error, StoreError::Failed(EtcdError::Unavailable { .. })), "{error:?}");
-        assert!(began.elapsed() < PATIENCE, "it does not come back");
+        assert!(began.elapsed() < TIMEOUT, "it does not come back");
     }
     store.append(epoch, &record(3)).expect("there is a quorum");
     let found = numbers(&store.load().expect("there is a quorum"));

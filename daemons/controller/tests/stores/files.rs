@@ -16,7 +16,7 @@ fn written(path: &Path, records: u32) {
 }
 
 #[test]
-fn a_log_outlives_its_process_and_leaves_one_file() {
+fn log_survives_restart_in_one_file() {
     let file = OneFile::new();
     written(&file.path(), 5);
     let mut store = RedbStore::new(file.path());
@@ -27,7 +27,7 @@ fn a_log_outlives_its_process_and_leaves_one_file() {
 }
 
 #[test]
-fn who_is_not_active_is_told_that_the_file_is_held() {
+fn load_fails_while_another_replica_holds_the_file() {
     let file = OneFile::new();
     let mut active = RedbStore::new(file.path());
     active.campaign(ONE).expect("a new file").expect("nobody else");
@@ -38,7 +38,7 @@ fn who_is_not_active_is_told_that_the_file_is_held() {
 }
 
 #[test]
-fn a_foreign_file_is_named_and_left_alone() {
+fn foreign_file_is_rejected_and_unchanged() {
     let file = OneFile::new();
     let text = "a letter that somebody has written\n".repeat(1000);
     fs::write(file.path(), &text).expect("write");
@@ -49,7 +49,7 @@ fn a_foreign_file_is_named_and_left_alone() {
 }
 
 #[test]
-fn a_database_of_somebody_else_is_foreign() {
+fn foreign_database_is_rejected() {
     let file = OneFile::new();
     drop(redb::Database::create(file.path()).expect("a database"));
     let error = RedbStore::new(file.path()).campaign(ONE).expect_err("no store");
@@ -57,25 +57,26 @@ fn a_database_of_somebody_else_is_foreign() {
 }
 
 #[test]
-fn a_torn_file_is_named_wherever_it_was_cut_off() {
+fn truncated_file_is_rejected_at_any_length() {
     let file = OneFile::new();
     written(&file.path(), 200);
-    let whole = fs::read(file.path()).expect("read");
-    let cuts = [0, 1, 100, 4096, 5000, whole.len() / 4, whole.len() / 2, whole.len() - 4096];
+    let complete = fs::read(file.path()).expect("read");
+    let cuts =
+        [0, 1, 100, 4096, 5000, complete.len() / 4, complete.len() / 2, complete.len() - 4096];
     for cut in cuts {
-        fs::write(file.path(), &whole[..cut]).expect("write");
+        fs::write(file.path(), &complete[..cut]).expect("write");
         let mut store = RedbStore::new(file.path());
         let error = store.campaign(ONE).expect_err("a part of it is lost");
-        let is_told = matches!(error, RedbError::Torn { .. } | RedbError::Foreign { .. });
-        assert!(is_told && error.to_string().contains("controller.redb"), "{cut}: {error:?}");
+        let is_reported = matches!(error, RedbError::Torn { .. } | RedbError::Foreign { .. });
+        assert!(is_reported && error.to_string().contains("controller.redb"), "{cut}: {error:?}");
     }
-    fs::write(file.path(), &whole).expect("write");
+    fs::write(file.path(), &complete).expect("write");
     let mut store = RedbStore::new(file.path());
     assert_eq!(store.campaign(ONE).expect("it is whole again"), Some(Epoch(2)));
 }
 
 #[test]
-fn a_place_that_cannot_be_used_is_named() {
+fn unusable_path_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let nowhere = folder.path().join("no/such/folder/controller.redb");
     for path in [nowhere.as_path(), folder.path(), Path::new("/proc/controller.redb")] {

@@ -9,12 +9,12 @@ use onepipe_daemon_controller::RedbStore;
 use crate::OneFile;
 use crate::conformance::{ONE, OTHER, numbers, record};
 
-const THIS: &str = "killed::what_was_acknowledged_survives_a_kill_and_the_lock_does_not";
+const THIS: &str = "killed::acked_records_survive_a_kill_and_the_lock_is_freed";
 /// Where the child finds its file.
 const FILE: &str = "ONEPIPE_TEST_STORE";
 
 #[test]
-fn what_was_acknowledged_survives_a_kill_and_the_lock_does_not() {
+fn acked_records_survive_a_kill_and_the_lock_is_freed() {
     if let Some(path) = std::env::var_os(FILE) {
         write_until_killed(RedbStore::new(path));
     }

@@ -11,7 +11,7 @@ use onepipe_controller::MemoryStore;
 use onepipe_daemon_controller::RedbStore;
 use tempfile::TempDir;
 
-use conformance::{Shared, conform};
+use conformance::{Shared, check_conformance};
 
 impl Shared for MemoryStore {
     type Store = MemoryStore;
@@ -20,8 +20,8 @@ impl Shared for MemoryStore {
         self.clone()
     }
 
-    fn silence(&mut self, active: &mut MemoryStore) {
-        active.lapse();
+    fn stop_renewing(&mut self, active: &mut MemoryStore) {
+        active.expire_lease();
     }
 }
 
@@ -45,7 +45,7 @@ impl Shared for OneFile {
         RedbStore::new(self.path())
     }
 
-    fn silence(&mut self, active: &mut RedbStore) {
+    fn stop_renewing(&mut self, active: &mut RedbStore) {
         // Its process ends, and another one of the same replica asks on.
         *active = RedbStore::new(self.path());
     }
@@ -53,10 +53,10 @@ impl Shared for OneFile {
 
 #[test]
 fn memory_conforms() {
-    conform(MemoryStore::new);
+    check_conformance(MemoryStore::new);
 }
 
 #[test]
 fn redb_conforms() {
-    conform(OneFile::new);
+    check_conformance(OneFile::new);
 }

@@ -69,7 +69,7 @@ impl FreeSlots {
     /// Writes those of `flows` with free timeslots at both ends to `open` and returns their number.
     /// Of the others, flows with neither end free yield; the rest is forwarded.
     ///
-    /// At high load most flows are blocked. They are told apart by one bit per endpoint, whether
+    /// At high load most flows are blocked. They are separated by one bit per endpoint, whether
     /// any timeslot is free; all of these bits fit into a few vector registers.
     #[inline]
     pub fn partition(

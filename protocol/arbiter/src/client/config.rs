@@ -77,7 +77,7 @@ pub struct ClientConfig {
     /// The arbiters in the order in which they are asked. An arbiter that does not answer is
     /// followed by the next one, cyclically.
     pub arbiters: Vec<ProcessId>,
-    /// Length of a timeslot, ns: the time of a frame of `frame_bytes_max` on the endpoint's link.
+    /// Length of a timeslot, ns: the time of a frame of `frame_len_max` on the endpoint's link.
     pub slot_ns: u64,
     /// Maximum length of a frame with its header. Default 1472: a datagram on Ethernet.
     pub frame_len_max: usize,

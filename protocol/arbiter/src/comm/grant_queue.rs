@@ -93,7 +93,7 @@ impl GrantQueue {
         self.count -= 1;
     }
 
-    /// Writes as many rows as fit, and calls `given` with the destination of each timeslot.
+    /// Writes as many rows as fit, and calls `granted` with the destination of each timeslot.
     pub fn write(
         &mut self,
         writer: &mut FcpWriter<'_>,

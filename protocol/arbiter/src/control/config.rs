@@ -1,4 +1,4 @@
-//! How an arbiter is set up, what it tells, and what it counts.
+//! Configuration, events and counters of an arbiter.
 
 use onepipe_base::{Incarnation, ProcessId};
 
@@ -7,26 +7,25 @@ use crate::failover::FailoverConfig;
 use crate::isolation::Fault;
 use crate::{CommConfig, Config, ConfigError, Core, Fabric, FabricError, Timeslot};
 
-/// How an [`crate::Arbiter`] is set up.
+/// Configuration of an [`crate::Arbiter`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArbiterConfig {
-    /// Its ends of the control protocol.
+    /// The sessions with endpoints.
     pub comm: CommConfig,
-    /// Its allocator; of as many endpoints.
+    /// The allocator, for the same number of endpoints.
     pub allocator: Config,
-    /// The fabric; of as many endpoints.
+    /// The fabric, for the same number of endpoints.
     pub core: Core,
     /// Length of a timeslot, ns.
     pub slot_ns: u64,
-    /// A batch is given out so long before it begins, ns. Default 65 us (design: arbiter.md
-    /// section 1).
+    /// How long before it begins a batch is allocated, ns. Default 65 us.
     pub lead_ns: u64,
-    /// How it takes over from others. Default alone.
+    /// Election of the primary. Default a single arbiter.
     pub failover: FailoverConfig,
 }
 
 impl ArbiterConfig {
-    /// The defaults, for endpoints in racks of `rack_nodes` with `paths` ways from each to each.
+    /// Returns the defaults for racks of `rack_nodes` endpoints with `paths` paths between them.
     pub const fn new(
         process: ProcessId,
         nodes: u32,
@@ -34,7 +33,7 @@ impl ArbiterConfig {
         slot_ns: u64,
     ) -> Self {
         let mut comm = CommConfig::new(process, nodes);
-        // Endpoints that keep their pace are neither deaf nor silent.
+        // Timeouts exceed the interval of the endpoints' control packets.
         let control_interval_ns = slot_ns.saturating_mul(CONTROL_INTERVAL_SLOTS);
         comm.retry_ns = longer(comm.retry_ns, control_interval_ns.saturating_mul(2));
         comm.idle_timeout_ns = longer(comm.idle_timeout_ns, control_interval_ns.saturating_mul(8));
@@ -53,67 +52,68 @@ const fn longer(one: u64, other: u64) -> u64 {
     if one > other { one } else { other }
 }
 
-/// Why an arbiter cannot be set up.
+/// Why an arbiter cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArbiterError {
-    /// A setting makes no sense.
+    /// A setting is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// There is no such fabric.
+    /// The fabric is invalid.
     #[error(transparent)]
     Fabric(#[from] FabricError),
 }
 
-/// What an arbiter tells.
+/// An event of an arbiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ArbiterEvent {
-    /// It gives out timeslots from now on, from this one on.
+    /// This arbiter grants timeslots, from this one on.
     Primary(Timeslot),
-    /// Another one does.
+    /// Another arbiter is the primary.
     Secondary,
-    /// Another process has begun later with the same process id, and endpoints ask that one: this
-    /// one says nothing more.
+    /// A later incarnation of this process id exists, and endpoints use that one. This arbiter
+    /// sends nothing more.
     Replaced {
-        /// Which life the other one is.
+        /// The other incarnation.
         by: Incarnation,
     },
-    /// This loses packets, and is avoided.
+    /// A link or path loses packets, and is avoided.
     Avoided(Fault),
-    /// This is used again, to see whether it still loses packets.
+    /// A link or path is used again, to find out whether it still loses packets.
     Retried(Fault),
 }
 
-/// What an arbiter has done since its beginning, beside [`crate::CommStats`].
+/// Counters of an arbiter, beside [`crate::CommStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ArbiterStats {
-    /// Batches given out.
+    /// Batches allocated.
     pub batches: u64,
-    /// Timeslots given out to pairs.
+    /// Timeslots granted.
     pub granted: u64,
-    /// Of these, the ones for which no path was left.
+    /// Granted timeslots without a path.
     pub unplaced: u64,
-    /// Timeslots skipped, because the driver was late.
+    /// Timeslots skipped because the driver was late.
     pub skipped: u64,
-    /// Times that demand was held back, because batches were late.
+    /// Times that new flows were held back because of an overload.
     pub held_back: u64,
-    /// Timeslots that were asked for and not taken, because as many pairs wait as may.
+    /// Requested timeslots that were rejected because the maximum number of pairs was waiting.
     pub refused: u64,
-    /// Frames that are none, or not for an arbiter, or not for one that is not the primary.
+    /// Frames that are invalid, of another opcode or destination, or for a primary while this
+    /// arbiter is a secondary.
     pub dropped: u64,
-    /// Packets that endpoints have reported as lost, by path.
+    /// Lost packets that endpoints reported with a path.
     pub lost: u64,
-    /// Times that a link, or a path, was found to lose packets, and avoided.
+    /// Times that a link or path was found to lose packets, and avoided.
     pub faults: u64,
-    /// Times that one was used again, to see whether it still does.
+    /// Times that one was used again, to find out whether it still does.
     pub retries: u64,
-    /// Times that it has become the primary.
+    /// Times that this arbiter became the primary.
     pub takeovers: u64,
-    /// Batches that were given out when they had begun already.
+    /// Batches that were allocated after they had begun.
     pub late: u64,
-    /// How long after its time the last batch was given out, ns: which part of the lead it took.
+    /// Delay of the last batch after its due time, ns.
     pub lag_ns: u64,
-    /// The most that this ever was, ns.
+    /// Maximum of that delay, ns.
     pub lag_max_ns: u64,
 }

@@ -1,5 +1,5 @@
-//! The arbiter without its allocator: who is heard, who is primary, when a batch is due, which link
-//! is to blame. Who is given which timeslots is found out elsewhere, on other cores perhaps.
+//! The control plane of an arbiter: sessions, election, batch schedule and fault isolation. The
+//! allocation itself runs elsewhere, perhaps on other cores.
 
 mod config;
 mod scheduler;
@@ -19,54 +19,54 @@ use crate::{
 pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
 pub use scheduler::{BatchScheduler, ScheduledBatch};
 
-/// Demands of a batch, at most: what is more waits for the next one. Sixteen of each endpoint where
-/// there are most.
+/// Maximum number of demands per batch: sixteen for each endpoint where there are most. More wait
+/// for the next batch.
 const BATCH_DEMANDS_MAX: u32 = 1 << 16;
-/// Orders that wait to be taken: a batch's, or what to avoid. A driver that takes none for so long
-/// has stopped.
+/// Capacity of the command queue. A driver that lets it fill up has stopped.
 const COMMANDS_MAX: usize = 256;
 
-/// What whoever gives out timeslots is to do, in this order.
+/// A command for the allocator; executed in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// Somebody wants timeslots, or no longer.
+    /// Adds or drops demand.
     Demand(Demand),
-    /// Avoid this, or use it again, from the batch on that is closed next.
+    /// Starts or stops avoiding a link or path, from the batch on that is closed next.
     Avoid {
-        /// What.
+        /// The link or path.
         fault: Fault,
         /// Whether it is avoided.
         is_avoided: bool,
     },
-    /// It takes longer to give out batches than they last: see [`crate::DemandTable::on_overload`].
+    /// Reports an overload: see [`crate::DemandTable::on_overload`].
     Late,
-    /// Give out a batch that begins here: all demands before count in it.
+    /// Closes the batch that begins at this timeslot: it counts all demand commanded before.
     Batch(Timeslot),
 }
 
-/// A batch that was given out, but for who was given what.
+/// An allocated batch without its grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BatchSummary {
-    /// Which one: the [`Command::Batch`]es before it.
+    /// The number of [`Command::Batch`] commands before this one.
     pub number: u64,
     /// Its first timeslot.
     pub start: Timeslot,
     /// Its length in timeslots.
     pub slots: u32,
-    /// Packets that may be sent in it.
+    /// Number of packets granted.
     pub granted: u32,
-    /// Those of them that no path was left for.
+    /// Granted packets without a path.
     pub unplaced: u32,
-    /// Timeslots that are wanted and not yet given.
+    /// Timeslots requested and not granted.
     pub wanted: u64,
-    /// Pairs that wait for them, but for those that have asked for more since they were given all.
+    /// Pairs that wait for them, without those whose flow is not renewed yet.
     pub pairs: u32,
 }
 
 /// The arbiter without its allocator.
 ///
-/// After each call all of [`ControlPlane::poll_command`] is handed on, in order; what comes of it comes
-/// back by [`ControlPlane::on_refused`] and [`ControlPlane::on_batch_granted`], at once or later.
+/// After each call the driver passes all commands of [`ControlPlane::poll_command`] to the
+/// allocator, in order. Results come back through [`ControlPlane::on_refused`] and
+/// [`ControlPlane::on_batch_granted`], at once or later.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ControlPlane {
     config: ArbiterConfig,
@@ -75,22 +75,22 @@ pub struct ControlPlane {
     failover: Failover,
     isolation: Option<Isolation>,
     commands: Ring<Command>,
-    /// Demands handed on since the last batch.
+    /// Demands passed on since the last batch.
     demands: u32,
     scheduler: BatchScheduler,
-    /// When the next batch is ordered.
+    /// When the next batch is due.
     batch_due: Option<Mono>,
-    /// Timeslots that were wanted beyond the last batch, and by how many pairs.
+    /// Timeslots and pairs left waiting by the last batch.
     waiting: (u64, u32),
     events: Ring<ArbiterEvent>,
     stats: ArbiterStats,
 }
 
 impl ControlPlane {
-    /// With nobody heard. All memory that it will ever need is taken here.
+    /// Creates a control plane without sessions. All memory is allocated here.
     ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub fn new(config: ArbiterConfig) -> Result<Self, ArbiterError> {
         let nodes = config.comm.nodes;
         check((1..=SLOT_NS_MAX).contains(&config.slot_ns), "slot_ns", config.slot_ns)?;
@@ -106,7 +106,7 @@ impl ControlPlane {
             failover: Failover::new(config.comm.process, config.failover.clone()),
             commands: Ring::new(COMMANDS_MAX),
             demands: 0,
-            // Several workers have as many batches between them (`Config::return_batches`).
+            // `return_batches` equals the number of workers of a pipeline, and 0 without one.
             scheduler: BatchScheduler::new(
                 clock.slots(config.lead_ns),
                 config.allocator.batch_slots,
@@ -120,48 +120,47 @@ impl ControlPlane {
         })
     }
 
-    /// Whether it gives out timeslots.
+    /// Whether this arbiter grants timeslots.
     pub fn is_primary(&self) -> bool {
         self.failover.is_primary()
     }
 
-    /// The highest epoch that it knows of.
+    /// Returns the highest epoch claimed or received.
     pub fn epoch(&self) -> u32 {
         self.failover.epoch()
     }
 
-    /// Its ends of the control protocol.
+    /// Returns the sessions with all endpoints.
     pub fn comm(&self) -> &Comm {
         &self.comm
     }
 
-    /// What its ends have done.
+    /// Returns the counters of the control protocol.
     pub fn comm_stats(&self) -> &CommStats {
         self.comm.stats()
     }
 
-    /// What it has done.
+    /// Returns the counters of the arbiter.
     pub fn stats(&self) -> &ArbiterStats {
         &self.stats
     }
 
-    /// Timeslots that were wanted beyond the batch given out last, and how many pairs wait for
-    /// them.
+    /// Returns the timeslots and the pairs that the last batch left waiting.
     pub fn waiting(&self) -> (u64, u32) {
         self.waiting
     }
 
-    /// What is avoided, because it loses packets, in the order in which it was found.
+    /// Returns the avoided links and paths, oldest first.
     pub fn avoided(&self) -> impl Iterator<Item = Fault> + '_ {
         self.isolation.iter().flat_map(Isolation::avoided)
     }
 
-    /// As it was set up.
+    /// Returns the configuration.
     pub fn config(&self) -> &ArbiterConfig {
         &self.config
     }
 
-    /// What is to be done next.
+    /// Returns the next command for the allocator.
     pub fn poll_command(&mut self) -> Option<Command> {
         if self.demands < BATCH_DEMANDS_MAX
             && let Some(demand) = self.comm.poll_demand()
@@ -177,14 +176,14 @@ impl ControlPlane {
         Some(schedule_batches)
     }
 
-    /// Batch `number` has not taken so many of the timeslots that a pair has demanded.
+    /// Handles demand of a pair that batch `number` has rejected.
     pub fn on_refused(&mut self, number: u64, pair: (u32, u32), slots: u32) {
         self.stats.refused += u64::from(slots);
         self.comm.refuse(number, pair, slots);
     }
 
-    /// A batch is given out: who sends to whom, and by which paths. They come in the order in which
-    /// they were commanded.
+    /// Advertises the grants and paths of a batch to the endpoints. Batches come in the order of
+    /// their commands.
     pub fn on_batch_granted(
         &mut self,
         now: Now,
@@ -206,7 +205,7 @@ impl ControlPlane {
             _ => lead_ns.saturating_sub(ahead_ns),
         };
         self.stats.lag_max_ns = self.stats.lag_max_ns.max(self.stats.lag_ns);
-        // A third of the lead is left for the way, and for endpoints to wake up.
+        // A third of the lead is reserved for the network and for endpoints to wake up.
         let due_ns = ahead_ns.saturating_sub(self.config.lead_ns / 3);
         let until = (due_ns > 0).then(|| now.mono.after_ns(due_ns));
         self.comm.grant(schedule, routes, (number, start), slots, until);
@@ -219,7 +218,7 @@ impl ControlPlane {
         }
     }
 
-    /// Whether a batch can be ordered and is due.
+    /// Whether a batch is due and may be started.
     pub(crate) fn is_batch_due(&self, now: Now) -> bool {
         self.batch_due.is_some_and(|due| due <= now.mono)
     }
@@ -228,9 +227,9 @@ impl ControlPlane {
         match change {
             Change::Primary { may_overlap } => {
                 self.stats.takeovers += 1;
-                // Whoever was it before, itself perhaps, may have worked ahead by a lead and a
-                // batch; and another one, if it is still alive, does so until it has heard of this
-                // one, which takes less than a lead.
+                // The previous primary, perhaps this arbiter before a restart, may have granted a
+                // lead and a batch ahead. One that is still alive goes on until it receives this
+                // claim, which takes less than a lead.
                 let leads = if may_overlap { 2 } else { 1 };
                 let ahead = self.clock.slots((1 + leads) * self.config.lead_ns)
                     + leads * u64::from(self.config.allocator.batch_slots);
@@ -249,8 +248,8 @@ impl ControlPlane {
         }
     }
 
-    /// Somebody knows this life of this arbiter. If it is a later one, two processes have been
-    /// given one id, and everybody hears the other one.
+    /// Handles a watchdog that names an incarnation of this arbiter. A later one means that two
+    /// processes share an id, and that endpoints use the other one.
     fn on_own_incarnation(&mut self, incarnation: Incarnation) {
         if incarnation > self.config.comm.incarnation && self.failover.retire() {
             self.comm.close_all();
@@ -259,7 +258,7 @@ impl ControlPlane {
         }
     }
 
-    /// Orders the batches that are due.
+    /// Starts the batches that are due.
     fn schedule_batches(&mut self, now: Now) {
         let slot = self.clock.at(now.sync);
         while self.commands.len() + 2 <= COMMANDS_MAX
@@ -275,14 +274,13 @@ impl ControlPlane {
         self.plan_next_batch(now);
     }
 
-    /// Notes when the next batch is due; when too many are under way, once one of them is given
-    /// out.
+    /// Sets the time of the next batch; with too many in flight that is when one is granted.
     fn plan_next_batch(&mut self, now: Now) {
         let due = self.scheduler.due();
         self.batch_due = due.map(|due| self.clock.mono(now, now.sync, due));
     }
 
-    /// An endpoint misses packets.
+    /// Handles an endpoint's report of lost packets.
     fn on_drops(&mut self, now: Now, dst: ProcessId, payload: &[u8]) -> Verdict {
         let nodes = self.config.comm.nodes;
         let Ok(drops) = Drops::parse(payload) else { return self.drop_frame() };
@@ -297,7 +295,7 @@ impl ControlPlane {
         Verdict::Consumed
     }
 
-    /// Has avoided what is found to lose packets.
+    /// Avoids the links and paths that are found to lose packets.
     fn avoid_faulty(&mut self, now: Mono) {
         while let Some(fault) = self.isolation.as_mut().and_then(|isolation| isolation.find(now)) {
             self.stats.faults += 1;
@@ -306,7 +304,7 @@ impl ControlPlane {
         }
     }
 
-    /// It is known to be repaired: if it is avoided it is used again from the next batch on.
+    /// Marks a fault as repaired: an avoided link or path is used again from the next batch on.
     pub fn repair(&mut self, fault: Fault) {
         if self.isolation.as_mut().is_some_and(|isolation| isolation.repair(fault)) {
             self.commands.push(Command::Avoid { fault, is_avoided: false });

@@ -1,53 +1,52 @@
-//! When batches are ordered, and what is done when they are late.
+//! The schedule of batches, and the detection of overload.
 
 use crate::Timeslot;
 
-/// Who is late by so many batches, or by half of the lead, is behind.
+/// Number of batches of delay from which the allocator has to catch up (or half of the lead).
 const BEHIND: u64 = 4;
-/// Batches that are ordered and not yet given out, at most.
+/// Maximum number of batches in flight.
 const FLIGHT_MAX: u64 = 8;
 
-/// When batches are ordered: a lead before they begin, few of them at a time, and none whose time
-/// is over; and when less of what is wanted is to go to who gives them out, as they do not keep
-/// pace. All times are timeslots.
+/// Decides when batches are started: one lead before they begin, a few at a time, skipping those
+/// that would miss their deadline. Signals an overload when the allocator does not keep up. All
+/// times are timeslots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BatchScheduler {
     lead: u64,
     batch_slots: u64,
-    /// Where the next batch begins.
+    /// First timeslot of the next batch.
     next: Timeslot,
-    /// Batches that were ordered and not yet given out.
+    /// Batches started and not granted.
     flight: u64,
     flight_max: u64,
-    /// When a batch was given out last.
+    /// When the last batch was granted.
     granted: Timeslot,
-    /// How long that had taken since the one before was, or since it was due.
+    /// How long that took since the one before, or since it was due.
     took: u64,
-    /// Batches take too long, and nothing was said of it.
+    /// Batches take too long, and this was not signalled.
     is_slow: bool,
-    /// Batches under way that were ordered before less was: nothing new is to be learned of them.
+    /// Batches in flight at the last overload signal; their delays are ignored.
     unheeded: u64,
 }
 
-/// A batch to be given out.
+/// A batch to be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScheduledBatch {
     /// Its first timeslot.
     pub start: Timeslot,
-    /// Timeslots before it that are given to nobody: they would have been given too late.
+    /// Timeslots skipped before it.
     pub skipped: u64,
-    /// It takes longer to give out batches than they last: less is to be given out, before this
-    /// one. See [`crate::DemandTable::on_overload`].
+    /// Batches take longer than they last: signal an overload before this batch. See
+    /// [`crate::DemandTable::on_overload`].
     pub is_late: bool,
 }
 
 impl BatchScheduler {
-    /// Batches of `batch_slots` (1 at least) timeslots, each due `lead` timeslots before it begins.
-    /// The first one begins at 0.
+    /// Creates a schedule of batches of `batch_slots` (at least 1) timeslots, each due `lead`
+    /// timeslots before it begins. The first one begins at 0.
     ///
-    /// Those that are ordered and not yet given out may last half of the lead, as of more all are
-    /// late when a core is away for so long; but they are more than `workers`, so that each has one
-    /// and there is one to go on with.
+    /// Batches in flight cover at most half of the lead, as all of them are late when a core is
+    /// preempted for so long; but there are more of them than `workers`, so that none runs idle.
     pub fn new(lead: u64, batch_slots: u32, workers: u32) -> Self {
         let batch_slots = u64::from(batch_slots.max(1));
         let least = u64::from(workers.max(1)) + 1;
@@ -64,28 +63,28 @@ impl BatchScheduler {
         }
     }
 
-    /// The next batch does not begin before `start`.
+    /// Moves the next batch to `start`, unless it is later already.
     pub fn begin(&mut self, start: Timeslot) {
         self.next = self.next.max(start);
     }
 
-    /// Where the next batch begins, if it is not skipped.
+    /// Returns the first timeslot of the next batch, if it is not skipped.
     pub fn next(&self) -> Timeslot {
         self.next
     }
 
-    /// The timeslot in which the next batch is to be ordered; `None` while as many are under way as
-    /// may be.
+    /// Returns the timeslot in which the next batch is due; `None` while the maximum number is in
+    /// flight.
     pub fn due(&self) -> Option<Timeslot> {
         let due = Timeslot(self.next.0.saturating_sub(self.lead));
         Some(due).filter(|_| self.flight < self.flight_max)
     }
 
-    /// The next batch, if it is due at `now`.
+    /// Returns the next batch if it is due at `now`.
     pub fn poll_batch(&mut self, now: Timeslot) -> Option<ScheduledBatch> {
         self.due().filter(|due| *due <= now)?;
         let late = (now.0 + self.lead).saturating_sub(self.next.0);
-        // What is given out when half of the lead is over mostly comes too late.
+        // Grants that are late by half of the lead mostly miss their timeslots.
         let most = (self.lead / 2).max(self.batch_slots);
         let skipped = if late > most { late } else { 0 };
         let start = Timeslot(self.next.0 + skipped);
@@ -99,12 +98,11 @@ impl BatchScheduler {
         Some(ScheduledBatch { start, skipped, is_late })
     }
 
-    /// The batch that begins at `start` is given out. They come in the order in which they were
-    /// ordered.
+    /// Records that the batch at `start` was granted. Batches are granted in order.
     pub fn on_batch_granted(&mut self, now: Timeslot, start: Timeslot) {
         let due = Timeslot(start.0.saturating_sub(self.lead));
         let took = now.0.saturating_sub(due.max(self.granted).0);
-        // One may have waited for a core that was away; two have not.
+        // One slow batch may be due to preemption, two in a row are not.
         let both_took = took.min(self.took);
         (self.granted, self.took) = (now, took);
         self.flight = self.flight.saturating_sub(1);
@@ -114,7 +112,7 @@ impl BatchScheduler {
         }
         let behind = (self.lead / 2).min(BEHIND * self.batch_slots);
         let is_behind = now.0.saturating_sub(due.0) > behind;
-        // To catch up takes more than to keep pace.
+        // Catching up requires batches to be faster than real time.
         let most = if is_behind { self.batch_slots / 4 * 3 } else { self.batch_slots };
         self.is_slow |= both_took > most;
     }
@@ -137,8 +135,8 @@ mod tests {
         scheduler.poll_batch(Timeslot(now)).expect("it is due")
     }
 
-    /// Each batch is given out so many timeslots after it was due or the one before was given out.
-    /// Answers how often less was ordered, and how much was skipped.
+    /// Grants each batch `took` timeslots after it was due or the one before was granted. Returns
+    /// the number of overload signals and of skipped timeslots.
     fn drive(lead: u64, took: impl Fn(u64) -> u64, batches: u64) -> (u64, u64) {
         let (mut scheduler, mut under_way) = (scheduler(lead), alloc::collections::VecDeque::new());
         let (mut free, mut late, mut skipped) = (0, 0, 0);
@@ -201,7 +199,7 @@ mod tests {
         let ordered = poll_batch(&mut scheduler, now);
         assert_eq!(ordered.start, Timeslot(now + LEAD), "as if nothing had been before");
         assert_eq!(ordered.skipped, LEAD / 2 + 1);
-        // A lead that is shorter than a batch forgives one.
+        // With a lead shorter than a batch, a delay of one batch is tolerated.
         let mut scheduler = self::scheduler(20);
         assert_eq!(poll_batch(&mut scheduler, SLOTS).skipped, 0);
         assert_eq!(poll_batch(&mut scheduler, 2 * SLOTS + 1).skipped, SLOTS + 1);
@@ -210,7 +208,7 @@ mod tests {
     #[test]
     fn overload_is_signalled_only_when_batches_are_slow() {
         assert_eq!(drive(LEAD, |_| 60, 1_000), (0, 0));
-        // Each eighth batch comes a batch later, and the others make up for it.
+        // Every eighth batch is late by a batch, and the others make up for it.
         let (late, _) = drive(LEAD, |batch| if batch % 8 == 0 { 110 } else { 40 }, 1_000);
         assert_eq!(late, 0);
         let (late, skipped) = drive(LEAD, |_| 70, 1_000);
@@ -219,11 +217,11 @@ mod tests {
 
     #[test]
     fn overload_is_signalled_while_catching_up() {
-        // Each takes but two timeslots less than it lasts, as one took long.
+        // After one slow batch the others are faster than real time by only two timeslots.
         let (late, _) = drive(LEAD, |batch| if batch == 3 { 110 } else { 62 }, 12);
         assert!(late > 0, "half of the lead is over each time");
         assert_eq!(drive(LEAD, |batch| if batch == 3 { 110 } else { 40 }, 12).0, 0);
-        // However long the lead is, four batches are far behind, and three are not.
+        // With a long lead, four batches of delay are too many, and three are not.
         let late = |long| drive(10_000, |batch| if batch == 3 { long } else { 62 }, 12).0;
         assert!(late(5 * SLOTS) > 0);
         assert_eq!(late(3 * SLOTS), 0);

@@ -1,8 +1,9 @@
-//! One end of the control protocol between an endpoint and an arbiter: both ends are alike.
+//! One end of a session of the control protocol (FCP) between an endpoint and an arbiter. Both ends
+//! use the same code.
 //!
-//! What is said are totals, so whatever is lost, comes twice or late costs time and nothing else.
-//! The windows here find out what was lost, so that it is said again soon (design: arbiter.md
-//! section 4).
+//! Packets carry running totals, so a packet that is lost, duplicated or reordered costs time and
+//! nothing else. The windows here detect lost packets, so that their totals are retransmitted soon
+//! (`docs/design/arbiter.md`, "Why totals, and no requests that must arrive?").
 
 mod session;
 mod window;
@@ -13,7 +14,7 @@ use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 pub(crate) use session::{PacketVerdict, RTO_MIN_NS, Session};
 pub(crate) use window::{DESTINATIONS_MAX, DestinationSet, WINDOW};
 
-/// Who sends a frame, and to whom.
+/// The source and destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FrameAddress {
     pub src: ProcessId,
@@ -21,12 +22,11 @@ pub(crate) struct FrameAddress {
     pub dst: ProcessId,
 }
 
-/// How far back the promises lie of frames that promise nothing: a quarter of the wire's range, as
-/// those of a switch that has nothing to say.
+/// How far back the promises of these frames lie, ns. Arbiters promise nothing; a quarter of the
+/// range of timestamps is what switches without a promise send too.
 const NO_PROMISE_NS: u64 = 1 << 46;
 
-/// Completes a frame whose payload stands behind the place of its header already. Answers its
-/// length.
+/// Completes a frame whose payload is already written behind its header. Returns its length.
 pub(crate) fn seal_frame(
     slot: &mut [u8],
     (opcode, address, psn): (Opcode, FrameAddress, u32),

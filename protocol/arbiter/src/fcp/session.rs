@@ -1,4 +1,4 @@
-//! What one end knows of the other since their last reset.
+//! State of a session since its last reset.
 
 use core::cmp::Ordering;
 
@@ -7,59 +7,58 @@ use onepipe_wire::{Fcp, FcpParams, FcpReset, FcpWriter};
 
 use super::window::{DestinationSet, ReceiveWindow, SendWindow};
 
-/// Packets in a row whose check fails, after which both ends are taken to be out of step (the
-/// original's burst; design: arbiter.md section 4).
+/// Consecutive packets with a wrong check after which the session is reset (Fastpass's value;
+/// `docs/design/arbiter.md`, "Who notices that both ends are out of step?").
 const BAD_MAX: u32 = 10;
-/// A reset that lies further from the own clock is not taken: a stray of long ago, or a clock that
-/// is wrong. In ns.
+/// Maximum difference between the time of a reset and the local clock, ns. Beyond, the reset is a
+/// stray packet or a clock is wrong, and it is ignored.
 const RESET_AGE_MAX_NS: u64 = 1_000_000_000;
-/// An acknowledgement waits for so much for something to go with, in ns.
+/// How long an acknowledgement is delayed for a packet to carry it, ns.
 const ACK_NS: u64 = 50_000;
-/// What is not heard for so long is said again, in ns.
+/// Minimum and initial retransmission timeout, ns.
 pub(crate) const RTO_MIN_NS: u64 = 200_000;
-/// Nobody is waited for any longer than this before it is said again: more than any way takes. In
-/// ns.
+/// Maximum retransmission timeout, ns: more than any round trip.
 const RTO_MAX_NS: u64 = RTO_MIN_NS << 6;
 
-/// What has come of a packet.
+/// The result of checking a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PacketVerdict {
-    /// It is in step. `is_new_session`: with a reset that is new here, so that all counts begin anew.
+    /// In step. `is_new_session`: it carries a new reset, so all totals restart at zero.
     Accepted { is_new_session: bool },
-    /// It is in step, and has come before or is too old to tell; or what it says could be
-    /// misunderstood, as a later one has come.
+    /// In step, but received before or too old to tell, or ambiguous because a later packet has
+    /// overtaken it.
     Duplicate,
-    /// It begins with a reset that is older than the last one, or far from the own clock.
+    /// Carries a reset that is older than the last one, or far from the local clock.
     Stale,
-    /// There was no reset yet.
+    /// There is no session.
     NoSession,
-    /// It is out of step. `is_burst`: so many are that a reset is due.
+    /// The check is wrong. `is_burst`: so many were that a reset is due.
     OutOfStep { is_burst: bool },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Session {
-    /// Of the last reset, and what follows from it.
+    /// Time of the last reset, from which the seed of checks is derived.
     time: Option<Timestamp>,
     seed: u64,
     is_open: bool,
-    /// The other end is known to have had the same reset.
+    /// The peer has confirmed the last reset.
     is_confirmed: bool,
-    /// A reset was taken over, and the next packet says so, and in which epoch.
+    /// The peer's reset was accepted; the next packet confirms it.
     confirms_reset: bool,
     reset_backoff: Backoff,
     received: ReceiveWindow,
     pub unacked: SendWindow,
     bad_checks: u32,
-    /// How long an answer may take: see [`Session::rto_ns`].
+    /// Retransmission timeout: see [`Session::rto_ns`].
     rto_ns: u64,
-    /// Since when something waits to be acknowledged.
+    /// Time of the oldest received packet that was not acknowledged.
     pub ack_pending_since: Option<Mono>,
 }
 
 impl Session {
-    /// Before the first reset. One that is not answered is said again after 200 us, and each time
-    /// after twice as long, up to `slow_ns`.
+    /// Creates a closed session. An unanswered reset is repeated after 200 us and then with
+    /// exponential backoff up to `slow_ns`.
     pub fn new(slow_ns: u64) -> Self {
         Self {
             time: None,
@@ -76,23 +75,23 @@ impl Session {
         }
     }
 
-    /// Whether there has been a reset, and it was not closed since.
+    /// Whether the session was reset and not closed since.
     pub fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Whether the other end is known to be in step.
+    /// Whether the peer has confirmed the last reset.
     pub fn is_confirmed(&self) -> bool {
         self.is_confirmed
     }
 
-    /// Forgets all, but not the time of the last reset: those before it stay old.
+    /// Closes the session. The time of the last reset is kept, so that older resets stay invalid.
     pub fn close(&mut self) {
         self.unacked.reset();
         (self.is_open, self.ack_pending_since) = (false, None);
     }
 
-    /// Begins anew, with a reset of its own that is said until it is heard.
+    /// Starts a session with a reset of its own, repeated until it is confirmed.
     pub fn restart(&mut self, now: Now) {
         let after = self.time.map_or(now.sync, |last| now.sync.max(last.wrapping_add_ns(1)));
         self.begin(after);
@@ -108,7 +107,7 @@ impl Session {
         (self.bad_checks, self.ack_pending_since) = (0, None);
     }
 
-    /// What to make of a packet. It is taken note of if it is good.
+    /// Verifies a received packet, and records it if it is accepted.
     pub fn verify(&mut self, now: Now, fcp: &Fcp<'_>) -> PacketVerdict {
         let mut is_new_session = false;
         match (fcp.reset().map(|reset| reset.time), self.time) {
@@ -120,7 +119,7 @@ impl Session {
                 if is_new_session {
                     self.begin(time);
                 } else if own != Some(time) || !self.is_open {
-                    // Who says so for ever, because its clock was put back, is told a newer one.
+                    // A peer whose clock was set back repeats its reset: answer with a newer one.
                     return match self.on_bad_check() {
                         PacketVerdict::OutOfStep { is_burst: true } => {
                             PacketVerdict::OutOfStep { is_burst: true }
@@ -145,7 +144,7 @@ impl Session {
             self.ack_pending_since.get_or_insert(now.mono);
         }
         if fcp.is_relative() && self.received.is_overtaken(fcp.sequence) {
-            // It is not taken to be heard, and said again.
+            // Not recorded, so that the peer retransmits it.
             return PacketVerdict::Duplicate;
         }
         match self.received.record(fcp.sequence) {
@@ -154,29 +153,28 @@ impl Session {
         }
     }
 
-    /// On which other terms than these the sender of a packet is, if it bears a reset that is in
-    /// step with itself and says so. There is nothing to be agreed on then.
+    /// Returns the terms in a packet's reset if they differ from `terms` and the packet's check is
+    /// right. There can be no session between such ends.
     pub fn terms_mismatch(fcp: &Fcp<'_>, terms: FcpParams) -> Option<FcpParams> {
         let reset = fcp.reset().filter(|reset| reset.terms != terms)?;
         fcp.is_in_step(mix(reset.time.as_ns())).then_some(reset.terms)
     }
 
-    /// Whether the sender of a packet has reset at a time that is not recent, by the clock here.
+    /// Whether a packet's reset is outside the accepted range of the local clock.
     pub fn is_clock_skewed(now: Now, fcp: &Fcp<'_>) -> bool {
         let reset = fcp.reset().filter(|reset| fcp.is_in_step(mix(reset.time.as_ns())));
         reset.is_some_and(|reset| !is_recent(now, reset.time))
     }
 
-    /// A packet with a reset and nothing else, to whom there is no session with. Answers its
-    /// bytes.
+    /// Writes a packet with only a reset, for a peer without a session. Returns its length.
     pub fn reject(buffer: &mut [u8], reset: FcpReset) -> Option<usize> {
         let mut writer = FcpWriter::new(buffer, (0, u64::MAX))?;
         let seed = mix(reset.time.as_ns());
         writer.reset(reset).then(|| writer.finish(seed))
     }
 
-    /// How a packet's reset lies to the last one here; `None` if it bears none that is in step with
-    /// itself and of late.
+    /// Compares a packet's reset with the last one of this session; `None` if the packet carries no
+    /// valid and recent reset.
     pub fn compare_reset(&self, now: Now, fcp: &Fcp<'_>) -> Option<Ordering> {
         let time = fcp.reset()?.time;
         let is_right = is_recent(now, time) && fcp.is_in_step(mix(time.as_ns()));
@@ -184,7 +182,7 @@ impl Session {
     }
 
     fn on_bad_check(&mut self) -> PacketVerdict {
-        // Before its own reset is answered, what comes was said before that.
+        // Packets that arrive before the own reset is confirmed were sent before it.
         self.bad_checks += u32::from(self.is_confirmed || !self.is_open);
         let is_burst = self.bad_checks >= BAD_MAX;
         if is_burst {
@@ -193,33 +191,33 @@ impl Session {
         PacketVerdict::OutOfStep { is_burst }
     }
 
-    /// What was not acknowledged for so long is lost, ns: half as long again as an answer takes,
-    /// the longest of late, 200 us at least; and twice as long each time that there was none.
+    /// Returns the retransmission timeout, ns: 1.5 times the largest recent round trip, at least
+    /// 200 us. Each increase takes effect at once, decreases decay by an eighth per sample.
     pub fn rto_ns(&self) -> u64 {
         self.rto_ns
     }
 
-    /// Nothing that was said is answered: perhaps the way is longer.
+    /// Doubles the retransmission timeout, as no packet was answered.
     pub fn back_off(&mut self) {
         self.rto_ns = (2 * self.rto_ns).min(RTO_MAX_NS);
     }
 
-    /// When an acknowledgement is due, if nothing goes with which it could go.
+    /// Returns the time at which an acknowledgement must be sent on its own.
     pub fn ack_due(&self) -> Option<Mono> {
         self.ack_pending_since.map(|oldest_sent_at| oldest_sent_at.after_ns(ACK_NS))
     }
 
-    /// Whether a reset is to be said now.
+    /// Whether a reset is due. The next one is scheduled with exponential backoff.
     pub fn take_reset(&mut self, now: Mono) -> bool {
         self.is_open() && !self.is_confirmed && self.reset_backoff.take(now)
     }
 
-    /// When a reset is to be said, if it is not known to be heard.
+    /// Returns the time at which a reset is due, unless it is confirmed.
     pub fn reset_due(&self) -> Option<Mono> {
         self.reset_backoff.due().filter(|_| self.is_open() && !self.is_confirmed)
     }
 
-    /// Begins the next packet. If it has to bear a reset, that is of this epoch and these terms.
+    /// Starts a packet. A reset that it has to carry is of this epoch and these terms.
     pub fn write<'a>(
         &self,
         buffer: &'a mut [u8],
@@ -233,7 +231,8 @@ impl Session {
         }
     }
 
-    /// The packet leaves. Answers its bytes, and what is lost because it is too long ago.
+    /// Completes a packet. Returns its length, and the destinations of the packet that left the
+    /// window unacknowledged.
     pub fn finish(
         &mut self,
         now: Mono,
@@ -241,7 +240,7 @@ impl Session {
         destinations: &DestinationSet,
     ) -> (usize, Option<DestinationSet>) {
         (self.ack_pending_since, self.confirms_reset) = (None, false);
-        // A reset that nobody answers is as good as lost.
+        // An unconfirmed reset is retransmitted like any content.
         let is_noted = !destinations.is_empty() || !self.is_confirmed;
         (writer.finish(self.seed), self.unacked.send(now, destinations, is_noted))
     }
@@ -251,8 +250,8 @@ fn is_recent(now: Now, time: Timestamp) -> bool {
     now.sync.as_ns().abs_diff(time.as_ns()) <= RESET_AGE_MAX_NS
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014): the seed that follows from the
-/// time of a reset.
+/// Derives the seed of checks from the time of a reset. The finaliser of SplitMix64 (Steele, Lea,
+/// Flood: OOPSLA 2014).
 const fn mix(time: u64) -> u64 {
     let bits = time.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,34 +1,33 @@
-//! Which of the last 64 packets have come, and what those said that have not.
+//! Receive and send windows of 64 packets.
 
 use alloc::vec::Vec;
 
 use onepipe_base::Mono;
 
-/// Packets that are acknowledged one by one.
+/// Packets that are acknowledged individually.
 pub(crate) const WINDOW: usize = 64;
-/// Destinations that one packet speaks of at most.
+/// Maximum number of destinations in one packet.
 pub(crate) const DESTINATIONS_MAX: usize = 64;
 
-/// What has come of the other end's packets.
+/// Which packets of the peer have arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReceiveWindow {
-    /// The highest number, 0 if none has come.
+    /// The highest sequence number received; 0 before the first.
     pub highest: u32,
-    /// Bit `i`: that number less `i` has come, or there was none.
+    /// Bit `i`: the packet `highest - i` was received, or never existed.
     pub bits: u64,
 }
 
 impl ReceiveWindow {
-    /// Nothing yet: the first number is 1.
+    /// No packet received; the first one has number 1.
     pub const NONE: Self = Self { highest: 0, bits: u64::MAX };
 
-    /// Whether one has come that was sent after this one.
+    /// Whether a packet with a higher sequence number has arrived.
     pub fn is_overtaken(&self, sequence: u32) -> bool {
         (sequence.wrapping_sub(self.highest) as i32) < 0
     }
 
-    /// Takes note of a packet. Answers whether it is the first time that it comes, as far as is
-    /// known.
+    /// Records a packet. Returns whether it is new, as far as the window tells.
     pub fn record(&mut self, sequence: u32) -> bool {
         let ahead = sequence.wrapping_sub(self.highest) as i32;
         if ahead > 0 {
@@ -43,10 +42,10 @@ impl ReceiveWindow {
     }
 }
 
-/// The destinations that a packet speaks of.
+/// The destinations in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DestinationSet {
-    /// What stands behind so many is of another packet.
+    /// Entries at or after `count` are undefined.
     count: u8,
     destinations: [u16; DESTINATIONS_MAX],
 }
@@ -58,12 +57,12 @@ impl DestinationSet {
         self.count == 0
     }
 
-    /// How many more it has room for.
+    /// Returns the number of free entries.
     pub fn free(&self) -> usize {
         DESTINATIONS_MAX - usize::from(self.count)
     }
 
-    /// Adds one, which must have room, unless it is there.
+    /// Adds a destination unless it is present. The set must have space.
     pub fn push(&mut self, dst: u16) {
         if !self.as_slice().contains(&dst) {
             self.destinations[usize::from(self.count)] = dst;
@@ -75,23 +74,23 @@ impl DestinationSet {
         &self.destinations[..usize::from(self.count)]
     }
 
-    /// Becomes the same as another, of which no more is copied than there is.
+    /// Copies another set, without its undefined entries.
     fn set(&mut self, other: &Self) {
         self.count = other.count;
         self.destinations[..usize::from(other.count)].copy_from_slice(other.as_slice());
     }
 }
 
-/// What was sent and is not known to have come.
+/// Sent packets that are not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SendWindow {
     next: u32,
-    /// When each of the last packets left, and what it spoke of; those that were taken note of.
+    /// Send time and destinations of the tracked packets, by number modulo the window.
     sent_at: Vec<Mono>,
     destinations: Vec<DestinationSet>,
-    /// A bit for each place of those that are neither known to have come nor given up.
+    /// One bit for each tracked packet that is neither acknowledged nor declared lost.
     open: u64,
-    /// And of those that are not known to have come.
+    /// One bit for each tracked packet that is not acknowledged, lost or not.
     unacked: u64,
 }
 
@@ -110,13 +109,13 @@ impl SendWindow {
         (self.next, self.open, self.unacked) = (1, 0, 0);
     }
 
-    /// The number of the next packet.
+    /// Returns the sequence number of the next packet.
     pub fn next(&self) -> u32 {
         self.next
     }
 
-    /// The packet of this number leaves, and is taken note of if it matters whether it comes.
-    /// Answers what was told in the one that is too long ago now to be acknowledged.
+    /// Records the next packet, and tracks it if its loss matters. Returns the destinations of the
+    /// packet that leaves the window unacknowledged.
     pub fn send(
         &mut self,
         now: Mono,
@@ -135,15 +134,15 @@ impl SendWindow {
         lost
     }
 
-    /// The other end says what it has heard. Answers how long it took to say so of what it says for
-    /// the first time, of the oldest, in ns.
+    /// Handles an acknowledgement: the highest number received and the bits below. Returns the
+    /// largest round trip of the newly acknowledged packets, ns.
     pub fn on_ack(&mut self, now: Mono, received: u32, bits: u64) -> Option<u64> {
         let last = self.next.wrapping_sub(1);
         let (mut rest, mut round_trip_ns) = (self.unacked, None);
         while rest != 0 {
             let index = rest.trailing_zeros();
             rest &= rest - 1;
-            // Its number is the last of those whose place it is.
+            // The last packet whose number has this remainder.
             let sequence = last.wrapping_sub(last.wrapping_sub(index) % WINDOW as u32);
             if bits.unbounded_shr(received.wrapping_sub(sequence)) & 1 == 1 {
                 (self.open, self.unacked) =
@@ -154,14 +153,14 @@ impl SendWindow {
         round_trip_ns
     }
 
-    /// What was told before `before` and has not been heard.
+    /// Removes the oldest packet sent at or before `before`, as lost, and returns its destinations.
     pub fn take_expired(&mut self, before: Mono) -> Option<DestinationSet> {
         let index = self.oldest().filter(|index| self.sent_at[*index] <= before)?;
         self.open &= !(1 << index);
         Some(self.destinations[index])
     }
 
-    /// When the oldest was sent that is not known to have come.
+    /// Returns the send time of the oldest packet that is neither acknowledged nor lost.
     pub fn oldest_sent_at(&self) -> Option<Mono> {
         self.oldest().map(|index| self.sent_at[index])
     }
@@ -170,7 +169,7 @@ impl SendWindow {
         if self.open == 0 {
             return None;
         }
-        // The place behind the last one written is the oldest.
+        // The entry behind the last one written is the oldest.
         let turn = self.next % WINDOW as u32;
         let index = self.open.rotate_right(turn).trailing_zeros() + turn;
         Some(index as usize % WINDOW)

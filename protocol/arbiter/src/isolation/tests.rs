@@ -11,7 +11,7 @@ const TIMING: Timing =
 const FABRIC: Fabric = Fabric { nodes: 16, rack_nodes: 4, paths: 4, is_strict: false };
 
 /// Sends packets between four racks of four endpoints by four paths, from every endpoint in every
-/// timeslot to another rack, and reports those for which `loses` holds.
+/// timeslot to another rack, and reports those for which `is_lost` holds.
 fn run(isolation: &mut Isolation, now: u64, is_lost: impl Fn(usize, usize, u8) -> bool) {
     let mut paths = Paths::new(FABRIC).expect("right");
     let mut schedule = Schedule::new(16);

@@ -1,17 +1,17 @@
-//! Edge colouring of a bipartite multigraph: the edges that find no colour without others changing
-//! theirs.
+//! Edge colouring of a bipartite multigraph: colours for the edges that find none unless others are
+//! recoloured.
 
 use alloc::vec::Vec;
 
 /// The colour of an edge that has none.
 const COLOURLESS: u8 = u8::MAX;
 
-/// A packet that goes from one rack to another: its source, the two racks, its colour. In one word,
-/// so that it is written at once.
+/// A packet from one rack to another: its source, the two racks and its colour. In one word, so
+/// that it is written at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Edge(u64);
 
-/// Where an edge ends: at the rack that it leaves, or at that which it enters.
+/// The ends of an edge: the rack that it leaves, and the rack that it enters.
 const LEAVES: usize = 0;
 const ENTERS: usize = 1;
 
@@ -42,18 +42,18 @@ impl Edge {
     }
 }
 
-/// Which colours are free at each rack in one timeslot, and who has the others.
+/// The free colours of each rack in one timeslot, and the edges that hold the others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Colouring {
     free: [Vec<u64>; 2],
     usable: Vec<u64>,
-    /// Where the edges that leave each rack begin, and where those of the last one end: behind them
-    /// are those that had no colour at first, of any rack.
+    /// Start of each rack's outgoing edges, and the end of the last rack's. Edges without a colour
+    /// at first follow, of any rack.
     begins: Vec<u16>,
-    /// The edge of each colour that enters each rack; right only where the colour is taken. Those
-    /// that leave a rack are few and lie together, so they are looked through.
+    /// The incoming edge of each rack by colour, valid only for taken colours. Outgoing edges of a
+    /// rack are few and contiguous, so they are searched linearly.
     entering: Vec<[u16; 64]>,
-    /// The edges that have changed their colours for the last one.
+    /// The edges recoloured for the last one placed.
     chain: Vec<u16>,
 }
 
@@ -65,14 +65,13 @@ impl Colouring {
             usable: free(),
             begins: alloc::vec![0; racks + 1],
             entering: alloc::vec![[0; 64]; racks],
-            // It passes each rack twice at most, once on each side.
+            // A chain passes each rack at most twice, once on each side.
             chain: Vec::with_capacity(2 * racks),
         }
     }
 
-    /// A timeslot in which these edges have their colours, rack by rack. `of` says of each rack
-    /// which colours it may use, which are free where edges leave it and where they enter it, and
-    /// where its edges begin.
+    /// Starts a timeslot with the coloured edges, ordered by rack. `of` returns for each rack its
+    /// usable colours, the free ones on its outgoing and incoming side, and the start of its edges.
     pub fn begin(&mut self, of: impl Fn(usize) -> ([u64; 3], u16), edges: &[Edge]) {
         for rack in 0..self.usable.len() {
             let ([usable, leaving, entering], begin) = of(rack);
@@ -87,7 +86,7 @@ impl Colouring {
         }
     }
 
-    /// Who has a colour that is taken at the end of `side` of edges of `rack`.
+    /// Returns the edge of `rack` that holds a taken colour at `side`.
     fn holder(&self, edges: &[Edge], side: usize, rack: usize, colour: u32) -> u16 {
         if side == ENTERS {
             return self.entering[rack][colour as usize];
@@ -106,12 +105,12 @@ impl Colouring {
         }
     }
 
-    /// The edges that have changed their colours for that which was placed last.
+    /// Returns the edges recoloured for the last one placed.
     pub fn changed(&self) -> &[u16] {
         &self.chain
     }
 
-    /// Gives the edge at `at` a colour, and others another if need be. Answers whether it could.
+    /// Colours the edge at `at`, and recolours others if necessary. Returns false if impossible.
     pub fn place(&mut self, edges: &mut [Edge], at: usize, flips: &mut u64) -> bool {
         self.chain.clear();
         let edge = edges[at];
@@ -134,12 +133,12 @@ impl Colouring {
         self.entering[edge.rack(ENTERS)][colour as usize] = at as u16;
     }
 
-    /// No colour is free at both ends: one that is free at the first is made so at the other, by
-    /// exchanging it with one that is free there, along all edges of the two that hang together.
+    /// Colours an edge whose ends have no free colour in common: frees a colour of the first end at
+    /// the second by swapping it with another one along an alternating path.
     fn place_by_flip(&mut self, edges: &mut [Edge], at: usize, flips: &mut u64) -> bool {
         edges[at].set_colour(COLOURLESS);
         let (from, to) = (edges[at].rack(LEAVES), edges[at].rack(ENTERS));
-        // Of those that the other end can use at all, though others have them.
+        // Restricted to colours that the other end can use.
         let mut ours = self.free[LEAVES][from] & self.usable[to];
         if self.place_by_one(edges, at, ours) {
             *flips += 1;
@@ -162,9 +161,9 @@ impl Colouring {
         false
     }
 
-    /// As [`Colouring::place_by_flip`], if it is enough that one other edge, which has a colour of
-    /// `ours` and enters the same rack, takes one that is free at both its ends. Mostly it is, and
-    /// far less is looked at than along a chain.
+    /// Tries the common case of [`Colouring::place_by_flip`]: one other edge, which enters the same
+    /// rack with a colour of `ours`, takes a colour that is free at both its ends. This examines
+    /// far less than an alternating path.
     fn place_by_one(&mut self, edges: &mut [Edge], at: usize, mut ours: u64) -> bool {
         let to = edges[at].rack(ENTERS);
         while ours != 0 {
@@ -184,8 +183,8 @@ impl Colouring {
         false
     }
 
-    /// Exchanges colours `one` and `other` along the path that begins with the edge of `one` that
-    /// enters rack `start`. Not if that would give the rack at its end a colour that it cannot use.
+    /// Swaps colours `one` and `other` along the alternating path that begins with the edge of
+    /// `one` that enters rack `start`. Fails if the rack at its end cannot use the swapped colour.
     fn flip(&mut self, edges: &mut [Edge], start: usize, one: u32, other: u32) -> bool {
         self.chain.clear();
         let (mut side, mut rack, mut colour) = (ENTERS, start, one);
@@ -206,7 +205,7 @@ impl Colouring {
             edge.set_colour(colour as u8);
             self.entering[edge.rack(ENTERS)][colour as usize] = *at;
         }
-        // Between its ends both colours were taken before and are now.
+        // At the racks between the ends both colours are taken, before and after.
         let both = 1 << one | 1 << other;
         self.free[ENTERS][start] ^= both;
         self.free[side][rack] ^= both;

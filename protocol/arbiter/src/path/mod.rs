@@ -1,19 +1,19 @@
-//! Which way through the core each packet of a timeslot takes.
+//! Path selection: the path through the core of each packet of a timeslot.
 //!
-//! The packets of a timeslot that leave their rack are the edges of a bipartite multigraph, from
+//! The packets of a timeslot that leave their rack are the edges of a bipartite multigraph from
 //! racks to racks. Its edges are coloured so that no two of one colour meet at a rack, which takes
-//! no more colours than a rack has packets (D. König, 1916); colour modulo paths is the path. So a
-//! link between a rack and the core bears its share of the rack's packets and never more (design:
-//! arbiter.md section 3).
+//! no more colours than a rack has packets (D. König, 1916). The colour modulo the number of paths
+//! is the path, so a link between a rack and the core carries at most its share of the rack's
+//! packets (`docs/design/arbiter.md`, "What does a path cost?").
 //!
-//! All timeslots of a batch are coloured side by side, source by source: two packets of a rack that
-//! follow each other would wait for each other, but those of different timeslots have nothing to do
-//! with each other. The few that find no colour that is free at both ends come last.
+//! All timeslots of a batch are coloured side by side, source by source: consecutive packets of one
+//! rack depend on each other, packets of different timeslots do not. The few that find no colour
+//! free at both ends are coloured last.
 //!
-//! Which path a colour stands for is drawn anew for each timeslot, as the first colours are the
-//! ones most taken. Else a pair that has the network to itself would always take the same path; and
-//! if that is dead nothing comes, and nobody misses anything (design: arbiter.md section 4, fault
-//! isolation).
+//! The path of each colour is drawn for each timeslot. Low colours are used most, so with a fixed
+//! mapping a pair alone in the network would always take the same path; if that path is dead no
+//! packet arrives, and the receiver detects no loss (`docs/design/arbiter.md`, "Why is it drawn
+//! which path a colour stands for?").
 
 mod colouring;
 mod tree;
@@ -26,62 +26,61 @@ use colouring::{Colouring, Edge};
 
 pub use tree::{Tree, TreePaths};
 
-/// The colours of a word.
+/// Maximum number of colours: one bit each in a word.
 const COLOURS_MAX: u32 = 64;
 const SLOTS: usize = BATCH_SLOTS_MAX as usize;
 
-/// The path of each colour, where there is one.
+/// The path of each colour, or [`Paths::NONE`].
 type PathOf = [u8; COLOURS_MAX as usize];
 
-/// A fabric of racks with several paths from each to each.
+/// A fabric of racks with several paths between any two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fabric {
     /// Endpoints, numbered rack by rack.
     pub nodes: u32,
-    /// Endpoints of a rack, 1 to 64.
+    /// Endpoints per rack, 1 to 64.
     pub rack_nodes: u32,
-    /// Ways from a rack to any other: core links of a rack, 1 to 64.
+    /// Paths between any two racks, 1 to 64: the core links of a rack.
     pub paths: u32,
-    /// Whether a timeslot takes no more colours than its busiest rack has packets: each link of
-    /// every rack then bears that many, divided by the paths, at most. Otherwise a link may bear
-    /// what it would if all endpoints of the rack sent, which is its capacity, and that is quicker.
+    /// Whether a timeslot uses no more colours than its busiest rack has packets, so that each link
+    /// of every rack carries at most that number divided by the paths. Otherwise a link may carry
+    /// what it would if all endpoints of the rack sent, which is its capacity, and is faster.
     pub is_strict: bool,
 }
 
-/// A fabric that cannot be.
+/// A fabric with an invalid number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{name} cannot be {value}")]
 pub struct FabricError {
-    /// Which number.
+    /// The setting.
     pub name: &'static str,
-    /// What it was.
+    /// The rejected value.
     pub value: u32,
 }
 
-/// What path selection has done since its beginning.
+/// Counters of path selection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PathStats {
-    /// Packets that were given a path.
+    /// Packets with a path.
     pub packets: u64,
-    /// Times that others had to change their paths for one.
+    /// Times that other packets were recoloured for one.
     pub flips: u64,
-    /// Packets for which there was no path, because links have failed.
+    /// Packets without a path, because links have failed.
     pub unplaced: u64,
 }
 
-/// Places for a timeslot's packets: one for each endpoint, and as many as a line of the cache has.
-/// Those of all timeslots are written in turn, and were they a power of two apart, as endpoints
-/// often are, they would drive each other out of the cache.
+/// Entries per timeslot in the edge table: one per endpoint and a cache line more. The rows of all
+/// timeslots are written in turn; a stride of a power of two would map them to the same cache sets.
 const fn edges_stride(nodes: usize) -> usize {
     nodes + 8
 }
 
-/// The first so many colours.
+/// Returns the mask of the first `colours` colours.
 const fn first_colours(colours: u32) -> u64 {
     u64::MAX.unbounded_shr(COLOURS_MAX - colours)
 }
 
-/// The colours that a rack can use in a timeslot: all that stand for paths to which it has a link.
+/// Returns the colours that a rack can use in a timeslot: those whose path it has a link to.
 #[inline]
 fn usable(cut: u64, colours: u32, path_of: &PathOf) -> u64 {
     let all_paths = path_of.iter().enumerate().take(colours as usize);
@@ -89,14 +88,14 @@ fn usable(cut: u64, colours: u32, path_of: &PathOf) -> u64 {
     is_cut.fold(first_colours(colours), |usable, (colour, _)| usable & !(1 << colour))
 }
 
-/// Any two numbers give two that have nothing in common (G. Steele et al., 2014, SplitMix64).
+/// Mixes a number into an unrelated one (G. Steele et al., 2014, SplitMix64).
 const fn mix(assign_colours: u64) -> u64 {
     let mixed = (assign_colours ^ assign_colours >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ mixed >> 31
 }
 
-/// For the timeslots of a mask, in order.
+/// Calls `action` for each timeslot of a mask, in order.
 #[inline]
 fn for_each(mut slots: u64, mut action: impl FnMut(usize)) {
     while slots != 0 {
@@ -105,33 +104,34 @@ fn for_each(mut slots: u64, mut action: impl FnMut(usize)) {
     }
 }
 
-/// Gives every packet its path.
+/// Assigns a path to every packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Paths {
     fabric: Fabric,
     racks: u32,
     rack_of: Vec<u16>,
-    /// Tiers draw apart: which link of one is taken tells nothing of the other.
+    /// Tier in a tree. Tiers draw their paths independently.
     tier: u64,
     has_failed: Vec<bool>,
-    /// Colours, so many to each path that works as it may bear packets of a rack.
+    /// Number of colours: the same number for each working path.
     colours: u32,
     /// By rack: the paths whose link to it has failed.
     cut: Vec<u64>,
-    /// Paths that work, turned by none, by one, and so on.
+    /// The path of each colour, for each rotation of the working paths.
     rotations: Vec<PathOf>,
-    /// Those of each timeslot.
+    /// The path of each colour in each timeslot.
     path_of: Vec<PathOf>,
+    /// By rack and timeslot: the colours that no outgoing, or incoming, packet has yet.
     /// In each timeslot, by rack: the colours that no packet has yet that leaves it, or enters it.
     leaving: Vec<[u64; SLOTS]>,
     entering: Vec<[u64; SLOTS]>,
     colouring: Colouring,
-    /// The packets that leave their rack, [`edges_stride`] for each timeslot: those with a colour
-    /// from the front on, those without from the back on. And how many there are of either.
+    /// The packets that leave their rack, [`edges_stride`] entries for each timeslot: coloured ones
+    /// from the front, uncoloured ones from the back; and the number of either.
     edges: Vec<Edge>,
     counts: [usize; SLOTS],
     uncoloured: [usize; SLOTS],
-    /// By rack: how many there were in front when its own began.
+    /// By rack: the number of coloured packets before its own.
     begins: Vec<[usize; SLOTS]>,
     /// A row for each source.
     routes: Vec<[u8; SLOTS]>,
@@ -139,13 +139,13 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// In [`Paths::of`]: no path, because the packet does not leave its rack, or there is none.
+    /// In [`Paths::of`]: no path, because the packet stays in its rack, or none is left.
     pub const NONE: u8 = u8::MAX;
 
-    /// Of a fabric in which everything works.
+    /// Creates the path selection of a fabric without faults.
     ///
     /// # Errors
-    /// When there can be no such fabric.
+    /// When the fabric is invalid.
     pub fn new(fabric: Fabric) -> Result<Self, FabricError> {
         let check = |is_right, name, value| match is_right {
             true => Ok(()),
@@ -182,10 +182,10 @@ impl Paths {
         Ok(paths)
     }
 
-    /// From now on `path` is used by nobody, or again.
+    /// Sets whether `path` has failed, so that no packet uses it.
     ///
     /// # Errors
-    /// When there is no such path.
+    /// When the path does not exist.
     pub fn set_failed(&mut self, path: u32, has_failed: bool) -> Result<(), FabricError> {
         let known = self.has_failed.get_mut(path as usize);
         *known.ok_or(FabricError { name: "path", value: path })? = has_failed;
@@ -193,10 +193,10 @@ impl Paths {
         Ok(())
     }
 
-    /// From now on the link between `rack` and `path` is used by nobody, or again.
+    /// Sets whether the link between `rack` and `path` has failed, so that no packet uses it.
     ///
     /// # Errors
-    /// When there is no such rack or path.
+    /// When the rack or the path does not exist.
     pub fn set_cut(&mut self, rack: u32, path: u32, is_cut: bool) -> Result<(), FabricError> {
         if path >= self.fabric.paths {
             return Err(FabricError { name: "path", value: path });
@@ -208,12 +208,12 @@ impl Paths {
         Ok(())
     }
 
-    /// These of a tier above another's.
+    /// Returns this selection as that of the upper tier of a tree.
     pub(super) fn above(self) -> Self {
         Self { tier: 1, ..self }
     }
 
-    /// Gives colours to the paths that work.
+    /// Assigns colours to the working paths.
     fn assign_colours(&mut self) {
         let Fabric { rack_nodes, paths, .. } = self.fabric;
         let alive = (0..paths).filter(|path| !self.has_failed[*path as usize]);
@@ -229,22 +229,22 @@ impl Paths {
         }
     }
 
-    /// Draws which path each colour stands for, timeslot by timeslot. One after the other they are
-    /// as even as they were.
+    /// Draws the path of each colour for each timeslot. A rotation leaves colours as evenly spread
+    /// as they were.
     fn rotate(&mut self, start: Timeslot, slots: u32) {
         let Self { rotations, path_of, tier, .. } = self;
         for (nth, path_of) in (0..).zip(path_of.iter_mut().take(slots as usize)) {
             let drawn = mix(*tier << 63 ^ start.0.wrapping_add(nth)) >> 32;
             let rotation = (drawn * rotations.len() as u64) >> 32;
-            // None, if no path works.
+            // There is none if no path works.
             if let Some(rotations) = rotations.get(rotation as usize) {
                 *path_of = *rotations;
             }
         }
     }
 
-    /// Gives a path to every packet of the first `slots` timeslots of the batch that begins at
-    /// `start`. Answers how many have none: they must not be sent.
+    /// Assigns a path to every packet of the first `slots` timeslots of the batch that begins at
+    /// `start`. Returns the number of packets without one, which must not be sent.
     pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {
         let slots = slots.min(BATCH_SLOTS_MAX);
         self.rotate(start, slots);
@@ -289,7 +289,7 @@ impl Paths {
         self.rack_of.len().min(schedule.nodes() as usize)
     }
 
-    /// As many colours for each timeslot as its busiest rack sends packets to others, or receives.
+    /// Returns for each timeslot as many colours as its busiest rack has packets, in or out.
     fn least_colours(&mut self, schedule: &Schedule, all: u64) -> [u64; SLOTS] {
         self.leaving.fill([0; SLOTS]);
         self.entering.fill([0; SLOTS]);
@@ -313,7 +313,7 @@ impl Paths {
         masks
     }
 
-    /// Gives a path to every packet of `src` that finds one, in the timeslots `busy`.
+    /// Assigns paths to the packets of `src` in the timeslots `busy`, as far as a colour is free.
     fn assign_row(&mut self, src: usize, row: &[u16; SLOTS], busy: u64) {
         let Self { rack_of, entering, counts, uncoloured, edges, path_of, .. } = self;
         let (stride, from) = (edges_stride(rack_of.len()), rack_of[src]);
@@ -341,8 +341,8 @@ impl Paths {
         });
     }
 
-    /// Gives a path to the packets of a timeslot that have found none, and others another. Answers
-    /// how many there is none for.
+    /// Assigns paths to the uncoloured packets of a timeslot, recolouring others. Returns the
+    /// number of packets without a path.
     fn assign_uncoloured(&mut self, slot: usize, mask: u64) -> u32 {
         let Self { cut, colours, path_of, leaving, entering, begins, colouring, .. } = self;
         let stride = edges_stride(self.rack_of.len());
@@ -370,25 +370,25 @@ impl Paths {
         unplaced
     }
 
-    /// The path of each packet of `src` in the batch assigned last.
+    /// Returns the path of `src` in each timeslot of the last batch.
     ///
     /// # Panics
-    /// When there is no endpoint `src`.
+    /// When `src` does not exist.
     pub fn of(&self, src: u32) -> &[u8; SLOTS] {
         &self.routes[src as usize]
     }
 
-    /// Racks.
+    /// Returns the number of racks.
     pub fn racks(&self) -> u32 {
         self.racks
     }
 
-    /// As it was set up.
+    /// Returns the fabric.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
     }
 
-    /// What it has done.
+    /// Returns the counters.
     pub fn stats(&self) -> &PathStats {
         &self.stats
     }

@@ -1,10 +1,11 @@
 //! Paths through three tiers: racks, pods of racks, and cores above the pods.
 //!
-//! Colouring twice makes a permutation of the endpoints pass without two packets on a link. First
-//! the racks: a packet that leaves its rack takes an upper link of its ToR switch, and arrives by
-//! the link of the same number. Then the spines: seen from above, each has as many ends as links
-//! below it, of which no two packets share one in a timeslot; so what leaves the pod is a matching
-//! of these ends, and is coloured as that of the racks was.
+//! Two colourings route a permutation of the endpoints without two packets on a link. The first one
+//! is that of the racks: a packet that leaves its rack takes an upper link of its ToR switch, and
+//! arrives through the link of the same number. The second is that of the spines: seen from the
+//! core, each spine has as many ends as links below it, of which no two packets share one in a
+//! timeslot. So the packets that leave their pod are a matching of these ends, and are coloured
+//! like those of the racks.
 
 use alloc::vec::Vec;
 
@@ -12,31 +13,31 @@ use super::{Fabric, FabricError, PathStats, Paths};
 use crate::timeslot::{BATCH_SLOTS_MAX, NO_DESTINATION, Schedule};
 use crate::{Grant, Timeslot};
 
-/// A tree of three tiers of switches that is nowhere oversubscribed.
+/// A tree of three tiers of switches without oversubscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tree {
     /// Endpoints, numbered rack by rack and pod by pod.
     pub nodes: u32,
-    /// Endpoints of a rack, 1 to 64.
+    /// Endpoints per rack, 1 to 64.
     pub rack_nodes: u32,
-    /// Racks of a pod.
+    /// Racks per pod.
     pub pod_racks: u32,
-    /// Upper links of a rack's switch, as many as it has endpoints at least.
+    /// Upper links of a ToR switch, at least as many as its endpoints.
     pub rack_links: u32,
-    /// Spines of a pod: each has the same number of links to each rack.
+    /// Spines per pod, each with the same number of links to each rack.
     pub spines: u32,
-    /// Upper links of a spine, as many as it has lower ones at least.
+    /// Upper links of a spine, at least as many as its lower links.
     pub spine_links: u32,
 }
 
-/// Gives every packet its path through a [`Tree`]: the number of the upper link that it takes at
-/// its rack's switch, and, times [`Tree::rack_links`], that of the one at the spine.
+/// Assigns a path through a [`Tree`] to every packet: the number of the upper link at its ToR
+/// switch plus [`Tree::rack_links`] times that of the upper link at the spine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TreePaths {
     tree: Tree,
     racks: Paths,
     spines: Paths,
-    /// What leaves its pod, as the ends of spines see it.
+    /// The packets that leave their pod, by the ends of spines.
     above: Schedule,
     grants: Vec<Grant>,
     /// A row for each source.
@@ -44,10 +45,10 @@ pub struct TreePaths {
 }
 
 impl TreePaths {
-    /// Of a tree in which everything works.
+    /// Creates the path selection of a tree without faults.
     ///
     /// # Errors
-    /// When there can be no such tree, or it has more paths than a number of eight bits.
+    /// When the tree is invalid, or has more paths than fit eight bits.
     pub fn new(tree: Tree) -> Result<Self, FabricError> {
         let Tree { nodes, rack_nodes, pod_racks, rack_links, spines, spine_links } = tree;
         let check = |is_right, name, value| match is_right {
@@ -76,19 +77,19 @@ impl TreePaths {
         })
     }
 
-    /// From now on the upper link `link` of `rack` is used by nobody, or again.
+    /// Sets whether the upper link `link` of `rack` has failed, so that no packet uses it.
     ///
     /// # Errors
-    /// When there is no such rack or link.
+    /// When the rack or the link does not exist.
     pub fn set_cut(&mut self, rack: u32, link: u32, is_cut: bool) -> Result<(), FabricError> {
         self.racks.set_cut(rack, link, is_cut)
     }
 
-    /// From now on the upper link `link` of a spine, counted pod by pod, is used by nobody, or
-    /// again.
+    /// Sets whether the upper link `link` of a spine, counted pod by pod, has failed, so that no
+    /// packet uses it.
     ///
     /// # Errors
-    /// When there is no such spine or link.
+    /// When the spine or the link does not exist.
     pub fn set_spine_cut(
         &mut self,
         spine: u32,
@@ -98,8 +99,8 @@ impl TreePaths {
         self.spines.set_cut(spine, link, is_cut)
     }
 
-    /// Gives a path to every packet of the first `slots` timeslots of the batch that begins at
-    /// `start`. Answers how many have none: they must not be sent.
+    /// Assigns a path to every packet of the first `slots` timeslots of the batch that begins at
+    /// `start`. Returns the number of packets without one, which must not be sent.
     pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {
         let slots = slots.min(BATCH_SLOTS_MAX);
         let unplaced = self.racks.assign(schedule, start, slots);
@@ -109,7 +110,7 @@ impl TreePaths {
         unplaced
     }
 
-    /// The end of a spine that a packet passes that takes upper link `link` of `rack`'s switch.
+    /// Returns the end of a spine that a packet passes through upper link `link` of `rack`.
     fn end(&self, rack: u32, link: u8) -> u32 {
         let Tree { pod_racks, rack_links, spines, .. } = self.tree;
         let parallel = rack_links / spines;
@@ -117,7 +118,7 @@ impl TreePaths {
         (spine * pod_racks + rack % pod_racks) * parallel + u32::from(link) % parallel
     }
 
-    /// Where a packet leaves its rack, if it does: the racks, and the link.
+    /// Returns the racks of a packet that leaves its rack, and the upper link that it takes.
     fn rack_exit(&self, schedule: &Schedule, src: u32, slot: usize) -> Option<(u32, u32, u8)> {
         let (dst, link) = (schedule.of(src)[slot], self.racks.of(src)[slot]);
         let is_one = dst != NO_DESTINATION && link != Paths::NONE;
@@ -125,7 +126,7 @@ impl TreePaths {
         is_one.then_some((from, to, link))
     }
 
-    /// Collects what leaves its pod.
+    /// Collects the packets that leave their pod.
     fn gather_pod_exits(&mut self, schedule: &Schedule, slots: u32) {
         self.grants.clear();
         for src in 0..self.tree.nodes.min(schedule.nodes()) {
@@ -140,7 +141,7 @@ impl TreePaths {
         self.above.fill(&self.grants);
     }
 
-    /// Puts both choices together.
+    /// Combines the choices of both tiers.
     fn merge(&mut self, schedule: &Schedule, slots: u32) {
         for src in 0..self.tree.nodes.min(schedule.nodes()) {
             for slot in 0..slots as usize {
@@ -157,21 +158,21 @@ impl TreePaths {
         }
     }
 
-    /// The path of each packet of `src` in the batch assigned last, [`Paths::NONE`] where it has
-    /// none or does not leave its rack.
+    /// Returns the path of `src` in each timeslot of the last batch, or [`Paths::NONE`] where it
+    /// has none or stays in its rack.
     ///
     /// # Panics
-    /// When there is no endpoint `src`.
+    /// When `src` does not exist.
     pub fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
         &self.routes[src as usize]
     }
 
-    /// As it was set up.
+    /// Returns the tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// What it has done: for racks, and for spines.
+    /// Returns the counters of racks and of spines.
     pub fn stats(&self) -> (&PathStats, &PathStats) {
         (self.racks.stats(), self.spines.stats())
     }

@@ -15,7 +15,7 @@ pub struct TransferConfig {
     /// The endpoint.
     pub client: ClientConfig,
     /// Maximum memory of incoming objects, in bytes, each charged with at least
-    /// [`OBJECT_BYTES_MIN`]; objects beyond are refused. Default 256 MiB.
+    /// [`OBJECT_LEN_MIN`]; objects beyond are refused. Default 256 MiB.
     pub receive_bytes_max: u64,
     /// Maximum number of outgoing objects, 1 to 4096. One more is accepted for each receiver that
     /// has none, so that receivers that do not answer do not block others. At most 64 per receiver.

@@ -167,7 +167,7 @@ impl Outgoing {
         self.retransmit[word] &= !bit;
     }
 
-    /// Marks pieces as lost that others up to serial number `heard` have overtaken.
+    /// Marks pieces as lost that others up to serial number `highest_acked` have overtaken.
     pub fn detect_losses(&mut self, highest_acked: u32) {
         for piece in self.cumulative..self.next {
             let behind = highest_acked.wrapping_sub(self.serials[(piece % WINDOW) as usize]) as i32;

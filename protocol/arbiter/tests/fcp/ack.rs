@@ -1,14 +1,14 @@
-//! Acknowledgements go with what is said anyway, where timeslots are long, too.
+//! Acknowledgements are carried by other packets, with long timeslots as well.
 
 use onepipe_base::ProcessId;
 
 use crate::net::TestNet;
 
 const MS: u64 = 1_000_000;
-/// Of 600 Mbit/s: a batch takes 1.3 ms, and a request is answered by what is given in it.
+/// At 600 Mbit/s: a batch lasts 1.3 ms, and its grants answer a request.
 const LONG_SLOT_NS: u64 = 20_000;
 
-/// Everybody always wants more of all others.
+/// Every endpoint always wants more of all others.
 fn busy(net: &mut TestNet, ms: u64) {
     for _ in 0..ms {
         for (src, dst) in (0..8).flat_map(|src| (0..8).map(move |dst| (src, dst))) {
@@ -32,8 +32,8 @@ fn acks_are_piggybacked_on_grants() {
     assert_eq!(now.bad + now.duplicates, 0);
 }
 
-/// All want the same destination: most wait for several batches, and are told nothing by them. They
-/// say again what is not acknowledged in time, and begin anew when that is of no avail.
+/// All endpoints want the same destination, so most wait for several batches without any grant.
+/// They retransmit what is not acknowledged in time, and reset the session if that does not help.
 #[test]
 fn delayed_acks_cause_no_reset() {
     let mut net = TestNet::with_slots_of(LONG_SLOT_NS, 24);

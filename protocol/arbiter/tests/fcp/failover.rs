@@ -1,5 +1,5 @@
-//! An arbiter dies, or is thought dead: no timeslot is granted twice (the world looks at each), and
-//! what waits is sent nevertheless.
+//! An arbiter crashes, or is taken for crashed: no timeslot is granted twice (checked by the
+//! network), and waiting packets are sent nevertheless.
 
 use onepipe_wire::Opcode;
 
@@ -7,7 +7,7 @@ use crate::net::{Channel, Draws, SLOT_NS, TestNet, first_arbiter};
 
 const MS: u64 = 1_000_000;
 
-/// Lets traffic come in at random for a while.
+/// Generates random traffic for a while.
 fn load(net: &mut TestNet, draws: &mut Draws, ns: u64) {
     let nodes = u64::from(net.nodes());
     let end = net.now + ns;
@@ -51,7 +51,7 @@ fn secondary_takes_over_1_ms_after_a_crash() {
         net.run_for(30 * MS);
         net.assert_quiet();
         net.assert_all_came();
-        // Who comes back does not take it away again.
+        // A restarted arbiter does not depose the primary.
         net.restart_arbiter(0);
         load(&mut net, &mut draws, 3 * MS);
         assert_eq!(is_primary(&net), [false, true]);
@@ -87,7 +87,7 @@ fn one_way_watchdog_loss_resolves_within_a_lead() {
     }
 }
 
-/// Neither hears anything of the other, but endpoints hear both: they tell who is over.
+/// Neither arbiter receives packets of the other, but endpoints see both and forward the claims.
 #[test]
 fn endpoints_tell_partitioned_arbiters_of_the_epoch() {
     for seed in 0..12 {
@@ -104,7 +104,7 @@ fn endpoints_tell_partitioned_arbiters_of_the_epoch() {
             changes += u64::from(before != is_primary(&net));
         }
         assert!(changes >= 2 && both_ns < changes * 50_000, "{both_ns} ns, {changes} times");
-        // They hear each other again.
+        // The link between them is repaired.
         net.fate = Box::new(|_, _, _, _| false);
         load(&mut net, &mut draws, 2 * MS);
         assert_ne!(net.arbiters[0].is_primary(), net.arbiters[1].is_primary());
@@ -130,7 +130,7 @@ fn watchdogs_lost_towards_the_primary_are_harmless() {
 fn unanswered_endpoint_switches_arbiter() {
     let mut net = TestNet::new(4, 2, 5);
     net.run_for(2 * MS);
-    // The primary is dead, and nobody can be told by the other one.
+    // The primary is down, and the secondary cannot reach the endpoints.
     net.is_down[0] = true;
     let (second, until) = (onepipe_base::ProcessId(first_arbiter(4).0 + 1), net.now + 3 * MS);
     net.fate = Box::new(move |now, from, _, _| from == second && now < until);

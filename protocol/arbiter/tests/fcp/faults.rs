@@ -8,7 +8,7 @@ use crate::net::{Channel, Draws, SLOT_NS, TestNet, arbiter_config};
 
 const MS: u64 = 1_000_000;
 
-/// Traffic at random for a while, under accidents; then none of either.
+/// Runs random traffic under faults for a while, then lets everything finish without.
 fn survive(seed: u64, control: Channel) -> TestNet {
     let nodes = 3 + (seed % 6) as u32;
     let mut net = TestNet::new(nodes, 1, seed);
@@ -68,7 +68,7 @@ fn burst_of_bad_checks_resets_in_one_round_trip() {
     net.enqueue(0, 2, 200);
     net.run_for(2 * MS);
     net.assert_quiet();
-    // Ten packets of nobody who is in step.
+    // Ten packets of a sender that is out of step.
     let now = net.now;
     for number in 1..=10 {
         let mut bytes = [0; 100];
@@ -92,7 +92,7 @@ fn burst_of_bad_checks_resets_in_one_round_trip() {
     assert_eq!(net.arbiters[0].comm_stats().resets, before);
     net.run_for(1);
     assert_eq!(net.arbiters[0].comm_stats().resets, before + 1);
-    // What waits when the reset comes is asked for in the answer to it.
+    // The answer to the reset requests what waits.
     net.enqueue(0, 1, 200);
     net.run_for(2 * net.delay_ns + 1);
     assert_eq!(net.arbiters[0].comm().pending(0), 1, "told anew within one round trip");
@@ -106,7 +106,7 @@ fn crossing_resets_converge_on_the_newer() {
     let mut net = TestNet::new(3, 1, 7);
     net.enqueue(0, 2, 200);
     net.run_for(2 * MS);
-    // Both ends are new, and each finds the other one a stranger.
+    // Both ends are new, and have no session.
     net.restart_arbiter(0);
     net.restart_client(0);
     net.enqueue(0, 1, 200);
@@ -139,7 +139,7 @@ fn restarted_arbiter_learns_demand_again() {
         (0..200).for_each(|_| assert!(net.enqueue(src, 3, 200)));
     }
     net.run_for(200_000);
-    // At once, while what it has given out lies ahead.
+    // While granted timeslots are still ahead.
     net.restart_arbiter(0);
     net.run_for(20 * MS);
     net.assert_quiet();
@@ -206,17 +206,17 @@ fn lost_control_packets_are_retransmitted_soon() {
         net.fate = Box::new(move |_, from, _, frame| {
             let is_it = frame.opcode == Opcode::Fcp && (from == ProcessId(0)) == is_request;
             met += u32::from(is_it);
-            // The request, the first grant, or that and the next.
+            // The request, the first grant, or both the first grant and the next.
             is_it && met <= lost.max(1)
         });
         assert!(net.enqueue(0, 2, 200));
-        // Each time 200 us, and what it takes anyhow.
+        // Each loss costs 200 us beside the usual time.
         net.run_for(u64::from(lost.max(1)) * 320_000 + 200_000);
         net.assert_all_came();
     }
 }
 
-/// More destinations than the arbiter keeps in mind to tell again: they ask.
+/// More destinations than the arbiter can resend totals for: the endpoint requests them.
 #[test]
 fn lost_grants_of_many_destinations_are_recovered() {
     let mut net = TestNet::new(45, 1, 3);
@@ -238,7 +238,7 @@ fn late_grants_are_requested_again() {
     (0..100).for_each(|_| assert!(net.enqueue(0, 2, 200)));
     for _ in 0..8 {
         net.run_for(70_000);
-        // Nobody does anything for a while; the world looks at how late packets leave.
+        // All nodes pause; the network checks how late packets leave.
         net.now += 40_000;
     }
     net.run_for(10 * MS);

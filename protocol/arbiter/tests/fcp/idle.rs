@@ -1,4 +1,4 @@
-//! Who is not there, or no longer, is left alone, and found again.
+//! Unreachable endpoints are given up, and connect again.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use crate::net::TestNet;
 
 const MS: u64 = 1_000_000;
 
-/// Control packets that the arbiter sends in the next second.
+/// Returns the control packets that the arbiter sends within the next second.
 fn sent_in_a_second(net: &mut TestNet) -> u64 {
     let before = net.arbiters[0].comm_stats().sent;
     net.run_for(1_000 * MS);
@@ -43,7 +43,7 @@ fn endpoint_that_dies_before_its_ack_is_given_up() {
     let dead = is_dead.clone();
     net.fate = Box::new(move |_, from, to, _| dead.get() && (from.0 == 3 || to.0 == 3));
     (0..20).for_each(|_| assert!(net.enqueue(3, 5, 200)));
-    // All its timeslots are told, so that it is owed nothing.
+    // All timeslots were granted and advertised, so nothing is pending.
     while net.arbiters[0].comm().totals(3, 5).1 < 20 {
         net.run_for(1_000);
         assert!(net.now < 2 * MS);
@@ -53,7 +53,7 @@ fn endpoint_that_dies_before_its_ack_is_given_up() {
     assert_eq!((net.arbiters[0].comm().known(), net.arbiters[0].comm_stats().timed_out), (7, 1));
     let sent = sent_in_a_second(&mut net);
     assert!(sent <= 1, "{sent} packets in a second to one that died");
-    // It was not dead, and is a stranger for a round trip.
+    // The endpoint was merely cut off; it has no session for one round trip.
     is_dead.set(false);
     (0..20).for_each(|_| assert!(net.enqueue(3, 5, 200)));
     net.run_for(MS);
@@ -61,8 +61,8 @@ fn endpoint_that_dies_before_its_ack_is_given_up() {
     assert_eq!(net.arbiters[0].comm().known(), 8);
 }
 
-/// It has all that it asked for, and its acknowledgement is lost: so it is called, in vain. When it
-/// speaks it is out of step, but not taken for one of ten.
+/// The endpoint has all timeslots, and its acknowledgement is lost, so it is probed in vain. When
+/// it sends again it is out of step, but need not send ten packets to be reset.
 #[test]
 fn probed_endpoint_reconnects_in_one_round_trip() {
     let mut net = TestNet::new(4, 1, 1);
@@ -88,7 +88,7 @@ fn probed_endpoint_reconnects_in_one_round_trip() {
     net.assert_all_came();
 }
 
-/// A switch that was replaced knows nobody: who waits to be sent something must be heard.
+/// A replaced switch has no table: an endpoint that only waits for packets must announce itself.
 #[test]
 fn idle_endpoint_sends_one_keepalive_per_second() {
     let mut net = TestNet::new(4, 1, 1);

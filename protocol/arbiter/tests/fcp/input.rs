@@ -1,4 +1,4 @@
-//! Whoever says nonsense is refused, counted, and harms nobody else.
+//! Malformed or hostile input is rejected, counted, and does not affect other endpoints.
 
 use onepipe_arbiter::{Arbiter, Client, ClientConfig, Comm, CommConfig, EnqueueError, Timeslot};
 use onepipe_base::{Incarnation, Machine, Port, ProcessId, Psn, Timestamp, Verdict};
@@ -31,7 +31,7 @@ fn numbered(
     bytes
 }
 
-/// The seed that follows from the time of a reset, as docs/wire-format.md says.
+/// Derives the seed of checks from the time of a reset, as docs/wire-format.md defines it.
 fn seed(time: Timestamp) -> u64 {
     let bits = time.as_ns().wrapping_add(0x9e37_79b9_7f4a_7c15);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -43,7 +43,7 @@ fn terms(slot_ns: u64, nodes: u32) -> FcpParams {
     FcpParams { slot_ns: slot_ns as u32, nodes: nodes as u16 }
 }
 
-/// A control packet with a reset at the present time, that asks for all of these.
+/// Returns a control packet with a reset at the present time that requests these totals.
 fn request(net: &TestNet, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
     let time = net.at().sync;
     frame(Opcode::Fcp, src, net.nodes(), |room| {
@@ -86,8 +86,7 @@ fn requests_for_unknown_endpoints_are_counted() {
     }
 }
 
-/// What a total modulo 2^8 says depends on what came before, so it must not come behind what was
-/// said later.
+/// A total modulo 2^8 is ambiguous behind a later packet, so it must be ignored when reordered.
 #[test]
 fn reordered_short_total_is_ignored_and_unacked() {
     let mut net = TestNet::new(4, 1, 1);
@@ -106,7 +105,7 @@ fn reordered_short_total_is_ignored_and_unacked() {
     let short = says(2, FcpForm::ShortMap, 60);
     assert_eq!(put(&mut net, &says(3, FcpForm::List, 300)), Verdict::Consumed);
     assert_eq!(net.arbiters[0].comm().pending(1), 300);
-    // 60 is not 316, and will not be, however often it is said.
+    // 60 must not be taken for 316, however often it is repeated.
     for _ in 0..2 {
         assert_eq!(put(&mut net, &short), Verdict::Dropped);
         assert_eq!(net.arbiters[0].comm().pending(1), 300);
@@ -124,7 +123,7 @@ fn excessive_demand_is_capped_and_others_are_served() {
     put(&mut net, &bytes);
     let stats = *net.arbiters[0].comm_stats();
     assert_eq!((stats.capped, net.arbiters[0].comm().pending(1)), (32_767 - 16_384, 16_384));
-    // Half of all that there are would go back.
+    // A total that decreases by half of the number space.
     let bytes = request(&net, 2, &[(3, 32_768)]);
     put(&mut net, &bytes);
     assert_eq!(net.arbiters[0].comm_stats().backwards, 1);
@@ -145,7 +144,7 @@ fn demand_of_an_idle_endpoint_expires() {
     assert_eq!(net.arbiters[0].comm_stats().timed_out, 1);
     assert_eq!((net.arbiters[0].comm().pending(1), net.arbiters[0].allocator().wanted()), (0, 0));
     assert!(net.granted_to(1, from) < 21 * MS as usize / SLOT_NS as usize);
-    // It speaks again, and is a stranger for one round trip.
+    // The endpoint sends again, and has no session for one round trip.
     net.fate = Box::new(|_, _, _, _| false);
     assert!(net.enqueue(1, 3, 200));
     net.run_for(10 * MS);
@@ -170,7 +169,7 @@ fn demand_beyond_pairs_max_waits_and_is_served() {
     net.assert_all_came();
 }
 
-/// Nobody takes what is demanded meanwhile. What there is no room for is asked for again.
+/// Demand is not polled meanwhile. What exceeds the queue is requested again.
 #[test]
 fn demands_beyond_the_queue_are_counted() {
     let nodes = 200;
@@ -193,7 +192,7 @@ fn demands_beyond_the_queue_are_counted() {
     assert_eq!(stats.demanded + stats.refused, 40 * 199);
 }
 
-/// Timeslots have 48 bits on the wire, and those of 100 us do not reach back so far.
+/// Timeslots have 48 bits on the wire, and the origin is less than that many timeslots ago.
 #[test]
 fn grant_before_timeslot_zero_is_rejected() {
     let arbiter = ProcessId(4);
@@ -233,7 +232,7 @@ fn client_rejects_packets_beyond_its_queues() {
     assert!(Client::new(client_config(0, 4, 0)).is_err(), "nobody to ask");
 }
 
-/// Frames with right checks and any payload whatever, to both kinds of machines in a busy world.
+/// Frames with valid checks and arbitrary payloads, to both kinds of machines under load.
 #[test]
 fn corrupt_payloads_do_not_affect_other_endpoints() {
     for seed in 0..20 {
@@ -245,7 +244,7 @@ fn corrupt_payloads_do_not_affect_other_endpoints() {
             let length = draws.below(60) as usize;
             let mut bytes = frame(opcode, draws.below(7) as u32, draws.below(6) as u32, |room| {
                 room[..length].fill_with(|| draws.next() as u8);
-                // Not so far ahead in epochs that there are none left.
+                // Leaves epochs for later takeovers.
                 room[0] = 0;
                 length
             });

@@ -1,4 +1,4 @@
-//! A link that loses packets is found by what receivers miss, avoided, and used again.
+//! A link that loses packets is found by the receivers' reports, avoided, and used again.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use crate::net::{Draws, SLOT_NS, TestNet};
 
 const MS: u64 = 1_000_000;
 
-/// Whether a frame of a timeslot passes the link of `rack` (of three) to `path`.
+/// Whether a slot frame crosses the link of `rack` (of three) to `path`.
 fn passes(rack: u32, path: u8, (from, to): (ProcessId, ProcessId), frame: &Frame<'_>) -> bool {
     let is_of = |process: ProcessId| process.0 / 3 == rack;
     frame.opcode == Opcode::Slot
@@ -18,7 +18,7 @@ fn passes(rack: u32, path: u8, (from, to): (ProcessId, ProcessId), frame: &Frame
         && Slot::parse(frame.payload).expect("well-formed").0.path == path
 }
 
-/// Sends from everybody to the other rack, and answers how many came of how many.
+/// Sends from all endpoints to the other rack. Returns how many packets arrived, and were sent.
 fn load(net: &mut TestNet, draws: &mut Draws, ns: u64) -> (usize, usize) {
     let count = |net: &TestNet| net.came.values().map(Vec::len).sum::<usize>();
     let (end, before, mut sent) = (net.now + ns, count(net), 0);
@@ -49,7 +49,7 @@ fn dead_link_is_avoided_within_ms_and_used_after_repair() {
     let (came, sent) = load(&mut net, &mut draws, 3 * MS);
     assert_eq!(came, sent, "it is avoided");
     is_broken.set(false);
-    // It is tried again after ten milliseconds.
+    // The link is tried again after ten milliseconds.
     net.run_for(10 * MS);
     let met = Rc::new(Cell::new(0));
     let meets = met.clone();

@@ -1,4 +1,4 @@
-//! Endpoints that begin when others have been at work for long.
+//! Endpoints that start long after the others.
 
 use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, FailoverConfig, Role};
 use onepipe_base::{Incarnation, ProcessId};
@@ -8,8 +8,8 @@ use crate::net::{TestNet, arbiter_config, client_config, first_arbiter};
 const MS: u64 = 1_000_000;
 const NODES: u32 = 8;
 
-/// Two arbiters, the second of which is the primary for long if the first is down, or cannot hear
-/// it, and an endpoint that begins only then.
+/// Runs two arbiters, the second of which is the primary because the first is down or cannot hear
+/// it, and then starts an endpoint.
 fn join(slot_ns: u64, is_first_down: bool, after_ns: u64) -> TestNet {
     let first = first_arbiter(NODES);
     let client = |process| ClientConfig {
@@ -18,7 +18,7 @@ fn join(slot_ns: u64, is_first_down: bool, after_ns: u64) -> TestNet {
     };
     let arbiter = |nth: u32| {
         let mut config = ArbiterConfig::new(ProcessId(first.0 + nth), NODES, (NODES, 1), slot_ns);
-        // Of two that begin at once the second has the higher number: it is the primary.
+        // Of two that start at once the second becomes the primary, as its number is higher.
         let role = if is_first_down && nth == 0 { Role::Secondary } else { Role::Primary };
         let peers = vec![ProcessId(first.0 + 1 - nth)];
         config.failover = FailoverConfig { role, peers, ..FailoverConfig::ALONE };
@@ -37,7 +37,7 @@ fn join(slot_ns: u64, is_first_down: bool, after_ns: u64) -> TestNet {
     net
 }
 
-/// At once or later, when it has said what it wants to nobody for a while.
+/// At once, or after the endpoint has asked an absent arbiter for a while.
 #[test]
 fn endpoint_started_after_takeover_is_served() {
     for slot_ns in [1_250, 12_500, 50_000, 100_000] {
@@ -46,7 +46,7 @@ fn endpoint_started_after_takeover_is_served() {
             let mut net = join(slot_ns, is_first_down, 50 * MS);
             net.run_for(idle_ns);
             (0..20).for_each(|_| assert!(net.enqueue(3, 5, 200)));
-            // Five losses at the pace of its control packets, and a round trip with the other one.
+            // Five losses at the interval of control packets, and a round trip to the other one.
             net.run_for(5 * MS + 1_000 * slot_ns);
             let stats = net.clients[3].stats();
             let what = format!("{slot_ns} ns, {is_first_down}, {idle_ns}: {stats:?}");
@@ -57,7 +57,7 @@ fn endpoint_started_after_takeover_is_served() {
     }
 }
 
-/// It has nothing to say, and nobody answers: it is found by whoever is the primary, or finds it.
+/// An endpoint without traffic connects to the primary, although nothing it sends is answered.
 #[test]
 fn idle_endpoint_started_after_takeover_connects() {
     for is_first_down in [true, false] {
@@ -71,7 +71,7 @@ fn idle_endpoint_started_after_takeover_connects() {
     }
 }
 
-/// Longer than five losses take, if each is one after 200 us.
+/// Round trips longer than five minimum retransmission timeouts.
 #[test]
 fn long_round_trip_is_not_taken_for_loss() {
     for delay_ns in [450_000, 600_000, MS, 5 * MS] {
@@ -85,8 +85,8 @@ fn long_round_trip_is_not_taken_for_loss() {
             let config = ClientConfig { ahead_slots_max, ..client_config(at, 4, 1) };
             net.clients[at as usize] = Client::new(config).expect("right");
         }
-        // What is said first goes with a reset, and tells how long an answer takes; what is said
-        // later has to know.
+        // The first requests travel with a reset and yield a sample of the round trip; later
+        // requests must use it.
         (0..20).for_each(|_| assert!(net.enqueue(2, 1, 200)));
         net.run_for(50 * MS);
         (0..20).for_each(|_| assert!(net.enqueue(3, 1, 200)));

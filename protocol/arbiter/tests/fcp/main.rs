@@ -1,4 +1,4 @@
-//! Clients and arbiters together, in a world of their own.
+//! Clients and arbiters together in a simulated network.
 
 mod ack;
 mod failover;

@@ -1,4 +1,4 @@
-//! Endpoints and arbiters that were set up differently: both say so, and others are served.
+//! Endpoints and arbiters with different settings: both report it, and others are served.
 
 use onepipe_arbiter::{ArbiterConfig, ClientConfig, FcpParams, TermsMismatch};
 use onepipe_base::ProcessId;
@@ -29,7 +29,7 @@ fn mismatched_timeslot_length_is_reported() {
     assert!(stats.terms_mismatch > 10 && own.terms_mismatch > 10, "{stats:?} {own:?}");
     assert_eq!((stats.bad, stats.unknown_sources, own.control_bad, own.granted), (0, 0, 0, 0));
     assert!(stats.sent < 1_000, "{stats:?}");
-    // It is set up as it should.
+    // The settings are corrected.
     let config = ClientConfig { slot_ns: SLOT_NS, ..net.clients[3].config().clone() };
     net.clients[3] = onepipe_arbiter::Client::new(config).expect("right");
     net.run_for(10 * MS);

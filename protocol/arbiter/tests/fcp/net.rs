@@ -1,5 +1,5 @@
-//! A small world of clients and arbiters: every frame takes its time on the way, and some meet
-//! with accidents, drawn from a seed. What must hold at every moment is checked at every moment.
+//! A small simulated network of clients and arbiters: every frame takes its time, and some suffer
+//! faults drawn from a seed. Invariants are checked at every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::{Fcp, FcpPart, Frame, Opcode};
 
 pub const SLOT_NS: u64 = 1_250;
-/// Both clocks of all nodes, but for the skew of the synchronised one.
+/// Start of both clocks of all nodes, without the skew of the synchronised one.
 const OFFSET_NS: u64 = 1_125_900_000_000_000;
 
 /// SplitMix64.
@@ -34,31 +34,31 @@ impl Draws {
     }
 }
 
-/// Accidents: one in so many, none if 0.
+/// Faults: one in this number of frames, none if 0.
 #[derive(Clone, Copy, Default)]
 pub struct Channel {
     pub lose: u64,
     pub repeat: u64,
     pub corrupt: u64,
-    /// Frames come up to so much later than others, ns.
+    /// Maximum extra delay, ns.
     pub jitter_ns: u64,
-    /// Of the repeated ones, those that come this much later.
+    /// Of the duplicates, those that arrive this much later.
     pub stale_ns: u64,
 }
 
-/// What happens to a frame, by who sends it to whom: answers whether it is lost.
+/// Decides whether a frame is lost.
 pub type Fate = Box<dyn FnMut(u64, ProcessId, ProcessId, &Frame<'_>) -> bool>;
 
 pub struct TestNet {
     pub now: u64,
-    /// What all synchronised clocks have stepped.
+    /// How far all synchronised clocks have stepped.
     pub step_ns: i64,
-    /// By how much each endpoint's is ahead of the others.
+    /// Clock offset of each endpoint.
     pub skew_ns: Vec<i64>,
     pub slot_ns: u64,
     pub clients: Vec<Client>,
     pub arbiters: Vec<Arbiter>,
-    /// An arbiter that is down hears nothing and does nothing.
+    /// An arbiter that is down receives and sends nothing.
     pub is_down: Vec<bool>,
     pub draws: Draws,
     pub control: Channel,
@@ -66,14 +66,14 @@ pub struct TestNet {
     pub delay_ns: u64,
     in_flight: BTreeMap<(u64, u64), (ProcessId, Vec<u8>)>,
     sequence: u64,
-    /// Every timeslot that was ever told as granted: who sends to whom.
+    /// All timeslots ever granted, with their pairs.
     pub granted: BTreeMap<u64, Vec<(u32, u32)>>,
-    /// The last timeslot that each arbiter has granted, and where they began when they took over.
+    /// The last timeslot that each arbiter has granted, and the first one of each takeover.
     pub last: Vec<u64>,
     pub starts: Vec<(usize, u64)>,
-    /// Slot frames that were sent: when they began, and whom they came from.
+    /// Slot frames sent, by timeslot and source.
     pub sent: BTreeSet<(u64, u32)>,
-    /// Packets that came, by pair, in the order in which they did.
+    /// Packets received, by pair, in order.
     pub came: BTreeMap<(u32, u32), Vec<u32>>,
     pub numbers: BTreeMap<(u32, u32), u32>,
 }
@@ -110,7 +110,7 @@ impl TestNet {
         Self::of(clients.collect(), arbiters.collect(), seed)
     }
 
-    /// One arbiter, and links on which a timeslot takes so long.
+    /// Creates a network with one arbiter and timeslots of this length.
     pub fn with_slots_of(slot_ns: u64, nodes: u32) -> Self {
         let arbiter = first_arbiter(nodes);
         let client = |process| ClientConfig::new(ProcessId(process), nodes, arbiter, slot_ns);
@@ -167,7 +167,7 @@ impl TestNet {
         (OFFSET_NS + self.now).wrapping_add_signed(self.step_ns) / self.slot_ns
     }
 
-    /// Hands `src` a packet for `dst`; answers whether there was room.
+    /// Queues a packet from `src` to `dst`. Returns whether there was space.
     pub fn enqueue(&mut self, src: u32, dst: u32, bytes: usize) -> bool {
         let number = self.numbers.entry((src, dst)).or_default();
         let mut packet = vec![0; bytes.max(12)];
@@ -180,7 +180,7 @@ impl TestNet {
         is_taken
     }
 
-    /// Lets time pass until `end`, or until nothing would ever happen.
+    /// Advances time until `end`, or until no event is left.
     pub fn run_until(&mut self, end: u64) {
         loop {
             let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
@@ -260,7 +260,7 @@ impl TestNet {
         }
     }
 
-    /// Every timeslot is a matching over all that any arbiter has ever granted.
+    /// Checks that every timeslot is a matching over the grants of all arbiters.
     fn note_grants(&mut self, place: usize, bytes: &[u8]) {
         let frame = Frame::parse(bytes).expect("sealed");
         if frame.opcode != Opcode::Fcp {
@@ -306,8 +306,8 @@ impl TestNet {
         self.post(at, to, bytes);
     }
 
-    /// A frame whose checks hold, but whose control packet has another bit somewhere: what the
-    /// check of control packets is for.
+    /// Flips a bit of a control packet and renews the checks of its frame, so that only the check
+    /// of the control packet can detect it.
     fn corrupted(&mut self, bytes: &[u8]) -> Vec<u8> {
         let frame = Frame::parse(bytes).expect("sealed");
         let (mut payload, header) = (frame.payload.to_vec(), *frame.header);
@@ -324,7 +324,7 @@ impl TestNet {
         self.in_flight.insert((at, self.sequence), (to, bytes));
     }
 
-    /// A packet leaves in a timeslot that it was granted, once, and not much later.
+    /// Checks that a packet leaves in a granted timeslot, once, and not much later.
     fn note_slot(&mut self, from: ProcessId, to: ProcessId, payload: &[u8]) {
         let (slot, _) = onepipe_wire::Slot::parse(payload).expect("well-formed");
         let present = self.timeslot();
@@ -336,7 +336,7 @@ impl TestNet {
         assert!(self.sent.insert((begun, from.0)), "twice in a timeslot");
     }
 
-    /// Everything that was asked for was given, and everything that was enqueued has come.
+    /// Asserts that all requests were granted and all queued packets have arrived.
     pub fn assert_quiet(&self) {
         for client in &self.clients {
             assert_eq!(client.backlog(), 0, "{:?}", client.stats());
@@ -350,14 +350,14 @@ impl TestNet {
             }
         }
         for (arbiter, _) in self.arbiters.iter().zip(&self.is_down).filter(|(_, down)| !**down) {
-            // Of one that was replaced, what was under way is dropped in its next batch.
+            // A replaced arbiter drops what is in flight with its next batch.
             let wanted = arbiter.allocator().wanted();
             assert!(wanted == 0 || !arbiter.is_primary(), "{wanted} wanted");
             assert!((0..self.nodes()).all(|src| arbiter.comm().pending(src) == 0));
         }
     }
 
-    /// Every packet has come once, and those of a pair in order.
+    /// Asserts that every packet has arrived once, and those of a pair in order.
     pub fn assert_all_came(&self) {
         for (pair, count) in &self.numbers {
             let came = self.came.get(pair).cloned().unwrap_or_default();
@@ -365,8 +365,8 @@ impl TestNet {
         }
     }
 
-    /// Starts a client anew: a later life of it, that knows nothing, when no frame
-    /// of the former one is on its way any more.
+    /// Restarts a client as a new incarnation without state, when no frame of the previous one is
+    /// in flight any more.
     pub fn restart_client(&mut self, place: u32) {
         let mut config = self.clients[place as usize].config().clone();
         config.incarnation = Incarnation(config.incarnation.0 + 1);
@@ -384,7 +384,7 @@ impl TestNet {
         self.is_down[place] = false;
     }
 
-    /// Timeslots after `from` that were granted to `src`.
+    /// Returns the number of timeslots after `from` that were granted to `src`.
     pub fn granted_to(&self, src: u32, from: Timeslot) -> usize {
         let after = self.granted.range(from.0..);
         after.flat_map(|(_, pairs)| pairs).filter(|pair| pair.0 == src).count()

@@ -1,4 +1,4 @@
-//! The arbiter's desk apart from its workers, as when these run on cores of their own.
+//! The control plane with workers on other cores.
 
 use std::collections::VecDeque;
 
@@ -13,13 +13,13 @@ use crate::net::{SLOT_NS, arbiter_config, client_config};
 
 const ORIGIN_NS: u64 = 1 << 50;
 
-/// Workers that do at once what they are ordered.
+/// Workers that execute their commands at once.
 struct Crew {
     workers: Vec<Worker>,
     config: ArbiterConfig,
     flows: Vec<Flow>,
     fresh: Vec<Flow>,
-    /// Batches that are allocated and the clerk has not heard of.
+    /// Allocated batches that the dispatcher has not seen.
     allocated: VecDeque<AllocatedBatch>,
 }
 
@@ -48,7 +48,7 @@ struct Pipeline {
     control_plane: ControlPlane,
     dispatcher: Dispatcher,
     crew: Crew,
-    /// Batches that are allocated and not yet told.
+    /// Allocated batches that were not advertised yet.
     behind: VecDeque<AllocatedBatch>,
     client: Client,
     now_ns: u64,
@@ -59,7 +59,7 @@ impl Pipeline {
     fn new(workers: usize) -> Self {
         let mut config = arbiter_config(0, 4, 1);
         config.allocator.return_batches = 1;
-        // Half of it has four batches.
+        // Half of the lead has four batches.
         config.lead_ns = 8 * u64::from(config.allocator.batch_slots) * SLOT_NS;
         let worker = |at| Worker::new(&config, at, workers).expect("right");
         Self {
@@ -84,7 +84,7 @@ impl Pipeline {
         Now { mono: Mono::from_ns(self.now_ns), sync }
     }
 
-    /// What the client says is heard.
+    /// Delivers the client's packets.
     fn hear(&mut self) {
         let (now, mut slot) = (self.now(), [0; 1_472]);
         self.client.handle_timeout(now);
@@ -99,7 +99,7 @@ impl Pipeline {
         }
     }
 
-    /// What is commanded is done, and the batches before the last `behind` are told.
+    /// Executes all commands, and advertises all batches but the last `behind`.
     fn work(&mut self, behind: usize) {
         while let Some(command) = self.control_plane.poll_command() {
             assert_eq!(self.dispatcher.execute(command, &mut self.crew), None);
@@ -143,8 +143,8 @@ impl Pipeline {
     }
 }
 
-/// What was allocated for an endpoint's former life does not come to its next one, which is given
-/// what it asks for and no more.
+/// Grants to an endpoint before its restart do not reach it afterwards; it gets what it requests
+/// and no more.
 #[test]
 fn restarted_endpoint_gets_no_stale_grants() {
     for (before, after) in [(40, 0), (40, 3), (40, 50), (4, 1)] {
@@ -178,8 +178,8 @@ fn restarted_endpoint_gets_no_stale_grants() {
     }
 }
 
-/// Workers that are too slow: no more is ordered than they can have under way, what passes
-/// meanwhile is skipped and counted, and when they have caught up everybody is served.
+/// Workers that are too slow: no more batches are started than fit in flight, timeslots that pass
+/// meanwhile are skipped and counted, and all demand is served once the workers catch up.
 #[test]
 fn overloaded_workers_skip_timeslots_and_continue() {
     let mut pipeline = Pipeline::new(2);

@@ -1,4 +1,4 @@
-//! Over a channel that loses nothing.
+//! Service and overhead without loss.
 
 use crate::net::{SLOT_NS, TestNet};
 
@@ -27,7 +27,7 @@ fn packet_leaves_within_a_lead_and_a_batch() {
     let mut net = TestNet::new(4, 1, 1);
     net.run_for(MS);
     assert!(net.enqueue(0, 3, 12));
-    // To the arbiter, until its next batch, back, and until the timeslot.
+    // The request, the next batch, the grant, and the timeslot.
     let most = 5_000 + 16 * SLOT_NS + 65_000 + 16 * SLOT_NS;
     net.run_for(most + 5_000);
     net.assert_all_came();
@@ -41,7 +41,7 @@ fn small_packets_share_a_timeslot() {
     (0..30).for_each(|_| assert!(net.enqueue(0, 3, 12)));
     net.run_for(MS);
     net.assert_all_came();
-    // 236 bytes are left of a frame of 300, 14 are needed for each: 16 at a time.
+    // A frame of 300 bytes has space for 236 bytes of packets, 14 each: 16 packets.
     assert_eq!(net.clients[0].stats().slots_sent, 2);
 }
 
@@ -58,7 +58,7 @@ fn senders_to_one_receiver_share_a_full_link() {
     let total: usize = came.iter().sum();
     let slots = ((net.now - from) / SLOT_NS) as usize;
     assert!(total > slots - 150 && total <= slots, "{total} of {slots}");
-    // A turn has 16 timeslots at most.
+    // Each visit grants at most 16 timeslots.
     assert!(came.iter().all(|count| count.abs_diff(total / 4) <= 16), "{came:?}");
     net.run_for(2 * MS);
     net.assert_quiet();
@@ -86,7 +86,7 @@ fn control_traffic_is_a_small_share() {
 
 #[test]
 fn control_traffic_share_is_the_same_on_slow_links() {
-    // 500 Mbit/s: an endpoint's pace is a control packet each 1.5 ms, and acknowledgements keep it.
+    // At 500 Mbit/s the interval of control packets is 1.5 ms, and acknowledgements obey it.
     let mut net = TestNet::with_slots_of(24_000, 8);
     for _ in 0..40 {
         for src in 0..8u32 {
@@ -98,15 +98,15 @@ fn control_traffic_share_is_the_same_on_slow_links() {
     }
     let arbiter = &net.arbiters[0];
     let (sent, batches) = (arbiter.comm().stats().sent, arbiter.stats().batches);
-    // A batch is told once to each; and what each asks for is acknowledged once.
+    // One packet with grants per batch and endpoint, and one acknowledgement per request.
     assert!(sent <= 8 * 2 * (batches + 2), "{sent} to 8 endpoints in {batches} batches");
     net.run_for(20 * MS);
     net.assert_quiet();
     net.assert_all_came();
 }
 
-/// A step of the clock that all share costs as long as it is, when it goes back, as no timeslot is
-/// given out twice; and a lead when it goes on.
+/// After a clock step back no timeslot is granted until the clock is where it was, as none is
+/// granted twice; a step forward costs a lead.
 #[test]
 fn traffic_resumes_at_once_after_a_clock_step() {
     for step_ns in [1_000_000, 10_000_000, 50_000_000, -1_000_000, -10_000_000] {

@@ -1,4 +1,4 @@
-//! Sequences of anything: drawn ones, and those that a fuzzer has found.
+//! Random operation sequences, and those that a fuzzer has found.
 
 mod properties;
 

@@ -1,4 +1,4 @@
-//! Any sequence of frames, accidents and times: what must hold for an arbiter and its endpoints.
+//! Invariants of an arbiter and its endpoints under any sequence of frames, faults and clock steps.
 //! Shared with `verify/fuzz`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,10 +12,10 @@ use onepipe_wire::{Fcp, FcpPart, Frame, HEADER_LEN, Header, Opcode, Slot, Watchd
 const NODES: u32 = 4;
 const SLOT_NS: u64 = 1_250;
 const ORIGIN_NS: u64 = 1 << 50;
-/// A frame that waits for its fate at most.
+/// Maximum number of frames in flight.
 const FRAMES_MAX: usize = 64;
 
-/// Bytes that decide what happens next; zeros behind their end.
+/// The bytes that decide the next operation; zeros follow their end.
 struct Script<'a> {
     rest: &'a [u8],
 }
@@ -36,7 +36,7 @@ struct TestNet {
     transfers: Vec<Transfer>,
     arbiter: Arbiter,
     now_ns: u64,
-    /// How far the synchronised clock of each is from where it was.
+    /// Offset of each synchronised clock.
     skews: [i64; NODES as usize + 1],
     frames: VecDeque<Vec<u8>>,
     granted: BTreeMap<u64, Vec<(u32, u16)>>,
@@ -44,7 +44,7 @@ struct TestNet {
     objects: u8,
 }
 
-/// Does what the bytes say. Panics when something does not hold.
+/// Executes the operations that the bytes encode. Panics when an invariant does not hold.
 pub fn arbiter(bytes: &[u8]) {
     let mut script = Script { rest: bytes };
     let config = |process| {
@@ -132,7 +132,7 @@ impl TestNet {
         self.drain(place);
     }
 
-    /// One of the frames under way comes, perhaps not for the last time, or is lost, or changed.
+    /// Delivers a frame in flight, perhaps not for the last time, or loses or corrupts it.
     fn pass(&mut self, script: &mut Script<'_>) {
         if self.frames.is_empty() {
             return;
@@ -161,7 +161,7 @@ impl TestNet {
         self.hand_in(to, &mut bytes);
     }
 
-    /// A frame that nobody has sent, with checks that hold.
+    /// Delivers a forged frame with valid checks.
     fn invent(&mut self, script: &mut Script<'_>) {
         let opcodes = [Opcode::Fcp, Opcode::Slot, Opcode::Watchdog, Opcode::Drops, Opcode::Ping];
         let opcode = opcodes[script.below(opcodes.len())];
@@ -170,7 +170,7 @@ impl TestNet {
         let length = script.below(48);
         bytes[HEADER_LEN..][..length].fill_with(|| script.byte());
         if opcode == Opcode::Watchdog {
-            // Epochs that an arbiter can outlive.
+            // Epochs that leave space for takeovers.
             let word = Watchdog { epoch: u32::from(script.byte()), primary: ProcessId(src) };
             word.write(&mut bytes[HEADER_LEN..]);
         }
@@ -229,7 +229,7 @@ impl TestNet {
         }
     }
 
-    /// What leaves is well-formed, and every timeslot that is told as granted is a matching.
+    /// Checks that a sent frame is well-formed, and that all advertised timeslots are matchings.
     fn note(&mut self, place: usize, bytes: &[u8]) {
         let frame = Frame::parse(bytes).expect("sealed");
         let dst = frame.header.dst().0;

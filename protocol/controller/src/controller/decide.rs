@@ -16,49 +16,52 @@ pub(super) const MEMBERS_PER_RECORD: usize = 256;
 
 impl Controller {
     /// Looks at the graph: who is connected, who has failed, what may be resumed.
-    pub(super) fn look(&mut self, now: Now) {
-        (self.look_at, self.settled_at) = (None, None);
-        self.looked = Some(now.mono);
+    pub(super) fn evaluate(&mut self, now: Now) {
+        (self.evaluate_at, self.quiet_at) = (None, None);
+        self.evaluated_at = Some(now.mono);
         let changed = self.changed.take().unwrap_or(now.mono);
-        let deaf = self.deaf(now.mono);
-        for process in deaf.iter().filter_map(|instance| process_of(*instance)) {
-            self.pings.ask(now.mono, process, self.config.ping_timeout_ns, false);
+        let idle = self.idle_neighbours(now.mono);
+        for process in idle.iter().filter_map(|instance| process_of(*instance)) {
+            self.pings.start(now.mono, process, self.config.ping_timeout_ns, false);
         }
         let (graph, config) = (&mut self.graph, &self.config);
-        let mut findings = self.suspects.look(now, changed, config, graph, &self.ledger, deaf);
-        self.stats.looks += 1;
-        self.stats.visits = self.graph.net().visits();
+        let mut findings =
+            self.suspects.evaluate(now, changed, config, graph, &self.decisions, idle);
+        self.stats.evaluations += 1;
+        self.stats.visits = self.graph.adjacency().visits();
         if matches!(self.config.links, Links::Mesh(_)) {
             let soon = now.mono.after_ns(self.config.link_timeout_ns);
-            findings.again_at = Mono::earlier(findings.again_at, Some(soon));
+            findings.reevaluate_at = Mono::earlier(findings.reevaluate_at, Some(soon));
         }
-        if let Some(again) = findings.again_at {
-            self.look_at = Some(again.max(now.mono.after_ns(1)));
+        if let Some(again) = findings.reevaluate_at {
+            self.evaluate_at = Some(again.max(now.mono.after_ns(1)));
         }
-        self.stats.registered_twice += findings.doubles.saturating_sub(self.doubles) as u64;
-        self.doubles = findings.doubles;
-        if findings.is_resting {
+        self.stats.duplicate_registrations +=
+            findings.duplicates.saturating_sub(self.duplicates) as u64;
+        self.duplicates = findings.duplicates;
+        if findings.is_backing_off {
             self.freeze.retain(|instance| self.suspects.contains(*instance));
         } else {
             self.freeze = findings.freeze;
         }
-        self.freeze_ghosts();
+        self.freeze_stale_peers();
         if self.active.is_none() {
             return;
         }
-        for process in findings.ask {
-            self.pings.ask(now.mono, process, self.config.ping_timeout_ns, false);
+        for process in findings.ping {
+            self.pings.start(now.mono, process, self.config.ping_timeout_ns, false);
         }
-        if findings.is_outvoted && !core::mem::replace(&mut self.is_outvoted, true) {
+        if findings.is_minority && !core::mem::replace(&mut self.is_minority, true) {
             self.notify(Event::Isolated);
         }
-        self.is_outvoted &= findings.is_outvoted || findings.is_resting;
-        let has_news = !findings.joined.is_empty()
-            && (!self.deciding.is_empty() || self.ledger.has_news(now.mono, self.config.memory_ns));
+        self.is_minority &= findings.is_minority || findings.is_backing_off;
+        let has_notice = !findings.joined.is_empty()
+            && (!self.deciding.is_empty()
+                || self.decisions.has_notice(now.mono, self.config.notice_retention_ns));
         for instance in findings.joined {
             self.unrecorded.insert(instance);
-            if let (true, Address::Process(process)) = (has_news, instance.address) {
-                self.broadcast.late.insert(process);
+            if let (true, Address::Process(process)) = (has_notice, instance.address) {
+                self.broadcast.pending_joiners.insert(process);
             }
             self.notify(Event::Joined(instance));
         }
@@ -68,46 +71,47 @@ impl Controller {
                 self.deciding.insert(failed.instance, (*since, now.mono));
             }
             let instances = findings.failed.into_iter().map(|(failed, _)| failed).collect();
-            self.journal.push(Record::Failed(instances));
+            self.persist_queue.push(Record::Failed(instances));
         }
         self.find_severable(now);
     }
 
     /// Whoever has failed counts nowhere, though a correct node may hear it: one that was out of
     /// reach itself while it was declared dead. What it holds there nobody else would resolve.
-    fn freeze_ghosts(&mut self) {
-        let mut ghosts = self.suspects.ghosts(&self.graph);
+    fn freeze_stale_peers(&mut self) {
+        let mut stale_peers = self.suspects.stale_peers(&self.graph);
         #[cfg(test)]
-        assert_eq!(ghosts, crate::graph::whole::ghosts(&self.graph, &self.ledger));
-        ghosts.retain(|ghost| !self.freeze.contains(ghost));
-        self.freeze.extend(ghosts);
+        assert_eq!(stale_peers, crate::graph::reference::stale_peers(&self.graph, &self.decisions));
+        stale_peers.retain(|peer| !self.freeze.contains(peer));
+        self.freeze.extend(stale_peers);
     }
 
     /// Neighbours in a mesh that list this controller, but that it does not hear any more, or not
     /// since others have lost them. What was not heard while nobody was does not count.
-    fn deaf(&self, now: Mono) -> BTreeSet<Instance> {
+    fn idle_neighbours(&self, now: Mono) -> BTreeSet<Instance> {
         if self.config.links == Links::Uplink {
             return BTreeSet::new();
         }
-        let mut doubted: BTreeMap<Instance, Mono> = BTreeMap::new();
+        let mut lost_at: BTreeMap<Instance, Mono> = BTreeMap::new();
         for (_, node) in self.graph.owners() {
             for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
                 if let Some(instance) = entry.instance {
-                    let at = doubted.entry(instance).or_insert(entry.seen_at);
-                    *at = entry.seen_at.max(*at);
+                    let at = lost_at.entry(instance).or_insert(entry.first_seen);
+                    *at = entry.first_seen.max(*at);
                 }
             }
         }
-        let is_deaf = |instance: &Instance| {
-            let heard = self.graph.get(*instance).and_then(|node| node.heard);
+        let is_idle = |instance: &Instance| {
+            let last_seen = self.graph.get(*instance).and_then(|node| node.last_seen);
             // What was under way when others lost it shows nothing.
-            let settled = |at: &Mono| at.after_ns(self.config.settle_ns);
-            heard.is_none_or(|heard| {
-                now.since_ns(heard.max(self.attached.listening)) > self.config.link_timeout_ns
-                    || doubted.get(instance).is_some_and(|at| heard < settled(at))
+            let resolvable = |at: &Mono| at.after_ns(self.config.quiet_ns);
+            last_seen.is_none_or(|last_seen| {
+                now.since_ns(last_seen.max(self.own_links.receiving_since))
+                    > self.config.link_timeout_ns
+                    || lost_at.get(instance).is_some_and(|at| last_seen < resolvable(at))
             })
         };
-        self.graph.attachments().filter(is_deaf).collect()
+        self.graph.attachments().filter(is_idle).collect()
     }
 
     /// Whether `instance` was connected at the last look.
@@ -119,36 +123,36 @@ impl Controller {
     /// failed, or what failed is long resolved.
     fn find_severable(&mut self, now: Now) {
         self.severable.clear();
-        self.wants_refresh = false;
+        self.needs_renotify = false;
         if self.graph.owners().len() == 0 {
             return;
         }
-        let has_news = self.ledger.has_news(now.mono, self.config.memory_ns);
-        let mut settled: Vec<(Instance, u32)> = Vec::new();
+        let has_notice = self.decisions.has_notice(now.mono, self.config.notice_retention_ns);
+        let mut resolvable: Vec<(Instance, u32)> = Vec::new();
         for (owner, node) in self.graph.correct_owners() {
             for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
-                let Some(peer) = self.is_free(owner, node, entry) else { continue };
+                let Some(peer) = self.released_peer(owner, node, entry) else { continue };
                 // Who is behind this link may have missed news while it was dead.
-                if has_news && entry.seen > self.covered {
-                    self.wants_refresh = true;
+                if has_notice && entry.first_announcement > self.covered_announcements {
+                    self.needs_renotify = true;
                 } else if peer == owner {
-                    settled.push((owner, entry.number));
+                    resolvable.push((owner, entry.number));
                 } else {
                     let number = entry.number;
                     self.severable.push(Severed { owner, number, peer });
                 }
             }
         }
-        for (owner, number) in settled {
+        for (owner, number) in resolvable {
             self.mark_resolved(owner, number);
         }
     }
 
     /// Whether a frozen link waits for no failure, and for whom else it does not wait any more: the
     /// owner itself stands for nobody.
-    fn is_free(&self, owner: Instance, node: &Node, entry: &FrozenEdge) -> Option<Instance> {
+    fn released_peer(&self, owner: Instance, node: &Node, entry: &FrozenEdge) -> Option<Instance> {
         let Some(peer) = entry.instance else { return Some(owner) };
-        if self.ledger.is_resolved(peer) || self.graph.get(peer).is_none() {
+        if self.decisions.is_resolved(peer) || self.graph.get(peer).is_none() {
             return Some(owner);
         }
         if !self.is_correct(peer) {
@@ -165,9 +169,9 @@ impl Controller {
 
     pub(super) fn mark_resolved(&mut self, owner: Instance, number: u32) {
         let stats = &mut self.stats;
-        self.graph.each_frozen(owner, |entry| {
+        self.graph.update_frozen(owner, |entry| {
             if entry.number == number {
-                stats.anonymous += u64::from(entry.instance.is_none() && !entry.is_resolved);
+                stats.unknown_peers += u64::from(entry.instance.is_none() && !entry.is_resolved);
                 entry.is_resolved = true;
             }
         });
@@ -175,7 +179,7 @@ impl Controller {
 
     /// The store has written `record`.
     pub(super) fn on_written(&mut self, now: Now, id: RecordId, record: &Record) {
-        let resolved = self.ledger.take(now.mono, record).to_vec();
+        let resolved = self.decisions.apply(now.mono, record).to_vec();
         match record {
             Record::Epoch { .. } | Record::Leads(_) => {}
             Record::Members(members) => {
@@ -184,14 +188,14 @@ impl Controller {
                 }
                 for member in members {
                     if let Address::Process(process) = member.instance.address {
-                        self.ledger.forget_recalls(process, member.instance.incarnation);
-                        self.welcome(member.instance, process);
+                        self.decisions.drop_recalls(process, member.instance.incarnation);
+                        self.ack_announce(member.instance, process);
                     }
                 }
             }
             Record::Failed(instances) => {
                 for failed in instances {
-                    self.graph.on_decision(failed.instance.address);
+                    self.graph.invalidate_links(failed.instance.address);
                     let times = self.deciding.remove(&failed.instance);
                     let (suspected, decided) = times.unwrap_or((now.mono, now.mono));
                     self.open_since.get_or_insert(decided);
@@ -199,17 +203,17 @@ impl Controller {
                     self.stats.inexact += u64::from(!failed.is_exact);
                     self.suspects.forget(failed.instance);
                     if let Address::Process(process) = failed.instance.address
-                        && !self.graph.has_later(failed.instance)
+                        && !self.graph.has_successor(failed.instance)
                     {
-                        self.pings.settle(process);
+                        self.pings.cancel(process);
                         self.broadcast.on_failed(process);
                     }
                     self.notify(Event::Failed { failed: *failed, suspected, decided });
                 }
                 self.suspects.on_decided(instances.iter().map(|failed| failed.instance));
-                self.is_noticed = false;
+                self.is_notice_complete = false;
                 self.broadcast.abandon();
-                self.want_look(now.mono);
+                self.schedule_evaluation(now.mono);
             }
             Record::Resumed { links, .. } => {
                 for instance in resolved {
@@ -219,14 +223,14 @@ impl Controller {
                 for link in links {
                     self.mark_resolved(link.owner, link.number);
                 }
-                let is_open = self.ledger.open().len() > 0;
+                let is_open = self.decisions.open().len() > 0;
                 self.open_since = self.open_since.filter(|_| is_open);
-                self.want_look(now.mono);
+                self.schedule_evaluation(now.mono);
             }
             Record::Undeliverable { entries, .. } => {
                 self.stats.undeliverables += entries.len() as u64;
                 if let Some((process, psn)) = self.recalls.remove(&id) {
-                    self.post(Opcode::UndeliverableAck, process, psn, Vec::new());
+                    self.enqueue_frame(Opcode::UndeliverableAck, process, psn, Vec::new());
                 }
             }
         }
@@ -235,18 +239,19 @@ impl Controller {
     /// Everybody has completed the failure of `instance`: no link to it holds anything, but those that
     /// were announced since the news began.
     fn on_resolved(&mut self, now: Now, instance: Instance) {
-        let has_news = self.ledger.has_news(now.mono, self.config.memory_ns);
-        let covered = self.covered;
-        self.graph.on_decision(instance.address);
+        let has_notice = self.decisions.has_notice(now.mono, self.config.notice_retention_ns);
+        let covered_announcements = self.covered_announcements;
+        self.graph.invalidate_links(instance.address);
         let holds = |(owner, node): (Instance, &Node)| {
             let mut instances = node.frozen.iter().map(|entry| entry.instance);
             instances.any(|held| held == Some(instance)).then_some(owner)
         };
         let owners: Vec<Instance> = self.graph.owners().filter_map(holds).collect();
         for owner in owners {
-            self.graph.each_frozen(owner, |entry| {
+            self.graph.update_frozen(owner, |entry| {
                 if entry.instance == Some(instance) {
-                    entry.is_resolved |= entry.seen <= covered || !has_news;
+                    entry.is_resolved |=
+                        entry.first_announcement <= covered_announcements || !has_notice;
                 }
             });
         }
@@ -297,7 +302,7 @@ impl Controller {
             self.recording.insert(instance);
         }
         if !members.is_empty() {
-            self.journal.push(Record::Members(members));
+            self.persist_queue.push(Record::Members(members));
         }
     }
 }

@@ -10,10 +10,10 @@ use onepipe_wire::{
 };
 
 use super::Controller;
-use crate::forward::Due;
 use crate::graph::{Announced, Node};
-use crate::outbox::Letter;
-use crate::recovery::Answer;
+use crate::ping::Due;
+use crate::recovery::RecoveryReply;
+use crate::send_queue::OutgoingFrame;
 use crate::{Event, Links, Record};
 
 impl Controller {
@@ -30,9 +30,9 @@ impl Controller {
             self.stats.dropped_foreign += 1;
             return Verdict::Dropped;
         }
-        self.listen(now.mono);
+        self.on_received(now.mono);
         let counted = match frame.opcode {
-            opcode if opcode.is_hop_only() => self.on_hop(now, port, &frame),
+            opcode if opcode.is_hop_only() => self.on_hop_only(now, port, &frame),
             _ if frame.header.dst() != self.config.process => Err(Drop::Foreign),
             _ => self.on_message(now, &frame),
         };
@@ -59,30 +59,30 @@ impl Controller {
     /// Something was heard. After a pause in which nothing was, by whose fault ever (a switch that
     /// hangs, this replica itself put off its core), nobody else's silence means anything yet: what
     /// they have said meanwhile is still to be read.
-    pub(super) fn listen(&mut self, now: Mono) {
-        if self.is_deaf(now) {
-            self.attached.listening = now;
-            self.pings.excuse(now, self.config.ping_timeout_ns);
+    pub(super) fn on_received(&mut self, now: Mono) {
+        if self.is_receive_stalled(now) {
+            self.own_links.receiving_since = now;
+            self.pings.extend_all(now, self.config.ping_timeout_ns);
         }
-        self.attached.heard = Some(now);
-        self.attached.is_isolated = false;
+        self.own_links.last_seen = Some(now);
+        self.own_links.is_isolated = false;
     }
 
-    fn on_hop(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> Result<(), Drop> {
+    fn on_hop_only(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> Result<(), Drop> {
         let speaker = frame.header.sender().ok_or(Drop::Malformed)?;
         self.check_range(speaker)?;
-        self.attached.ends.insert(port, speaker);
+        self.own_links.peers.insert(port, speaker);
         if let (Links::Mesh(_), Address::Process(process)) = (self.config.links, speaker.address)
             && u32::from(port.0) == process.0
         {
-            self.on_sign_of_life(now.mono, process);
+            self.on_alive(now.mono, process);
         }
         if frame.opcode == Opcode::FloodAck {
-            let echo = FloodAck::parse(frame.payload).map_err(|_| Drop::Malformed)?;
+            let ack = FloodAck::parse(frame.payload).map_err(|_| Drop::Malformed)?;
             if self.active.is_none() {
                 return Err(Drop::Standby);
             }
-            if !self.broadcast.on_echo(now.mono, port, echo) {
+            if !self.broadcast.on_flood_ack(now.mono, port, ack) {
                 return Err(Drop::Stale);
             }
         }
@@ -96,22 +96,23 @@ impl Controller {
             return self.on_announce(now, instance, frame);
         }
         let Address::Process(process) = instance.address else { return Err(Drop::Foreign) };
-        let is_failed = self.ledger.has_failed(instance);
-        let is_former = self.graph.newest(instance.address).is_some_and(|newest| newest > instance);
+        let is_failed = self.decisions.has_failed(instance);
+        let is_superseded =
+            self.graph.newest(instance.address).is_some_and(|newest| newest > instance);
         if frame.opcode == Opcode::Recover {
             return self.on_recover(now, instance, process, frame.header.psn());
         }
-        if is_failed || is_former {
+        if is_failed || is_superseded {
             return Err(Drop::Stale);
         }
-        self.on_sign_of_life(now.mono, process);
+        self.on_alive(now.mono, process);
         match frame.opcode {
             Opcode::Completed | Opcode::Relay | Opcode::Undeliverable if self.active.is_none() => {
                 Err(Drop::Standby)
             }
             Opcode::Completed => {
-                let echo = FloodAck::parse(frame.payload).map_err(|_| Drop::Malformed)?;
-                match self.broadcast.on_completed(now.mono, process, echo) {
+                let ack = FloodAck::parse(frame.payload).map_err(|_| Drop::Malformed)?;
+                match self.broadcast.on_completed(now.mono, process, ack) {
                     true => Ok(()),
                     false => Err(Drop::Stale),
                 }
@@ -138,8 +139,8 @@ impl Controller {
             if self.config.controllers.contains(process) {
                 return Err(Drop::Foreign);
             }
-            if self.ledger.has_failed(instance) {
-                self.tell_about_itself(process);
+            if self.decisions.has_failed(instance) {
+                self.notify_own_failure(process);
                 return Err(Drop::Stale);
             }
         }
@@ -150,24 +151,24 @@ impl Controller {
         {
             return Err(Drop::Range);
         }
-        let ledger = &self.ledger;
-        let is_over = |instance| ledger.is_resolved(instance);
+        let decisions = &self.decisions;
+        let is_over = |instance| decisions.is_resolved(instance);
         match self.graph.announce(now.mono, instance, &view, now.sync, is_over) {
             Announced::Stale => return Err(Drop::Stale),
-            Announced::Partly | Announced::Same => {}
+            Announced::Partial | Announced::Unchanged => {}
             Announced::Changed { is_loss } => {
                 self.stats.announcements += 1;
-                self.want_look(now.mono);
+                self.schedule_evaluation(now.mono);
                 if is_loss {
-                    let soon = now.mono.after_ns(self.config.settle_ns + self.config.repeat_ns);
-                    self.broadcast.hurry(soon);
+                    let soon = now.mono.after_ns(self.config.quiet_ns + self.config.retransmit_ns);
+                    self.broadcast.restart_by(soon);
                 }
             }
         }
         if let Address::Process(process) = instance.address {
-            self.graph.note_decided(instance, frame.header.message_ts(now.sync));
-            self.on_sign_of_life(now.mono, process);
-            self.welcome(instance, process);
+            self.graph.record_decided(instance, frame.header.message_ts(now.sync));
+            self.on_alive(now.mono, process);
+            self.ack_announce(instance, process);
         }
         let node = self.graph.get(instance);
         if self.active.is_some() && node.is_some_and(|node| node.has_joined && !node.is_recorded) {
@@ -177,29 +178,34 @@ impl Controller {
     }
 
     /// A frame of the present life of `process` has come in.
-    pub(super) fn on_sign_of_life(&mut self, now: Mono, process: ProcessId) {
-        self.pings.settle(process);
+    pub(super) fn on_alive(&mut self, now: Mono, process: ProcessId) {
+        self.pings.cancel(process);
         if let Some(instance) = self.graph.newest(Address::Process(process)) {
-            self.graph.hear(now, instance);
+            self.graph.mark_seen(now, instance);
             if self.suspects.contains(instance) {
-                self.want_look(now);
+                self.schedule_evaluation(now);
             }
         }
     }
 
     /// Says to a process that it has been noted, once the store knows of it and it knows the news.
-    pub(super) fn welcome(&mut self, instance: Instance, process: ProcessId) {
+    pub(super) fn ack_announce(&mut self, instance: Instance, process: ProcessId) {
         let is_noted = self
             .graph
             .get(instance)
             .is_some_and(|node| node.generation.is_some() && node.has_joined && node.is_recorded);
         if self.active.is_some()
             && is_noted
-            && !self.owes_news
+            && !self.must_notify_all
             && !self.recording.contains(&instance)
-            && !self.broadcast.waits_for(process)
+            && !self.broadcast.is_pending(process)
         {
-            self.post(Opcode::AnnounceAck, process, Psn(instance.incarnation.0), Vec::new());
+            self.enqueue_frame(
+                Opcode::AnnounceAck,
+                process,
+                Psn(instance.incarnation.0),
+                Vec::new(),
+            );
         }
     }
 
@@ -212,15 +218,15 @@ impl Controller {
         let bytes = HEADER_LEN + header.length();
         let known = self.graph.newest(Address::Process(to));
         if self.config.controllers.contains(to)
-            || known.is_none_or(|instance| self.ledger.has_failed(instance))
+            || known.is_none_or(|instance| self.decisions.has_failed(instance))
             || HEADER_LEN + bytes > self.config.frame_len_max
         {
             self.stats.relays_refused += 1;
             return Ok(());
         }
-        self.pings.ask(now.mono, to, self.config.ping_timeout_ns, true);
+        self.pings.start(now.mono, to, self.config.ping_timeout_ns, true);
         self.stats.relayed += 1;
-        self.post(Opcode::Relayed, to, Psn::FIRST, payload[..bytes].to_vec());
+        self.enqueue_frame(Opcode::Relayed, to, Psn::FIRST, payload[..bytes].to_vec());
         Ok(())
     }
 
@@ -232,22 +238,22 @@ impl Controller {
         payload: &[u8],
     ) -> Result<(), Drop> {
         let all = Undeliverable::parse(payload, near).map_err(|_| Drop::Malformed)?;
-        let is_new = |entry: &Undeliverable| !self.ledger.has_recall(sender, *entry);
+        let is_new = |entry: &Undeliverable| !self.decisions.has_recall(sender, *entry);
         let entries: Vec<Undeliverable> = all.filter(is_new).collect();
         if entries.is_empty() {
-            self.post(Opcode::UndeliverableAck, sender, psn, Vec::new());
+            self.enqueue_frame(Opcode::UndeliverableAck, sender, psn, Vec::new());
             return Ok(());
         }
         if entries.iter().any(|entry| entry.to.0 >= self.config.processes_max) {
             return Err(Drop::Range);
         }
-        if self.recalls.values().any(|under_way| *under_way == (sender, psn)) {
+        if self.recalls.values().any(|pending| *pending == (sender, psn)) {
             return Ok(());
         }
-        if self.recalls.len() >= self.config.waiting_max {
+        if self.recalls.len() >= self.config.queue_max {
             return Err(Drop::Full);
         }
-        let id = self.journal.push(Record::Undeliverable { sender, entries });
+        let id = self.persist_queue.push(Record::Undeliverable { sender, entries });
         self.recalls.insert(id, (sender, psn));
         Ok(())
     }
@@ -268,27 +274,27 @@ impl Controller {
         // The first answer stays good: what it calls settled does not change, and whoever asks has
         // taken nothing since. A new one for every question for the first part, which is repeated
         // while the answer is on its way, would never let it get as far as the last.
-        if self.answers.get(instance).is_none() {
-            if !self.ledger.has_failed(instance) || !self.is_recoverable(instance) {
+        if self.recovery_replies.get(instance).is_none() {
+            if !self.decisions.has_failed(instance) || !self.is_recoverable(instance) {
                 return Err(Drop::Stale);
             }
-            let answer = Answer {
+            let reply = RecoveryReply {
                 complete: self.decided(now, instance).ok_or(Drop::Stale)?,
-                failures: self.ledger.news(now.mono, u64::MAX),
-                recalls: self.ledger.recalls(process, instance.incarnation).collect(),
+                failures: self.decisions.recent_failures(now.mono, u64::MAX),
+                recalls: self.decisions.recalls(process, instance.incarnation).collect(),
             };
             // Only what has happened since makes a new one. That time goes on does not: whoever
             // asks twice for the first part would have to ask for all others again, and again.
-            if !self.answers.get(instance).is_some_and(|known| known.says_the_same(&answer)) {
-                self.answers.begin(instance, answer, self.config.waiting_max);
+            if !self.recovery_replies.get(instance).is_some_and(|known| known.is_same_as(&reply)) {
+                self.recovery_replies.start(instance, reply, self.config.queue_max);
             }
         }
-        let mut room = alloc::vec![0; self.config.payload_len_max()];
-        let answer = self.answers.get(instance).ok_or(Drop::Full)?;
-        let bytes = answer.write(part.0, &mut room).ok_or(Drop::Stale)?;
-        room.truncate(bytes);
+        let mut buf = alloc::vec![0; self.config.payload_len_max()];
+        let reply = self.recovery_replies.get(instance).ok_or(Drop::Full)?;
+        let bytes = reply.write(part.0, &mut buf).ok_or(Drop::Stale)?;
+        buf.truncate(bytes);
         self.stats.recoveries += 1;
-        self.post(Opcode::Recovery, process, part, room);
+        self.enqueue_frame(Opcode::Recovery, process, part, buf);
         Ok(())
     }
 
@@ -298,8 +304,8 @@ impl Controller {
     fn is_recoverable(&self, instance: Instance) -> bool {
         let holds =
             |(_, node): (Instance, &Node)| node.frozen.iter().any(|entry| !entry.is_resolved);
-        self.ledger.is_resolved(instance)
-            && self.ledger.open().len() == 0
+        self.decisions.is_resolved(instance)
+            && self.decisions.open().len() == 0
             && self.deciding.is_empty()
             && !self.graph.correct_owners().any(holds)
     }
@@ -309,17 +315,17 @@ impl Controller {
     /// it fails no lower. Not before they have gone on since `instance` has failed: it may have taken
     /// what was scattered until then.
     fn decided(&self, now: Now, instance: Instance) -> Option<Timestamp> {
-        let nothing = now.sync.saturating_sub_ns(WIRE_MODULUS / 8);
-        let Some(decided) = self.graph.decided(nothing).ok()? else { return Some(now.sync) };
-        let failed = self.ledger.decision(instance).map(|failed| failed.at);
+        let unset = now.sync.saturating_sub_ns(WIRE_MODULUS / 8);
+        let Some(decided) = self.graph.decided(unset).ok()? else { return Some(now.sync) };
+        let failed = self.decisions.decision(instance).map(|failed| failed.at);
         (Some(decided) > failed).then_some(decided)
     }
 
     pub(super) fn on_timeout(&mut self, now: Now) {
-        let hello_at = *self.attached.hello_at.get_or_insert(now.mono);
+        let hello_at = *self.own_links.hello_at.get_or_insert(now.mono);
         if now.mono >= hello_at {
-            self.attached.hello_at = Some(now.mono.after_ns(self.config.hello_interval_ns));
-            self.attached.greet = match self.config.links {
+            self.own_links.hello_at = Some(now.mono.after_ns(self.config.hello_interval_ns));
+            self.own_links.hello_ports = match self.config.links {
                 Links::Uplink => 0..1,
                 Links::Mesh(count) => 0..count,
             };
@@ -327,57 +333,65 @@ impl Controller {
         if self.active.is_none() {
             return;
         }
-        self.journal.on_timeout(now.mono);
-        if self.broadcast.on_timeout(now.mono, &mut self.stats.repeats) {
-            self.stats.waves_restarted += 1;
-            self.stuck = self.broadcast.round().map(|round| round.news.kind());
+        self.persist_queue.on_timeout(now.mono);
+        if self.broadcast.on_timeout(now.mono, &mut self.stats.retransmissions) {
+            self.stats.floods_restarted += 1;
+            self.unanswered_kind = self.broadcast.round().map(|round| round.notification.kind());
             self.broadcast.abandon();
         }
-        while let Some(due) = self.pings.pop(now.mono, self.config.repeat_ns) {
+        while let Some(due) = self.pings.pop(now.mono, self.config.retransmit_ns) {
             match due {
                 // Nobody is heard: that it is not says nothing about it.
-                Due::Silent(process) if self.is_deaf(now.mono) => {
-                    self.pings.ask(now.mono, process, self.config.ping_timeout_ns, true);
+                Due::TimedOut(process) if self.is_receive_stalled(now.mono) => {
+                    self.pings.start(now.mono, process, self.config.ping_timeout_ns, true);
                 }
-                Due::Ask(process) => self.post(Opcode::Ping, process, Psn::FIRST, Vec::new()),
-                Due::Silent(process) => self.on_silent(now.mono, process),
+                Due::Ping(process) => {
+                    self.enqueue_frame(Opcode::Ping, process, Psn::FIRST, Vec::new())
+                }
+                Due::TimedOut(process) => self.on_ping_timeout(now.mono, process),
             }
         }
         if self.isolated_at().is_some_and(|at| at <= now.mono) {
-            self.attached.is_isolated = true;
+            self.own_links.is_isolated = true;
             self.notify(Event::Isolated);
         }
     }
 
     /// A process that somebody wants to reach does not answer: it has failed, as if all its links
     /// were dead.
-    fn on_silent(&mut self, now: Mono, process: ProcessId) {
+    fn on_ping_timeout(&mut self, now: Mono, process: ProcessId) {
         self.stats.pings_unanswered += 1;
         if let Some(instance) = self.graph.newest(Address::Process(process))
-            && !self.ledger.has_failed(instance)
+            && !self.decisions.has_failed(instance)
         {
-            self.suspects.condemn(instance);
-            self.notify(Event::Silent(instance));
-            self.want_look(now);
+            self.suspects.declare_dead(instance);
+            self.notify(Event::PingTimedOut(instance));
+            self.schedule_evaluation(now);
         }
     }
 
     /// Whether nothing at all was heard for half the time that a process has for an answer.
-    fn is_deaf(&self, now: Mono) -> bool {
-        let pause_ns = self.attached.heard.map_or(0, |heard| now.since_ns(heard));
+    fn is_receive_stalled(&self, now: Mono) -> bool {
+        let pause_ns = self.own_links.last_seen.map_or(0, |last_seen| now.since_ns(last_seen));
         pause_ns > self.config.ping_timeout_ns / 2
     }
 
     /// When to say that nobody is heard.
     pub(super) fn isolated_at(&self) -> Option<Mono> {
-        let heard = self.attached.heard.filter(|_| !self.attached.is_isolated)?;
-        Some(heard.after_ns(self.config.isolated_after_ns))
+        let last_seen = self.own_links.last_seen.filter(|_| !self.own_links.is_isolated)?;
+        Some(last_seen.after_ns(self.config.isolated_after_ns))
     }
 
     /// Puts a frame for one process into the queue.
-    pub(super) fn post(&mut self, opcode: Opcode, to: ProcessId, psn: Psn, payload: Vec<u8>) {
-        let letter = Letter { opcode, to, psn, payload };
-        if !self.outbox.push(letter, self.config.waiting_max) {
+    pub(super) fn enqueue_frame(
+        &mut self,
+        opcode: Opcode,
+        to: ProcessId,
+        psn: Psn,
+        payload: Vec<u8>,
+    ) {
+        let frame = OutgoingFrame { opcode, to, psn, payload };
+        if !self.send_queue.push(frame, self.config.queue_max) {
             self.stats.dropped_full += 1;
         }
     }

@@ -15,14 +15,16 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Instance, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 
 use crate::broadcast::Broadcast;
-use crate::determine::Suspects;
-use crate::forward::Pings;
+use crate::decisions::DecisionLog;
 use crate::graph::Graph;
-use crate::journal::Journal;
-use crate::ledger::Ledger;
-use crate::outbox::Outbox;
-use crate::recovery::Answers;
-use crate::{Config, ConfigError, Epoch, Event, Links, Record, RecordId, Refused, Severed, Stats};
+use crate::persist_queue::PersistQueue;
+use crate::ping::Pings;
+use crate::recovery::RecoveryReplies;
+use crate::send_queue::SendQueue;
+use crate::suspects::Suspects;
+use crate::{
+    Config, ConfigError, Epoch, Event, Links, PersistError, Record, RecordId, Severed, Stats,
+};
 
 /// One replica of the controllers.
 ///
@@ -34,27 +36,27 @@ pub struct Controller {
     config: Config,
     active: Option<Epoch>,
     graph: Graph,
-    ledger: Ledger,
+    decisions: DecisionLog,
     suspects: Suspects,
-    journal: Journal,
+    persist_queue: PersistQueue,
     broadcast: Broadcast,
     pings: Pings,
-    answers: Answers,
-    outbox: Outbox,
-    attached: Attached,
+    recovery_replies: RecoveryReplies,
+    send_queue: SendQueue,
+    own_links: OwnLinks,
 
     /// When the graph is to be looked at even if nothing changes.
-    look_at: Option<Mono>,
+    evaluate_at: Option<Mono>,
     /// When it has changed first since the last look, if it has.
     changed: Option<Mono>,
     /// When that will have settled.
-    settled_at: Option<Mono>,
+    quiet_at: Option<Mono>,
     /// When it has looked, as long as it was not called since.
-    looked: Option<Mono>,
+    evaluated_at: Option<Mono>,
     /// What may be resumed without any failure, as of the last look.
     severable: Vec<Severed>,
     /// Whether links wait for everybody to have been told the news anew.
-    wants_refresh: bool,
+    needs_renotify: bool,
     /// Whose neighbours are to freeze their links.
     freeze: Vec<Instance>,
     /// Lives on their way into the store as failed: since when suspected, when decided.
@@ -63,21 +65,21 @@ pub struct Controller {
     open_since: Option<Mono>,
     /// Who has joined under another reign may not have been told what had failed before: everybody
     /// is told anew.
-    owes_news: bool,
+    must_notify_all: bool,
     /// Everybody has completed all that is open.
-    is_noticed: bool,
+    is_notice_complete: bool,
     /// How many announcements had come in when the last complete round of news began.
-    covered: u64,
+    covered_announcements: u64,
     /// Members that the store is to know, and those on their way into it.
     unrecorded: BTreeSet<Instance>,
     recording: BTreeSet<Instance>,
     /// Which batches of recalls wait for the store.
     recalls: BTreeMap<RecordId, (ProcessId, Psn)>,
     /// Which news nobody answered the last time.
-    stuck: Option<onepipe_wire::FloodKind>,
-    doubles: usize,
+    unanswered_kind: Option<onepipe_wire::FloodKind>,
+    duplicates: usize,
     /// Most of the fabric has no path to this replica, but lives.
-    is_outvoted: bool,
+    is_minority: bool,
     is_store_down: bool,
 
     events: VecDeque<Event>,
@@ -86,22 +88,22 @@ pub struct Controller {
 
 /// The controller's own links.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Attached {
+struct OwnLinks {
     /// Who is there, as far as it has said.
-    ends: BTreeMap<Port, Instance>,
+    peers: BTreeMap<Port, Instance>,
     /// When anything was heard.
-    heard: Option<Mono>,
+    last_seen: Option<Mono>,
     /// Since when something was heard all the time.
-    listening: Mono,
+    receiving_since: Mono,
     is_isolated: bool,
     /// When to say hello next; `None` before the first call.
     hello_at: Option<Mono>,
     /// The links that are still to be greeted this time.
-    greet: core::ops::Range<u16>,
+    hello_ports: core::ops::Range<u16>,
 }
 
-/// While changes go on they are looked at after so many times `settle_ns` at the latest.
-const SETTLING_MAX: u64 = 8;
+/// While changes go on they are looked at after so many times `quiet_ns` at the latest.
+const QUIET_PERIODS_MAX: u64 = 8;
 
 /// Events that nobody fetches are lost from here on.
 const EVENTS_MAX: usize = 4_096;
@@ -116,39 +118,39 @@ impl Controller {
         Ok(Self {
             active: None,
             graph: Graph::new(config.own(), config.controllers),
-            ledger: Ledger::default(),
+            decisions: DecisionLog::default(),
             suspects: Suspects::default(),
-            journal: Journal::default(),
+            persist_queue: PersistQueue::default(),
             broadcast: Broadcast::new(&config),
             pings: Pings::default(),
-            answers: Answers::default(),
-            outbox: Outbox::default(),
-            attached: Attached {
-                ends: BTreeMap::new(),
-                heard: None,
-                listening: Mono::from_ns(0),
+            recovery_replies: RecoveryReplies::default(),
+            send_queue: SendQueue::default(),
+            own_links: OwnLinks {
+                peers: BTreeMap::new(),
+                last_seen: None,
+                receiving_since: Mono::from_ns(0),
                 is_isolated: false,
                 hello_at: None,
-                greet: 0..0,
+                hello_ports: 0..0,
             },
-            look_at: None,
+            evaluate_at: None,
             changed: None,
-            settled_at: None,
-            looked: None,
+            quiet_at: None,
+            evaluated_at: None,
             severable: Vec::new(),
-            wants_refresh: false,
+            needs_renotify: false,
             freeze: Vec::new(),
             deciding: BTreeMap::new(),
             open_since: None,
-            owes_news: false,
-            is_noticed: false,
-            covered: 0,
+            must_notify_all: false,
+            is_notice_complete: false,
+            covered_announcements: 0,
             unrecorded: BTreeSet::new(),
             recording: BTreeSet::new(),
             recalls: BTreeMap::new(),
-            stuck: None,
-            doubles: 0,
-            is_outvoted: false,
+            unanswered_kind: None,
+            duplicates: 0,
+            is_minority: false,
             is_store_down: false,
             events: VecDeque::new(),
             stats: Stats::default(),
@@ -159,26 +161,26 @@ impl Controller {
     /// It is the active replica of `epoch` from now on; `records` is the whole log, loaded after
     /// the campaign was won. A replica that is active already begins anew.
     pub fn activate(&mut self, now: Now, epoch: Epoch, records: &[Record]) {
-        self.forget_reign();
-        let (ledger, members) = Ledger::load(now.mono, records);
-        self.ledger = ledger;
-        let gone: Vec<Instance> = (self.graph.iter().map(|(instance, _)| instance))
-            .filter(|instance| self.ledger.is_resolved(*instance))
+        self.reset_epoch_state();
+        let (decisions, members) = DecisionLog::load(now.mono, records);
+        self.decisions = decisions;
+        let removed: Vec<Instance> = (self.graph.iter().map(|(instance, _)| instance))
+            .filter(|instance| self.decisions.is_resolved(*instance))
             .collect();
-        gone.into_iter().for_each(|instance| self.graph.remove(instance));
+        removed.into_iter().for_each(|instance| self.graph.remove(instance));
         for member in members.values() {
             self.graph.load(member);
         }
-        self.graph.doubt_all();
-        self.graph.on_takeover();
+        self.graph.mark_all_dirty();
+        self.graph.invalidate_all_links();
         self.active = Some(epoch);
-        self.broadcast.begin_epoch(epoch);
-        self.open_since = (self.ledger.open().len() > 0).then_some(now.mono);
+        self.broadcast.start_epoch(epoch);
+        self.open_since = (self.decisions.open().len() > 0).then_some(now.mono);
         let instances: Vec<Instance> = self.graph.iter().map(|(instance, _)| instance).collect();
         for instance in instances {
             // What another replica has decided about links is not known, or in the ledger.
-            self.graph.each_frozen(instance, |entry| {
-                (entry.is_resolved, entry.is_told) = (false, false);
+            self.graph.update_frozen(instance, |entry| {
+                (entry.is_resolved, entry.is_notified) = (false, false);
             });
             let Some(node) = self.graph.get_mut(instance) else { continue };
             node.is_recorded &= members.contains_key(&instance);
@@ -186,10 +188,11 @@ impl Controller {
                 self.unrecorded.insert(instance);
             }
         }
-        self.owes_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty();
+        self.must_notify_all =
+            !self.decisions.recent_failures(now.mono, self.config.notice_retention_ns).is_empty();
         self.notify(Event::Active(epoch));
-        self.want_look(now.mono);
-        self.go_on(now);
+        self.schedule_evaluation(now.mono);
+        self.advance(now);
     }
 
     /// It is not active any more: it listens.
@@ -198,59 +201,59 @@ impl Controller {
             return;
         }
         if let Some(epoch) = self.active.take() {
-            self.forget_reign();
+            self.reset_epoch_state();
             self.notify(Event::Deposed(epoch));
-            self.want_look(now.mono);
+            self.schedule_evaluation(now.mono);
         }
     }
 
-    fn forget_reign(&mut self) {
+    fn reset_epoch_state(&mut self) {
         self.active = None;
-        self.journal.clear();
+        self.persist_queue.clear();
         self.suspects.clear();
         self.pings.clear();
-        self.answers.clear();
-        self.outbox.clear();
+        self.recovery_replies.clear();
+        self.send_queue.clear();
         self.broadcast.abandon();
-        self.broadcast.late.clear();
+        self.broadcast.pending_joiners.clear();
         self.severable.clear();
         self.freeze.clear();
         self.deciding.clear();
         self.unrecorded.clear();
         self.recording.clear();
         self.recalls.clear();
-        self.wants_refresh = false;
-        self.is_noticed = false;
+        self.needs_renotify = false;
+        self.is_notice_complete = false;
         self.is_store_down = false;
-        self.covered = 0;
-        self.stuck = None;
+        self.covered_announcements = 0;
+        self.unanswered_kind = None;
     }
 
     /// A record that the store is to append in the present epoch, each one once until it is
     /// answered.
     pub fn poll_persist(&mut self) -> Option<(RecordId, Record)> {
-        self.journal.poll()
+        self.persist_queue.poll()
     }
 
     /// What has become of a record. What is refused as failed is offered again.
-    pub fn handle_persisted(&mut self, now: Now, id: RecordId, result: Result<(), Refused>) {
+    pub fn handle_persisted(&mut self, now: Now, id: RecordId, result: Result<(), PersistError>) {
         match result {
             Ok(()) => {
-                if let Some(record) = self.journal.written(id) {
+                if let Some(record) = self.persist_queue.on_written(id) {
                     self.is_store_down = false;
                     self.on_written(now, id, &record);
                 }
             }
-            Err(Refused::Deposed) if makes(Mistake::RefusalIgnored) => {
-                if let Some(record) = self.journal.written(id) {
+            Err(PersistError::Deposed) if makes(Mistake::RefusalIgnored) => {
+                if let Some(record) = self.persist_queue.on_written(id) {
                     self.on_written(now, id, &record);
                 }
             }
             // What a former reign has asked for says nothing about this one.
-            Err(Refused::Deposed) if self.journal.is_offered(id) => self.depose(now),
-            Err(Refused::Deposed) => {}
-            Err(Refused::Failed) => {
-                if self.journal.refused(now, id, self.config.store_retry_ns) {
+            Err(PersistError::Deposed) if self.persist_queue.is_offered(id) => self.depose(now),
+            Err(PersistError::Deposed) => {}
+            Err(PersistError::Failed) => {
+                if self.persist_queue.on_refused(now, id, self.config.store_retry_ns) {
                     self.stats.store_failures += 1;
                     if !core::mem::replace(&mut self.is_store_down, true) {
                         self.notify(Event::StoreFailed);
@@ -258,28 +261,28 @@ impl Controller {
                 }
             }
         }
-        self.go_on(now);
+        self.advance(now);
     }
 
     /// Process `port` of a mesh was heard without a frame (shared memory).
-    pub fn hear(&mut self, now: Now, port: Port) {
+    pub fn handle_liveness(&mut self, now: Now, port: Port) {
         if let Links::Mesh(count) = self.config.links
             && port.0 < count
         {
-            self.listen(now.mono);
-            self.on_sign_of_life(now.mono, ProcessId(port.0.into()));
+            self.on_received(now.mono);
+            self.on_alive(now.mono, ProcessId(port.0.into()));
         }
     }
 
     /// Nothing more comes from process `port` of a mesh, as the world knows for certain: its link
     /// is down at once, and waits for no timeout. Whatever is heard of it later brings it back.
-    pub fn unlink(&mut self, port: Port) {
+    pub fn handle_link_down(&mut self, port: Port) {
         let Links::Mesh(count) = self.config.links else { return };
         let address = onepipe_base::Address::Process(ProcessId(port.0.into()));
-        self.attached.ends.remove(&port);
+        self.own_links.peers.remove(&port);
         if let Some(instance) = self.graph.newest(address).filter(|_| port.0 < count) {
-            self.graph.unhear(instance);
-            self.look_at = Some(Mono::from_ns(0));
+            self.graph.clear_last_seen(instance);
+            self.evaluate_at = Some(Mono::from_ns(0));
         }
     }
 
@@ -290,13 +293,13 @@ impl Controller {
 
     /// How many lives had a path to it at the last look.
     pub fn connected(&self) -> usize {
-        self.graph.net().correct()
+        self.graph.adjacency().correct_count()
     }
 
     /// Cheap hint: `poll_transmit` may yield something before the next timeout.
     pub fn wants_transmit(&self) -> bool {
-        let is_speaking = self.broadcast.wants_transmit() || !self.outbox.is_empty();
-        !self.attached.greet.is_empty() || (self.active.is_some() && is_speaking)
+        let is_speaking = self.broadcast.wants_transmit() || !self.send_queue.is_empty();
+        !self.own_links.hello_ports.is_empty() || (self.active.is_some() && is_speaking)
     }
 
     /// What it was set up with.
@@ -319,21 +322,23 @@ impl Controller {
 
     /// Something has changed that may mean a failure, or the end of one. What comes soon after it
     /// is looked at together with it.
-    fn want_look(&mut self, now: Mono) {
+    fn schedule_evaluation(&mut self, now: Mono) {
         let changed = *self.changed.get_or_insert(now);
-        let latest = changed.after_ns(self.config.settle_ns.saturating_mul(SETTLING_MAX));
-        self.settled_at = Some(now.after_ns(self.config.settle_ns).min(latest));
+        let latest = changed.after_ns(self.config.quiet_ns.saturating_mul(QUIET_PERIODS_MAX));
+        self.quiet_at = Some(now.after_ns(self.config.quiet_ns).min(latest));
     }
 
     /// What follows from whatever was just handled.
-    fn go_on(&mut self, now: Now) {
+    fn advance(&mut self, now: Now) {
         // What came in while it looked is yet to be read, and is to be looked at with the rest.
-        if self.looked.take_if(|looked| *looked < now.mono).is_some() && self.settled_at.is_some() {
-            self.want_look(now.mono);
+        if self.evaluated_at.take_if(|evaluated_at| *evaluated_at < now.mono).is_some()
+            && self.quiet_at.is_some()
+        {
+            self.schedule_evaluation(now.mono);
         }
-        let due = Mono::earlier(self.look_at, self.settled_at);
+        let due = Mono::earlier(self.evaluate_at, self.quiet_at);
         if due.is_some_and(|at| at <= now.mono) {
-            self.look(now);
+            self.evaluate(now);
         }
         if self.active.is_some() {
             self.record_members();
@@ -347,13 +352,13 @@ impl Machine for Controller {
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let verdict = self.on_frame(now, port, frame);
-        self.go_on(now);
+        self.advance(now);
         verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {
         self.on_timeout(now);
-        self.go_on(now);
+        self.advance(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
@@ -365,13 +370,13 @@ impl Machine for Controller {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        let Some(hello_at) = self.attached.hello_at else { return Some(Mono::from_ns(0)) };
-        let mut due = Mono::earlier(Some(hello_at), self.look_at);
-        due = Mono::earlier(due, self.settled_at);
+        let Some(hello_at) = self.own_links.hello_at else { return Some(Mono::from_ns(0)) };
+        let mut due = Mono::earlier(Some(hello_at), self.evaluate_at);
+        due = Mono::earlier(due, self.quiet_at);
         if self.active.is_some() {
             due = Mono::earlier(due, self.broadcast.due());
             due = Mono::earlier(due, self.pings.due());
-            due = Mono::earlier(due, self.journal.due());
+            due = Mono::earlier(due, self.persist_queue.due());
             due = Mono::earlier(due, self.isolated_at());
         }
         due

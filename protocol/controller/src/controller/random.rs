@@ -14,7 +14,7 @@ use onepipe_wire::{
 use proptest::prelude::*;
 
 use super::Controller;
-use crate::{Config, Links, MemoryStore, Recovery, Refused, Store};
+use crate::{Config, Links, MemoryStore, PersistError, Recovery, Store};
 
 /// Switches 0 and 1 are racks, 2 and 3 stand above them, 4 above these; processes 0 to 3 are below
 /// the racks.
@@ -27,13 +27,13 @@ const CONTROLLER: ProcessId = ProcessId(60);
 #[derive(Clone, Debug)]
 enum Step {
     /// Somebody says who is on its wires (a place in `WIRES`): up, frozen, or something else.
-    Announce { node: usize, incarnation: u32, wires: Vec<(usize, u32, u8)>, is_seat: bool },
+    Announce { node: usize, incarnation: u32, wires: Vec<(usize, u32, u8)>, has_controller: bool },
     /// So many ns pass.
     Wait(u64),
     /// The store takes everything, or does not answer.
     Persist(bool),
     /// Everybody answers whatever was asked.
-    Answer,
+    AckAll,
     /// Somebody wants to reach a process.
     Relay(u32),
     /// Another replica takes over.
@@ -48,17 +48,17 @@ fn any_step() -> impl Strategy<Value = Step> {
     let wires = prop::collection::vec((0..WIRES.len(), 1u32..4, 0u8..8), 0..12);
     prop_oneof![
         12 => (0..NODES, 1u32..4, wires, prop::bool::weighted(0.8)).prop_map(
-            |(node, incarnation, wires, is_seat)| Step::Announce {
+            |(node, incarnation, wires, has_controller)| Step::Announce {
                 node,
                 incarnation: if incarnation == 3 { 2 } else { 1 },
                 wires,
-                is_seat
+                has_controller
             }
         ),
         6 => prop_oneof![Just(10_000u64), Just(1_000_000), 0u64..200_000, Just(1_000_000_000)]
             .prop_map(Step::Wait),
         4 => prop::bool::weighted(0.8).prop_map(Step::Persist),
-        3 => Just(Step::Answer),
+        3 => Just(Step::AckAll),
         2 => (0u32..4).prop_map(Step::Relay),
         1 => Just(Step::TakeOver),
         1 => Just(Step::Depose),
@@ -74,7 +74,7 @@ fn instance(node: usize, incarnation: u32) -> Instance {
     Instance { address, incarnation: Incarnation(incarnation) }
 }
 
-struct World {
+struct Environment {
     controller: Controller,
     config: Config,
     store: MemoryStore,
@@ -82,13 +82,13 @@ struct World {
     generations: BTreeMap<Instance, u32>,
 }
 
-impl World {
+impl Environment {
     fn new(config: Config) -> Self {
         let controller = Controller::new(config.clone()).expect("makes sense");
         let (store, generations) = (MemoryStore::new(), BTreeMap::new());
-        let mut world = Self { controller, config, store, ns: 1_000_000_000, generations };
-        world.campaign();
-        world
+        let mut env = Self { controller, config, store, ns: 1_000_000_000, generations };
+        env.campaign();
+        env
     }
 
     fn now(&self) -> Now {
@@ -96,23 +96,23 @@ impl World {
     }
 
     fn campaign(&mut self) {
-        self.store.lapse();
+        self.store.expire_lease();
         let epoch = self.store.campaign(CONTROLLER).expect("it answers").expect("nobody else is");
         let records = self.store.load().expect("it answers");
         self.controller.activate(self.now(), epoch, &records);
     }
 
-    fn take(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         match step {
-            Step::Announce { node, incarnation, wires, is_seat } => {
-                self.announce(*node, *incarnation, wires, *is_seat);
+            Step::Announce { node, incarnation, wires, has_controller } => {
+                self.announce(*node, *incarnation, wires, *has_controller);
             }
             Step::Wait(ns) => {
                 self.ns += ns;
                 self.controller.handle_timeout(self.now());
             }
-            Step::Persist(is_taken) => self.persist(*is_taken),
-            Step::Answer => self.answer(),
+            Step::Persist(is_available) => self.persist(*is_available),
+            Step::AckAll => self.ack_all(),
             Step::Relay(to) => self.relay(*to),
             Step::TakeOver => {
                 // What was announced to the one is not what was announced to the other.
@@ -129,10 +129,10 @@ impl World {
         node: usize,
         incarnation: u32,
         wires: &[(usize, u32, u8)],
-        is_seat: bool,
+        has_controller: bool,
     ) {
         let own = instance(node, incarnation);
-        let ends = |(lower, upper): (usize, usize)| match node {
+        let far_end = |(lower, upper): (usize, usize)| match node {
             _ if node == lower => Some((upper, Side::Upper)),
             _ if node == upper => Some((lower, Side::Lower)),
             _ => None,
@@ -141,9 +141,9 @@ impl World {
         *generation += 1;
         let generation = *generation;
         let mut links: Vec<Link> = Vec::new();
-        let is_own = |wire: &(usize, u32, u8)| ends(WIRES[wire.0]).is_some();
+        let is_own = |wire: &(usize, u32, u8)| far_end(WIRES[wire.0]).is_some();
         for (wire, incarnation, kind) in wires.iter().copied().filter(is_own) {
-            let (peer, side) = ends(WIRES[wire]).expect("filtered");
+            let (peer, side) = far_end(WIRES[wire]).expect("filtered");
             // Now and then in a place where nobody stands.
             let side = if kind == 7 { Side::Direct } else { side };
             let commit = Timestamp::from_ns(self.ns - 1_000 * u64::from(kind + incarnation as u8));
@@ -155,14 +155,14 @@ impl World {
             let peer = Some(instance(peer, incarnation.min(2))).filter(|_| kind != 6 || wire > 2);
             links.push(Link { port: Port(wire as u16), side, instance: peer, state });
         }
-        if is_seat && node < 2 {
+        if has_controller && node < 2 {
             let (port, side, state) = (Port(90), Side::Lower, LinkState::Up);
             links.push(Link { port, side, instance: Some(self.config.own()), state });
         }
         let total = links.len() as u16;
-        self.frame(own, Opcode::Announce, |room| {
+        self.frame(own, Opcode::Announce, |buf| {
             let announce = Announce { generation, first: 0, total };
-            announce.write(room, links.into_iter()).expect("fits").1
+            announce.write(buf, links.into_iter()).expect("fits").1
         });
     }
 
@@ -182,32 +182,32 @@ impl World {
         self.controller.handle_frame(self.now(), Port(0), &mut slot[..length]);
     }
 
-    fn persist(&mut self, is_taken: bool) {
-        self.store.set_available(is_taken);
+    fn persist(&mut self, is_available: bool) {
+        self.store.set_available(is_available);
         while let Some((id, record)) = self.controller.poll_persist() {
             let epoch = self.controller.status().active.expect("only it asks");
-            let result = self.store.append(epoch, &record).map_err(Refused::from);
+            let result = self.store.append(epoch, &record).map_err(PersistError::from);
             self.controller.handle_persisted(self.now(), id, result);
         }
         self.store.set_available(true);
     }
 
-    fn answer(&mut self) {
+    fn ack_all(&mut self) {
         let mut slot = alloc::vec![0; 1_500];
-        let mut answers = Vec::new();
+        let mut acks = Vec::new();
         while let Some(transmit) = self.controller.poll_transmit(self.now(), &mut slot) {
             let frame = Frame::parse(&slot[..transmit.bytes]).expect("just sealed");
             let Ok(view) = FloodView::parse(frame.payload) else { continue };
-            let echo = FloodAck { id: view.id, kind: view.kind };
+            let ack = FloodAck { id: view.id, kind: view.kind };
             match frame.opcode {
-                Opcode::Flood => answers.push((Opcode::FloodAck, 0, echo)),
-                Opcode::Notice => answers.push((Opcode::Completed, frame.header.dst().0, echo)),
+                Opcode::Flood => acks.push((Opcode::FloodAck, 0, ack)),
+                Opcode::Notice => acks.push((Opcode::Completed, frame.header.dst().0, ack)),
                 _ => {}
             }
         }
-        for (opcode, process, echo) in answers {
+        for (opcode, process, ack) in acks {
             let from = if opcode == Opcode::FloodAck { 0 } else { SWITCHES + process as usize };
-            self.frame(instance(from, 1), opcode, |room| echo.write(room).expect("fits"));
+            self.frame(instance(from, 1), opcode, |buf| ack.write(buf).expect("fits"));
         }
     }
 
@@ -217,8 +217,8 @@ impl World {
         let header = Header::new(Opcode::ReliableData, ProcessId(0), ProcessId(to), Incarnation(1));
         let sync = self.now().sync;
         let bytes = seal(&mut inner, header.stamped(sync, Promises::both(sync), Psn::FIRST), 40);
-        self.frame(from, Opcode::Relay, |room| {
-            room[..bytes].copy_from_slice(&inner[..bytes]);
+        self.frame(from, Opcode::Relay, |buf| {
+            buf[..bytes].copy_from_slice(&inner[..bytes]);
             bytes
         });
     }
@@ -228,7 +228,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_kept_is_what_a_look_at_everything_finds(
+    fn incremental_state_equals_reference_evaluation(
         steps in prop::collection::vec(any_step(), 1..120),
         is_flat: bool,
         is_mesh in prop::bool::weighted(0.2),
@@ -239,13 +239,13 @@ proptest! {
             links: if is_mesh { Links::Mesh(4) } else { Links::Uplink },
             recovery: if is_flat { Recovery::Flat } else { Recovery::Tree },
             // A failure is soon over, and forgotten.
-            memory_ns: 1_000_000,
+            notice_retention_ns: 1_000_000,
             ..Config::new(CONTROLLER, controllers)
         };
-        let mut world = World::new(config);
+        let mut env = Environment::new(config);
         for step in &steps {
-            world.take(step);
-            world.controller.look(world.now());
+            env.apply(step);
+            env.controller.evaluate(env.now());
         }
     }
 }

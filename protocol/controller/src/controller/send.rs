@@ -5,32 +5,32 @@ use onepipe_wire::{Flood, HEADER_LEN, Header, Opcode, seal};
 
 use super::Controller;
 use crate::Links;
-use crate::broadcast::Owed;
+use crate::broadcast::Outgoing;
 
 impl Controller {
     pub(super) fn send(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let slot = slot.get_mut(..self.config.frame_len_max)?;
-        if let Some(port) = self.attached.greet.next() {
-            let header = self.of_link(now, Opcode::Hello, Port(port));
+        if let Some(port) = self.own_links.hello_ports.next() {
+            let header = self.hop_only_header(now, Opcode::Hello, Port(port));
             return Some(self.finish(slot, header, Port(port), 0));
         }
         self.active?;
-        if let Some(owed) = self.broadcast.pop() {
+        if let Some(outgoing) = self.broadcast.pop() {
             let bytes = self.broadcast.write(&mut slot[HEADER_LEN..])?;
-            let (header, port) = match owed {
-                Owed::Flood(port) => (self.of_link(now, Opcode::Flood, port), port),
-                Owed::Notice(process) => {
+            let (header, port) = match outgoing {
+                Outgoing::Flood(port) => (self.hop_only_header(now, Opcode::Flood, port), port),
+                Outgoing::Notice(process) => {
                     let header = self.header(Opcode::Notice, process);
                     (stamp(now, header, Psn::FIRST), self.port_to(process))
                 }
             };
             return Some(self.finish(slot, header, port, bytes));
         }
-        let letter = self.outbox.pop()?;
-        let bytes = letter.payload.len();
-        slot[HEADER_LEN..HEADER_LEN + bytes].copy_from_slice(&letter.payload);
-        let header = stamp(now, self.header(letter.opcode, letter.to), letter.psn);
-        let port = self.port_to(letter.to);
+        let frame = self.send_queue.pop()?;
+        let bytes = frame.payload.len();
+        slot[HEADER_LEN..HEADER_LEN + bytes].copy_from_slice(&frame.payload);
+        let header = stamp(now, self.header(frame.opcode, frame.to), frame.psn);
+        let port = self.port_to(frame.to);
         Some(self.finish(slot, header, port, bytes))
     }
 
@@ -45,9 +45,9 @@ impl Controller {
         Transmit { port, bytes: seal(slot, header, payload_len) }
     }
 
-    fn of_link(&self, now: Now, opcode: Opcode, port: Port) -> Header {
-        let echo: Option<Instance> = self.attached.ends.get(&port).copied();
-        Header::hop_only(opcode, self.config.own(), echo, Promises::both(now.sync))
+    fn hop_only_header(&self, now: Now, opcode: Opcode, port: Port) -> Header {
+        let peer: Option<Instance> = self.own_links.peers.get(&port).copied();
+        Header::hop_only(opcode, self.config.own(), peer, Promises::both(now.sync))
     }
 
     fn port_to(&self, process: ProcessId) -> Port {
@@ -58,17 +58,17 @@ impl Controller {
     }
 
     /// Tells a process that lives on that its life has failed.
-    pub(super) fn tell_about_itself(&mut self, process: ProcessId) {
+    pub(super) fn notify_own_failure(&mut self, process: ProcessId) {
         if self.active.is_none() {
             return;
         }
-        let Some(failure) = self.ledger.about(process) else { return };
-        let id = self.broadcast.id_beside();
+        let Some(failure) = self.decisions.latest_failure(process) else { return };
+        let id = self.broadcast.id_for_unicast();
         let mut payload = alloc::vec![0; self.config.payload_len_max()];
         let written = Flood { id }.write_notice(&mut payload, core::iter::once(failure));
         if let Some((_, bytes)) = written {
             payload.truncate(bytes);
-            self.post(Opcode::Notice, process, Psn::FIRST, payload);
+            self.enqueue_frame(Opcode::Notice, process, Psn::FIRST, payload);
         }
     }
 }

@@ -14,7 +14,7 @@ impl Controller {
     /// What it knows at this moment. Takes time in proportion to the fabric.
     pub fn status(&self) -> Status {
         let member = |(instance, node): (Instance, &crate::graph::Node)| {
-            let is_over = self.ledger.has_failed(instance) || self.ledger.is_open(instance);
+            let is_over = self.decisions.has_failed(instance) || self.decisions.is_open(instance);
             let state = match () {
                 () if self.is_correct(instance) => MemberState::Up,
                 () if is_over => MemberState::Failed,
@@ -34,12 +34,12 @@ impl Controller {
         Status {
             replica: self.config.process,
             active: self.active,
-            is_store_available: !self.journal.has_failed(),
-            records_waiting: self.journal.len(),
+            is_store_available: !self.persist_queue.has_failed(),
+            records_waiting: self.persist_queue.len(),
             attachments: self.graph.attachments().collect(),
             members: self.graph.iter().map(member).collect(),
-            open: self.ledger.open().collect(),
-            failures: self.ledger.failures().collect(),
+            open: self.decisions.open().collect(),
+            failures: self.decisions.failures().collect(),
             frozen: frozen.collect(),
             stats: self.stats,
         }
@@ -48,14 +48,14 @@ impl Controller {
     /// What the store need hold, in few records: see [`crate::Store::replace`]. `None` while a
     /// record is on its way, or when this replica is not active.
     pub fn snapshot(&self) -> Option<Vec<Record>> {
-        let epoch = self.active.filter(|_| self.journal.len() == 0)?;
+        let epoch = self.active.filter(|_| self.persist_queue.len() == 0)?;
         let mut records = alloc::vec![Record::Epoch { epoch, replica: self.config.process }];
         let joined = self.graph.iter().filter(|(_, node)| node.has_joined && node.is_recorded);
         let members: Vec<Member> =
             joined.filter_map(|(instance, _)| self.graph.member(instance)).collect();
         let chunks = members.chunks(super::decide::MEMBERS_PER_RECORD);
         records.extend(chunks.map(|chunk| Record::Members(chunk.to_vec())));
-        records.extend(self.ledger.records());
+        records.extend(self.decisions.records());
         Some(records)
     }
 }

@@ -14,9 +14,9 @@ pub(crate) enum Announced {
     /// Of a former life or a former generation.
     Stale,
     /// More parts are to come.
-    Partly,
+    Partial,
     /// Nothing new.
-    Same,
+    Unchanged,
     /// Something has changed.
     Changed {
         /// Some link has died, or a former life has ended.
@@ -48,29 +48,29 @@ impl Graph {
         if newest.is_some_and(|newest| newest > instance.incarnation) {
             return Announced::Stale;
         }
-        let at = self.known(instance);
+        let at = self.index_or_insert(instance);
         let node = &mut self.nodes[at];
         if node.is_stale(announce.generation) {
             return Announced::Stale;
         }
-        node.heard = Some(now);
+        node.last_seen = Some(now);
         // What was resolved may be listed again because its owner has not heard of it.
         if node.generation == Some(announce.generation) && node.frozen.is_empty() {
-            return Announced::Same;
+            return Announced::Unchanged;
         }
         let Some(links) = node.assemble(announce, view.links(near)) else {
-            return Announced::Partly;
+            return Announced::Partial;
         };
         let is_first = node.generation.is_none();
         node.generation = Some(announce.generation);
         if newest != Some(instance.incarnation) {
             self.newest.insert(instance.address, instance.incarnation);
-            self.doubt(instance.address);
+            self.mark_dirty(instance.address);
         }
         self.announcements += 1;
         #[cfg(test)]
         let mut other = self.clone();
-        let changed = self.changed(instance, at, &links, &is_over);
+        let changed = self.changed_peers(instance, at, &links, &is_over);
         #[cfg(test)]
         let expected = changed.is_some().then(|| {
             let change = other.apply(now, instance, at, links.clone(), None, &is_over);
@@ -80,17 +80,17 @@ impl Graph {
         #[cfg(test)]
         if let Some((expected, other)) = expected {
             assert_eq!(change, expected);
-            self.check_same(&other);
+            self.check_equal(&other);
         }
         let is_loss = change.is_loss || newest.is_some_and(|newest| newest < instance.incarnation);
         if change.is_any || is_first || is_loss {
             Announced::Changed { is_loss }
         } else {
-            Announced::Same
+            Announced::Unchanged
         }
     }
 
-    /// Replaces what is known of the links of `instance`, whose number is `at`: of those that `changed`
+    /// Replaces what is known of the links of `instance`, whose number is `at`: of those that `changed_peers`
     /// names, or of all.
     fn apply(
         &mut self,
@@ -120,10 +120,11 @@ impl Graph {
                 side: link.side,
                 instance: link.instance.filter(|instance| !self.is_controller(*instance)),
                 commit,
-                seen: known.map_or(self.announcements, |known| known.seen),
-                seen_at: known.map_or(now, |known| known.seen_at),
+                first_announcement: known
+                    .map_or(self.announcements, |known| known.first_announcement),
+                first_seen: known.map_or(now, |known| known.first_seen),
                 is_resolved: known.is_some_and(|known| known.is_resolved),
-                is_told: false,
+                is_notified: false,
             });
         }
         let is_loss = change.is_loss || is_new;
@@ -131,16 +132,16 @@ impl Graph {
             || is_loss
             || before.len() != frozen.len()
             // Told, but announced again: it has to be told again.
-            || before.iter().any(|known| known.is_told);
+            || before.iter().any(|known| known.is_notified);
         let node = &mut self.nodes[at];
         (node.frozen, node.links) = (frozen, links);
-        self.sort_out(instance, at);
+        self.reindex(instance, at);
         Change { is_any, is_loss }
     }
 
     /// To whom the links of `instance` are not as they were announced the last time. `None` where
     /// anything else may have become of them, too.
-    fn changed(
+    fn changed_peers(
         &self,
         instance: Instance,
         at: usize,
@@ -148,7 +149,7 @@ impl Graph {
         is_over: impl Fn(Instance) -> bool,
     ) -> Option<Vec<(Instance, Side)>> {
         let node = &self.nodes[at];
-        if node.links.is_empty() || !node.ghosts.is_empty() {
+        if node.links.is_empty() || !node.stale_peers.is_empty() {
             return None;
         }
         let mut changed = Vec::new();
@@ -167,21 +168,21 @@ impl Graph {
     fn apply_some(&mut self, at: usize, links: &[Link], changed: Vec<(Instance, Side)>) -> Change {
         let mut change = Change::default();
         for (peer, side) in changed {
-            let is_here = |link: &&Link| link.instance == Some(peer) && link.side == side;
-            let is_up = links.iter().filter(is_here).any(|link| link.state == LinkState::Up);
+            let is_match = |link: &&Link| link.instance == Some(peer) && link.side == side;
+            let is_up = links.iter().filter(is_match).any(|link| link.state == LinkState::Up);
             let node = &mut self.nodes[at];
             let was_up = match node.find(peer, side) {
-                Ok(place) => Some(core::mem::replace(&mut node.edges[place].is_up, is_up)),
-                Err(place) => {
-                    node.edges.insert(place, Edge { instance: peer, side, is_up });
+                Ok(index) => Some(core::mem::replace(&mut node.edges[index].is_up, is_up)),
+                Err(index) => {
+                    node.edges.insert(index, Edge { instance: peer, side, is_up });
                     node.is_recorded = false;
-                    self.known(peer);
+                    self.index_or_insert(peer);
                     None
                 }
             };
             if was_up != Some(is_up) {
                 let view = if is_up { View::Up } else { View::Down };
-                self.net.say(at, peer, side, view);
+                self.adjacency.set_view_of(at, peer, side, view);
                 change.is_any = true;
                 change.is_loss |= was_up == Some(true);
             }
@@ -197,7 +198,7 @@ impl Graph {
         is_over: impl Fn(Instance) -> bool,
     ) -> Change {
         let mut node = core::mem::take(&mut self.nodes[at]);
-        let (edges, ghosts) = (node.edges.clone(), core::mem::take(&mut node.ghosts));
+        let (edges, stale_peers) = (node.edges.clone(), core::mem::take(&mut node.stale_peers));
         node.edges.iter_mut().for_each(|edge| edge.is_up = false);
         let was_attached = self.attachments.remove(&instance);
         let mut is_attached = false;
@@ -213,31 +214,33 @@ impl Graph {
             };
             if !is_over(peer) {
                 node.link(peer, link.side, link.state == LinkState::Up);
-                self.known(peer);
+                self.index_or_insert(peer);
             } else if link.state == LinkState::Up {
-                node.ghosts.push(peer);
+                node.stale_peers.push(peer);
             }
         }
-        node.edges.retain(|edge| edge.is_up || self.net.place(edge.instance).is_some());
+        node.edges.retain(|edge| edge.is_up || self.adjacency.index(edge.instance).is_some());
         if is_attached {
             self.attachments.insert(instance);
         }
         if was_attached != is_attached {
-            self.net.attach(instance, is_attached);
+            self.adjacency.attach(instance, is_attached);
         }
-        self.list(at, &edges, &node.edges);
+        self.update_views(at, &edges, &node.edges);
         let lost = |edge: &Edge| {
             edge.is_up && !node.find(edge.instance, edge.side).is_ok_and(|at| node.edges[at].is_up)
         };
         let is_loss = edges.iter().any(lost) || (was_attached && !is_attached);
-        let is_any =
-            is_loss || edges != node.edges || was_attached != is_attached || ghosts != node.ghosts;
+        let is_any = is_loss
+            || edges != node.edges
+            || was_attached != is_attached
+            || stale_peers != node.stale_peers;
         self.nodes[at] = node;
         Change { is_any, is_loss }
     }
 
     /// Tells the net what has become of the edges of `from`; both lists ascend.
-    pub(super) fn list(&mut self, from: usize, before: &[Edge], after: &[Edge]) {
+    pub(super) fn update_views(&mut self, from: usize, before: &[Edge], after: &[Edge]) {
         let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
         loop {
             let key = |edge: &&Edge| (edge.instance, edge.side);
@@ -254,22 +257,22 @@ impl Graph {
                     Some(false) => View::Down,
                     Some(true) => View::Up,
                 };
-                self.net.say(from, next.0, next.1, view);
+                self.adjacency.set_view_of(from, next.0, next.1, view);
             }
         }
     }
 
     /// That what has changed was applied alone shows nowhere.
     #[cfg(test)]
-    fn check_same(&self, other: &Self) {
+    fn check_equal(&self, other: &Self) {
         assert!(self.iter().eq(other.iter()));
         assert_eq!(self.attachments, other.attachments);
         let instances = |of: &alloc::collections::BTreeMap<Instance, usize>| {
             of.keys().copied().collect::<Vec<_>>()
         };
         assert_eq!(instances(&self.owners), instances(&other.owners));
-        assert_eq!(instances(&self.ready), instances(&other.ready));
-        assert_eq!(instances(&self.haunted), instances(&other.haunted));
+        assert_eq!(instances(&self.resumable), instances(&other.resumable));
+        assert_eq!(instances(&self.stale_owners), instances(&other.stale_owners));
     }
 }
 
@@ -277,13 +280,13 @@ impl Graph {
 /// link say so first.
 fn differing<'a>(before: &'a [Link], after: &'a [Link]) -> impl Iterator<Item = &'a Link> {
     let is_up = |link: &&Link| link.state == LinkState::Up;
-    let up = middle(before.iter().filter(is_up), after.iter().filter(is_up));
+    let up = differing_middle(before.iter().filter(is_up), after.iter().filter(is_up));
     let is_frozen = move |link: &&Link| !is_up(link);
-    up.chain(middle(before.iter().filter(is_frozen), after.iter().filter(is_frozen)))
+    up.chain(differing_middle(before.iter().filter(is_frozen), after.iter().filter(is_frozen)))
 }
 
 /// What stands between an equal beginning and an equal end.
-fn middle<'a>(
+fn differing_middle<'a>(
     mut one: impl DoubleEndedIterator<Item = &'a Link> + Clone,
     mut other: impl DoubleEndedIterator<Item = &'a Link> + Clone,
 ) -> impl Iterator<Item = &'a Link> {

@@ -1,12 +1,12 @@
 //! The lives of a fabric and their links, put together from announcements.
 
+mod adjacency;
 mod announce;
-mod net;
 mod node;
 mod partition;
 mod reach;
 #[cfg(test)]
-pub(crate) mod whole;
+pub(crate) mod reference;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 use onepipe_base::{Address, Controllers, Incarnation, Instance, Mono, ProcessId, Timestamp};
 use onepipe_wire::Side;
 
+pub(crate) use adjacency::{Adjacency, Arc, View};
 pub(crate) use announce::Announced;
-pub(crate) use net::{Arc, Net, View};
 pub(crate) use node::{FrozenEdge, Node};
 
 use node::Edge;
@@ -35,10 +35,10 @@ pub(crate) struct Graph {
     attachments: BTreeSet<Instance>,
     /// Who has frozen links, and who has some that are resolved and was not told so; by number.
     owners: BTreeMap<Instance, usize>,
-    ready: BTreeMap<Instance, usize>,
+    resumable: BTreeMap<Instance, usize>,
     /// Who lists as up whose failure is resolved.
-    haunted: BTreeMap<Instance, usize>,
-    net: Net,
+    stale_owners: BTreeMap<Instance, usize>,
+    adjacency: Adjacency,
     /// How many announcements have been taken.
     announcements: u64,
 }
@@ -52,16 +52,16 @@ impl Graph {
             newest: BTreeMap::new(),
             attachments: BTreeSet::new(),
             owners: BTreeMap::new(),
-            ready: BTreeMap::new(),
-            haunted: BTreeMap::new(),
-            net: Net::default(),
+            resumable: BTreeMap::new(),
+            stale_owners: BTreeMap::new(),
+            adjacency: Adjacency::default(),
             announcements: 0,
         }
     }
 
     /// The number of `instance`, which is known from now on.
-    fn known(&mut self, instance: Instance) -> usize {
-        let at = self.net.place(instance).unwrap_or_else(|| self.net.appear(instance));
+    fn index_or_insert(&mut self, instance: Instance) -> usize {
+        let at = self.adjacency.index(instance).unwrap_or_else(|| self.adjacency.insert(instance));
         if self.nodes.len() <= at {
             self.nodes.resize(at + 1, Node::default());
         }
@@ -70,13 +70,13 @@ impl Graph {
 
     /// Notes whether `owner`, whose number is `at`, has frozen links, and such as it is to be told
     /// of.
-    fn sort_out(&mut self, owner: Instance, at: usize) {
+    fn reindex(&mut self, owner: Instance, at: usize) {
         let node = &self.nodes[at];
-        let is_ready = node.frozen.iter().any(|entry| entry.is_resolved && !entry.is_told);
+        let is_ready = node.frozen.iter().any(|entry| entry.is_resolved && !entry.is_notified);
         for (set, is_in) in [
             (&mut self.owners, !node.frozen.is_empty()),
-            (&mut self.ready, is_ready),
-            (&mut self.haunted, !node.ghosts.is_empty()),
+            (&mut self.resumable, is_ready),
+            (&mut self.stale_owners, !node.stale_peers.is_empty()),
         ] {
             if is_in {
                 set.insert(owner, at);
@@ -87,10 +87,10 @@ impl Graph {
     }
 
     /// Lets `change` go over the frozen links of `owner`.
-    pub(crate) fn each_frozen(&mut self, owner: Instance, change: impl FnMut(&mut FrozenEdge)) {
-        let Some(at) = self.net.place(owner) else { return };
+    pub(crate) fn update_frozen(&mut self, owner: Instance, change: impl FnMut(&mut FrozenEdge)) {
+        let Some(at) = self.adjacency.index(owner) else { return };
         self.nodes[at].frozen.iter_mut().for_each(change);
-        self.sort_out(owner, at);
+        self.reindex(owner, at);
     }
 
     /// A node that the store knows: its links are taken to be up until somebody says otherwise.
@@ -102,19 +102,19 @@ impl Graph {
             self.newest.entry(member.instance.address).or_insert(member.instance.incarnation);
         *newest = member.instance.incarnation.max(*newest);
         for link in &member.links {
-            let at = self.known(link.instance);
+            let at = self.index_or_insert(link.instance);
             self.nodes[at].has_joined = true;
         }
-        let at = self.known(member.instance);
+        let at = self.index_or_insert(member.instance);
         let node = &mut self.nodes[at];
         node.has_joined = true;
-        let (is_silent, before) = (node.generation.is_none(), node.edges.clone());
+        let (is_unannounced, before) = (node.generation.is_none(), node.edges.clone());
         for link in &member.links {
-            node.link(link.instance, link.side, is_silent);
+            node.link(link.instance, link.side, is_unannounced);
         }
         node.is_recorded = true;
         let after = node.edges.clone();
-        self.list(at, &before, &after);
+        self.update_views(at, &before, &after);
     }
 
     /// What the store should know of `instance`.
@@ -126,42 +126,42 @@ impl Graph {
     }
 
     pub(crate) fn get(&self, instance: Instance) -> Option<&Node> {
-        self.net.place(instance).map(|at| &self.nodes[at])
+        self.adjacency.index(instance).map(|at| &self.nodes[at])
     }
 
     pub(crate) fn get_mut(&mut self, instance: Instance) -> Option<&mut Node> {
-        self.net.place(instance).map(|at| &mut self.nodes[at])
+        self.adjacency.index(instance).map(|at| &mut self.nodes[at])
     }
 
     /// Everybody who is known, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Instance, &Node)> {
-        self.net.places().map(|(instance, at)| (instance, &self.nodes[at]))
+        self.adjacency.indices().map(|(instance, at)| (instance, &self.nodes[at]))
     }
 
     /// The links between them.
-    pub(crate) fn net(&self) -> &Net {
-        &self.net
+    pub(crate) fn adjacency(&self) -> &Adjacency {
+        &self.adjacency
     }
 
     /// So much of the graph was looked at beside the paths.
     pub(crate) fn note_visits(&mut self, visits: usize) {
-        self.net.visits += visits as u64;
+        self.adjacency.visits += visits as u64;
     }
 
     /// Whether `instance` had a path to the controller at the last look.
     pub(crate) fn is_correct(&self, instance: Instance) -> bool {
-        self.net.place(instance).is_some_and(|at| self.net.is_correct(at))
+        self.adjacency.index(instance).is_some_and(|at| self.adjacency.is_correct(at))
     }
 
     /// It is to be found out anew whether the lives of `address` count as dead.
-    pub(crate) fn doubt(&mut self, address: Address) {
-        self.net.doubt(address);
+    pub(crate) fn mark_dirty(&mut self, address: Address) {
+        self.adjacency.mark_dirty(address);
     }
 
     /// Lives of `address` may be forgotten, or count as resolved, who did not before: what others
     /// say of them means something else from now on.
-    pub(crate) fn on_decision(&mut self, address: Address) {
-        for (at, neighbour) in self.net.around(address) {
+    pub(crate) fn invalidate_links(&mut self, address: Address) {
+        for (at, neighbour) in self.adjacency.with_neighbours(address) {
             for at in [at, neighbour] {
                 if let Some(node) = self.nodes.get_mut(at) {
                     node.links.clear();
@@ -171,35 +171,35 @@ impl Graph {
     }
 
     /// The same of everybody.
-    pub(crate) fn on_takeover(&mut self) {
+    pub(crate) fn invalidate_all_links(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.links.clear());
     }
 
     /// The same of everybody.
-    pub(crate) fn doubt_all(&mut self) {
-        self.net.doubt_all();
+    pub(crate) fn mark_all_dirty(&mut self) {
+        self.adjacency.mark_all_dirty();
     }
 
     /// Finds out who is connected now; `is_dead` says who counts as dead, and need be right for
     /// those only of whom there was doubt. Answers, ascending, of whom anything may have changed.
-    pub(crate) fn repair(
+    pub(crate) fn update_reachability(
         &mut self,
         is_dead: impl Fn(&Self, Instance) -> bool,
     ) -> BTreeSet<Instance> {
-        let doubted = self.net.take_doubted();
-        let mut news = BTreeSet::new();
-        for at in doubted {
-            let instance = self.net.instance(at);
-            news.insert(instance);
-            if self.net.is_present(at) {
-                let is_out = is_dead(self, instance);
-                self.net.judge(at, is_out);
+        let dirty = self.adjacency.take_dirty();
+        let mut changed_instances = BTreeSet::new();
+        for at in dirty {
+            let instance = self.adjacency.instance(at);
+            changed_instances.insert(instance);
+            if self.adjacency.is_present(at) {
+                let is_dead = is_dead(self, instance);
+                self.adjacency.set_dead(at, is_dead);
             }
         }
-        let turned = self.net.repair();
-        news.extend(turned.into_iter().map(|at| self.net.instance(at)));
-        self.net.recycle();
-        news
+        let changed = self.adjacency.update_reachability();
+        changed_instances.extend(changed.into_iter().map(|at| self.adjacency.instance(at)));
+        self.adjacency.recycle_indices();
+        changed_instances
     }
 
     /// Who has frozen links, ascending.
@@ -213,15 +213,16 @@ impl Graph {
     }
 
     /// Who is listed as up by a correct node though the failure is resolved.
-    pub(crate) fn ghosts(&self) -> impl Iterator<Item = Instance> {
-        self.correct(&self.haunted).flat_map(|(_, node)| node.ghosts.iter().copied())
+    pub(crate) fn stale_peers(&self) -> impl Iterator<Item = Instance> {
+        self.correct(&self.stale_owners).flat_map(|(_, node)| node.stale_peers.iter().copied())
     }
 
     /// Correct nodes with frozen links that are resolved, of which they were not told.
-    pub(crate) fn ready(&self) -> impl Iterator<Item = (Instance, &FrozenEdge)> {
-        self.correct(&self.ready).flat_map(|(owner, node)| {
-            let ready = node.frozen.iter().filter(|entry| entry.is_resolved && !entry.is_told);
-            ready.map(move |entry| (owner, entry))
+    pub(crate) fn resumable(&self) -> impl Iterator<Item = (Instance, &FrozenEdge)> {
+        self.correct(&self.resumable).flat_map(|(owner, node)| {
+            let resumable =
+                node.frozen.iter().filter(|entry| entry.is_resolved && !entry.is_notified);
+            resumable.map(move |entry| (owner, entry))
         })
     }
 
@@ -229,7 +230,7 @@ impl Graph {
         &'a self,
         of: &'a BTreeMap<Instance, usize>,
     ) -> impl Iterator<Item = (Instance, &'a Node)> {
-        let correct = of.iter().filter(|(_, at)| self.net.is_correct(**at));
+        let correct = of.iter().filter(|(_, at)| self.adjacency.is_correct(**at));
         correct.map(|(instance, at)| (*instance, &self.nodes[*at]))
     }
 
@@ -250,8 +251,8 @@ impl Graph {
     }
 
     /// Whether anybody has spoken of a later life of the same address.
-    pub(crate) fn has_later(&self, instance: Instance) -> bool {
-        self.net.has_later(instance) || self.is_superseded(instance)
+    pub(crate) fn has_successor(&self, instance: Instance) -> bool {
+        self.adjacency.has_successor(instance) || self.is_superseded(instance)
     }
 
     /// Whether a later life of the same address has announced itself.
@@ -260,28 +261,28 @@ impl Graph {
     }
 
     /// A frame of `instance` has come in.
-    pub(crate) fn hear(&mut self, now: Mono, instance: Instance) {
+    pub(crate) fn mark_seen(&mut self, now: Mono, instance: Instance) {
         if let Some(node) = self.get_mut(instance) {
-            node.heard = Some(now);
+            node.last_seen = Some(now);
         }
     }
 
     /// `instance` was told that reliable messages are decided up to `at`.
-    pub(crate) fn note_decided(&mut self, instance: Instance, at: Timestamp) {
+    pub(crate) fn record_decided(&mut self, instance: Instance, at: Timestamp) {
         if let Some(node) = self.get_mut(instance) {
             node.decided = node.decided.max(Some(at));
         }
     }
 
     /// The lowest up to which any of the correct processes was told so, but for those who were
-    /// told nothing above `nothing`: they commit nothing, nor deliver. `Err` while some of them
+    /// told nothing above `unset`: they commit nothing, nor deliver. `Err` while some of them
     /// have not said it.
-    pub(crate) fn decided(&self, nothing: Timestamp) -> Result<Option<Timestamp>, ()> {
+    pub(crate) fn decided(&self, unset: Timestamp) -> Result<Option<Timestamp>, ()> {
         let correct = self.iter().filter(|(instance, _)| process_of(*instance).is_some());
         let mut lowest: Option<Timestamp> = None;
         for (_, node) in correct.filter(|(instance, _)| self.is_correct(*instance)) {
             let at = node.decided.ok_or(())?;
-            if at > nothing {
+            if at > unset {
                 lowest = Some(lowest.map_or(at, |lowest| lowest.min(at)));
             }
         }
@@ -289,21 +290,21 @@ impl Graph {
     }
 
     /// Nothing was heard of `instance` that still counts.
-    pub(crate) fn unhear(&mut self, instance: Instance) {
+    pub(crate) fn clear_last_seen(&mut self, instance: Instance) {
         if let Some(node) = self.get_mut(instance) {
-            node.heard = None;
+            node.last_seen = None;
         }
     }
 
     /// `instance` counts no more.
     pub(crate) fn remove(&mut self, instance: Instance) {
-        self.on_decision(instance.address);
+        self.invalidate_links(instance.address);
         self.attachments.remove(&instance);
-        if let Some(at) = self.net.place(instance) {
+        if let Some(at) = self.adjacency.index(instance) {
             self.nodes[at] = Node::default();
-            self.sort_out(instance, at);
+            self.reindex(instance, at);
         }
-        self.net.vanish(instance);
+        self.adjacency.remove(instance);
     }
 
     fn is_controller(&self, instance: Instance) -> bool {

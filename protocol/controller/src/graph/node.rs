@@ -12,7 +12,7 @@ pub(crate) struct Node {
     /// Which announcement is known; `None`: only others, or the store, speak of it.
     pub generation: Option<u32>,
     /// When a frame of this life has come in last.
-    pub heard: Option<Mono>,
+    pub last_seen: Option<Mono>,
     /// Of a process, up to where it was told that reliable messages are decided, at its last
     /// announcement.
     pub decided: Option<Timestamp>,
@@ -27,7 +27,7 @@ pub(crate) struct Node {
     /// Its links that hold commits, as announced.
     pub frozen: Vec<FrozenEdge>,
     /// Whom it lists as up though they have failed, and that is resolved.
-    pub ghosts: Vec<Instance>,
+    pub stale_peers: Vec<Instance>,
     parts: Option<Parts>,
 }
 
@@ -54,13 +54,13 @@ pub(crate) struct FrozenEdge {
     /// The last commit promised on it.
     pub commit: Timestamp,
     /// Place of the announcement that told of it first among all announcements.
-    pub seen: u64,
+    pub first_announcement: u64,
     /// When that was.
-    pub seen_at: Mono,
+    pub first_seen: Mono,
     /// Decided, and recorded where that is needed: it need hold nothing any more.
     pub is_resolved: bool,
     /// Its owner was told so, and has not announced itself since.
-    pub is_told: bool,
+    pub is_notified: bool,
 }
 
 /// Parts of an announcement that is not complete.

@@ -5,51 +5,52 @@ use alloc::vec::Vec;
 use onepipe_base::Instance;
 use onepipe_wire::Side;
 
-use super::{Graph, Net};
+use super::{Adjacency, Graph};
 
 impl Graph {
     /// Whether some correct process is not reached from `lower` any more now that its link to
     /// `upper` is given up. Takes time in proportion to the fabric, but where everything next to
     /// `upper` has another way there at once.
     pub(crate) fn is_cut_off(&mut self, upper: Instance, lower: Instance) -> bool {
-        let (Some(above), Some(start)) = (self.net.place(upper), self.net.place(lower)) else {
+        let (Some(above), Some(start)) = (self.adjacency.index(upper), self.adjacency.index(lower))
+        else {
             return false;
         };
-        if self.net.is_covered(above, start) {
+        if self.adjacency.has_alternative(above, start) {
             return false;
         }
-        let reached = self.net.reach_from(start);
-        let mut all = (0..reached.len()).filter(|at| self.net.is_correct(*at));
-        all.any(|at| !self.net.is_switch(at) && !reached[at])
+        let reached = self.adjacency.reach_from(start);
+        let mut all = (0..reached.len()).filter(|at| self.adjacency.is_correct(*at));
+        all.any(|at| !self.adjacency.is_switch(at) && !reached[at])
     }
 }
 
-impl Net {
+impl Adjacency {
     /// Whether `lower` gets from other switches to all to which `upper` would lead it.
-    fn is_covered(&mut self, upper: usize, lower: usize) -> bool {
+    fn has_alternative(&mut self, upper: usize, lower: usize) -> bool {
         if !(self.is_switch(upper) && self.is_switch(lower) && self.is_correct(lower)) {
             return false;
         }
-        let is_up = |net: &Self, from: usize, to: usize, side: Side| {
-            net.arcs(from).any(|arc| (arc.side, arc.to) == (side, to) && arc.is_up())
+        let is_up = |adjacency: &Self, from: usize, to: usize, side: Side| {
+            adjacency.arcs(from).any(|arc| (arc.side, arc.to) == (side, to) && arc.is_up())
         };
         if is_up(self, lower, upper, Side::Upper) {
             return true;
         }
-        let around = |net: &Self, at: usize| {
-            let arcs = net.arcs(at).filter(|arc| arc.is_up() && net.is_correct(arc.to));
+        let neighbours = |adjacency: &Self, at: usize| {
+            let arcs = adjacency.arcs(at).filter(|arc| arc.is_up() && adjacency.is_correct(arc.to));
             arcs.map(|arc| (arc.side, arc.to)).collect::<Vec<_>>()
         };
-        let wanted = around(self, upper);
-        let others: Vec<Vec<(Side, usize)>> = around(self, lower)
+        let wanted = neighbours(self, upper);
+        let others: Vec<Vec<(Side, usize)>> = neighbours(self, lower)
             .into_iter()
             .filter(|(side, at)| *side == Side::Upper && *at != upper && self.is_switch(*at))
-            .map(|(_, at)| around(self, at))
+            .map(|(_, at)| neighbours(self, at))
             .collect();
         self.visits += (wanted.len() * (1 + others.len())) as u64;
         // Arcs ascend by where they lead.
-        let leads_to = |way: &(Side, usize)| {
-            way.1 == lower || others.iter().any(|other| other.binary_search(way).is_ok())
+        let leads_to = |next_hop: &(Side, usize)| {
+            next_hop.1 == lower || others.iter().any(|other| other.binary_search(next_hop).is_ok())
         };
         wanted.iter().all(leads_to)
     }
@@ -57,24 +58,24 @@ impl Net {
     /// Who is reached from `start`, over correct lives only.
     fn reach_from(&mut self, start: usize) -> Vec<bool> {
         // A node is reached climbing, or descending only.
-        let mut climbed = alloc::vec![false; self.vertices.len()];
-        let mut reached = climbed.clone();
+        let mut reached_uphill = alloc::vec![false; self.vertices.len()];
+        let mut reached = reached_uphill.clone();
         let mut work =
             Vec::from_iter(self.is_correct(start).then(|| (start, self.is_switch(start))));
         let mut visits = 0;
-        while let Some((at, climbs)) = work.pop() {
-            let seen = if climbs { &mut climbed[at] } else { &mut reached[at] };
+        while let Some((at, is_uphill)) = work.pop() {
+            let seen = if is_uphill { &mut reached_uphill[at] } else { &mut reached[at] };
             if core::mem::replace(seen, true) {
                 continue;
             }
-            let was_reached = climbs && core::mem::replace(&mut reached[at], true);
+            let was_reached = is_uphill && core::mem::replace(&mut reached[at], true);
             if !self.is_switch(at) {
                 continue;
             }
             for arc in self.arcs(at).filter(|arc| arc.is_up() && self.is_correct(arc.to)) {
                 visits += 1;
                 match arc.side {
-                    Side::Upper if climbs && self.is_switch(arc.to) => work.push((arc.to, true)),
+                    Side::Upper if is_uphill && self.is_switch(arc.to) => work.push((arc.to, true)),
                     Side::Lower if !was_reached => work.push((arc.to, false)),
                     _ => {}
                 }

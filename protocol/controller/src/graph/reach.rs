@@ -12,111 +12,113 @@ use alloc::vec::Vec;
 
 use onepipe_wire::Side;
 
-use super::Net;
-use super::net::FAR;
+use super::Adjacency;
+use super::adjacency::UNREACHABLE;
 
 /// A node, as it is reached: climbing, or in any way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
     at: usize,
-    climbs: bool,
+    is_uphill: bool,
 }
 
-impl Net {
+impl Adjacency {
     /// Brings all paths up to date. Answers who has got one or lost it, ascending by number.
-    pub(super) fn repair(&mut self) -> Vec<usize> {
+    pub(super) fn update_reachability(&mut self) -> Vec<usize> {
         let touched = core::mem::take(&mut self.touched);
         let gained = core::mem::take(&mut self.gained);
-        let mut turned = touched.clone();
-        let both = |at: usize| [true, false].map(|climbs| State { at, climbs });
+        let mut changed = touched.clone();
+        let both = |at: usize| [true, false].map(|is_uphill| State { at, is_uphill });
         // Who has lost all support, the nearest first: what they stood on is settled then.
-        let mut doubtful = Agenda::default();
+        let mut unsupported = DistanceQueue::default();
         for state in touched.iter().copied().flat_map(both) {
-            doubtful.push(self.distance(state), state);
+            unsupported.push(self.distance(state), state);
         }
         // Only who has gained something can be nearer than it was.
-        let mut searched: Vec<State> = gained.iter().copied().flat_map(both).collect();
-        while let Some((distance, state)) = doubtful.pop() {
-            if self.distance(state) != distance || self.support(state, distance) <= distance {
+        let mut to_search: Vec<State> = gained.iter().copied().flat_map(both).collect();
+        while let Some((distance, state)) = unsupported.pop() {
+            if self.distance(state) != distance
+                || self.distance_via_neighbours(state, distance) <= distance
+            {
                 continue;
             }
-            self.set(state, FAR);
-            turned.insert(state.at);
-            searched.push(state);
-            self.successors(state, |net, next| {
-                if net.distance(next) == distance + 1 {
-                    doubtful.push(distance + 1, next);
+            self.set_distance(state, UNREACHABLE);
+            changed.insert(state.at);
+            to_search.push(state);
+            self.for_each_successor(state, |adjacency, next| {
+                if adjacency.distance(next) == distance + 1 {
+                    unsupported.push(distance + 1, next);
                 }
             });
         }
-        let mut agenda = Agenda::default();
-        for state in searched {
-            agenda.push(self.support(state, 0), state);
+        let mut queue = DistanceQueue::default();
+        for state in to_search {
+            queue.push(self.distance_via_neighbours(state, 0), state);
         }
-        while let Some((distance, state)) = agenda.pop() {
+        while let Some((distance, state)) = queue.pop() {
             if distance >= self.distance(state) {
                 continue;
             }
-            self.set(state, distance);
-            turned.insert(state.at);
-            self.successors(state, |net, next| {
-                if distance + 1 < net.distance(next) {
-                    agenda.push(distance + 1, next);
+            self.set_distance(state, distance);
+            changed.insert(state.at);
+            self.for_each_successor(state, |adjacency, next| {
+                if distance + 1 < adjacency.distance(next) {
+                    queue.push(distance + 1, next);
                 }
             });
         }
-        self.publish(turned)
+        self.update_correct(changed)
     }
 
     /// Notes who is correct now. Answers of whom that is news.
-    fn publish(&mut self, turned: BTreeSet<usize>) -> Vec<usize> {
-        let mut news = Vec::new();
-        for at in turned {
+    fn update_correct(&mut self, changed: BTreeSet<usize>) -> Vec<usize> {
+        let mut changed_indices = Vec::new();
+        for at in changed {
             let vertex = &self.vertices[at];
-            let is_correct = vertex.is_present && vertex.descended != FAR;
+            let is_correct = vertex.is_present && vertex.distance != UNREACHABLE;
             if self.set_correct(at, is_correct) {
-                news.push(at);
+                changed_indices.push(at);
             }
         }
-        news
+        changed_indices
     }
 
-    fn distance(&self, State { at, climbs }: State) -> u32 {
+    fn distance(&self, State { at, is_uphill }: State) -> u32 {
         let vertex = &self.vertices[at];
-        if climbs { vertex.climbed } else { vertex.descended }
+        if is_uphill { vertex.uphill_distance } else { vertex.distance }
     }
 
-    fn set(&mut self, State { at, climbs }: State, distance: u32) {
+    fn set_distance(&mut self, State { at, is_uphill }: State, distance: u32) {
         let vertex = &mut self.vertices[at];
-        if climbs {
-            vertex.climbed = distance;
+        if is_uphill {
+            vertex.uphill_distance = distance;
         } else {
-            vertex.descended = distance;
+            vertex.distance = distance;
         }
     }
 
-    /// How far it is over its best neighbour, as things stand; or over any by which it is `enough`
+    /// How far it is over its best neighbour, as things stand; or over any by which it is `bound`
     /// or less.
-    fn support(&mut self, State { at, climbs }: State, enough: u32) -> u32 {
+    fn distance_via_neighbours(&mut self, State { at, is_uphill }: State, bound: u32) -> u32 {
         self.visits += 1;
         let vertex = &self.vertices[at];
-        if !vertex.is_open() || (climbs && !vertex.is_switch()) {
-            return FAR;
+        if !vertex.is_open() || (is_uphill && !vertex.is_switch()) {
+            return UNREACHABLE;
         }
-        if vertex.is_start && climbs == vertex.is_switch() {
+        if vertex.is_attached && is_uphill == vertex.is_switch() {
             return 0;
         }
-        let from = if climbs { Side::Lower } else { Side::Upper };
-        let mut best = if climbs { FAR } else { vertex.climbed };
+        let from = if is_uphill { Side::Lower } else { Side::Upper };
+        let mut best = if is_uphill { UNREACHABLE } else { vertex.uphill_distance };
         let mut arcs = vertex.arcs_on(from).iter();
         let mut visits = 0;
-        while best >= enough
+        while best >= bound
             && let Some(arc) = arcs.next()
         {
             visits += 1;
             let other = &self.vertices[arc.to];
             if arc.is_up() && other.is_switch() && other.is_open() {
-                best = best.min(if climbs { other.climbed } else { other.descended });
+                best = best.min(if is_uphill { other.uphill_distance } else { other.distance });
             }
         }
         self.visits += visits;
@@ -124,21 +126,21 @@ impl Net {
     }
 
     /// The states that it leads to.
-    fn successors(&mut self, state: State, mut visit: impl FnMut(&Self, State)) {
-        let State { at, climbs } = state;
+    fn for_each_successor(&mut self, state: State, mut visit: impl FnMut(&Self, State)) {
+        let State { at, is_uphill } = state;
         self.visits += 1;
-        if climbs {
-            visit(self, State { at, climbs: false });
+        if is_uphill {
+            visit(self, State { at, is_uphill: false });
         }
         if !self.vertices[at].is_switch() {
             return;
         }
-        let arcs = self.vertices[at].arcs_on(if climbs { Side::Upper } else { Side::Lower });
+        let arcs = self.vertices[at].arcs_on(if is_uphill { Side::Upper } else { Side::Lower });
         let count = arcs.len() as u64;
         for arc in arcs.iter().filter(|arc| arc.is_up()) {
             let other = &self.vertices[arc.to];
-            if other.is_open() && (!climbs || other.is_switch()) {
-                visit(self, State { at: arc.to, climbs });
+            if other.is_open() && (!is_uphill || other.is_switch()) {
+                visit(self, State { at: arc.to, is_uphill });
             }
         }
         self.visits += count;
@@ -147,13 +149,13 @@ impl Net {
 
 /// States by their distance, the nearest first.
 #[derive(Default)]
-struct Agenda {
+struct DistanceQueue {
     by_distance: BTreeMap<u32, Vec<State>>,
 }
 
-impl Agenda {
+impl DistanceQueue {
     fn push(&mut self, distance: u32, state: State) {
-        if distance != FAR {
+        if distance != UNREACHABLE {
             self.by_distance.entry(distance).or_default().push(state);
         }
     }

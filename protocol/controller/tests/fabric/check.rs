@@ -15,7 +15,7 @@ impl Fabric {
             let at = failed.at.as_ns();
             let first = *self.decided.entry(failed.instance).or_insert(at);
             if first != at {
-                self.blame(failed.instance, format!("decided at {first}, then at {at}"));
+                self.report_violation(failed.instance, format!("decided at {first}, then at {at}"));
             }
             let node = self.find(failed.instance.address);
             let is_present = self.nodes[node].instance() == failed.instance;
@@ -27,7 +27,7 @@ impl Fabric {
             if promise.is_some_and(|promise| at > promise) {
                 let text =
                     format!("{:?} failed at {at}, has promised {promise:?}", failed.instance);
-                self.violations.push((self.witness(), text));
+                self.violations.push((self.never_failing(), text));
             }
         }
         for node in 0..self.nodes.len() {
@@ -39,7 +39,7 @@ impl Fabric {
     pub fn check_barrier(&mut self, node: usize) {
         let receiver = &self.nodes[node];
         let (Some(barrier), true) = (receiver.barrier, receiver.known.is_welcome) else { return };
-        let mut blamed = Vec::new();
+        let mut late_deliveries = Vec::new();
         for (instance, at) in
             self.decided.iter().filter(|(instance, _)| self.welcome.contains(instance))
         {
@@ -50,14 +50,14 @@ impl Fabric {
             // Not for this receiver were messages of a former life of its own process (which a
             // switch leaves out of what it tells it), of who was dead before it lived, and in a
             // mesh of whom it has never heard.
-            let is_mesh = receiver.ports.iter().all(|line| line.side == Side::Direct);
-            let is_met = instance.address != receiver.address
+            let is_mesh = receiver.ports.iter().all(|port_state| port_state.side == Side::Direct);
+            let is_concerned = instance.address != receiver.address
                 && self.ended.get(instance).is_none_or(|ended| *ended >= receiver.started_at)
-                && (!is_mesh || receiver.met.contains(instance));
+                && (!is_mesh || receiver.peers_seen.contains(instance));
             // It has sent nothing before it began.
-            let least = *at.max(self.began.get(instance).unwrap_or(at));
-            if !knows && barrier > least && is_met {
-                blamed.push(format!(
+            let minimum = *at.max(self.started.get(instance).unwrap_or(at));
+            if !knows && barrier > minimum && is_concerned {
+                late_deliveries.push(format!(
                     "{:?} failed at {at}, but {:?} stands at {barrier} and \
                     does not know",
                     instance,
@@ -66,18 +66,18 @@ impl Fabric {
             }
         }
         let instance = receiver.instance();
-        for text in blamed {
-            self.blame(instance, text);
+        for text in late_deliveries {
+            self.report_violation(instance, text);
         }
     }
 
     /// Something is wrong with `instance`, unless it turns out to have failed.
-    fn blame(&mut self, instance: Instance, text: String) {
+    fn report_violation(&mut self, instance: Instance, text: String) {
         self.violations.push((instance, text));
     }
 
     /// Somebody who never fails.
-    fn witness(&self) -> Instance {
+    fn never_failing(&self) -> Instance {
         Instance { address: Address::Process(self.controllers.first), ..self.nodes[0].instance() }
     }
 
@@ -109,13 +109,13 @@ impl Fabric {
             if !status.members.iter().any(is_up) {
                 return Err(format!("{:?} is not known to be up", node.instance()));
             }
-            let frozen = node.ports.iter().find(|line| !line.frozen.is_empty());
-            if let Some(line) = frozen {
-                return Err(format!("{:?} still holds {:?}", node.instance(), line.frozen));
+            let frozen = node.ports.iter().find(|port_state| !port_state.frozen.is_empty());
+            if let Some(port_state) = frozen {
+                return Err(format!("{:?} still holds {:?}", node.instance(), port_state.frozen));
             }
             let lag = node.barrier.map(|barrier| self.now - barrier.min(self.now));
             // Who is all alone waits for nobody.
-            let has_input = node.ports.iter().any(|line| line.commit.is_some());
+            let has_input = node.ports.iter().any(|port_state| port_state.commit.is_some());
             if node.is_process() && has_input && lag.is_none_or(|lag| lag > 1_000_000) {
                 return Err(format!("{:?} stands still: {lag:?}", node.instance()));
             }

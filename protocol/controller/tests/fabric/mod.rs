@@ -3,9 +3,9 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 mod check;
+mod flood;
 mod node;
 mod run;
-mod waves;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,11 +22,11 @@ pub const BEACON_NS: u64 = 5_000;
 
 /// How frames fare.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
+pub struct FrameFaults {
     /// Of a thousand frames, how many are lost; beacons as well.
     pub lost: u64,
     /// Of a thousand frames, how many arrive twice.
-    pub doubled: u64,
+    pub duplicated: u64,
     /// How much longer than others a frame may take, in ns.
     pub jitter_ns: u64,
 }
@@ -36,13 +36,13 @@ pub struct Weather {
 pub enum Item {
     /// To a port of a node, from the other end of the link: who speaks, whom it hears, and its
     /// commit, if it tells one.
-    Beacon { node: usize, port: usize, from: Instance, echo: Option<Instance>, commit: Option<u64> },
+    Beacon { node: usize, port: usize, from: Instance, ack: Option<Instance>, commit: Option<u64> },
     /// A wave over one link.
     Flood { node: usize, port: usize, payload: Vec<u8> },
     /// To a switch over a link: it was declared dead, and begins its next life.
-    Aside { node: usize, port: usize, instance: Instance },
+    DeathNotice { node: usize, port: usize, instance: Instance },
     /// Its answer.
-    FloodAck { node: usize, port: usize, echo: FloodAck },
+    FloodAck { node: usize, port: usize, ack: FloodAck },
     /// A frame of a node to a controller.
     ToController { from: usize, replica: usize, bytes: Vec<u8> },
     /// A frame of a controller to a process.
@@ -63,7 +63,7 @@ pub struct Replica {
     pub process: ProcessId,
     pub incarnation: u32,
     /// Its switch, and where it sits there; `None`: in a mesh.
-    pub seat: Option<(usize, usize)>,
+    pub attached_to: Option<(usize, usize)>,
     pub wake_at: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ pub struct Fabric {
     pub controllers: Controllers,
     pub active: Option<usize>,
     pub store: MemoryStore,
-    pub weather: Weather,
+    pub frame_faults: FrameFaults,
     pub events: Vec<Event>,
     /// What was decided, as the store has it.
     pub decided: BTreeMap<Instance, u64>,
@@ -86,7 +86,7 @@ pub struct Fabric {
     /// Last promise of each life that has ended.
     pub last_promise: BTreeMap<Instance, u64>,
     /// When each life began, and when it ended.
-    pub began: BTreeMap<Instance, u64>,
+    pub started: BTreeMap<Instance, u64>,
     pub ended: BTreeMap<Instance, u64>,
     pub violations: Vec<(Instance, String)>,
     pub flat: bool,
@@ -99,7 +99,7 @@ pub struct Fabric {
 
 /// A wave at a node.
 #[derive(Clone, Debug)]
-pub struct Passing {
+pub struct FloodInProgress {
     pub id: FloodId,
     pub kind: FloodKind,
     pub parent: usize,
@@ -116,7 +116,7 @@ pub struct Known {
     pub is_welcome: bool,
     pub is_excluded: bool,
     /// It takes part, but answers no controller.
-    pub is_rude: bool,
+    pub is_unresponsive: bool,
 }
 
 pub fn process(number: u32) -> Address {
@@ -129,7 +129,7 @@ pub fn switch(number: u32) -> Address {
 
 impl Fabric {
     /// Leaves with processes below, all linked to all spines; controllers on leaf 0 and 1.
-    pub fn leaf_spine(leaves: usize, spines: usize, each: usize, seed: u64) -> Self {
+    pub fn leaf_spine(leaves: usize, spines: usize, per_leaf: usize, seed: u64) -> Self {
         let mut nodes: Vec<Node> = Vec::new();
         for leaf in 0..leaves {
             nodes.push(Node::new(switch(leaf as u32)));
@@ -137,9 +137,9 @@ impl Fabric {
         for spine in 0..spines {
             nodes.push(Node::new(switch((leaves + spine) as u32)));
         }
-        for place in 0..leaves * each {
-            nodes.push(Node::new(process(place as u32)));
-            let (leaf, node) = (place / each, leaves + spines + place);
+        for entry in 0..leaves * per_leaf {
+            nodes.push(Node::new(process(entry as u32)));
+            let (leaf, node) = (entry / per_leaf, leaves + spines + entry);
             link(&mut nodes, leaf, node);
         }
         for leaf in 0..leaves {
@@ -151,17 +151,17 @@ impl Fabric {
     }
 
     /// A chain of switches, each with processes below and the next above it.
-    pub fn tower(storeys: usize, each: usize, seed: u64) -> Self {
+    pub fn tower(levels: usize, per_leaf: usize, seed: u64) -> Self {
         let mut nodes: Vec<Node> =
-            (0..storeys).map(|number| Node::new(switch(number as u32))).collect();
-        for place in 0..storeys * each {
-            nodes.push(Node::new(process(place as u32)));
-            link(&mut nodes, place / each, storeys + place);
+            (0..levels).map(|number| Node::new(switch(number as u32))).collect();
+        for entry in 0..levels * per_leaf {
+            nodes.push(Node::new(process(entry as u32)));
+            link(&mut nodes, entry / per_leaf, levels + entry);
         }
-        for storey in 1..storeys {
-            link(&mut nodes, storey, storey - 1);
+        for level in 1..levels {
+            link(&mut nodes, level, level - 1);
         }
-        Self::with(nodes, &[Some(storeys - 1); 2], seed)
+        Self::with(nodes, &[Some(levels - 1); 2], seed)
     }
 
     /// Processes that are all linked to each other.
@@ -178,12 +178,15 @@ impl Fabric {
         Self::with(nodes, &[None, None], seed)
     }
 
-    fn with(mut nodes: Vec<Node>, seats: &[Option<usize>], seed: u64) -> Self {
-        let controllers = Controllers { first: ProcessId(900), count: seats.len() as u32 };
+    fn with(mut nodes: Vec<Node>, attachments: &[Option<usize>], seed: u64) -> Self {
+        let controllers = Controllers { first: ProcessId(900), count: attachments.len() as u32 };
         let mut replicas = Vec::new();
-        for (replica, seat) in seats.iter().enumerate() {
-            let port = seat.map(|seat| {
-                (seat, nodes[seat].add_port(Side::Lower, node::Peer::Controller(replica)))
+        for (replica, attached_to) in attachments.iter().enumerate() {
+            let port = attached_to.map(|attached_to| {
+                (
+                    attached_to,
+                    nodes[attached_to].add_port(Side::Lower, node::Peer::Controller(replica)),
+                )
             });
             if port.is_none() {
                 for node in &mut nodes {
@@ -194,7 +197,7 @@ impl Fabric {
                 machine: None,
                 process: ProcessId(900 + replica as u32),
                 incarnation: 0,
-                seat: port,
+                attached_to: port,
                 wake_at: None,
             });
         }
@@ -206,12 +209,12 @@ impl Fabric {
             controllers,
             active: None,
             store: MemoryStore::new(),
-            weather: Weather { lost: 0, doubled: 0, jitter_ns: 0 },
+            frame_faults: FrameFaults { lost: 0, duplicated: 0, jitter_ns: 0 },
             events: Vec::new(),
             decided: BTreeMap::new(),
             welcome: BTreeSet::new(),
             last_promise: BTreeMap::new(),
-            began: BTreeMap::new(),
+            started: BTreeMap::new(),
             ended: BTreeMap::new(),
             violations: Vec::new(),
             flat: false,
@@ -246,12 +249,12 @@ impl Fabric {
 
     /// A frame sets out: it takes a microsecond, more in bad weather, and may get lost.
     pub fn send(&mut self, item: Item) {
-        if self.draw(1_000) < self.weather.lost {
+        if self.draw(1_000) < self.frame_faults.lost {
             return;
         }
-        let copies = 1 + u64::from(self.draw(1_000) < self.weather.doubled);
+        let copies = 1 + u64::from(self.draw(1_000) < self.frame_faults.duplicated);
         for _ in 0..copies {
-            let delay = 1_000 + self.draw(self.weather.jitter_ns + 1);
+            let delay = 1_000 + self.draw(self.frame_faults.jitter_ns + 1);
             self.at(self.now + delay, item.clone());
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use onepipe_base::{Address, Backoff, Incarnation, Instance, Mono, Port, Timestamp};
 use onepipe_wire::{Link, LinkState, Side};
 
-use super::{Known, LINK_TIMEOUT_NS, Passing};
+use super::{FloodInProgress, Known, LINK_TIMEOUT_NS};
 
 /// What is at the other end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum Peer {
 }
 
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct PortState {
     pub side: Side,
     pub peer: Peer,
     /// Who is heard there.
@@ -23,10 +23,10 @@ pub struct Line {
     /// The latest life ever heard there.
     pub latest: Option<Instance>,
     pub is_two_way: bool,
-    pub heard_at: u64,
+    pub last_seen: u64,
     /// Promised since the last death.
     pub commit: Option<u64>,
-    pub told: Option<u64>,
+    pub advertised: Option<u64>,
     pub has_caught_up: bool,
     pub frozen: Vec<Frozen>,
 }
@@ -43,20 +43,20 @@ pub struct Node {
     pub address: Address,
     pub incarnation: u32,
     pub is_alive: bool,
-    pub ports: Vec<Line>,
+    pub ports: Vec<PortState>,
     pub generation: u32,
     pub last_number: u32,
     pub pace: Backoff,
     pub started_at: u64,
-    pub speaks_at: u64,
-    pub wave: Option<Passing>,
+    pub advertises_at: u64,
+    pub flood: Option<FloodInProgress>,
     /// Whom a controller has told to take for dead, heard or not.
     pub dead: BTreeSet<Instance>,
     /// Of a process.
     pub promise: u64,
     pub barrier: Option<u64>,
     /// Who has ever told it a commit, and so has heard it.
-    pub met: BTreeSet<Instance>,
+    pub peers_seen: BTreeSet<Instance>,
     pub known: Known,
 }
 
@@ -71,26 +71,26 @@ impl Node {
             last_number: 0,
             pace: Backoff::new(6_000, 300_000),
             started_at: 0,
-            speaks_at: 0,
-            wave: None,
+            advertises_at: 0,
+            flood: None,
             dead: BTreeSet::new(),
             promise: 0,
             barrier: None,
-            met: BTreeSet::new(),
+            peers_seen: BTreeSet::new(),
             known: Known::default(),
         }
     }
 
     pub fn add_port(&mut self, side: Side, peer: Peer) -> usize {
-        self.ports.push(Line {
+        self.ports.push(PortState {
             side,
             peer,
             instance: None,
             latest: None,
             is_two_way: false,
-            heard_at: 0,
+            last_seen: 0,
             commit: None,
-            told: None,
+            advertised: None,
             has_caught_up: false,
             frozen: Vec::new(),
         });
@@ -108,13 +108,13 @@ impl Node {
     /// A new life begins, with nothing remembered.
     pub fn restart(&mut self, now: u64) {
         let mut fresh = Self::new(self.address);
-        for line in &self.ports {
-            fresh.add_port(line.side, line.peer);
+        for port_state in &self.ports {
+            fresh.add_port(port_state.side, port_state.peer);
         }
         fresh.incarnation = self.incarnation + 1;
         fresh.is_alive = true;
         (fresh.started_at, fresh.promise) = (now, now);
-        fresh.speaks_at = now + 2 * LINK_TIMEOUT_NS;
+        fresh.advertises_at = now + 2 * LINK_TIMEOUT_NS;
         fresh.pace.on_change(Mono::from_ns(now));
         *self = fresh;
     }
@@ -125,53 +125,53 @@ impl Node {
     }
 
     pub fn freeze(&mut self, now: u64, port: usize) {
-        let line = &mut self.ports[port];
-        if let Some(commit) = line.commit.take() {
+        let port_state = &mut self.ports[port];
+        if let Some(commit) = port_state.commit.take() {
             self.last_number += 1;
-            let instance = line.instance;
-            line.frozen.push(Frozen { number: self.last_number, instance, commit });
+            let instance = port_state.instance;
+            port_state.frozen.push(Frozen { number: self.last_number, instance, commit });
         }
-        (line.is_two_way, line.has_caught_up) = (false, false);
-        if let Some(wave) = &mut self.wave
-            && wave.pending.contains(&port)
+        (port_state.is_two_way, port_state.has_caught_up) = (false, false);
+        if let Some(flood) = &mut self.flood
+            && flood.pending.contains(&port)
         {
             // As the real switch does: who is waited for may come back, or not.
-            wave.is_broken = true;
+            flood.is_broken = true;
         }
         self.on_change(now);
     }
 
     /// Whether a controller has said that `instance` is dead.
-    pub fn takes_for_dead(&self, instance: Instance) -> bool {
+    pub fn is_declared_dead(&self, instance: Instance) -> bool {
         let mut dead = self.dead.iter().filter(|dead| dead.address == instance.address);
         dead.any(|dead| instance.incarnation <= dead.incarnation)
     }
 
     /// A beacon has come in.
-    pub fn hear(
+    pub fn on_beacon(
         &mut self,
         now: u64,
         port: usize,
         from: Instance,
-        echo: Option<Instance>,
+        ack: Option<Instance>,
         commit: Option<u64>,
     ) {
         let own = self.instance();
-        let line = &self.ports[port];
-        let is_stale = line.latest.is_some_and(|latest| {
+        let port_state = &self.ports[port];
+        let is_stale = port_state.latest.is_some_and(|latest| {
             latest.address == from.address && from.incarnation < latest.incarnation
         });
-        if is_stale || self.takes_for_dead(from) {
+        if is_stale || self.is_declared_dead(from) {
             return;
         }
-        if line.instance.is_some() && line.instance != Some(from) {
+        if port_state.instance.is_some() && port_state.instance != Some(from) {
             self.freeze(now, port);
             self.ports[port].instance = None;
         }
-        let is_two_way = echo == Some(own);
+        let is_two_way = ack == Some(own);
         if self.ports[port].instance.is_none() {
-            let line = &mut self.ports[port];
-            (line.instance, line.latest, line.is_two_way, line.heard_at) =
+            let port_state = &mut self.ports[port];
+            (port_state.instance, port_state.latest, port_state.is_two_way, port_state.last_seen) =
                 (Some(from), Some(from), is_two_way, now);
             self.on_change(now);
         } else if self.ports[port].is_two_way && !is_two_way {
@@ -180,17 +180,17 @@ impl Node {
             self.ports[port].is_two_way = true;
             self.on_change(now);
         }
-        let told = self.ports.iter().filter_map(|line| line.told).max();
-        let line = &mut self.ports[port];
-        line.heard_at = now;
-        if line.is_two_way && commit.is_some() {
-            line.commit = line.commit.max(commit);
-            self.met.insert(from);
-            line.has_caught_up |= line.commit >= told;
+        let advertised = self.ports.iter().filter_map(|port_state| port_state.advertised).max();
+        let port_state = &mut self.ports[port];
+        port_state.last_seen = now;
+        if port_state.is_two_way && commit.is_some() {
+            port_state.commit = port_state.commit.max(commit);
+            self.peers_seen.insert(from);
+            port_state.has_caught_up |= port_state.commit >= advertised;
         }
         if self.is_process() {
             let all: BTreeSet<usize> = (0..self.ports.len()).collect();
-            self.barrier = self.barrier.max(self.least(&all));
+            self.barrier = self.barrier.max(self.minimum(&all));
             if !self.known.is_welcome {
                 self.promise = self.promise.max(self.barrier.unwrap_or(0));
             }
@@ -200,9 +200,9 @@ impl Node {
     /// Links on which nothing was heard for too long.
     pub fn expire(&mut self, now: u64) {
         for port in 0..self.ports.len() {
-            let line = &self.ports[port];
-            if line.instance.is_some() && now > line.heard_at + LINK_TIMEOUT_NS {
-                if !matches!(line.peer, Peer::Controller(_)) {
+            let port_state = &self.ports[port];
+            if port_state.instance.is_some() && now > port_state.last_seen + LINK_TIMEOUT_NS {
+                if !matches!(port_state.peer, Peer::Controller(_)) {
                     self.freeze(now, port);
                 } else {
                     // It is in no minimum.
@@ -215,53 +215,54 @@ impl Node {
     }
 
     /// The least that these ports promise or hold.
-    fn least(&self, ports: &BTreeSet<usize>) -> Option<u64> {
+    fn minimum(&self, ports: &BTreeSet<usize>) -> Option<u64> {
         let of = |port: &usize| {
-            let line = &self.ports[*port];
-            let held = line.frozen.iter().map(|frozen| frozen.commit);
+            let port_state = &self.ports[*port];
+            let held = port_state.frozen.iter().map(|frozen| frozen.commit);
             // Who is heard and has not told a commit yet has promised nothing.
-            let is_heard = line.instance.is_some() && !matches!(line.peer, Peer::Controller(_));
-            held.chain(line.commit.or(is_heard.then_some(0))).min()
+            let is_live =
+                port_state.instance.is_some() && !matches!(port_state.peer, Peer::Controller(_));
+            held.chain(port_state.commit.or(is_live.then_some(0))).min()
         };
         ports.iter().filter_map(of).min()
     }
 
     /// The least that feeds `port`.
     fn inputs(&self, port: usize) -> Option<u64> {
-        let line = &self.ports[port];
+        let port_state = &self.ports[port];
         let is_input = |other: &usize| {
-            let feeds = line.side == Side::Lower || self.ports[*other].side == Side::Lower;
+            let feeds = port_state.side == Side::Lower || self.ports[*other].side == Side::Lower;
             *other != port && feeds
         };
         let inputs: BTreeSet<usize> = (0..self.ports.len()).filter(is_input).collect();
-        match self.least(&inputs) {
-            None if line.side == Side::Lower => self.least(&BTreeSet::from([port])),
-            least => least,
+        match self.minimum(&inputs) {
+            None if port_state.side == Side::Lower => self.minimum(&BTreeSet::from([port])),
+            minimum => minimum,
         }
     }
 
     /// What it tells on `port`.
-    pub fn tell(&mut self, now: u64, port: usize) -> Option<u64> {
-        let line = &self.ports[port];
-        if !line.is_two_way {
+    pub fn advertise(&mut self, now: u64, port: usize) -> Option<u64> {
+        let port_state = &self.ports[port];
+        if !port_state.is_two_way {
             return None;
         }
         if self.is_process() {
             return Some(self.promise);
         }
         // A newcomer is told nothing until it has promised what others were told.
-        if line.side == Side::Lower && !line.has_caught_up {
+        if port_state.side == Side::Lower && !port_state.has_caught_up {
             return None;
         }
-        if now < self.speaks_at {
+        if now < self.advertises_at {
             return None;
         }
         // Nobody is there whose messages it would have to wait for: its own clock will do.
         let is_upper = self.ports[port].side == Side::Upper;
-        let least = self.inputs(port).or(is_upper.then_some(now));
-        let line = &mut self.ports[port];
-        line.told = line.told.max(least);
-        line.told
+        let minimum = self.inputs(port).or(is_upper.then_some(now));
+        let port_state = &mut self.ports[port];
+        port_state.advertised = port_state.advertised.max(minimum);
+        port_state.advertised
     }
 
     pub fn is_up(&self, port: usize) -> bool {
@@ -271,9 +272,9 @@ impl Node {
     /// What it announces.
     pub fn links(&self) -> Vec<Link> {
         let mut links = Vec::new();
-        for (port, line) in self.ports.iter().enumerate() {
-            let (side, at) = (line.side, Port(port as u16));
-            for frozen in &line.frozen {
+        for (port, port_state) in self.ports.iter().enumerate() {
+            let (side, at) = (port_state.side, Port(port as u16));
+            for frozen in &port_state.frozen {
                 let (number, instance) = (frozen.number, frozen.instance);
                 let commit = Timestamp::from_ns(frozen.commit);
                 let state = LinkState::Frozen { number, commit };
@@ -281,7 +282,7 @@ impl Node {
             }
             if self.is_up(port) {
                 let state = LinkState::Up;
-                links.push(Link { port: at, side, instance: line.instance, state });
+                links.push(Link { port: at, side, instance: port_state.instance, state });
             }
         }
         links

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use onepipe_base::{
     Address, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp,
 };
-use onepipe_controller::{Config, Controller, Epoch, Event, Links, Recovery, Refused, Store};
+use onepipe_controller::{Config, Controller, Epoch, Event, Links, PersistError, Recovery, Store};
 use onepipe_wire::{Announce, FloodAck, FloodView, Frame, HEADER_LEN, Header, Opcode, Side, seal};
 
 use super::node::Peer;
@@ -20,7 +20,7 @@ impl Fabric {
     pub fn start(&mut self, node: usize) {
         self.nodes[node].restart(self.now);
         let incarnation = self.nodes[node].incarnation;
-        self.began.insert(self.nodes[node].instance(), self.now);
+        self.started.insert(self.nodes[node].instance(), self.now);
         self.at(self.now, Item::Tick { node, incarnation });
     }
 
@@ -52,24 +52,24 @@ impl Fabric {
 
     /// A controller starts to listen.
     pub fn start_replica(&mut self, replica: usize) {
-        let place = &mut self.replicas[replica];
-        place.incarnation += 1;
-        let links = match place.seat {
+        let entry = &mut self.replicas[replica];
+        entry.incarnation += 1;
+        let links = match entry.attached_to {
             Some(_) => Links::Uplink,
             None => Links::Mesh(self.nodes.len() as u16),
         };
         let config = Config {
             links,
-            incarnation: Incarnation(place.incarnation),
+            incarnation: Incarnation(entry.incarnation),
             recovery: if self.flat { Recovery::Flat } else { Recovery::Tree },
             freeze_after_ns: 300_000,
             restart_ns: 500_000,
             store_retry_ns: 50_000,
             // Three slow announcements.
             link_timeout_ns: 1_000_000,
-            ..Config::new(place.process, self.controllers)
+            ..Config::new(entry.process, self.controllers)
         };
-        place.machine = Some(Controller::new(config).expect("makes sense"));
+        entry.machine = Some(Controller::new(config).expect("makes sense"));
         self.at(self.now, Item::Wake { replica });
     }
 
@@ -78,7 +78,7 @@ impl Fabric {
         self.replicas[replica].machine = None;
         if self.active == Some(replica) {
             self.active = None;
-            self.store.lapse();
+            self.store.expire_lease();
         }
     }
 
@@ -120,14 +120,14 @@ impl Fabric {
         match item {
             Item::Tick { node, incarnation } => self.on_tick(node, incarnation),
             Item::Wake { replica } => self.on_wake(replica),
-            Item::Beacon { node, port, from, echo, commit } => {
+            Item::Beacon { node, port, from, ack, commit } => {
                 if self.is_intact(node, port) {
-                    self.nodes[node].hear(self.now, port, from, echo, commit);
+                    self.nodes[node].on_beacon(self.now, port, from, ack, commit);
                     self.check_barrier(node);
-                    self.tell_aside(node, port, from);
+                    self.send_death_notice(node, port, from);
                 }
             }
-            Item::Aside { node, port, instance } => {
+            Item::DeathNotice { node, port, instance } => {
                 if self.is_intact(node, port) && self.nodes[node].instance() == instance {
                     self.kill(node);
                     self.start(node);
@@ -135,12 +135,12 @@ impl Fabric {
             }
             Item::Flood { node, port, payload } => {
                 if self.is_intact(node, port) && self.nodes[node].is_up(port) {
-                    self.on_wave(node, port, payload);
+                    self.on_flood(node, port, payload);
                 }
             }
-            Item::FloodAck { node, port, echo } => {
+            Item::FloodAck { node, port, ack } => {
                 if self.is_intact(node, port) {
-                    self.on_echo(node, port, echo);
+                    self.on_flood_ack(node, port, ack);
                 }
             }
             Item::ToController { from, replica, bytes } => {
@@ -152,7 +152,7 @@ impl Fabric {
             Item::ToProcess { replica, process, bytes } => {
                 let node = self.find(Address::Process(process));
                 if self.connects(replica, node) {
-                    self.on_letter(node, replica, &bytes);
+                    self.on_controller_frame(node, replica, &bytes);
                 }
             }
             Item::FromController { replica, link, bytes } => {
@@ -163,12 +163,12 @@ impl Fabric {
     }
 
     /// A switch that was declared dead and is heard nevertheless is told so.
-    pub(super) fn tell_aside(&mut self, node: usize, port: usize, instance: Instance) {
+    pub(super) fn send_death_notice(&mut self, node: usize, port: usize, instance: Instance) {
         if let Peer::Node(other, there) = self.nodes[node].ports[port].peer
             && matches!(instance.address, Address::Switch(_))
-            && self.nodes[node].takes_for_dead(instance)
+            && self.nodes[node].is_declared_dead(instance)
         {
-            self.send(Item::Aside { node: other, port: there, instance });
+            self.send(Item::DeathNotice { node: other, port: there, instance });
         }
     }
 
@@ -179,11 +179,12 @@ impl Fabric {
 
     /// Whether frames get from a controller to a node that lives, and back.
     pub fn connects(&self, replica: usize, node: usize) -> bool {
-        let is_linked = match self.replicas[replica].seat {
-            Some((seat, _)) => self.has_path(seat, node),
+        let is_linked = match self.replicas[replica].attached_to {
+            Some((attached_to, _)) => self.has_path(attached_to, node),
             None => {
                 let mut ports = self.nodes[node].ports.iter();
-                let port = ports.position(|line| line.peer == Peer::Controller(replica));
+                let port =
+                    ports.position(|port_state| port_state.peer == Peer::Controller(replica));
                 port.is_some_and(|port| !self.cut.contains(&(node, port)))
             }
         };
@@ -192,7 +193,7 @@ impl Fabric {
 
     /// On which of its links the controller hears a node.
     pub(super) fn link_of(&self, replica: usize, node: usize) -> usize {
-        match (self.replicas[replica].seat, self.nodes[node].address) {
+        match (self.replicas[replica].attached_to, self.nodes[node].address) {
             (None, Address::Process(process)) => process.index(),
             _ => 0,
         }
@@ -202,8 +203,8 @@ impl Fabric {
     fn has_path(&self, start: usize, end: usize) -> bool {
         let mut seen = BTreeSet::new();
         let mut work = vec![(start, true)];
-        while let Some((at, climbs)) = work.pop() {
-            if !self.nodes[at].is_alive || !seen.insert((at, climbs)) {
+        while let Some((at, is_uphill)) = work.pop() {
+            if !self.nodes[at].is_alive || !seen.insert((at, is_uphill)) {
                 continue;
             }
             if at == end {
@@ -212,13 +213,13 @@ impl Fabric {
             if self.nodes[at].is_process() {
                 continue;
             }
-            for (port, line) in self.nodes[at].ports.iter().enumerate() {
-                let Peer::Node(other, _) = line.peer else { continue };
+            for (port, port_state) in self.nodes[at].ports.iter().enumerate() {
+                let Peer::Node(other, _) = port_state.peer else { continue };
                 if self.cut.contains(&(at, port)) {
                     continue;
                 }
-                match line.side {
-                    Side::Upper if climbs => work.push((other, true)),
+                match port_state.side {
+                    Side::Upper if is_uphill => work.push((other, true)),
                     Side::Lower => work.push((other, false)),
                     _ => {}
                 }
@@ -250,7 +251,7 @@ impl Fabric {
         let ports = 0..self.nodes[node].ports.len();
         if !self.nodes[node].is_process()
             && !ports.clone().any(is_up)
-            && self.nodes[node].ports.iter().any(|line| !line.frozen.is_empty())
+            && self.nodes[node].ports.iter().any(|port_state| !port_state.frozen.is_empty())
         {
             // Cut off: it comes back as a new life.
             self.kill(node);
@@ -258,20 +259,22 @@ impl Fabric {
         }
         let own = self.nodes[node].instance();
         for port in ports {
-            let is_mute = !self.nodes[node].is_process() && now < self.nodes[node].speaks_at;
-            if self.nodes[node].known.is_excluded || is_mute {
+            let is_quiet = !self.nodes[node].is_process() && now < self.nodes[node].advertises_at;
+            if self.nodes[node].known.is_excluded || is_quiet {
                 break;
             }
             let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { continue };
-            let line = &self.nodes[node].ports[port];
-            if line.instance.is_none()
-                && line.latest.is_some_and(|instance| self.nodes[node].takes_for_dead(instance))
+            let port_state = &self.nodes[node].ports[port];
+            if port_state.instance.is_none()
+                && port_state
+                    .latest
+                    .is_some_and(|instance| self.nodes[node].is_declared_dead(instance))
             {
                 continue;
             }
-            let commit = self.nodes[node].tell(now, port);
-            let echo = self.nodes[node].ports[port].instance;
-            let beacon = Item::Beacon { node: other, port: there, from: own, echo, commit };
+            let commit = self.nodes[node].advertise(now, port);
+            let ack = self.nodes[node].ports[port].instance;
+            let beacon = Item::Beacon { node: other, port: there, from: own, ack, commit };
             if !self.cut.contains(&(node, port)) {
                 self.send(beacon);
             }
@@ -279,7 +282,7 @@ impl Fabric {
         if self.nodes[node].pace.take(Mono::from_ns(now)) {
             self.announce(node);
         }
-        self.repeat_wave(node);
+        self.retransmit_flood(node);
         self.at(now + BEACON_NS, Item::Tick { node, incarnation });
     }
 
@@ -316,10 +319,15 @@ impl Fabric {
     }
 
     fn on_from_controller(&mut self, replica: usize, link: usize, bytes: &[u8]) {
-        let (node, port) = self.replicas[replica].seat.unwrap_or_else(|| {
+        let (node, port) = self.replicas[replica].attached_to.unwrap_or_else(|| {
             let node = self.find(Address::Process(ProcessId(link as u32)));
             let mut ports = self.nodes[node].ports.iter();
-            (node, ports.position(|line| line.peer == Peer::Controller(replica)).expect("linked"))
+            (
+                node,
+                ports
+                    .position(|port_state| port_state.peer == Peer::Controller(replica))
+                    .expect("linked"),
+            )
         });
         if !self.is_intact(node, port) {
             return;
@@ -329,14 +337,15 @@ impl Fabric {
             Opcode::Hello => {
                 let now = self.now;
                 let instance = frame.header.sender();
-                let line = &mut self.nodes[node].ports[port];
-                let is_new = line.instance != instance;
-                (line.instance, line.is_two_way, line.heard_at) = (instance, true, now);
+                let port_state = &mut self.nodes[node].ports[port];
+                let is_new = port_state.instance != instance;
+                (port_state.instance, port_state.is_two_way, port_state.last_seen) =
+                    (instance, true, now);
                 if is_new {
                     self.nodes[node].on_change(now);
                 }
             }
-            Opcode::Flood => self.on_wave(node, port, frame.payload.to_vec()),
+            Opcode::Flood => self.on_flood(node, port, frame.payload.to_vec()),
             _ => {
                 let process = frame.header.dst();
                 self.send(Item::ToProcess { replica, process, bytes: bytes.to_vec() });
@@ -345,34 +354,34 @@ impl Fabric {
     }
 
     /// A frame for a process has arrived.
-    fn on_letter(&mut self, node: usize, replica: usize, bytes: &[u8]) {
-        if self.nodes[node].known.is_rude {
+    fn on_controller_frame(&mut self, node: usize, replica: usize, bytes: &[u8]) {
+        if self.nodes[node].known.is_unresponsive {
             return;
         }
         let frame = Frame::parse(bytes).expect("a controller has sealed it");
         match frame.opcode {
             Opcode::AnnounceAck => {
-                let has_been_told = self.nodes[node].ports[0].commit.is_some();
-                self.nodes[node].known.is_welcome |= has_been_told;
-                if has_been_told {
+                let has_commit = self.nodes[node].ports[0].commit.is_some();
+                self.nodes[node].known.is_welcome |= has_commit;
+                if has_commit {
                     self.welcome.insert(self.nodes[node].instance());
                 }
             }
             Opcode::Notice => {
-                self.obey(node, frame.payload);
+                self.apply_flood(node, frame.payload);
                 let view = FloodView::parse(frame.payload).expect("a controller has written it");
-                let echo = FloodAck { id: view.id, kind: view.kind };
-                self.reply(node, replica, Opcode::Completed, |room| {
-                    echo.write(room).expect("fits")
+                let ack = FloodAck { id: view.id, kind: view.kind };
+                self.send_to_controller(node, replica, Opcode::Completed, |buf| {
+                    ack.write(buf).expect("fits")
                 });
             }
-            Opcode::Ping => self.reply(node, replica, Opcode::Pong, |_| 0),
+            Opcode::Ping => self.send_to_controller(node, replica, Opcode::Pong, |_| 0),
             _ => {}
         }
     }
 
     /// A process says something to a controller.
-    pub fn reply(
+    pub fn send_to_controller(
         &mut self,
         node: usize,
         replica: usize,
@@ -402,9 +411,9 @@ impl Fabric {
 
     fn on_wake(&mut self, replica: usize) {
         let now = self.clock();
-        let place = &mut self.replicas[replica];
-        place.wake_at = None;
-        let Some(machine) = &mut place.machine else { return };
+        let entry = &mut self.replicas[replica];
+        entry.wake_at = None;
+        let Some(machine) = &mut entry.machine else { return };
         if machine.poll_timeout().is_some_and(|due| due <= now.mono) {
             machine.handle_timeout(now);
         }
@@ -412,7 +421,7 @@ impl Fabric {
     }
 
     /// One step of the active controller is done. Answers whether it crashes now.
-    fn crashes(&mut self, replica: usize) -> bool {
+    fn take_crash_step(&mut self, replica: usize) -> bool {
         if self.active != Some(replica) {
             return false;
         }
@@ -440,10 +449,10 @@ impl Fabric {
                 if result.is_ok() {
                     self.on_record(&record);
                 }
-                if self.crashes(replica) {
+                if self.take_crash_step(replica) {
                     return;
                 }
-                let result = result.map_err(Refused::from);
+                let result = result.map_err(PersistError::from);
                 let machine = self.replicas[replica].machine.as_mut().expect("has not crashed");
                 machine.handle_persisted(now, id, result);
                 continue;
@@ -453,7 +462,7 @@ impl Fabric {
                 slot.truncate(transmit.bytes);
                 let link = transmit.port.index();
                 self.send(Item::FromController { replica, link, bytes: slot });
-                if self.crashes(replica) {
+                if self.take_crash_step(replica) {
                     return;
                 }
                 continue;

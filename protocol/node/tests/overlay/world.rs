@@ -14,34 +14,34 @@ use onepipe_wire::{Service, parse_header, rewrite_promises};
 /// A multiple of the beacon interval.
 const ORIGIN_NS: u64 = 1_125_900_000_000_000;
 const BEACON_INTERVAL_NS: u64 = 20_000;
-/// Clocks differ by up to this from the truth, in ns: more than any way takes.
+/// Maximum clock error in ns: more than the delay of any path.
 const SKEW_NS: u64 = 1_000_000;
 /// The last process joins at about this time, in ns.
 const JOINS_UNTIL_NS: u64 = 8_000_000;
-/// Of messages one in so many is lost, one in so many arrives twice.
+/// One in this many messages is lost; one in `DUPLICATE` arrives twice.
 const LOSS: u64 = 10;
 const DOUBLE: u64 = 20;
-/// Of what passes the tree one in so many is lost.
+/// One in this many frames of the tree is lost.
 const TREE_LOSS: u64 = 20;
-/// What a rash process promises too much, in ns.
+/// How far ahead a premature process promises commits, in ns.
 const RASH_NS: u64 = 500_000;
-/// Which aggregator lies above each: the first is the root.
+/// Parent of each aggregator: the first is the root.
 const PARENTS: [Option<usize>; 4] = [None, Some(0), Some(0), Some(1)];
-/// On which aggregator each process hangs: on the leaves, in the middle, at the root.
+/// Aggregator of each process: leaves, an inner one, and the root.
 const HOMES: [usize; 8] = [2, 3, 2, 3, 3, 1, 0, 2];
 const SWITCHES: usize = PARENTS.len();
 const SWITCH_PORTS: u16 = 8;
 
-/// A message where it was delivered.
+/// A delivered message.
 pub struct Got {
     pub service: Service,
     /// `(timestamp, from, index)`.
     pub key: (u64, u32, u16),
-    /// The scattering that its payload names.
+    /// The scattering that the payload names.
     pub number: u32,
 }
 
-/// A scattering and what its sender was told of it.
+/// A scattering, with the failures reported to its sender.
 pub struct Said {
     pub service: Service,
     pub number: u32,
@@ -62,12 +62,12 @@ enum What {
 
 pub struct World {
     nodes: Vec<Node>,
-    /// By node: how far its clock is from the truth, and when it begins.
+    /// By node: clock error, and start time.
     skews: Vec<i64>,
     begins: Vec<u64>,
-    /// When each wakes next.
+    /// By node: the next wake-up.
     wakes: Vec<u64>,
-    /// Where each port of the tree leads.
+    /// The other end of each port of the tree.
     links: BTreeMap<(usize, u16), (usize, u16)>,
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     events: BTreeMap<u64, What>,
@@ -75,16 +75,16 @@ pub struct World {
     now: u64,
     random: u64,
     is_rash: bool,
-    /// By pair of processes: when the last message to arrive was sent.
+    /// By pair of processes: when the last arrived message was sent.
     last: BTreeMap<(u32, u32), u64>,
-    /// Messages that were overtaken by a later one.
+    /// Messages that arrived after a later one.
     pub overtaken: usize,
     pub logs: BTreeMap<u32, Vec<Got>>,
     pub said: BTreeMap<(u32, Service, ScatteringId), Said>,
 }
 
 impl World {
-    /// With the first process `is_rash`: it promises commits of the near future.
+    /// If `is_premature`, the first process promises commits of the near future.
     pub fn new(seed: u64, is_rash: bool) -> Self {
         let mut world = Self {
             nodes: Vec::new(),
@@ -116,7 +116,7 @@ impl World {
                 beacon_interval_ns: BEACON_INTERVAL_NS,
                 eager_beacons: Eager::Never,
                 link_timeout_ns: 0,
-                holds_newcomers: true,
+                holds_joiners: true,
                 ..SwitchConfig::new(SWITCH_PORTS, u16::from(parent.is_some()), route)
             };
             let switch = Switch::new(config).expect("the numbers are in range");
@@ -157,7 +157,7 @@ impl World {
         number
     }
 
-    /// SplitMix64.
+    /// Returns a random number below `limit` (SplitMix64).
     fn below(&mut self, limit: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.random;
@@ -177,7 +177,7 @@ impl World {
         Now { mono: Mono::from_ns(self.now + 1), sync: Timestamp::from_ns(sync) }
     }
 
-    /// Until `end`; everybody who is there talks, if `talks`.
+    /// Runs until `end`; running processes send messages if `sends`.
     pub fn run(&mut self, end: u64, talks: bool) {
         let mut talk_at = self.now;
         while let Some(Reverse((at, key, node))) = self.queue.pop() {
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// A frame leaves: what the tree carries has one way, what goes directly has many.
+    /// Sends a frame: through the tree on one path, directly on one of several.
     fn send(&mut self, node: usize, port: Port, mut bytes: Vec<u8>) {
         let sent = self.now;
         if self.is_rash && (node, port) == (SWITCHES, Port(0)) {
@@ -309,14 +309,14 @@ impl World {
         let to = SWITCHES + header.dst().index();
         let copies = u64::from(self.below(LOSS) > 0) + u64::from(self.below(DOUBLE) == 0);
         for _ in 0..copies {
-            // One of four ways, and what queues there.
+            // One of four paths, with queueing.
             let way = [3_000, 10_000, 40_000, 150_000][self.below(4) as usize];
             let at = sent + way + self.below(way);
             self.push(at, to, What::Arrives { port, bytes: bytes.clone(), sent });
         }
     }
 
-    /// Somebody who is there scatters something to some of those who are.
+    /// Lets a random running process scatter to random running processes.
     fn talk(&mut self) {
         let there: Vec<u32> = (0..HOMES.len() as u32)
             .filter(|process| self.begins[SWITCHES + *process as usize] < self.now)

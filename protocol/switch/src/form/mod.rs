@@ -19,8 +19,8 @@ pub enum Form {
     /// says late promises less than it could, never more.
     ///
     /// Whoever hangs on such a switch must have this form, too, or be an [`Form::Edge`].
-    Beside,
-    /// A host's virtual switch below a switch of the form [`Form::Beside`]: a chip towards its
+    OffChip,
+    /// A host's virtual switch below a switch of the form [`Form::OffChip`]: a chip towards its
     /// processes; towards the network only beacons count, and frames that leave promise nothing.
     Edge,
 }
@@ -32,7 +32,7 @@ impl Form {
     pub(crate) fn counts_frames(self, is_upper: bool) -> bool {
         match self {
             Self::Chip => true,
-            Self::Beside => false,
+            Self::OffChip => false,
             Self::Edge => !is_upper,
         }
     }

@@ -14,7 +14,7 @@ use onepipe_wire::{
 
 const PORTS: u16 = 6;
 const ORIGIN_NS: u64 = 1 << 50;
-const LIFE: Incarnation = Incarnation(2);
+const INCARNATION: Incarnation = Incarnation(2);
 
 /// Bytes that decide what happens next; zeros behind their end.
 struct Script<'a> {
@@ -46,34 +46,34 @@ impl Script<'_> {
 }
 
 /// What lies further back promises nothing: half of a quarter of the wire's range.
-const SILENCE_NS: u64 = 1 << 45;
+const NO_PROMISE_NS: u64 = 1 << 45;
 
 /// What was last promised out of each port; that never goes back (I9).
-struct Told {
+struct Advertised {
     promises: [Option<Promises>; PORTS as usize],
 }
 
-impl Told {
-    fn hear(&mut self, port: Port, bytes: &[u8]) {
+impl Advertised {
+    fn record(&mut self, port: Port, bytes: &[u8]) {
         let (header, opcode) = parse_header(bytes).expect("what leaves is sealed");
         if opcode.is_control() {
             return;
         }
-        let told = &mut self.promises[port.index()];
+        let advertised = &mut self.promises[port.index()];
         // Expanded next to what was promised before, so that no step back can hide in the wrap.
-        let near = told.map_or(Timestamp::from_ns(ORIGIN_NS), |promises| promises.barrier);
+        let near = advertised.map_or(Timestamp::from_ns(ORIGIN_NS), |promises| promises.barrier);
         let mut promises = header.promises(near);
-        if let Some(before) = *told {
+        if let Some(before) = *advertised {
             assert!(promises.barrier >= before.barrier, "a barrier went back on {port:?}");
             // Whoever is new there is told none.
-            let is_silence = promises.barrier.since_ns(promises.commit) > SILENCE_NS;
+            let is_no_promise = promises.barrier.since_ns(promises.commit) > NO_PROMISE_NS;
             assert!(
-                promises.commit >= before.commit || is_silence,
+                promises.commit >= before.commit || is_no_promise,
                 "a commit barrier went back on {port:?} by {opcode:?}: {before:?}, {promises:?}"
             );
             promises.commit = promises.commit.max(before.commit);
         }
-        *told = Some(promises);
+        *advertised = Some(promises);
     }
 }
 
@@ -87,18 +87,18 @@ pub fn switch(bytes: &[u8]) {
     let config = Config {
         eager_beacons: [Eager::Never, Eager::ByRound, Eager::Always][script.below(3) as usize],
         controllers,
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         beacon_interval_ns: intervals_ns[script.below(2) as usize],
         start_wait_ns: [0, 50_000][script.below(2) as usize],
         ..Config::new(lower, upper, Route::Table(Table::new(16, upper > 0)))
     };
     let mut switch = Switch::new(config).expect("a valid configuration");
-    let mut told = Told { promises: [None; PORTS as usize] };
+    let mut advertised = Advertised { promises: [None; PORTS as usize] };
     let (mut ns, mut sync_ns) = (1_000, ORIGIN_NS);
     while !script.rest.is_empty() {
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(sync_ns) };
         match script.byte() {
-            0..=219 => frame(&mut script, &mut switch, now, &mut told),
+            0..=219 => frame(&mut script, &mut switch, now, &mut advertised),
             220..=249 => {
                 let byte = u64::from(script.byte());
                 ns += byte * byte * 10;
@@ -107,11 +107,11 @@ pub fn switch(bytes: &[u8]) {
             _ => sync_ns = script.time(sync_ns).clamp(ORIGIN_NS - (1 << 44), ORIGIN_NS + (1 << 44)),
         }
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(sync_ns) };
-        drain(&mut switch, now, &mut told);
+        drain(&mut switch, now, &mut advertised);
     }
 }
 
-fn frame(script: &mut Script<'_>, switch: &mut Switch, now: Now, told: &mut Told) {
+fn frame(script: &mut Script<'_>, switch: &mut Switch, now: Now, advertised: &mut Advertised) {
     let opcode = Opcode::ALL[script.below(Opcode::ALL.len() as u64) as usize];
     let (src, dst) = (script.below(18) as u32, script.below(18) as u32);
     let near = now.sync.as_ns();
@@ -140,7 +140,7 @@ fn frame(script: &mut Script<'_>, switch: &mut Switch, now: Now, told: &mut Told
     }
     if let Verdict::Forward(output) = switch.handle_frame(now, port, &mut bytes[..length]) {
         assert_ne!(output, port, "a frame goes back where it came from");
-        told.hear(output, &bytes[..length]);
+        advertised.record(output, &bytes[..length]);
     }
 }
 
@@ -152,42 +152,42 @@ fn of_link(script: &mut Script<'_>, opcode: Opcode, promises: Promises) -> Heade
     };
     let incarnation = Incarnation(script.below(3) as u32);
     let own = |incarnation| Instance { address: Address::Switch(SwitchId(0)), incarnation };
-    let echo = match script.below(8) {
+    let ack_from = match script.below(8) {
         0 => None,
-        1 => Some(own(Incarnation(LIFE.0 - 1))),
-        _ => Some(own(LIFE)),
+        1 => Some(own(Incarnation(INCARNATION.0 - 1))),
+        _ => Some(own(INCARNATION)),
     };
-    Header::hop_only(opcode, Instance { address, incarnation }, echo, promises)
+    Header::hop_only(opcode, Instance { address, incarnation }, ack_from, promises)
 }
 
 /// A payload that makes sense where one is asked for. Answers its length.
-fn payload(script: &mut Script<'_>, opcode: Opcode, room: &mut [u8]) -> usize {
+fn payload(script: &mut Script<'_>, opcode: Opcode, buf: &mut [u8]) -> usize {
     let id = FloodId { epoch: 1, sequence: script.below(4) as u32 };
     let kind = [FloodKind::Notice, FloodKind::Resume][script.below(2) as usize];
-    let owner = Instance { address: Address::Switch(SwitchId(0)), incarnation: LIFE };
+    let owner = Instance { address: Address::Switch(SwitchId(0)), incarnation: INCARNATION };
     let resolved = (1..3).map(|number| Resolved { owner, number });
     let at = Timestamp::from_ns(ORIGIN_NS);
     let failure = Failure { first: ProcessId(3), count: 1, incarnation: Incarnation(1), at };
     match (opcode, kind) {
         (Opcode::Flood, FloodKind::Notice) => {
-            Flood { id }.write_notice(room, [failure].into_iter()).map_or(0, |(_, bytes)| bytes)
+            Flood { id }.write_notice(buf, [failure].into_iter()).map_or(0, |(_, bytes)| bytes)
         }
         (Opcode::Flood, FloodKind::Resume) => {
-            Flood { id }.write_resume(room, resolved).map_or(0, |(_, bytes)| bytes)
+            Flood { id }.write_resume(buf, resolved).map_or(0, |(_, bytes)| bytes)
         }
-        (Opcode::FloodAck, _) => FloodAck { id, kind }.write(room).unwrap_or(0),
+        (Opcode::FloodAck, _) => FloodAck { id, kind }.write(buf).unwrap_or(0),
         _ => 16,
     }
 }
 
-fn drain(switch: &mut Switch, now: Now, told: &mut Told) {
+fn drain(switch: &mut Switch, now: Now, advertised: &mut Advertised) {
     if switch.poll_timeout().is_some_and(|due| due <= now.mono) {
         switch.handle_timeout(now);
     }
     let mut slot = [0; 1_472];
     let mut frames = 0;
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
-        told.hear(transmit.port, &slot[..transmit.bytes]);
+        advertised.record(transmit.port, &slot[..transmit.bytes]);
         frames += 1;
         // Beacons, eager ones, waves and answers, and announcements to two controllers.
         assert!(frames <= 6 * usize::from(PORTS), "it never stops sending");

@@ -1,16 +1,16 @@
-//! What must hold of every story, whoever dies.
+//! Properties of every report, whichever process crashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use onepipe_endpoint::Service;
 use onepipe_sim_large::{Setup, Story};
 
-/// Judges a story. `None`: nothing is wrong.
+/// Verifies a report. Returns the first violation, if any.
 pub fn judge(setup: &Setup, story: &Story) -> Option<String> {
     order(story).or_else(|| fates(setup, story)).or_else(|| memory(setup, story))
 }
 
-/// Everybody delivers in one order, and nothing twice.
+/// All processes deliver in one order, and nothing twice.
 fn order(story: &Story) -> Option<String> {
     let mut timestamps = BTreeMap::new();
     for (process, log) in story.delivered.iter().enumerate() {
@@ -32,7 +32,7 @@ fn order(story: &Story) -> Option<String> {
     None
 }
 
-/// All correct receivers of a scattering deliver it, or none does and its sender is told.
+/// All correct receivers of a scattering deliver it, or none does and its sender is notified.
 fn fates(setup: &Setup, story: &Story) -> Option<String> {
     let lives = |process: u32| story.is_drained[process as usize].is_some();
     for (number, scattering) in setup.scatterings.iter().enumerate() {
@@ -74,7 +74,7 @@ fn fates(setup: &Setup, story: &Story) -> Option<String> {
     None
 }
 
-/// Nobody holds more than it may, and nothing is left in the end.
+/// No process exceeds its receive buffer, and nothing is left at the end.
 fn memory(setup: &Setup, story: &Story) -> Option<String> {
     for process in 0..setup.processes as usize {
         let most = story.bytes_held_max[process];

@@ -1,6 +1,6 @@
-//! A seed decides everything: shape, clocks, load, controllers, faults and their rates. First a
-//! phase in which anything may happen and nothing may be wrong, then healing, and everybody must
-//! come back but, in some seeds, one who is gone for good.
+//! Random scenarios: a seed determines the shape, clocks, load, controllers, and faults with their
+//! rates. In a first phase faults are injected and no invariant may be violated; then all faults
+//! are healed, and every process must recover except, for some seeds, one that was removed.
 
 mod draw;
 mod mishap;
@@ -15,35 +15,37 @@ use crate::{Fabric, Plan, Report};
 pub use mishap::Mishap;
 pub use shrink::Outcome;
 
-/// How long messages may wait for their fate after healing: a receiver that is given up costs eight
-/// probes, each twice as long after the last, from 200 us on.
+/// Time in which messages must get their outcome after healing, in us: a receiver that is given up
+/// costs eight probes with doubling timeouts from 200 us on.
 const SETTLE_US: u64 = 200_000;
-/// A message to whom nothing was sent before takes a connect, a grant, itself and its
-/// acknowledgement; by each of two services.
+/// Frames of the first message to a receiver: connect, grant, message and acknowledgement, for each
+/// of two services.
 const FRAMES_A_PAIR: u64 = 8;
 
-/// What a seed stands for.
+/// The scenario of a seed.
 #[derive(Clone, Debug)]
 pub struct Swarm {
-    /// The fabric and its load.
+    /// Fabric and load.
     pub plan: Plan,
-    /// How long anything may happen, in us.
+    /// Length of the phase in which faults are injected, in us.
     pub wild_us: u64,
-    /// What befalls it: us after the load has started, and what.
+    /// Faults: us after the start of the load, and fault.
     pub timeline: Vec<(u64, Mishap)>,
-    /// A process that ends for good as everything else is healed: the others must get on without.
+    /// Process that is removed when everything else is healed; the others must make progress.
     pub missing: Option<u32>,
-    /// Controllers may be alone in a rack or on a host, and nobody beside them is spared.
+    /// Whether controllers may be alone in a rack or on a host, without a protected process beside
+    /// them.
     pub is_lonely: bool,
 }
 
 impl Swarm {
-    /// What `seed` stands for.
+    /// Draws the scenario of `seed`.
     pub fn draw(seed: u64) -> Self {
         Self::draw_as(seed, draw::placement(seed), draw::is_lonely(seed))
     }
 
-    /// The same with the switches' machines there, and some process beside the controllers.
+    /// Draws the scenario of `seed` with this placement and a protected process beside the
+    /// controllers.
     pub fn draw_with(seed: u64, placement: Placement) -> Self {
         Self::draw_as(seed, placement, false)
     }
@@ -56,17 +58,17 @@ impl Swarm {
             draw::mishap(&mut random, plan.court.is_some(), wild_us, &mut timeline);
         }
         timeline.sort_by_key(|(at_us, _)| *at_us);
-        // A stream of chance of its own: so the rest of a seed is what it was without.
+        // An independent random stream, so that the other draws of a seed do not change.
         let missing = draw::missing(&plan, &mut Random::named(seed, "missing", 0));
         Self { plan, wild_us, timeline, missing, is_lonely }
     }
 
-    /// Runs it and reports.
+    /// Runs the scenario and returns its report.
     pub fn run(&self) -> Report {
         self.play().finish()
     }
 
-    /// Runs it, up to where [`Fabric::finish`] is due.
+    /// Runs the scenario up to the point at which [`Fabric::finish`] is due.
     pub fn play(&self) -> Fabric {
         let mut fabric = Fabric::new(self.plan.clone());
         fabric.network().run_for(self.plan.load_starts_ns * NANOSECOND);
@@ -93,10 +95,11 @@ impl Swarm {
         fabric
     }
 
-    /// To how many receivers at a time one process scatters in the end, and how long it rests then,
-    /// in us. Where hosts pay for each frame and nobody resolves failures, nobody's link may be
-    /// taken for dead meanwhile: nothing reliable is promised then (design: failure.md, "What
-    /// happens on a dead link?"). So each turn is to take a quarter of a link timeout at most.
+    /// Returns to how many receivers at a time a process scatters at the end, and how long it
+    /// pauses in between, in us. Where hosts pay CPU time for each frame and no controller resolves
+    /// failures, no link may time out in the meantime, because it would end all reliable promises
+    /// (docs/design/failure.md, "What happens on a dead link?"). So each batch must take at most a
+    /// quarter of a link timeout.
     fn turn(&self) -> (usize, u64) {
         let cpu = self.plan.network.cpu;
         let pair_ns = FRAMES_A_PAIR * (cpu.receive_ns + cpu.send_ns);
@@ -108,13 +111,13 @@ impl Swarm {
     }
 }
 
-/// Draws what `seed` stands for and runs it.
+/// Draws and runs the scenario of `seed`.
 pub fn swarm(seed: u64) -> Report {
     Swarm::draw(seed).run()
 }
 
-/// After healing the fabric must still work: everybody scatters to everybody, to so many receivers
-/// at a time, and rests for so many us then.
+/// Checks that the fabric works after healing: every process scatters to all others, to a batch of
+/// receivers at a time, and pauses in between.
 fn scatter_to_everybody(fabric: &mut Fabric, (receivers, rest_us): (usize, u64)) {
     let processes = fabric.members();
     let is_there = |to: &u32| !fabric.is_buried(*to);
@@ -132,8 +135,8 @@ fn scatter_to_everybody(fabric: &mut Fabric, (receivers, rest_us): (usize, u64))
 fn scatter_to(fabric: &mut Fabric, from: u32, receivers: &[(u32, u32)]) {
     for scatter in [Fabric::scatter, Fabric::scatter_reliably] {
         if let Some(Err(error)) = scatter(fabric, from, receivers) {
-            // A send buffer that is still full is lawful; the load's own messages must clear it.
-            // Who is still to come back says no, too.
+            // The send buffer may still be full: the load's own messages drain it. A process that
+            // is about to rejoin refuses, too.
             debug_assert!(
                 matches!(
                     error,

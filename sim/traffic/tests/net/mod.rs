@@ -1,4 +1,4 @@
-//! Hosts with a TCP and nothing else, switches that forward and nothing else.
+//! A network of hosts with TCP and switches that only forward.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_sim_engine::{Instant, NANOSECOND};
@@ -54,15 +54,15 @@ impl Machine for Node {
     }
 }
 
-/// Opens the flows that are demanded, and notes which are done.
+/// Opens the flows, and records those that complete.
 #[derive(Debug)]
 pub struct Flows {
     topology: Topology,
     congestion_control: CongestionControl,
     pub specs: Vec<FlowSpec>,
-    /// When each demand was opened as which flow of its host.
+    /// The flow id of each opened flow at its host.
     pub opened: Vec<Option<FlowId>>,
-    /// Host, flow, how long it was, how long it took in ns.
+    /// Host, flow, length and completion time in ns.
     pub done: Vec<(u32, FlowId, u64, u64)>,
 }
 
@@ -113,7 +113,7 @@ impl Application<Node> for Flows {
 
 pub type Net = Network<Node, Flows>;
 
-/// Hosts on one switch, with 10 Gbit/s links of 1 us.
+/// A link of 10 Gbit/s with 1 us of latency.
 pub const LINK: LinkConfig = LinkConfig {
     rate_bits_per_s: 10_000_000_000,
     propagation_ns: 1_000,
@@ -123,7 +123,7 @@ pub const LINK: LinkConfig = LinkConfig {
     classes: 1,
 };
 
-/// A star of so many hosts.
+/// Returns a star of `hosts` hosts.
 pub fn star(
     hosts: u32,
     link: LinkConfig,
@@ -140,13 +140,13 @@ pub fn star(
     Network::new(topology, config, seed, flows)
 }
 
-/// The link from the switch to a host.
+/// Returns the link from the switch to a host.
 pub fn down_link(net: &Net, host: u32) -> LinkId {
     let to = |(_, _, to): &(LinkId, NodeId, NodeId)| to.0 == host;
     net.links().find(to).expect("every host has one").0
 }
 
-/// The TCP of a host.
+/// Returns the TCP of a host.
 pub fn stack(net: &Net, host: u32) -> &Stack {
     match net.machine(NodeId(host)) {
         Some(Node::Host(stack)) => stack,
@@ -154,7 +154,7 @@ pub fn stack(net: &Net, host: u32) -> &Stack {
     }
 }
 
-/// Bytes that have come of each demand.
+/// Returns the bytes received of each flow.
 pub fn received(net: &Net) -> Vec<u64> {
     let of = |(spec, flow): (&FlowSpec, &Option<FlowId>)| {
         let from = ProcessId(spec.from);
@@ -163,8 +163,7 @@ pub fn received(net: &Net) -> Vec<u64> {
     net.application.specs.iter().zip(&net.application.opened).map(of).collect()
 }
 
-/// Lets so many us pass, and looks at the queue before a link every us. Answers the lengths seen,
-/// ascending, in bytes.
+/// Samples the queue before a link every microsecond. Returns the lengths in bytes, ascending.
 pub fn queue_lengths(net: &mut Net, link: LinkId, us: u64) -> Vec<u64> {
     let mut lengths: Vec<u64> = (0..us)
         .map(|_| {

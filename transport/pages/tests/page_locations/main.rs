@@ -1,4 +1,4 @@
-//! Places that anybody may tell of: drawn ones, and those that a fuzzer has found.
+//! Page locations from untrusted frames: random ones, and the fuzzer's corpus.
 
 mod properties;
 

@@ -1,4 +1,4 @@
-//! Any places, and frames that tell of them: what must hold whatever they say. Shared with
+//! Properties of page locations, and of frames that carry them, for any bytes. Shared with
 //! `verify/fuzz`.
 
 use std::cell::RefCell;
@@ -12,10 +12,10 @@ use onepipe_wire::{
     Extent, HEADER_LEN, Header, Opcode, seal, seal_detached,
 };
 
-/// Bytes of the pages that there are.
+/// Sizes of the existing pages, in bytes.
 const PAGES: [usize; 4] = [1, 4096, 5000, 70_000];
 
-/// A shelf with some pages, and somebody who reads there.
+/// A page pool with some pages, and a reader.
 struct Fixture {
     pages: Vec<Page>,
     reader: PageReader,
@@ -26,11 +26,11 @@ impl Fixture {
     fn new() -> Self {
         let thread = std::thread::current().id();
         let name = format!("test-{}-places-{thread:?}", std::process::id()).replace(['(', ')'], "");
-        let page_pool = PagePool::create(&name).expect("nobody has it");
-        let reader = PageReader::open(&name, 1).expect("it is there");
-        page_pool.unlink().expect("it has a name");
+        let page_pool = PagePool::create(&name).expect("the name is free");
+        let reader = PageReader::open(&name, 1).expect("the pool exists");
+        page_pool.unlink().expect("the pool has a name");
         let page = |bytes: usize| {
-            let mut page_mut = page_pool.alloc(bytes).expect("there is memory");
+            let mut page_mut = page_pool.alloc(bytes).expect("memory is available");
             page_mut.fill(bytes as u8 | 1);
             page_mut.freeze()
         };
@@ -42,8 +42,7 @@ thread_local! {
     static FIXTURE: RefCell<Option<Fixture>> = const { RefCell::new(None) };
 }
 
-/// Takes `bytes` for a place; for another one, that begins as one that there is; and for a frame
-/// that tells of it.
+/// Checks `bytes` as a location, as a change to a valid location, and as a frame that carries one.
 pub fn check_locations(bytes: &[u8]) {
     FIXTURE.with_borrow_mut(|room| {
         let room = room.get_or_insert_with(Fixture::new);
@@ -59,16 +58,16 @@ pub fn check_locations(bytes: &[u8]) {
         check_location(room, &place, asked);
         check_location(room, rest, asked);
         check_frame(rest, *sealed, &place);
-        // No claim was left behind, or a region would be lost: each may be read as ever.
-        let own = room.reader.page(page.location(), page.len()).expect("it is there");
+        // No claim was left behind: each region can still be read.
+        let own = room.reader.page(page.location(), page.len()).expect("the pool exists");
         assert!(own[..] == page[..]);
     });
 }
 
-/// A place is read back as it was told; what a reader gives out can be read, to its last byte.
+/// A location round-trips, and every page that a reader returns is readable to its last byte.
 fn check_location(room: &Fixture, bytes: &[u8], asked: usize) {
     let Some(place) = PageLocation::parse(bytes) else { return };
-    assert_eq!(place.to_bytes(), bytes[..PAGE_LOCATION_LEN], "a place has one form");
+    assert_eq!(place.to_bytes(), bytes[..PAGE_LOCATION_LEN], "a location has one encoding");
     for asked in [asked, 0, 1 << 12, 1 << 17, usize::MAX] {
         let Some(page) = room.reader.page(place, asked) else { continue };
         assert_eq!((page.len(), page.location()), (asked, place));
@@ -76,7 +75,7 @@ fn check_location(room: &Fixture, bytes: &[u8], asked: usize) {
     }
 }
 
-/// Only what is whole tells of a place, and of the one that stands there.
+/// Only an intact frame carries a location, and exactly the one that follows it.
 fn check_frame(bytes: &[u8], sealed: u8, place: &[u8; PAGE_LOCATION_LEN]) {
     assert_eq!(page_location(bytes).map(|(_, place)| Some(place)), {
         let behind = bytes.get(DETACHED_FRONT_LEN..).and_then(PageLocation::parse);
@@ -95,8 +94,8 @@ fn check_frame(bytes: &[u8], sealed: u8, place: &[u8; PAGE_LOCATION_LEN]) {
         offers: sealed & 2 > 0,
     };
     let mut frame = [0; DETACHED_FRONT_LEN + PAGE_LOCATION_LEN];
-    let room = front.write(&mut frame[HEADER_LEN..]).expect("it fits");
-    piece.write(room).expect("it fits");
+    let room = front.write(&mut frame[HEADER_LEN..]).expect("the frame is large enough");
+    piece.write(room).expect("the frame is large enough");
     let (from, to) = (ProcessId(byte(0)), ProcessId(1));
     let header = Header::new(Opcode::BulkPiece, from, to, Incarnation(1));
     let now = Timestamp::from_ns(1 << 50);
@@ -107,13 +106,16 @@ fn check_frame(bytes: &[u8], sealed: u8, place: &[u8; PAGE_LOCATION_LEN]) {
     };
     frame[DETACHED_FRONT_LEN..].copy_from_slice(place);
     let expected = PageLocation::parse(place).map(|place| (piece.object, place));
-    assert_eq!(page_location(&frame), expected, "what is whole tells of it");
+    assert_eq!(page_location(&frame), expected, "an intact frame must carry its location");
     if sealed & 8 > 0 {
         let at = (byte(8) << 8 | byte(9)) as usize % (DETACHED_FRONT_LEN * 8);
         frame[at / 8] ^= 1 << (at % 8);
-        // What switches may rewrite on the way is covered by the other check, which is not looked
-        // at here: the ring has none.
+        // Fields that switches rewrite are covered by the hop check, which frames in a ring do not
+        // have.
         let other = page_location(&frame);
-        assert!(other.is_none() || other == expected, "what is not whole does not tell of another");
+        assert!(
+            other.is_none() || other == expected,
+            "a corrupt frame must not carry another location"
+        );
     }
 }

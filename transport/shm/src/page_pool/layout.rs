@@ -1,27 +1,27 @@
-//! Where everything lies in the file of a shelf.
+//! The layout of the file of a page pool, and locations of pages in frames.
 
 use crate::mapping::Mapping;
 use crate::page_pool::claim::Claim;
 
-/// "1pshelf" and a number that goes up whenever anything changes its place or its meaning.
+/// "1pshelf" and a number incremented whenever anything changes its position or meaning.
 pub(super) const MAGIC: u64 = 0x3170_7368_656c_6601;
 pub(super) const MAGIC_AT: usize = 0;
-/// Regions of a shelf at most.
+/// Maximum number of regions of a pool.
 pub(super) const REGIONS_MAX: usize = 1024;
-/// A line of its own for the words of each region.
+/// Size of a claim: each on a cache line of its own.
 const CLAIM_LEN: usize = 64;
 const CLAIMS_AT: usize = PAGE_BYTES;
 pub(super) const PAGE_BYTES: usize = 4096;
-/// Regions begin here.
+/// Length of the header; regions begin behind it.
 pub(super) const HEADER_LEN: usize = CLAIMS_AT + REGIONS_MAX * CLAIM_LEN;
 
-/// Bytes of a [`PageLocation`] in a frame.
+/// Length of a [`PageLocation`] in a frame.
 pub const PAGE_LOCATION_LEN: usize = 32;
 
-/// Where an object lies on a shelf.
+/// The location of an object in a page pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageLocation {
-    /// The region, how often it was used before, where it begins in the file, how large it is.
+    /// The region and its generation, its offset in the file, and its size.
     pub(super) region: u64,
     pub(super) generation: u64,
     pub(super) at: u64,
@@ -29,7 +29,7 @@ pub struct PageLocation {
 }
 
 impl PageLocation {
-    /// As it stands in a frame.
+    /// Encodes the location as in a frame.
     pub fn to_bytes(self) -> [u8; PAGE_LOCATION_LEN] {
         let mut bytes = [0; PAGE_LOCATION_LEN];
         let words = [self.region, self.generation, self.at, self.capacity];
@@ -39,7 +39,7 @@ impl PageLocation {
         bytes
     }
 
-    /// What stands in a frame; `None` of anything that cannot be a place.
+    /// Decodes a location; `None` for bytes that cannot be a location.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; PAGE_LOCATION_LEN] = bytes.get(..PAGE_LOCATION_LEN)?.try_into().ok()?;
         let word = |at: usize| u64::from_be_bytes(bytes.as_chunks::<8>().0[at]);
@@ -55,7 +55,7 @@ impl PageLocation {
     }
 }
 
-/// The words of a region; `header` is the front of the file.
+/// The claim of a region; `header` maps the beginning of the file.
 pub(super) fn claim(header: &Mapping, region: usize) -> Claim<'_> {
     let at = CLAIMS_AT + region * CLAIM_LEN;
     Claim { readers: header.word(at), generation: header.word(at + 8) }

@@ -1,14 +1,14 @@
-//! Memory that one process fills and others read, without a copy.
+//! Memory that one process fills and others read without a copy.
 //!
-//! A [`PagePool`] is a file in `/dev/shm`, cut into regions. Its owner takes a [`PageMut`] from it,
-//! writes, and makes a [`Page`] of it, which nobody writes any more. It tells others the page's
-//! [`PageLocation`]; with a [`PageReader`] they map the page where it lies. When the owner's page and those of
-//! all readers are gone, the region serves again ([`claim`]).
+//! A [`PagePool`] is a file in `/dev/shm`, divided into regions. Its owner allocates a [`PageMut`],
+//! writes it, and freezes it to a read-only [`Page`]. It sends others the page's [`PageLocation`];
+//! with a [`PageReader`] they map the page in place. When the pages of the owner and of all readers
+//! are dropped, the region is reused ([`claim`]).
 //!
 //! # Trust
-//! As everywhere in a segment, all processes run as one user and with this code: what is on a page
-//! does not change, because nobody here writes to one. Places told by others are checked against
-//! the file.
+//! As everywhere in a segment, all processes run as one user and with this code: a page does not
+//! change, because this code never writes to one. Locations from other processes are checked
+//! against the file.
 
 pub(crate) mod claim;
 mod layout;
@@ -28,30 +28,30 @@ pub use reader::PageReader;
 use crate::AttachError;
 use regions::Owner;
 
-/// Memory that this process fills and others read. Clones are the same shelf.
+/// Memory that this process fills and others read. Clones share the pool.
 #[derive(Clone, Debug)]
 pub struct PagePool(Arc<Owner>);
 
 impl PagePool {
-    /// Makes a shelf of this name, which nobody may have yet.
+    /// Creates a pool under a name that no live pool has.
     ///
     /// # Errors
-    /// [`AttachError`]: a living process has such a shelf, or the kernel refuses.
+    /// [`AttachError`]: a live process has a pool of this name, or the kernel refuses.
     pub fn create(name: &str) -> Result<Self, AttachError> {
         Ok(Self(Arc::new(Owner::create(name)?)))
     }
 
-    /// Takes the name away: who has come may stay, nobody else comes, and nothing is left when all
-    /// have gone, however they go.
+    /// Removes the name: processes that have attached stay attached, no other process can attach,
+    /// and nothing is left behind when all have ended, however they end.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's.
     pub fn unlink(&self) -> io::Result<()> {
         self.0.unlink()
     }
 
-    /// Memory to write so many bytes into. `None` when there is not so much: `/dev/shm` is full,
-    /// or pages take up all regions. What stands in it is of no meaning.
+    /// Allocates a page of the given length, with arbitrary contents. `None` when there is no
+    /// memory: `/dev/shm` is full, or all regions are in use.
     pub fn alloc(&self, bytes: usize) -> Option<PageMut> {
         PageMut::take(&self.0, bytes)
     }

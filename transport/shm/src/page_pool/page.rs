@@ -1,4 +1,4 @@
-//! Memory on a shelf: a sheet while it is written, a page from then on.
+//! Pages of a pool: mutable while they are written, frozen from then on.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -10,14 +10,14 @@ use crate::page_pool::PageLocation;
 use crate::page_pool::reader::PoolMapping;
 use crate::page_pool::regions::Owner;
 
-/// Memory of the owner's that is being written. Others cannot see it yet.
+/// A page that its owner is writing. Invisible to other processes.
 #[derive(Debug)]
 pub struct PageMut {
     region_ref: RegionRef,
     bytes: usize,
 }
 
-/// A region, as long as somebody here uses it.
+/// A region in use by this process; dropping it ends the use.
 #[derive(Debug)]
 pub(super) struct RegionRef {
     pub mapping: Arc<Mapping>,
@@ -25,7 +25,7 @@ pub(super) struct RegionRef {
     pub kind: RefKind,
 }
 
-/// Who uses it.
+/// The side that uses a region.
 #[derive(Debug)]
 pub(super) enum RefKind {
     Owner(Arc<Owner>),
@@ -48,7 +48,7 @@ impl PageMut {
         Some(Self { region_ref: RegionRef { mapping, location, kind }, bytes })
     }
 
-    /// Nothing more is written: others may read it.
+    /// Ends writing: the page may be read by others.
     pub fn freeze(self) -> Page {
         Page { region_ref: Arc::new(self.region_ref), bytes: self.bytes }
     }
@@ -58,20 +58,20 @@ impl Deref for PageMut {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the region is this sheet's alone: the owner hands out a free one only, in a
-        // generation that no reader was told of, so nobody else touches it before `freeze`.
+        // SAFETY: the region is exclusively this page's: the owner only hands out free regions, in
+        // a generation that no reader knows, so no other process accesses it before `freeze`.
         unsafe { self.region_ref.mapping.read(0, self.bytes) }
     }
 }
 
 impl DerefMut for PageMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and the sheet is borrowed mutably.
+        // SAFETY: as above, and `self` is borrowed mutably.
         unsafe { self.region_ref.mapping.bytes_mut(0, self.bytes) }
     }
 }
 
-/// Memory on a shelf that nobody writes any more. Clones are the same page.
+/// A read-only page of a pool. Clones share the page.
 #[derive(Clone)]
 pub struct Page {
     region_ref: Arc<RegionRef>,
@@ -83,12 +83,12 @@ impl Page {
         Self { region_ref: Arc::new(region_ref), bytes }
     }
 
-    /// Where it is, for others.
+    /// The location of the page, to be sent to readers.
     pub fn location(&self) -> PageLocation {
         self.region_ref.location
     }
 
-    /// Forgets what stands behind the first `bytes`.
+    /// Shortens the page to the first bytes.
     pub fn truncate(&mut self, bytes: usize) {
         self.bytes = self.bytes.min(bytes);
     }
@@ -98,10 +98,11 @@ impl Deref for Page {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: nobody writes to the region as long as this hold on it lives. Of the owner's: it
-        // is not free, so no sheet is made of it. Of a reader's: its claim was taken on the
-        // generation that was told for this page, so the owner, whose `renew` sees the claim, makes
-        // no sheet of it. (Other processes run this code: see the module.)
+        // SAFETY: no process writes to the region as long as this reference exists. If this process
+        // owns it: the region is not free, so it is not allocated again. If this process reads it:
+        // its claim was taken on the generation of this page's location, so the owner, whose
+        // `renew` sees the claim, does not allocate it. (Other processes run this code: see the
+        // module.)
         unsafe { self.region_ref.mapping.read(0, self.bytes) }
     }
 }

@@ -1,4 +1,4 @@
-//! The side of those who read.
+//! The reading side of a page pool.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -12,10 +12,10 @@ use crate::segment::path_of;
 use crate::sync::Ordering;
 use crate::{AttachError, lock};
 
-/// Regions that are kept mapped: as many as an owner keeps free, and some that are read.
+/// Maximum number of mapped regions: as many as an owner keeps free, and some that are read.
 const MAPPED_MAX: usize = 16;
 
-/// Reads on the shelf of another process.
+/// Reads pages of another process's pool.
 #[derive(Clone, Debug)]
 pub struct PageReader(Arc<PoolMapping>);
 
@@ -23,18 +23,18 @@ pub struct PageReader(Arc<PoolMapping>);
 pub(super) struct PoolMapping {
     file: File,
     header: Mapping,
-    /// By where they begin in the file, the last used at the end. Their place and size never
-    /// change: a region that is gone leaves a hole.
+    /// Mappings by offset in the file, most recently used last. The offset and size of a region
+    /// never change: a removed region leaves a hole.
     mapped: Mutex<Vec<(u64, Arc<Mapping>)>>,
 }
 
 impl PageReader {
-    /// Comes to the shelf of this name, as somebody whose `number` no other reader has, from 1 on.
+    /// Attaches to the pool of this name under a `number` from 1 on that no other reader has.
     ///
     /// # Errors
-    /// [`AttachError`]: there is no such shelf, or the kernel refuses.
+    /// [`AttachError`]: there is no such pool, or the kernel refuses.
     pub fn open(name: &str, number: u32) -> Result<Self, AttachError> {
-        let what = "open the shelf";
+        let what = "open the page pool";
         let path = path_of(name)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
@@ -52,13 +52,16 @@ impl PageReader {
         if magic != layout::MAGIC {
             return Err(AttachError::Layout { version: magic });
         }
-        if !lock::lock_process(&file, number as usize).map_err(AttachError::io("take a place"))? {
+        if !lock::lock_process(&file, number as usize)
+            .map_err(AttachError::io("claim a process id"))?
+        {
             return Err(AttachError::Taken { process: number, pid: 0 });
         }
         Ok(Self(Arc::new(PoolMapping { file, header, mapped: Mutex::default() })))
     }
 
-    /// The page at a place, with so many bytes. `None` when it is there no more, or never was.
+    /// Returns the page of the given length at a location. `None` when the region has been reused
+    /// or never existed.
     pub fn page(&self, location: PageLocation, bytes: usize) -> Option<Page> {
         if bytes as u64 > location.capacity {
             return None;
@@ -80,7 +83,7 @@ impl PageReader {
 
 impl PoolMapping {
     fn map(&self, location: PageLocation) -> Option<Arc<Mapping>> {
-        // Whoever panicked with it had changed one entry at a time.
+        // A thread that panicked while holding the lock changed one entry at a time.
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         let known = mapped.iter().position(|(at, mapping)| {
             (*at, mapping.bytes() as u64) == (location.at, location.capacity)
@@ -88,7 +91,7 @@ impl PoolMapping {
         let entry = match known {
             Some(known) => mapped.remove(known),
             None => {
-                // Behind the end of the file there is nothing that could be read.
+                // A location beyond the end of the file is invalid.
                 let end = self.file.metadata().ok()?.len();
                 if location.at + location.capacity > end {
                     return None;

@@ -1,4 +1,4 @@
-//! The owner's side: which regions there are, and which are free.
+//! The owning side of a page pool: allocation of regions.
 
 use std::fs::File;
 use std::io;
@@ -12,10 +12,10 @@ use crate::segment::{open_locked, path_of};
 use crate::sync::Ordering;
 use crate::{AttachError, lock};
 
-/// Free regions that are kept; the memory of smaller ones goes back to the system.
+/// Maximum number of free regions; the memory of smaller ones returns to the system.
 const FREE_MAX: usize = 8;
 
-/// The file, and what is in it.
+/// The file of a pool and its regions.
 #[derive(Debug)]
 pub(super) struct Owner {
     file: File,
@@ -27,7 +27,7 @@ pub(super) struct Owner {
 #[derive(Debug)]
 struct Regions {
     all: Vec<Region>,
-    /// Bytes of the file: regions only come behind all others.
+    /// Length of the file: regions are only appended.
     end: u64,
     has_name: bool,
 }
@@ -35,33 +35,33 @@ struct Regions {
 #[derive(Debug)]
 struct Region {
     at: u64,
-    /// `None` when it has given its memory back: its number may name another one.
+    /// `None` once its memory has returned to the system: its number may be reused.
     mapping: Option<Arc<Mapping>>,
     is_free: bool,
 }
 
 impl Owner {
     pub(super) fn create(name: &str) -> Result<Self, AttachError> {
-        let what = "create the shelf";
+        let what = "create the page pool";
         let path = path_of(name)?;
         let file = open_locked(&path)?;
-        if lock::has_live_process(&file).map_err(AttachError::io("look for others"))? {
+        if lock::has_live_process(&file).map_err(AttachError::io("check for live processes"))? {
             return Err(AttachError::Taken { process: 0, pid: 0 });
         }
-        // What a crash has left is dropped with its contents: everything starts as zeros.
+        // Contents left by a crash are dropped: everything starts as zeros.
         file.set_len(0).map_err(AttachError::io(what))?;
         file.set_len(HEADER_LEN as u64).map_err(AttachError::io(what))?;
-        lock::preallocate(&file, (0, HEADER_LEN)).map_err(AttachError::io("set memory aside"))?;
+        lock::preallocate(&file, (0, HEADER_LEN)).map_err(AttachError::io("allocate memory"))?;
         let header = Mapping::new(&file, HEADER_LEN).map_err(AttachError::io(what))?;
-        lock::lock_process(&file, 0).map_err(AttachError::io("take a place"))?;
+        lock::lock_process(&file, 0).map_err(AttachError::io("claim a process id"))?;
         header.word(layout::MAGIC_AT).store(layout::MAGIC, Ordering::Release);
-        lock::unlock_setup(&file).map_err(AttachError::io("unlock the shelf"))?;
+        lock::unlock_setup(&file).map_err(AttachError::io("unlock the page pool"))?;
         let regions = Regions { all: Vec::new(), end: HEADER_LEN as u64, has_name: true };
         Ok(Self { file, path, header, regions: Mutex::new(regions) })
     }
 
     fn regions(&self) -> MutexGuard<'_, Regions> {
-        // Whoever panicked with it had changed one region at a time.
+        // A thread that panicked while holding the lock changed one region at a time.
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,14 +72,14 @@ impl Owner {
         }
     }
 
-    /// A region of so many bytes that nobody else uses.
+    /// Allocates a region of at least the given size.
     pub(super) fn take(&self, bytes: usize) -> Option<(PageLocation, Arc<Mapping>)> {
         let capacity = bytes.max(1).checked_next_multiple_of(PAGE_BYTES)?;
         let mut regions = self.regions();
         self.take_free(&mut regions, capacity).or_else(|| self.append(&mut regions, capacity))
     }
 
-    /// The smallest free region that is large enough, and that nobody reads any more.
+    /// Takes the smallest free region that is large enough and not read any more.
     fn take_free(
         &self,
         regions: &mut Regions,
@@ -88,8 +88,8 @@ impl Owner {
         let fits = |region: &Region| region.is_free && region.bytes() >= capacity;
         let mut free: Vec<usize> =
             (0..regions.all.len()).filter(|at| fits(&regions.all[*at])).collect();
-        // A new region costs all readers new pages, which is more than copying them: whichever of
-        // the free ones is not read will do.
+        // A new region costs all readers new pages, which is more than copying: prefer any unread
+        // free region.
         free.sort_by_key(|at| regions.all[*at].bytes());
         for at in free {
             let Some(generation) = layout::claim(&self.header, at).renew() else { continue };
@@ -103,7 +103,7 @@ impl Owner {
         None
     }
 
-    /// A new region behind all others.
+    /// Appends a new region.
     fn append(
         &self,
         regions: &mut Regions,
@@ -122,7 +122,7 @@ impl Owner {
         let mapping = lock::preallocate(&self.file, part)
             .and_then(|()| Mapping::part(&self.file, at, capacity, Access::Write));
         let Ok(mapping) = mapping else {
-            // What was not set aside is not there either: the file is as long as before.
+            // Nothing was allocated: restore the length of the file.
             let _ = self.file.set_len(at);
             return None;
         };
@@ -138,7 +138,7 @@ impl Owner {
         Some((location, mapping))
     }
 
-    /// Gives the memory of small free regions back to the system, so that few are kept.
+    /// Returns the memory of small free regions to the system, so that few are kept.
     fn trim_free(&self, regions: &mut Regions) {
         loop {
             let is_free = |at: &usize| regions.all[*at].is_free;
@@ -148,17 +148,17 @@ impl Owner {
             let region = &mut regions.all[at];
             region.is_free = false;
             if layout::claim(&self.header, at).renew().is_none() {
-                // Whoever reads in it does so for long: it is not looked at again.
+                // It is read for a long time: do not consider it again.
                 continue;
             }
             let bytes = region.bytes();
             region.mapping = None;
-            // If the system does not take it back it is kept until the end.
+            // If the system does not take it back, the memory stays allocated until the end.
             let _ = lock::punch_hole(&self.file, (region.at as usize, bytes));
         }
     }
 
-    /// Nobody here uses a region any more.
+    /// Marks a region as no longer used by this process.
     pub(super) fn free(&self, region: u64) {
         self.regions().all[region as usize].is_free = true;
     }
@@ -172,7 +172,7 @@ impl Region {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // One that is gone already is not missed.
+        // The name may be gone already.
         let _ = self.unlink();
     }
 }

@@ -9,23 +9,23 @@ fn name(test: &str) -> String {
 }
 
 fn both(test: &str) -> (PagePool, PageReader) {
-    let page_pool = PagePool::create(&name(test)).expect("nobody has it");
-    let reader = PageReader::open(&name(test), 1).expect("it is there");
+    let page_pool = PagePool::create(&name(test)).expect("the name is free");
+    let reader = PageReader::open(&name(test), 1).expect("the pool exists");
     (page_pool, reader)
 }
 
 fn path(test: &str) -> std::path::PathBuf {
-    crate::segment::path_of(&name(test)).expect("a good name")
+    crate::segment::path_of(&name(test)).expect("the name is valid")
 }
 
 #[test]
 fn page_is_read_in_place() {
     let (page_pool, reader) = both("read");
     for bytes in [0, 1, 4095, 4096, 4097, 1_000_000] {
-        let mut page_mut = page_pool.alloc(bytes).expect("there is memory");
+        let mut page_mut = page_pool.alloc(bytes).expect("memory is available");
         page_mut.iter_mut().zip(0u32..).for_each(|(byte, at)| *byte = (at * 7 / 8) as u8);
         let page = page_mut.freeze();
-        let mut read = reader.page(page.location(), bytes).expect("it is there");
+        let mut read = reader.page(page.location(), bytes).expect("the pool exists");
         assert!(page.len() == bytes && page == read);
         read.truncate(3);
         assert_eq!(read[..], page[..bytes.min(3)]);
@@ -35,53 +35,53 @@ fn page_is_read_in_place() {
 #[test]
 fn region_is_reused_once_its_page_is_dropped() {
     let (page_pool, reader) = both("again");
-    let mut page_mut = page_pool.alloc(5).expect("there is memory");
+    let mut page_mut = page_pool.alloc(5).expect("memory is available");
     page_mut.copy_from_slice(b"first");
     let page = page_mut.freeze();
     let location = page.location();
-    let (read, copy) = (reader.page(location, 5).expect("it is there"), page.clone());
+    let (read, copy) = (reader.page(location, 5).expect("the pool exists"), page.clone());
     drop(page);
     assert_ne!(
-        page_pool.alloc(5).expect("there is memory").freeze().location().at,
+        page_pool.alloc(5).expect("memory is available").freeze().location().at,
         location.at,
-        "a copy"
+        "a clone is still in use"
     );
     drop(copy);
-    let other = page_pool.alloc(6_000).expect("there is memory");
-    let mut large = page_pool.alloc(5).expect("there is memory");
+    let other = page_pool.alloc(6_000).expect("memory is available");
+    let mut large = page_pool.alloc(5).expect("memory is available");
     large.copy_from_slice(b"other");
-    assert_ne!(large.freeze().location().at, location.at, "it is read");
+    assert_ne!(large.freeze().location().at, location.at, "the region is in use by a reader");
     assert_eq!(&read[..], b"first");
     drop((read, other));
-    // The one that was never read was used first; both are free now.
-    let places = [(); 2].map(|()| page_pool.alloc(5).expect("there is memory").freeze());
+    // The region that was never read was reused first; both are free now.
+    let places = [(); 2].map(|()| page_pool.alloc(5).expect("memory is available").freeze());
     let again =
-        places.iter().find(|page| page.location().at == location.at).expect("it serves again");
-    assert_eq!(reader.page(location, 5), None, "what was there is gone");
+        places.iter().find(|page| page.location().at == location.at).expect("the region is reused");
+    assert_eq!(reader.page(location, 5), None, "the old page is gone");
     assert!(reader.page(again.location(), 5).is_some());
 }
 
 #[test]
 fn unread_region_is_reused_though_others_are_read() {
     let (page_pool, reader) = both("whichever");
-    let pages = [(); 4].map(|()| page_pool.alloc(5).expect("there is memory").freeze());
+    let pages = [(); 4].map(|()| page_pool.alloc(5).expect("memory is available").freeze());
     let places = pages.each_ref().map(crate::Page::location);
     let mut read: Vec<_> = places.map(|location| reader.page(location, 5)).into();
     assert!(read.iter().all(Option::is_some));
     drop(pages);
     for free in [3, 1] {
         read[free] = None;
-        let page_mut = page_pool.alloc(5).expect("there is memory");
-        assert_eq!(page_mut.freeze().location().at, places[free].at, "no new one is made");
+        let page_mut = page_pool.alloc(5).expect("memory is available");
+        assert_eq!(page_mut.freeze().location().at, places[free].at, "no new region is appended");
         read[free] = reader.page(places[free], 5);
-        assert!(read[free].is_none(), "what was there is gone");
+        assert!(read[free].is_none(), "the old page is gone");
     }
 }
 
 #[test]
 fn invalid_locations_are_refused() {
     let (page_pool, reader) = both("refused");
-    let page = page_pool.alloc(10).expect("there is memory").freeze();
+    let page = page_pool.alloc(10).expect("memory is available").freeze();
     let location = page.location();
     let behind = (HEADER_LEN + PAGE_BYTES) as u64;
     for wrong in [
@@ -96,17 +96,17 @@ fn invalid_locations_are_refused() {
     assert!(reader.page(location, PAGE_BYTES).is_some(), "no claim was left behind");
     let at = location.at;
     drop(page);
-    assert_eq!(page_pool.alloc(1).expect("there is memory").freeze().location().at, at);
+    assert_eq!(page_pool.alloc(1).expect("memory is available").freeze().location().at, at);
 }
 
 #[test]
 fn small_free_regions_return_to_the_system() {
     let (page_pool, _) = both("back");
-    // Each one is larger than all that there are.
+    // Each one is larger than all existing ones.
     for pages in 1..200 {
-        drop(page_pool.alloc(pages * PAGE_BYTES).expect("there is memory"));
+        drop(page_pool.alloc(pages * PAGE_BYTES).expect("memory is available"));
     }
-    let bytes = std::fs::metadata(path("back")).expect("it has a name").blocks() * 512;
+    let bytes = std::fs::metadata(path("back")).expect("the pool has a name").blocks() * 512;
     let most = HEADER_LEN + (192..200).sum::<usize>() * PAGE_BYTES;
     assert!(bytes <= most as u64, "{bytes} bytes are kept");
 }
@@ -123,20 +123,20 @@ fn name_is_removed_with_its_pool_and_after_a_crash() {
     let (page_pool, reader) = both("name");
     assert!(matches!(PagePool::create(&name("name")), Err(AttachError::Taken { .. })));
     assert!(matches!(PageReader::open(&name("name"), 1), Err(AttachError::Taken { .. })));
-    page_pool.unlink().expect("it had a name");
+    page_pool.unlink().expect("the pool had a name");
     assert!(!path("name").exists() && page_pool.unlink().is_ok());
-    let page = page_pool.alloc(1).expect("there is memory").freeze();
-    assert!(reader.page(page.location(), 1).is_some(), "who has come may stay");
+    let page = page_pool.alloc(1).expect("memory is available").freeze();
+    assert!(reader.page(page.location(), 1).is_some(), "attached readers stay attached");
     assert!(matches!(PageReader::open(&name("name"), 2), Err(AttachError::Io { .. })));
 
-    // The name alone is left of it: nobody has the file open.
-    std::fs::write(path("crash"), [0; 8192]).expect("memory has names");
+    // Only the name is left: no process has the file open.
+    std::fs::write(path("crash"), [0; 8192]).expect("/dev/shm is available");
     let removed = stale::remove_with_prefix(
-        path("crash").file_name().and_then(|name| name.to_str()).expect("it is text"),
+        path("crash").file_name().and_then(|name| name.to_str()).expect("the name is valid text"),
     );
-    // Somebody who looks for such files, too, may have been quicker.
-    assert!(removed.expect("it can be read") <= 1 && !path("crash").exists());
-    let page_pool = PagePool::create(&name("crash")).expect("nobody has it");
+    // A concurrent test that removes stale files may have been faster.
+    assert!(removed.expect("the directory entry is readable") <= 1 && !path("crash").exists());
+    let page_pool = PagePool::create(&name("crash")).expect("the name is free");
     drop(page_pool);
     assert!(!path("crash").exists());
 }

@@ -25,7 +25,7 @@ fn slow_receiver_is_waited_for_and_stopped_one_is_not() {
     assert_eq!(taken.len(), 13);
     assert!(a.can_begin_burst(at(4 + HOLD_NS)));
 
-    // Now it stops for good: it gets no more than its share, and others lose nothing.
+    // It stops and gets no more than its share; other receivers lose nothing.
     let mut now = 5 + HOLD_NS;
     for byte in 0..100 {
         while !a.can_begin_burst(at(now)) {
@@ -36,12 +36,11 @@ fn slow_receiver_is_waited_for_and_stopped_one_is_not() {
         assert_eq!(receive(&mut c, at(now)).0, [(0, byte)]);
     }
     assert_eq!(a.stats().frames_overflowed, 100 - 16);
-    assert!(now < 3 * HOLD_NS, "it was waited for once");
+    assert!(now < 3 * HOLD_NS, "the receiver was waited for once");
     assert_eq!(receive(&mut b, at(now)).0.len(), 16);
 }
 
-/// Sends 40 numbered frames in one burst that announced 7 as its floor, or as many as there are
-/// slots for.
+/// Sends up to 40 numbered frames in one burst with the floor 7, as many as there are slots for.
 fn burst(shm: &mut Shm, now: Now, to: u32) -> u8 {
     shm.begin_burst(now, Some(Promises::both(at(7).sync)));
     let mut sent = 0;
@@ -62,8 +61,11 @@ fn burst_beyond_a_receivers_share_is_paused_without_loss() {
     let (mut a, mut b, mut c) = (attach(&name, 0), attach(&name, 1), attach(&name, 2));
     receive(&mut a, at(1));
     assert!(a.can_begin_burst(at(2)));
-    assert_eq!(burst(&mut a, at(2), 1), 17, "its share of 16, and one that waits");
-    assert!(!a.can_begin_burst(at(3)) && a.slot().is_none(), "nothing leaves before that one");
+    assert_eq!(burst(&mut a, at(2), 1), 17, "its share of 16 and one parked frame");
+    assert!(
+        !a.can_begin_burst(at(3)) && a.slot().is_none(),
+        "no frame leaves before the parked one"
+    );
     assert_eq!(a.stats().frames_overflowed, 0);
 
     let (frames, promises_read) = receive(&mut b, at(2000));
@@ -72,15 +74,19 @@ fn burst_beyond_a_receivers_share_is_paused_without_loss() {
     assert_eq!(
         promises_read,
         [(0, 7), (2, 2000)],
-        "the one that waits may be stamped with the floor"
+        "the parked frame may be stamped with the floor"
     );
     assert_eq!(receive(&mut c, at(2001)).1[0], (0, 7));
     assert!(a.can_begin_burst(at(3)));
-    assert_eq!(receive(&mut b, at(2002)).0, frames_of(16..17), "it left when there was room");
+    assert_eq!(
+        receive(&mut b, at(2002)).0,
+        frames_of(16..17),
+        "the parked frame was sent once there was capacity"
+    );
     a.begin_burst(at(2003), Some(Promises::both(at(1000).sync)));
     a.end_burst(None);
     assert_eq!(receive(&mut b, at(2004)).1, [(0, 2004), (2, 2004)]);
-    assert_eq!(a.free_slots(), 64 - 1, "the last is taken back when something is sent again");
+    assert_eq!(a.free_slots(), 64 - 1, "the last slot is reclaimed by the next send");
 }
 
 #[test]
@@ -90,7 +96,7 @@ fn parked_frame_is_dropped_when_its_receiver_stops_or_leaves() {
     receive(&mut a, at(1));
     assert!(a.can_begin_burst(at(2)));
     assert_eq!(burst(&mut a, at(2), 1), 17);
-    assert!(a.can_begin_burst(at(2 + HOLD_NS)), "it has been waited for");
+    assert!(a.can_begin_burst(at(2 + HOLD_NS)), "the wait was bounded");
     assert_eq!((a.stats().frames_overflowed, a.free_slots()), (1, 64 - 16));
     drop(b);
 
@@ -118,14 +124,14 @@ fn frames_for_a_lagging_receiver_are_congestion_marked() {
         let header = Header::new(Opcode::Data, ProcessId(0), ProcessId(1), Incarnation(1));
         let header = header.stamped(at(2).sync, Promises::both(at(2).sync), Psn::FIRST);
         a.begin_burst(at(2), None);
-        let slot = a.slot().expect("there is a free slot");
+        let slot = a.slot().expect("a slot is free");
         let bytes = seal(slot, header, 0);
         a.send(Transmit { port: Port(1), bytes });
         a.end_burst(None);
     }
     let mut marks = Vec::new();
     b.receive(at(3), |_, frame| {
-        let frame = Frame::parse(frame).expect("a marked frame is a good frame");
+        let frame = Frame::parse(frame).expect("a marked frame is intact");
         marks.push(frame.header.has(Flags::CONGESTION));
         Verdict::Consumed
     });
@@ -156,11 +162,11 @@ fn short_frames_use_inline_cells_before_slots() {
     for number in 0..20 {
         send(&mut a, at(2), 1, short(number));
     }
-    assert_eq!(a.free_slots(), 64 - (20 - INLINE_CELLS), "the nooks are in use");
+    assert_eq!(a.free_slots(), 64 - (20 - INLINE_CELLS), "all inline cells are in use");
     let sent: Vec<_> = (0..20).map(|number| (0, short(number))).collect();
-    assert_eq!(receive(&mut b, at(3)).0, sent, "none has been written over");
+    assert_eq!(receive(&mut b, at(3)).0, sent, "no cell was overwritten");
     send(&mut a, at(4), 1, short(20));
     send(&mut a, at(5), 1, short(21));
-    assert_eq!(a.free_slots(), 64 - 1, "all but the first of the two is back");
+    assert_eq!(a.free_slots(), 64 - 1, "all slots but one are reclaimed");
     assert_eq!(receive(&mut b, at(6)).0, [(0, short(20)), (0, short(21))]);
 }

@@ -1,4 +1,4 @@
-//! Endpoints that share memory: one order, nothing lost, and no timeout needed when one dies.
+//! Endpoints over shared memory: one order, no loss, and no timeout needed when one dies.
 
 use onepipe_base::ProcessId;
 use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Links, Message};
@@ -7,7 +7,7 @@ use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
 
 use super::*;
 
-/// What is delivered in milliseconds has arrived long before, or never will.
+/// Deliveries take milliseconds; this bound only fails hanging tests.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct MeshDriver {
@@ -25,7 +25,7 @@ impl MeshDriver {
         config.links = Links::Mesh;
         config.frame_len_max = shm.config().frame_len_max;
         (config.beacon_interval_ns, config.link_timeout_ns) = (0, 0);
-        // Nobody's answer is late because this machine is busy.
+        // No probe may expire because this machine is busy.
         config.probe_timeout_min_ns = 1_000_000_000;
         let endpoint = Endpoint::new(config).expect("the numbers are in range");
         let clock = shm.clock();
@@ -50,7 +50,7 @@ impl MeshDriver {
     fn scatter(&mut self, to: &[u32], payload: &[u8]) {
         let message = |to: &u32| Message { to: ProcessId(*to), payload };
         let messages: Vec<Message<'_>> = to.iter().map(message).collect();
-        self.driver.machine_mut().scatter(&messages).expect("there is room");
+        self.driver.machine_mut().scatter(&messages).expect("there is capacity");
     }
 }
 
@@ -69,7 +69,7 @@ fn all_endpoints_deliver_in_one_order() {
         (0..4).map(|process| MeshDriver::new(&name, process)).collect();
     for round in 0..500u32 {
         for node in &mut nodes {
-            // Some of them longer than a frame.
+            // Some payloads are longer than a frame.
             let bytes = if round % 50 == 0 { 20_000 } else { 64 };
             let mut payload = vec![round as u8; bytes];
             payload[..4].copy_from_slice(&round.to_be_bytes());
@@ -80,10 +80,10 @@ fn all_endpoints_deliver_in_one_order() {
         }
     }
     let is_done = |nodes: &[MeshDriver]| nodes.iter().all(|node| node.log.len() >= 2000);
-    run_until(&mut nodes, "not all is delivered", is_done);
+    run_until(&mut nodes, "not all messages are delivered", is_done);
     for node in &nodes {
         assert_eq!((node.failed, node.lost, node.log.len()), (0, 0, 2000));
-        assert!(node.log == nodes[0].log, "all deliver the same in the same order");
+        assert!(node.log == nodes[0].log, "all nodes deliver the same order");
         assert!(node.log.windows(2).all(|pair| (pair[0].0, pair[0].1) < (pair[1].0, pair[1].1)));
     }
 }
@@ -95,7 +95,7 @@ fn process_killed_mid_burst_stalls_no_other() {
         (0..3).map(|process| MeshDriver::new(&name, process)).collect();
     nodes[0].scatter(&[0, 1, 2], b"all here");
     let all_here = |nodes: &[MeshDriver]| nodes.iter().all(|node| node.log.len() == 1);
-    run_until(&mut nodes, "the three do not meet", all_here);
+    run_until(&mut nodes, "the three nodes do not exchange messages", all_here);
 
     let mut killed = nodes.pop().expect("there are three");
     let promises = killed.driver.machine().promises();
@@ -107,7 +107,7 @@ fn process_killed_mid_burst_stalls_no_other() {
     nodes[0].scatter(&[0, 1], b"without it");
     nodes[1].scatter(&[0, 1], b"too");
     let go_on = |nodes: &[MeshDriver]| nodes.iter().all(|node| node.log.len() == 3);
-    run_until(&mut nodes, "the dead hold the living up", go_on);
+    run_until(&mut nodes, "a dead process delays the live ones", go_on);
     assert!(nodes[0].log == nodes[1].log);
 
     nodes.push(MeshDriver::new(&name, 2));
@@ -120,5 +120,5 @@ fn process_killed_mid_burst_stalls_no_other() {
         nodes.iter().all(|node| has(node, b"back"))
             && (has(&nodes[2], b"welcome") || nodes[0].failed > 0)
     };
-    run_until(&mut nodes, "it does not come back", is_back);
+    run_until(&mut nodes, "the restarted process does not rejoin", is_back);
 }

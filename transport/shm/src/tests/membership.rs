@@ -1,4 +1,4 @@
-//! Coming, going, dying, and coming again.
+//! Attaching, detaching, dying, and restarting.
 
 use super::*;
 
@@ -6,10 +6,10 @@ use super::*;
 fn process_id_is_held_by_one_live_process() {
     let name = name("taken");
     let a = attach(&name, 1);
-    let refused = Shm::attach(&name, Some(ProcessId(1)), &small()).expect_err("it is taken");
+    let refused = Shm::attach(&name, Some(ProcessId(1)), &small()).expect_err("the id is taken");
     assert_eq!(refused.taken(), Some(ProcessId(1)));
     assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
-    let any = Shm::attach(&name, None, &small()).expect("there are free places");
+    let any = Shm::attach(&name, None, &small()).expect("there are free ids");
     assert_eq!(any.process(), ProcessId(0));
     drop(a);
     attach(&name, 1);
@@ -18,7 +18,7 @@ fn process_id_is_held_by_one_live_process() {
 #[test]
 fn names_and_numbers_are_checked() {
     let attach = |name: &str, process, config: &Config| {
-        Shm::attach(name, Some(ProcessId(process)), config).expect_err("it is wrong")
+        Shm::attach(name, Some(ProcessId(process)), config).expect_err("the arguments are invalid")
     };
     assert!(matches!(attach("../etc", 0, &small()), AttachError::Name(_)));
     assert!(matches!(attach("", 0, &small()), AttachError::Name(_)));
@@ -28,7 +28,7 @@ fn names_and_numbers_are_checked() {
     let wrong = attach(&name("numbers"), 0, &config);
     assert!(matches!(wrong, AttachError::Config { field: "ring_entries", value: 15 }));
     let left = segment_left_behind(&name("numbers"));
-    assert!(!left, "a segment that nobody could join is not left behind");
+    assert!(!left, "a refused attachment leaves no segment behind");
 }
 
 fn segment_left_behind(name: &str) -> bool {
@@ -56,14 +56,14 @@ fn stale_segment_is_recreated() {
     let path = a.path().to_owned();
     a.kill();
     b.kill();
-    assert!(path.exists(), "nobody was left to remove it");
-    // With other sizes, even: nothing of it is used.
+    assert!(path.exists(), "the segment was left behind");
+    // Even with other sizes: nothing of the old segment is used.
     let config = Config { processes_max: 7, ..small() };
-    let c = Shm::attach(&name, Some(ProcessId(6)), &config).expect("it is stale");
+    let c = Shm::attach(&name, Some(ProcessId(6)), &config).expect("a stale segment is recreated");
     assert_eq!(c.config().processes_max, 7);
     drop(c);
 
-    std::fs::write(&path, b"not a segment").expect("the directory is ours");
+    std::fs::write(&path, b"not a segment").expect("/dev/shm is writable");
     attach(&name, 0);
 }
 
@@ -75,7 +75,7 @@ fn stale_segments_of_any_name_are_removed() {
     dead.kill();
     // Other tests leave stale segments on purpose, and look for them.
     let prefix = crate::segment::file_prefix() + &name("sweep");
-    assert_eq!(crate::stale::remove_with_prefix(&prefix).expect("this is Linux"), 1);
+    assert_eq!(crate::stale::remove_with_prefix(&prefix).expect("/dev/shm is available"), 1);
     assert_eq!(paths.map(|path| path.exists()), [false, true]);
     attach(&stale, 0);
 }
@@ -85,7 +85,7 @@ fn joining_process_gets_the_creators_sizes() {
     let name = name("sizes");
     let _a = attach(&name, 0);
     let other = Config { frame_len_max: 1000, processes_max: 9, ..small() };
-    let b = Shm::attach(&name, Some(ProcessId(1)), &other).expect("there is room");
+    let b = Shm::attach(&name, Some(ProcessId(1)), &other).expect("there is capacity");
     assert_eq!((b.config().frame_len_max, b.config().processes_max), (8192, 4));
 }
 
@@ -94,7 +94,8 @@ fn live_segment_of_another_version_is_refused() {
     let name = name("version");
     let a = attach(&name, 0);
     a.segment().mapping().word(8).store(99, Ordering::Release);
-    let refused = Shm::attach(&name, None, &small()).expect_err("it is not ours to change");
+    let refused =
+        Shm::attach(&name, None, &small()).expect_err("a live segment must not be changed");
     assert!(matches!(refused, AttachError::Layout { version: 99 }));
 }
 
@@ -120,7 +121,7 @@ fn restarted_process_skips_frames_for_its_previous_incarnation() {
     for _ in 0..4 {
         send(&mut a, at(8), 1, 9);
     }
-    assert_eq!(a.free_slots(), 64 - 4, "nothing sent to the old life is lost");
+    assert_eq!(a.free_slots(), 64 - 4, "no slot of frames to the previous incarnation is lost");
 }
 
 #[test]
@@ -129,7 +130,7 @@ fn restarted_process_keeps_slots_that_others_still_read() {
     let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
     receive(&mut a, at(1));
     receive(&mut b, at(1));
-    // Some short, some long: what others still read are nooks and slots.
+    // Some short, some long: others still read inline cells and slots.
     for byte in 1..6 {
         send(&mut a, at(2), 1, byte);
     }
@@ -154,8 +155,8 @@ fn unpublished_entries_are_wiped_on_restart() {
     let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
     receive(&mut a, at(1));
     receive(&mut b, at(1));
-    // Entries are written last to first: a sender that dies in between leaves the second without
-    // the first.
+    // Entries are written last to first: a sender that dies in between leaves the second one
+    // without the first.
     let second = &a.segment().ring(0, 1).entries[1];
     second.store(1 << 41 | 3 << 17 | 1, Ordering::Release);
     a.kill();
@@ -181,11 +182,11 @@ fn dead_process_promises_nothing_and_frees_its_slots() {
     assert_eq!(
         (frames, promises_read),
         (vec![(1, 1)], vec![(1, 3)]),
-        "what it sent is still delivered"
+        "frames sent before the death are delivered"
     );
     assert_eq!(receive(&mut a, at(4 + 2 * watch_ns)).1, []);
     assert_eq!(a.stats().deaths, 1);
-    assert_eq!((links_down(&mut a), links_down(&mut a)), (vec![1], vec![]), "told once");
+    assert_eq!((links_down(&mut a), links_down(&mut a)), (vec![1], vec![]), "reported once");
     assert_eq!((a.peers().count(), a.free_slots()), (0, 64));
     send(&mut a, at(5 + 2 * watch_ns), 1, 2);
     assert_eq!((a.stats().frames_unreachable, a.free_slots()), (1, 64));
@@ -244,7 +245,7 @@ fn doorbell_that_outlives_its_process_holds_no_lock() {
     });
     let joined = confirmations.recv_timeout(Duration::from_secs(20));
     assert_eq!(joined, Ok(ProcessId(2)), "the setup lock stayed with the doorbell");
-    join.join().expect("it has said so");
+    join.join().expect("the peer has sent its data");
     drop(waker);
 }
 
@@ -266,7 +267,7 @@ fn incarnation_is_reported_once_after_the_previous_drained() {
     b.kill();
     let b = attach(&name, 1);
     assert_eq!(b.incarnation().0, first + 1);
-    // Its ring is emptied in this turn, and only then is the next life met.
+    // The ring is drained in this turn, and only then is the next incarnation reported.
     assert_eq!(receive(&mut a, at(3)).0, [(1, 1)]);
     assert_eq!((peers_met(&mut a), links_down(&mut a)), (vec![(1, first + 1)], vec![]));
     drop(b);
@@ -274,7 +275,7 @@ fn incarnation_is_reported_once_after_the_previous_drained() {
     assert_eq!(
         (peers_met(&mut a), links_down(&mut a)),
         (vec![], vec![1]),
-        "who has gone is not met"
+        "a departed process is not reported as new"
     );
 }
 
@@ -286,7 +287,7 @@ fn detected_death_is_broadcast() {
     receive(&mut c, at(1));
     b.kill();
     let watch_ns = small().liveness_interval_ns;
-    // Not yet due to ask again: it is told.
+    // Its own liveness check is not due: it is notified.
     receive(&mut c, at(2));
     assert_eq!((links_down(&mut c), c.stats().deaths), (vec![], 0));
     receive(&mut a, at(2 + watch_ns));
@@ -310,13 +311,9 @@ fn open_scatterings_hold_back_commits_only() {
     assert_eq!(confirmations(&mut a, 100), expected(100, 100));
     b.begin_burst(at(200), Some(Promises::both(at(150).sync)));
     b.hold_commits(Some(at(201).sync));
-    assert_eq!(
-        confirmations(&mut a, 300),
-        expected(150, 150),
-        "at or above its floor, as all it stamps"
-    );
+    assert_eq!(confirmations(&mut a, 300), expected(150, 150), "commits are bounded by the floor");
     b.end_burst(None);
-    assert_eq!(confirmations(&mut a, 400), expected(400, 201), "idle, and not settled");
+    assert_eq!(confirmations(&mut a, 400), expected(400, 201), "idle with an open scattering");
     b.hold_commits(Some(at(350).sync));
     assert_eq!(confirmations(&mut a, 500), expected(500, 350));
     b.hold_commits(None);
@@ -324,5 +321,9 @@ fn open_scatterings_hold_back_commits_only() {
     b.hold_commits(Some(at(601).sync));
     b.kill();
     let _b = attach(&name, 1);
-    assert_eq!(confirmations(&mut a, 700), expected(700, 700), "a new life has nothing open");
+    assert_eq!(
+        confirmations(&mut a, 700),
+        expected(700, 700),
+        "a new incarnation has no open scattering"
+    );
 }

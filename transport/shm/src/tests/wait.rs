@@ -4,7 +4,7 @@ use super::*;
 
 const LONG: u64 = 20_000_000_000;
 
-/// Runs `wake` in another thread once `sleeper` is about to wait, and answers how long it waited.
+/// Runs `wake` in another thread while `sleeper` waits, and returns how long it waited.
 fn waited(sleeper: &mut Shm, wake: impl FnOnce() + Send) -> Duration {
     let started = Instant::now();
     std::thread::scope(|scope| {
@@ -22,7 +22,7 @@ fn frame_wakes_its_receiver() {
     receive(&mut b, at(1));
     for round in 0..50 {
         let took = waited(&mut b, || send(&mut a, at(2), 1, round));
-        assert!(took.as_nanos() < u128::from(LONG), "nobody woke it");
+        assert!(took.as_nanos() < u128::from(LONG), "the wake-up was lost");
         assert_eq!(receive(&mut b, at(3)).0, [(0, round)]);
     }
 }
@@ -41,5 +41,5 @@ fn doorbell_wakes_exactly_one_wait() {
     a.wait(LONG);
     let started = Instant::now();
     a.wait(5_000_000);
-    assert!(started.elapsed() >= Duration::from_millis(5), "one ring wakes once");
+    assert!(started.elapsed() >= Duration::from_millis(5), "one ring must end one wait only");
 }

@@ -1,4 +1,4 @@
-//! Three processes on the loopback, and somebody in the tree's place.
+//! Three processes on the loopback, and a fixture in place of the aggregator.
 
 use std::time::{Duration, Instant};
 
@@ -11,27 +11,28 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 struct Tree {
     socket: BatchSocket,
     address: SocketAddr,
-    /// Where the frames came from, by process.
+    /// Source addresses of frames, by process.
     at: Vec<Option<SocketAddr>>,
-    /// Frames that were no questions or answers.
+    /// Frames routed, except address advertisements.
     carried: usize,
 }
 
 impl Tree {
     fn new(processes: usize) -> Self {
-        let bind = Some("127.0.0.1:0".parse().expect("an address"));
+        let bind = Some("127.0.0.1:0".parse().expect("a valid address"));
         let config = Config { bind, ..Config::default() };
-        let socket = BatchSocket::bind(&config, processes).expect("the loopback is there");
-        let address = socket.local_addr().expect("it is bound");
+        let socket = BatchSocket::bind(&config, processes).expect("the loopback is available");
+        let address = socket.local_addr().expect("the socket is bound");
         Self { socket, address, at: vec![None; processes], carried: 0 }
     }
 
-    /// Routes as a switch does.
+    /// Routes frames as a switch does.
     fn turn(&mut self) {
         for batch in 0..self.socket.receive() {
-            let from = self.socket.sender(batch).expect("a bound socket is told");
+            let from = self.socket.sender(batch).expect("a bound socket reports source addresses");
             for range in self.socket.frames(batch) {
-                let (header, opcode) = parse_header(self.socket.frame(range)).expect("a frame");
+                let (header, opcode) =
+                    parse_header(self.socket.frame(range)).expect("an intact frame");
                 let (src, dst) = (header.src().index(), header.dst().index());
                 self.carried += usize::from(opcode != Opcode::AddressAd);
                 if self.at[src] != Some(from) {
@@ -54,22 +55,22 @@ fn process(tree: &Tree, number: u32, advertised: Option<SocketAddr>) -> UdpOverl
     let own =
         LocalProcess { process: ProcessId(number), incarnation: Incarnation(1), processes_max: 3 };
     UdpOverlay::connect(tree.address, own, advertised, &Config::default())
-        .expect("the loopback is there")
+        .expect("the loopback is available")
 }
 
-/// A frame for `to`, and one for the tree, which is for everybody.
+/// Sends one frame to `to`, through the tree for the opcode `Ping`.
 fn send_frame(from: &mut UdpOverlay, now: Now, opcode: Opcode, to: u32) {
     from.begin_burst(now, None);
     let header = Header::new(opcode, from.own.process, ProcessId(to), Incarnation(1));
     let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
-    let slot = from.slot().expect("there is room");
+    let slot = from.slot().expect("there is capacity");
     let bytes = seal(slot, header, 0);
     let port = if opcode == Opcode::Ping { TREE } else { DIRECT };
     from.send(Transmit { port, bytes });
     from.end_burst(None);
 }
 
-/// Each shows the tree where it is.
+/// Shows the tree the address of each process.
 fn join(all: &mut [UdpOverlay], began: Instant) {
     for end in all {
         let itself = end.own.process.0;
@@ -77,7 +78,7 @@ fn join(all: &mut [UdpOverlay], began: Instant) {
     }
 }
 
-/// Receives on all until nothing has come for a moment. Answers by process what came on which port.
+/// Receives on all until the network is idle. Returns by process the ports and senders of frames.
 fn run_to_quiet(tree: &mut Tree, all: &mut [UdpOverlay], began: Instant) -> Vec<Vec<(Port, u32)>> {
     let mut received = vec![Vec::new(); all.len()];
     for _ in 0..50 {
@@ -85,10 +86,10 @@ fn run_to_quiet(tree: &mut Tree, all: &mut [UdpOverlay], began: Instant) -> Vec<
         tree.turn();
         for (end, received) in all.iter_mut().zip(&mut received) {
             end.receive(now(began), |port, frame| {
-                received.push((port, parse_header(frame).expect("a frame").0.src().0));
+                received.push((port, parse_header(frame).expect("an intact frame").0.src().0));
                 Verdict::Consumed
             });
-            end.poll_links_down(|_| panic!("there is no link to lose"));
+            end.poll_links_down(|_| panic!("an overlay reports no link as down"));
         }
     }
     received
@@ -105,7 +106,11 @@ fn messages_go_direct_once_a_route_is_confirmed() {
 
     send_frame(&mut all[0], now(began), Opcode::Data, 1);
     let received = run_to_quiet(&mut tree, &mut all, began);
-    assert_eq!((&received[1][..], tree.carried), (&[(TREE, 0)][..], 4), "by the tree at first");
+    assert_eq!(
+        (&received[1][..], tree.carried),
+        (&[(TREE, 0)][..], 4),
+        "the first frame goes by the tree"
+    );
     let route = all[1].socket.local_addr().expect("bound").port();
     assert_eq!(all[0].direct(ProcessId(1)).map(|at| at.port()), Some(route));
 
@@ -116,7 +121,7 @@ fn messages_go_direct_once_a_route_is_confirmed() {
     assert_eq!(tree.carried, 5);
     let stats = *all[0].overlay_stats();
     assert_eq!((stats.frames_direct, stats.frames_by_tree), (1, 2));
-    // What the aggregator is told never leaves the tree.
+    // Frames for the aggregator always go by the tree.
     send_frame(&mut all[0], now(began), Opcode::Ping, 1);
     assert_eq!(run_to_quiet(&mut tree, &mut all, began)[1], [(TREE, 0)]);
 }
@@ -125,8 +130,8 @@ fn messages_go_direct_once_a_route_is_confirmed() {
 fn unreachable_peer_is_reached_by_the_tree() {
     let began = Instant::now();
     let mut tree = Tree::new(3);
-    // Nobody answers there, as behind a firewall.
-    let unreachable = UdpSocket::bind("127.0.0.1:0").expect("the loopback is there");
+    // A socket that is never read, as behind a firewall.
+    let unreachable = UdpSocket::bind("127.0.0.1:0").expect("the loopback is available");
     let advertised = unreachable.local_addr().ok();
     let mut all = [process(&tree, 0, None), process(&tree, 1, advertised)];
     join(&mut all, began);
@@ -135,13 +140,13 @@ fn unreachable_peer_is_reached_by_the_tree() {
         assert_eq!(run_to_quiet(&mut tree, &mut all, began)[1].last(), Some(&(TREE, 0)));
     }
     assert_eq!((all[0].direct_count(), all[0].overlay_stats().frames_by_tree), (0, 3));
-    // It opens the way itself, from where it really is.
+    // It confirms the route itself, from its real address.
     send_frame(&mut all[1], now(began), Opcode::Data, 0);
     run_to_quiet(&mut tree, &mut all, began);
     assert_eq!(all[1].direct_count(), 1);
     let started = Instant::now();
     while all[0].direct_count() == 0 {
-        assert!(started.elapsed() < TIMEOUT, "it was seen, and never asked");
+        assert!(started.elapsed() < TIMEOUT, "a peer's source address was never queried");
         send_frame(&mut all[0], now(began), Opcode::Data, 1);
         run_to_quiet(&mut tree, &mut all, began);
     }
@@ -159,7 +164,7 @@ fn departed_peer_is_looked_up_again() {
     all.pop();
     let started = Instant::now();
     while all[0].direct_count() == 1 {
-        assert!(started.elapsed() < TIMEOUT, "the kernel says nothing");
+        assert!(started.elapsed() < TIMEOUT, "the kernel reported no refusal");
         send_frame(&mut all[0], now(began), Opcode::Data, 1);
         run_to_quiet(&mut tree, &mut all, began);
     }

@@ -1,4 +1,4 @@
-//! Hosts of a test: namespaces on a bridge in a namespace of its own, and programs in them.
+//! Test hosts: network namespaces on a bridge in its own namespace, with programs in them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -7,15 +7,15 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One lab at a time: each keeps all cores busy.
+/// Allows one lab at a time: each keeps all cores busy.
 static TURN: Mutex<()> = Mutex::new(());
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_overlay");
-/// What takes milliseconds has happened by then, or never will.
+/// Limit on every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Lab {
-    /// The bridge's namespace, then the hosts'.
+    /// The bridge's namespace, followed by those of the hosts.
     namespaces: Vec<String>,
     programs: Vec<Program>,
     _turn: MutexGuard<'static, ()>,
@@ -32,7 +32,7 @@ fn run(words: &[&str]) -> std::io::Result<Output> {
     Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output()
 }
 
-/// Runs what must succeed.
+/// Runs a command that must succeed. Returns its standard output.
 fn must(text: &str) -> String {
     let words: Vec<&str> = text.split(' ').collect();
     let output = run(&words).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -41,13 +41,13 @@ fn must(text: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What the names of a lab's namespaces begin with: tests of this program run at the same time.
+/// Returns a unique prefix for the names of a lab's namespaces, since tests run in parallel.
 fn prefix() -> String {
     static LABS: AtomicU32 = AtomicU32::new(0);
     format!("onepipe-{}-{}", std::process::id(), LABS.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Why no lab with these names can be had here.
+/// Returns why a lab cannot be created here, if it cannot.
 fn obstacle(prefix: &str) -> Option<String> {
     for words in [["ip", "-V"], ["nft", "-v"]] {
         if run(&words).is_err() {
@@ -60,11 +60,12 @@ fn obstacle(prefix: &str) -> Option<String> {
         must(&format!("ip netns del {probe}"));
         return None;
     }
-    Some("making network namespaces needs root".to_owned())
+    Some("creating network namespaces requires root".to_owned())
 }
 
 impl Lab {
-    /// Hosts 10.77.0.1 and so on; `None`, with a word why, where that cannot be.
+    /// Creates hosts 10.77.0.1 and following. Prints a reason and returns `None` where that is not
+    /// possible.
     pub fn new(hosts: usize) -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let prefix = prefix();
@@ -93,7 +94,7 @@ impl Lab {
         name
     }
 
-    /// Each host drops this many percent of the datagrams that it receives.
+    /// Lets each host drop this percentage of the datagrams that it receives.
     pub fn lose_percent(&self, percent: u32) {
         for host in &self.namespaces[1..] {
             let nft = |text: &str| must(&format!("ip netns exec {host} nft {text}"));
@@ -106,18 +107,19 @@ impl Lab {
         }
     }
 
-    /// Pulls the plug of a host's only network card.
+    /// Takes down the only network card of a host.
     pub fn cut(&self, host: usize) {
         must(&format!("ip -n {} link set eth0 down", self.namespaces[host + 1]));
     }
 
-    /// How many datagrams were dropped so.
+    /// Returns the number of datagrams dropped by [`Lab::drop_percent`].
     pub fn lost(&self) -> u64 {
         let count = |host: &String| {
             let rules = must(&format!("ip netns exec {host} nft list table inet loss"));
             let words: Vec<&str> = rules.split_whitespace().collect();
-            let at = words.iter().position(|word| *word == "packets").expect("it counts");
-            words[at + 1].parse::<u64>().expect("a number")
+            let at =
+                words.iter().position(|word| *word == "packets").expect("the rule has a counter");
+            words[at + 1].parse::<u64>().expect("the counter is a number")
         };
         self.namespaces[1..].iter().map(count).sum()
     }
@@ -134,16 +136,16 @@ impl Lab {
         let out = BufReader::new(child.stdout.take().expect("piped"));
         let (tell, lines) = channel();
         std::thread::spawn(move || {
-            // When nobody listens any more the test is over.
+            // The receiver is gone once the test is over.
             out.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)).ok();
         });
         self.programs.push(Program { name, child, lines, heard: Vec::new() });
     }
 
-    /// Waits for a line of `name` that begins so; answers all lines so far.
+    /// Waits for a line of program `name` that starts with `beginning`. Returns all lines so far.
     pub fn wait_for(&mut self, name: &str, beginning: &str) -> Vec<String> {
         let of_name = |program: &&mut Program| program.name == name;
-        let program = self.programs.iter_mut().find(of_name).expect("it was started");
+        let program = self.programs.iter_mut().find(of_name).expect("the program was started");
         let began = Instant::now();
         while !program.heard.last().is_some_and(|line| line.starts_with(beginning)) {
             let rest = PATIENCE.saturating_sub(began.elapsed());
@@ -157,10 +159,10 @@ impl Lab {
 }
 
 impl Drop for Lab {
-    /// Whatever has happened, nothing is left behind.
+    /// Removes all programs and namespaces, whatever the outcome of the test.
     fn drop(&mut self) {
         for program in &mut self.programs {
-            // It ends with its input; this one is not waited for.
+            // Ends the program's input, then kills it without waiting for it to exit.
             drop(program.child.stdin.take());
             let _ = program.child.kill();
             let _ = program.child.wait();

@@ -1,7 +1,7 @@
-//! Three hosts, each a network namespace with an address of its own on one lossy network: two
-//! aggregators in a tree, three processes, real sockets (design: docs/design/overlay.md).
+//! Three hosts in network namespaces on a lossy network: two aggregators in a tree and three
+//! processes over real sockets (docs/design/overlay.md).
 //!
-//! Needs root, `ip` and `nft`; says so and passes where it has not got them.
+//! Needs root, `ip` and `nft`; without them prints a message and passes.
 
 mod lab;
 
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use lab::Lab;
 
-/// What each process scatters to all three.
+/// Number of scatterings of each process to all three.
 const COUNT: usize = 400;
 
 /// A line `delivered TIMESTAMP FROM NUMBER`.
@@ -19,7 +19,7 @@ fn entries(lines: &[String]) -> Vec<Entry> {
     let entry = |line: &String| {
         let words: Vec<&str> = line.split(' ').collect();
         let ["delivered", at, from, number] = words[..] else { return None };
-        let numbers = "every field is a number";
+        let numbers = "timestamp and process are numbers";
         Some((at.parse().expect(numbers), from.parse().expect(numbers), number.parse().ok()?))
     };
     lines.iter().filter_map(entry).collect()
@@ -29,7 +29,7 @@ fn entries(lines: &[String]) -> Vec<Entry> {
 fn three_hosts_agree_over_a_lossy_network() {
     let Some(mut lab) = Lab::new(3) else { return };
     lab.lose_percent(4);
-    // A tree: the root on the first host, a leaf on the second.
+    // The root aggregator runs on the first host, a leaf on the second.
     let (root, leaf) = ("10.77.0.1:4410", "10.77.0.2:4410");
     lab.start(0, "aggregator", &["aggregator", root]);
     lab.wait_for("aggregator", "listening");
@@ -48,23 +48,23 @@ fn three_hosts_agree_over_a_lossy_network() {
         assert!(log.windows(2).all(|pair| pair[0] < pair[1]), "in the total order");
     }
     let whole: BTreeSet<(u32, usize)> = all[0].iter().map(|(_, from, n)| (*from, *n)).collect();
-    assert_eq!((whole.len(), all[0].len()), (3 * COUNT, 3 * COUNT), "everything, once");
+    assert_eq!((whole.len(), all[0].len()), (3 * COUNT, 3 * COUNT), "everything exactly once");
     assert_eq!(all[0], all[1], "hosts 0 and 1");
     assert_eq!(all[0], all[2], "hosts 0 and 2");
     for lines in &logs {
-        let done = lines.last().expect("waited for");
+        let done = lines.last().expect("`done` was waited for");
         let frames: Vec<u64> = done.split(' ').filter_map(|word| word.parse().ok()).collect();
-        assert!(frames[0] > 10 * frames[1], "most go directly: {done}");
+        assert!(frames[0] > 10 * frames[1], "most frames go directly: {done}");
     }
-    assert!(lab.lost() > 100, "the network loses: {}", lab.lost());
+    assert!(lab.lost() > 100, "the network dropped {} datagrams", lab.lost());
 }
 
-/// A host whose cable is pulled: nobody answers for it, so silence alone must tell, and what it had
-/// sent reaches both of the others or neither.
+/// A host loses its network: it must be detected by timeout alone, and every scattering that it had
+/// sent reaches both survivors or neither.
 #[test]
 fn a_host_that_is_cut_off_is_declared_failed_and_the_others_agree_on_what_it_said() {
     let Some(mut lab) = Lab::new(3) else { return };
-    let store = tempfile::tempdir().expect("a folder");
+    let store = tempfile::tempdir().expect("a temporary directory can be created");
     let path = store.path().join("decisions").to_string_lossy().into_owned();
     let (root, leaf) = ("10.77.0.1:4410", "10.77.0.2:4410");
     lab.start(0, "root", &["controlled", root, "1"]);
@@ -90,14 +90,14 @@ fn a_host_that_is_cut_off_is_declared_failed_and_the_others_agree_on_what_it_sai
         gone[0].clone()
     });
     assert!(gone[0].starts_with("gone 2 ") && gone[0] == gone[1], "{gone:?}");
-    let failed_at: u64 = gone[0][7..].parse().expect("a timestamp");
+    let failed_at: u64 = gone[0][7..].parse().expect("the timestamp is a number");
     let all = logs.each_ref().map(|lines| entries(lines));
     assert!(all[0].windows(2).all(|pair| pair[0] < pair[1]), "in the total order");
-    assert_eq!(all[0], all[1], "what one delivered, the other did");
+    assert_eq!(all[0], all[1], "both survivors delivered the same");
     let of = |from: u32| all[0].iter().filter(move |entry| entry.1 == from);
-    assert!(of(2).all(|entry| entry.0 < failed_at), "nothing from its failure on");
+    assert!(of(2).all(|entry| entry.0 < failed_at), "nothing from its failure timestamp on");
     for (from, lines) in logs.iter().enumerate() {
-        // Taken back from everybody, or delivered to both who live.
+        // Recalled everywhere, or delivered to both survivors.
         let own = format!(" {from}");
         let recalled =
             lines.iter().filter(|line| line.starts_with("failed ") && line.ends_with(&own)).count();

@@ -7,42 +7,42 @@ use onepipe_transport_driver::DrivenMachine;
 /// A switch machine whose links can end for certain: a lower port is unplugged and may be given to
 /// somebody else; the switch above stays where it is, and may come back.
 #[derive(Debug)]
-pub(crate) struct Chip {
+pub(crate) struct SwitchMachine {
     pub(crate) switch: Switch,
     /// When it was last at work.
-    awake: Option<Mono>,
-    nap_ns_max: u64,
+    last_active: Option<Mono>,
+    stall_ns_max: u64,
 }
 
-impl Chip {
+impl SwitchMachine {
     /// A machine that is excused when it was not at work for an eighth of its link timeout: what a
     /// busy machine does to every process now and then. It has then more to read than one turn
     /// takes, and to miss a neighbour by what is read first would be rash.
     pub(crate) fn new(switch: Switch) -> Self {
-        let nap_ns_max = switch.config().link_timeout_ns / 8;
-        Self { switch, awake: None, nap_ns_max }
+        let stall_ns_max = switch.config().link_timeout_ns / 8;
+        Self { switch, last_active: None, stall_ns_max }
     }
 
     #[inline]
-    fn wake(&mut self, now: Now) {
-        let before = self.awake.replace(now.mono);
-        if before.is_some_and(|before| now.mono.since_ns(before) > self.nap_ns_max) {
-            self.switch.excuse(now);
+    fn note_activity(&mut self, now: Now) {
+        let before = self.last_active.replace(now.mono);
+        if before.is_some_and(|before| now.mono.since_ns(before) > self.stall_ns_max) {
+            self.switch.handle_stall(now);
         }
     }
 }
 
-impl Machine for Chip {
+impl Machine for SwitchMachine {
     type Event = SwitchEvent;
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        self.wake(now);
+        self.note_activity(now);
         self.switch.handle_frame(now, port, frame)
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.wake(now);
+        self.note_activity(now);
         self.switch.handle_timeout(now);
     }
 
@@ -61,12 +61,12 @@ impl Machine for Chip {
     }
 }
 
-impl DrivenMachine for Chip {
+impl DrivenMachine for SwitchMachine {
     fn handle_link_down(&mut self, port: Port) {
         if port.0 < self.switch.config().lower_ports {
             self.switch.unplug(port);
         } else {
-            self.switch.lose(port);
+            self.switch.mark_link_lost(port);
         }
     }
 }

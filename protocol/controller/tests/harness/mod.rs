@@ -77,9 +77,9 @@ pub fn announce_decided(
     links: &[Link],
     decided: Timestamp,
 ) -> Vec<u8> {
-    let whole = Announce { generation, first: 0, total: links.len() as u16 };
-    frame_stamped((Opcode::Announce, decided), from, 0, |room| {
-        whole.write(room, links.iter().copied()).expect("fits").1
+    let reference = Announce { generation, first: 0, total: links.len() as u16 };
+    frame_stamped((Opcode::Announce, decided), from, 0, |buf| {
+        reference.write(buf, links.iter().copied()).expect("fits").1
     })
 }
 

@@ -41,7 +41,7 @@ impl Arc {
 }
 
 /// No path leads there.
-pub(super) const FAR: u32 = u32::MAX;
+pub(super) const UNREACHABLE: u32 = u32::MAX;
 
 /// One life, as the arrays have it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,25 +50,25 @@ pub(super) struct Vertex {
     /// Whether the graph knows it; else others only speak of it as they did when it did.
     pub is_present: bool,
     /// It counts as dead, whatever its links.
-    pub is_out: bool,
+    pub is_dead: bool,
     /// The controller sits there.
-    pub is_start: bool,
+    pub is_attached: bool,
     /// It had a path at the last repair.
     pub is_correct: bool,
     /// How far the controller is, climbing all the way from it; in links.
-    pub climbed: u32,
-    /// The same for paths that may go down at their end; at most one more than `climbed`.
-    pub descended: u32,
+    pub uphill_distance: u32,
+    /// The same for paths that may go down at their end; at most one more than `uphill_distance`.
+    pub distance: u32,
     /// Ascending by side and the other node.
     pub arcs: Vec<Arc>,
     /// Switches that have it at a lower port.
-    seats: u32,
+    uplink_count: u32,
 }
 
 impl Vertex {
     /// Whether paths may lead through or to it.
     pub fn is_open(&self) -> bool {
-        self.is_present && !self.is_out
+        self.is_present && !self.is_dead
     }
 
     pub fn is_switch(&self) -> bool {
@@ -82,15 +82,15 @@ impl Vertex {
         &rest[..rest.partition_point(|arc| arc.side == side)]
     }
 
-    fn is_double(&self) -> bool {
-        self.is_present && !self.is_switch() && self.seats > 1
+    fn is_duplicate(&self) -> bool {
+        self.is_present && !self.is_switch() && self.uplink_count > 1
     }
 }
 
 /// All lives that anybody has spoken of, densely numbered, and the links between them, each of
 /// them noted at both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Net {
+pub(crate) struct Adjacency {
     pub(super) vertices: Vec<Vertex>,
     by_instance: BTreeMap<Instance, usize>,
     /// Numbers of nobody.
@@ -102,18 +102,18 @@ pub(crate) struct Net {
     /// Where any may have come, among these.
     pub(super) gained: BTreeSet<usize>,
     /// Of whom it is to be found out anew whether they count as dead.
-    doubted: BTreeSet<usize>,
-    doubles: usize,
+    dirty: BTreeSet<usize>,
+    duplicates: usize,
     /// Correct lives, and the processes among them, as of the last repair.
     correct: usize,
-    processes: usize,
+    correct_processes: usize,
     /// Links and states of nodes that repairs have looked at.
     pub(super) visits: u64,
 }
 
-impl Net {
+impl Adjacency {
     /// The number of a life that the graph knows.
-    pub(crate) fn place(&self, instance: Instance) -> Option<usize> {
+    pub(crate) fn index(&self, instance: Instance) -> Option<usize> {
         self.by_instance.get(&instance).copied().filter(|at| self.vertices[*at].is_present)
     }
 
@@ -156,18 +156,18 @@ impl Net {
     }
 
     /// How many had one.
-    pub(crate) fn correct(&self) -> usize {
+    pub(crate) fn correct_count(&self) -> usize {
         self.correct
     }
 
     /// How many processes among them.
-    pub(crate) fn processes(&self) -> usize {
-        self.processes
+    pub(crate) fn correct_process_count(&self) -> usize {
+        self.correct_processes
     }
 
     /// How many processes more than one switch has at a lower port.
-    pub(crate) fn doubles(&self) -> usize {
-        self.doubles
+    pub(crate) fn duplicates(&self) -> usize {
+        self.duplicates
     }
 
     /// How many states of nodes, and links, have been looked at in all.
@@ -176,82 +176,82 @@ impl Net {
     }
 
     /// Who has later lives of the same address than this one, and is known.
-    pub(crate) fn has_later(&self, instance: Instance) -> bool {
+    pub(crate) fn has_successor(&self, instance: Instance) -> bool {
         let last = Instance { incarnation: Incarnation(u32::MAX), ..instance };
         let mut later = self.by_instance.range((Bound::Excluded(instance), Bound::Included(last)));
         later.any(|(_, at)| self.vertices[*at].is_present)
     }
 
     /// All lives that the graph knows and their numbers, ascending.
-    pub(super) fn places(&self) -> impl Iterator<Item = (Instance, usize)> {
+    pub(super) fn indices(&self) -> impl Iterator<Item = (Instance, usize)> {
         let present = self.by_instance.iter().filter(|(_, at)| self.vertices[**at].is_present);
         present.map(|(instance, at)| (*instance, *at))
     }
 
     /// The graph knows `instance` from now on. Answers its number.
-    pub(super) fn appear(&mut self, instance: Instance) -> usize {
-        let at = self.number(instance);
-        self.change(at, |vertex| vertex.is_present = true);
+    pub(super) fn insert(&mut self, instance: Instance) -> usize {
+        let at = self.index_or_insert(instance);
+        self.update_vertex(at, |vertex| vertex.is_present = true);
         self.touch(at, true);
-        self.doubted.insert(at);
+        self.dirty.insert(at);
         at
     }
 
     /// The graph knows `instance` no more: it says nothing of anybody. What others say of it stays.
-    pub(super) fn vanish(&mut self, instance: Instance) {
-        let Some(at) = self.place(instance) else { return };
+    pub(super) fn remove(&mut self, instance: Instance) {
+        let Some(at) = self.index(instance) else { return };
         for arc in self.vertices[at].arcs.clone() {
-            self.tell(at, arc.to, arc.side, View::Unknown);
+            self.set_view(at, arc.to, arc.side, View::Unknown);
         }
         self.set_correct(at, false);
-        self.change(at, |vertex| (vertex.is_present, vertex.is_start) = (false, false));
+        self.update_vertex(at, |vertex| (vertex.is_present, vertex.is_attached) = (false, false));
         self.touch(at, false);
-        self.doubted.insert(at);
+        self.dirty.insert(at);
         self.vacated.push(at);
     }
 
     /// What `from`, which is known, says of its links to `to` on `side`.
-    pub(super) fn say(&mut self, from: usize, to: Instance, side: Side, view: View) {
-        let to = self.number(to);
-        self.tell(from, to, side, view);
+    pub(super) fn set_view_of(&mut self, from: usize, to: Instance, side: Side, view: View) {
+        let to = self.index_or_insert(to);
+        self.set_view(from, to, side, view);
     }
 
     /// The controller sits at `instance`, or does not any more.
     pub(super) fn attach(&mut self, instance: Instance, is_attached: bool) {
-        if let Some(at) = self.place(instance) {
-            self.vertices[at].is_start = is_attached;
+        if let Some(at) = self.index(instance) {
+            self.vertices[at].is_attached = is_attached;
             self.touch(at, is_attached);
         }
     }
 
     /// The numbers of all lives of `address`, each with those of all to whom it is or was linked.
-    pub(super) fn around(&self, address: Address) -> impl Iterator<Item = (usize, usize)> {
+    pub(super) fn with_neighbours(&self, address: Address) -> impl Iterator<Item = (usize, usize)> {
         let instance = |incarnation| Instance { address, incarnation: Incarnation(incarnation) };
         let instances = self.by_instance.range(instance(0)..=instance(u32::MAX)).map(|(_, at)| *at);
         instances.flat_map(|at| self.vertices[at].arcs.iter().map(move |arc| (at, arc.to)))
     }
 
     /// It is to be found out anew whether the lives of `address` count as dead.
-    pub(super) fn doubt(&mut self, address: Address) {
+    pub(super) fn mark_dirty(&mut self, address: Address) {
         let instance = |incarnation| Instance { address, incarnation: Incarnation(incarnation) };
         let instances = self.by_instance.range(instance(0)..=instance(u32::MAX));
-        self.doubted.extend(instances.map(|(_, at)| at));
+        self.dirty.extend(instances.map(|(_, at)| at));
     }
 
     /// The same of everybody.
-    pub(super) fn doubt_all(&mut self) {
-        self.doubted.extend(self.by_instance.values());
+    pub(super) fn mark_all_dirty(&mut self) {
+        self.dirty.extend(self.by_instance.values());
     }
 
-    pub(super) fn take_doubted(&mut self) -> BTreeSet<usize> {
-        core::mem::take(&mut self.doubted)
+    pub(super) fn take_dirty(&mut self) -> BTreeSet<usize> {
+        core::mem::take(&mut self.dirty)
     }
 
     /// Whether `at` counts as dead.
-    pub(super) fn judge(&mut self, at: usize, is_out: bool) {
-        if self.vertices[at].is_out != is_out {
-            self.vertices[at].is_out = is_out;
-            self.touch(at, !is_out);
+    pub(super) fn set_dead(&mut self, at: usize, is_dead: bool) {
+        if self.vertices[at].is_dead != is_dead {
+            self.vertices[at].is_dead = is_dead;
+            self.touch(at, !is_dead);
         }
     }
 
@@ -266,20 +266,20 @@ impl Net {
     /// Whether `at` is connected. Answers whether that is news.
     pub(super) fn set_correct(&mut self, at: usize, is_correct: bool) -> bool {
         let vertex = &mut self.vertices[at];
-        let is_news = core::mem::replace(&mut vertex.is_correct, is_correct) != is_correct;
-        let process = usize::from(is_news && !vertex.is_switch());
+        let has_changed = core::mem::replace(&mut vertex.is_correct, is_correct) != is_correct;
+        let process = usize::from(has_changed && !vertex.is_switch());
         if is_correct {
-            (self.correct, self.processes) =
-                (self.correct + usize::from(is_news), self.processes + process);
+            (self.correct, self.correct_processes) =
+                (self.correct + usize::from(has_changed), self.correct_processes + process);
         } else {
-            (self.correct, self.processes) =
-                (self.correct - usize::from(is_news), self.processes - process);
+            (self.correct, self.correct_processes) =
+                (self.correct - usize::from(has_changed), self.correct_processes - process);
         }
-        is_news
+        has_changed
     }
 
     /// Gives the numbers of those who have gone to others.
-    pub(super) fn recycle(&mut self) {
+    pub(super) fn recycle_indices(&mut self) {
         for at in core::mem::take(&mut self.vacated) {
             let vertex = &self.vertices[at];
             let is_free = !vertex.is_present && vertex.arcs.is_empty();
@@ -291,20 +291,20 @@ impl Net {
     }
 
     /// The number of `instance`, which it gets if it has none.
-    fn number(&mut self, instance: Instance) -> usize {
+    fn index_or_insert(&mut self, instance: Instance) -> usize {
         if let Some(at) = self.by_instance.get(&instance) {
             return *at;
         }
         let vertex = Vertex {
             instance,
             is_present: false,
-            is_out: false,
-            is_start: false,
+            is_dead: false,
+            is_attached: false,
             is_correct: false,
-            climbed: FAR,
-            descended: FAR,
+            uphill_distance: UNREACHABLE,
+            distance: UNREACHABLE,
             arcs: Vec::new(),
-            seats: 0,
+            uplink_count: 0,
         };
         let at = self.free.pop().unwrap_or(self.vertices.len());
         if at == self.vertices.len() {
@@ -316,15 +316,15 @@ impl Net {
         at
     }
 
-    fn tell(&mut self, from: usize, to: usize, side: Side, view: View) {
-        let (was_up, is_up) = self.note(from, to, side, |arc| arc.own = view);
-        self.note(to, from, opposite(side), |arc| arc.other = view);
+    fn set_view(&mut self, from: usize, to: usize, side: Side, view: View) {
+        let (was_up, is_up) = self.update_arc(from, to, side, |arc| arc.own = view);
+        self.update_arc(to, from, opposite(side), |arc| arc.other = view);
         if was_up != is_up {
             self.touch(from, is_up);
             self.touch(to, is_up);
         }
-        if view == View::Up && self.vertices[to].is_out {
-            self.doubted.insert(to);
+        if view == View::Up && self.vertices[to].is_dead {
+            self.dirty.insert(to);
         }
         if !self.vertices[to].is_present && self.vertices[to].arcs.is_empty() {
             self.vacated.push(to);
@@ -333,40 +333,40 @@ impl Net {
 
     /// Changes what `at` knows of a link; one of which nobody says anything is forgotten. Answers
     /// whether it was up and whether it is.
-    fn note(
+    fn update_arc(
         &mut self,
         at: usize,
         to: usize,
         side: Side,
-        note: impl FnOnce(&mut Arc),
+        f: impl FnOnce(&mut Arc),
     ) -> (bool, bool) {
-        self.change(at, |vertex| {
-            let place = vertex.arcs.binary_search_by_key(&(side, to), |arc| (arc.side, arc.to));
+        self.update_vertex(at, |vertex| {
+            let index = vertex.arcs.binary_search_by_key(&(side, to), |arc| (arc.side, arc.to));
             let unknown = Arc { to, side, own: View::Unknown, other: View::Unknown };
-            let was = place.map_or(unknown, |place| vertex.arcs[place]);
+            let was = index.map_or(unknown, |index| vertex.arcs[index]);
             let mut arc = was;
-            note(&mut arc);
+            f(&mut arc);
             let is_known = (arc.own, arc.other) != (View::Unknown, View::Unknown);
-            match place {
-                Ok(place) if is_known => vertex.arcs[place] = arc,
-                Ok(place) => drop(vertex.arcs.remove(place)),
-                Err(place) if is_known => vertex.arcs.insert(place, arc),
+            match index {
+                Ok(index) if is_known => vertex.arcs[index] = arc,
+                Ok(index) => drop(vertex.arcs.remove(index)),
+                Err(index) if is_known => vertex.arcs.insert(index, arc),
                 Err(_) => {}
             }
-            let is_seat = |arc: Arc| u32::from(arc.side == Side::Upper && arc.other == View::Up);
-            vertex.seats = vertex.seats + is_seat(arc) - is_seat(was);
-            (place.is_ok() && was.is_up(), is_known && arc.is_up())
+            let is_uplink = |arc: Arc| u32::from(arc.side == Side::Upper && arc.other == View::Up);
+            vertex.uplink_count = vertex.uplink_count + is_uplink(arc) - is_uplink(was);
+            (index.is_ok() && was.is_up(), is_known && arc.is_up())
         })
     }
 
     /// Changes a vertex, and keeps count of those that are at two places.
-    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Vertex) -> R) -> R {
+    fn update_vertex<R>(&mut self, at: usize, f: impl FnOnce(&mut Vertex) -> R) -> R {
         let vertex = &mut self.vertices[at];
-        let was_double = vertex.is_double();
-        let result = change(vertex);
-        match (was_double, vertex.is_double()) {
-            (false, true) => self.doubles += 1,
-            (true, false) => self.doubles -= 1,
+        let was_duplicate = vertex.is_duplicate();
+        let result = f(vertex);
+        match (was_duplicate, vertex.is_duplicate()) {
+            (false, true) => self.duplicates += 1,
+            (true, false) => self.duplicates -= 1,
             _ => {}
         }
         result

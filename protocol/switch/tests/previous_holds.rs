@@ -1,15 +1,15 @@
 //! What is told where a former life holds commits (design: failure.md).
 
-mod rig;
+mod harness;
 
+use harness::{
+    CONTROLLER, OWN, Sent, at, beacon, both, bytes_of, guarded, instance_of, of_link, ports_of,
+    process, put, run, sent,
+};
 use onepipe_base::{Address, Instance, Machine, Port, Promises, SwitchId, Verdict};
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{Flags, Flood, FloodId, HEADER_LEN, Header, Opcode, Resolved, seal_with_hops};
-use rig::{
-    CONTROLLER, OWN, Sent, at, beacon, both, bytes_of, guarded, instance_of, of_link, ports_of,
-    process, put, run, sent,
-};
 
 /// Ports 0 and 1 are below, this one is above.
 const UP: u16 = 2;
@@ -22,14 +22,14 @@ fn leaf() -> Switch {
     let mut leaf = Switch::new(config).expect("valid");
     leaf.handle_timeout(at(0));
     for instant in (3_000..=12_000).step_by(3_000) {
-        all_say(&mut leaf, instant - 1_000, None);
+        all_promise(&mut leaf, instant - 1_000, None);
         beacon_to(&mut leaf, instant, 0);
     }
     leaf
 }
 
 /// What is at `port` promises this, and counts as much.
-fn say(leaf: &mut Switch, now: u64, port: u16, promise: u64, flags: u8) {
+fn promise_on(leaf: &mut Switch, now: u64, port: u16, promise: u64, flags: u8) {
     let instance = if port == UP { SPINE } else { process(port.into(), 1) };
     let header = Header::hop_only(Opcode::Beacon, instance, Some(OWN), both(promise));
     let header = header.with_counted(both(promise).barrier).flagged(flags);
@@ -37,10 +37,10 @@ fn say(leaf: &mut Switch, now: u64, port: u16, promise: u64, flags: u8) {
 }
 
 /// All promise the time; at one of them a former life of the leaf holds commits.
-fn all_say(leaf: &mut Switch, now: u64, former_at: Option<u16>) {
+fn all_promise(leaf: &mut Switch, now: u64, previous_at: Option<u16>) {
     for port in [UP, 0, 1] {
-        let flags = if former_at == Some(port) { Flags::PREVIOUS_HOLDS } else { 0 };
-        say(leaf, now, port, now, flags);
+        let flags = if previous_at == Some(port) { Flags::PREVIOUS_HOLDS } else { 0 };
+        promise_on(leaf, now, port, now, flags);
     }
 }
 
@@ -51,45 +51,45 @@ fn beacon_to(leaf: &mut Switch, now: u64, port: u16) -> Sent {
     all.find(|sent| (sent.opcode, sent.port) == (Opcode::Beacon, port)).expect("one an instant")
 }
 
-fn told(leaf: &mut Switch, now: u64, port: u16) -> Promises {
+fn advertised_to(leaf: &mut Switch, now: u64, port: u16) -> Promises {
     beacon_to(leaf, now, port).header.promises(at(now).sync)
 }
 
 /// It would be counted when that is resolved, however little the rest had promised by then.
 #[test]
-fn no_commit_is_told_where_a_former_life_holds_commits() {
+fn no_commit_where_a_previous_incarnation_holds_one() {
     for port in [0, UP] {
         let mut leaf = leaf();
-        assert_eq!(told(&mut leaf, 15_000, port), both(11_000));
-        all_say(&mut leaf, 17_000, Some(port));
-        let said = told(&mut leaf, 18_000, port);
-        assert_eq!(said.barrier, both(17_000).barrier, "of best effort it is told all");
-        assert!(said.commit <= both(11_000).commit, "no more than before: {said:?}");
+        assert_eq!(advertised_to(&mut leaf, 15_000, port), both(11_000));
+        all_promise(&mut leaf, 17_000, Some(port));
+        let promises = advertised_to(&mut leaf, 18_000, port);
+        assert_eq!(promises.barrier, both(17_000).barrier, "of best effort it is told all");
+        assert!(promises.commit <= both(11_000).commit, "no more than before: {promises:?}");
         let other = if port == UP { 0 } else { UP };
-        assert_eq!(told(&mut leaf, 21_000, other), both(17_000), "others are told it");
-        all_say(&mut leaf, 23_000, None);
-        assert_eq!(told(&mut leaf, 24_000, port), both(23_000), "it is resolved there");
+        assert_eq!(advertised_to(&mut leaf, 21_000, other), both(17_000), "others are told it");
+        all_promise(&mut leaf, 23_000, None);
+        assert_eq!(advertised_to(&mut leaf, 24_000, port), both(23_000), "it is resolved there");
     }
 }
 
 /// And who is there now is told at once when it is resolved.
 #[test]
-fn a_switch_says_where_a_former_life_holds_commits() {
+fn beacon_flags_a_previous_incarnations_hold() {
     let mut leaf = leaf();
-    let says_so = |sent: &Sent| sent.header.has(Flags::PREVIOUS_HOLDS);
-    assert!(!says_so(&beacon_to(&mut leaf, 15_000, 0)));
+    let has_flag = |sent: &Sent| sent.header.has(Flags::PREVIOUS_HOLDS);
+    assert!(!has_flag(&beacon_to(&mut leaf, 15_000, 0)));
     beacon(&mut leaf, at(16_000), 0, (process(0, 2), Some(OWN)), both(16_000));
-    assert!(says_so(&beacon_to(&mut leaf, 18_000, 0)));
-    assert!(!says_so(&beacon_to(&mut leaf, 21_000, 1)), "nobody else has died");
+    assert!(has_flag(&beacon_to(&mut leaf, 18_000, 0)));
+    assert!(!has_flag(&beacon_to(&mut leaf, 21_000, 1)), "nobody else has died");
 
     leaf.unplug(Port(1));
-    let seat = process(CONTROLLER, 1);
-    put(&mut leaf, at(22_000), 1, of_link(Opcode::Hello, seat, None, both(0)));
+    let controller = process(CONTROLLER, 1);
+    put(&mut leaf, at(22_000), 1, of_link(Opcode::Hello, controller, None, both(0)));
     let mut bytes = [0; HEADER_LEN + 64];
-    let wave = Flood { id: FloodId { epoch: 1, sequence: 1 } };
+    let flood = Flood { id: FloodId { epoch: 1, sequence: 1 } };
     let resolved = [Resolved { owner: OWN, number: 1 }].into_iter();
-    let (_, payload) = wave.write_resume(&mut bytes[HEADER_LEN..], resolved).expect("fits");
-    let header = Header::hop_only(Opcode::Flood, seat, None, both(0));
+    let (_, payload) = flood.write_resume(&mut bytes[HEADER_LEN..], resolved).expect("fits");
+    let header = Header::hop_only(Opcode::Flood, controller, None, both(0));
     let length = seal_with_hops(&mut bytes, header, payload, 0);
     run(&mut leaf, 22_000);
     let verdict = leaf.handle_frame(at(22_000), Port(1), &mut bytes[..length]);
@@ -97,5 +97,5 @@ fn a_switch_says_where_a_former_life_holds_commits() {
     let at_once = sent(&mut leaf, at(22_000));
     assert!(ports_of(&at_once, Opcode::Beacon).contains(&0), "before the next instant");
     let beacons = at_once.iter().filter(|sent| sent.opcode == Opcode::Beacon);
-    assert!(!beacons.into_iter().any(says_so));
+    assert!(!beacons.into_iter().any(has_flag));
 }

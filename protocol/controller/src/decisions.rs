@@ -10,9 +10,9 @@ use crate::{FailedInstance, Leadership, Member, Record};
 
 /// Everything that the store holds, and what of it is still to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Ledger {
+pub(crate) struct DecisionLog {
     /// Failures of processes, in the order of their decision.
-    failures: Vec<Decided>,
+    failures: Vec<Decision>,
     by_instance: BTreeMap<Instance, usize>,
     /// The latest failed life of each process.
     latest: BTreeMap<ProcessId, Incarnation>,
@@ -20,43 +20,43 @@ pub(crate) struct Ledger {
     open: BTreeMap<Instance, FailedInstance>,
     recalls: BTreeMap<ProcessId, BTreeSet<(Undeliverable, ProcessId)>>,
     /// Who leads the groups of agreed multicast: kept for their coordinators.
-    leads: BTreeMap<GroupId, Leadership>,
+    leaders: BTreeMap<GroupId, Leadership>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Decided {
+struct Decision {
     failed: FailedInstance,
     /// When it was recorded, or loaded.
     at: Mono,
     is_resolved: bool,
 }
 
-impl Ledger {
+impl DecisionLog {
     /// Reads a log. Answers also who takes part.
     pub(crate) fn load(now: Mono, records: &[Record]) -> (Self, BTreeMap<Instance, Member>) {
-        let (mut ledger, mut members) = (Self::default(), BTreeMap::new());
+        let (mut decisions, mut members) = (Self::default(), BTreeMap::new());
         for record in records {
             if let Record::Members(list) = record {
                 members.extend(list.iter().map(|member| (member.instance, member.clone())));
             }
-            for instance in ledger.take(now, record) {
+            for instance in decisions.apply(now, record) {
                 members.remove(instance);
             }
         }
-        members.retain(|instance, _| !ledger.is_resolved(*instance));
-        (ledger, members)
+        members.retain(|instance, _| !decisions.is_resolved(*instance));
+        (decisions, members)
     }
 
     /// A record is in the store. Answers the lives that it resolves.
-    pub(crate) fn take<'a>(&mut self, now: Mono, record: &'a Record) -> &'a [Instance] {
+    pub(crate) fn apply<'a>(&mut self, now: Mono, record: &'a Record) -> &'a [Instance] {
         match record {
             Record::Epoch { .. } | Record::Members(_) => {}
             Record::Failed(instances) => {
-                instances.iter().for_each(|failed| self.decide(now, *failed))
+                instances.iter().for_each(|failed| self.record_failure(now, *failed))
             }
             // A link that died alone may have come back since: nothing follows from that.
             Record::Resumed { instances, .. } => {
-                instances.iter().for_each(|instance| self.resolve(*instance));
+                instances.iter().for_each(|instance| self.mark_resolved(*instance));
                 return instances;
             }
             Record::Undeliverable { sender, entries } => {
@@ -64,10 +64,10 @@ impl Ledger {
                     self.recalls.entry(entry.to).or_default().insert((*entry, *sender));
                 }
             }
-            Record::Leads(leads) => {
-                let last = self.leads.entry(leads.group).or_insert(*leads);
-                if last.epoch < leads.epoch {
-                    *last = *leads;
+            Record::Leads(leaders) => {
+                let last = self.leaders.entry(leaders.group).or_insert(*leaders);
+                if last.epoch < leaders.epoch {
+                    *last = *leaders;
                 }
             }
         }
@@ -75,20 +75,20 @@ impl Ledger {
     }
 
     /// Once decided, it never changes: of two decisions the first counts.
-    fn decide(&mut self, at: Mono, failed: FailedInstance) {
+    fn record_failure(&mut self, at: Mono, failed: FailedInstance) {
         if let Address::Process(process) = failed.instance.address {
             if self.by_instance.contains_key(&failed.instance) {
                 return;
             }
             self.by_instance.insert(failed.instance, self.failures.len());
-            self.failures.push(Decided { failed, at, is_resolved: false });
+            self.failures.push(Decision { failed, at, is_resolved: false });
             let latest = self.latest.entry(process).or_insert(failed.instance.incarnation);
             *latest = failed.instance.incarnation.max(*latest);
         }
         self.open.insert(failed.instance, failed);
     }
 
-    fn resolve(&mut self, instance: Instance) {
+    fn mark_resolved(&mut self, instance: Instance) {
         self.open.remove(&instance);
         if let Some(at) = self.by_instance.get(&instance) {
             self.failures[*at].is_resolved = true;
@@ -136,25 +136,26 @@ impl Ledger {
     }
 
     /// Whether there is anything that everybody should know.
-    pub(crate) fn has_news(&self, now: Mono, memory_ns: u64) -> bool {
-        let is_recent = |last: &Decided| now.since_ns(last.at) < memory_ns;
+    pub(crate) fn has_notice(&self, now: Mono, notice_retention_ns: u64) -> bool {
+        let is_recent = |last: &Decision| now.since_ns(last.at) < notice_retention_ns;
         let is_process = |instance: &Instance| matches!(instance.address, Address::Process(_));
         self.failures.last().is_some_and(is_recent) || self.open.keys().any(is_process)
     }
 
     /// Failures that everybody should know, those that are open among them, as they are told: lives
     /// of one process in their order, and processes that failed together in one entry.
-    pub(crate) fn news(&self, now: Mono, memory_ns: u64) -> Vec<Failure> {
-        let is_recent =
-            |decided: &&Decided| !decided.is_resolved || now.since_ns(decided.at) < memory_ns;
-        tell(self.failures.iter().filter(is_recent).map(|decided| decided.failed))
+    pub(crate) fn recent_failures(&self, now: Mono, notice_retention_ns: u64) -> Vec<Failure> {
+        let is_recent = |decided: &&Decision| {
+            !decided.is_resolved || now.since_ns(decided.at) < notice_retention_ns
+        };
+        to_failures(self.failures.iter().filter(is_recent).map(|decided| decided.failed))
     }
 
     /// What is to be told to `process` about itself.
-    pub(crate) fn about(&self, process: ProcessId) -> Option<Failure> {
+    pub(crate) fn latest_failure(&self, process: ProcessId) -> Option<Failure> {
         let address = Address::Process(process);
         let instance = Instance { address, incarnation: *self.latest.get(&process)? };
-        tell(self.decision(instance).into_iter()).pop()
+        to_failures(self.decision(instance).into_iter()).pop()
     }
 
     /// Recalls that this life of `process` has not heard.
@@ -163,11 +164,11 @@ impl Ledger {
         process: ProcessId,
         incarnation: Incarnation,
     ) -> impl Iterator<Item = (ProcessId, Timestamp)> + use<'_> {
-        let concerns = move |entry: &Undeliverable| {
+        let applies = move |entry: &Undeliverable| {
             entry.incarnation == Incarnation(0) || entry.incarnation == incarnation
         };
         let all = self.recalls.get(&process).into_iter().flatten();
-        all.filter(move |(entry, _)| concerns(entry)).map(|(entry, from)| (*from, entry.timestamp))
+        all.filter(move |(entry, _)| applies(entry)).map(|(entry, from)| (*from, entry.timestamp))
     }
 
     /// Whether this recall is recorded.
@@ -176,7 +177,7 @@ impl Ledger {
     }
 
     /// A life after `instance` takes part and has nothing to recover of it.
-    pub(crate) fn forget_recalls(&mut self, process: ProcessId, before: Incarnation) {
+    pub(crate) fn drop_recalls(&mut self, process: ProcessId, before: Incarnation) {
         if let Some(recalls) = self.recalls.get_mut(&process) {
             recalls.retain(|(entry, _)| {
                 entry.incarnation != Incarnation(0) && entry.incarnation >= before
@@ -201,13 +202,13 @@ impl Ledger {
             let entries = alloc::vec![*entry];
             records.push(Record::Undeliverable { sender: *sender, entries });
         }
-        records.extend(self.leads.values().copied().map(Record::Leads));
+        records.extend(self.leaders.values().copied().map(Record::Leads));
         records
     }
 }
 
 /// Failures in the order in which they are told, those of neighbours with equal F in one.
-fn tell(failures: impl Iterator<Item = FailedInstance>) -> Vec<Failure> {
+fn to_failures(failures: impl Iterator<Item = FailedInstance>) -> Vec<Failure> {
     let mut list: Vec<(Incarnation, Timestamp, ProcessId)> = failures
         .filter_map(|failed| match failed.instance.address {
             Address::Process(process) => Some((failed.instance.incarnation, failed.at, process)),
@@ -215,19 +216,19 @@ fn tell(failures: impl Iterator<Item = FailedInstance>) -> Vec<Failure> {
         })
         .collect();
     list.sort_unstable();
-    let mut told: Vec<Failure> = Vec::new();
+    let mut failures: Vec<Failure> = Vec::new();
     for (incarnation, at, process) in list {
-        match told.last_mut() {
+        match failures.last_mut() {
             Some(last)
                 if (last.incarnation, last.at) == (incarnation, at)
                     && last.first.0 + last.count == process.0 =>
             {
                 last.count += 1;
             }
-            _ => told.push(Failure { first: process, count: 1, incarnation, at }),
+            _ => failures.push(Failure { first: process, count: 1, incarnation, at }),
         }
     }
-    told
+    failures
 }
 
 #[cfg(test)]
@@ -244,24 +245,24 @@ mod tests {
     const NOW: Mono = Mono::from_ns(1_000);
 
     #[test]
-    fn neighbours_with_equal_f_are_told_in_one_entry_and_former_lives_first() {
+    fn merges_adjacent_processes_with_equal_failure_timestamps() {
         let instances =
             vec![failed(4, 2, 70), failed(5, 1, 90), failed(3, 1, 90), failed(4, 1, 90)];
-        let (ledger, _) = Ledger::load(NOW, &[Record::Failed(instances)]);
-        let news = ledger.news(NOW, 0);
+        let (decisions, _) = DecisionLog::load(NOW, &[Record::Failed(instances)]);
+        let notice = decisions.recent_failures(NOW, 0);
         let row = |first, count, incarnation, ns| Failure {
             first: ProcessId(first),
             count,
             incarnation: Incarnation(incarnation),
             at: Timestamp::from_ns(ns),
         };
-        assert_eq!(news, [row(3, 3, 1, 90), row(4, 1, 2, 70)]);
-        assert_eq!(ledger.about(ProcessId(4)), Some(row(4, 1, 2, 70)));
-        assert_eq!(ledger.about(ProcessId(6)), None);
+        assert_eq!(notice, [row(3, 3, 1, 90), row(4, 1, 2, 70)]);
+        assert_eq!(decisions.latest_failure(ProcessId(4)), Some(row(4, 1, 2, 70)));
+        assert_eq!(decisions.latest_failure(ProcessId(6)), None);
     }
 
     #[test]
-    fn a_decision_never_changes_and_survives_the_store() {
+    fn decision_is_immutable_across_reload() {
         let (one, again) = (failed(1, 1, 10), failed(1, 1, 20));
         let open = failed(2, 1, 30);
         let records = [
@@ -269,29 +270,32 @@ mod tests {
             Record::Failed(vec![again, open]),
             Record::Resumed { instances: vec![one.instance], links: vec![] },
         ];
-        let (ledger, _) = Ledger::load(NOW, &records);
-        assert_eq!(ledger.decision(one.instance), Some(one));
-        assert!(ledger.is_resolved(one.instance) && !ledger.is_resolved(open.instance));
-        assert!(ledger.has_failed(open.instance) && !ledger.has_failed(failed(2, 2, 0).instance));
-        assert_eq!(ledger.open().collect::<Vec<_>>(), [open]);
-        let (copy, _) = Ledger::load(NOW, &ledger.records());
-        assert_eq!(copy, ledger);
-        assert_eq!(ledger.news(NOW, 0).len(), 1, "who is resolved is old at once");
-        assert_eq!(ledger.news(NOW, 1).len(), 2);
+        let (decisions, _) = DecisionLog::load(NOW, &records);
+        assert_eq!(decisions.decision(one.instance), Some(one));
+        assert!(decisions.is_resolved(one.instance) && !decisions.is_resolved(open.instance));
+        assert!(
+            decisions.has_failed(open.instance) && !decisions.has_failed(failed(2, 2, 0).instance)
+        );
+        assert_eq!(decisions.open().collect::<Vec<_>>(), [open]);
+        let (copy, _) = DecisionLog::load(NOW, &decisions.records());
+        assert_eq!(copy, decisions);
+        assert_eq!(decisions.recent_failures(NOW, 0).len(), 1, "who is resolved is old at once");
+        assert_eq!(decisions.recent_failures(NOW, 1).len(), 2);
     }
 
     #[test]
-    fn of_a_group_s_leaders_the_last_is_kept() {
-        let leads = |group, epoch, leader| {
+    fn keeps_the_latest_leader_of_each_group() {
+        let leaders = |group, epoch, leader| {
             let (group, leader) = (GroupId(group), ProcessId(leader));
             Record::Leads(Leadership { group, epoch, leader })
         };
-        let (ledger, _) = Ledger::load(NOW, &[leads(1, 3, 7), leads(0, 2, 5), leads(1, 2, 6)]);
-        assert_eq!(ledger.records(), [leads(0, 2, 5), leads(1, 3, 7)]);
+        let (decisions, _) =
+            DecisionLog::load(NOW, &[leaders(1, 3, 7), leaders(0, 2, 5), leaders(1, 2, 6)]);
+        assert_eq!(decisions.records(), [leaders(0, 2, 5), leaders(1, 3, 7)]);
     }
 
     #[test]
-    fn a_member_that_is_resolved_takes_part_no_more() {
+    fn resolved_member_is_removed() {
         let instance = failed(1, 1, 10).instance;
         let member = Member { instance, links: vec![] };
         let other = Member { instance: failed(2, 1, 0).instance, links: vec![] };
@@ -300,7 +304,7 @@ mod tests {
             Record::Failed(vec![failed(1, 1, 10)]),
             Record::Resumed { instances: vec![instance], links: vec![] },
         ];
-        let (_, members) = Ledger::load(NOW, &records);
+        let (_, members) = DecisionLog::load(NOW, &records);
         assert_eq!(members.into_values().collect::<Vec<_>>(), [other]);
     }
 }

@@ -12,14 +12,14 @@ pub struct RecordId(pub u64);
 
 /// What the store has answered, without its reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refused {
+pub enum PersistError {
     /// The epoch is over.
     Deposed,
     /// The store does not answer, or not yet; whether the record was written is not known.
     Failed,
 }
 
-impl<E> From<StoreError<E>> for Refused {
+impl<E> From<StoreError<E>> for PersistError {
     fn from(error: StoreError<E>) -> Self {
         match error {
             StoreError::Deposed => Self::Deposed,
@@ -30,7 +30,7 @@ impl<E> From<StoreError<E>> for Refused {
 
 /// The records that wait. The store sees one at a time, so the log is in the order of decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Journal {
+pub(crate) struct PersistQueue {
     last: u64,
     queue: VecDeque<(RecordId, Record)>,
     is_offered: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Journal {
     retry_at: Option<Mono>,
 }
 
-impl Journal {
+impl PersistQueue {
     /// Wants `record` written. Answers its number.
     pub(crate) fn push(&mut self, record: Record) -> RecordId {
         self.last += 1;
@@ -63,7 +63,7 @@ impl Journal {
     }
 
     /// The store has written `id`: answers it, or `None` if it was not asked for.
-    pub(crate) fn written(&mut self, id: RecordId) -> Option<Record> {
+    pub(crate) fn on_written(&mut self, id: RecordId) -> Option<Record> {
         if !self.is_offered(id) {
             return None;
         }
@@ -71,14 +71,14 @@ impl Journal {
         self.queue.pop_front().map(|(_, record)| record)
     }
 
-    /// The store has not written `id`: it is offered again after `pause_ns`. Answers whether it was
+    /// The store has not written `id`: it is offered again after `retry_after_ns`. Answers whether it was
     /// asked for.
-    pub(crate) fn refused(&mut self, now: Now, id: RecordId, pause_ns: u64) -> bool {
+    pub(crate) fn on_refused(&mut self, now: Now, id: RecordId, retry_after_ns: u64) -> bool {
         if !self.is_offered(id) {
             return false;
         }
         (self.is_offered, self.has_failed) = (false, true);
-        self.retry_at = Some(now.mono.after_ns(pause_ns));
+        self.retry_at = Some(now.mono.after_ns(retry_after_ns));
         true
     }
 
@@ -120,24 +120,24 @@ mod tests {
     }
 
     #[test]
-    fn records_are_written_in_order_and_again_when_the_store_fails() {
-        let mut journal = Journal::default();
+    fn retries_records_in_order_after_a_store_failure() {
+        let mut persist_queue = PersistQueue::default();
         let record = |instances| Record::Resumed { instances, links: Vec::new() };
-        let first = journal.push(record(Vec::new()));
-        let second = journal.push(Record::Members(Vec::new()));
-        assert_eq!(journal.poll(), Some((first, record(Vec::new()))));
-        assert_eq!(journal.poll(), None, "one at a time");
-        assert!(!journal.refused(now(5), second, 10));
-        assert!(journal.refused(now(5), first, 10));
-        assert_eq!((journal.poll(), journal.due()), (None, Some(Mono::from_ns(15))));
-        journal.on_timeout(Mono::from_ns(15));
-        assert!(journal.has_failed() && journal.poll().is_some());
-        assert_eq!(journal.written(second), None);
-        assert_eq!(journal.written(first), Some(record(Vec::new())));
-        assert_eq!(journal.written(first), None, "once");
-        assert_eq!(journal.poll().map(|(id, _)| id), Some(second));
-        journal.clear();
-        assert_eq!((journal.written(second), journal.len()), (None, 0));
-        assert!(journal.push(Record::Members(Vec::new())) > second);
+        let first = persist_queue.push(record(Vec::new()));
+        let second = persist_queue.push(Record::Members(Vec::new()));
+        assert_eq!(persist_queue.poll(), Some((first, record(Vec::new()))));
+        assert_eq!(persist_queue.poll(), None, "one at a time");
+        assert!(!persist_queue.on_refused(now(5), second, 10));
+        assert!(persist_queue.on_refused(now(5), first, 10));
+        assert_eq!((persist_queue.poll(), persist_queue.due()), (None, Some(Mono::from_ns(15))));
+        persist_queue.on_timeout(Mono::from_ns(15));
+        assert!(persist_queue.has_failed() && persist_queue.poll().is_some());
+        assert_eq!(persist_queue.on_written(second), None);
+        assert_eq!(persist_queue.on_written(first), Some(record(Vec::new())));
+        assert_eq!(persist_queue.on_written(first), None, "once");
+        assert_eq!(persist_queue.poll().map(|(id, _)| id), Some(second));
+        persist_queue.clear();
+        assert_eq!((persist_queue.on_written(second), persist_queue.len()), (None, 0));
+        assert!(persist_queue.push(Record::Members(Vec::new())) > second);
     }
 }

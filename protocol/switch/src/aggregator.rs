@@ -8,7 +8,7 @@ use onepipe_base::{Mono, Port, Promises, Registers, Timestamp};
 use crate::port_set::PortSet;
 
 /// No promise was told on an output yet, or none since it was told that nothing feeds it.
-const NEVER: Option<Timestamp> = Some(Timestamp::from_ns(u64::MAX));
+const NOT_ADVERTISED: Option<Timestamp> = Some(Timestamp::from_ns(u64::MAX));
 
 /// Registers of all input links, and what every output link has been told.
 ///
@@ -24,35 +24,35 @@ const NEVER: Option<Timestamp> = Some(Timestamp::from_ns(u64::MAX));
 /// port's own output, too: who sits there now may have messages of who sat there before.
 ///
 /// An output that no input feeds can still show that it is up (design: failure.md, "What does a
-/// switch say that nothing feeds?"): [`Halves::tell_unfed`]. What it is told next lies above that.
+/// switch say that nothing feeds?"): [`Aggregator::advertise_unfed`]. What it is told next lies above that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Halves {
+pub(crate) struct Aggregator {
     lower_ports: u16,
     lower: Registers,
     upper: Registers,
-    told: Vec<Option<Promises>>,
+    advertised: Vec<Option<Promises>>,
     /// By output, what its other end must be heard to count before this switch's own newcomers
     /// commit; `None`: it has been.
     awaited: Vec<Option<Timestamp>>,
     /// The outputs that were told last that nothing feeds them.
     unfed: PortSet,
     /// The highest commit told on any output.
-    commit_told: Option<Timestamp>,
+    max_commit_advertised: Option<Timestamp>,
     /// The highest commit told on a lower output.
-    told_below: Option<Timestamp>,
+    max_commit_below: Option<Timestamp>,
 }
 
-impl Halves {
+impl Aggregator {
     pub(crate) fn new(lower_ports: u16, upper_ports: u16) -> Self {
         Self {
             lower_ports,
             lower: Registers::new(lower_ports),
             upper: Registers::new(upper_ports),
-            told: alloc::vec![None; usize::from(lower_ports) + usize::from(upper_ports)],
-            awaited: alloc::vec![NEVER; usize::from(lower_ports) + usize::from(upper_ports)],
+            advertised: alloc::vec![None; usize::from(lower_ports) + usize::from(upper_ports)],
+            awaited: alloc::vec![NOT_ADVERTISED; usize::from(lower_ports) + usize::from(upper_ports)],
             unfed: PortSet::new(lower_ports + upper_ports),
-            commit_told: None,
-            told_below: None,
+            max_commit_advertised: None,
+            max_commit_below: None,
         }
     }
 
@@ -63,7 +63,7 @@ impl Halves {
 
     /// Notes a promise heard on `port`. Answers whether the link was not live before.
     #[inline]
-    pub(crate) fn hear(&mut self, now: Mono, port: Port, promises: Promises) -> bool {
+    pub(crate) fn update(&mut self, now: Mono, port: Port, promises: Promises) -> bool {
         if self.is_upper(port) {
             self.upper.update(now, self.upper_index(port), promises)
         } else {
@@ -71,7 +71,7 @@ impl Halves {
         }
     }
 
-    /// As [`Halves::hear`] for a sign of life of a link that nothing feeds: see
+    /// As [`Aggregator::update`] for a sign of life of a link that nothing feeds: see
     /// [`Registers::update_unfed`].
     pub(crate) fn update_unfed(
         &mut self,
@@ -80,8 +80,8 @@ impl Halves {
         mark: Timestamp,
         held: Option<Timestamp>,
     ) -> bool {
-        let (half, port) = self.half_mut(port);
-        half.update_unfed(now, port, mark, held)
+        let (registers, port) = self.registers_mut(port);
+        registers.update_unfed(now, port, mark, held)
     }
 
     /// What `port` has promised, if something feeds it.
@@ -116,14 +116,14 @@ impl Halves {
         }
     }
 
-    pub(crate) fn has_heard_all(&self) -> bool {
-        (self.lower.live() + self.upper.live()) as usize == self.told.len()
+    pub(crate) fn has_all_inputs(&self) -> bool {
+        (self.lower.live() + self.upper.live()) as usize == self.advertised.len()
     }
 
     /// Takes a link out of the minima. Answers whether it was live.
     pub(crate) fn remove(&mut self, port: Port) -> bool {
-        let (half, port) = self.half_mut(port);
-        half.remove(port)
+        let (registers, port) = self.registers_mut(port);
+        registers.remove(port)
     }
 
     /// Takes all links last heard before `deadline` out.
@@ -136,23 +136,24 @@ impl Halves {
     /// Takes a live link out of the barriers and freezes its commit. Answers the last one promised,
     /// or `None` when the link was not live.
     pub(crate) fn freeze(&mut self, port: Port) -> Option<Timestamp> {
-        let (half, port) = self.half_mut(port);
-        half.freeze(port)
+        let (registers, port) = self.registers_mut(port);
+        registers.freeze(port)
     }
 
     /// Whoever feeds `port`, which is live, had promised `commit` before. Of that counts what was
     /// told of it: who has come since then promises no less.
-    pub(crate) fn presume_promised(&mut self, port: Port, commit: Timestamp) {
-        let told = if self.is_upper(port) { self.told_below } else { self.commit_told };
-        let Some(told) = told else { return };
-        let (half, port) = self.half_mut(port);
-        half.assume_commit(port, commit.min(told));
+    pub(crate) fn assume_promised(&mut self, port: Port, commit: Timestamp) {
+        let advertised =
+            if self.is_upper(port) { self.max_commit_below } else { self.max_commit_advertised };
+        let Some(advertised) = advertised else { return };
+        let (registers, port) = self.registers_mut(port);
+        registers.assume_commit(port, commit.min(advertised));
     }
 
     /// Holds the commit of `port` at `held` from now on, or nowhere.
     pub(crate) fn hold(&mut self, port: Port, held: Option<Timestamp>) {
-        let (half, port) = self.half_mut(port);
-        half.hold(port, held);
+        let (registers, port) = self.registers_mut(port);
+        registers.hold(port, held);
     }
 
     /// Whether dead lives hold the commit of `port`.
@@ -165,7 +166,7 @@ impl Halves {
     }
 
     /// A live link last heard before `deadline`, if there is one.
-    pub(crate) fn silent_since(&self, deadline: Mono) -> Option<Port> {
+    pub(crate) fn idle_since(&self, deadline: Mono) -> Option<Port> {
         let upper = || self.upper.idle_since(deadline);
         self.lower.idle_since(deadline).or_else(|| Some(Port(upper()?.0 + self.lower_ports)))
     }
@@ -176,16 +177,17 @@ impl Halves {
     }
 
     /// Forgets what `port` was told: a new link takes its place.
-    pub(crate) fn forget_told(&mut self, port: Port) {
-        self.told[port.index()] = None;
-        self.awaited[port.index()] = NEVER;
+    pub(crate) fn forget_advertised(&mut self, port: Port) {
+        self.advertised[port.index()] = None;
+        self.awaited[port.index()] = NOT_ADVERTISED;
         self.unfed.remove(port);
     }
 
     /// A link has come up: whether its other end counts what it is told is not known.
-    pub(crate) fn await_count(&mut self, port: Port) {
-        let said = self.told[port.index()].filter(|_| !self.unfed.contains(port));
-        self.awaited[port.index()] = said.map_or(NEVER, |said| Some(said.barrier));
+    pub(crate) fn await_counted(&mut self, port: Port) {
+        let promises = self.advertised[port.index()].filter(|_| !self.unfed.contains(port));
+        self.awaited[port.index()] =
+            promises.map_or(NOT_ADVERTISED, |promises| Some(promises.barrier));
     }
 
     /// The other end of `port` counts what it was told up to `counted`.
@@ -203,57 +205,57 @@ impl Halves {
     }
 
     /// What `port` has been told.
-    pub(crate) fn told(&self, port: Port) -> Option<Promises> {
-        self.told[port.index()]
+    pub(crate) fn advertised(&self, port: Port) -> Option<Promises> {
+        self.advertised[port.index()]
     }
 
     /// What `port` can be told now, and from now on has been; `None` while no input feeds it.
     #[inline]
-    pub(crate) fn tell(&mut self, port: Port) -> Option<Promises> {
+    pub(crate) fn advertise(&mut self, port: Port) -> Option<Promises> {
         let fresh = self.minimum(port)?;
-        let telling = self.say(port, fresh);
-        self.note_told(port, telling.commit);
-        Some(telling)
+        let promises = self.record_advertised(port, fresh);
+        self.record_commit(port, promises.commit);
+        Some(promises)
     }
 
     #[inline]
-    fn note_told(&mut self, port: Port, commit: Timestamp) {
-        self.commit_told = self.commit_told.max(Some(commit));
+    fn record_commit(&mut self, port: Port, commit: Timestamp) {
+        self.max_commit_advertised = self.max_commit_advertised.max(Some(commit));
         if !self.is_upper(port) {
-            self.told_below = self.told_below.max(Some(commit));
+            self.max_commit_below = self.max_commit_below.max(Some(commit));
         }
     }
 
     /// A former life of this switch may have told commits up to here.
-    pub(crate) fn presume_told(&mut self, commit: Timestamp) {
-        self.commit_told = self.commit_told.max(Some(commit));
+    pub(crate) fn assume_advertised(&mut self, commit: Timestamp) {
+        self.max_commit_advertised = self.max_commit_advertised.max(Some(commit));
     }
 
     /// Notes that `port` is told as much as `fresh`, and what it was told before.
     #[inline]
-    fn say(&mut self, port: Port, fresh: Promises) -> Promises {
+    fn record_advertised(&mut self, port: Port, fresh: Promises) -> Promises {
         let index = port.index();
-        if self.awaited[index] == NEVER {
-            return self.say_first(port, fresh);
+        if self.awaited[index] == NOT_ADVERTISED {
+            return self.record_first_advertised(port, fresh);
         }
-        let told = &mut self.told[index];
-        let before = told.filter(|_| !makes(Mistake::BarrierBack));
-        let telling = before.map_or(fresh, |told| told.max(fresh));
-        debug_assert!(before.is_none_or(|told| {
-            telling.barrier >= told.barrier && telling.commit >= told.commit
+        let advertised = &mut self.advertised[index];
+        let before = advertised.filter(|_| !makes(Mistake::BarrierBack));
+        let promises = before.map_or(fresh, |advertised| advertised.max(fresh));
+        debug_assert!(before.is_none_or(|advertised| {
+            promises.barrier >= advertised.barrier && promises.commit >= advertised.commit
         }));
-        *told = Some(telling);
-        telling
+        *advertised = Some(promises);
+        promises
     }
 
-    /// As [`Halves::say`] where nothing has fed `port` before.
+    /// As [`Aggregator::record_advertised`] where nothing has fed `port` before.
     #[cold]
-    fn say_first(&mut self, port: Port, fresh: Promises) -> Promises {
-        let telling = self.told(port).map_or(fresh, |told| told.max(fresh));
+    fn record_first_advertised(&mut self, port: Port, fresh: Promises) -> Promises {
+        let promises = self.advertised(port).map_or(fresh, |advertised| advertised.max(fresh));
         self.unfed.remove(port);
-        self.told[port.index()] = Some(telling);
-        self.awaited[port.index()] = Some(telling.barrier);
-        telling
+        self.advertised[port.index()] = Some(promises);
+        self.awaited[port.index()] = Some(promises.barrier);
+        promises
     }
 
     /// What shows at `port` that it is up though nothing feeds it: a mark, at least `nothing`, and
@@ -262,7 +264,7 @@ impl Halves {
     ///
     /// The mark lies above all that was told before: nobody lives who could still say that. So at
     /// the other end frames that change places are told apart.
-    pub(crate) fn tell_unfed(
+    pub(crate) fn advertise_unfed(
         &mut self,
         port: Port,
         nothing: Promises,
@@ -271,17 +273,17 @@ impl Halves {
         let floor = self.commit_floor(port);
         let commit = floor.filter(|_| with_commit).unwrap_or(nothing.commit);
         let fresh = Promises { commit: commit.max(nothing.commit), ..nothing };
-        let mut telling = self.told(port).map_or(fresh, |told| told.max(fresh));
+        let mut promises = self.advertised(port).map_or(fresh, |advertised| advertised.max(fresh));
         if !self.unfed.contains(port) {
-            telling.barrier = telling.barrier.wrapping_add_ns(1);
+            promises.barrier = promises.barrier.wrapping_add_ns(1);
             self.unfed.insert(port);
         }
-        self.told[port.index()] = Some(telling);
-        self.awaited[port.index()] = NEVER;
+        self.advertised[port.index()] = Some(promises);
+        self.awaited[port.index()] = NOT_ADVERTISED;
         if floor.is_some() && with_commit {
-            self.note_told(port, telling.commit);
+            self.record_commit(port, promises.commit);
         }
-        (telling, floor.is_some())
+        (promises, floor.is_some())
     }
 
     /// Whether no commit above what `port` promises was told on any output that it feeds: who
@@ -291,25 +293,27 @@ impl Halves {
     /// its barrier just so: nothing of theirs is open.
     pub(crate) fn has_reached(&self, port: Port, promises: Promises) -> bool {
         match self.is_upper(port) {
-            true => self.told_below.is_none_or(|told| told <= promises.barrier),
-            false => self.commit_told.is_none_or(|told| told <= promises.commit),
+            true => self.max_commit_below.is_none_or(|advertised| advertised <= promises.barrier),
+            false => {
+                self.max_commit_advertised.is_none_or(|advertised| advertised <= promises.commit)
+            }
         }
     }
 
-    /// As [`Halves::tell`] for an output whose other end may not know yet whose promises it hears:
+    /// As [`Aggregator::advertise`] for an output whose other end may not know yet whose promises it hears:
     /// no commit is told that was not told before, at least `nothing`.
-    pub(crate) fn tell_barrier(&mut self, port: Port, nothing: Timestamp) -> Option<Promises> {
+    pub(crate) fn advertise_barrier(&mut self, port: Port, nothing: Timestamp) -> Option<Promises> {
         let fresh = Promises { commit: nothing, ..self.minimum(port)? };
-        Some(self.say(port, fresh))
+        Some(self.record_advertised(port, fresh))
     }
 
     /// Whether `port` could be told more than it has been; of commits only if it may be told any.
     #[inline]
-    pub(crate) fn has_news(&self, port: Port, with_commit: bool) -> bool {
+    pub(crate) fn has_update(&self, port: Port, with_commit: bool) -> bool {
         let Some(fresh) = self.minimum(port) else { return false };
-        self.told[port.index()].is_none_or(|told| match with_commit {
-            true => told.max(fresh) != told,
-            false => fresh.barrier > told.barrier,
+        self.advertised[port.index()].is_none_or(|advertised| match with_commit {
+            true => advertised.max(fresh) != advertised,
+            false => fresh.barrier > advertised.barrier,
         })
     }
 
@@ -336,7 +340,7 @@ impl Halves {
         self.minimum_live(port)
     }
 
-    /// As [`Halves::minimum_live`] while dead links hold commits: they do so even where no link is
+    /// As [`Aggregator::minimum_live`] while dead links hold commits: they do so even where no link is
     /// live beside them.
     #[cold]
     fn minimum_held(&self, port: Port) -> Option<Promises> {
@@ -374,7 +378,7 @@ impl Halves {
     }
 
     #[inline]
-    fn half_mut(&mut self, port: Port) -> (&mut Registers, Port) {
+    fn registers_mut(&mut self, port: Port) -> (&mut Registers, Port) {
         match self.is_upper(port) {
             true => (&mut self.upper, Port(port.0 - self.lower_ports)),
             false => (&mut self.lower, port),
@@ -396,106 +400,122 @@ mod tests {
         Promises { barrier: Timestamp::from_ns(ns), commit: Timestamp::from_ns(ns / 2) }
     }
 
-    fn halves(promises: &[(u16, u64)]) -> Halves {
-        let mut halves = Halves::new(3, 2);
+    fn aggregator(promises: &[(u16, u64)]) -> Aggregator {
+        let mut aggregator = Aggregator::new(3, 2);
         for &(port, ns) in promises {
-            halves.hear(Mono::from_ns(ns), Port(port), promise(ns));
+            aggregator.update(Mono::from_ns(ns), Port(port), promise(ns));
         }
-        halves
+        aggregator
     }
 
     #[test]
-    fn up_is_fed_by_lower_ports_only() {
-        let mut halves = halves(&[(0, 50), (2, 40), (3, 10), (4, 20)]);
+    fn uplinks_are_fed_by_lower_ports_only() {
+        let mut aggregator = aggregator(&[(0, 50), (2, 40), (3, 10), (4, 20)]);
         assert_eq!(
-            (halves.tell(Port(3)), halves.tell(Port(4))),
+            (aggregator.advertise(Port(3)), aggregator.advertise(Port(4))),
             (Some(promise(40)), Some(promise(40)))
         );
     }
 
     #[test]
-    fn down_is_fed_by_upper_ports_and_the_other_lower_ones() {
-        let mut halves = halves(&[(0, 50), (2, 40), (3, 70), (4, 45)]);
-        assert_eq!(halves.tell(Port(0)), Some(promise(40)));
-        assert_eq!(halves.tell(Port(2)), Some(promise(45)));
-        assert_eq!(halves.tell(Port(1)), Some(promise(40)), "nothing heard there, yet it is told");
+    fn downlinks_are_fed_by_upper_and_other_lower_ports() {
+        let mut aggregator = aggregator(&[(0, 50), (2, 40), (3, 70), (4, 45)]);
+        assert_eq!(aggregator.advertise(Port(0)), Some(promise(40)));
+        assert_eq!(aggregator.advertise(Port(2)), Some(promise(45)));
+        assert_eq!(
+            aggregator.advertise(Port(1)),
+            Some(promise(40)),
+            "nothing heard there, yet it is told"
+        );
     }
 
     #[test]
-    fn a_port_that_is_alone_is_told_its_own_promise() {
-        let mut alone = halves(&[(1, 50)]);
-        assert_eq!(alone.tell(Port(1)), Some(promise(50)));
-        let mut with_upper = halves(&[(1, 50), (3, 60)]);
-        assert_eq!(with_upper.tell(Port(1)), Some(promise(60)));
+    fn lone_port_gets_its_own_promise() {
+        let mut alone = aggregator(&[(1, 50)]);
+        assert_eq!(alone.advertise(Port(1)), Some(promise(50)));
+        let mut with_upper = aggregator(&[(1, 50), (3, 60)]);
+        assert_eq!(with_upper.advertise(Port(1)), Some(promise(60)));
     }
 
     #[test]
-    fn a_half_that_nothing_feeds_tells_nothing() {
-        let mut none = halves(&[]);
-        assert_eq!((none.tell(Port(0)), none.tell(Port(3))), (None, None));
-        let mut only_upper = halves(&[(3, 10)]);
-        assert_eq!((only_upper.tell(Port(0)), only_upper.tell(Port(3))), (Some(promise(10)), None));
+    fn unfed_output_advertises_nothing() {
+        let mut none = aggregator(&[]);
+        assert_eq!((none.advertise(Port(0)), none.advertise(Port(3))), (None, None));
+        let mut only_upper = aggregator(&[(3, 10)]);
+        assert_eq!(
+            (only_upper.advertise(Port(0)), only_upper.advertise(Port(3))),
+            (Some(promise(10)), None)
+        );
     }
 
     #[test]
-    fn a_newcomer_holds_what_was_told_and_does_not_move_it_back() {
-        let mut halves = halves(&[(0, 50), (1, 60)]);
-        assert_eq!(halves.tell(Port(2)), Some(promise(50)));
-        halves.hear(Mono::from_ns(0), Port(3), promise(5));
-        assert_eq!(halves.tell(Port(2)), Some(promise(50)));
-        assert!(!halves.has_news(Port(2), true));
-        halves.hear(Mono::from_ns(0), Port(3), promise(55));
-        halves.hear(Mono::from_ns(0), Port(0), promise(56));
-        assert!(halves.has_news(Port(2), true));
-        assert_eq!(halves.tell(Port(2)), Some(promise(55)));
+    fn joiner_does_not_move_a_barrier_back() {
+        let mut aggregator = aggregator(&[(0, 50), (1, 60)]);
+        assert_eq!(aggregator.advertise(Port(2)), Some(promise(50)));
+        aggregator.update(Mono::from_ns(0), Port(3), promise(5));
+        assert_eq!(aggregator.advertise(Port(2)), Some(promise(50)));
+        assert!(!aggregator.has_update(Port(2), true));
+        aggregator.update(Mono::from_ns(0), Port(3), promise(55));
+        aggregator.update(Mono::from_ns(0), Port(0), promise(56));
+        assert!(aggregator.has_update(Port(2), true));
+        assert_eq!(aggregator.advertise(Port(2)), Some(promise(55)));
     }
 
     #[test]
-    fn expiry_names_ports_of_both_halves() {
-        let mut halves = halves(&[(0, 50), (2, 40), (3, 70), (4, 45)]);
-        assert_eq!(halves.oldest_update(), Some(Mono::from_ns(40)));
+    fn expiry_covers_uplinks_and_downlinks() {
+        let mut aggregator = aggregator(&[(0, 50), (2, 40), (3, 70), (4, 45)]);
+        assert_eq!(aggregator.oldest_update(), Some(Mono::from_ns(40)));
         let mut lost = Vec::new();
-        halves.expire(Mono::from_ns(50), |port| lost.push(port));
+        aggregator.expire(Mono::from_ns(50), |port| lost.push(port));
         assert_eq!(lost, [Port(2), Port(4)]);
-        assert!(halves.is_live(Port(3)) && !halves.is_live(Port(4)));
+        assert!(aggregator.is_live(Port(3)) && !aggregator.is_live(Port(4)));
     }
 
     #[test]
-    fn a_dead_link_holds_commits_even_where_none_is_live_beside_it() {
-        let mut halves = halves(&[(0, 50), (1, 40), (3, 70)]);
-        let freeze = |halves: &mut Halves, port| halves.freeze(Port(port)).map(Timestamp::as_ns);
-        assert_eq!((freeze(&mut halves, 3), freeze(&mut halves, 4)), (Some(35), None));
-        halves.hear(Mono::from_ns(0), Port(0), promise(500));
-        halves.hear(Mono::from_ns(0), Port(1), promise(400));
-        let said = |barrier, commit| {
+    fn frozen_link_holds_commits_without_live_siblings() {
+        let mut aggregator = aggregator(&[(0, 50), (1, 40), (3, 70)]);
+        let freeze =
+            |aggregator: &mut Aggregator, port| aggregator.freeze(Port(port)).map(Timestamp::as_ns);
+        assert_eq!((freeze(&mut aggregator, 3), freeze(&mut aggregator, 4)), (Some(35), None));
+        aggregator.update(Mono::from_ns(0), Port(0), promise(500));
+        aggregator.update(Mono::from_ns(0), Port(1), promise(400));
+        let promises = |barrier, commit| {
             let (barrier, commit) = (Timestamp::from_ns(barrier), Timestamp::from_ns(commit));
             Some(Promises { barrier, commit })
         };
-        assert_eq!(halves.tell(Port(0)), said(400, 35), "no upper link lives");
-        assert_eq!(halves.tell(Port(3)), said(400, 200), "what lies above does not count upwards");
-        assert_eq!(freeze(&mut halves, 1), Some(200));
-        assert_eq!(halves.tell(Port(0)), said(500, 35), "alone, but for the dead");
-        halves.hold(Port(3), None);
-        assert_eq!(halves.tell(Port(0)), said(500, 200));
-        halves.hear(Mono::from_ns(0), Port(0), promise(1_000));
-        halves.hear(Mono::from_ns(0), Port(1), promise(1_200));
-        assert_eq!(halves.tell(Port(1)), said(1_000, 200), "its own former life holds it, too");
-        halves.hold(Port(1), None);
-        assert_eq!(halves.tell(Port(1)), said(1_000, 500));
-        assert_eq!(halves.tell(Port(0)), said(1_200, 600));
+        assert_eq!(aggregator.advertise(Port(0)), promises(400, 35), "no upper link lives");
+        assert_eq!(
+            aggregator.advertise(Port(3)),
+            promises(400, 200),
+            "what lies above does not count upwards"
+        );
+        assert_eq!(freeze(&mut aggregator, 1), Some(200));
+        assert_eq!(aggregator.advertise(Port(0)), promises(500, 35), "alone, but for the dead");
+        aggregator.hold(Port(3), None);
+        assert_eq!(aggregator.advertise(Port(0)), promises(500, 200));
+        aggregator.update(Mono::from_ns(0), Port(0), promise(1_000));
+        aggregator.update(Mono::from_ns(0), Port(1), promise(1_200));
+        assert_eq!(
+            aggregator.advertise(Port(1)),
+            promises(1_000, 200),
+            "its own former life holds it, too"
+        );
+        aggregator.hold(Port(1), None);
+        assert_eq!(aggregator.advertise(Port(1)), promises(1_000, 500));
+        assert_eq!(aggregator.advertise(Port(0)), promises(1_200, 600));
     }
 
     #[test]
-    fn a_commit_is_neither_told_nor_taken_back_before_the_other_end_is_sure() {
-        let mut halves = halves(&[(0, 50), (1, 40)]);
+    fn commit_is_not_advertised_before_confirmation() {
+        let mut aggregator = aggregator(&[(0, 50), (1, 40)]);
         let nothing = Timestamp::from_ns(3);
-        let said = |promises: Option<Promises>| {
-            promises.map(|said| (said.barrier.as_ns(), said.commit.as_ns()))
+        let promises = |promises: Option<Promises>| {
+            promises.map(|promises| (promises.barrier.as_ns(), promises.commit.as_ns()))
         };
-        assert_eq!(said(halves.tell_barrier(Port(2), nothing)), Some((40, 3)));
-        assert!(!halves.has_news(Port(2), false) && halves.has_news(Port(2), true));
-        assert_eq!(said(halves.tell(Port(2))), Some((40, 20)));
-        halves.hear(Mono::from_ns(0), Port(1), promise(48));
-        assert_eq!(said(halves.tell_barrier(Port(2), nothing)), Some((48, 20)));
+        assert_eq!(promises(aggregator.advertise_barrier(Port(2), nothing)), Some((40, 3)));
+        assert!(!aggregator.has_update(Port(2), false) && aggregator.has_update(Port(2), true));
+        assert_eq!(promises(aggregator.advertise(Port(2))), Some((40, 20)));
+        aggregator.update(Mono::from_ns(0), Port(1), promise(48));
+        assert_eq!(promises(aggregator.advertise_barrier(Port(2), nothing)), Some((48, 20)));
     }
 }

@@ -9,7 +9,7 @@ use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 
 const MS: u64 = 1_000_000;
 
-fn settled(mut fabric: Fabric) -> Fabric {
+fn ready_fabric(mut fabric: Fabric) -> Fabric {
     fabric.run(fabric.now + MS);
     fabric.campaign(0);
     fabric.run(fabric.now + MS);
@@ -23,34 +23,34 @@ fn stats(fabric: &Fabric) -> Stats {
     *fabric.replicas[active].machine.as_ref().expect("it lives").stats()
 }
 
-fn healthy(fabric: &Fabric) {
+fn assert_healthy(fabric: &Fabric) {
     fabric.check_safety().expect("safe");
     fabric.check_liveness().expect("alive");
 }
 
 #[test]
-fn a_process_dies() {
+fn process_failure() {
     for flat in [false, true] {
         let mut fabric = Fabric::leaf_spine(3, 2, 3, 1);
         fabric.flat = flat;
         fabric.start_replica(0);
-        let mut fabric = settled(fabric);
+        let mut fabric = ready_fabric(fabric);
         let victim = fabric.find(process(5));
         let instance = fabric.nodes[victim].instance();
         fabric.kill(victim);
         fabric.run(fabric.now + 2 * MS);
         assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [instance]);
-        healthy(&fabric);
+        assert_healthy(&fabric);
     }
 }
 
 #[test]
-fn a_leaf_dies_and_all_below_it() {
+fn leaf_failure_fails_all_processes_below() {
     for flat in [false, true] {
         let mut fabric = Fabric::leaf_spine(4, 2, 3, 2);
         fabric.flat = flat;
         fabric.start_replica(0);
-        let mut fabric = settled(fabric);
+        let mut fabric = ready_fabric(fabric);
         let leaf = fabric.find(switch(2));
         fabric.kill(leaf);
         fabric.run(fabric.now + 3 * MS);
@@ -61,44 +61,44 @@ fn a_leaf_dies_and_all_below_it() {
             let node = fabric.find(process(number));
             fabric.kill(node);
         }
-        healthy(&fabric);
+        assert_healthy(&fabric);
     }
 }
 
 #[test]
-fn a_process_of_a_mesh_dies() {
+fn process_failure_in_a_mesh() {
     for flat in [false, true] {
         let mut fabric = Fabric::mesh(4, 3);
         fabric.flat = flat;
         fabric.start_replica(0);
-        let mut fabric = settled(fabric);
+        let mut fabric = ready_fabric(fabric);
         let instance = fabric.nodes[2].instance();
         fabric.kill(2);
         fabric.run(fabric.now + 2 * MS);
         assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [instance]);
-        healthy(&fabric);
+        assert_healthy(&fabric);
     }
 }
 
 #[test]
-fn a_spine_dies_and_nobody_with_it() {
-    let mut fabric = settled(Fabric::leaf_spine(3, 2, 2, 4));
+fn spine_failure_fails_no_process() {
+    let mut fabric = ready_fabric(Fabric::leaf_spine(3, 2, 2, 4));
     let spine = fabric.find(switch(4));
     fabric.kill(spine);
     fabric.run(fabric.now + 2 * MS);
     assert!(fabric.decided.is_empty());
     assert_eq!((stats(&fabric).failures, stats(&fabric).partitions), (1, 0));
-    healthy(&fabric);
+    assert_healthy(&fabric);
 }
 
 #[test]
-fn a_link_dies_alone_and_two_links_cut_off_a_pair() {
-    let mut fabric = settled(Fabric::leaf_spine(3, 2, 2, 5));
+fn severs_single_links_and_counts_partitions() {
+    let mut fabric = ready_fabric(Fabric::leaf_spine(3, 2, 2, 5));
     let (left, right) = (fabric.find(switch(1)), fabric.find(switch(2)));
     // Ports 0 and 1 are processes, 2 and 3 the spines.
     fabric.cut(left, 2, true);
     fabric.run(fabric.now + MS);
-    healthy(&fabric);
+    assert_healthy(&fabric);
     assert_eq!((stats(&fabric).failures, stats(&fabric).partitions), (0, 0));
     fabric.cut(right, 3, true);
     fabric.run(fabric.now + MS);
@@ -112,27 +112,27 @@ fn a_link_dies_alone_and_two_links_cut_off_a_pair() {
 }
 
 #[test]
-fn a_spine_that_the_controller_does_not_reach_comes_back_as_a_new_life() {
-    let mut fabric = settled(Fabric::leaf_spine(3, 2, 2, 6));
+fn unreachable_spine_restarts_with_a_new_incarnation() {
+    let mut fabric = ready_fabric(Fabric::leaf_spine(3, 2, 2, 6));
     let (leaf, spine) = (fabric.find(switch(0)), fabric.find(switch(3)));
-    let former = fabric.nodes[spine].instance();
+    let previous = fabric.nodes[spine].instance();
     fabric.cut(leaf, 2, true);
     fabric.run(fabric.now + 3 * MS);
-    assert!(fabric.decided.is_empty() && fabric.nodes[spine].instance() > former);
-    healthy(&fabric);
+    assert!(fabric.decided.is_empty() && fabric.nodes[spine].instance() > previous);
+    assert_healthy(&fabric);
     fabric.cut(leaf, 2, false);
     fabric.run(fabric.now + MS);
-    healthy(&fabric);
+    assert_healthy(&fabric);
 }
 
 #[test]
-fn who_has_failed_but_lives_is_told_so_and_comes_back_as_a_new_life() {
-    let mut fabric = settled(Fabric::leaf_spine(2, 2, 2, 7));
+fn excluded_process_rejoins_with_a_new_incarnation() {
+    let mut fabric = ready_fabric(Fabric::leaf_spine(2, 2, 2, 7));
     let node = fabric.find(process(3));
-    let former = fabric.nodes[node].instance();
+    let previous = fabric.nodes[node].instance();
     fabric.cut(node, 0, true);
     fabric.run(fabric.now + MS);
-    assert!(fabric.decided.contains_key(&former) && !fabric.nodes[node].known.is_excluded);
+    assert!(fabric.decided.contains_key(&previous) && !fabric.nodes[node].known.is_excluded);
     fabric.cut(node, 0, false);
     fabric.run(fabric.now + MS);
     assert!(fabric.nodes[node].known.is_excluded);
@@ -141,12 +141,12 @@ fn who_has_failed_but_lives_is_told_so_and_comes_back_as_a_new_life() {
     fabric.run(fabric.now + MS);
     assert!(fabric.nodes[node].known.is_welcome);
     assert_eq!(fabric.decided.len(), 1);
-    healthy(&fabric);
+    assert_healthy(&fabric);
 }
 
 #[test]
-fn nothing_is_told_before_the_store_has_it() {
-    let mut fabric = settled(Fabric::leaf_spine(2, 2, 2, 8));
+fn sends_nothing_before_the_store_has_it() {
+    let mut fabric = ready_fabric(Fabric::leaf_spine(2, 2, 2, 8));
     fabric.store.set_available(false);
     let node = fabric.find(process(3));
     fabric.kill(node);
@@ -156,12 +156,12 @@ fn nothing_is_told_before_the_store_has_it() {
     fabric.store.set_available(true);
     fabric.run(fabric.now + MS);
     assert_eq!(fabric.decided.len(), 1);
-    healthy(&fabric);
+    assert_healthy(&fabric);
 }
 
 #[test]
-fn what_dies_while_no_controller_lives_is_found_out_by_one_that_knows_only_the_store() {
-    let mut fabric = settled(Fabric::leaf_spine(3, 2, 2, 9));
+fn detects_failures_that_happened_without_a_controller() {
+    let mut fabric = ready_fabric(Fabric::leaf_spine(3, 2, 2, 9));
     fabric.crash_replica(0);
     fabric.crash_replica(1);
     let leaf = fabric.find(switch(2));
@@ -175,17 +175,17 @@ fn what_dies_while_no_controller_lives_is_found_out_by_one_that_knows_only_the_s
         let node = fabric.find(process(number));
         fabric.kill(node);
     }
-    healthy(&fabric);
+    assert_healthy(&fabric);
 }
 
 #[test]
-fn a_process_that_gives_no_sign_of_life_to_be_handed_a_frame_has_failed() {
+fn relay_target_fails_without_a_pong() {
     for mesh in [false, true] {
         let fabric = if mesh { Fabric::mesh(4, 10) } else { Fabric::leaf_spine(2, 2, 2, 10) };
-        let mut fabric = settled(fabric);
+        let mut fabric = ready_fabric(fabric);
         let (sender, rude) = (fabric.find(process(0)), fabric.find(process(3)));
         let instance = fabric.nodes[rude].instance();
-        fabric.nodes[rude].known.is_rude = true;
+        fabric.nodes[rude].known.is_unresponsive = true;
         // It announces itself no more, either.
         fabric.nodes[rude].pace = onepipe_base::Backoff::new(1, 1);
         let mut inner = [0; 100];
@@ -193,16 +193,16 @@ fn a_process_that_gives_no_sign_of_life_to_be_handed_a_frame_has_failed() {
         let now = onepipe_base::Timestamp::from_ns(fabric.now);
         let header = header.stamped(now, onepipe_base::Promises::both(now), Psn::FIRST);
         let bytes = seal(&mut inner, header, 100 - HEADER_LEN);
-        fabric.reply(sender, 0, Opcode::Relay, |room| {
-            room[..bytes].copy_from_slice(&inner[..bytes]);
+        fabric.send_to_controller(sender, 0, Opcode::Relay, |buf| {
+            buf[..bytes].copy_from_slice(&inner[..bytes]);
             bytes
         });
         fabric.run(fabric.now + 10 * MS);
         // In a mesh the controller misses its announcements before it gives up asking.
-        assert_eq!(fabric.events.contains(&Event::Silent(instance)), !mesh);
+        assert_eq!(fabric.events.contains(&Event::PingTimedOut(instance)), !mesh);
         assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [instance]);
         assert_eq!((stats(&fabric).relayed, stats(&fabric).inexact), (1, 0));
         fabric.kill(rude);
-        healthy(&fabric);
+        assert_healthy(&fabric);
     }
 }

@@ -7,14 +7,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use onepipe_base::ProcessId;
-use onepipe_controller::{Epoch, Record, RecordId, Refused, Store, StoreError};
+use onepipe_controller::{Epoch, PersistError, Record, RecordId, Store, StoreError};
 use onepipe_transport_driver::Doorbell;
 
 use crate::StoreState;
 
 /// What the clerk shall do.
 #[derive(Debug)]
-enum Order {
+enum Command {
     Append(Epoch, RecordId, Record),
     Replace(Epoch, Vec<Record>),
     /// Step down, and let others try first.
@@ -24,18 +24,18 @@ enum Order {
 
 /// What the clerk has to tell.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum StoreEvent {
     /// This replica is active; the log as it was then.
     Elected(Epoch, Vec<Record>),
     /// What has become of a record.
-    Written(RecordId, Result<(), Refused>),
+    Written(RecordId, Result<(), PersistError>),
     /// The epoch is over.
     Deposed(Epoch),
 }
 
 /// How often the clerk looks after the election.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rhythm {
+pub(crate) struct ElectionTimers {
     pub(crate) campaign_interval: Duration,
     pub(crate) renew_interval: Duration,
     /// How long a replica that has resigned leaves it to others.
@@ -44,62 +44,62 @@ pub(crate) struct Rhythm {
 
 /// The machine's side of the clerk's desk. When it is dropped the clerk resigns and ends.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    orders: Sender<Order>,
-    news: Receiver<News>,
+pub(crate) struct StoreHandle {
+    commands: Sender<Command>,
+    events: Receiver<StoreEvent>,
     state: Arc<Mutex<StoreState>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Desk {
+impl StoreHandle {
     /// Starts the clerk, who campaigns for `replica` from now on.
     pub(crate) fn open<S>(
         store: S,
         replica: ProcessId,
-        rhythm: Rhythm,
+        timers: ElectionTimers,
         doorbell: Doorbell,
     ) -> std::io::Result<Self>
     where
         S: Store<Error: Error> + Send + 'static,
     {
-        let (orders, to_do) = channel();
-        let (tell, news) = channel();
+        let (commands, command_receiver) = channel();
+        let (event_sender, events) = channel();
         let state = Arc::new(Mutex::new(StoreState::new()));
-        let clerk = Clerk {
+        let store_worker = StoreWorker {
             store,
             replica,
-            rhythm,
-            to_do,
-            tell,
+            timers,
+            command_receiver,
+            event_sender,
             doorbell,
             state: Arc::clone(&state),
-            reign: None,
+            term: None,
             due: Instant::now(),
         };
-        let named = std::thread::Builder::new().name("store".to_owned());
-        let thread = Some(named.spawn(move || clerk.work())?);
-        Ok(Self { orders, news, state, thread })
+        let builder = std::thread::Builder::new().name("store".to_owned());
+        let thread = Some(builder.spawn(move || store_worker.work())?);
+        Ok(Self { commands, events, state, thread })
     }
 
     /// Wants a record written.
     pub(crate) fn append(&self, epoch: Epoch, id: RecordId, record: Record) {
-        self.order(Order::Append(epoch, id, record));
+        self.send(Command::Append(epoch, id, record));
     }
 
     /// Wants the log replaced. It is no harm if that fails: the log then stays long.
     pub(crate) fn replace(&self, epoch: Epoch, records: Vec<Record>) {
-        self.order(Order::Replace(epoch, records));
+        self.send(Command::Replace(epoch, records));
     }
 
     /// Wants another replica to become active.
     pub(crate) fn resign(&self, epoch: Epoch) {
-        self.order(Order::Resign(epoch));
+        self.send(Command::Resign(epoch));
     }
 
     /// The next thing that the clerk has to tell.
     #[inline]
-    pub(crate) fn news(&self) -> Option<News> {
-        self.news.try_recv().ok()
+    pub(crate) fn poll_event(&self) -> Option<StoreEvent> {
+        self.events.try_recv().ok()
     }
 
     /// How the store is.
@@ -107,15 +107,15 @@ impl Desk {
         lock(&self.state).clone()
     }
 
-    fn order(&self, order: Order) {
+    fn send(&self, send: Command) {
         // The clerk goes last.
-        let _ = self.orders.send(order);
+        let _ = self.commands.send(send);
     }
 }
 
-impl Drop for Desk {
+impl Drop for StoreHandle {
     fn drop(&mut self) {
-        self.order(Order::End);
+        self.send(Command::End);
         if let Some(thread) = self.thread.take() {
             // A panic has been reported by its thread.
             let _ = thread.join();
@@ -123,141 +123,141 @@ impl Drop for Desk {
     }
 }
 
-struct Clerk<S> {
+struct StoreWorker<S> {
     store: S,
     replica: ProcessId,
-    rhythm: Rhythm,
-    to_do: Receiver<Order>,
-    tell: Sender<News>,
+    timers: ElectionTimers,
+    command_receiver: Receiver<Command>,
+    event_sender: Sender<StoreEvent>,
     doorbell: Doorbell,
     state: Arc<Mutex<StoreState>>,
-    reign: Option<Reign>,
+    term: Option<Term>,
     /// When to campaign or to renew next.
     due: Instant,
 }
 
 #[derive(Clone, Copy)]
-struct Reign {
+struct Term {
     epoch: Epoch,
     /// Whether the machine has been told: not before the log was read.
-    is_told: bool,
+    is_reported: bool,
 }
 
-impl<S: Store<Error: Error>> Clerk<S> {
+impl<S: Store<Error: Error>> StoreWorker<S> {
     fn work(mut self) {
         loop {
             let wait = self.due.saturating_duration_since(Instant::now());
-            match self.to_do.recv_timeout(wait) {
-                Ok(Order::Append(epoch, id, record)) => self.append(epoch, id, &record),
-                Ok(Order::Replace(epoch, records)) => {
+            match self.command_receiver.recv_timeout(wait) {
+                Ok(Command::Append(epoch, id, record)) => self.append(epoch, id, &record),
+                Ok(Command::Replace(epoch, records)) => {
                     let replaced = self.store.replace(epoch, &records);
                     // The log then stays long.
-                    let _ = self.settle(epoch, replaced);
+                    let _ = self.check(epoch, replaced);
                 }
-                Ok(Order::Resign(epoch)) => {
+                Ok(Command::Resign(epoch)) => {
                     self.resign(epoch);
-                    self.due = Instant::now() + self.rhythm.resign_pause;
+                    self.due = Instant::now() + self.timers.resign_pause;
                 }
-                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
             // However busy it is with records.
             if Instant::now() >= self.due {
-                self.look_after_election();
+                self.campaign_or_renew();
             }
         }
-        if let Some(reign) = self.reign {
-            self.resign(reign.epoch);
+        if let Some(term) = self.term {
+            self.resign(term.epoch);
         }
     }
 
-    fn look_after_election(&mut self) {
-        let Some(Reign { epoch, is_told }) = self.reign else {
+    fn campaign_or_renew(&mut self) {
+        let Some(Term { epoch, is_reported }) = self.term else {
             let campaigned = self.store.campaign(self.replica);
-            self.note(campaigned.as_ref().err());
+            self.record_state(campaigned.as_ref().err());
             if let Ok(Some(epoch)) = campaigned {
-                self.reign = Some(Reign { epoch, is_told: false });
-                return self.take_office(epoch);
+                self.term = Some(Term { epoch, is_reported: false });
+                return self.load_and_report(epoch);
             }
-            self.due = Instant::now() + self.rhythm.campaign_interval;
+            self.due = Instant::now() + self.timers.campaign_interval;
             return;
         };
-        self.due = Instant::now() + self.rhythm.renew_interval;
+        self.due = Instant::now() + self.timers.renew_interval;
         let renewed = self.store.renew(epoch);
-        if self.settle(epoch, renewed).is_ok() && !is_told {
-            self.take_office(epoch);
+        if self.check(epoch, renewed).is_ok() && !is_reported {
+            self.load_and_report(epoch);
         }
     }
 
     /// Reads the log, and tells the machine. If the log cannot be read now, it is tried again with
     /// the next renewal.
-    fn take_office(&mut self, epoch: Epoch) {
+    fn load_and_report(&mut self, epoch: Epoch) {
         let loaded = self.store.load();
-        self.note(loaded.as_ref().err());
+        self.record_state(loaded.as_ref().err());
         let interval = match loaded {
             Ok(records) => {
-                self.reign = Some(Reign { epoch, is_told: true });
-                self.tell(News::Elected(epoch, records));
-                self.rhythm.renew_interval
+                self.term = Some(Term { epoch, is_reported: true });
+                self.report(StoreEvent::Elected(epoch, records));
+                self.timers.renew_interval
             }
-            Err(_) => self.rhythm.campaign_interval,
+            Err(_) => self.timers.campaign_interval,
         };
         self.due = Instant::now() + interval;
     }
 
     fn append(&mut self, epoch: Epoch, id: RecordId, record: &Record) {
         let appended = self.store.append(epoch, record);
-        let settled = self.settle(epoch, appended);
-        self.tell(News::Written(id, settled));
+        let result = self.check(epoch, appended);
+        self.report(StoreEvent::Written(id, result));
     }
 
     fn resign(&mut self, epoch: Epoch) {
         let resigned = self.store.resign(epoch);
         // If the store does not answer, the epoch ends all the same: nobody renews it.
-        let _ = self.settle(epoch, resigned);
+        let _ = self.check(epoch, resigned);
         self.depose(epoch);
     }
 
     /// Draws the consequences of what the store has answered in `epoch`.
-    fn settle(
+    fn check(
         &mut self,
         epoch: Epoch,
         answer: Result<(), StoreError<S::Error>>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PersistError> {
         match answer {
             Ok(()) => {
-                self.note(None);
+                self.record_state(None);
                 Ok(())
             }
             Err(StoreError::Deposed) => {
-                self.note(None);
+                self.record_state(None);
                 self.depose(epoch);
-                Err(Refused::Deposed)
+                Err(PersistError::Deposed)
             }
             Err(StoreError::Failed(error)) => {
-                self.note(Some(&error));
-                Err(Refused::Failed)
+                self.record_state(Some(&error));
+                Err(PersistError::Failed)
             }
         }
     }
 
     fn depose(&mut self, epoch: Epoch) {
-        if self.reign.take_if(|reign| reign.epoch == epoch).is_some() {
-            self.due = Instant::now() + self.rhythm.campaign_interval;
-            self.tell(News::Deposed(epoch));
+        if self.term.take_if(|term| term.epoch == epoch).is_some() {
+            self.due = Instant::now() + self.timers.campaign_interval;
+            self.report(StoreEvent::Deposed(epoch));
         }
     }
 
-    fn tell(&self, news: News) {
+    fn report(&self, events: StoreEvent) {
         // Who does not listen any more has ended, and the clerk will hear of it.
-        let _ = self.tell.send(news);
+        let _ = self.event_sender.send(events);
         self.doorbell.ring();
     }
 
     /// Notes how the store is, for people.
-    fn note(&self, error: Option<&S::Error>) {
+    fn record_state(&self, error: Option<&S::Error>) {
         let mut state = lock(&self.state);
-        let error = error.map(|error| whole(error));
+        let error = error.map(|error| error_chain(error));
         if state.error.is_some() != error.is_some() {
             state.since = Instant::now();
         }
@@ -268,7 +268,7 @@ impl<S: Store<Error: Error>> Clerk<S> {
 }
 
 /// An error with all its causes.
-fn whole(error: &dyn Error) -> String {
+fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -7,20 +7,20 @@ use onepipe_base::{Instance, Timestamp};
 use onepipe_wire::Side;
 
 use super::{Graph, View, opposite};
-use crate::ledger::Ledger;
+use crate::decisions::DecisionLog;
 use crate::region::Region;
 
 /// What the two ends of a link say, the first one's word first.
 type Views = (View, View);
 
 /// The whole graph.
-pub(crate) struct Whole<'a> {
+pub(crate) struct Reference<'a> {
     graph: &'a Graph,
     arcs: BTreeMap<Instance, BTreeMap<(Instance, Side), Views>>,
     reached: BTreeSet<Instance>,
 }
 
-impl<'a> Whole<'a> {
+impl<'a> Reference<'a> {
     pub(crate) fn new(graph: &'a Graph, is_dead: impl Fn(Instance) -> bool) -> Self {
         let mut arcs: BTreeMap<Instance, BTreeMap<(Instance, Side), Views>> =
             graph.iter().map(|(instance, _)| (instance, BTreeMap::new())).collect();
@@ -37,9 +37,9 @@ impl<'a> Whole<'a> {
                 other.entry((instance, opposite(edge.side))).or_insert(unknown).1 = view;
             }
         }
-        let mut whole = Self { graph, arcs, reached: BTreeSet::new() };
-        whole.reached = whole.reach(is_dead);
-        whole
+        let mut reference = Self { graph, arcs, reached: BTreeSet::new() };
+        reference.reached = reference.reach(is_dead);
+        reference
     }
 
     /// Who has a valley-free path of links that are up to the controller, not through any life that
@@ -49,14 +49,14 @@ impl<'a> Whole<'a> {
         let starts = self.graph.attachments().filter(|instance| !is_dead(*instance));
         let mut queue: VecDeque<(Instance, bool)> =
             starts.map(|instance| (instance, is_switch(instance))).collect();
-        while let Some((instance, climbs)) = queue.pop_front() {
-            if !seen.insert((instance, climbs)) || !is_switch(instance) {
+        while let Some((instance, is_uphill)) = queue.pop_front() {
+            if !seen.insert((instance, is_uphill)) || !is_switch(instance) {
                 continue;
             }
             for ((to, side), (own, other)) in &self.arcs[&instance] {
                 let is_up = *own != View::Down && *other != View::Down && !is_dead(*to);
                 match side {
-                    Side::Upper if is_up && climbs && is_switch(*to) => {
+                    Side::Upper if is_up && is_uphill && is_switch(*to) => {
                         queue.push_back((*to, true))
                     }
                     Side::Lower if is_up => queue.push_back((*to, false)),
@@ -69,36 +69,47 @@ impl<'a> Whole<'a> {
 
     /// Compares the net with this.
     pub(crate) fn check_net(&self) {
-        let net = self.graph.net();
+        let adjacency = self.graph.adjacency();
         for (instance, arcs) in &self.arcs {
-            let at = net.place(*instance).expect("whoever is in the graph is in the net");
-            let found: BTreeMap<(Instance, Side), Views> = (net.arcs(at))
-                .map(|arc| ((net.instance(arc.to), arc.side), (arc.own, arc.other)))
+            let at = adjacency.index(*instance).expect("whoever is in the graph is in the net");
+            let found: BTreeMap<(Instance, Side), Views> = (adjacency.arcs(at))
+                .map(|arc| ((adjacency.instance(arc.to), arc.side), (arc.own, arc.other)))
                 .collect();
             assert_eq!(&found, arcs, "links of {instance:?}");
-            assert_eq!(net.is_correct(at), self.reached.contains(instance), "path of {instance:?}");
+            assert_eq!(
+                adjacency.is_correct(at),
+                self.reached.contains(instance),
+                "path of {instance:?}"
+            );
         }
         let processes = self.reached.iter().filter(|instance| !is_switch(**instance)).count();
-        assert_eq!((net.correct(), net.processes()), (self.reached.len(), processes));
-        let places = |arcs: &BTreeMap<(Instance, Side), Views>| {
+        assert_eq!(
+            (adjacency.correct_count(), adjacency.correct_process_count()),
+            (self.reached.len(), processes)
+        );
+        let uplink_count = |arcs: &BTreeMap<(Instance, Side), Views>| {
             let up = |((_, side), (_, other)): &(&(Instance, Side), &Views)| {
                 *side == Side::Upper && *other == View::Up
             };
             arcs.iter().filter(up).count()
         };
-        let is_double =
-            |instance: &Instance| !is_switch(*instance) && places(&self.arcs[instance]) > 1;
-        assert_eq!(net.doubles(), self.arcs.keys().filter(|instance| is_double(instance)).count());
+        let is_duplicate =
+            |instance: &Instance| !is_switch(*instance) && uplink_count(&self.arcs[instance]) > 1;
+        assert_eq!(
+            adjacency.duplicates(),
+            self.arcs.keys().filter(|instance| is_duplicate(instance)).count()
+        );
         let frozen = self.graph.iter().filter(|(_, node)| !node.frozen.is_empty());
         let owners: Vec<Instance> = frozen.map(|(instance, _)| instance).collect();
         assert_eq!(self.graph.owners().map(|(instance, _)| instance).collect::<Vec<_>>(), owners);
-        let ready = owners.iter().filter(|owner| self.reached.contains(owner)).flat_map(|owner| {
-            let frozen = self.graph.get(*owner).expect("it owns links").frozen.iter();
-            let ready = frozen.filter(|entry| entry.is_resolved && !entry.is_told);
-            ready.map(|entry| (*owner, entry.number))
-        });
-        let found = self.graph.ready().map(|(owner, entry)| (owner, entry.number));
-        assert_eq!(found.collect::<Vec<_>>(), ready.collect::<Vec<_>>());
+        let resumable =
+            owners.iter().filter(|owner| self.reached.contains(owner)).flat_map(|owner| {
+                let frozen = self.graph.get(*owner).expect("it owns links").frozen.iter();
+                let resumable = frozen.filter(|entry| entry.is_resolved && !entry.is_notified);
+                resumable.map(|entry| (*owner, entry.number))
+            });
+        let found = self.graph.resumable().map(|(owner, entry)| (owner, entry.number));
+        assert_eq!(found.collect::<Vec<_>>(), resumable.collect::<Vec<_>>());
     }
 
     /// Compares who has joined, beside those who had `before`.
@@ -107,7 +118,7 @@ impl<'a> Whole<'a> {
         assert_eq!(joined, new);
     }
 
-    pub(crate) fn suspected(&self, ledger: &Ledger) -> BTreeSet<Instance> {
+    pub(crate) fn suspected(&self, decisions: &DecisionLog) -> BTreeSet<Instance> {
         if self.reached.is_empty() {
             return BTreeSet::new();
         }
@@ -118,7 +129,7 @@ impl<'a> Whole<'a> {
         }
         let is_suspect = |(instance, node): &(Instance, &super::Node)| {
             let has_been = node.has_joined || held.contains(instance);
-            let is_over = ledger.has_failed(*instance) || ledger.is_open(*instance);
+            let is_over = decisions.has_failed(*instance) || decisions.is_open(*instance);
             !self.reached.contains(instance) && has_been && !is_over
         };
         self.graph.iter().filter(is_suspect).map(|(instance, _)| instance).collect()
@@ -126,7 +137,7 @@ impl<'a> Whole<'a> {
 
     /// Compares the regions that hold any of `suspected`.
     pub(crate) fn check_regions(&self, suspected: &BTreeSet<Instance>, found: &[Region]) {
-        let net = self.graph.net();
+        let adjacency = self.graph.adjacency();
         let mut expected = Vec::new();
         let mut left: BTreeSet<Instance> =
             self.arcs.keys().filter(|instance| !self.reached.contains(instance)).copied().collect();
@@ -145,7 +156,7 @@ impl<'a> Whole<'a> {
                 expected.push(self.region(members));
             }
         }
-        let instance = |at: &usize| net.instance(*at);
+        let instance = |at: &usize| adjacency.instance(*at);
         let found = found.iter().map(|region| {
             let mut registers: Vec<(Instance, Side, Timestamp)> = region
                 .registers
@@ -158,7 +169,7 @@ impl<'a> Whole<'a> {
             (
                 region.members.iter().map(instance).collect(),
                 registers,
-                region.heard.iter().map(instance).collect(),
+                region.up_members.iter().map(instance).collect(),
                 values,
             )
         });
@@ -168,12 +179,12 @@ impl<'a> Whole<'a> {
     }
 
     fn region(&self, members: BTreeSet<Instance>) -> Border {
-        let mut heard = BTreeSet::new();
+        let mut up_members = BTreeSet::new();
         for instance in &members {
             for ((to, _), (own, other)) in &self.arcs[instance] {
                 let claims = *other == View::Unknown && *own == View::Up;
                 if self.reached.contains(to) && (*other == View::Up || claims) {
-                    heard.insert(*instance);
+                    up_members.insert(*instance);
                 }
             }
         }
@@ -188,7 +199,7 @@ impl<'a> Whole<'a> {
         }
         registers.sort_unstable();
         let values = self.values(&members, &registers);
-        (members, registers, heard, values)
+        (members, registers, up_members, values)
     }
 
     /// Of each member all registers that its promises reach, one member after the other.
@@ -215,10 +226,11 @@ impl<'a> Whole<'a> {
                 // Who hears it, in the region.
                 for (to, side) in self.arcs[&instance].keys().filter(|(to, _)| members.contains(to))
                 {
-                    let hears = is_switch(*to) && self.hears(*to, instance, opposite(*side));
+                    let is_counted =
+                        is_switch(*to) && self.is_counted(*to, instance, opposite(*side));
                     match side {
-                        Side::Upper if !descends && hears => work.push((*to, false)),
-                        Side::Lower if is_switch(instance) && descends && hears => {
+                        Side::Upper if !descends && is_counted => work.push((*to, false)),
+                        Side::Lower if is_switch(instance) && descends && is_counted => {
                             work.push((*to, true));
                         }
                         _ => {}
@@ -231,7 +243,7 @@ impl<'a> Whole<'a> {
     }
 
     /// Whether the promises of `from` still count at `at`.
-    fn hears(&self, at: Instance, from: Instance, side: Side) -> bool {
+    fn is_counted(&self, at: Instance, from: Instance, side: Side) -> bool {
         match self.arcs[&at][&(from, side)] {
             (View::Up, _) | (View::Unknown, View::Up) => true,
             (View::Unknown, _) => false,
@@ -245,14 +257,14 @@ impl<'a> Whole<'a> {
 }
 
 /// Who has failed, but is listed as up by a correct node.
-pub(crate) fn ghosts(graph: &Graph, ledger: &Ledger) -> BTreeSet<Instance> {
-    let mut ghosts = BTreeSet::new();
+pub(crate) fn stale_peers(graph: &Graph, decisions: &DecisionLog) -> BTreeSet<Instance> {
+    let mut stale_peers = BTreeSet::new();
     for (_, node) in graph.iter().filter(|(instance, _)| graph.is_correct(*instance)) {
         let up = node.edges.iter().filter(|edge| edge.is_up).map(|edge| edge.instance);
-        ghosts.extend(up.filter(|instance| ledger.has_failed(*instance)));
-        ghosts.extend(&node.ghosts);
+        stale_peers.extend(up.filter(|instance| decisions.has_failed(*instance)));
+        stale_peers.extend(&node.stale_peers);
     }
-    ghosts
+    stale_peers
 }
 
 /// Members, registers, who is heard, and the greatest values.

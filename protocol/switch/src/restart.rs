@@ -5,24 +5,24 @@ use onepipe_base::{Address, Incarnation, Instance, Port, Timestamp, Transmit, Ve
 use onepipe_wire::{Flood, FloodId, FloodView, HEADER_LEN, Header, Opcode, seal_with_hops};
 
 use crate::clock::no_promise;
-use crate::switch::drop_as;
+use crate::switch::count_drop;
 use crate::{Config, Switch, SwitchEvent};
 
 impl Switch {
     /// A life that was declared dead is heard at `port`. Its frames count nowhere; if it is a
     /// switch that shows that it is up, it is told.
     #[cold]
-    pub(crate) fn on_dead_heard(&mut self, port: Port, speaker: Option<Instance>) -> Verdict {
+    pub(crate) fn on_declared_dead(&mut self, port: Port, speaker: Option<Instance>) -> Verdict {
         if let (Some(control), Some(instance)) = (&mut self.control, speaker)
             && matches!(instance.address, Address::Switch(_))
         {
-            control.condemned = Some((port, instance));
+            control.death_notice = Some((port, instance));
         }
-        drop_as(&mut self.stats.dropped_stale)
+        count_drop(&mut self.stats.dropped_stale)
     }
 
     /// Tells who is at `port` that `instance` was declared dead.
-    pub(crate) fn write_condemned(
+    pub(crate) fn write_death_notice(
         &mut self,
         reference: Timestamp,
         port: Port,
@@ -31,23 +31,23 @@ impl Switch {
     ) -> Option<Transmit> {
         let nothing = no_promise(reference);
         let header =
-            Header::hop_only(Opcode::Flood, self.config.instance(), self.echo(port), nothing);
-        let room = slot.get_mut(HEADER_LEN..)?;
-        let wave = Flood { id: FloodId::HOP_ONLY };
-        let (_, bytes) = wave.write_freeze(room, core::iter::once(instance))?;
-        self.stats.waves_sent += 1;
+            Header::hop_only(Opcode::Flood, self.config.instance(), self.peer_at(port), nothing);
+        let buf = slot.get_mut(HEADER_LEN..)?;
+        let flood = Flood { id: FloodId::HOP_ONLY };
+        let (_, bytes) = flood.write_freeze(buf, core::iter::once(instance))?;
+        self.stats.floods_sent += 1;
         Some(Transmit { port, bytes: seal_with_hops(slot, header, bytes, 0) })
     }
 
     /// A neighbour says something that is no wave: whom it takes for dead by a controller's word.
-    pub(crate) fn on_aside(&mut self, header: &Header, view: FloodView<'_>) -> Verdict {
+    pub(crate) fn on_death_notice(&mut self, header: &Header, view: FloodView<'_>) -> Verdict {
         let is_switch = |instance: &Instance| matches!(instance.address, Address::Switch(_));
         if !header.sender().as_ref().is_some_and(is_switch) {
-            return drop_as(&mut self.stats.dropped_misplaced);
+            return count_drop(&mut self.stats.dropped_misplaced);
         }
-        self.stats.waves_heard += 1;
+        self.stats.floods_received += 1;
         if view.dead().any(|instance| instance == self.config.instance()) {
-            self.begin_new_life();
+            self.restart();
         }
         Verdict::Consumed
     }
@@ -55,13 +55,13 @@ impl Switch {
     /// Forgets everything but what it was set up with, which processes it has learned to find
     /// where, its clock, its counters, and events that wait: as if it had crashed and come back at
     /// once.
-    fn begin_new_life(&mut self) {
+    fn restart(&mut self) {
         let incarnation = Incarnation(self.config.incarnation.0.saturating_add(1));
         let config = Config { incarnation, ..self.config.clone() };
         let Ok(next) = Self::new(config) else { return };
-        let former = core::mem::replace(self, next);
-        (self.clock, self.events, self.stats) = (former.clock, former.events, former.stats);
-        self.stats.rebirths += 1;
-        self.notify(SwitchEvent::Reborn);
+        let previous = core::mem::replace(self, next);
+        (self.clock, self.events, self.stats) = (previous.clock, previous.events, previous.stats);
+        self.stats.restarts += 1;
+        self.notify(SwitchEvent::Restarted);
     }
 }

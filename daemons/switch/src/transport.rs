@@ -10,30 +10,30 @@ use onepipe_wire::{HEADER_LEN, Header, Opcode, mark_congestion, parse_header, se
 
 use crate::Stats;
 use crate::egress::{Egress, QueueReport};
-use crate::faults::{Fate, Trouble};
-use crate::ports::Ports;
-use crate::racks::Links;
+use crate::faults::{FaultInjector, Outcome};
+use crate::ports::PortTable;
+use crate::racks::RackLinks;
 
 /// How long the kernel may take to wake a thread whose time has come, in ns.
-const WAKE_NS: u64 = 100_000;
+const WAKEUP_LATENCY_NS: u64 = 100_000;
 /// After this many trains what waits is sent, so that a full batch does not wait for its last.
-const TRAINS_A_FLUSH: usize = 4;
+const BATCHES_PER_FLUSH: usize = 4;
 /// How often the processes below are announced above again, in ns: an announcement may be lost, and
 /// the switch above may have been started anew.
 const ANNOUNCE_INTERVAL_NS: u64 = 100_000_000;
 /// What a join or a leave bears that is passed on: more hops than its process gives it, so that the
 /// switch above does not take the process for its neighbour.
-const PASSED_ON_HOPS: u8 = 2;
+const RELAYED_HOPS: u8 = 2;
 
 #[derive(Debug)]
-pub(crate) struct Fabric {
-    exchange: BatchSocket,
-    ports: Ports,
+pub(crate) struct SwitchTransport {
+    socket: BatchSocket,
+    ports: PortTable,
     up: Option<Port>,
     processes_max: u32,
-    trouble: Option<Trouble>,
+    fault_injector: Option<FaultInjector>,
     egress: Option<Egress>,
-    links: Option<Links>,
+    links: Option<RackLinks>,
     /// The time of the turn under way.
     now: Now,
     slot: Option<FrameRange>,
@@ -43,23 +43,23 @@ pub(crate) struct Fabric {
     pub(crate) stats: Stats,
 }
 
-impl Fabric {
+impl SwitchTransport {
     pub(crate) fn new(
-        exchange: BatchSocket,
-        ports: Ports,
+        socket: BatchSocket,
+        ports: PortTable,
         up: Option<Port>,
         processes_max: u32,
-        trouble: Option<Trouble>,
+        fault_injector: Option<FaultInjector>,
         egress: Option<Egress>,
-        links: Option<Links>,
+        links: Option<RackLinks>,
     ) -> Self {
         let joins = if up.is_some() { vec![None; processes_max as usize] } else { Vec::new() };
         Self {
-            exchange,
+            socket,
             ports,
             up,
             processes_max,
-            trouble,
+            fault_injector,
             egress,
             links,
             now: Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) },
@@ -70,32 +70,32 @@ impl Fabric {
         }
     }
 
-    pub(crate) fn exchange(&self) -> &BatchSocket {
-        &self.exchange
+    pub(crate) fn socket(&self) -> &BatchSocket {
+        &self.socket
     }
 
     pub(crate) fn processes_max(&self) -> u32 {
         self.processes_max
     }
 
-    pub(crate) fn trouble(&mut self) -> &mut Option<Trouble> {
-        &mut self.trouble
+    pub(crate) fn fault_injector(&mut self) -> &mut Option<FaultInjector> {
+        &mut self.fault_injector
     }
 
-    pub(crate) fn links(&self) -> Option<&Links> {
+    pub(crate) fn links(&self) -> Option<&RackLinks> {
         self.links.as_ref()
     }
 
-    pub(crate) fn links_mut(&mut self) -> Option<&mut Links> {
+    pub(crate) fn links_mut(&mut self) -> Option<&mut RackLinks> {
         self.links.as_mut()
     }
 
     /// A link has been silent for too long. Who sat behind it may start anew elsewhere: it is not
     /// announced above any more.
     pub(crate) fn on_lost(&mut self, port: Port) {
-        for (process, announced) in self.ports.announced() {
+        for (process, joined_at) in self.ports.joined() {
             if let Some(join) = self.joins.get_mut(process.index())
-                && announced == port
+                && joined_at == port
             {
                 *join = None;
             }
@@ -103,42 +103,42 @@ impl Fabric {
     }
 
     /// The port of whoever sent a train, a new one if need be.
-    fn port_of(&mut self, train: usize, now: Mono) -> Option<Port> {
-        let from = self.exchange.sender(train)?;
+    fn port_of_batch(&mut self, batch: usize, now: Mono) -> Option<Port> {
+        let from = self.socket.sender(batch)?;
         if let Some(port) = self.ports.find(from, now) {
             return Some(port);
         }
-        let first = self.exchange.frames(train).next()?;
-        if parse_header(self.exchange.frame(first)).is_err() {
-            self.stats.trains_foreign += 1;
+        let first = self.socket.frames(batch).next()?;
+        if parse_header(self.socket.frame(first)).is_err() {
+            self.stats.batches_foreign += 1;
             return None;
         }
-        let Some(port) = self.ports.give(from, now) else {
-            self.stats.trains_without_port += 1;
-            if !self.ports.makes_room() {
-                self.stats.turned_away = Some(from);
+        let Some(port) = self.ports.assign(from, now) else {
+            self.stats.batches_without_port += 1;
+            if !self.ports.is_reclaiming() {
+                self.stats.last_rejected = Some(from);
             }
             return None;
         };
-        self.stats.ports_given += 1;
-        self.exchange.set_destination(port.index(), Some(from));
+        self.stats.ports_assigned += 1;
+        self.socket.set_destination(port.index(), Some(from));
         Some(port)
     }
 
     /// The machine has no use for a frame: there may be a reason that people should know.
-    fn on_dropped(&mut self, place: FrameRange) {
-        let Ok((header, _)) = parse_header(self.exchange.frame(place)) else { return };
+    fn on_dropped(&mut self, range: FrameRange) {
+        let Ok((header, _)) = parse_header(self.socket.frame(range)) else { return };
         let ends = [header.src(), header.dst()];
         if let Some(beyond) = ends.iter().find(|process| process.0 >= self.processes_max) {
-            self.stats.process_beyond = Some(*beyond);
+            self.stats.process_out_of_range = Some(*beyond);
         } else if ends[0] == ends[1] {
             self.stats.frames_to_self += 1;
         }
     }
 
     /// The machine has taken a frame that goes no further: it may tell who sits where.
-    fn on_consumed(&mut self, port: Port, place: FrameRange) {
-        let frame = self.exchange.frame(place);
+    fn on_consumed(&mut self, port: Port, range: FrameRange) {
+        let frame = self.socket.frame(range);
         let Ok((header, opcode)) = parse_header(frame) else { return };
         let process = header.src();
         match opcode {
@@ -155,19 +155,19 @@ impl Fabric {
             Opcode::Leave => {
                 let header = *header;
                 self.ports.on_leave(process, port);
-                self.pass_leave_up(&header);
+                self.relay_leave(&header);
             }
             _ => {}
         }
     }
 
     /// A process below has left for good: above, too, nobody shall look for it here.
-    fn pass_leave_up(&mut self, leave: &Header) {
+    fn relay_leave(&mut self, leave: &Header) {
         if let (Some(up), Some(join)) = (self.up, self.joins.get_mut(leave.src().index())) {
             *join = None;
             // Only a process that was alone here takes the whole link with it.
-            if self.ports.announced().next().is_none() {
-                self.pass_on(up, leave);
+            if self.ports.joined().next().is_none() {
+                self.send_header(up, leave);
             }
         }
     }
@@ -185,59 +185,59 @@ impl Fabric {
             if let Some(incarnation) = self.joins[index] {
                 let process = ProcessId(index as u32);
                 let join = Header::new(Opcode::Join, process, process, incarnation);
-                self.pass_on(up, &join.stamped(nothing.barrier, nothing, Psn::FIRST));
+                self.send_header(up, &join.stamped(nothing.barrier, nothing, Psn::FIRST));
             }
         }
     }
 
     /// Passes a frame without payload on to the switch above.
-    fn pass_on(&mut self, up: Port, header: &Header) {
-        let Some(slot) = self.exchange.slot() else { return };
-        let place = self.exchange.keep(slot, HEADER_LEN);
-        seal_with_hops(self.exchange.frame(place), *header, 0, PASSED_ON_HOPS);
-        self.exchange.send(up.index(), place);
+    fn send_header(&mut self, up: Port, header: &Header) {
+        let Some(slot) = self.socket.slot() else { return };
+        let range = self.socket.keep(slot, HEADER_LEN);
+        seal_with_hops(self.socket.frame(range), *header, 0, RELAYED_HOPS);
+        self.socket.send(up.index(), range);
     }
 
     /// A frame leaves, or meets its fate.
     #[inline]
-    fn put_out(&mut self, port: Port, place: FrameRange) {
-        let Some(trouble) = &mut self.trouble else {
-            return self.send_on(port, place);
+    fn send_with_faults(&mut self, port: Port, range: FrameRange) {
+        let Some(fault_injector) = &mut self.fault_injector else {
+            return self.enqueue_or_send(port, range);
         };
-        let frame = self.exchange.frame(place);
-        match trouble.on_way_out(port, frame, &mut self.stats) {
-            Fate::Lost | Fate::Overtaken => return,
-            Fate::Pass => self.send_on(port, place),
-            Fate::Twice => {
-                self.send_on(port, place);
-                self.send_on(port, place);
+        let frame = self.socket.frame(range);
+        match fault_injector.on_egress(port, frame, &mut self.stats) {
+            Outcome::Lost | Outcome::Overtaken => return,
+            Outcome::Pass => self.enqueue_or_send(port, range),
+            Outcome::Twice => {
+                self.enqueue_or_send(port, range);
+                self.enqueue_or_send(port, range);
             }
         }
-        let (exchange, egress, now) = (&mut self.exchange, &mut self.egress, self.now);
-        let Some(trouble) = &mut self.trouble else { return };
-        trouble.release(port, |held| match egress {
-            Some(egress) => egress.put(port, now, held),
-            None => send_copy(exchange, port, held),
+        let (socket, egress, now) = (&mut self.socket, &mut self.egress, self.now);
+        let Some(fault_injector) = &mut self.fault_injector else { return };
+        fault_injector.release(port, |held| match egress {
+            Some(egress) => egress.enqueue(port, now, held),
+            None => send_copy(socket, port, held),
         });
     }
 
     /// A frame leaves, or waits until its link is free.
     #[inline]
-    fn send_on(&mut self, port: Port, place: FrameRange) {
+    fn enqueue_or_send(&mut self, port: Port, range: FrameRange) {
         match &mut self.egress {
-            Some(egress) => egress.put(port, self.now, self.exchange.frame(place)),
-            None => self.exchange.send(port.index(), place),
+            Some(egress) => egress.enqueue(port, self.now, self.socket.frame(range)),
+            None => self.socket.send(port.index(), range),
         }
     }
 
     /// Sends what has left its queue by now.
-    fn empty_queues(&mut self) {
+    fn drain_queues(&mut self) {
         if let Some(egress) = &mut self.egress
             && !egress.is_empty()
         {
-            let exchange = &mut self.exchange;
-            egress.leave(self.now, |port, frame| send_copy(exchange, port, frame));
-            exchange.flush();
+            let socket = &mut self.socket;
+            egress.dequeue_due(self.now, |port, frame| send_copy(socket, port, frame));
+            socket.flush();
         }
     }
 
@@ -247,34 +247,34 @@ impl Fabric {
 }
 
 /// Sends a copy of a frame that is kept elsewhere.
-fn send_copy(exchange: &mut BatchSocket, port: Port, frame: &[u8]) {
-    if let Some(slot) = exchange.slot() {
-        let place = exchange.keep(slot, frame.len());
-        exchange.frame(place).copy_from_slice(frame);
-        exchange.send(port.index(), place);
+fn send_copy(socket: &mut BatchSocket, port: Port, frame: &[u8]) {
+    if let Some(slot) = socket.slot() {
+        let range = socket.keep(slot, frame.len());
+        socket.frame(range).copy_from_slice(frame);
+        socket.send(port.index(), range);
     }
 }
 
-impl Transport for Fabric {
+impl Transport for SwitchTransport {
     const IS_FIFO: bool = false;
 
     fn receive(&mut self, now: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         self.now = now;
-        self.empty_queues();
-        let trains = self.exchange.receive();
+        self.drain_queues();
+        let batches = self.socket.receive();
         // The queue of this switch is its receive buffer; what finds it long is marked.
-        let is_backlogged = self.exchange.is_backlogged();
+        let is_backlogged = self.socket.is_backlogged();
         let mut frames = 0;
-        for train in 0..trains {
-            if train > 0 && train % TRAINS_A_FLUSH == 0 {
-                self.exchange.flush();
+        for batch in 0..batches {
+            if batch > 0 && batch % BATCHES_PER_FLUSH == 0 {
+                self.socket.flush();
             }
-            let Some(port) = self.port_of(train, now.mono) else { continue };
-            for place in self.exchange.frames(train) {
+            let Some(port) = self.port_of_batch(batch, now.mono) else { continue };
+            for range in self.socket.frames(batch) {
                 frames += 1;
-                let frame = self.exchange.frame(place);
-                if let Some(trouble) = &mut self.trouble
-                    && !trouble.on_way_in(port, frame, &mut self.stats)
+                let frame = self.socket.frame(range);
+                if let Some(fault_injector) = &mut self.fault_injector
+                    && !fault_injector.on_ingress(port, frame, &mut self.stats)
                 {
                     continue;
                 }
@@ -285,14 +285,14 @@ impl Transport for Fabric {
                 match take(port, frame) {
                     Verdict::Forward(output) => {
                         if let Some(links) = &mut self.links
-                            && !links.pass(self.exchange.frame(place), &mut self.stats)
+                            && !links.carry(self.socket.frame(range), &mut self.stats)
                         {
                             continue;
                         }
-                        self.put_out(output, place);
+                        self.send_with_faults(output, range);
                     }
-                    Verdict::Consumed => self.on_consumed(port, place),
-                    Verdict::Dropped => self.on_dropped(place),
+                    Verdict::Consumed => self.on_consumed(port, range),
+                    Verdict::Dropped => self.on_dropped(range),
                 }
             }
         }
@@ -300,16 +300,16 @@ impl Transport for Fabric {
     }
 
     fn poll_links_down(&mut self, mut unlink: impl FnMut(Port)) {
-        let (exchange, stats) = (&mut self.exchange, &mut self.stats);
-        while let Some(address) = exchange.refused() {
+        let (socket, stats) = (&mut self.socket, &mut self.stats);
+        while let Some(address) = socket.refused() {
             stats.neighbours_refused += 1;
             if let Some(up) = self.ports.on_refused(address) {
                 unlink(up);
             }
         }
-        self.ports.taken(|port| {
-            stats.ports_taken += 1;
-            exchange.set_destination(port.index(), None);
+        self.ports.drain_reclaimed(|port| {
+            stats.ports_reclaimed += 1;
+            socket.set_destination(port.index(), None);
             unlink(port);
         });
     }
@@ -321,32 +321,32 @@ impl Transport for Fabric {
 
     #[inline]
     fn slot(&mut self) -> Option<&mut [u8]> {
-        self.slot = self.exchange.slot();
-        self.slot.map(|slot| self.exchange.frame(slot))
+        self.slot = self.socket.slot();
+        self.slot.map(|slot| self.socket.frame(slot))
     }
 
     #[inline]
     fn send(&mut self, transmit: Transmit) {
         if let Some(slot) = self.slot.take() {
-            let place = self.exchange.keep(slot, transmit.bytes);
-            self.put_out(transmit.port, place);
+            let range = self.socket.keep(slot, transmit.bytes);
+            self.send_with_faults(transmit.port, range);
         }
     }
 
     fn end_burst(&mut self, _: Option<Promises>) {
-        self.exchange.flush();
+        self.socket.flush();
     }
 
     fn wait(&mut self, timeout_ns: u64) {
         let due = self.egress.as_ref().and_then(Egress::due);
         match due.map_or(u64::MAX, |due| due.since_ns(self.now.mono)) {
             // The kernel would wake this thread too late.
-            ..WAKE_NS => std::thread::yield_now(),
-            due_ns => self.exchange.wait(timeout_ns.min(due_ns - WAKE_NS)),
+            ..WAKEUP_LATENCY_NS => std::thread::yield_now(),
+            due_ns => self.socket.wait(timeout_ns.min(due_ns - WAKEUP_LATENCY_NS)),
         }
     }
 
     fn doorbell(&self) -> Doorbell {
-        self.exchange.doorbell()
+        self.socket.doorbell()
     }
 }

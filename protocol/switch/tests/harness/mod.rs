@@ -64,21 +64,26 @@ pub const fn process(id: u32, incarnation: u32) -> Instance {
 }
 
 /// A frame that speaks of its link.
-pub fn of_link(opcode: Opcode, own: Instance, echo: Option<Instance>, promises: Promises) -> Bytes {
+pub fn of_link(
+    opcode: Opcode,
+    own: Instance,
+    ack_from: Option<Instance>,
+    promises: Promises,
+) -> Bytes {
     let mut bytes = [0; HEADER_LEN];
-    seal_with_hops(&mut bytes, Header::hop_only(opcode, own, echo, promises), 0, 1);
+    seal_with_hops(&mut bytes, Header::hop_only(opcode, own, ack_from, promises), 0, 1);
     bytes
 }
 
-/// Hands in a beacon of `instance`, which hears `echo`.
+/// Hands in a beacon of `instance`, which hears `ack_from`.
 pub fn beacon(
     switch: &mut Switch,
     now: Now,
     port: u16,
-    (instance, echo): (Instance, Option<Instance>),
+    (instance, ack_from): (Instance, Option<Instance>),
     promises: Promises,
 ) -> Verdict {
-    put(switch, now, port, of_link(Opcode::Beacon, instance, echo, promises))
+    put(switch, now, port, of_link(Opcode::Beacon, instance, ack_from, promises))
 }
 
 /// A frame that a switch has sent by itself.
@@ -121,7 +126,7 @@ pub fn run(switch: &mut Switch, end: u64) -> Vec<Sent> {
 }
 
 /// What a switch's beacon bears in place of a process, in a fabric without controllers.
-pub const NOBODY: u32 = u32::MAX;
+pub const NO_PROCESS: u32 = u32::MAX;
 
 pub type Bytes = [u8; HEADER_LEN];
 
@@ -157,8 +162,8 @@ pub fn pass(switch: &mut Switch, now: Now, port: u16, mut bytes: Bytes) -> (u16,
 }
 
 /// Hands a beacon in.
-pub fn hear(switch: &mut Switch, now: Now, port: u16, promises: Promises) {
-    let verdict = put(switch, now, port, frame(Opcode::Beacon, NOBODY, NOBODY, promises));
+pub fn beacon_from(switch: &mut Switch, now: Now, port: u16, promises: Promises) {
+    let verdict = put(switch, now, port, frame(Opcode::Beacon, NO_PROCESS, NO_PROCESS, promises));
     assert_eq!(verdict, Verdict::Consumed);
 }
 

@@ -8,7 +8,7 @@ use onepipe_wire::Opcode;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Letter {
+pub(crate) struct OutgoingFrame {
     pub opcode: Opcode,
     pub to: ProcessId,
     pub psn: Psn,
@@ -17,29 +17,29 @@ pub(crate) struct Letter {
 
 /// A bounded queue. What it refuses is asked for again by whoever wants it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Outbox {
-    letters: VecDeque<Letter>,
+pub(crate) struct SendQueue {
+    frames: VecDeque<OutgoingFrame>,
 }
 
-impl Outbox {
+impl SendQueue {
     /// Answers false when there are `max` already.
-    pub(crate) fn push(&mut self, letter: Letter, max: usize) -> bool {
-        let has_room = self.letters.len() < max;
-        if has_room {
-            self.letters.push_back(letter);
+    pub(crate) fn push(&mut self, frame: OutgoingFrame, max: usize) -> bool {
+        let has_capacity = self.frames.len() < max;
+        if has_capacity {
+            self.frames.push_back(frame);
         }
-        has_room
+        has_capacity
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Letter> {
-        self.letters.pop_front()
+    pub(crate) fn pop(&mut self) -> Option<OutgoingFrame> {
+        self.frames.pop_front()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.letters.is_empty()
+        self.frames.is_empty()
     }
 
     pub(crate) fn clear(&mut self) {
-        self.letters.clear();
+        self.frames.clear();
     }
 }

@@ -6,35 +6,35 @@ use onepipe_base::{Address, Instance, Promises, Timestamp};
 use onepipe_wire::{FloodAck, FloodKind, FloodView, HEADER_LEN, Header, Opcode, seal};
 
 use super::node::Peer;
-use super::{Fabric, Item, Passing};
+use super::{Fabric, FloodInProgress, Item};
 
 impl Fabric {
-    pub(super) fn on_wave(&mut self, node: usize, port: usize, payload: Vec<u8>) {
+    pub(super) fn on_flood(&mut self, node: usize, port: usize, payload: Vec<u8>) {
         let view = FloodView::parse(&payload).expect("a controller has written it");
         let (id, kind) = (view.id, view.kind);
-        let echo = FloodAck { id, kind };
-        match &mut self.nodes[node].wave {
-            Some(wave) if id < wave.id => return,
-            Some(wave) if id == wave.id => {
-                let is_done = wave.pending.is_empty() && !wave.is_broken;
-                if port != wave.parent {
-                    wave.pending.remove(&port);
-                    self.answer(node, port, echo);
-                    self.finish_wave(node);
+        let ack = FloodAck { id, kind };
+        match &mut self.nodes[node].flood {
+            Some(flood) if id < flood.id => return,
+            Some(flood) if id == flood.id => {
+                let is_done = flood.pending.is_empty() && !flood.is_broken;
+                if port != flood.parent {
+                    flood.pending.remove(&port);
+                    self.send_ack(node, port, ack);
+                    self.finish_flood(node);
                 } else if is_done {
-                    self.answer(node, port, echo);
+                    self.send_ack(node, port, ack);
                 }
                 return;
             }
             _ => {}
         }
-        self.obey(node, &payload);
+        self.apply_flood(node, &payload);
         let pending: BTreeSet<usize> = (0..self.nodes[node].ports.len())
             .filter(|other| *other != port && self.nodes[node].is_up(*other))
             .filter(|other| matches!(self.nodes[node].ports[*other].peer, Peer::Node(..)))
             .collect();
         let pending = if self.nodes[node].is_process() { BTreeSet::new() } else { pending };
-        self.nodes[node].wave = Some(Passing {
+        self.nodes[node].flood = Some(FloodInProgress {
             id,
             kind,
             parent: port,
@@ -43,12 +43,12 @@ impl Fabric {
             is_broken: false,
             repeat_at: self.now,
         });
-        self.repeat_wave(node);
-        self.finish_wave(node);
+        self.retransmit_flood(node);
+        self.finish_flood(node);
     }
 
     /// Does what a wave or a notice asks.
-    pub(super) fn obey(&mut self, node: usize, payload: &[u8]) {
+    pub(super) fn apply_flood(&mut self, node: usize, payload: &[u8]) {
         let now = self.now;
         let view = FloodView::parse(payload).expect("a controller has written it");
         let own = self.nodes[node].instance();
@@ -64,8 +64,8 @@ impl Fabric {
             }
             FloodKind::Resume => {
                 for resolved in view.resolved().filter(|resolved| resolved.owner == own) {
-                    for line in &mut self.nodes[node].ports {
-                        line.frozen.retain(|frozen| frozen.number != resolved.number);
+                    for port_state in &mut self.nodes[node].ports {
+                        port_state.frozen.retain(|frozen| frozen.number != resolved.number);
                     }
                     self.nodes[node].on_change(now);
                 }
@@ -74,8 +74,8 @@ impl Fabric {
                 let dead: Vec<Instance> = view.dead().collect();
                 self.nodes[node].dead.extend(&dead);
                 for port in 0..self.nodes[node].ports.len() {
-                    let line = &self.nodes[node].ports[port];
-                    if line.instance.is_some_and(|instance| dead.contains(&instance)) {
+                    let port_state = &self.nodes[node].ports[port];
+                    if port_state.instance.is_some_and(|instance| dead.contains(&instance)) {
                         self.nodes[node].freeze(now, port);
                         self.nodes[node].ports[port].instance = None;
                     }
@@ -84,14 +84,14 @@ impl Fabric {
         }
     }
 
-    pub(super) fn repeat_wave(&mut self, node: usize) {
+    pub(super) fn retransmit_flood(&mut self, node: usize) {
         let now = self.now;
-        let Some(wave) = &mut self.nodes[node].wave else { return };
-        if wave.pending.is_empty() || now < wave.repeat_at {
+        let Some(flood) = &mut self.nodes[node].flood else { return };
+        if flood.pending.is_empty() || now < flood.repeat_at {
             return;
         }
-        wave.repeat_at = now + 20_000;
-        let (pending, payload) = (wave.pending.clone(), wave.payload.clone());
+        flood.repeat_at = now + 20_000;
+        let (pending, payload) = (flood.pending.clone(), flood.payload.clone());
         for port in pending {
             let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { continue };
             if !self.nodes[node].is_up(port) || self.cut.contains(&(node, port)) {
@@ -102,24 +102,24 @@ impl Fabric {
         }
     }
 
-    pub(super) fn on_echo(&mut self, node: usize, port: usize, echo: FloodAck) {
-        if let Some(wave) = &mut self.nodes[node].wave
-            && (wave.id, wave.kind) == (echo.id, echo.kind)
+    pub(super) fn on_flood_ack(&mut self, node: usize, port: usize, ack: FloodAck) {
+        if let Some(flood) = &mut self.nodes[node].flood
+            && (flood.id, flood.kind) == (ack.id, ack.kind)
         {
-            wave.pending.remove(&port);
-            self.finish_wave(node);
+            flood.pending.remove(&port);
+            self.finish_flood(node);
         }
     }
 
-    pub(super) fn finish_wave(&mut self, node: usize) {
-        let Some(wave) = &self.nodes[node].wave else { return };
-        if wave.pending.is_empty() && !wave.is_broken {
-            let echo = FloodAck { id: wave.id, kind: wave.kind };
-            self.answer(node, wave.parent, echo);
+    pub(super) fn finish_flood(&mut self, node: usize) {
+        let Some(flood) = &self.nodes[node].flood else { return };
+        if flood.pending.is_empty() && !flood.is_broken {
+            let ack = FloodAck { id: flood.id, kind: flood.kind };
+            self.send_ack(node, flood.parent, ack);
         }
     }
 
-    fn answer(&mut self, node: usize, port: usize, echo: FloodAck) {
+    fn send_ack(&mut self, node: usize, port: usize, ack: FloodAck) {
         let own = self.nodes[node].instance();
         if self.nodes[node].known.is_excluded {
             // It has stopped; its link dies of silence.
@@ -128,13 +128,13 @@ impl Fabric {
         match self.nodes[node].ports[port].peer {
             Peer::Node(other, there) => {
                 if !self.cut.contains(&(node, port)) {
-                    self.send(Item::FloodAck { node: other, port: there, echo });
+                    self.send(Item::FloodAck { node: other, port: there, ack });
                 }
             }
             Peer::Controller(_) if self.cut.contains(&(node, port)) => {}
             Peer::Controller(replica) => {
                 let mut slot = vec![0; 200];
-                let bytes = echo.write(&mut slot[HEADER_LEN..]).expect("fits");
+                let bytes = ack.write(&mut slot[HEADER_LEN..]).expect("fits");
                 let now = Timestamp::from_ns(self.now);
                 let echoed = self.nodes[node].ports[port].instance;
                 let header = Header::hop_only(Opcode::FloodAck, own, echoed, Promises::both(now));

@@ -13,7 +13,7 @@ use onepipe_daemon_controller::{Attachment, Config, ControllerDaemon, RedbStore,
 use onepipe_transport_driver::Doorbell;
 
 /// No test waits for this; it ends one that would hang.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Process ids lie below this.
 pub const PROCESSES: u32 = 8;
@@ -62,7 +62,7 @@ impl Replica {
             if holds(&report) {
                 return report;
             }
-            assert!(began.elapsed() < PATIENCE, "not {what}: {report:#?}");
+            assert!(began.elapsed() < TIMEOUT, "not {what}: {report:#?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -80,7 +80,7 @@ impl Drop for Replica {
 /// Head and body of what is answered.
 pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a time");
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").expect("it listens");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("it answers");

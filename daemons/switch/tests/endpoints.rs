@@ -15,15 +15,15 @@ use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
 use onepipe_transport_udp::{Config as UdpConfig, Offload, UdpLink};
 
 /// Everything here takes milliseconds; what takes this long never comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Nobody is taken for dead because the machine is busy.
 const LINK_TIMEOUT_NS: u64 = 20_000_000_000;
 
 /// A beacon on an Ethernet: the frame of 52 bytes, and 66 around it.
-const BEACON_ON_LINE_BYTES: u64 = 52 + 66;
+const BEACON_ON_WIRE_BYTES: u64 = 52 + 66;
 
 /// What is said when everybody meets; logs are about what comes after.
-const HELLO: &[u8] = b"hello";
+const WARM_UP: &[u8] = b"hello";
 
 /// A message where it was delivered: timestamp, sender, index.
 type Key = (u64, u32, u16);
@@ -56,14 +56,14 @@ impl MeshDriver {
         self.driver.turn(|endpoint, event| match event {
             Event::Delivered(delivery) => {
                 let key = (delivery.timestamp.as_ns(), delivery.from.0, delivery.index);
-                if endpoint.payload(&delivery) != HELLO {
+                if endpoint.payload(&delivery) != WARM_UP {
                     log.push((key, endpoint.payload(&delivery).to_vec()));
                 }
                 endpoint.release(delivery);
             }
             Event::SendFailed(report) => {
-                let former = failed.insert((report.scattering, report.index), report.outcome);
-                assert!(former.is_none(), "one verdict a message");
+                let previous = failed.insert((report.scattering, report.index), report.outcome);
+                assert!(previous.is_none(), "one verdict a message");
             }
             _ => {}
         });
@@ -76,13 +76,13 @@ impl MeshDriver {
     }
 }
 
-struct World {
+struct Network {
     switches: Vec<SoftwareSwitch>,
-    stations: Vec<MeshDriver>,
+    nodes: Vec<MeshDriver>,
     events: Vec<SwitchEvent>,
 }
 
-impl std::fmt::Display for World {
+impl std::fmt::Display for Network {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for switch in &self.switches {
             writeln!(
@@ -93,7 +93,7 @@ impl std::fmt::Display for World {
                 switch.socket_stats()
             )?;
         }
-        for MeshDriver { driver, log, failed } in &self.stations {
+        for MeshDriver { driver, log, failed } in &self.nodes {
             let (machine, link) = (driver.machine(), driver.transport());
             let (delivered, failed) = (log.len(), failed.len());
             writeln!(
@@ -107,29 +107,29 @@ impl std::fmt::Display for World {
     }
 }
 
-impl World {
+impl Network {
     fn new(faults: Faults, offload: Offload, processes: u32) -> Self {
-        let mut world = Self { switches: vec![], stations: vec![], events: vec![] };
-        let at = world.add_switch(None, faults, offload);
+        let mut network = Self { switches: vec![], nodes: vec![], events: vec![] };
+        let at = network.add_switch(None, faults, offload);
         for process in 0..processes {
-            world.stations.push(MeshDriver::new(process, 1, at, offload));
+            network.nodes.push(MeshDriver::new(process, 1, at, offload));
         }
-        world
+        network
     }
 
     /// Three stations at a switch whose links are slow.
     fn slow(rate: LinkRate) -> Self {
-        let mut world = Self { switches: vec![], stations: vec![], events: vec![] };
+        let mut network = Self { switches: vec![], nodes: vec![], events: vec![] };
         let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         (config.processes_max, config.link_timeout_ns) = (16, LINK_TIMEOUT_NS);
         (config.link_rate, config.beacon_interval_ns) = (Some(rate), 2_000_000);
         let switch = SoftwareSwitch::new(&config).expect("the loopback is there");
         let at = switch.local_addr();
-        world.switches.push(switch);
+        network.switches.push(switch);
         for process in 0..3 {
-            world.stations.push(MeshDriver::new(process, 1, at, Offload::Segment));
+            network.nodes.push(MeshDriver::new(process, 1, at, Offload::Segment));
         }
-        world
+        network
     }
 
     fn add_switch(
@@ -152,40 +152,40 @@ impl World {
         for switch in &mut self.switches {
             switch.turn(|event| self.events.push(event));
         }
-        self.stations.iter_mut().for_each(MeshDriver::turn);
+        self.nodes.iter_mut().for_each(MeshDriver::turn);
     }
 
     fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let started = Instant::now();
         while !done(self) {
-            assert!(started.elapsed() < PATIENCE, "{what}: {self}");
+            assert!(started.elapsed() < TIMEOUT, "{what}: {self}");
             self.turn();
         }
     }
 
     /// Until everybody can be heard by everybody.
-    fn meet(&mut self) {
-        let count = self.stations.len() as u32;
+    fn exchange_hellos(&mut self) {
+        let count = self.nodes.len() as u32;
         for me in 0..count {
             let others: Vec<u32> = (0..count).filter(|other| *other != me).collect();
-            self.stations[me as usize].scatter(&others, HELLO);
+            self.nodes[me as usize].scatter(&others, WARM_UP);
         }
-        self.run_until("nobody is settled", |world| world.is_drained());
-        for station in &mut self.stations {
-            station.failed.clear();
+        self.run_until("nobody is settled", |network| network.is_drained());
+        for node in &mut self.nodes {
+            node.failed.clear();
         }
     }
 
     fn is_drained(&self) -> bool {
-        self.stations.iter().all(|station| station.driver.machine().is_drained())
+        self.nodes.iter().all(|node| node.driver.machine().is_drained())
     }
 
     /// Everybody scatters to everybody, a number each, in bursts between turns.
-    fn chatter(&mut self, rounds: u32) {
-        let everybody: Vec<u32> = (0..self.stations.len() as u32).collect();
+    fn scatter_rounds(&mut self, rounds: u32) {
+        let all_processes: Vec<u32> = (0..self.nodes.len() as u32).collect();
         for round in 0..rounds {
-            for station in &mut self.stations {
-                station.scatter(&everybody, &round.to_be_bytes());
+            for node in &mut self.nodes {
+                node.scatter(&all_processes, &round.to_be_bytes());
             }
             if round % 8 == 0 {
                 self.turn();
@@ -195,11 +195,11 @@ impl World {
 
     /// All logs ascend and agree on the order of what they share.
     fn check_order(&self) {
-        for station in &self.stations {
-            assert!(station.log.windows(2).all(|pair| pair[0].0 < pair[1].0), "ascending");
+        for node in &self.nodes {
+            assert!(node.log.windows(2).all(|pair| pair[0].0 < pair[1].0), "ascending");
         }
         let mut payloads = BTreeMap::new();
-        for ((ts, from, _), payload) in self.stations.iter().flat_map(|station| &station.log) {
+        for ((ts, from, _), payload) in self.nodes.iter().flat_map(|node| &node.log) {
             let known = payloads.entry((*ts, *from)).or_insert(payload);
             assert_eq!(*known, payload, "one timestamp of one sender is one scattering");
         }
@@ -207,48 +207,48 @@ impl World {
 }
 
 #[test]
-fn slow_links_have_queues_and_keep_the_order() {
-    let mut world = World::slow(LinkRate {
+fn slow_links_queue_frames_in_order() {
+    let mut network = Network::slow(LinkRate {
         bits_per_s: 20_000_000,
         queue_bytes_max: 1 << 20,
         mark_bytes: Some(4_096),
     });
-    world.meet();
-    world.chatter(300);
-    let all = |world: &World| world.stations.iter().all(|station| station.log.len() == 900);
-    world.run_until("not all is delivered", all);
-    world.check_order();
-    let queues = world.switches[0].queues().expect("its links are slow");
+    network.exchange_hellos();
+    network.scatter_rounds(300);
+    let all = |network: &Network| network.nodes.iter().all(|node| node.log.len() == 900);
+    network.run_until("not all is delivered", all);
+    network.check_order();
+    let queues = network.switches[0].queues().expect("its links are slow");
     assert!(queues.bytes[4] > 4_096 && queues.marked > 0, "{queues:?}");
     assert_eq!(queues.dropped, 0, "{queues:?}");
     // Barriers come faster than these links carry them, so that a beacon leaves all the time and
     // another, which says the newest, waits behind it.
-    world.run_until("a queue stays", |world| {
-        let queues = world.switches[0].queues();
-        queues.is_some_and(|queues| queues.present_bytes <= 2 * BEACON_ON_LINE_BYTES)
+    network.run_until("a queue stays", |network| {
+        let queues = network.switches[0].queues();
+        queues.is_some_and(|queues| queues.present_bytes <= 2 * BEACON_ON_WIRE_BYTES)
     });
 }
 
 #[test]
-fn everybody_delivers_everything_in_one_order_over_every_offload() {
+fn total_order_over_every_offload() {
     for offload in [Offload::Plain, Offload::Batch, Offload::Segment] {
-        let mut world = World::new(Faults::default(), offload, 3);
-        world.meet();
-        world.chatter(300);
-        let all = |world: &World| world.stations.iter().all(|station| station.log.len() == 900);
-        world.run_until("not all is delivered", all);
-        world.check_order();
+        let mut network = Network::new(Faults::default(), offload, 3);
+        network.exchange_hellos();
+        network.scatter_rounds(300);
+        let all = |network: &Network| network.nodes.iter().all(|node| node.log.len() == 900);
+        network.run_until("not all is delivered", all);
+        network.check_order();
         let key = |log: &[(Key, Vec<u8>)]| {
             log.iter().map(|((ts, from, _), _)| (*ts, *from)).collect::<Vec<_>>()
         };
-        assert_eq!(key(&world.stations[0].log), key(&world.stations[1].log));
-        assert_eq!(key(&world.stations[0].log), key(&world.stations[2].log));
-        assert_eq!(world.switches[0].stats().ports_given, 3);
+        assert_eq!(key(&network.nodes[0].log), key(&network.nodes[1].log));
+        assert_eq!(key(&network.nodes[0].log), key(&network.nodes[2].log));
+        assert_eq!(network.switches[0].stats().ports_assigned, 3);
     }
 }
 
 #[test]
-fn on_a_bad_network_order_holds_and_every_message_has_one_verdict() {
+fn order_holds_and_every_message_resolves_under_faults() {
     let faults = Faults {
         seed: 11,
         loss: 0.1,
@@ -257,150 +257,152 @@ fn on_a_bad_network_order_holds_and_every_message_has_one_verdict() {
         reordering: 0.05,
         ..Faults::default()
     };
-    let mut world = World::new(faults, Offload::Segment, 3);
-    world.meet();
-    world.chatter(200);
-    world.run_until("not all is settled", World::is_drained);
-    world.switches[0].set_faults(Faults::default()).expect("no faults are fine");
+    let mut network = Network::new(faults, Offload::Segment, 3);
+    network.exchange_hellos();
+    network.scatter_rounds(200);
+    network.run_until("not all is settled", Network::is_drained);
+    network.switches[0].set_faults(Faults::default()).expect("no faults are fine");
     let sent = 3 * 3 * 200;
-    let count = |world: &World| {
-        let delivered: usize = world.stations.iter().map(|station| station.log.len()).sum();
-        let failed: usize = world.stations.iter().map(|station| station.failed.len()).sum();
+    let count = |network: &Network| {
+        let delivered: usize = network.nodes.iter().map(|node| node.log.len()).sum();
+        let failed: usize = network.nodes.iter().map(|node| node.failed.len()).sum();
         (delivered, failed)
     };
-    world.run_until("some messages have no verdict", |world| {
-        let (delivered, failed) = count(world);
+    network.run_until("some messages have no verdict", |network| {
+        let (delivered, failed) = count(network);
         delivered + failed >= sent
     });
-    world.check_order();
-    let (delivered, failed) = count(&world);
+    network.check_order();
+    let (delivered, failed) = count(&network);
     let is_unknown = |outcome: &&Outcome| **outcome == Outcome::Unknown;
-    let reports = world.stations.iter().flat_map(|station| station.failed.values());
+    let reports = network.nodes.iter().flat_map(|node| node.failed.values());
     let unknown = reports.filter(is_unknown).count();
     assert!(delivered + failed - sent <= unknown, "{delivered} + {failed} of {sent}");
-    let stats = world.switches[0].stats();
+    let stats = network.switches[0].stats();
     assert!(failed > 0 && stats.faults_lost > 0 && stats.faults_corrupted > 0, "{stats:?}");
     assert!(stats.faults_duplicated > 0 && stats.faults_reordered > 0, "{stats:?}");
 }
 
 #[test]
-fn switches_make_a_tree() {
-    let mut world = World { switches: vec![], stations: vec![], events: vec![] };
-    let root = world.add_switch(None, Faults::default(), Offload::Segment);
+fn switches_form_a_tree() {
+    let mut network = Network { switches: vec![], nodes: vec![], events: vec![] };
+    let root = network.add_switch(None, Faults::default(), Offload::Segment);
     for pair in 0..2 {
-        let leaf = world.add_switch(Some(root), Faults::default(), Offload::Segment);
+        let leaf = network.add_switch(Some(root), Faults::default(), Offload::Segment);
         for process in 0..2 {
-            world.stations.push(MeshDriver::new(2 * pair + process, 1, leaf, Offload::Segment));
+            network.nodes.push(MeshDriver::new(2 * pair + process, 1, leaf, Offload::Segment));
         }
     }
-    world.meet();
-    world.chatter(100);
-    let all = |world: &World| world.stations.iter().all(|station| station.log.len() == 400);
-    world.run_until("not all is delivered across the tree", all);
-    world.check_order();
-    assert!(world.switches[0].machine_stats().forwarded > 0, "the root passes frames");
+    network.exchange_hellos();
+    network.scatter_rounds(100);
+    let all = |network: &Network| network.nodes.iter().all(|node| node.log.len() == 400);
+    network.run_until("not all is delivered across the tree", all);
+    network.check_order();
+    assert!(network.switches[0].machine_stats().forwarded > 0, "the root passes frames");
 }
 
 #[test]
-fn a_process_that_starts_anew_takes_its_place_over() {
-    let mut world = World::new(Faults::default(), Offload::Segment, 3);
-    world.meet();
-    let at = world.switches[0].local_addr();
+fn restarted_process_replaces_its_previous_incarnation() {
+    let mut network = Network::new(Faults::default(), Offload::Segment, 3);
+    network.exchange_hellos();
+    let at = network.switches[0].local_addr();
     // Killed: it says no goodbye, and comes back from another address.
-    world.stations[2] = MeshDriver::new(2, 2, at, Offload::Segment);
-    world.run_until("the old port is not taken back", |world| {
-        world.switches[0].stats().ports_taken == 1
+    network.nodes[2] = MeshDriver::new(2, 2, at, Offload::Segment);
+    network.run_until("the old port is not taken back", |network| {
+        network.switches[0].stats().ports_reclaimed == 1
     });
-    world.stations[0].scatter(&[2], b"again");
-    world.run_until("the new life is not reached", |world| {
-        world.stations[2].log.iter().any(|(_, payload)| payload == b"again")
-            || !world.stations[0].failed.is_empty()
+    network.nodes[0].scatter(&[2], b"again");
+    network.run_until("the new life is not reached", |network| {
+        network.nodes[2].log.iter().any(|(_, payload)| payload == b"again")
+            || !network.nodes[0].failed.is_empty()
     });
     // The first message may have been for the former life; then it was reported, and the next is
     // not.
-    world.stations[0].scatter(&[2], b"once more");
-    world.run_until("the new life is not reached", |world| {
-        world.stations[2].log.iter().any(|(_, payload)| payload == b"once more")
+    network.nodes[0].scatter(&[2], b"once more");
+    network.run_until("the new life is not reached", |network| {
+        network.nodes[2].log.iter().any(|(_, payload)| payload == b"once more")
     });
-    assert_eq!(world.switches[0].stats().ports_given, 4);
+    assert_eq!(network.switches[0].stats().ports_assigned, 4);
 }
 
 /// With and without controllers: the others go on at once, long before the link times out.
 #[test]
-fn who_is_killed_is_missed_at_once() {
+fn killed_process_is_detected_at_once() {
     for controllers in [None, Some(Controllers { first: ProcessId(15), count: 1 })] {
-        let mut world = World { switches: vec![], stations: vec![], events: vec![] };
+        let mut network = Network { switches: vec![], nodes: vec![], events: vec![] };
         let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         (config.processes_max, config.link_timeout_ns) = (16, LINK_TIMEOUT_NS);
         config.controllers = controllers;
-        world.switches.push(SoftwareSwitch::new(&config).expect("the loopback is there"));
-        let at = world.switches[0].local_addr();
-        world
-            .stations
+        network.switches.push(SoftwareSwitch::new(&config).expect("the loopback is there"));
+        let at = network.switches[0].local_addr();
+        network
+            .nodes
             .extend((0..3).map(|process| MeshDriver::new(process, 1, at, Offload::Segment)));
-        world.meet();
-        world.stations.truncate(2);
+        network.exchange_hellos();
+        network.nodes.truncate(2);
         let killed = Instant::now();
-        world.run_until("nobody is missed", |world| world.switches[0].stats().ports_taken == 1);
-        world.stations[0].scatter(&[0, 1], b"without it");
-        world.stations[1].scatter(&[0, 1], b"too");
-        world.run_until("the others are held up", |world| {
-            world.stations.iter().all(|station| station.log.len() == 2)
+        network.run_until("nobody is missed", |network| {
+            network.switches[0].stats().ports_reclaimed == 1
+        });
+        network.nodes[0].scatter(&[0, 1], b"without it");
+        network.nodes[1].scatter(&[0, 1], b"too");
+        network.run_until("the others are held up", |network| {
+            network.nodes.iter().all(|node| node.log.len() == 2)
         });
         assert!(killed.elapsed() < Duration::from_nanos(LINK_TIMEOUT_NS) / 2);
-        world.check_order();
-        assert!(world.switches[0].stats().neighbours_refused > 0);
-        let is_frozen = world.events.contains(&SwitchEvent::LinkFrozen(Port(2)));
-        assert_eq!(is_frozen, controllers.is_some(), "{:?}", world.events);
+        network.check_order();
+        assert!(network.switches[0].stats().neighbours_refused > 0);
+        let is_frozen = network.events.contains(&SwitchEvent::LinkFrozen(Port(2)));
+        assert_eq!(is_frozen, controllers.is_some(), "{:?}", network.events);
     }
 }
 
 #[test]
-fn a_goodbye_frees_the_port_at_once() {
-    let mut world = World::new(Faults::default(), Offload::Segment, 2);
-    world.meet();
-    world.stations[1].driver.machine_mut().leave();
-    world.run_until("nobody left", |world| world.switches[0].stats().ports_taken == 1);
-    assert!(world.events.iter().any(|event| matches!(event, SwitchEvent::LinkLeft(_))));
-    world.stations[0].scatter(&[0], b"alone");
-    world.run_until("who stays is held up", |world| !world.stations[0].log.is_empty());
+fn leave_frees_the_port_at_once() {
+    let mut network = Network::new(Faults::default(), Offload::Segment, 2);
+    network.exchange_hellos();
+    network.nodes[1].driver.machine_mut().leave();
+    network.run_until("nobody left", |network| network.switches[0].stats().ports_reclaimed == 1);
+    assert!(network.events.iter().any(|event| matches!(event, SwitchEvent::LinkLeft(_))));
+    network.nodes[0].scatter(&[0], b"alone");
+    network.run_until("who stays is held up", |network| !network.nodes[0].log.is_empty());
 }
 
 #[test]
-fn a_dead_port_is_lost_and_the_others_go_on() {
-    let mut world = World { switches: vec![], stations: vec![], events: vec![] };
+fn dead_port_times_out_and_others_continue() {
+    let mut network = Network { switches: vec![], nodes: vec![], events: vec![] };
     let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
     // Long, as turns of a busy machine are far apart: the living are not to be missed.
     (config.processes_max, config.link_timeout_ns) = (16, 1_000_000_000);
-    world.switches.push(SoftwareSwitch::new(&config).expect("the loopback is there"));
-    let at = world.switches[0].local_addr();
-    world.stations.extend((0..3).map(|process| MeshDriver::new(process, 1, at, Offload::Segment)));
-    world.meet();
+    network.switches.push(SoftwareSwitch::new(&config).expect("the loopback is there"));
+    let at = network.switches[0].local_addr();
+    network.nodes.extend((0..3).map(|process| MeshDriver::new(process, 1, at, Offload::Segment)));
+    network.exchange_hellos();
     let faults = Faults { dead_ports: vec![Port(1)], ..Faults::default() };
-    world.switches[0].set_faults(faults).expect("a dead port is fine");
-    world.run_until("nobody is missed", |world| {
-        world.events.contains(&SwitchEvent::LinkLost(Port(1)))
+    network.switches[0].set_faults(faults).expect("a dead port is fine");
+    network.run_until("nobody is missed", |network| {
+        network.events.contains(&SwitchEvent::LinkLost(Port(1)))
     });
-    world.stations[0].scatter(&[0, 2], b"without it");
-    world.stations[2].scatter(&[0, 2], b"too");
-    world.run_until("the others are held up", |world| {
-        [0, 2].iter().all(|process: &usize| world.stations[*process].log.len() == 2)
+    network.nodes[0].scatter(&[0, 2], b"without it");
+    network.nodes[2].scatter(&[0, 2], b"too");
+    network.run_until("the others are held up", |network| {
+        [0, 2].iter().all(|process: &usize| network.nodes[*process].log.len() == 2)
     });
-    world.check_order();
+    network.check_order();
 }
 
 #[test]
-fn strangers_get_no_port() {
-    let mut world = World::new(Faults::default(), Offload::Segment, 2);
-    let at = world.switches[0].local_addr();
-    let stranger = UdpSocket::bind("127.0.0.1:0").expect("the loopback is there");
+fn foreign_senders_get_no_port() {
+    let mut network = Network::new(Faults::default(), Offload::Segment, 2);
+    let at = network.switches[0].local_addr();
+    let foreign_sender = UdpSocket::bind("127.0.0.1:0").expect("the loopback is there");
     let mut noise = vec![0x1b; 4000];
     for bytes in [0, 1, 51, 52, 53, 1472, 4000] {
         noise.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * bytes) as u8);
-        stranger.send_to(&noise[..bytes], at).expect("the loopback is there");
+        foreign_sender.send_to(&noise[..bytes], at).expect("the loopback is there");
     }
-    world.meet();
-    let stats = world.switches[0].stats();
-    assert_eq!(stats.ports_given, 2);
-    assert_eq!(stats.trains_foreign, 6, "an empty datagram is no frame at all");
+    network.exchange_hellos();
+    let stats = network.switches[0].stats();
+    assert_eq!(stats.ports_assigned, 2);
+    assert_eq!(stats.batches_foreign, 6, "an empty datagram is no frame at all");
 }

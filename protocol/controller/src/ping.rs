@@ -1,0 +1,128 @@
+//! Frames that are handed on, and the question whether their receiver lives
+//! (design: failure.md, "What if a receiver cannot be reached, and has not failed?").
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use onepipe_base::{Mono, ProcessId};
+
+/// Processes that were asked for a sign of life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Pings {
+    pending: BTreeMap<ProcessId, Ping>,
+    /// The same by when something is due: there may be as many as there are processes.
+    by_deadline: BTreeSet<(Mono, ProcessId)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Ping {
+    next: Mono,
+    give_up: Mono,
+    /// Whether silence means that it has failed.
+    is_fatal: bool,
+}
+
+impl Ping {
+    fn due(&self) -> Mono {
+        self.next.min(self.give_up)
+    }
+}
+
+/// What is to be done about a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// It is to be asked again.
+    Ping(ProcessId),
+    /// It has not answered in time, and that means that it has failed.
+    TimedOut(ProcessId),
+}
+
+impl Pings {
+    /// Asks `process`, unless that is under way.
+    pub(crate) fn start(&mut self, now: Mono, process: ProcessId, timeout_ns: u64, is_fatal: bool) {
+        if self.pending.get(&process).is_some_and(|pending| pending.is_fatal || !is_fatal) {
+            return;
+        }
+        self.cancel(process);
+        let pending = Ping { next: now, give_up: now.after_ns(timeout_ns), is_fatal };
+        self.by_deadline.insert((pending.due(), process));
+        self.pending.insert(process, pending);
+    }
+
+    /// `process` has given a sign of life, or is known to have failed.
+    pub(crate) fn cancel(&mut self, process: ProcessId) {
+        if let Some(pending) = self.pending.remove(&process) {
+            self.by_deadline.remove(&(pending.due(), process));
+        }
+    }
+
+    /// Until now nobody could have been heard: whoever was asked has `timeout_ns` from here.
+    pub(crate) fn extend_all(&mut self, now: Mono, timeout_ns: u64) {
+        self.by_deadline.clear();
+        for (process, pending) in &mut self.pending {
+            pending.next = now;
+            pending.give_up = now.after_ns(timeout_ns);
+            self.by_deadline.insert((pending.due(), *process));
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.pending.clear();
+        self.by_deadline.clear();
+    }
+
+    pub(crate) fn due(&self) -> Option<Mono> {
+        self.by_deadline.first().map(|(due, _)| *due)
+    }
+
+    /// The next thing to do; call until there is none. A question is repeated after `retransmit_ns`.
+    pub(crate) fn pop(&mut self, now: Mono, retransmit_ns: u64) -> Option<Due> {
+        while let Some((due, process)) =
+            self.by_deadline.first().copied().filter(|(due, _)| *due <= now)
+        {
+            self.by_deadline.remove(&(due, process));
+            let Some(pending) = self.pending.get_mut(&process) else { continue };
+            if now < pending.give_up {
+                pending.next = now.after_ns(retransmit_ns);
+                self.by_deadline.insert((pending.due(), process));
+                return Some(Due::Ping(process));
+            }
+            let is_fatal = pending.is_fatal;
+            self.pending.remove(&process);
+            if is_fatal {
+                return Some(Due::TimedOut(process));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ping_timeout_is_fatal_only_for_relay_targets() {
+        let (one, two, three) = (ProcessId(1), ProcessId(2), ProcessId(3));
+        let mut pings = Pings::default();
+        let at = Mono::from_ns;
+        pings.start(at(0), one, 100, true);
+        pings.start(at(0), two, 100, false);
+        pings.start(at(0), three, 100, true);
+        let mut pending = alloc::vec::Vec::new();
+        for ns in 0..=100 {
+            if ns == 60 {
+                pings.cancel(three);
+            }
+            while let Some(due) = pings.pop(at(ns), 40) {
+                pending.push((ns, due));
+            }
+        }
+        let ping = |ns, process| (ns, Due::Ping(process));
+        let rounds = [0, 40, 80].map(|ns| [ping(ns, one), ping(ns, two), ping(ns, three)]);
+        let mut expected: alloc::vec::Vec<_> = rounds.into_iter().flatten().collect();
+        expected.pop();
+        expected.push((100, Due::TimedOut(one)));
+        assert_eq!(pending, expected);
+        assert_eq!(pings.due(), None);
+    }
+}

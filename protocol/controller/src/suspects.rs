@@ -1,0 +1,364 @@
+//! Who has failed, and when: the cut between the correct and the failed part of the graph
+//! (design: failure.md, "Who has failed, and when?").
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_base::{Address, Incarnation, Instance, Mono, Now, ProcessId, WIRE_MODULUS};
+
+use crate::decisions::DecisionLog;
+#[cfg(test)]
+use crate::graph::reference::Reference;
+use crate::graph::{Graph, process_of};
+use crate::region::{Region, regions};
+use crate::{Config, FailedInstance};
+
+/// Lives that have no path to the controller, and since when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Suspects {
+    since: BTreeMap<Instance, Mono>,
+    /// Lives that are to count as dead though they are heard.
+    declared_dead: BTreeSet<Instance>,
+    /// Direct links of the controller itself that were silent at the last look.
+    idle: BTreeSet<Instance>,
+    /// Whose lives may count as dead, or not any more, by what is noted here or decided.
+    dirty: BTreeSet<Address>,
+    /// Who was connected once and is not, and has not failed.
+    disconnected: BTreeSet<Instance>,
+    /// Who is not connected, but correct nodes held a register for it at the last look.
+    with_registers: BTreeSet<Instance>,
+    /// Who has failed and is listed as up.
+    failed_but_listed: BTreeSet<Instance>,
+    /// Decided, but not done, and in one region with somebody suspected at the last look.
+    dependencies: BTreeSet<Instance>,
+    /// `since` says nothing: it is to be told anew by `disconnected` and `with_registers`.
+    is_unknown: bool,
+    /// Before this, regions are not looked at.
+    backoff_until: Option<Mono>,
+}
+
+/// What a look at the regions may visit without having to rest: a pod of a fat tree of 32 K hosts
+/// has half of that.
+const VISITS_PER_EVALUATION: usize = 16_384;
+/// How long to rest for each node and link that was visited, in ns. A visit takes some 10 ns (see
+/// `examples/look.rs`): where half of a large fabric is suspected and changes all the time, a third
+/// of the time at most is spent on finding out what that means.
+const BACKOFF_NS_PER_VISIT: u64 = 20;
+
+/// What a look at the graph has brought.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Who is connected for the first time.
+    pub joined: Vec<Instance>,
+    /// Who has failed, by a decision that is to be recorded, and since when they were suspected.
+    pub failed: Vec<(FailedInstance, Mono)>,
+    /// Lives whose neighbours are to be told to freeze their links to them.
+    pub freeze: Vec<Instance>,
+    /// Processes that are to be asked for a sign of life.
+    pub ping: Vec<ProcessId>,
+    /// Most of the fabric would have failed, but lives: it is this replica that is cut off.
+    pub is_minority: bool,
+    /// When to look again even if nothing changes.
+    pub reevaluate_at: Option<Mono>,
+    /// Lives that are listed as up by more than one switch.
+    pub duplicates: usize,
+    /// Nothing was decided this time: the last decision has taken too much work.
+    pub is_backing_off: bool,
+}
+
+impl Suspects {
+    /// `instance` counts as dead from now on.
+    pub(crate) fn declare_dead(&mut self, instance: Instance) {
+        self.declared_dead.insert(instance);
+        self.dirty.insert(instance.address);
+    }
+
+    pub(crate) fn contains(&self, instance: Instance) -> bool {
+        self.since.contains_key(&instance)
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.since.is_empty()
+    }
+
+    /// Whether nothing has been found out in this reign.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+
+    /// Whether what is held for `instance`, which has failed, may be needed to decide about others who
+    /// are behind it. They are decided together; but another replica may have seen them from the
+    /// other side, when it was not they who had no path.
+    pub(crate) fn is_depended_on(&self, instance: Instance) -> bool {
+        self.dependencies.contains(&instance)
+    }
+
+    /// It is recorded that these have failed. If others have come under suspicion since that was
+    /// decided, the next look says whether they are behind these.
+    pub(crate) fn on_decided(&mut self, instances: impl Iterator<Item = Instance>) {
+        if !self.is_empty() {
+            self.dependencies.extend(instances);
+        }
+    }
+
+    /// `instance` is decided, or counts no more.
+    pub(crate) fn forget(&mut self, instance: Instance) {
+        self.since.remove(&instance);
+        self.declared_dead.remove(&instance);
+        self.dirty.insert(instance.address);
+    }
+
+    /// Another replica was active until now: its impatience was not this one's.
+    pub(crate) fn clear(&mut self) {
+        self.since.clear();
+        (self.is_unknown, self.backoff_until) = (true, None);
+        let declared_dead = core::mem::take(&mut self.declared_dead);
+        self.dirty.extend(declared_dead.into_iter().map(|instance| instance.address));
+    }
+
+    /// Looks at what has changed in the graph. `changed` is when the change that gives reason for
+    /// it was heard of; `idle` are direct links of the controller itself that are silent.
+    pub(crate) fn evaluate(
+        &mut self,
+        now: Now,
+        changed: Mono,
+        config: &Config,
+        graph: &mut Graph,
+        decisions: &DecisionLog,
+        idle: BTreeSet<Instance>,
+    ) -> Findings {
+        let mut findings = Findings::default();
+        #[cfg(test)]
+        let joined = graph
+            .iter()
+            .filter(|(_, node)| node.has_joined)
+            .map(|(instance, _)| instance)
+            .collect();
+        for instance in self.idle.symmetric_difference(&idle) {
+            self.dirty.insert(instance.address);
+        }
+        self.idle = idle;
+        core::mem::take(&mut self.dirty).into_iter().for_each(|address| graph.mark_dirty(address));
+        let changed_instances =
+            graph.update_reachability(|graph, instance| self.is_dead(graph, decisions, instance));
+        for instance in &changed_instances {
+            if decisions.has_failed(*instance) {
+                self.failed_but_listed.insert(*instance);
+            }
+            let is_correct = graph.is_correct(*instance);
+            let Some(node) = graph.get_mut(*instance) else {
+                self.disconnected.remove(instance);
+                continue;
+            };
+            if is_correct && !core::mem::replace(&mut node.has_joined, true) {
+                findings.joined.push(*instance);
+            }
+            if node.has_joined && !is_correct && !decisions.has_failed(*instance) {
+                self.disconnected.insert(*instance);
+            } else {
+                self.disconnected.remove(instance);
+            }
+        }
+        self.failed_but_listed.retain(|instance| {
+            decisions.has_failed(*instance) && graph.adjacency().is_listed(*instance)
+        });
+        findings.duplicates = graph.adjacency().duplicates();
+        #[cfg(test)]
+        self.check(graph, decisions, &joined, &findings);
+        if graph.adjacency().correct_count() == 0 {
+            // Not even its own switch is known: this replica knows nothing about anybody.
+            self.since.clear();
+            self.is_unknown = true;
+            return findings;
+        }
+        self.suspect(changed, graph, decisions, changed_instances);
+        if let Some(until) = self.backoff_until.filter(|until| now.mono < *until) {
+            (findings.is_backing_off, findings.reevaluate_at) = (true, Some(until));
+            return findings;
+        }
+        let regions = regions(graph, self.since.keys().copied());
+        #[cfg(test)]
+        self.check_regions(graph, decisions, &regions);
+        let members = regions.iter().flat_map(|region| &region.members);
+        let instances = members.map(|at| graph.adjacency().instance(*at));
+        self.dependencies = instances.filter(|instance| decisions.is_open(*instance)).collect();
+        let visits = regions.iter().map(|region| region.visits).sum();
+        graph.note_visits(visits);
+        let backoff_ns = visits as u64 * BACKOFF_NS_PER_VISIT;
+        self.backoff_until =
+            (visits > VISITS_PER_EVALUATION).then(|| now.mono.after_ns(backoff_ns));
+        for region in &regions {
+            self.decide_region(now, config, graph, decisions, region, &mut findings);
+        }
+        findings.failed.sort_unstable_by_key(|(failed, _)| failed.instance);
+        findings
+    }
+
+    /// Who has failed, but is listed as up by a correct node.
+    pub(crate) fn stale_peers(&self, graph: &Graph) -> BTreeSet<Instance> {
+        let is_listed = |instance: &&Instance| graph.adjacency().is_listed_by_correct(**instance);
+        let open = self.failed_but_listed.iter().filter(is_listed).copied();
+        open.chain(graph.stale_peers()).collect()
+    }
+
+    /// Notes who has no path and might have failed, among those of whom there is `changed_instances`. A life
+    /// that never was connected might, too, if a correct node holds a register for it.
+    fn suspect(
+        &mut self,
+        changed: Mono,
+        graph: &mut Graph,
+        decisions: &DecisionLog,
+        mut changed_instances: BTreeSet<Instance>,
+    ) {
+        let mut with_registers = BTreeSet::new();
+        let mut visits = changed_instances.len();
+        for (_, node) in graph.correct_owners() {
+            visits += 1 + node.frozen.len();
+            with_registers.extend(node.frozen.iter().filter_map(|entry| entry.instance).filter(
+                |instance| {
+                    let is_over = decisions.has_failed(*instance);
+                    !is_over && graph.get(*instance).is_some() && !graph.is_correct(*instance)
+                },
+            ));
+        }
+        graph.note_visits(visits);
+        changed_instances.extend(&with_registers);
+        changed_instances.append(&mut self.with_registers);
+        if core::mem::take(&mut self.is_unknown) {
+            changed_instances.extend(&self.disconnected);
+        }
+        for instance in changed_instances {
+            let is_lost =
+                self.disconnected.contains(&instance) || with_registers.contains(&instance);
+            if is_lost && !decisions.is_open(instance) {
+                self.since.entry(instance).or_insert(changed);
+            } else {
+                self.since.remove(&instance);
+            }
+        }
+        self.with_registers = with_registers;
+        #[cfg(test)]
+        self.check_suspects(graph, decisions);
+    }
+
+    /// Whether `instance` counts as dead, whatever its links.
+    fn is_dead(&self, graph: &Graph, decisions: &DecisionLog, instance: Instance) -> bool {
+        graph.is_superseded(instance)
+            || decisions.has_failed(instance)
+            || self.declared_dead.contains(&instance)
+            || self.idle.contains(&instance)
+    }
+
+    /// Decides about one region, or says why not yet.
+    fn decide_region(
+        &self,
+        now: Now,
+        config: &Config,
+        graph: &Graph,
+        decisions: &DecisionLog,
+        region: &Region,
+        findings: &mut Findings,
+    ) {
+        let adjacency = graph.adjacency();
+        let suspects = || {
+            let members = region.members.iter();
+            members.filter_map(|at| Some((*at, *self.since.get(&adjacency.instance(*at))?)))
+        };
+        let mut wake_at =
+            |at: Mono| findings.reevaluate_at = Mono::earlier(findings.reevaluate_at, Some(at));
+        let Some(since) = suspects().map(|(_, since)| since).max() else { return };
+        // Signs of life put it off: its links may be up again, and not all have said so yet.
+        let last_seen = |(at, _): (usize, Mono)| {
+            let instance = adjacency.instance(at);
+            graph
+                .get(instance)
+                .and_then(|node| node.last_seen)
+                .filter(|_| !self.declared_dead.contains(&instance))
+        };
+        let quiet_since =
+            suspects().filter_map(last_seen).max().map_or(since, |last_seen| last_seen.max(since));
+        let mut ready = quiet_since.after_ns(config.quiet_ns).min(since.after_ns(config.grace_ns));
+        let processes = || suspects().filter_map(|(at, _)| process_of(adjacency.instance(at)));
+        if processes().count() > adjacency.correct_process_count() {
+            // The greater part can hardly have failed. Is it the controller that is cut off?
+            let is_alive = quiet_since > since;
+            findings.is_minority |= is_alive;
+            findings.ping.extend(processes());
+            ready = if is_alive {
+                quiet_since.after_ns(config.grace_ns)
+            } else {
+                since.after_ns(config.ping_timeout_ns)
+            };
+        }
+        if now.mono < ready {
+            return wake_at(ready);
+        }
+        let mut is_exact = true;
+        // Of who has failed already nothing is needed any more.
+        let is_needed = |at: &&usize| !decisions.has_failed(adjacency.instance(**at));
+        if region.up_members.iter().any(|at| is_needed(&at)) {
+            let is_condemned = |at: &usize| self.declared_dead.contains(&adjacency.instance(*at));
+            let freeze_at = since.after_ns(config.freeze_after_ns);
+            let all = now.mono >= freeze_at;
+            let last_seen = region.up_members.iter().filter(is_needed);
+            let freeze = last_seen.filter(|at| all || is_condemned(at));
+            findings.freeze.extend(freeze.map(|at| adjacency.instance(*at)));
+            let give_up = since.after_ns(config.inexact_after_ns);
+            if now.mono < give_up {
+                return wake_at(if all { give_up } else { freeze_at });
+            }
+            is_exact = false;
+        }
+        let values = region.values(graph);
+        for (at, since) in suspects() {
+            let instance = adjacency.instance(at);
+            // Of two lives of one process the former is decided first, or with the latter.
+            let first = Instance { incarnation: Incarnation(0), ..instance };
+            let is_blocked = self.since.range(first..instance).next().is_some()
+                && !suspects()
+                    .any(|(other, _)| (first..instance).contains(&adjacency.instance(other)));
+            if is_blocked || decisions.has_failed(instance) {
+                continue;
+            }
+            // No correct node has ever heard of it: nobody has anything of it to deliver.
+            let lower_bound = || now.sync.saturating_sub_ns(WIRE_MODULUS / 4);
+            let at = values.get(&at).copied().unwrap_or_else(lower_bound);
+            let at = match () {
+                () if makes(Mistake::FailureTooLate) => at.wrapping_add_ns(1_000),
+                () if makes(Mistake::FailureTooEarly) => at.saturating_sub_ns(1_000),
+                () => at,
+            };
+            findings.failed.push((FailedInstance { instance, at, is_exact }, since));
+        }
+    }
+}
+
+#[cfg(test)]
+impl Suspects {
+    /// Compares what is kept of paths with a look at everything.
+    fn check(
+        &self,
+        graph: &Graph,
+        decisions: &DecisionLog,
+        joined: &BTreeSet<Instance>,
+        findings: &Findings,
+    ) {
+        let reference = Reference::new(graph, |instance| self.is_dead(graph, decisions, instance));
+        reference.check_net();
+        reference.check_joined(joined, &findings.joined);
+    }
+
+    /// The same for who is suspected.
+    fn check_suspects(&self, graph: &Graph, decisions: &DecisionLog) {
+        let reference = Reference::new(graph, |instance| self.is_dead(graph, decisions, instance));
+        assert!(reference.suspected(decisions).iter().eq(self.since.keys()));
+    }
+
+    /// The same for the borders of the regions.
+    fn check_regions(&self, graph: &Graph, decisions: &DecisionLog, regions: &[Region]) {
+        let reference = Reference::new(graph, |instance| self.is_dead(graph, decisions, instance));
+        reference.check_regions(&reference.suspected(decisions), regions);
+    }
+}

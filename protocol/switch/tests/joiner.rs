@@ -1,0 +1,93 @@
+//! A newcomer's promise may lie below what others were told (design: failure.md, "When does a
+//! newcomer commit?").
+
+mod harness;
+
+use harness::{OWN, at, beacon, both, bytes_of, guarded, instance_of, process, put, star};
+use onepipe_base::{Address, Instance, Machine, SwitchId, Timestamp};
+use onepipe_switch::{Config, Switch};
+use onepipe_topology::{Route, Table};
+use onepipe_wire::{Header, Opcode};
+
+/// What the beacons of the next instant tell each port of commits.
+fn commits_advertised(switch: &mut Switch, now: u64) -> [Option<Timestamp>; 3] {
+    switch.handle_timeout(at(now));
+    let mut advertised = [None; 3];
+    for sent in harness::sent(switch, at(now)) {
+        if sent.opcode == Opcode::Beacon {
+            advertised[usize::from(sent.port)] = Some(sent.header.promises(at(now).sync).commit);
+        }
+    }
+    advertised
+}
+
+fn promise_on(switch: &mut Switch, now: u64, port: u16, promise: u64) {
+    let instance: Instance = process(u32::from(port), 1);
+    beacon(switch, at(now), port, (instance, Some(OWN)), both(promise));
+}
+
+fn join_at(switch: &mut Switch, now: u64, port: u16, promise: u64) {
+    beacon(switch, at(now), port, (process(u32::from(port), 1), None), both(promise));
+    promise_on(switch, now, port, promise);
+}
+
+/// With controllers, and without them where messages do not pass the switch.
+#[test]
+fn joiner_gets_no_commit_before_it_caught_up() {
+    check_joiner(guarded(3));
+    check_joiner(Config { holds_joiners: true, beacon_interval_ns: 3_000, ..star(3) });
+}
+
+fn check_joiner(mut config: Config) {
+    config.route = Route::Table(Table::new(64, false));
+    let mut switch = Switch::new(config).expect("valid");
+    switch.handle_timeout(at(0));
+    for port in [0, 1] {
+        join_at(&mut switch, 10_000, port, 10_000);
+        promise_on(&mut switch, 20_000, port, 20_000);
+    }
+    let advertised = commits_advertised(&mut switch, 24_000);
+    assert_eq!([advertised[0], advertised[1]], [both(20_000).commit; 2].map(Some));
+
+    // Its clock is behind: it holds the others, and is told nothing of commits itself.
+    join_at(&mut switch, 25_000, 2, 15_000);
+    let advertised = commits_advertised(&mut switch, 27_000);
+    assert_eq!([advertised[0], advertised[1]], [both(20_000).commit; 2].map(Some), "held");
+    assert!(advertised[2] < Some(both(0).commit), "{advertised:?}");
+
+    promise_on(&mut switch, 28_000, 2, 20_000);
+    assert_eq!(commits_advertised(&mut switch, 30_000)[2], Some(both(20_000).commit));
+    // From now on its own promise holds the others.
+    for port in [0, 1] {
+        promise_on(&mut switch, 31_000, port, 31_000);
+    }
+    let advertised = commits_advertised(&mut switch, 33_000);
+    assert_eq!([advertised[0], advertised[1]], [both(20_000).commit; 2].map(Some));
+}
+
+/// Those below a switch that has begun are told no commits of each other alone: the rest of the
+/// fabric may be behind. A table has no others to hear, nor has one whose links above are silent.
+#[test]
+fn no_commit_below_before_an_uplink_is_ready() {
+    for (upper_ports, has_upper_switch, advertised_at) in
+        [(0, false, 11_000), (1, true, 23_000), (1, false, 41_000)]
+    {
+        let route = Route::Table(Table::new(64, upper_ports > 0));
+        let link_timeout_ns = 30_000;
+        let mut switch = Switch::new(Config { upper_ports, link_timeout_ns, route, ..guarded(2) })
+            .expect("valid");
+        [0, 1].into_iter().for_each(|port| join_at(&mut switch, 8_000, port, 8_000));
+        let mut gets_commit = |now: u64| {
+            [0, 1].into_iter().for_each(|port| promise_on(&mut switch, now, port, now));
+            if has_upper_switch && now >= 20_000 {
+                let spine = instance_of(Address::Switch(SwitchId(9)), 3);
+                let header = Header::hop_only(Opcode::Beacon, spine, Some(OWN), both(now));
+                put(&mut switch, at(now), 2, bytes_of(header.with_counted(both(now).barrier)));
+            }
+            let advertised = commits_advertised(&mut switch, now + 1_000);
+            advertised[..2].iter().flatten().any(|commit| *commit > both(0).commit)
+        };
+        let first = (11_000..60_000).step_by(3_000).find(|now| gets_commit(*now));
+        assert_eq!(first, Some(advertised_at), "{upper_ports} above, heard: {has_upper_switch}");
+    }
+}
