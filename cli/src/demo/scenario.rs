@@ -188,8 +188,8 @@ impl<'a> Scenario<'a> {
 
     /// Formats the ids of the processes that satisfy `is_it`.
     fn list_processes(&self, is_it: impl Fn(&ProcessState) -> bool) -> String {
-        let list_processes = self.states.iter().enumerate().filter(|(_, state)| is_it(state));
-        list_processes.map(|(process, _)| process.to_string()).collect::<Vec<_>>().join(", ")
+        let processes = self.states.iter().enumerate().filter(|(_, state)| is_it(state));
+        processes.map(|(process, _)| process.to_string()).collect::<Vec<_>>().join(", ")
     }
 
     /// Handles events until all processes satisfy `is_done`.

@@ -232,12 +232,12 @@ impl ReceiveSession<'_> {
     ) -> Result<()> {
         let ReceiveArguments { force, forever, .. } = self.arguments;
         // A process sends one file at a time, so a previous transfer is dead.
-        let of_it = self.files.keys().copied().filter(|(from, _)| *from == key.0);
-        for previous in of_it.collect::<Vec<_>>() {
+        let previous = self.files.keys().copied().filter(|(from, _)| *from == key.0);
+        for transfer in previous.collect::<Vec<_>>() {
             let from = key.0.0;
             let reason =
                 format!("process {from} started another file: does another process use id {from}?");
-            self.fail(endpoint, previous, &reason);
+            self.fail(endpoint, transfer, &reason);
         }
         if !forever && let Some((busy, _)) = self.files.keys().next() {
             bail!("busy with a file from process {} (--forever accepts several)", busy.0);
