@@ -1,4 +1,4 @@
-//! What one core of this machine does of an arbiter's work.
+//! Throughput of an arbiter's tasks on one core of this machine.
 
 use anyhow::{Context, Result};
 use onepipe_bench_micro::{
@@ -7,35 +7,36 @@ use onepipe_bench_micro::{
 
 use crate::experiment::Values;
 
-/// Bits of a packet, as the paper counts them: 1,500 bytes.
+/// Bits of a packet as in the paper: 1,500 bytes.
 const PACKET_BITS: f64 = 12_000.0;
-/// Packets of a run: a tenth of a second and more.
+/// Packets per run, at least a tenth of a second.
 const PACKETS: u64 = 4_000_000;
 
-/// Gives timeslots to so many endpoints, at a load in thousandths. Answers `slot_us`; `tbps`, the
-/// traffic that is given its timeslots in that time; and `ratio`, how many times as fast that is as
-/// a plain allocator.
+/// Allocates timeslots to `nodes` endpoints at a load in thousandths. Returns `slot_us`, the time
+/// per timeslot; `tbps`, the traffic that is allocated in that time; and `ratio`, the speed
+/// relative to a simple allocator.
 pub(crate) fn timeslots(nodes: u32, load_permille: u32) -> Result<Values> {
     let options = options(nodes, load_permille);
     of(&arbiter_alloc(&options, |_| {})?, &options)
 }
 
-/// Chooses paths for them, in racks of 32 with four paths. Answers the same.
+/// Selects paths for `nodes` endpoints in racks of 32 with four paths. Returns the same values as
+/// [`timeslots`].
 pub(crate) fn paths(nodes: u32, load_permille: u32) -> Result<Values> {
     let options = options(nodes, load_permille);
     of(&arbiter_path(&options, |_| {})?, &options)
 }
 
-/// Serves them over UDP with a core for communication alone. Answers `gbps`, the traffic of which
-/// it can take the requests and tell the timeslots; `slot_ns`, what one costs it; `turn_us`, how
-/// long what has come waits to be seen at most, in half of the turns; and `ratio`, how many times
-/// as fast that is as a thread that takes and sends as many bare datagrams.
+/// Serves `nodes` endpoints over UDP with one core for communication. Returns `gbps`, the traffic
+/// whose requests and grants it can handle; `slot_ns`, the time per timeslot; `turn_us`, the median
+/// of the longest wait of a received packet; and `ratio`, the speed relative to a thread that
+/// receives and sends as many bare datagrams.
 pub(crate) fn communication(nodes: u32) -> Result<Values> {
     let options = CommOptions { nodes: vec![nodes], workers: 1, ..CommOptions::default() };
     let report = arbiter_comm(&options, |_| {})?;
-    let case = report.results.first().context("nothing was measured")?;
+    let case = report.results.first().context("the benchmark returned no result")?;
     let turn = case.details.iter().find(|detail| detail.name == "turn p50");
-    let turn_us = turn.context("turns were not measured")?.value;
+    let turn_us = turn.context("the benchmark did not measure turns")?.value;
     let gbps = PACKET_BITS / case.value;
     let values =
         [("slot_ns", case.value), ("gbps", gbps), ("turn_us", turn_us), ("ratio", case.ratio)];
@@ -49,7 +50,7 @@ fn options(nodes: u32, load_permille: u32) -> ArbiterOptions {
 }
 
 fn of(report: &Report, options: &ArbiterOptions) -> Result<Values> {
-    let case = report.results.first().context("nothing was measured")?;
+    let case = report.results.first().context("the benchmark returned no result")?;
     let packets = f64::from(options.nodes[0]) * options.loads[0];
     let tbps = packets * PACKET_BITS / case.value / 1e6;
     let values = [("slot_us", case.value), ("tbps", tbps), ("ratio", case.ratio)];

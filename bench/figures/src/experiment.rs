@@ -1,4 +1,4 @@
-//! What an experiment is: a value, not a program.
+//! Experiments as values: parameters, runs, reference points and claims.
 
 use std::collections::BTreeMap;
 
@@ -11,106 +11,106 @@ use crate::reference::Reference;
 use crate::world::{beacon_share, fat_tree};
 use crate::{Background, Large, Multicast, Rack, Setup, Takeover, cores};
 
-/// What a run has measured, by name.
+/// Measured values by name.
 pub type Values = BTreeMap<String, f64>;
 
-/// One figure.
+/// An experiment with one figure.
 #[derive(Debug)]
 pub struct Experiment {
-    /// As in the paper: `8a`.
+    /// Id as in the paper: `8a`.
     pub id: &'static str,
-    /// What it shows.
+    /// Title of the figure.
     pub title: &'static str,
-    /// What the paper says of it.
+    /// What the paper reports.
     pub headline: &'static str,
-    /// What is varied.
+    /// The varied parameter.
     pub x: Axis,
-    /// What is measured.
+    /// The measured quantity.
     pub y: Axis,
-    /// The name of that in [`Values`]. `{x}` stands for the place on the x axis: one run may have
-    /// measured several.
+    /// Name of the plotted value in [`Values`]. `{x}` stands for the position on the x axis: one
+    /// run may measure several.
     pub metric: &'static str,
-    /// The curves.
+    /// Curves of the figure.
     pub curves: Vec<Curve>,
-    /// Where on the x axis, when there is time.
+    /// Positions on the x axis in a full run.
     pub xs: &'static [f64],
-    /// Where, when there is little.
+    /// Positions on the x axis in a quick run.
     pub xs_quick: &'static [f64],
-    /// The paper's points.
+    /// Points of the paper.
     pub reference: Reference,
-    /// What is to hold beyond the points.
+    /// Claims beyond the points.
     pub claims: Vec<Claim>,
 }
 
-/// An axis.
+/// An axis of a figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
-    /// With its unit.
+    /// Label with the unit.
     pub label: &'static str,
-    /// Whether it is logarithmic.
+    /// Whether the axis is logarithmic.
     pub is_log: bool,
 }
 
-/// A curve.
+/// A curve of a figure.
 #[derive(Debug)]
 pub struct Curve {
-    /// Its name in the legend and in the CSV.
+    /// Name in the legend and in the CSV.
     pub name: &'static str,
-    /// The paper's curve beside it: a column of the reference.
+    /// Column of the reference with the paper's curve, if there is one.
     pub column: Option<&'static str>,
-    /// What it is judged by, or why it is not.
+    /// What the comparison with the paper shows.
     pub role: Role,
-    /// Why it differs from the paper's, if it does.
+    /// Explanation of a difference from the paper, if there is one.
     pub remark: &'static str,
-    /// The run at `x`; `None` where the curve has no point.
+    /// Returns the run at `x`; `None` where the curve has no point.
     pub task: fn(f64) -> Option<Task>,
 }
 
-/// Whether a curve says anything about the model.
+/// Whether the comparison of a curve with the paper tests the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It was predicted: it may fail.
+    /// Predicted by the model: the comparison is a test.
     Predicted,
-    /// Calibrated by it: it holds by construction where it was fitted.
+    /// Used for calibration: agrees by construction where it was fitted.
     Calibration,
-    /// Measured on this machine, which is not the paper's.
+    /// Measured on this machine, which differs from the paper's.
     Machine,
-    /// Simulated with costs that were measured on this machine.
+    /// Simulated with costs measured on this machine.
     MachineCosts,
 }
 
-/// Something that is to hold of a whole figure.
+/// A claim about a whole figure.
 #[derive(Debug)]
 pub struct Claim {
-    /// In words.
+    /// The claim.
     pub text: &'static str,
-    /// Judges it by the curves that were measured; `None` when they do not reach far enough.
+    /// Verifies the claim by the measured curves; `None` if they do not reach far enough.
     pub judge: fn(&Measured) -> Option<Verdict>,
-    /// What is to be said when it does not hold.
+    /// Explanation if the claim does not hold.
     pub remark: &'static str,
 }
 
-/// What became of a claim.
+/// Result of verifying a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Whether it holds.
+    /// Whether the claim holds.
     pub holds: bool,
-    /// Our number.
+    /// Our value.
     pub ours: String,
-    /// The paper's.
+    /// The paper's value.
     pub paper: String,
 }
 
-/// The points of a figure: by curve, then by x.
+/// Measured points of a figure by curve and x.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Each curve's points, ascending.
+    /// Points of each curve, ascending.
     pub curves: BTreeMap<&'static str, Vec<(f64, Values)>>,
-    /// Which of the values counts.
+    /// Name of the plotted value.
     pub metric: &'static str,
 }
 
-/// What counts of what was measured for the place `x`.
+/// Returns the value of `metric` at `x`.
 pub fn value_at(metric: &str, x: f64, values: &Values) -> Option<f64> {
     match metric.contains("{x}") {
         true => values.get(&metric.replace("{x}", &x.to_string())).copied(),
@@ -119,12 +119,12 @@ pub fn value_at(metric: &str, x: f64, values: &Values) -> Option<f64> {
 }
 
 impl Measured {
-    /// The value of `curve` at `x`.
+    /// Returns the plotted value of `curve` at `x`.
     pub fn at(&self, curve: &str, x: f64) -> Option<f64> {
         value_at(self.metric, x, self.values(curve, x)?)
     }
 
-    /// Another value that was measured for `curve` at `x`.
+    /// Returns another value measured for `curve` at `x`.
     pub fn other(&self, curve: &str, x: f64, name: &str) -> Option<f64> {
         self.values(curve, x)?.get(name).copied()
     }
@@ -135,77 +135,77 @@ impl Measured {
     }
 }
 
-/// One run. Equal tasks have equal values.
+/// One run. Equal tasks give equal values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Task {
-    /// A system under a load.
+    /// A system under load.
     Order(Setup),
-    /// The same beside flows that share its links.
+    /// A system under load, with background flows on the same links.
     Shared(Setup, Background),
-    /// A system under a load, with what a message costs this machine, measured in the same run.
+    /// A system under load, with the message cost of this machine, measured in the same run.
     Measured(Setup),
     /// Beacons on an idle testbed.
     BeaconShare {
-        /// Between two beacons, in ns.
+        /// Beacon interval in ns.
         interval_ns: u64,
-        /// Of all links, in Gbit/s.
+        /// Rate of all links in Gbit/s.
         gbps: u32,
     },
-    /// The cores of this machine that the beacons of a switch with 32 ports take.
+    /// CPU cores of this machine used for the beacons of a 32-port switch.
     BeaconCores {
-        /// Between two beacons, in ns.
+        /// Beacon interval in ns.
         interval_ns: u64,
     },
-    /// A receiver's reorder stage on this machine.
+    /// The reorder stage of a receiver on this machine.
     Reorder {
-        /// How long messages wait, in ns.
+        /// Time that messages wait, in ns.
         delay_ns: u64,
     },
     /// Bulk traffic on Fastpass's rack.
     Rack(Rack),
-    /// One arbiter takes over from another there.
+    /// Takeover from a primary to a secondary arbiter on that rack.
     Takeover(Takeover),
     /// Bulk multicast.
     Multicast(Multicast),
-    /// A payload of some size in the order, beside small messages.
+    /// A large payload in the total order, beside small messages.
     Large(Large),
-    /// Timeslots given out by a core of this machine.
+    /// Timeslot allocation on one core of this machine.
     Timeslots {
-        /// Endpoints.
+        /// Number of endpoints.
         nodes: u32,
-        /// The load, in thousandths of what they can send.
+        /// Load in thousandths of the endpoints' capacity.
         load_permille: u32,
     },
-    /// Endpoints served by a core of this machine, over UDP.
+    /// Communication with endpoints over UDP on one core of this machine.
     Communication {
-        /// Endpoints.
+        /// Number of endpoints.
         nodes: u32,
     },
-    /// Paths chosen by a core of this machine.
+    /// Path selection on one core of this machine.
     Paths {
-        /// Endpoints, 32 to a rack.
+        /// Number of endpoints, 32 per rack.
         nodes: u32,
-        /// The load, in thousandths of what they can send.
+        /// Load in thousandths of the endpoints' capacity.
         load_permille: u32,
     },
-    /// Agreed multicast on the poster's testbed.
+    /// Agreed multicast on P4mCast's testbed.
     Agreed(Agreed),
-    /// A failure.
+    /// Recovery from a failure on the testbed.
     Recovery {
-        /// Hosts with a process.
+        /// Number of hosts with a process.
         hosts: u32,
-        /// What fails: a name of `onepipe_sim_recovery::Component`.
+        /// Failing component: a name of `onepipe_sim_recovery::Component`.
         component: String,
-        /// Whatever is left to chance.
+        /// Seed of the run.
         seed: u64,
     },
-    /// The failure of a host of a fat tree.
+    /// Recovery from the failure of a host of a fat tree.
     RecoveryAtScale {
-        /// As many as a fat tree has.
+        /// Number of hosts, rounded to that of a fat tree.
         hosts: u32,
-        /// The news goes round in waves; else one is told after the other.
+        /// Whether notifications are flooded along the fabric; otherwise they are sent one by one.
         is_tree: bool,
-        /// Whatever is left to chance.
+        /// Seed of the run.
         seed: u64,
     },
 }
@@ -213,23 +213,23 @@ pub enum Task {
 /// A load on the testbed of P4mCast's poster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreed {
-    /// Whether switches order; else processes on hosts, as PrimCast has it.
+    /// Whether switches order the messages; otherwise processes on hosts do, as in PrimCast.
     pub is_in_switches: bool,
-    /// Whether the frames of these go through their kernels.
+    /// Whether frames of hosts pass through their kernels.
     pub has_kernel: bool,
-    /// Bytes of a request.
+    /// Size of a request in bytes.
     pub bytes: u32,
-    /// Requests a second.
+    /// Offered load in requests per second.
     pub offered_per_s: u64,
 }
 
-/// 1Pipe section 7.2.
+/// Number of ports, from 1Pipe section 7.2.
 const SWITCH_PORTS: u16 = 32;
-/// Intervals over which a switch's beacons are measured: some ten milliseconds.
+/// Number of beacon intervals that are measured: some ten milliseconds.
 const ROUNDS: usize = 20_000;
 
 impl Task {
-    /// Whether it is to run alone: it measures real time, or takes gigabytes.
+    /// Whether the task must run alone because it measures real time or needs gigabytes.
     pub fn is_alone(&self) -> bool {
         match self {
             Self::Measured(_) | Self::BeaconCores { .. } | Self::Reorder { .. } => true,
@@ -241,10 +241,10 @@ impl Task {
         }
     }
 
-    /// Runs it.
+    /// Runs the task.
     ///
     /// # Errors
-    /// When it cannot be laid out, or something that must hold was broken.
+    /// If the setup is invalid, or a guarantee was violated.
     pub fn run(&self) -> Result<Values> {
         match self {
             Self::Order(setup) => setup.run(),
@@ -298,7 +298,7 @@ fn recovered(options: &Options) -> Result<Values> {
 }
 
 impl crate::Experiment {
-    /// Its runs: curve, x and task.
+    /// Returns the runs of the experiment: curve, x and task.
     pub fn cases(&self, is_quick: bool) -> Vec<(&'static str, f64, Task)> {
         let xs = if is_quick { self.xs_quick } else { self.xs };
         let of = |curve: &Curve| {
@@ -308,9 +308,9 @@ impl crate::Experiment {
         self.curves.iter().flat_map(of).collect()
     }
 
-    /// Each curve that has one beside it in the paper: its name, the median of our value over the
-    /// paper's, and whether every point lies within 25 % (experiments.md, "a figure counts as
-    /// reproduced").
+    /// Compares each curve with its counterpart in the paper, if there is one: the median of the
+    /// ratios of our values to the paper's, and whether every point lies within 25 %, which counts
+    /// as reproduced.
     pub fn compared(&self, measured: &Measured) -> Vec<Compared> {
         let compare = |curve: &Curve| {
             let column = curve.column?;
@@ -330,21 +330,21 @@ impl crate::Experiment {
     }
 }
 
-/// A curve beside the paper's.
+/// Comparison of a curve with the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
-    /// The curve.
+    /// Name of the curve.
     pub name: &'static str,
-    /// Whether it could have failed.
+    /// What the comparison shows.
     pub role: Role,
-    /// Why it differs, if it does.
+    /// Explanation of a difference, if there is one.
     pub remark: &'static str,
-    /// Half of the points have a lower ratio of our value to the paper's.
+    /// Median of the ratios of our values to the paper's.
     pub median: f64,
-    /// The lowest, with its x.
+    /// Lowest ratio, with its x.
     pub least: (f64, f64),
-    /// The highest.
+    /// Highest ratio, with its x.
     pub most: (f64, f64),
-    /// Whether all lie within 25 %.
+    /// Whether all ratios lie within 25 %.
     pub holds: bool,
 }

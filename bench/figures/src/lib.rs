@@ -1,10 +1,10 @@
-//! The evaluation of the papers, run again: our machines on their testbed, simulated, beside their
-//! points.
+//! Reproduces the evaluation of the papers: our machines on a simulation of their testbeds,
+//! compared with their points.
 //!
-//! An [`Experiment`] is a value: what is varied, which runs that needs, the paper's points, and
-//! what is claimed. A [`Record`] runs what is missing, and keeps every run in a file, so that an
-//! interrupted evaluation goes on where it was. [`write()`] leaves a table of points and a picture
-//! of every figure, a page with all of them, and the table of claims.
+//! An [`Experiment`] is a value: the varied parameter, the required runs, the paper's points, and
+//! the claims. A [`Record`] runs what is missing and stores every run in a file, so that an
+//! interrupted evaluation resumes. [`write()`] produces a CSV file and a chart of every figure, a
+//! page with all of them, and the table of claims.
 //!
 //! ```
 //! use onepipe_bench_figures::{Setup, System, Traffic};
@@ -17,10 +17,10 @@
 //! ```
 //!
 //! # Invariants
-//! - No constant is fitted to a curve that is judged by it: [`Calibration`] says where each comes
-//!   from, [`Role`] which curve was used.
+//! - No constant is fitted to a curve that is compared with it: [`Calibration`] gives the source of
+//!   each constant, [`Role`] names the curve that was used.
 //! - Equal setups give equal values.
-//! - A run that delivers anything in a wrong order, or loses what nothing has lost, is an error.
+//! - A run that delivers in a wrong order, or loses a message without a fault, is an error.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! The points of the papers' figures: tables with a line of names, separated by tabs.
+//! The points of the papers' figures: tab-separated tables with a header line.
 
-/// A table.
+/// A reference table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
     names: Vec<&'static str>,
@@ -8,13 +8,13 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Reads one. Names and values may be quoted.
+    /// Parses a table. Names and values may be quoted.
     pub fn new(text: &'static str) -> Self {
         let cells = |line: &'static str| -> Vec<&'static str> {
             line.split('\t').map(|cell| cell.trim().trim_matches('"')).collect()
         };
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-        // One of the files separates its names by blanks.
+        // One of the files separates its names by spaces.
         let names = lines.next().map_or_else(Vec::new, |line| match line.contains('\t') {
             true => cells(line),
             false => line.split('"').map(str::trim).filter(|name| !name.is_empty()).collect(),
@@ -22,20 +22,20 @@ impl Reference {
         Self { names, rows: lines.map(cells).collect() }
     }
 
-    /// The points of a column, by the first one.
+    /// Returns the points of a column; x is the first column.
     pub fn points(&self, column: &str) -> Vec<(f64, f64)> {
         let Some(at) = self.names.iter().position(|name| *name == column) else {
             return Vec::new();
         };
         let point = |row: &Vec<&str>| {
-            // A ratio to one counts as itself: `6:1` is 6.
+            // A ratio to one counts as its first part: `6:1` is 6.
             let x = row.first()?.trim_end_matches(":1");
             Some((x.parse::<f64>().ok()?, row.get(at)?.parse::<f64>().ok()?))
         };
         self.rows.iter().filter_map(point).filter(|(_, value)| *value > 0.0).collect()
     }
 
-    /// The value of a column at `x`.
+    /// Returns the value of a column at `x`.
     pub fn at(&self, column: &str, x: f64) -> Option<f64> {
         self.points(column).into_iter().find(|(at, _)| *at == x).map(|(_, value)| value)
     }

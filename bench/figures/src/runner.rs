@@ -1,4 +1,4 @@
-//! Runs what an experiment needs: in parallel, each task once, and never again what is on record.
+//! Runs the tasks of experiments in parallel, each once, and skips recorded ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use crate::Experiment;
 use crate::experiment::{Measured, Task, Values};
 
-/// A task that was run, as it stands in the record.
+/// A recorded run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Run {
-    /// Of the program: what another one measured does not count.
+    /// Digest of the program: results of other builds do not count.
     build: String,
     task: Task,
-    /// The values, or why there are none.
+    /// Values, or the error.
     result: Result<Values, String>,
     seconds: f64,
 }
@@ -33,23 +33,23 @@ pub struct Record {
     results: BTreeMap<String, Result<Values, String>>,
 }
 
-/// Progress: tasks done, of how many, and what was run last.
+/// Progress of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Done, those on record included.
+    /// Finished tasks, recorded ones included.
     pub done: usize,
-    /// Of so many.
+    /// Total number of tasks.
     pub of: usize,
-    /// What was run last.
+    /// The task that finished last.
     pub last: &'a str,
 }
 
 impl Record {
-    /// Opens the record in `directory`. What another build of this program has left there is only
-    /// looked at with `takes_any_build`, and a line cut short by an interruption never.
+    /// Opens the record in `directory`. Results of other builds of this program are used only with
+    /// `takes_any_build`; a line that was truncated by an interruption is skipped.
     ///
     /// # Errors
-    /// When the directory cannot be made, or the record not read.
+    /// If the directory cannot be created or the record cannot be read.
     pub fn open(directory: &Path, takes_any_build: bool) -> Result<Self> {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("making {}", directory.display()))?;
@@ -69,11 +69,11 @@ impl Record {
         Ok(Self { path, build, results })
     }
 
-    /// Runs what is missing, `jobs` at a time, until `is_cancelled`. Every run is on record as soon
-    /// as it is done.
+    /// Runs the missing tasks, `jobs` in parallel, until `is_cancelled`. Every run is recorded as
+    /// soon as it is done.
     ///
     /// # Errors
-    /// When the record cannot be written.
+    /// If the record cannot be written.
     pub fn complete(
         &mut self,
         tasks: &[Task],
@@ -92,9 +92,9 @@ impl Record {
             .append(true)
             .open(&self.path)
             .with_context(|| format!("opening {}", self.path.display()))?;
-        // A line that was cut short must not swallow the next one.
+        // Terminate a truncated line so that it does not swallow the next one.
         file.write_all(b"\n")?;
-        // Some run first, and alone.
+        // Tasks that must run alone go first.
         missing.sort_by_key(|task| !task.is_alone());
         let alone = missing.iter().filter(|task| task.is_alone()).count();
         let parts = missing.split_at(alone);
@@ -136,7 +136,7 @@ impl Record {
         Ok(())
     }
 
-    /// What is on record of an experiment, and what went wrong.
+    /// Returns the recorded points of an experiment and the errors of its runs.
     pub fn measured(&self, experiment: &Experiment, is_quick: bool) -> (Measured, Vec<String>) {
         let mut measured = Measured { metric: experiment.metric, ..Measured::default() };
         let mut errors = Vec::new();
@@ -157,7 +157,7 @@ fn key(task: &Task) -> String {
     serde_json::to_string(task).unwrap_or_default()
 }
 
-/// What tells this build of the program from others.
+/// Returns a digest that identifies this build of the program.
 fn build() -> Result<String> {
     let program = std::env::current_exe().context("finding this program")?;
     let bytes = std::fs::read(&program).context("reading this program")?;

@@ -1,4 +1,4 @@
-//! Small evaluations from the first run to the last page.
+//! Small evaluations from the first run to the report.
 
 use std::sync::atomic::AtomicBool;
 
@@ -13,7 +13,7 @@ fn setup(system: System, processes: u32) -> Setup {
 }
 
 fn figure(id: &str) -> Experiment {
-    all().into_iter().find(|figure| figure.id == id).expect("it is one of ours")
+    all().into_iter().find(|figure| figure.id == id).expect("the figure exists")
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn equal_setups_measure_the_same_and_every_system_delivers() {
         for processes in [2, 8, 16] {
             let setup = setup(system, processes);
             let measured = setup.run().unwrap_or_else(|error| panic!("{setup:?}: {error}"));
-            assert_eq!(measured, setup.run().expect("it ran before"), "{setup:?}");
+            assert_eq!(measured, setup.run().expect("the run succeeds again"), "{setup:?}");
             // One message of each process every 20 us.
             let rate = measured["throughput_mps"];
             assert!((0.04..0.06).contains(&rate), "{setup:?}: {rate} M/s");
@@ -36,7 +36,7 @@ fn equal_setups_measure_the_same_and_every_system_delivers() {
 fn order_costs_an_idle_message_less_than_two_beacon_intervals_however_far_it_goes() {
     for processes in [8, 16, 32] {
         let latency =
-            |system| setup(system, processes).run().expect("it delivers")["latency_mean_us"];
+            |system| setup(system, processes).run().expect("the run succeeds")["latency_mean_us"];
         let over_us = latency(System::BestEffort) - latency(System::Unordered);
         assert!((0.0..6.0).contains(&over_us), "{processes} processes: {over_us} us");
     }
@@ -54,7 +54,7 @@ fn flows_share_the_links_and_hold_messages_up_the_longer_the_queues_they_leave()
     };
     let latency = |measured: &Values| measured["latency_mean_us"];
     let (idle, short, long) = (run(0, false, 1), run(4, true, 1), run(4, false, 1));
-    assert_eq!(idle, run(0, true, 1), "equal setups, equal values");
+    assert_eq!(idle, run(0, true, 1), "equal setups give equal values");
     assert!(latency(&idle) < latency(&short) && latency(&short) < latency(&long));
     assert!(short["flows_gbps"] > 60.0, "{short:?}");
     assert!(idle["queue_2_1_us"] < 0.1, "{idle:?}");
@@ -63,7 +63,7 @@ fn flows_share_the_links_and_hold_messages_up_the_longer_the_queues_they_leave()
     assert!((4.0..16.0).contains(&short["queue_2_1_us"]), "{short:?}");
     assert!(long["queue_2_1_us"] > 20.0, "{long:?}");
     let narrow = run(4, true, 4);
-    // Flows within a rack take what the others leave, and cross fewer links.
+    // Flows within a rack take the bandwidth that the others leave, and cross fewer links.
     assert!(narrow["hops"] < 0.8 * short["hops"], "{narrow:?}");
 }
 
@@ -73,7 +73,7 @@ fn a_delegate_costs_its_detour_at_every_switch() {
         for system in [System::BestEffort, System::Reliable] {
             let latency = |form| {
                 let setup = Setup { form, warm_up_us: 400, ..setup(system, processes) };
-                setup.run().expect("it delivers")["latency_mean_us"]
+                setup.run().expect("the run succeeds")["latency_mean_us"]
             };
             let detour_us = Calibration::PAPER.detour_ns as f64 / 1_000.0;
             let over = (latency(Form::Host) - latency(Form::Chip)) / (switches * detour_us);
@@ -86,7 +86,7 @@ fn a_delegate_costs_its_detour_at_every_switch() {
 fn beacons_take_more_of_a_slower_link() {
     let percent = |gbps| {
         let task = Task::BeaconShare { interval_ns: 10_000, gbps };
-        task.run().expect("it runs")["percent_of_link"]
+        task.run().expect("the run succeeds")["percent_of_link"]
     };
     let (slow, fast) = (percent(10), percent(100));
     assert!((0.5..2.0).contains(&slow) && (9.0..11.0).contains(&(slow / fast)), "{slow} {fast}");
@@ -98,12 +98,12 @@ fn scheduled_flows_share_the_links_and_hold_messages_up_by_less_than_two_us() {
         let setup = Setup { warm_up_us: 2_000, measure_us: 400, ..setup(System::BestEffort, 32) };
         let is_scheduled = flows > 0;
         let background = Background { is_scheduled, ..Background::new(flows, false) };
-        Task::Shared(setup, background).run().expect("it delivers")
+        Task::Shared(setup, background).run().expect("the run succeeds")
     };
     let (idle, beside) = (run(0), run(5));
     let more_us = beside["latency_mean_us"] - idle["latency_mean_us"];
     assert!((0.0..2.0).contains(&more_us), "{more_us} us more: {beside:?}");
-    assert!(beside["flows_gbps"] > 5.0, "they have just begun: {beside:?}");
+    assert!(beside["flows_gbps"] > 5.0, "the flows have just started: {beside:?}");
     assert_eq!(beside["frames_overflowed"], 0.0, "{beside:?}");
 }
 
@@ -113,7 +113,7 @@ fn behind_messages_flows_hold_reliable_ones_up_by_less_than_two_us_scheduled_or_
         let setup = Setup { warm_up_us: 2_000, measure_us: 400, ..setup(System::Reliable, 32) };
         let background = Background::new(flows, false);
         let background = Background { is_scheduled, has_classes, ..background };
-        Task::Shared(setup, background).run().expect("it delivers")
+        Task::Shared(setup, background).run().expect("the run succeeds")
     };
     let idle = run(0, false, true)["latency_mean_us"];
     let more_us = |values: &Values| values["latency_mean_us"] - idle;
@@ -129,7 +129,7 @@ fn behind_messages_flows_hold_reliable_ones_up_by_less_than_two_us_scheduled_or_
 fn shares_stay_equal_while_senders_come_and_go() {
     let run = |scheduler| {
         let bulk = Bulk::ComeAndGo { interval_ms: 10 };
-        Task::Rack(Rack { scheduler, bulk, seed: 1 }).run().expect("nothing is broken")
+        Task::Rack(Rack { scheduler, bulk, seed: 1 }).run().expect("the run succeeds")
     };
     let (tcp, arbiter) = (run(Scheduler::Tcp), run(Scheduler::Arbiter));
     // A segment in 10 ms is 1.1 Mbit/s.
@@ -137,7 +137,7 @@ fn shares_stay_equal_while_senders_come_and_go() {
         arbiter["deviation_mbps"] < 1.1 && tcp["deviation_mbps"] > 100.0,
         "{arbiter:?} {tcp:?}"
     );
-    // A newcomer's TCP begins with few segments.
+    // The TCP of a new sender starts with few segments.
     assert!(arbiter["deviation_all_mbps"] < tcp["deviation_all_mbps"] / 4.0, "{arbiter:?} {tcp:?}");
     assert!(arbiter["line_percent"] > 95.0, "{arbiter:?}");
 }
@@ -173,7 +173,7 @@ fn multicasts_are_equal_when_their_tasks_are_and_the_worse_schedule_is_slower() 
     assert!(pipeline["ms"] < tree["ms"] && tree["ms"] < calm(Scheme::Sequential)["ms"]);
     let parts = run(Lesson::Breakdown, Scheme::Pipeline, 4);
     let sum = parts["part_1_us"] + parts["part_2_us"] + parts["part_3_us"];
-    assert!((sum - parts["part_4_us"]).abs() < 1.0, "the parts are the whole: {parts:?}");
+    assert!((sum - parts["part_4_us"]).abs() < 1.0, "the parts add up to the total: {parts:?}");
     let stall = run(Lesson::Stall { us: 50 }, Scheme::Pipeline, 4);
     assert!((1.0..120.0).contains(&stall["more_us"]), "{stall:?}");
     assert!(run(Lesson::SlowLink, Scheme::Chain, 8)["kept_percent"] < 70.0);
@@ -201,50 +201,51 @@ fn a_large_payload_takes_longer_by_bulk_when_it_is_small_and_others_see_nothing_
 #[test]
 fn what_has_no_place_is_refused_with_a_reason() {
     for processes in [0, 1, 33, 100] {
-        let refused = setup(System::BestEffort, processes).run().expect_err("no place");
+        let refused =
+            setup(System::BestEffort, processes).run().expect_err("the processes do not fit");
         assert!(refused.to_string().contains(&format!("{processes} processes")), "{refused}");
     }
 }
 
 #[test]
 fn an_interrupted_evaluation_goes_on_where_it_was() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a temporary directory can be created");
     let tasks: Vec<Task> = [System::Unordered, System::BestEffort, System::Unordered]
         .map(|system| Task::Order(setup(system, 2)))
         .into();
     let run = |tasks: &[Task], is_cancelled: bool| {
-        let mut record = Record::open(directory.path(), false).expect("it opens");
+        let mut record = Record::open(directory.path(), false).expect("the record opens");
         let mut seen = Vec::new();
         record
             .complete(tasks, 2, &AtomicBool::new(is_cancelled), |now| seen.push((now.done, now.of)))
-            .expect("it writes");
+            .expect("the record can be written");
         seen
     };
-    assert_eq!(run(&tasks, true), [(0, 2)], "cancelled before the first; equal tasks are one");
+    assert_eq!(run(&tasks, true), [(0, 2)], "cancelled before the first; equal tasks count once");
     assert_eq!(run(&tasks[..1], false), [(0, 1), (1, 1)]);
-    // Cut short in the middle of a line.
+    // A truncated line.
     let path = directory.path().join("runs.jsonl");
-    let mut text = std::fs::read_to_string(&path).expect("it is there");
+    let mut text = std::fs::read_to_string(&path).expect("the record exists");
     text.push_str("{\"build\":\"12");
-    std::fs::write(&path, text).expect("it is ours");
-    assert_eq!(run(&tasks, false), [(1, 2), (2, 2)], "one of the two is on record");
-    assert_eq!(run(&tasks, false), [(2, 2)], "nothing is left to run");
+    std::fs::write(&path, text).expect("the record can be written");
+    assert_eq!(run(&tasks, false), [(1, 2), (2, 2)], "one of the two is recorded");
+    assert_eq!(run(&tasks, false), [(2, 2)], "both are recorded");
 }
 
 #[test]
 fn what_another_build_has_measured_counts_if_that_is_asked_for() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a temporary directory can be created");
     let mut experiment = figure("9a");
     experiment.xs_quick = &[8.0];
     let tasks: Vec<Task> = experiment.cases(true).into_iter().map(|(_, _, task)| task).collect();
-    let mut record = Record::open(directory.path(), false).expect("it opens");
-    record.complete(&tasks, 2, &AtomicBool::new(false), |_| {}).expect("it runs");
+    let mut record = Record::open(directory.path(), false).expect("the record opens");
+    record.complete(&tasks, 2, &AtomicBool::new(false), |_| {}).expect("the record can be written");
     let path = directory.path().join("runs.jsonl");
-    let text = std::fs::read_to_string(&path).expect("it is there");
+    let text = std::fs::read_to_string(&path).expect("the record exists");
     let other = text.replace("{\"build\":\"", "{\"build\":\"not ");
-    std::fs::write(&path, other).expect("it is ours");
+    std::fs::write(&path, other).expect("the record can be written");
     for (takes_any_build, missing) in [(false, tasks.len()), (true, 0)] {
-        let record = Record::open(directory.path(), takes_any_build).expect("it opens");
+        let record = Record::open(directory.path(), takes_any_build).expect("the record opens");
         let (_, errors) = record.measured(&experiment, true);
         assert_eq!(errors.len(), missing, "{takes_any_build}: {errors:?}");
     }
@@ -252,37 +253,41 @@ fn what_another_build_has_measured_counts_if_that_is_asked_for() {
 
 #[test]
 fn every_figure_leaves_points_a_picture_and_claims() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a temporary directory can be created");
     let mut experiment = figure("9a");
     experiment.xs_quick = &[8.0, 16.0];
     let tasks: Vec<Task> = experiment.cases(true).into_iter().map(|(_, _, task)| task).collect();
-    let mut record = Record::open(directory.path(), false).expect("it opens");
-    record.complete(&tasks, 2, &AtomicBool::new(false), |_| {}).expect("it runs");
+    let mut record = Record::open(directory.path(), false).expect("the record opens");
+    record.complete(&tasks, 2, &AtomicBool::new(false), |_| {}).expect("the record can be written");
     let (measured, errors) = record.measured(&experiment, true);
     assert_eq!(errors, Vec::<String>::new());
     let empty = figure("10");
     let (nothing, missing) = record.measured(&empty, true);
-    assert_eq!(missing.len(), empty.cases(true).len(), "what was not run is said");
+    assert_eq!(missing.len(), empty.cases(true).len(), "missing runs are reported");
     let figures = [
         Figure { experiment, measured, errors },
         Figure { experiment: empty, measured: nothing, errors: missing },
     ];
-    write(directory.path(), &figures, true).expect("it is written");
+    write(directory.path(), &figures, true).expect("the output can be written");
     let read =
-        |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("it was written");
+        |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("the file exists");
     let csv = read("9a.csv");
-    assert_eq!(csv.lines().count(), 1 + 10, "five curves at two places:\n{csv}");
+    assert_eq!(csv.lines().count(), 1 + 10, "five curves at two positions:\n{csv}");
     assert!(csv.lines().nth(1).is_some_and(|line| line.starts_with("best effort,8,")), "{csv}");
     let svg = read("9a.svg");
     assert_eq!(svg.matches("<circle").count(), 10, "a dot for each point: {svg}");
     assert!(["best effort", "reliable", "unordered"].iter().all(|curve| svg.contains(curve)));
     let page = read("report.html");
     assert_eq!(page.matches("<svg").count(), 2);
-    assert!(page.contains("not run"), "the page says what is missing");
+    assert!(page.contains("not run"), "the page reports missing runs");
     assert!(read("evaluation.md").contains("| 9a | best effort: within 25 %"));
     let judged = lines(&figures);
     let calibrated = judged.iter().find(|line| line.claim.starts_with("unordered"));
-    assert_eq!(calibrated.map(|line| line.holds), Some(None), "who calibrates is not judged");
+    assert_eq!(
+        calibrated.map(|line| line.holds),
+        Some(None),
+        "calibration curves are not verified"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The page with all figures, looked at in a browser.
+//! The page with all figures, rendered by a browser.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -6,15 +6,15 @@ use std::process::{Command, Stdio};
 use onepipe_bench_figures::{Experiment, Figure, Measured, Values, all, write};
 use serde::Deserialize;
 
-/// Debian's, as `cargo xtask test` installs it.
+/// Debian's browser, as installed by `cargo xtask test`.
 const BROWSER: &str = "chromium";
-/// Before anything else on the page: it notes what goes wrong while the page is loaded.
+/// Inserted before everything else: records errors while the page loads.
 const FIRST: &str = "<script>window.wrong = [];
 addEventListener('error', event => window.wrong.push(event.message
     || 'not loaded: ' + (event.target.src || event.target.href)), true);
 addEventListener('unhandledrejection', event => window.wrong.push('' + event.reason));
 </script>";
-/// Behind everything else: it looks at the page as it is laid out, and writes down what it sees.
+/// Inserted after everything else: inspects the rendered page and writes the result into it.
 const LAST: &str = "<script>addEventListener('load', () => {
 const wrong = window.wrong;
 for (const image of document.images)
@@ -44,7 +44,7 @@ seen.textContent = JSON.stringify({ title: document.title, wrong, figures });
 document.body.append(seen);
 });</script>";
 
-/// What the browser saw.
+/// Result of the inspection.
 #[derive(Debug, Deserialize)]
 struct Seen {
     title: String,
@@ -52,7 +52,7 @@ struct Seen {
     figures: Vec<Picture>,
 }
 
-/// A picture as it was laid out.
+/// A chart as rendered.
 #[derive(Debug, Deserialize)]
 struct Picture {
     id: String,
@@ -62,7 +62,7 @@ struct Picture {
     visible: usize,
 }
 
-/// Every figure with made-up values: the paper's own, or x where it has none.
+/// Returns every figure with made-up values: the paper's own, or x where it has none.
 fn figures() -> Vec<Figure> {
     let measured = |experiment: &Experiment| {
         let mut measured = Measured { metric: experiment.metric, ..Measured::default() };
@@ -80,12 +80,12 @@ fn figures() -> Vec<Figure> {
     all().into_iter().map(figure).collect()
 }
 
-/// The page with both scripts on it, in the browser, and what it complained about.
+/// Renders the page with both scripts. Returns their result and the browser's console messages.
 fn look(directory: &Path, html: &str) -> (Seen, Vec<String>) {
     let html = html.replacen("<head>", &format!("<head>{FIRST}"), 1);
     let html = html.replacen("</body>", &format!("{LAST}</body>"), 1);
     let page = directory.join("looked-at.html");
-    std::fs::write(&page, html).expect("the directory is ours");
+    std::fs::write(&page, html).expect("the directory is writable");
     let output = Command::new(BROWSER)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
@@ -95,7 +95,7 @@ fn look(directory: &Path, html: &str) -> (Seen, Vec<String>) {
         .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|error| {
-            panic!("{BROWSER}: {error}; `cargo xtask test` installs it, or apt-get does")
+            panic!("{BROWSER}: {error}; install it with `cargo xtask test` or apt-get")
         });
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{BROWSER}: {}\n{errors}", output.status);
@@ -110,10 +110,11 @@ fn look(directory: &Path, html: &str) -> (Seen, Vec<String>) {
 
 #[test]
 fn a_browser_shows_every_figure_and_has_nothing_to_complain_about() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a temporary directory can be created");
     let figures = figures();
-    write(directory.path(), &figures, false).expect("it is written");
-    let html = std::fs::read_to_string(directory.path().join("report.html")).expect("written");
+    write(directory.path(), &figures, false).expect("the output can be written");
+    let html =
+        std::fs::read_to_string(directory.path().join("report.html")).expect("the page exists");
     let (seen, console) = look(directory.path(), &html);
     assert_eq!(seen.title, "onepipe: the evaluation");
     assert_eq!(seen.wrong, [""; 0]);
@@ -127,7 +128,7 @@ fn a_browser_shows_every_figure_and_has_nothing_to_complain_about() {
         assert!(picture.width > 400.0 && picture.height > 250.0, "{picture:?}");
     }
 
-    // The same look at a page with four faults: without it nobody knows that it sees them.
+    // A page with four defects: the inspection must detect them.
     let broken = html
         .replacen("<h1>", "<img src=\"missing.svg\"><script>nothing.here()</script><h1>", 1)
         .replacen("<h2 id=\"8a\">", "<h2 id=\"eight\">", 1)

@@ -56,7 +56,7 @@ pub fn switch(options: &SwitchOptions, progress: impl FnMut(Progress<'_>)) -> Re
             || Ok(copied_cores(ports, interval_ns, rounds)),
         )?;
     }
-    for (form, name) in [(Form::Chip, "chip"), (Form::OffChip, "beside")] {
+    for (form, name) in [(Form::Chip, "chip"), (Form::OffChip, "off-chip")] {
         let case = format!("frames ports={ports} form={name}");
         harness.measure(
             &case,

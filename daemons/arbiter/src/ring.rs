@@ -86,7 +86,7 @@ pub fn worker_ring(
         let (written, to_read) = RingBuffer::new(BATCHES);
         for _ in 0..BATCHES {
             let batch = Box::new(AllocatedBatch::new(&config.allocator));
-            to_write.push(batch).expect("there is room for all");
+            to_write.push(batch).expect("the ring holds all buffers");
         }
         rings.push(WorkerRing {
             commands: to_worker,
@@ -145,7 +145,7 @@ impl RingWorker {
         if self.commands.is_empty() {
             batch.build_schedule();
         }
-        self.written.push(batch).expect("there are no more batches than places for them");
+        self.written.push(batch).expect("the ring holds all buffers");
         self.has_unwritten = false;
         done.has_written = true;
         done.is_busy = true;
@@ -177,7 +177,7 @@ impl RingWorker {
     /// Takes new flows, at most a chunk.
     fn take_fresh(&mut self) {
         let chunk = self.fresh.read_chunk((self.worker.missing() as usize).min(CHUNK));
-        let chunk = chunk.expect("they were handed on before the batch was ordered");
+        let chunk = chunk.expect("admitted before their command");
         let (first, second) = chunk.as_slices();
         self.worker.on_fresh(first);
         self.worker.on_fresh(second);
@@ -194,7 +194,7 @@ impl RingWorker {
 /// # Panics
 /// When the ring is full.
 fn push_all(ring: &mut Producer<Flow>, flows: &[Flow]) {
-    let mut chunk = ring.write_chunk(flows.len()).expect("there is room for all flows there are");
+    let mut chunk = ring.write_chunk(flows.len()).expect("the ring holds all flows");
     let (first, second) = chunk.as_mut_slices();
     let (own, rest) = flows.split_at(first.len());
     first.copy_from_slice(own);
@@ -223,7 +223,7 @@ impl WorkerRings {
         let mut batch = self.rings[at].written.pop().ok()?;
         let said = read(self, &mut batch, at);
         let read = &mut self.rings[at].read;
-        read.push(batch).expect("there are no more batches than places for them");
+        read.push(batch).expect("the ring holds all buffers");
         self.next = (at + 1) % self.rings.len();
         Some(said)
     }
@@ -234,7 +234,7 @@ impl WorkerQueues for WorkerRings {
     /// When the queue is full.
     fn command(&mut self, worker: usize, command: WorkerCommand) {
         let commands = &mut self.rings[worker].commands;
-        commands.push(command).expect("whoever commands looks for room first");
+        commands.push(command).expect("the caller checks command_space");
     }
 
     fn admit(&mut self, worker: usize, flows: &[Flow]) {

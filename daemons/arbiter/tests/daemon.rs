@@ -95,7 +95,7 @@ impl TestNet {
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         while !is_so(self) {
-            assert!(Instant::now() < deadline, "waited in vain: {what}: {}", self.state());
+            assert!(Instant::now() < deadline, "timed out waiting: {what}: {}", self.state());
             for (nth, arbiter) in self.arbiters.iter_mut().enumerate() {
                 // The switch runs after each arbiter, so that a watchdog of the primary arrives
                 // before the secondary looks at its clock, however long a turn takes.
@@ -128,12 +128,12 @@ impl TestNet {
                 for number in 0..count {
                     let host = self.hosts[src as usize].machine_mut();
                     let packet = [vec![src as u8, number as u8], vec![0; 1_000]].concat();
-                    host.client.enqueue(ProcessId(dst), &packet).expect("there is room");
+                    host.client.enqueue(ProcessId(dst), &packet).expect("the queue has space");
                 }
             }
         }
         let wanted = (count * (NODES - 1)) as usize;
-        self.until("all packets have come", |net| {
+        self.until("all packets have arrived", |net| {
             net.hosts.iter().all(|host| host.machine().received.len() >= wanted)
         });
         for host in &self.hosts {
@@ -150,17 +150,17 @@ impl TestNet {
 fn http_get(at: SocketAddr, what: &str) -> std::thread::JoinHandle<String> {
     let question = format!("GET {what} HTTP/1.0\r\n\r\n");
     std::thread::spawn(move || {
-        let mut stream = TcpStream::connect(at).expect("it listens");
-        stream.write_all(question.as_bytes()).expect("it takes the question");
+        let mut stream = TcpStream::connect(at).expect("the status server listens");
+        stream.write_all(question.as_bytes()).expect("the request is sent");
         let mut text = String::new();
-        stream.read_to_string(&mut text).expect("it answers");
+        stream.read_to_string(&mut text).expect("the response is complete");
         text
     })
 }
 
 /// Returns the first cores, repeated if there are fewer.
 fn first_cores(count: usize) -> Vec<usize> {
-    let there = onepipe_transport_clock::cores().expect("the kernel says");
+    let there = onepipe_transport_clock::cores().expect("the kernel lists the cores");
     there.into_iter().cycle().take(count).collect()
 }
 
@@ -170,7 +170,7 @@ fn host(process: u32, switch: SocketAddr) -> HostDriver {
     config.arbiters = ARBITERS.to_vec();
     config.late_slots_max = 4_096;
     let client = Client::new(config).expect("the numbers are in range");
-    let link = UdpLink::connect(switch, &UdpConfig::default()).expect("the loopback is there");
+    let link = UdpLink::connect(switch, &UdpConfig::default()).expect("loopback works");
     let clock = SystemClock::calibrated().following_system(10_000_000);
     let driver_config = DriverConfig { idle: Idle::Spin, ..DriverConfig::default() };
     Driver::new(Host { client, received: Vec::new() }, link, clock, driver_config)
@@ -178,7 +178,7 @@ fn host(process: u32, switch: SocketAddr) -> HostDriver {
 
 fn check_failover(cores: usize) {
     let mut net = TestNet::new(cores);
-    net.until("somebody is the primary", |net| !net.primaries.is_empty());
+    net.until("an arbiter is the primary", |net| !net.primaries.is_empty());
     assert_eq!(net.primaries, [0]);
     // Switches learn attachments from packets, so packets to a new endpoint are lost; every
     // endpoint sends to the arbiter first.
@@ -187,13 +187,13 @@ fn check_failover(cores: usize) {
     assert!(granted >= 5 * 12, "{granted}");
     assert_eq!(net.arbiters[1].report().slots_granted, 0);
 
-    let at = net.arbiters[0].status_addr().expect("it listens");
+    let at = net.arbiters[0].status_addr().expect("the status server listens");
     for (what, answer) in
         [("/status", "\"is_primary\":true"), ("/metrics", "onepipe_arbiter_endpoints_known 4\n")]
     {
         let asked = http_get(at, what);
-        net.until("it has answered", |_| asked.is_finished());
-        let text = asked.join().expect("it has answered");
+        net.until("the status server has answered", |_| asked.is_finished());
+        let text = asked.join().expect("the status server has answered");
         assert!(text.starts_with("HTTP/1.0 200 OK") && text.contains(answer), "{text}");
     }
 
@@ -210,9 +210,9 @@ fn check_failover(cores: usize) {
 fn idle_secondary_does_not_depose_the_primary() {
     let mut net = TestNet::new(0);
     net.hosts.clear();
-    net.until("somebody is the primary", |net| !net.primaries.is_empty());
+    net.until("an arbiter is the primary", |net| !net.primaries.is_empty());
     let until = Instant::now() + 3 * TAKEOVER;
-    net.until("three times a takeover has passed", |_| Instant::now() > until);
+    net.until("three takeover times have passed", |_| Instant::now() > until);
     assert_eq!(net.primaries, [0]);
 }
 
@@ -232,15 +232,15 @@ fn failover_keeps_traffic_flowing_on_several_cores() {
 fn of_two_arbiters_with_one_id_the_later_stays() {
     let mut net = TestNet::new(0);
     net.arbiters.truncate(1);
-    net.until("it is the primary", |net| !net.primaries.is_empty());
+    net.until("the arbiter is the primary", |net| !net.primaries.is_empty());
     net.exchange(5);
     let second = Config::new(net.switch.local_addr(), ARBITERS[0], NODES, SLOT_NS);
     net.arbiters.push(ArbiterDaemon::new(&second).expect("an arbiter"));
-    net.until("the second one is primary, too", |net| net.primaries.len() == 2);
+    net.until("the second one is primary as well", |net| net.primaries.len() == 2);
     // Until then the switch delivers to whichever sent last.
     let deadline = Instant::now() + TIMEOUT;
     while net.replaced.is_empty() {
-        assert!(Instant::now() < deadline, "nobody is told: {}", net.state());
+        assert!(Instant::now() < deadline, "no arbiter is notified: {}", net.state());
         net.exchange(1);
     }
     assert_eq!((&net.replaced[..], &net.primaries[..]), (&[0][..], &[0, 1][..]));

@@ -1,11 +1,11 @@
-//! After its beginning no machine takes anything from the heap.
+//! Machines do not allocate after their creation.
 
 use allocation_counter::measure;
 use onepipe_amcast::{Client, Config, Group, GroupSet, Groups, Member, Replica};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::parse_header;
 
-/// Two groups of three members and a replica, and a client.
+/// Two groups of three members and a replica each, and a client.
 struct Rig {
     members: Vec<Member>,
     replicas: Vec<Replica>,
@@ -33,7 +33,7 @@ impl Rig {
         }
     }
 
-    /// Hands over whatever there is to say, but for every 13th frame.
+    /// Exchanges all output, but loses every 13th frame.
     fn settle(&mut self, now: Now) {
         let (mut slot, mut is_quiet) = ([0; 512], false);
         while !is_quiet {

@@ -1,4 +1,4 @@
-//! After a burst of loss: what was lost is asked for in strides that double, and once.
+//! Recovery from a burst of loss: requests double in length, and nothing is retransmitted twice.
 
 mod world;
 
@@ -7,12 +7,12 @@ use onepipe_base::ProcessId;
 use onepipe_wire::{Amcast, Frame, Opcode};
 use world::{Plan, World};
 
-/// How many messages are lost.
+/// Number of messages lost.
 const LOST: usize = 400;
-/// Until then proposals are lost that go to whom they are lost for.
+/// End of the burst: proposals that `is_lost` selects are lost until then.
 const LOST_UNTIL_NS: u64 = 60_000;
 
-/// A group of three members and a replica; its leader's proposals do not reach `lost_for`.
+/// Runs a group of three members and a replica through a burst of loss.
 fn burst(is_lost: fn(&World, &Frame<'_>) -> bool) -> World {
     let window = LOST as u32 + 1;
     let mut world = World::new(Plan { window, replicas: 1, busy_threshold: 1_024, ..Plan::calm() });
@@ -21,12 +21,12 @@ fn burst(is_lost: fn(&World, &Frame<'_>) -> bool) -> World {
         assert!(world.send_one(0, GroupSet::from_bits(1)));
     }
     world.run_until(LOST_UNTIL_NS);
-    // It shows that something is missing.
+    // A further message reveals the gap.
     assert!(world.send_one(0, GroupSet::from_bits(1)));
     world
 }
 
-/// When the replica had delivered everything, in ns after the burst.
+/// Returns the time in ns from the end of the burst until the replica has delivered everything.
 fn recovery_ns(world: &mut World) -> u64 {
     while world.delivered[0].len() < LOST + 1 {
         assert!(world.now < 100_000_000, "{} delivered", world.delivered[0].len());
@@ -45,7 +45,7 @@ fn followers_fetch_a_burst_in_a_few_round_trips() {
     let mut world =
         burst(|world, frame| is_early_proposal(world, frame) && frame.header.dst() != ProcessId(3));
     let took_ns = recovery_ns(&mut world);
-    // Strides of 32 would be 13 round trips of 10 us, and what waits for its time is slower.
+    // Requests of 32 positions each would take 13 round trips of 10 us, and timeouts take longer.
     assert!(took_ns < 140_000, "{took_ns} ns");
 }
 
@@ -69,6 +69,6 @@ fn what_came_behind_a_burst_is_not_sent_again() {
     let took_ns = recovery_ns(&mut world);
     assert!(took_ns < 200_000, "{took_ns} ns");
     let leader = world.members[0].as_ref().expect("it lives").stats().retransmitted;
-    // To each of two followers what it has lost, and a few that time has had it say.
+    // Each of two followers gets what it has lost, and a few timeouts retransmit.
     assert!(leader < 2 * 100 + 100, "{leader}");
 }

@@ -1,5 +1,5 @@
-//! A coordinator, members, a client and a replica on a network that loses nothing: who leads when
-//! leaders die, and when coordinators do.
+//! Coordinators, members, a client and a replica on a lossless network: elections after crashes of
+//! leaders and of coordinators.
 
 use std::collections::VecDeque;
 
@@ -31,9 +31,9 @@ struct World {
     replica: Replica,
     client: Client,
     coordinators: Vec<Coordinator>,
-    /// What the store holds: all coordinators see it.
+    /// Decisions in the store, which all coordinators share.
     written: Vec<Decision>,
-    /// Who may write.
+    /// Coordinator that may write to the store.
     active: usize,
     frames: VecDeque<Vec<u8>>,
     delivered: Vec<u32>,
@@ -133,7 +133,7 @@ impl World {
     }
 }
 
-/// What all machines have in common here.
+/// Common interface of the machines.
 trait Drive {
     fn drive(&mut self, now: Now, slot: &mut [u8], frames: &mut VecDeque<Vec<u8>>);
 }
@@ -174,7 +174,7 @@ fn a_leader_that_dies_is_replaced_and_what_was_open_is_delivered() {
     assert_eq!(world.leader(), Some(decision.leader.index()));
     assert_eq!(world.delivered, [0, 1]);
     assert_eq!(world.coordinators[0].leader(GROUP), Some((decision.leader, 2)));
-    // One of three is no majority: nobody can lead, and nobody is named in vain.
+    // One of three members is no majority: no election is possible, and none is attempted.
     world.members[decision.leader.index()] = None;
     world.run(50_000_000);
     assert_eq!((world.leader(), world.written.len()), (None, 1));
@@ -192,7 +192,7 @@ fn another_coordinator_goes_on_from_what_was_written_down() {
     world.activate(1);
     world.run(30_000_000);
     assert_eq!((world.leader(), world.written.len()), (Some(second), 1), "no need for another");
-    // The third of them comes back to life nowhere; the second dies.
+    // The third member never restarts; the second one crashes.
     assert_eq!(world.coordinators[1].leader(GROUP), Some((ProcessId(second as u32), 2)));
 }
 
@@ -201,7 +201,7 @@ fn nothing_is_said_before_it_is_written() {
     let mut world = World::new();
     world.activate(0);
     world.run(2_000_000);
-    // The store does not take it: another one may be active.
+    // The store rejects the write: another coordinator may be active.
     world.active = usize::MAX;
     world.members[0] = None;
     world.run(50_000_000);
@@ -219,7 +219,7 @@ fn a_coordinator_that_was_deposed_does_no_harm() {
     world.activate(1);
     world.members[0] = None;
     world.run(30_000_000);
-    // Both have seen the silence; one could write.
+    // Both coordinators have detected the failure; one could write.
     assert_eq!(world.written.len(), 1);
     assert_eq!(world.leader(), Some(world.written[0].leader.index()));
     world.send();

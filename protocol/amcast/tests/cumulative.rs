@@ -1,5 +1,5 @@
-//! One number acknowledges all positions before it: in the epoch that it was told in, and in no
-//! other. Two halves of a majority from two epochs are none.
+//! A cumulative acknowledgement covers all positions before it, in its own epoch only. Halves of a
+//! majority in two epochs do not add up.
 
 mod world;
 
@@ -8,7 +8,7 @@ use onepipe_base::{Machine, Port, ProcessId};
 use onepipe_wire::{Amcast, Opcode};
 use world::{Plan, World};
 
-/// Of whose members are spoken here: the first of them leads at first.
+/// The group under test; its first member leads first.
 const OWN: GroupId = GroupId(0);
 const ID: MessageId = MessageId { client: 0, sequence: 0 };
 
@@ -24,12 +24,12 @@ fn hand(world: &mut World, (src, dst): (u32, u32), opcode: Opcode, body: Amcast)
     member.handle_timeout(now);
 }
 
-/// "In this epoch I have taken all positions before this one."
+/// Returns a cumulative acknowledgement of all positions before `until` in `epoch`.
 fn taken(group: GroupId, epoch: u32, until: u64) -> Amcast {
     Amcast { position: until, ..Amcast::new(group, epoch) }
 }
 
-/// The first position of a group's log in an epoch.
+/// Returns the first position of a group's log in an epoch.
 fn first(group: GroupId, epoch: u32, groups: GroupSet) -> Amcast {
     Amcast { timestamp: LogicalTime(1), count: 1, ..Amcast::new(group, epoch).of(ID, groups) }
 }
@@ -41,7 +41,7 @@ fn decided(world: &World, member: usize) -> u64 {
 #[test]
 fn what_was_taken_before_does_not_count_for_who_takes_it_in_a_later_epoch() {
     let (mut world, own) = (world(&[5]), GroupSet::EMPTY.with(OWN));
-    // Member 1 has taken the first position of an epoch of which member 2 has seen nothing else.
+    // Member 1 has accepted the first position of an epoch that member 2 knows nothing else of.
     hand(&mut world, (1, 2), Opcode::AmcastAck, taken(OWN, 1, 1));
     hand(&mut world, (0, 2), Opcode::NewLeader, Amcast::new(OWN, 2));
     hand(&mut world, (0, 2), Opcode::Prop, first(OWN, 2, own));
@@ -60,7 +60,7 @@ fn what_was_taken_before_does_not_count_for_a_leader_that_leads_again() {
     let promise = Amcast { timestamp: LogicalTime(1), ..Amcast::new(OWN, 2) };
     hand(&mut world, (2, 0), Opcode::AmcastPromise, promise);
     assert!(world.members[0].as_ref().expect("alive").is_leader());
-    // Said in the epoch before, and late.
+    // An acknowledgement of the previous epoch arrives late.
     hand(&mut world, (1, 0), Opcode::AmcastAck, taken(OWN, 1, 1));
     assert_eq!(decided(&world, 0), 0, "it alone has it in this epoch");
     hand(&mut world, (1, 0), Opcode::AmcastAck, taken(OWN, 2, 1));
@@ -74,7 +74,7 @@ fn what_another_group_has_taken_before_does_not_count_for_what_its_next_leader_s
     let client = world.groups.clients[0].0;
     hand(&mut world, (client, 0), Opcode::Start, Amcast::new(OWN, 1).of(ID, both));
     hand(&mut world, (1, 0), Opcode::AmcastAck, taken(OWN, 1, 1));
-    // Members 3 to 5 are the other group; what stood at its first position in epoch 1 nobody told.
+    // Members 3 to 5 are the other group; its first position in epoch 1 is not known here.
     hand(&mut world, (4, 0), Opcode::AmcastAck, taken(other, 1, 1));
     hand(&mut world, (3, 0), Opcode::AmcastAck, first(other, 2, both));
     assert_eq!(decided(&world, 0), 0, "one of three has taken it there");

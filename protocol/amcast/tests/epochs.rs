@@ -1,4 +1,4 @@
-//! What members may say in the name of an epoch that they have left.
+//! What members may send for an epoch that they have left.
 
 mod world;
 
@@ -17,7 +17,7 @@ fn hand(world: &mut World, (src, dst): (u32, u32), opcode: Opcode, body: &Amcast
     member.handle_frame(now, Port(0), &mut frame);
 }
 
-/// What `src` has to say to `dst` with this opcode, last of all.
+/// Returns the last packet from `src` to `dst` with this opcode.
 fn said(world: &mut World, (src, dst): (u32, u32), opcode: Opcode) -> Option<Amcast> {
     let (now, mut slot, mut last) = (world.time(), [0; 256], None);
     let member = world.members[src as usize].as_mut().expect("alive");
@@ -31,10 +31,10 @@ fn said(world: &mut World, (src, dst): (u32, u32), opcode: Opcode) -> Option<Amc
     last
 }
 
-/// A member that has promised another epoch is asked for a message by the leader of the one
-/// before, and its clock has risen meanwhile: were that clock told there, that leader would let its
-/// replicas deliver up to it, and the next one, who knows of the clock of the promise only, propose
-/// below.
+/// A member that has promised a new epoch is asked about a message by the previous leader, and its
+/// clock has risen meanwhile. If it reported that clock, the previous leader would let its replicas
+/// deliver up to it, while the next leader, which only knows the clock of the promise, would
+/// propose below it.
 #[test]
 fn a_clock_that_has_risen_since_a_promise_does_not_count_in_the_epoch_before() {
     let mut world = World::new(Plan { members: vec![3, 3], ..Plan::calm() });
@@ -60,9 +60,8 @@ fn a_clock_that_has_risen_since_a_promise_does_not_count_in_the_epoch_before() {
     assert!(barrier <= promise.clock, "{barrier:?} where the next leader knows of {promise:?}");
 }
 
-/// The leader of an epoch that is over, without having heard so, was told of a decided position
-/// where it had proposed another message, or none. It went on to propose behind it, what had stood
-/// there once more.
+/// A deposed leader that did not know of its deposition learned of a decided position for which it
+/// had proposed another message or none. It went on to propose messages of earlier positions again.
 #[test]
 fn who_hears_of_what_a_later_leader_has_decided_proposes_nothing_more() {
     for has_proposed in [true, false] {
@@ -85,7 +84,7 @@ fn who_hears_of_what_a_later_leader_has_decided_proposes_nothing_more() {
             let proposal = said(&mut world, (0, 1), Opcode::Prop);
             assert!(proposal.is_none(), "{has_proposed}: {proposal:?}");
         }
-        // What it has heard before is nothing new.
+        // A decision that it knows is no evidence of a later leader.
         assert!(!world.members[0].as_ref().expect("alive").is_leader());
     }
 }

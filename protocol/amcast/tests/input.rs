@@ -1,4 +1,4 @@
-//! What a caller may not ask for, and what members and replicas that lag go through.
+//! Invalid calls and packets, lagging members and replicas, and crashed clients.
 
 mod world;
 
@@ -44,7 +44,7 @@ fn frames_of_strangers_and_of_nonsense_have_no_effect() {
     let own = GroupSet::EMPTY.with(GroupId(0));
     let start = Amcast::new(GroupId(0), 1).of(id, own);
     let cases = [
-        // A client that is another one, a group that there is not, one that is not concerned.
+        // Another client's id, an unknown group, a group that is no destination.
         (replica, Opcode::Start, start),
         (from_client, Opcode::Start, Amcast { groups: own.with(GroupId(9)), ..start }),
         (
@@ -52,7 +52,7 @@ fn frames_of_strangers_and_of_nonsense_have_no_effect() {
             Opcode::Start,
             Amcast { groups: own.with(GroupId(1)).without(GroupId(0)), ..start },
         ),
-        // Who is no member says what only members say.
+        // Packets of members, sent by a process that is none.
         (from_client, Opcode::Prop, start),
         (replica, Opcode::AmcastAck, start),
         (from_client, Opcode::NewLeader, Amcast::new(GroupId(0), 7)),
@@ -69,7 +69,7 @@ fn frames_of_strangers_and_of_nonsense_have_no_effect() {
     assert_eq!(member.stats().foreign, 7);
 }
 
-/// The second replica of the first group hears nothing for as long as `is_deaf`.
+/// Drops all frames to the second replica of the first group.
 fn deaf(world: &World, frame: &Frame<'_>) -> bool {
     frame.header.dst() == world.groups.groups[0].replicas[1] && world.now < 30_000_000
 }
@@ -92,7 +92,7 @@ fn a_replica_joins_where_another_one_is_and_goes_on() {
     world.replicas[1] = None;
     world.run_until(600_000);
     let point = world.replicas[0].as_ref().expect("alive").point().expect("it has delivered");
-    // As it travels with the state.
+    // Encode and decode it, as it is stored with the state.
     assert_eq!(DeliveryPoint::from_bytes(point.to_bytes()), point);
     world.join(1, point, 0);
     let before = world.delivered[1].len();
@@ -118,7 +118,7 @@ fn a_busy_leader_refuses_and_nothing_is_lost() {
 
 #[test]
 fn a_client_that_dies_halfway_leaves_nothing_open() {
-    // Only the leader of the first group hears the client.
+    // Only the leader of the first group receives from the client.
     fn halfway(world: &World, frame: &Frame<'_>) -> bool {
         frame.opcode == Opcode::Start && frame.header.dst() != world.groups.groups[0].members[0]
     }

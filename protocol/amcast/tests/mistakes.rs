@@ -1,7 +1,7 @@
-//! The machines with one mistake each: what checks histories must catch each of them, at a seed at
-//! which nothing is wrong without it; one of them in a story of its own.
+//! Mutation test: each seeded bug must be detected at a seed that shows no violation without it;
+//! one of them in a dedicated scenario.
 //!
-//! All in one test, for the mistake is chosen for the whole program.
+//! A single test, because the bug is selected for the whole process.
 
 #[path = "refinement/drawn.rs"]
 mod drawn;
@@ -23,12 +23,12 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngSeed, TestRunner};
 use world::{Plan, World};
 
-/// What histories drawn so do not show: it takes an election between two particular packets. See
+/// Bugs that random histories miss, as they take an election between two particular packets. See
 /// [`a_leader_dies_with_what_only_it_has_heard`].
 const MISSED: &[&str] = &["quorum-forgotten"];
-/// How many seeds each gets.
+/// Number of seeds per bug.
 const SEEDS: u64 = 600;
-/// How many histories, in each of which all is kept to the rules.
+/// Number of histories that are checked against the rules.
 const HISTORIES: usize = 3_000;
 
 fn shown(mistake: Option<Mistake>, seed: u64) -> Option<String> {
@@ -38,8 +38,8 @@ fn shown(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     found.unwrap_or_else(|_| Some("a machine finds itself wrong".into()))
 }
 
-/// Group 0 is {0, 1, 2}, group 1 {3, 4, 5}. What group 1 says reaches the leader of group 0 alone,
-/// and what that says of its clock nobody.
+/// Group 0 is {0, 1, 2}, group 1 {3, 4, 5}. Only the leader of group 0 receives from group 1, and
+/// no member receives the leader's clock.
 fn only_the_leader_hears(world: &World, frame: &Frame<'_>) -> bool {
     let (ProcessId(src), ProcessId(dst)) = (frame.header.src(), frame.header.dst());
     let is_follower = dst == 1 || dst == 2;
@@ -47,9 +47,9 @@ fn only_the_leader_hears(world: &World, frame: &Frame<'_>) -> bool {
     world.now < 1_000_000 && is_follower && is_deaf
 }
 
-/// The final timestamp of a message comes from the other group and lies far above the clocks here.
-/// A leader that lets its replicas deliver there before a majority has heard of it, and dies, is
-/// followed by one that proposes below.
+/// The final timestamp of a message comes from the other group and is far above the clocks here. If
+/// a leader lets its replicas deliver there before a majority knows that clock, and crashes, the
+/// next leader proposes below.
 fn a_leader_dies_with_what_only_it_has_heard(mistake: Option<Mistake>) -> Option<String> {
     choose(mistake);
     let mut world = World::new(Plan { members: vec![3, 3], clients: 2, ..Plan::calm() });
@@ -60,7 +60,7 @@ fn a_leader_dies_with_what_only_it_has_heard(mistake: Option<Mistake>) -> Option
     }
     world.run_until(200_000);
     assert!(world.send_one(1, GroupSet::from_bits(0b11)));
-    // It is sent when something happens next, which is when the client looks after it.
+    // The client sends the message on its next timeout.
     world.run_until(300_000);
     world.members[0] = None;
     world.elect(1);
@@ -70,7 +70,7 @@ fn a_leader_dies_with_what_only_it_has_heard(mistake: Option<Mistake>) -> Option
     wrong
 }
 
-/// How many histories it takes until members say what the rules do not permit.
+/// Returns the number of histories until members violate the rules.
 fn refuted(mistake: Mistake) -> Option<usize> {
     let config = ProptestConfig { rng_seed: RngSeed::Fixed(33), ..ProptestConfig::default() };
     let (mut runner, histories) = (TestRunner::new(config), drawn::histories());
@@ -85,7 +85,7 @@ fn refuted(mistake: Mistake) -> Option<usize> {
 
 #[test]
 fn every_mistake_is_caught_and_nothing_without_it() {
-    // What panics is caught, and counts.
+    // Panics are caught and counted.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
     for mistake in Mistake::of_amcast() {

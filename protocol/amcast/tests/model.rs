@@ -1,9 +1,10 @@
-//! Every order of events of one group of three members, up to a number of steps (stateright).
+//! Model checking of the machines: all interleavings of one group of three members, up to a number
+//! of steps (stateright).
 //!
-//! The network is a set of packets that only grows: each may come at any time, any number of times,
-//! or never. So loss, copies, disorder and crashes are in it, and nothing need be sent again. The
-//! other group is what this one sees of it: the timestamp that it has agreed on, which may come at
-//! any time, too. What holds of one group for whatever the other says holds of both.
+//! The network is a set of packets that only grows: each packet may arrive at any time, any number
+//! of times, or never. This covers loss, duplication, reordering and crashes, and makes
+//! retransmission unnecessary. The other group is abstracted to the timestamp that it has agreed
+//! on, which may arrive at any time. What holds for one group under all inputs holds for both.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,25 +14,24 @@ use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, P
 use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
 use stateright::{Checker, Model, Property};
 
-/// Members of the group that is looked at; those of the other one follow, who are there only if
-/// both groups are looked at.
+/// Members of the group under test. Those of the other group follow, if both groups are modelled.
 const MEMBERS: u32 = 3;
-/// Of each group one.
+/// One replica per group.
 const REPLICAS: std::ops::Range<u32> = 6..8;
 const CLIENT: u32 = 8;
 const FRAME_LEN: usize = HEADER_LEN + AMCAST_LEN + 1;
 
-/// How much of everything there is.
+/// Bounds of the model.
 #[derive(Clone, Debug)]
 struct Bounds {
-    /// Messages: the even ones for both groups, the others for this one alone.
+    /// Number of messages: even ones are for both groups, odd ones for the group under test.
     messages: u32,
-    /// Who may be told to lead, in this order; the first in epoch 2.
+    /// Members that are elected, in order; the first in epoch 2.
     elections: Vec<usize>,
-    /// What the other group may have agreed on for each message that is for it, too; nothing: its
-    /// members are there, or no message is for it.
+    /// Timestamps that the other group may have agreed on for each common message; empty if its
+    /// members are modelled or there are no such messages.
     others: Vec<u64>,
-    /// Whether the members of both groups are there.
+    /// Whether the members of both groups are modelled.
     is_whole: bool,
 }
 
@@ -40,8 +40,8 @@ struct State {
     members: Vec<Member>,
     network: BTreeSet<Arc<[u8]>>,
     elected: usize,
-    /// What the replicas of each group were told: what is decided where, and what is settled with
-    /// how many positions.
+    /// Decisions that the replicas of each group were sent, and barriers with the number of
+    /// positions they cover.
     decided: [BTreeSet<(u64, MessageId, LogicalTime)>; 2],
     settled: [BTreeSet<(LogicalTime, u64)>; 2],
     led: u32,
@@ -67,7 +67,7 @@ fn frame(src: u32, dst: u32, opcode: Opcode, body: &Amcast) -> Arc<[u8]> {
 }
 
 impl State {
-    /// What the member has to say goes into the network; what is for replicas is noted.
+    /// Adds the output of a member to the network, and records what is for replicas.
     fn drain(&mut self, place: usize) {
         let all = self.members.len() as u32;
         let member = &mut self.members[place];
@@ -89,7 +89,7 @@ impl State {
         while member.poll_event().is_some() {
             self.led += 1;
         }
-        // How often is no matter.
+        // Counters are no part of the state.
         member.take_stats();
     }
 
@@ -101,14 +101,14 @@ impl State {
         let all = &self.decided;
         let differ_in =
             |of: &BTreeSet<_>| of.iter().any(|one| of.iter().any(|other| differ(one, other)));
-        // Of one message both groups say the same place.
+        // Both groups must agree on a message's position.
         let is_torn = all[0]
             .iter()
             .any(|one| all[1].iter().any(|other| one.1 == other.1 && one.2 != other.2));
         !all.iter().any(differ_in) && !is_torn
     }
 
-    /// Whoever knows `count` positions and delivers up to a barrier misses nothing below it.
+    /// Returns whether a replica that knows `count` positions misses nothing below the barrier.
     fn is_settled(&self) -> bool {
         self.settled.iter().zip(&self.decided).all(|(settled, decided)| {
             settled.iter().all(|(barrier, count)| {
@@ -208,7 +208,7 @@ impl Model for Bounds {
                 state.elected += 1;
                 let epoch = state.elected as u32 + 1;
                 state.members[place].lead(now(), epoch);
-                // The packets that ask for promises go with time.
+                // Requests for promises are sent by the timer.
                 state.members[place].handle_timeout(now());
                 state.drain(place);
             }
@@ -232,7 +232,7 @@ impl Model for Bounds {
     }
 }
 
-/// Looks at all states, or at those within so many steps. Answers how many, and what is wrong.
+/// Explores all states, or those within some steps. Returns their number and the violations.
 fn look(bounds: Bounds, steps: Option<usize>) -> (usize, Vec<&'static str>) {
     let limits = bounds.checker().threads(1);
     let limits = match steps {
@@ -244,7 +244,7 @@ fn look(bounds: Bounds, steps: Option<usize>) -> (usize, Vec<&'static str>) {
     (checker.unique_state_count(), wrong)
 }
 
-/// Nothing is wrong, and the good ends are reached that there can be within these steps.
+/// Checks that there are no violations, and that the expected ends are reached.
 #[cfg(not(feature = "mistakes"))]
 fn check(bounds: Bounds, steps: Option<usize>, ends: &[&str]) -> usize {
     let (states, mut found) = look(bounds, steps);
@@ -264,7 +264,7 @@ fn every_order_of_one_message_for_both_groups() {
     assert!(states > 1_000, "{states}");
 }
 
-/// One of them is for this group alone.
+/// Two messages; one of them is for this group alone.
 fn two_messages() -> Bounds {
     Bounds { messages: 2, elections: vec![], others: vec![1], is_whole: false }
 }
@@ -295,8 +295,8 @@ fn larger_ones() {
     assert!(states > 10_000 && found.iter().all(|end| [DECIDED, LEADS].contains(end)), "{found:?}");
 }
 
-/// Two groups of three members with three messages, of which two are for both, and an election: six
-/// steps deep.
+/// Two groups of three members with three messages, two of them for both groups, and an election,
+/// within six steps.
 #[cfg(not(feature = "mistakes"))]
 #[test]
 #[ignore = "a quarter of a minute: cargo test -p onepipe-amcast --test model -- --ignored"]
@@ -307,7 +307,7 @@ fn two_groups_of_three_with_three_messages() {
     assert!(found.iter().all(|end| [DECIDED, LEADS].contains(end)), "{found:?}");
 }
 
-/// A model that finds nothing wrong proves nothing: two mistakes show within these steps.
+/// The model must be able to detect bugs: two show within these steps.
 #[cfg(feature = "mistakes")]
 #[test]
 fn mistakes_are_found() {

@@ -1,4 +1,4 @@
-//! What is said of messages of one client, one after the other, travels together.
+//! Packets about consecutive messages of a client share frames.
 
 use onepipe_amcast::{
     Client, Config, Group, GroupId, GroupSet, Groups, Member, MessageId, Replica, ReplicaEvent,
@@ -8,7 +8,7 @@ use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Opcode};
 
 const CLIENT: ProcessId = ProcessId(8);
 const NOW: Now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
-/// Bytes of a frame: three messages of 100 bytes fit.
+/// Length of a frame that fits three messages of 100 bytes.
 const FRAME_LEN: usize = HEADER_LEN + AMCAST_LEN + 3 * 102;
 
 /// Two groups of three members and a replica each.
@@ -30,7 +30,7 @@ fn config(process: u32) -> Config {
     Config::new(ProcessId(process), groups())
 }
 
-/// All that `machine` has to say, in frames of so many bytes.
+/// Returns all output of `machine`, in frames of up to `bytes` bytes.
 fn said(machine: &mut impl Machine, bytes: usize) -> Vec<Vec<u8>> {
     let mut slot = vec![0; bytes];
     let mut frames = Vec::new();
@@ -40,7 +40,7 @@ fn said(machine: &mut impl Machine, bytes: usize) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Whom a frame is for, its opcode, and how many packets each of its runs has.
+/// Returns the destination of a frame, its opcode, and the number of packets in each run.
 fn shape(bytes: &[u8]) -> (u32, Opcode, Vec<usize>) {
     let frame = Frame::parse(bytes).expect("a machine has written it");
     let runs = Amcast::runs(frame.opcode, frame.payload);
@@ -74,7 +74,7 @@ fn a_client_puts_as_many_messages_into_a_frame_as_fit() {
     assert_eq!(client.in_flight(), 7);
 }
 
-/// Hands frames to whom they are for, in order, until nobody says anything. Answers the frames.
+/// Delivers frames in order until all machines are idle. Returns all frames.
 fn carry(machines: &mut [(u32, Box<dyn Speaks>)], mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while !frames.is_empty() {
@@ -90,7 +90,7 @@ fn carry(machines: &mut [(u32, Box<dyn Speaks>)], mut frames: Vec<Vec<u8>>) -> V
     all
 }
 
-/// A machine, whatever it tells.
+/// Common interface of the machines.
 trait Speaks {
     fn take(&mut self, frame: &mut [u8]) -> Verdict;
     fn say(&mut self) -> Vec<Vec<u8>>;
@@ -140,7 +140,7 @@ fn what_members_say_of_a_run_is_a_run() {
     machines.push((3, Box::new(Replica::new(config(3)).expect("it is a replica"))));
     let frames = carry(&mut machines, said(&mut client, FRAME_LEN));
     let shapes: Vec<_> = frames.iter().map(|frame| shape(frame)).collect();
-    // Six messages: two frames from the client, two to each of three from the leader.
+    // Six messages: two frames from the client, and two from the leader to each of three receivers.
     let count = |opcode| shapes.iter().filter(|shape| shape.1 == opcode).count();
     assert_eq!((count(Opcode::Start), count(Opcode::Prop)), (2, 6));
     let over: Vec<_> = shapes.iter().filter(|(to, ..)| *to == CLIENT.0).collect();

@@ -116,7 +116,7 @@ impl Arbiter {
                 self.control_plane.on_refused(self.batches, (src, dst), refused);
             }
             Command::Avoid { fault, is_avoided } => {
-                self.paths.avoid(fault, is_avoided).expect("it was found among those there are");
+                self.paths.avoid(fault, is_avoided).expect("faults are found in this fabric");
             }
             Command::Late => self.allocator.on_overload(),
             Command::Batch(start) => {

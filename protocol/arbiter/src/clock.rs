@@ -63,7 +63,7 @@ mod tests {
         assert_eq!((clock.slots(1_250), clock.slots(1_251)), (1, 2));
         let now = Now { mono: Mono::from_ns(50), sync: Timestamp::from_ns(8_000) };
         assert_eq!(clock.mono(now, now.sync, Timeslot(7)), Mono::from_ns(50 + 750));
-        assert_eq!(clock.mono(now, now.sync, Timeslot(1)), now.mono, "it has begun");
+        assert_eq!(clock.mono(now, now.sync, Timeslot(1)), now.mono, "already begun");
     }
 
     #[test]

@@ -211,12 +211,12 @@ mod tests {
         assert_eq!(one.on_timeout(Mono::from_ns(MS - 1)), None);
         let change = one.on_timeout(Mono::from_ns(MS));
         assert_eq!(change, Some(Change::Primary { may_overlap: true }));
-        let (to, watchdog) = one.poll_watchdog().expect("its peer");
+        let (to, watchdog) = one.poll_watchdog().expect("a watchdog for the peer");
         assert_eq!((to, watchdog.epoch, one.poll_watchdog()), (ProcessId(8), 1, None));
         assert_eq!(other.on_watchdog(Mono::from_ns(MS), watchdog), None);
         assert_eq!(other.on_timeout(Mono::from_ns(2 * MS - 1)), None);
         assert!(other.on_timeout(Mono::from_ns(2 * MS)).is_some() && other.epoch() == 2);
-        let (_, watchdog) = other.poll_watchdog().expect("its peer");
+        let (_, watchdog) = other.poll_watchdog().expect("a watchdog for the peer");
         assert_eq!(one.on_watchdog(Mono::from_ns(2 * MS), watchdog), Some(Change::Secondary));
         assert!(!one.is_primary() && other.is_primary());
         assert_eq!(one.on_watchdog(Mono::from_ns(3 * MS), watchdog), None);
@@ -230,10 +230,12 @@ mod tests {
         for failover in [&mut one, &mut other] {
             assert!(failover.on_timeout(Mono::from_ns(MS)).is_some());
         }
-        let (nine, eight) =
-            (one.poll_watchdog().expect("a word").1, other.poll_watchdog().expect("a word").1);
+        let (nine, eight) = (
+            one.poll_watchdog().expect("a watchdog").1,
+            other.poll_watchdog().expect("a watchdog").1,
+        );
         assert_eq!(one.on_watchdog(Mono::from_ns(MS), eight), None);
-        assert_eq!(one.poll_watchdog().expect("it says so at once").1, nine);
+        assert_eq!(one.poll_watchdog().expect("sends its claim at once").1, nine);
         assert_eq!(other.on_watchdog(Mono::from_ns(MS), nine), Some(Change::Secondary));
         assert!(one.is_primary() && !other.is_primary());
     }
@@ -244,23 +246,23 @@ mod tests {
         let there = Watchdog { epoch: 0, primary: ProcessId(9) };
         for nth in 0..15 {
             let now = Mono::from_ns(nth * 100_000);
-            assert!(nth == 0 || one.due() == Some(now), "it is time");
+            assert!(nth == 0 || one.due() == Some(now), "a watchdog is due");
             assert_eq!((one.on_timeout(now), other.on_timeout(now)), (None, None));
-            let (to, watchdog) = one.poll_watchdog().expect("its peer");
+            let (to, watchdog) = one.poll_watchdog().expect("a watchdog for the peer");
             assert_eq!((to, watchdog, one.poll_watchdog()), (ProcessId(8), there, None));
             assert_eq!(other.on_watchdog(now, watchdog), None);
         }
         let now = Mono::from_ns(2 * MS);
-        assert!(other.on_timeout(now).is_some(), "it has heard no primary");
-        let (_, claim) = other.poll_watchdog().expect("its peer");
+        assert!(other.on_timeout(now).is_some(), "received no claim");
+        let (_, claim) = other.poll_watchdog().expect("a watchdog for the peer");
         assert_eq!((claim.epoch, other.on_watchdog(now, there)), (1, None));
-        assert_eq!(other.poll_watchdog(), None, "nothing was claimed that it had to deny");
+        assert_eq!(other.poll_watchdog(), None, "no claim to contradict");
         assert_eq!((one.on_watchdog(now, claim), one.epoch()), (None, 1));
         assert_eq!(one.on_timeout(now), None);
         assert_eq!(
             one.poll_watchdog(),
             Some((ProcessId(8), there)),
-            "of others' claims it says nothing"
+            "does not repeat claims of others"
         );
     }
 
@@ -269,7 +271,7 @@ mod tests {
         let mut restarted = new(9, Role::Primary, 8);
         let former = Watchdog { epoch: 7, primary: ProcessId(9) };
         assert_eq!(restarted.on_watchdog(Mono::from_ns(0), former), None);
-        assert!(restarted.on_timeout(Mono::from_ns(MS)).is_some(), "that is no other primary");
+        assert!(restarted.on_timeout(Mono::from_ns(MS)).is_some(), "not another primary");
         assert_eq!(restarted.poll_watchdog().map(|(_, watchdog)| watchdog.epoch), Some(8));
         let lower = Watchdog { epoch: 3, primary: ProcessId(9) };
         assert_eq!((restarted.on_watchdog(Mono::from_ns(MS), lower), restarted.epoch()), (None, 8));

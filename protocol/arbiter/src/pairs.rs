@@ -142,7 +142,7 @@ impl Dense {
     #[inline]
     fn take(&mut self, src: usize, dst: usize) -> u32 {
         let count = &mut self.counts[src * self.nodes + dst];
-        debug_assert_ne!(*count, 0, "it had a flow");
+        debug_assert_ne!(*count, 0, "the pair has a flow");
         let queued = count.saturating_sub(1);
         *count = u16::from(queued > 0);
         u32::from(queued)
@@ -204,7 +204,7 @@ impl Sparse {
     fn take(&mut self, src: usize, dst: usize) -> u32 {
         let pair = src * self.nodes + dst;
         let (bits, shift) = (&mut self.bits[pair / 32], pair % 32 * 2);
-        debug_assert_eq!(*bits >> shift & HAS_FLOW, HAS_FLOW, "it had a flow");
+        debug_assert_eq!(*bits >> shift & HAS_FLOW, HAS_FLOW, "the pair has a flow");
         if *bits >> shift & HAS_QUEUED == 0 {
             *bits &= !(HAS_FLOW << shift);
             return 0;

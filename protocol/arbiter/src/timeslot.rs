@@ -155,11 +155,11 @@ impl Schedule {
         for at in (0..COUNT).step_by(LANES) {
             let Lanes(unselected) = &UNSELECTED[(grant.slots >> at) as usize & 0xff];
             let mut lanes: [u16; LANES] =
-                *self.rows[before].0[at..].first_chunk().expect("it has so many");
+                *self.rows[before].0[at..].first_chunk().expect("a row has 64 lanes");
             for (lane, mask) in lanes.iter_mut().zip(unselected) {
                 *lane &= grant.dst | mask;
             }
-            *self.rows[src].0[at..].first_chunk_mut().expect("it has so many") = lanes;
+            *self.rows[src].0[at..].first_chunk_mut().expect("a row has 64 lanes") = lanes;
         }
     }
 

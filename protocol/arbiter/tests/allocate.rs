@@ -82,8 +82,8 @@ impl ControlPlane {
             let slots = u64::from(grant.slots.count_ones());
             assert!(slots > 0, "a grant of nothing");
             *granted.entry(pair).or_default() += slots;
-            let want = self.wants.get_mut(&pair).expect("nobody is given what it did not want");
-            want.own = want.own.checked_sub(slots).expect("nobody is given more than it wants");
+            let want = self.wants.get_mut(&pair).expect("granted without demand");
+            want.own = want.own.checked_sub(slots).expect("granted more than demanded");
             want.dry_in = (want.own == 0).then_some(number);
         }
         let all = u64::MAX >> (64 - batch.slots());
@@ -180,7 +180,7 @@ proptest! {
     ) {
         let mut allocator = Allocator::new(Config::new(24)).expect("the settings are right");
         let capacity = Capacity::of_racks(24, rack_nodes, packets_max);
-        allocator.limit(capacity).expect("of as many endpoints");
+        allocator.limit(capacity).expect("the numbers of endpoints match");
         let mut wanted = 0;
         for (src, dst, slots) in requests {
             wanted += if allocator.request(src, dst, slots).is_ok() { u64::from(slots) } else { 0 };
@@ -189,7 +189,7 @@ proptest! {
         while allocator.wanted() > 0 {
             let batch = allocator.next_batch();
             check_matching(batch);
-            prop_assert!(batch.granted() > 0, "it stands still");
+            prop_assert!(batch.granted() > 0, "no progress");
             granted += u64::from(batch.granted());
             let mut packets = BTreeMap::<(bool, u32, u32), u8>::new();
             for grant in batch.grants() {
@@ -250,7 +250,7 @@ fn saturated_senders_alternate_per_timeslot() {
             let wanted: Vec<u32> = (1..=senders).take(turns.len()).collect();
             turns.sort_unstable();
             turns.dedup();
-            assert_eq!(turns.len(), wanted.len(), "of {senders}, each once in as many timeslots");
+            assert_eq!(turns.len(), wanted.len(), "{senders} senders alternate");
         }
     }
 }
@@ -308,7 +308,7 @@ fn yielding_flows_do_not_starve() {
 fn long_transfer_does_not_starve_beside_short_ones() {
     let config = Config { policy: Policy::ShortestFirst, ..Config::new(80) };
     let mut allocator = Allocator::new(config).expect("the settings are right");
-    allocator.request(79, 0, 1_000).expect("it is an endpoint");
+    allocator.request(79, 0, 1_000).expect("an endpoint");
     let mut granted = 0;
     for _ in 0..200 {
         for src in 1..79 {
@@ -328,7 +328,7 @@ fn shortest_transfer_completes_first() {
     let config = Config { policy: Policy::ShortestFirst, ..Config::new(4) };
     let mut allocator = Allocator::new(config).expect("the settings are right");
     for (src, slots) in [(1, 40), (2, 3), (3, 9)] {
-        allocator.request(src, 0, slots).expect("they are endpoints");
+        allocator.request(src, 0, slots).expect("endpoints");
     }
     let batch = allocator.next_batch();
     let first: Vec<_> = batch.grants().iter().map(|grant| (grant.src, grant.slots)).collect();
@@ -363,13 +363,13 @@ fn hurry(late: u32, batches: u32, gone: Option<u32>) -> Vec<usize> {
             let want = control_plane
                 .wants
                 .get_mut(&(pair.0.into(), pair.1.into()))
-                .expect("it wants some");
-            want.own = want.own.checked_sub(*slots).expect("not more than it wants");
+                .expect("the pair has demand");
+            want.own = want.own.checked_sub(*slots).expect("at most the demand");
         }
         assert_eq!(
             control_plane.allocator.wanted(),
             control_plane.wanted(),
-            "who is held back wants it still"
+            "held-back flows keep their demand"
         );
         let waiting = control_plane.wants.values().filter(|want| want.own > 0).count();
         assert_eq!(control_plane.allocator.pairs() as usize, waiting);
@@ -381,11 +381,15 @@ fn hurry(late: u32, batches: u32, gone: Option<u32>) -> Vec<usize> {
 #[test]
 fn overload_reduces_flows_and_drops_none() {
     let plain = hurry(0, 8, None);
-    assert!(plain[0] > 3_000, "there is room for nearly all: {plain:?}");
+    assert!(plain[0] > 3_000, "nearly all fit: {plain:?}");
     let late = hurry(6, 9, None);
     assert_eq!(late, [512, 512, 512, 512, 512, 512, 512 + 64 / 8, 63 * 64 - 7 * 512 - 8, 0]);
     let left = hurry(6, 9, Some(5));
-    assert_eq!((left.iter().sum::<usize>(), left[8]), (63 * 64 - 47, 0), "all but who has gone");
+    assert_eq!(
+        (left.iter().sum::<usize>(), left[8]),
+        (63 * 64 - 47, 0),
+        "all but the reset endpoint"
+    );
 }
 
 #[test]
@@ -397,7 +401,7 @@ fn invalid_requests_are_rejected_without_effect() {
     assert_eq!(allocator.request(0, 3, 1), Err(unknown_destinations));
     assert_eq!(allocator.request(3, 0, 1), Err(unknown_destinations));
     assert_eq!(allocator.request(1, 1, 1), Err(RequestError::ToItself(1)));
-    assert_eq!(allocator.request(0, 1, 0), Ok(()), "nothing is wanted");
+    assert_eq!(allocator.request(0, 1, 0), Ok(()), "no demand");
     assert_eq!(allocator, before);
     assert_eq!(allocator.request(0, 1, 100_000), Err(RequestError::TooMuch { refused: 34_466 }));
     assert_eq!(allocator.wanted(), 65_534, "what fits was taken");

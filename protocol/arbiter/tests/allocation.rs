@@ -14,7 +14,7 @@ fn allocator_and_paths_do_not_allocate_under_load() {
         let config = Config { policy, ..Config::new(64) };
         let mut allocator = Allocator::new(config).expect("the settings are right");
         let fabric = Fabric { nodes: 64, rack_nodes: 16, paths: 4, is_strict: true };
-        let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+        let mut paths = Paths::new(fabric).expect("the fabric is valid");
         let mut schedule = Schedule::new(64);
         let taken = measure(|| {
             let (mut seed, mut granted) = (1u32, 0);

@@ -24,7 +24,7 @@ fn links(paths: &Paths, schedule: &Schedule, slot: u32) -> BTreeMap<(bool, u32, 
         let path = paths.of(u32::from(src))[slot as usize];
         let racks = [src, dst].map(|node| u32::from(node) / rack_nodes);
         if racks[0] == racks[1] {
-            assert_eq!(path, Paths::NONE, "it does not leave its rack");
+            assert_eq!(path, Paths::NONE, "the packet stays in its rack");
         } else if path != Paths::NONE {
             *links.entry((true, racks[0], path)).or_insert(0) += 1;
             *links.entry((false, racks[1], path)).or_insert(0) += 1;
@@ -68,7 +68,7 @@ proptest! {
         start in any::<u64>(),
     ) {
         let schedule = schedule(fabric.nodes, &requests);
-        let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+        let mut paths = Paths::new(fabric).expect("the fabric is valid");
         let unplaced = paths.assign(&schedule, Timeslot(start >> 1), 64);
         prop_assert_eq!(unplaced, 0, "every packet has a path");
         for slot in 0..64 {
@@ -93,11 +93,11 @@ proptest! {
         start in any::<u64>(),
     ) {
         let schedule = schedule(fabric.nodes, &requests);
-        let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+        let mut paths = Paths::new(fabric).expect("the fabric is valid");
         let failed = failed % fabric.paths;
         let cut = (cut.0 % paths.racks(), cut.1 % fabric.paths);
-        paths.set_failed(failed, true).expect("there is such a path");
-        paths.set_cut(cut.0, cut.1, true).expect("there is such a link");
+        paths.set_failed(failed, true).expect("the path exists");
+        paths.set_cut(cut.0, cut.1, true).expect("the link exists");
         let unplaced = paths.assign(&schedule, Timeslot(start >> 1), 64);
         let share = fabric.rack_nodes.div_ceil(fabric.paths);
         let mut placed = 0;
@@ -117,9 +117,9 @@ proptest! {
         };
         prop_assert_eq!(placed + unplaced, (0..64).map(crossing).sum::<u32>());
 
-        paths.set_failed(failed, false).expect("there is such a path");
-        paths.set_cut(cut.0, cut.1, false).expect("there is such a link");
-        prop_assert_eq!(paths.assign(&schedule, Timeslot(0), 64), 0, "all is well again");
+        paths.set_failed(failed, false).expect("the path exists");
+        paths.set_cut(cut.0, cut.1, false).expect("the link exists");
+        prop_assert_eq!(paths.assign(&schedule, Timeslot(0), 64), 0, "everything is repaired");
     }
 }
 
@@ -128,7 +128,7 @@ proptest! {
 #[test]
 fn one_pair_spreads_over_all_paths() {
     let fabric = Fabric { nodes: 4, rack_nodes: 1, paths: 4, is_strict: false };
-    let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+    let mut paths = Paths::new(fabric).expect("the fabric is valid");
     let alone = schedule(4, &[(0, 1, 1)]);
     // One sender, or as many as there are paths, twice as many, or a whole batch.
     for every in [1, 4, 8, 16, 64, 89] {
@@ -146,15 +146,15 @@ fn recolours_other_packets_when_necessary() {
     // Three racks of two. The last packet could leave by path 1 only and enter by path 0 only, so
     // the packet that enters the same rack, and those of its alternating path, are recoloured.
     let fabric = Fabric { nodes: 6, rack_nodes: 2, paths: 2, is_strict: true };
-    let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+    let mut paths = Paths::new(fabric).expect("the fabric is valid");
     let requests = [(0, 4, 1), (1, 2, 1), (4, 0, 1)];
     // A timeslot in which the first colour stands for the first path.
     let first = |start: &Timeslot| {
         assert_eq!(paths.assign(&schedule(6, &requests), *start, 1), 0);
         paths.of(0)[0] == 0
     };
-    let start = (0..64).map(Timeslot).find(first).expect("it is drawn");
-    let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+    let start = (0..64).map(Timeslot).find(first).expect("one of 64 timeslots");
+    let mut paths = Paths::new(fabric).expect("the fabric is valid");
     assert_eq!(paths.assign(&schedule(6, &requests), start, 1), 0);
     assert_eq!([0, 1, 4].map(|src| paths.of(src)[0]), [0, 1, 0]);
     let requests = [(0, 4, 1), (1, 2, 1), (4, 0, 1), (5, 3, 1)];
@@ -167,7 +167,7 @@ fn recolours_other_packets_when_necessary() {
 fn uncoloured_edges_do_not_overwrite_each_other() {
     // Nearly all endpoints send, by one path, and some find no colour at first.
     let fabric = Fabric { nodes: 9, rack_nodes: 2, paths: 1, is_strict: false };
-    let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+    let mut paths = Paths::new(fabric).expect("the fabric is valid");
     let requests = [
         (2, 5, 2),
         (7, 0, 14),
@@ -189,8 +189,8 @@ fn uncoloured_edges_do_not_overwrite_each_other() {
 #[test]
 fn without_paths_nothing_leaves_a_rack() {
     let fabric = Fabric { nodes: 4, rack_nodes: 2, paths: 1, is_strict: false };
-    let mut paths = Paths::new(fabric).expect("there can be such a fabric");
-    paths.set_failed(0, true).expect("there is such a path");
+    let mut paths = Paths::new(fabric).expect("the fabric is valid");
+    paths.set_failed(0, true).expect("the path exists");
     let two = schedule(4, &[(0, 2, 3), (0, 1, 2)]);
     assert_eq!(paths.assign(&two, Timeslot(0), 64), 3);
     assert_eq!(paths.stats().unplaced, 3);

@@ -64,7 +64,7 @@ fn alone(config: &ArbiterConfig, commands: &[Command]) -> Outcomes {
                 }
             }
             Command::Avoid { fault, is_avoided } => {
-                paths.avoid(fault, is_avoided).expect("it is there")
+                paths.avoid(fault, is_avoided).expect("the fault exists")
             }
             Command::Late => allocator.on_overload(),
             Command::Batch(start) => {

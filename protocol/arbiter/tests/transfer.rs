@@ -67,7 +67,7 @@ impl TestNet {
     }
 
     fn send(&mut self, src: usize, dst: u32, bytes: Vec<u8>) -> ObjectId {
-        let id = self.transfers[src].send(ProcessId(dst), bytes).expect("there is room");
+        let id = self.transfers[src].send(ProcessId(dst), bytes).expect("the object is accepted");
         self.settle(src);
         id
     }
@@ -237,7 +237,7 @@ fn objects_beyond_receive_memory_are_refused() {
             TransferEvent::Refused(id, bytes) => Some((*at, *id, bytes)),
             _ => None,
         });
-        assert_eq!(refused, Some((1, id, &large)), "it is handed back");
+        assert_eq!(refused, Some((1, id, &large)), "the object is returned");
         assert_eq!((net.received(2).len(), net.sent(1)), (1, 1));
     }
     let mut transfer = Transfer::new(config(0)).expect("right");
@@ -451,7 +451,7 @@ fn absent_receiver_does_not_block_others() {
         net.send(0, 1, object(100, 1));
     }
     let more = net.transfers[0].send(ProcessId(1), object(100, 1));
-    assert!(matches!(more, Err(TransferError::Full(_))), "as many as are told apart");
+    assert!(matches!(more, Err(TransferError::Full(_))), "the window is full");
     net.send(0, 3, object(100, 2));
     // Neither does the limit on objects in flight.
     let config = TransferConfig { objects_max: 2, ..config(0) };
@@ -504,7 +504,7 @@ fn late_report_to_a_previous_sender_is_ignored() {
     let now = net.at();
     net.transfers[0].handle_frame(now, Port(0), &mut stray);
     net.settle(0);
-    assert_eq!(net.sent(0), sent_before, "told as sent, and only a part has come");
+    assert_eq!(net.sent(0), sent_before, "reported as sent, but incomplete");
     net.run_for(200 * MS);
     assert_eq!(net.received(3).last().expect("one").2, &object(300_000, 7));
 }
@@ -537,7 +537,7 @@ fn receiver_survives_restart_of_its_sender_while_idle() {
     }
     net.run_for(300 * MS);
     let came = net.received(3).iter().any(|(.., bytes)| **bytes == object(300_000, 7));
-    assert!(came, "told as sent {} times", net.sent(0));
+    assert!(came, "reported as sent {} times", net.sent(0));
 }
 
 #[test]
@@ -572,8 +572,8 @@ fn lost_last_piece_is_retransmitted_during_later_objects() {
             net.in_flight.remove(&key);
             is_lost = true;
         }
-        assert!(net.now < began + 100 * MS, "it never comes");
+        assert!(net.now < began + 100 * MS, "the object never arrives");
     }
     let (came, took) = (net.received(3).len() - 1, net.now - began);
-    assert!(is_lost && took < 4 * MS, "{came} of {follow} others came before, {took} ns");
+    assert!(is_lost && took < 4 * MS, "{came} of {follow} others arrived before, {took} ns");
 }

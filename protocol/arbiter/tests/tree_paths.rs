@@ -46,7 +46,7 @@ fn check(tree: Tree, paths: &TreePaths, schedule: &Schedule, unplaced: u32) {
             let (src, dst) = (u32::from(src), u32::from(dst));
             let path = paths.of(src)[slot as usize];
             if src / tree.rack_nodes == dst / tree.rack_nodes {
-                assert_eq!(path, Paths::NONE, "it does not leave its rack");
+                assert_eq!(path, Paths::NONE, "the packet stays in its rack");
             } else if path == Paths::NONE {
                 without += 1;
             } else {
@@ -69,7 +69,7 @@ proptest! {
         // The last pod and its last rack may be incomplete.
         let tree = if is_fat { FAT } else { Tree { nodes: 31, ..TESTBED } };
         let schedule = schedule(tree, &requests);
-        let mut paths = TreePaths::new(tree).expect("there is such a tree");
+        let mut paths = TreePaths::new(tree).expect("the tree is valid");
         let unplaced = paths.assign(&schedule, Timeslot(0), 64);
         prop_assert_eq!(unplaced, 0, "every packet has a path");
         check(tree, &paths, &schedule, 0);
@@ -80,18 +80,18 @@ proptest! {
 fn cut_link_is_unused_until_repaired() {
     let all: Vec<_> = (0..32).map(|src| (src, src + 16, 64)).collect();
     let schedule = schedule(TESTBED, &all);
-    let mut paths = TreePaths::new(TESTBED).expect("there is such a tree");
-    paths.set_cut(0, 3, true).expect("there is such a link");
+    let mut paths = TreePaths::new(TESTBED).expect("the tree is valid");
+    paths.set_cut(0, 3, true).expect("the link exists");
     let unplaced = paths.assign(&schedule, Timeslot(0), 64);
     // Eight endpoints of a rack send, and eight receive, through seven links.
     assert_eq!(unplaced, 2 * 64);
     check(TESTBED, &paths, &schedule, unplaced);
     let uses = |paths: &TreePaths| (0..8).any(|src| paths.of(src).iter().any(|one| one % 8 == 3));
-    assert!(!uses(&paths), "nobody of rack 0 takes link 3");
-    paths.set_cut(0, 3, false).expect("there is such a link");
+    assert!(!uses(&paths), "rack 0 does not use link 3");
+    paths.set_cut(0, 3, false).expect("the link exists");
     assert_eq!(paths.assign(&schedule, Timeslot(0), 64), 0);
-    assert!(uses(&paths), "it is used again");
-    paths.set_spine_cut(1, 7, true).expect("there is such a link");
+    assert!(uses(&paths), "the link is used again");
+    paths.set_spine_cut(1, 7, true).expect("the link exists");
     let unplaced = paths.assign(&schedule, Timeslot(0), 64);
     assert!(unplaced > 0, "a spine with seven links bears seven packets");
     check(TESTBED, &paths, &schedule, unplaced);

@@ -1,5 +1,5 @@
-//! Every member is the root of a group of its own over the same links; and in the steady state
-//! nothing is taken from the heap.
+//! Every member is the root of its own group over the same links, and nothing is allocated in the
+//! steady state.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use onepipe_bulk::{Config, Event, Group, GroupId, Groups, Link, Member, Outcome}
 
 const BLOCKS: u32 = 600;
 
-/// A group of `n` in which everybody's place is turned by `root`.
+/// Creates a group of `n` members whose ranks are rotated by `root`.
 fn group(n: u32, root: u32, process: u32, link: Link) -> Group {
     let member = |at: u32| {
         let process = (root + at) % n;
@@ -27,7 +27,7 @@ fn group(n: u32, root: u32, process: u32, link: Link) -> Group {
     Group::new(config).expect("a group")
 }
 
-/// Frames on their way, with room that is used again.
+/// Frames in flight, in reusable buffers.
 struct Wire {
     way: VecDeque<(usize, usize, [u8; 600])>,
     spare: Vec<[u8; 600]>,
@@ -39,7 +39,8 @@ impl Wire {
         Now { mono: Mono::from_ns(self.now), sync: Timestamp::from_ns((1 << 50) + self.now) }
     }
 
-    /// Lets everybody send one frame, delivers those of before, and answers whether there were any.
+    /// Lets every member send one frame, and delivers the frames before. Returns whether there were
+    /// any.
     fn turn(&mut self, all: &mut [Groups], mut tell: impl FnMut(usize, GroupId, Event)) -> bool {
         self.now += 2_000;
         let now = self.clock();
@@ -98,7 +99,7 @@ fn everybody_is_root_of_a_group_and_no_block_costs_an_allocation() {
             };
             all.iter().map(of).sum::<u32>() / (n * n)
         };
-        // Queues and rings find their sizes, then a third of the transfer is watched.
+        // Let queues and rings reach their size, then measure a third of the transfer.
         while held(&all) < BLOCKS / 2 {
             wire.turn(&mut all, |_, _, _| ());
         }
@@ -124,7 +125,7 @@ fn everybody_is_root_of_a_group_and_no_block_costs_an_allocation() {
             });
             assert!(wire.now < 60_000_000_000, "{closed} are closed");
         }
-        // Those of the roots come when these are told, too.
+        // The roots' own objects become stable as well.
         assert!(whole == n * n, "{whole}");
     }
 }

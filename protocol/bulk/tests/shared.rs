@@ -1,4 +1,4 @@
-//! Groups whose members share memory: frames carry no bytes of objects.
+//! Groups in shared memory: frames carry no data of objects.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use onepipe_bulk::{
 };
 use onepipe_wire::DETACHED_FRONT_LEN;
 
-/// Memory of a member's own, or that all can read.
+/// Memory of one member, or memory that all members can read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Bytes {
     Own(Vec<u8>),
@@ -44,7 +44,7 @@ struct World {
     objects: Vec<Rc<Vec<u8>>>,
     queue: VecDeque<(usize, usize, Vec<u8>)>,
     ns: u64,
-    /// Bytes copied so far, and of which the next one goes wrong.
+    /// Number of bytes copied, and where the next copy goes wrong.
     copied: usize,
     wrong_at: Option<usize>,
     got: Vec<Vec<Bytes>>,
@@ -95,7 +95,7 @@ impl World {
                 Event::Announced { object, bytes } => {
                     let shared = &self.objects[object as usize];
                     assert_eq!(shared.len() as u64, bytes);
-                    // Some use it where it lies, others copy it.
+                    // Half of the members use the object in place, the others copy it.
                     let memory = match at % 2 {
                         0 => Bytes::Shared(Rc::clone(shared), shared.len()),
                         _ => Bytes::Own(vec![0; shared.len()]),
@@ -149,8 +149,8 @@ impl World {
         group.handle_placed(now, port, &placement);
     }
 
-    /// Runs until all that live are done; the root sends as much as it may. Answers how many frames
-    /// were heard. `kill` is asked before each.
+    /// Runs until all live members are done, while the root sends as much as it may. Returns the
+    /// number of frames received. `kill` is called before each frame.
     fn run(&mut self, mut kill: impl FnMut(u64) -> Option<usize>) -> u64 {
         let (mut next, mut frames) = (0, 0);
         while self.groups.iter().flatten().any(|group| !group.is_done()) {

@@ -1,5 +1,5 @@
-//! News on its way: in waves, or to one process after another
-//! (design: failure.md, "How does the news get around?").
+//! Delivery of notifications, by flooding or by unicast to each process (`docs/design/failure.md`,
+//! "How does the news get around?").
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -12,14 +12,14 @@ use onepipe_wire::{
 
 use crate::{Config, Epoch, Links};
 
-/// What is to be told.
+/// The content of a notification.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Notification {
-    /// Failures; afterwards these lives are completed.
+    /// Failures; a recipient acknowledges after it has completed them.
     Notice(Vec<Failure>),
-    /// Links that hold nothing any more.
+    /// Frozen links that are released.
     Resume(Vec<Resolved>),
-    /// Lives whose links are dead.
+    /// Instances whose links are to be frozen by their neighbours.
     Freeze(Vec<Instance>),
 }
 
@@ -50,45 +50,46 @@ impl Notification {
     }
 }
 
-/// Who is told, and asked for an answer.
+/// The recipients of a notification; each of them acknowledges it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Recipients {
-    /// Everybody behind these links, in a wave.
+    /// Links over which the notification is flooded.
     pub links: BTreeSet<Port>,
-    /// These processes, each by itself.
+    /// Processes that are notified by unicast.
     pub processes: BTreeSet<ProcessId>,
 }
 
-/// A piece of news that fits a frame, and who has not answered it.
+/// One delivery round of a notification: the entries that fit a frame are in flight, the others
+/// follow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Round {
     pub id: FloodId,
     pub notification: Notification,
-    /// Whether everybody is told, so that nobody knows less afterwards.
+    /// Whether all processes are recipients.
     pub is_full: bool,
-    /// How many announcements had come in when it began.
+    /// Number of announcements received when the round started.
     pub announcements: u64,
     pub started_at: Mono,
     recipients: Recipients,
-    /// The entries that are on their way: from here, as many as fit.
+    /// Index of the first entry in flight; as many as fit a frame follow it.
     from: usize,
     unacked: Recipients,
     unsent: Recipients,
     backoff: Backoff,
-    /// When it is begun anew unless somebody answers before.
+    /// When the round restarts as a new flood unless an acknowledgement arrives before.
     restart_at: Mono,
-    /// When it is begun anew in any case: the ways have changed.
+    /// When the round restarts in any case, because paths have changed.
     reroute_at: Option<Mono>,
 }
 
-/// What is to be sent.
+/// The next transmission of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outgoing {
     Flood(Port),
     Notice(ProcessId),
 }
 
-/// One piece of news at a time, and the numbers of the waves.
+/// The round in progress, at most one at a time, and the sequence of flood ids.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Broadcast {
     is_mesh: bool,
@@ -98,7 +99,7 @@ pub(crate) struct Broadcast {
     epoch: u32,
     sequence: u32,
     round: Option<Round>,
-    /// Processes that have come while news was under way.
+    /// Processes that joined while a round was in progress.
     pub pending_joiners: BTreeSet<ProcessId>,
 }
 
@@ -116,20 +117,21 @@ impl Broadcast {
         }
     }
 
-    /// A new reign: whatever was under way is not.
+    /// Drops the round of the previous epoch and restarts the sequence.
     pub(crate) fn start_epoch(&mut self, epoch: Epoch) {
         (self.epoch, self.sequence) = (epoch.0, 0);
         self.round = None;
         self.pending_joiners.clear();
     }
 
-    /// A number above all before it.
+    /// Returns an id above all ids of this epoch so far.
     fn next_id(&mut self) -> FloodId {
         self.sequence += 1;
         FloodId { epoch: self.epoch, sequence: self.sequence }
     }
 
-    /// The number of what is under way, or else a new one: for news to one process beside it.
+    /// Returns the id of the round in progress, or else a new one, for a unicast notice that
+    /// belongs to no round.
     pub(crate) fn id_for_unicast(&mut self) -> FloodId {
         match &self.round {
             Some(round) => round.id,
@@ -141,7 +143,7 @@ impl Broadcast {
         self.round.as_ref()
     }
 
-    /// Tells `notification`, instead of what was under way.
+    /// Starts a round with `notification`, which replaces the round in progress.
     pub(crate) fn start(
         &mut self,
         now: Mono,
@@ -170,27 +172,28 @@ impl Broadcast {
         self.round = Some(round);
     }
 
-    /// What was under way is not any more. Whoever it was meant for alone is late again.
+    /// Drops the round in progress. Unacknowledged processes of a partial round become pending
+    /// joiners again.
     pub(crate) fn abandon(&mut self) {
         if let Some(round) = self.round.take().filter(|round| !round.is_full) {
             self.pending_joiners.extend(round.unacked.processes);
         }
     }
 
-    /// The ways have changed: what is not answered by `at` is begun anew then.
+    /// Makes the round restart at `at` if links are still unacknowledged then: paths have changed.
     pub(crate) fn restart_by(&mut self, at: Mono) {
         if let Some(round) = self.round.as_mut().filter(|round| !round.unacked.links.is_empty()) {
             round.reroute_at = Mono::earlier(round.reroute_at, Some(at));
         }
     }
 
-    /// Whether `process` has yet to be told something.
+    /// Whether `process` has yet to receive or to acknowledge a notification.
     pub(crate) fn is_pending(&self, process: ProcessId) -> bool {
         let is_missing = |round: &Round| round.unacked.processes.contains(&process);
         self.pending_joiners.contains(&process) || self.round.as_ref().is_some_and(is_missing)
     }
 
-    /// Everybody behind `port` has done what `ack` says. Answers whether that was waited for.
+    /// Handles the acknowledgement of all nodes behind `port`. Returns whether it was outstanding.
     pub(crate) fn on_flood_ack(&mut self, now: Mono, port: Port, ack: FloodAck) -> bool {
         let restart_at = now.after_ns(self.restart_ns);
         let Some(round) = self.round_of_ack(ack) else { return false };
@@ -199,7 +202,7 @@ impl Broadcast {
         round.on_progress(is_progress, restart_at)
     }
 
-    /// `process` has done what `ack` says. Answers whether that was waited for.
+    /// Handles the completion of `process`. Returns whether it was outstanding.
     pub(crate) fn on_completed(&mut self, now: Mono, process: ProcessId, ack: FloodAck) -> bool {
         let restart_at = now.after_ns(self.restart_ns);
         let Some(round) = self.round_of_ack(ack) else { return false };
@@ -214,7 +217,7 @@ impl Broadcast {
             .filter(|round| (round.id, round.notification.kind()) == (ack.id, ack.kind))
     }
 
-    /// `process` has failed: nobody waits for it.
+    /// Removes `process`, which has failed, from the recipients.
     pub(crate) fn on_failed(&mut self, process: ProcessId) {
         self.pending_joiners.remove(&process);
         let Some(round) = &mut self.round else { return };
@@ -225,8 +228,8 @@ impl Broadcast {
         }
     }
 
-    /// Goes on when all have answered: to the next entries, under the next number. Answers the
-    /// round once there are none left.
+    /// Once all recipients have acknowledged, sends the next entries under the next id. Returns the
+    /// round when no entries are left.
     pub(crate) fn advance(&mut self, now: Mono) -> Option<Round> {
         let round = self.round.as_mut()?;
         if !(round.unacked.links.is_empty() && round.unacked.processes.is_empty()) {
@@ -247,13 +250,14 @@ impl Broadcast {
         None
     }
 
-    /// When something is to be repeated or to be begun anew.
+    /// When the next retransmission or restart is due.
     pub(crate) fn due(&self) -> Option<Mono> {
         let round = self.round.as_ref()?;
         Mono::earlier(round.backoff.due(), Some(round.restart_due()))
     }
 
-    /// Repeats what was not answered. Answers whether it has to be begun anew.
+    /// Schedules retransmissions to unacknowledged recipients. Returns whether the round has to be
+    /// restarted.
     pub(crate) fn on_timeout(&mut self, now: Mono, retransmissions: &mut u64) -> bool {
         let Some(round) = &mut self.round else { return false };
         if now >= round.restart_due() {
@@ -266,7 +270,7 @@ impl Broadcast {
         false
     }
 
-    /// The next to be sent.
+    /// Takes the next transmission.
     pub(crate) fn pop(&mut self) -> Option<Outgoing> {
         let unsent = &mut self.round.as_mut()?.unsent;
         match unsent.links.pop_first() {
@@ -275,14 +279,14 @@ impl Broadcast {
         }
     }
 
-    /// Whether there is something to be sent.
+    /// Whether a transmission is pending.
     pub(crate) fn wants_transmit(&self) -> bool {
         self.round.as_ref().is_some_and(|round| {
             !(round.unsent.links.is_empty() && round.unsent.processes.is_empty())
         })
     }
 
-    /// Writes the payload of what is under way. Answers its bytes.
+    /// Writes the payload in flight into `buf`. Returns its length in bytes.
     pub(crate) fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let round = self.round.as_ref()?;
         let flood = Flood { id: round.id };
@@ -304,13 +308,12 @@ impl Broadcast {
 }
 
 impl Round {
-    /// When it is begun anew.
     fn restart_due(&self) -> Mono {
         self.reroute_at.map_or(self.restart_at, |at| at.min(self.restart_at))
     }
 
-    /// Somebody has answered, if it is so: told one by one, many take long, and all is well as long
-    /// as there is always one more.
+    /// Extends the restart deadline if an acknowledgement was outstanding: unicast to many
+    /// processes takes long, and the round is healthy while acknowledgements arrive.
     fn on_progress(&mut self, is_progress: bool, restart_at: Mono) -> bool {
         if is_progress {
             self.restart_at = restart_at;
@@ -318,7 +321,7 @@ impl Round {
         is_progress
     }
 
-    /// The first sending is under way already; the next is due after the first pause.
+    /// Starts the backoff for retransmissions; the first transmission is pending already.
     fn start_backoff(&mut self, now: Mono) {
         self.backoff.on_change(now);
         self.backoff.take(now);
@@ -437,7 +440,7 @@ mod tests {
             assert!(!broadcast.on_timeout(now, &mut 0), "{process:?} answers in time");
             assert!(broadcast.on_completed(now, process, ack));
         }
-        // What was answered already is no progress.
+        // A duplicate acknowledgement is no progress.
         now = now.after_ns(restart_ns);
         assert!(!broadcast.on_completed(now, ProcessId(0), ack));
         assert!(broadcast.on_timeout(now, &mut 0));

@@ -1,99 +1,101 @@
-//! What a controller is set up with.
+//! The configuration of a controller.
 
 use onepipe_base::{Controllers, Incarnation, Instance, ProcessId};
 use onepipe_wire::{ANNOUNCE_HEADER_LEN, FAILURE_LEN, FLOOD_HEADER_LEN, HEADER_LEN, LINK_LEN};
 
-/// How the controller is linked to its fabric.
+/// How the controller is attached to its fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Links {
     /// Port 0 leads to a switch.
     Uplink,
-    /// Port p leads to process p, for all below this many.
+    /// Port p leads to process p, for every p below this number.
     Mesh(u16),
 }
 
-/// How processes are told of failures, and asked whether they have done what that needs.
+/// How notices reach the processes and their completions return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {
-    /// In a wave, from node to node. Takes as long as the network is deep.
+    /// By flooding from node to node; takes time in proportion to the depth of the network.
     Tree,
-    /// The paper's way: one by one. Kept for comparison (1Pipe section 5.2).
+    /// By unicast to each process, as in the paper (1Pipe section 5.2); kept for comparison.
     Flat,
 }
 
-/// What a controller is set up with. All times in nanoseconds.
+/// The configuration of a controller. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Its own id, one of `controllers`.
+    /// Process id of this replica, one of `controllers`.
     pub process: ProcessId,
-    /// Its own life. A replica that starts again takes a higher one.
+    /// Incarnation of this replica; a restarted replica takes a higher one.
     pub incarnation: Incarnation,
     /// All replicas.
     pub controllers: Controllers,
-    /// How it is linked to its fabric.
+    /// How this replica is attached to the fabric.
     pub links: Links,
-    /// How news gets around.
+    /// How notices are delivered.
     pub recovery: Recovery,
     /// The longest frame of the fabric, in bytes.
     pub frame_len_max: usize,
-    /// Process ids at or above this are refused.
+    /// Process ids at or above this are rejected.
     pub processes_max: u32,
-    /// Switch ids at or above this are refused.
+    /// Switch ids at or above this are rejected.
     pub switches_max: u32,
-    /// How often it says on its links that it sits there. Below the link timeout of the switches
-    /// (ten beacon intervals of 3 us; 1Pipe section 6.1).
+    /// Interval between two Hello frames on each link. Must be below the link timeout of the
+    /// switches (ten beacon intervals of 3 us; 1Pipe section 6.1).
     pub hello_interval_ns: u64,
-    /// A process of a mesh that the controller has not heard for so long is not linked to it any
-    /// more. At least three slow announcements.
+    /// After this time without a frame, a process of a mesh counts as disconnected from the
+    /// controller. At least three slow announcement intervals.
     pub link_timeout_ns: u64,
-    /// How long nothing more must be reported before a failure is decided: reports of one event
-    /// come in within a beacon interval and a crossing of the network.
+    /// Quiet time after the last report before a failure is decided: reports of one event arrive
+    /// within a beacon interval and a crossing of the network.
     pub quiet_ns: u64,
-    /// How long signs of life put a decision off: ten slow announcements, so that everybody has
-    /// said anew how things stand.
+    /// Longest time for which frames of a suspect postpone its failure: ten slow announcement
+    /// intervals, in which every node announces its current links.
     pub grace_ns: u64,
-    /// How long correct nodes may hear what has no path to the controller, before they are told to
-    /// freeze their links to it.
+    /// How long correct nodes may list an instance that has no path to the controller as up, before
+    /// they are told to freeze their links to it.
     pub freeze_after_ns: u64,
-    /// How long a register that is needed may be missing, before the rest decides and the failure
-    /// is counted as inexact.
+    /// How long a required register may be missing, before the failure is decided without it and
+    /// counted as inexact.
     pub inexact_after_ns: u64,
-    /// When unanswered news is repeated first; the pause doubles from there …
+    /// Initial retransmission interval of an unacknowledged notification; doubles on every
+    /// retransmission …
     pub retransmit_ns: u64,
     /// … up to this.
     pub retransmit_max_ns: u64,
-    /// When news that nobody has answered for so long starts on new ways, as a new wave.
+    /// After this time without an acknowledgement a notification restarts as a new flood, on the
+    /// current paths.
     pub restart_ns: u64,
-    /// How long a process that was asked for a sign of life has to give one.
+    /// How long a process may take to answer a ping.
     pub ping_timeout_ns: u64,
-    /// How long failures are told to newcomers and repeated in later notices.
+    /// How long a failure is reported to joining processes and repeated in later notices.
     pub notice_retention_ns: u64,
-    /// When a record is offered again that the store could not take.
+    /// Interval at which a record is offered again after the store has failed.
     pub store_retry_ns: u64,
-    /// When a replica that hears nothing at all says so.
+    /// After this time without any frame, a replica reports that it is isolated.
     pub isolated_after_ns: u64,
-    /// How many frames may wait to be sent, and records to be written; what exceeds them is
-    /// dropped, and repeated by whoever wants it.
+    /// Capacity of the send queue, of pending recalls and of recovery replies. What exceeds it is
+    /// dropped; its sender retransmits.
     pub queue_max: usize,
 }
 
-/// Why a configuration does not make sense.
+/// Why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The process is none of the controllers.
     #[error("process {0} is none of the controllers")]
     NotAController(u32),
-    /// A frame would not hold what a controller must be able to say.
+    /// A frame is too short for the smallest notice or announcement.
     #[error("frames of {0} bytes hold no news")]
     FrameTooShort(usize),
-    /// A duration or count is zero.
+    /// A duration or a count is zero.
     #[error("{0} is zero")]
     Zero(&'static str),
 }
 
 impl Config {
-    /// The defaults for replica `process`, behind a switch.
+    /// Returns the defaults for replica `process` behind a switch.
     pub fn new(process: ProcessId, controllers: Controllers) -> Self {
         Self {
             process,
@@ -121,13 +123,13 @@ impl Config {
         }
     }
 
-    /// Its own life.
+    /// Returns this replica's own instance.
     pub(crate) fn own(&self) -> Instance {
         let address = onepipe_base::Address::Process(self.process);
         Instance { address, incarnation: self.incarnation }
     }
 
-    /// Bytes of payload that fit a frame.
+    /// Returns the length of the longest payload, in bytes.
     pub(crate) fn payload_len_max(&self) -> usize {
         self.frame_len_max - HEADER_LEN
     }

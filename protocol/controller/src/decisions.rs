@@ -1,4 +1,4 @@
-//! What is decided, and in the store.
+//! The decision log: everything that is decided and in the store.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -8,31 +8,31 @@ use onepipe_wire::{Failure, GroupId, Undeliverable};
 
 use crate::{FailedInstance, Leadership, Member, Record};
 
-/// Everything that the store holds, and what of it is still to be done.
+/// The contents of the store, and which of its failures are still open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct DecisionLog {
     /// Failures of processes, in the order of their decision.
     failures: Vec<Decision>,
     by_instance: BTreeMap<Instance, usize>,
-    /// The latest failed life of each process.
+    /// The latest failed incarnation of each process.
     latest: BTreeMap<ProcessId, Incarnation>,
-    /// Decided lives, switches among them, whose failure not all have completed.
+    /// Failed instances, switches included, that not all processes have completed.
     open: BTreeMap<Instance, FailedInstance>,
     recalls: BTreeMap<ProcessId, BTreeSet<(Undeliverable, ProcessId)>>,
-    /// Who leads the groups of agreed multicast: kept for their coordinators.
+    /// Leaders of agreed-multicast groups, kept for their coordinators.
     leaders: BTreeMap<GroupId, Leadership>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Decision {
     failed: FailedInstance,
-    /// When it was recorded, or loaded.
+    /// When it was recorded or loaded.
     at: Mono,
     is_resolved: bool,
 }
 
 impl DecisionLog {
-    /// Reads a log. Answers also who takes part.
+    /// Replays a log. Also returns the members.
     pub(crate) fn load(now: Mono, records: &[Record]) -> (Self, BTreeMap<Instance, Member>) {
         let (mut decisions, mut members) = (Self::default(), BTreeMap::new());
         for record in records {
@@ -47,14 +47,14 @@ impl DecisionLog {
         (decisions, members)
     }
 
-    /// A record is in the store. Answers the lives that it resolves.
+    /// Applies a record that is in the store. Returns the instances that it resolves.
     pub(crate) fn apply<'a>(&mut self, now: Mono, record: &'a Record) -> &'a [Instance] {
         match record {
             Record::Epoch { .. } | Record::Members(_) => {}
             Record::Failed(instances) => {
                 instances.iter().for_each(|failed| self.record_failure(now, *failed))
             }
-            // A link that died alone may have come back since: nothing follows from that.
+            // A link that died alone may have come back since: nothing follows from its record.
             Record::Resumed { instances, .. } => {
                 instances.iter().for_each(|instance| self.mark_resolved(*instance));
                 return instances;
@@ -74,7 +74,7 @@ impl DecisionLog {
         &[]
     }
 
-    /// Once decided, it never changes: of two decisions the first counts.
+    /// Records a failure. The first decision about an instance of a process is final.
     fn record_failure(&mut self, at: Mono, failed: FailedInstance) {
         if let Address::Process(process) = failed.instance.address {
             if self.by_instance.contains_key(&failed.instance) {
@@ -95,7 +95,7 @@ impl DecisionLog {
         }
     }
 
-    /// The process has failed in this life, or in a later one.
+    /// Whether this incarnation of the process, or a later one, has failed.
     pub(crate) fn has_failed(&self, instance: Instance) -> bool {
         match instance.address {
             Address::Process(process) => {
@@ -105,18 +105,19 @@ impl DecisionLog {
         }
     }
 
-    /// What was decided about exactly this life of a process, or, while it is open, of a switch.
+    /// Returns the decision about exactly this instance of a process or, while it is open, of a
+    /// switch.
     pub(crate) fn decision(&self, instance: Instance) -> Option<FailedInstance> {
         let decided = self.by_instance.get(&instance).map(|at| self.failures[*at].failed);
         decided.or_else(|| self.open.get(&instance).copied())
     }
 
-    /// The process has failed, and everybody has completed that.
+    /// Whether the process has failed and all processes have completed that.
     pub(crate) fn is_resolved(&self, instance: Instance) -> bool {
         self.has_failed(instance) && !self.open.contains_key(&instance)
     }
 
-    /// Decided, and not completed by all.
+    /// Returns the failures that not all processes have completed.
     pub(crate) fn open(&self) -> impl ExactSizeIterator<Item = FailedInstance> {
         self.open.values().copied()
     }
@@ -125,25 +126,25 @@ impl DecisionLog {
         self.open.contains_key(&instance)
     }
 
-    /// All failures of processes, oldest first.
+    /// Returns all failures of processes, oldest first.
     pub(crate) fn failures(&self) -> impl ExactSizeIterator<Item = FailedInstance> {
         self.failures.iter().map(|decided| decided.failed)
     }
 
-    /// Whether any process has failed of whom everybody has completed that.
+    /// Whether any failure of a process is resolved.
     pub(crate) fn has_resolved(&self) -> bool {
         self.failures.iter().any(|decided| decided.is_resolved)
     }
 
-    /// Whether there is anything that everybody should know.
+    /// Whether any failure is open or recent, so that a notice has to be sent.
     pub(crate) fn has_notice(&self, now: Mono, notice_retention_ns: u64) -> bool {
         let is_recent = |last: &Decision| now.since_ns(last.at) < notice_retention_ns;
         let is_process = |instance: &Instance| matches!(instance.address, Address::Process(_));
         self.failures.last().is_some_and(is_recent) || self.open.keys().any(is_process)
     }
 
-    /// Failures that everybody should know, those that are open among them, as they are told: lives
-    /// of one process in their order, and processes that failed together in one entry.
+    /// Returns the open and the recent failures in the form of a notice: incarnations of one
+    /// process in their order, and adjacent processes with equal failure timestamps in one entry.
     pub(crate) fn recent_failures(&self, now: Mono, notice_retention_ns: u64) -> Vec<Failure> {
         let is_recent = |decided: &&Decision| {
             !decided.is_resolved || now.since_ns(decided.at) < notice_retention_ns
@@ -151,14 +152,14 @@ impl DecisionLog {
         to_failures(self.failures.iter().filter(is_recent).map(|decided| decided.failed))
     }
 
-    /// What is to be told to `process` about itself.
+    /// Returns the failure of the latest failed incarnation of `process`, in the form of a notice.
     pub(crate) fn latest_failure(&self, process: ProcessId) -> Option<Failure> {
         let address = Address::Process(process);
         let instance = Instance { address, incarnation: *self.latest.get(&process)? };
         to_failures(self.decision(instance).into_iter()).pop()
     }
 
-    /// Recalls that this life of `process` has not heard.
+    /// Returns the recalls that this incarnation of `process` has not acknowledged.
     pub(crate) fn recalls(
         &self,
         process: ProcessId,
@@ -176,7 +177,8 @@ impl DecisionLog {
         self.recalls.get(&entry.to).is_some_and(|recalls| recalls.contains(&(entry, sender)))
     }
 
-    /// A life after `instance` takes part and has nothing to recover of it.
+    /// Drops the recalls for incarnations before `before`: a later one is a member and has nothing
+    /// to recover of them.
     pub(crate) fn drop_recalls(&mut self, process: ProcessId, before: Incarnation) {
         if let Some(recalls) = self.recalls.get_mut(&process) {
             recalls.retain(|(entry, _)| {
@@ -185,7 +187,7 @@ impl DecisionLog {
         }
     }
 
-    /// The same in as few records as can be.
+    /// Returns the same state in as few records as possible.
     pub(crate) fn records(&self) -> Vec<Record> {
         let mut records = Vec::new();
         let mut failed: Vec<FailedInstance> = self.failures().collect();
@@ -207,7 +209,7 @@ impl DecisionLog {
     }
 }
 
-/// Failures in the order in which they are told, those of neighbours with equal F in one.
+/// Converts failures into the entries of a notice; adjacent processes with equal F share one entry.
 fn to_failures(failures: impl Iterator<Item = FailedInstance>) -> Vec<Failure> {
     let mut list: Vec<(Incarnation, Timestamp, ProcessId)> = failures
         .filter_map(|failed| match failed.instance.address {

@@ -1,53 +1,53 @@
-//! What a controller tells its world.
+//! Events of a controller.
 
 use onepipe_base::{Instance, Mono};
 
 use crate::{Epoch, FailedInstance};
 
-/// News for logs and metrics; only [`Event::Deposed`] and [`Event::Isolated`] ask for something.
+/// Events for logs and metrics; only [`Event::Deposed`] and [`Event::Isolated`] require a reaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
-    /// This replica is active now.
+    /// This replica has become active.
     Active(Epoch),
-    /// It is not any more: its epoch is over. The world may campaign again.
+    /// This replica's epoch is over. The caller may campaign again.
     Deposed(Epoch),
-    /// An active replica hears nobody, or most of the fabric lives but has no path to it. The world
-    /// may resign, so that another replica takes over.
+    /// An active replica receives no frames, or most of the fabric is alive but has no path to it.
+    /// The caller may resign, so that another replica takes over.
     Isolated,
-    /// A node takes part that was not known.
+    /// A node has connected for the first time.
     Joined(Instance),
-    /// A life has failed: decided and recorded.
+    /// The failure of an instance is decided and recorded.
     Failed {
-        /// Who, and when.
+        /// The instance and its failure timestamp.
         failed: FailedInstance,
-        /// When it was first without a path, in this replica's time.
+        /// When it first lost its path, in this replica's time.
         suspected: Mono,
-        /// When it was decided.
+        /// When the failure was decided.
         decided: Mono,
     },
-    /// Every correct process has done what these failures ask of it.
+    /// All correct processes have completed these failures.
     Noticed {
-        /// How many lives.
+        /// Number of failed instances.
         instances: usize,
         /// When the first of them was decided.
         decided: Mono,
-        /// When the news was sent.
+        /// When the notice was sent.
         started_at: Mono,
-        /// When all had answered.
+        /// When the last acknowledgement arrived.
         completed: Mono,
     },
-    /// Frozen links hold nothing any more, as far as their owners have answered.
+    /// Frozen links were released, as far as their owners have acknowledged.
     Resumed {
-        /// How many links.
+        /// Number of links.
         links: usize,
-        /// When that was decided.
+        /// When the Resume was sent.
         started_at: Mono,
-        /// When all had answered.
+        /// When the last acknowledgement arrived.
         completed: Mono,
     },
-    /// A process gives no sign of life, and is declared failed.
+    /// A process did not answer a ping in time and is declared dead.
     PingTimedOut(Instance),
-    /// The store does not take records: recovery waits.
+    /// The store does not accept records; recovery waits.
     StoreFailed,
 }

@@ -1,17 +1,19 @@
-//! Who has failed, when, and who has been told: the controller of a fabric.
+//! The controller of a fabric: detects failures, assigns failure timestamps and coordinates
+//! recovery.
 //!
-//! It stands beside the way of a message, not in it: scattering → send → switch → receive →
-//! reorder → deliver goes on while every controller is down. Only recovery from failures waits.
+//! The controller is not on the data path: scattering → send → switch → receive → reorder → deliver
+//! continues while every controller is down. Only recovery from failures waits.
 //!
 //! A [`Controller`] is one replica. Nodes *announce* their links to it, and it keeps the graph of
-//! lives that they make (`graph`). When lives have no path to it any more, it finds their failure
-//! timestamps on the cut between them and the rest (`suspects`), has them written down (`persist_queue`,
-//! `decisions`, [`Store`]), tells everybody and waits until all have done what that asks for
-//! (`broadcast`), and has the frozen links resolved (`controller/plan`). Beside that it hands
-//! frames on (`ping`) and answers who has failed and comes back (`recovery`). Why all this is
-//! right stands in `docs/design/failure.md`.
+//! instances that these links form (`graph`). When instances lose their path to it, it determines
+//! their failure timestamps on the cut between them and the correct part of the graph (`suspects`,
+//! `region`), has them recorded (`persist_queue`, `decisions`, [`Store`]), notifies all processes
+//! and collects their completions (`broadcast`), and has the frozen links resolved
+//! (`controller/plan.rs`). It also relays frames (`ping`, `send_queue`) and serves excluded
+//! processes that recover (`recovery`). The argument for correctness is in
+//! `docs/design/failure.md`.
 //!
-//! Its world campaigns in a [`Store`] and tells it the outcome:
+//! The caller campaigns in a [`Store`] and reports the outcome to the machine:
 //!
 //! ```
 //! use onepipe_base::{Controllers, Mono, Now, ProcessId, Timestamp};
@@ -20,14 +22,14 @@
 //! let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
 //! let controllers = Controllers { first: ProcessId(90), count: 3 };
 //! let config = Config::new(ProcessId(90), controllers);
-//! let mut controller = Controller::new(config).expect("the defaults make sense");
+//! let mut controller = Controller::new(config).expect("the defaults are valid");
 //! let mut store = MemoryStore::new();
-//! let epoch = store.campaign(ProcessId(90)).expect("it answers").expect("nobody else is active");
-//! let records = store.load().expect("it answers");
+//! let epoch = store.campaign(ProcessId(90)).expect("available").expect("not yet active");
+//! let records = store.load().expect("available");
 //! controller.activate(now, epoch, &records);
-//! // Then, behind every `handle_*`, beside `poll_transmit` and `poll_event`:
+//! // After every `handle_*`, next to `poll_transmit` and `poll_event`:
 //! while let Some((id, record)) = controller.poll_persist() {
-//!     let written = store.append(epoch, &record).map_err(onepipe_controller::Refused::from);
+//!     let written = store.append(epoch, &record).map_err(onepipe_controller::PersistError::from);
 //!     controller.handle_persisted(now, id, written);
 //! }
 //! assert!(controller.is_active());
@@ -35,13 +37,13 @@
 //!
 //! # Invariants
 //! - No frame depends on a decision that the [`Store`] does not hold yet.
-//! - A life of a process has one failure timestamp, for ever, whichever replica says it.
-//! - F is at or above whatever any correct receiver has delivered, and at or below what the process
-//!   has promised, unless it was counted as inexact.
-//! - No frozen link is resolved before everybody behind it knows of all failures and has completed
-//!   them.
-//! - Who is suspected is decided by reports, never by a clock alone; clocks only say when to stop
-//!   waiting for reports, and then that is counted.
+//! - An instance of a process has exactly one failure timestamp F, whichever replica reports it.
+//! - F is at or above everything that any correct receiver has delivered, and at or below the
+//!   process's last promise, unless the failure was counted as inexact.
+//! - No frozen link is resolved before every process behind it knows of all failures and has
+//!   completed them.
+//! - Suspicion follows from reports, never from a clock alone. Clocks only limit how long the
+//!   controller waits for reports; a failure decided after such a limit is counted.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Records on their way into the store, one after another.
+//! The queue of records on their way into the store.
 
 use alloc::collections::VecDeque;
 
@@ -6,16 +6,16 @@ use onepipe_base::{Mono, Now};
 
 use crate::{Record, StoreError};
 
-/// A machine's own number of a record that it wants written.
+/// A controller's own number of a record to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId(pub u64);
 
-/// What the store has answered, without its reasons.
+/// Why the store has not written a record, without the store's own error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PersistError {
     /// The epoch is over.
     Deposed,
-    /// The store does not answer, or not yet; whether the record was written is not known.
+    /// The store has failed or does not answer; whether the record was written is unknown.
     Failed,
 }
 
@@ -28,7 +28,8 @@ impl<E> From<StoreError<E>> for PersistError {
     }
 }
 
-/// The records that wait. The store sees one at a time, so the log is in the order of decisions.
+/// Records to be written. The store is offered one at a time, so that the log is in the order of
+/// decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct PersistQueue {
     last: u64,
@@ -39,7 +40,7 @@ pub(crate) struct PersistQueue {
 }
 
 impl PersistQueue {
-    /// Wants `record` written. Answers its number.
+    /// Queues `record`. Returns its number.
     pub(crate) fn push(&mut self, record: Record) -> RecordId {
         self.last += 1;
         let id = RecordId(self.last);
@@ -47,7 +48,7 @@ impl PersistQueue {
         id
     }
 
-    /// The record to write now, each time once.
+    /// Returns the record to write now; once per attempt.
     pub(crate) fn poll(&mut self) -> Option<(RecordId, Record)> {
         if self.is_offered || self.retry_at.is_some() {
             return None;
@@ -57,12 +58,13 @@ impl PersistQueue {
         Some((*id, record.clone()))
     }
 
-    /// Whether the store has been given `id` and has not answered.
+    /// Whether `id` was offered to the store and its result is outstanding.
     pub(crate) fn is_offered(&self, id: RecordId) -> bool {
         self.is_offered && self.queue.front().is_some_and(|(front, _)| *front == id)
     }
 
-    /// The store has written `id`: answers it, or `None` if it was not asked for.
+    /// Handles the successful write of `id`. Returns the record, or `None` if `id` was not
+    /// outstanding.
     pub(crate) fn on_written(&mut self, id: RecordId) -> Option<Record> {
         if !self.is_offered(id) {
             return None;
@@ -71,8 +73,8 @@ impl PersistQueue {
         self.queue.pop_front().map(|(_, record)| record)
     }
 
-    /// The store has not written `id`: it is offered again after `retry_after_ns`. Answers whether it was
-    /// asked for.
+    /// Handles the failed write of `id`, which is offered again after `retry_after_ns`. Returns
+    /// whether `id` was outstanding.
     pub(crate) fn on_refused(&mut self, now: Now, id: RecordId, retry_after_ns: u64) -> bool {
         if !self.is_offered(id) {
             return false;
@@ -90,7 +92,7 @@ impl PersistQueue {
         self.retry_at.take_if(|at| *at <= now);
     }
 
-    /// Nothing is wanted any more. Numbers are not used again.
+    /// Drops all records. Their numbers are not reused.
     pub(crate) fn clear(&mut self) {
         *self = Self { last: self.last, ..Self::default() };
     }
@@ -99,7 +101,7 @@ impl PersistQueue {
         self.queue.len()
     }
 
-    /// Whether the store has refused the record that it was offered last.
+    /// Whether the last attempt failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed
     }

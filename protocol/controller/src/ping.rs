@@ -1,15 +1,15 @@
-//! Frames that are handed on, and the question whether their receiver lives
-//! (design: failure.md, "What if a receiver cannot be reached, and has not failed?").
+//! Pings to processes, in particular to the receivers of relayed frames (`docs/design/failure.md`,
+//! "What if a receiver cannot be reached, and has not failed?").
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use onepipe_base::{Mono, ProcessId};
 
-/// Processes that were asked for a sign of life.
+/// Processes with an unanswered ping.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Pings {
     pending: BTreeMap<ProcessId, Ping>,
-    /// The same by when something is due: there may be as many as there are processes.
+    /// The same by deadline; there may be as many as there are processes.
     by_deadline: BTreeSet<(Mono, ProcessId)>,
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct Pings {
 struct Ping {
     next: Mono,
     give_up: Mono,
-    /// Whether silence means that it has failed.
+    /// Whether a timeout means that the process has failed.
     is_fatal: bool,
 }
 
@@ -27,17 +27,17 @@ impl Ping {
     }
 }
 
-/// What is to be done about a process.
+/// A due action for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// It is to be asked again.
+    /// The ping is to be sent again.
     Ping(ProcessId),
-    /// It has not answered in time, and that means that it has failed.
+    /// The process has not answered in time and counts as failed.
     TimedOut(ProcessId),
 }
 
 impl Pings {
-    /// Asks `process`, unless that is under way.
+    /// Starts pinging `process`, unless that is in progress.
     pub(crate) fn start(&mut self, now: Mono, process: ProcessId, timeout_ns: u64, is_fatal: bool) {
         if self.pending.get(&process).is_some_and(|pending| pending.is_fatal || !is_fatal) {
             return;
@@ -48,14 +48,14 @@ impl Pings {
         self.pending.insert(process, pending);
     }
 
-    /// `process` has given a sign of life, or is known to have failed.
+    /// Stops pinging `process`: it has answered, or is known to have failed.
     pub(crate) fn cancel(&mut self, process: ProcessId) {
         if let Some(pending) = self.pending.remove(&process) {
             self.by_deadline.remove(&(pending.due(), process));
         }
     }
 
-    /// Until now nobody could have been heard: whoever was asked has `timeout_ns` from here.
+    /// Restarts the timeout of all pings: until now no answer could have been received.
     pub(crate) fn extend_all(&mut self, now: Mono, timeout_ns: u64) {
         self.by_deadline.clear();
         for (process, pending) in &mut self.pending {
@@ -74,7 +74,8 @@ impl Pings {
         self.by_deadline.first().map(|(due, _)| *due)
     }
 
-    /// The next thing to do; call until there is none. A question is repeated after `retransmit_ns`.
+    /// Returns the next due action; to be called until there is none. A ping is repeated after
+    /// `retransmit_ns`.
     pub(crate) fn pop(&mut self, now: Mono, retransmit_ns: u64) -> Option<Due> {
         while let Some((due, process)) =
             self.by_deadline.first().copied().filter(|(due, _)| *due <= now)

@@ -1,4 +1,4 @@
-//! What a controller must not forget, and its bytes in a store.
+//! Records of the controllers' log and their encoding.
 
 use alloc::vec::Vec;
 
@@ -7,110 +7,111 @@ use onepipe_wire::{GroupId, Side, Undeliverable};
 
 use crate::Epoch;
 
-/// One entry of the controllers' common log (design: failure.md, "How do controllers survive?").
+/// One entry of the log that all controllers share (`docs/design/failure.md`, "How do controllers
+/// survive?").
 ///
-/// The bytes are stable: a tag, then the fields in order, big-endian, lists behind their length.
+/// The encoding is stable: a tag, then the fields in order, big-endian; lists follow their length.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
     /// A replica has become active. Written by the store itself, in [`crate::Store::campaign`].
     Epoch {
         /// Its epoch.
         epoch: Epoch,
-        /// Who.
+        /// The replica.
         replica: ProcessId,
     },
-    /// Nodes that have announced themselves, with all that they were ever linked to. A later entry
-    /// for a life replaces an earlier one.
+    /// Nodes that have announced themselves, with all peers they were ever linked to. A later entry
+    /// for an instance replaces an earlier one.
     Members(Vec<Member>),
-    /// Lives that have failed, decided for ever.
+    /// Instances that have failed. Final.
     Failed(Vec<FailedInstance>),
-    /// Frozen links hold nothing any more.
+    /// Frozen links are released.
     Resumed {
-        /// Every correct process has completed what the failure of these lives asks of it: no link
-        /// to them holds anything.
+        /// Instances whose failure all correct processes have completed: no link to them holds
+        /// commits.
         instances: Vec<Instance>,
         /// Links whose two ends are both correct.
         links: Vec<Severed>,
     },
-    /// Recalls of `sender` that their receivers have not heard.
+    /// Recalls of `sender` that their receivers have not acknowledged.
     Undeliverable {
-        /// Whose scatterings.
+        /// The sender of the recalled scatterings.
         sender: ProcessId,
-        /// Which scatterings, and who did not hear of their recall.
+        /// The scatterings and the receivers without an acknowledgement.
         entries: Vec<Undeliverable>,
     },
-    /// Who leads a group of agreed multicast (design: amcast.md). Of several of one group the one
-    /// of the latest epoch counts. Controllers of scattering keep it, and do nothing with it.
+    /// The leader of an agreed-multicast group (`docs/design/amcast.md`, "Who says who leads?").
+    /// The entry of the latest epoch of a group counts. Controllers only store it.
     Leads(Leadership),
 }
 
-/// Who leads a group of agreed multicast in one of its epochs.
+/// The leader of an agreed-multicast group in one of its epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Leadership {
     /// The group.
     pub group: GroupId,
     /// The group's epoch, which is not that of the controllers.
     pub epoch: u32,
-    /// Who leads in it.
+    /// Its leader.
     pub leader: ProcessId,
 }
 
 /// A node of the fabric and its neighbours.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
-    /// Who.
+    /// The instance.
     pub instance: Instance,
-    /// Whom it is linked to, or was.
+    /// All peers that it is or was linked to.
     pub links: Vec<MemberLink>,
 }
 
 /// One link of a [`Member`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberLink {
-    /// Where it leads, seen from the member.
+    /// Side of the member.
     pub side: Side,
-    /// Who is there.
+    /// The peer.
     pub instance: Instance,
 }
 
-/// One life that has failed.
+/// An instance that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FailedInstance {
-    /// Whose. Every earlier life of the same address has failed, too.
+    /// The instance. All earlier incarnations of its address have failed as well.
     pub instance: Instance,
-    /// Its failure timestamp: nothing that it scattered at or above is delivered. Of a switch, the
-    /// greatest commit that its neighbours have heard from it.
+    /// Its failure timestamp F: nothing that it scattered at or above F is delivered. For a switch,
+    /// the greatest commit that its neighbours have received from it.
     pub at: Timestamp,
-    /// Whether every register that decides it was reported. If not, somebody may have delivered
+    /// Whether every register that determines F was reported. If not, a process may have delivered
     /// what others discard.
     pub is_exact: bool,
 }
 
-/// A link that died alone: its owner does not wait for the commits of `peer` on it any more.
+/// A link that died alone: its owner does not wait for commits of `peer` on it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Severed {
-    /// Who had frozen it.
+    /// The end that had frozen it.
     pub owner: Instance,
-    /// The owner's number of the death.
+    /// Number that the owner gave to its death.
     pub number: u32,
-    /// Who is at the other end.
+    /// The other end.
     pub peer: Instance,
 }
 
-/// Why bytes are no [`Record`].
+/// Why bytes are not a valid [`Record`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// They end too early.
     #[error("a record ends too early")]
     Truncated,
-    /// They go on behind the record.
+    /// Bytes follow the record.
     #[error("{0} bytes behind a record")]
     Trailing(usize),
-    /// The tag is none of this version.
+    /// The tag is unknown in this version.
     #[error("unknown kind of record {0}")]
     Kind(u8),
-    /// A field has a value that nobody writes.
+    /// A field has an invalid value.
     #[error("{0} of a record is out of range")]
     Field(&'static str),
 }
@@ -123,7 +124,7 @@ const UNDELIVERABLE: u8 = 5;
 const LEADS: u8 = 6;
 
 impl Record {
-    /// Appends the record's bytes to `bytes`.
+    /// Appends the encoding of the record to `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Epoch { epoch, replica } => {
@@ -176,7 +177,7 @@ impl Record {
         }
     }
 
-    /// Reads a record from all of `bytes`.
+    /// Decodes a record from all of `bytes`.
     ///
     /// # Errors
     /// When they are not exactly one record.
@@ -292,7 +293,7 @@ impl Reader<'_> {
         mut item: impl FnMut(&mut Self) -> Result<T, RecordError>,
     ) -> Result<Vec<T>, RecordError> {
         let count = self.word()?;
-        // Nothing is reserved: the count is not to be believed.
+        // No capacity is reserved: the count is untrusted.
         (0..count).map(|_| item(self)).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! What excluded processes ask to know (design: failure.md, "What can be done after having
-//! failed?").
+//! Replies to excluded processes that recover (`docs/design/failure.md`, "What can be done after
+//! having failed?").
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 use onepipe_base::{Instance, ProcessId, Timestamp};
 use onepipe_wire::{FAILURE_LEN, Failure, RECOVERY_HEADER_LEN, Recovery};
 
-/// Answers under way. An answer must not change while its parts are asked for one by one.
+/// Replies in progress. A reply must not change while its parts are fetched one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RecoveryReplies {
     by_instance: BTreeMap<Instance, RecoveryReply>,
 }
 
-/// All that a failed process must know.
+/// Everything that a failed process must know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RecoveryReply {
     pub complete: Timestamp,
@@ -22,8 +22,8 @@ pub(crate) struct RecoveryReply {
 }
 
 impl RecoveryReplies {
-    /// Begins a new answer to `instance`. `max` is how many may be under way; the one of the lowest
-    /// life gives way, and is asked for again.
+    /// Stores a new reply for `instance`. At most `max` are kept: the one of the lowest instance is
+    /// evicted, and requested again.
     pub(crate) fn start(&mut self, instance: Instance, answer: RecoveryReply, max: usize) {
         if self.by_instance.len() >= max && !self.by_instance.contains_key(&instance) {
             self.by_instance.pop_first();
@@ -41,13 +41,13 @@ impl RecoveryReplies {
 }
 
 impl RecoveryReply {
-    /// Whether `later` tells of nothing that this one does not tell of.
+    /// Whether `later` contains the same failures and recalls.
     pub(crate) fn is_same_as(&self, later: &Self) -> bool {
         (&self.failures, &self.recalls) == (&later.failures, &later.recalls)
     }
 
-    /// Writes one part into the payload of a frame. Answers its bytes, or `None` when there is no
-    /// such part.
+    /// Writes one part into the payload of a frame. Returns its length in bytes, or `None` if there
+    /// is no such part.
     pub(crate) fn write(&self, part: u32, buf: &mut [u8]) -> Option<usize> {
         let each = buf.len().saturating_sub(RECOVERY_HEADER_LEN) / FAILURE_LEN;
         let each_recall = Recovery::fit(buf.len(), 0);

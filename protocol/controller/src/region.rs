@@ -1,5 +1,5 @@
-//! Lives without a path that hang together, and the cut between them and the rest
-//! (design: failure.md, "Who has failed, and when?").
+//! Connected regions of instances without a path, and the cut between them and the rest
+//! (`docs/design/failure.md`, "Who has failed, and when?").
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -9,20 +9,20 @@ use onepipe_wire::Side;
 
 use crate::graph::{Arc, Graph, View};
 
-/// Such lives, by their numbers in the net, and what is known of their border.
+/// A region, by adjacency indices, and what is known of its border.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Region {
-    /// Ascending by life.
+    /// In ascending order of instance.
     pub members: Vec<usize>,
-    /// Registers that correct nodes hold for a member: which, on which side of it, and its commit.
+    /// Registers that correct nodes hold for a member: the member, its side, and the commit.
     pub registers: Vec<(usize, Side, Timestamp)>,
-    /// Members that a correct node still hears.
+    /// Members that a correct node lists as up.
     pub up_members: BTreeSet<usize>,
-    /// How many links were looked at to find this out.
+    /// Number of links visited.
     pub visits: usize,
 }
 
-/// The parts into which the lives without a path fall, as far as they hold any of `suspected`.
+/// Returns the regions of instances without a path that contain any of `suspected`.
 pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) -> Vec<Region> {
     let adjacency = graph.adjacency();
     let mut region_of: BTreeMap<usize, usize> = BTreeMap::new();
@@ -57,7 +57,7 @@ pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) 
             let index = entry.instance.and_then(|instance| adjacency.index(instance));
             let number = index.and_then(|at| Some((at, *region_of.get(&at)?)));
             if let Some((at, number)) = number {
-                // Seen from the owner: what comes from below climbs.
+                // The side as seen from the owner: promises that arrive from below climb.
                 regions[number].registers.push((at, entry.side, entry.commit));
                 regions[number].visits += 1;
             }
@@ -67,11 +67,11 @@ pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) 
 }
 
 impl Region {
-    /// For each member the greatest value among the registers on the border that its promises can
-    /// reach through the region, if they reach any: up, then down.
+    /// Returns, for each member, the greatest register on the border that its promises can reach
+    /// through the region, up and then down; nothing for members that reach none.
     pub(crate) fn values(&self, graph: &Graph) -> BTreeMap<usize, Timestamp> {
         let adjacency = graph.adjacency();
-        // A switch is two nodes: what it has heard from below, and what from above and below.
+        // A switch is two nodes: its aggregate of inputs from below, and of all its inputs.
         let mut seen: BTreeSet<(usize, bool)> = BTreeSet::new();
         let mut values = BTreeMap::new();
         let mut registers = self.registers.clone();
@@ -79,7 +79,8 @@ impl Region {
         let mut work: Vec<(usize, bool)> = Vec::new();
         for (start, side, commit) in registers {
             work.push((start, side == Side::Upper));
-            // Against the way of promises. The greatest value comes first, so the first one stays.
+            // Walks against the direction of promises. Registers are visited in descending order,
+            // so the first value of a member is its greatest.
             while let Some((at, descends)) = work.pop() {
                 if !seen.insert((at, descends)) {
                     continue;

@@ -1,4 +1,4 @@
-//! Frames to single nodes that wait to be sent.
+//! The queue of unicast frames.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use onepipe_base::{ProcessId, Psn};
 use onepipe_wire::Opcode;
 
-/// One of them.
+/// A frame to one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OutgoingFrame {
     pub opcode: Opcode,
@@ -15,14 +15,14 @@ pub(crate) struct OutgoingFrame {
     pub payload: Vec<u8>,
 }
 
-/// A bounded queue. What it refuses is asked for again by whoever wants it.
+/// A bounded queue. A rejected frame is requested again by its receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SendQueue {
     frames: VecDeque<OutgoingFrame>,
 }
 
 impl SendQueue {
-    /// Answers false when there are `max` already.
+    /// Queues `frame`. Returns false if there are `max` already.
     pub(crate) fn push(&mut self, frame: OutgoingFrame, max: usize) -> bool {
         let has_capacity = self.frames.len() < max;
         if has_capacity {

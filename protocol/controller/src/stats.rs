@@ -1,59 +1,59 @@
-//! What is counted.
+//! Counters of a controller.
 
-/// Counters of a controller, since its start.
+/// Counters of a controller since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stats {
-    /// Frames taken.
+    /// Frames accepted.
     pub frames_taken: u64,
     /// Frames sent.
     pub frames_sent: u64,
-    /// Bytes that are no frame, or no payload of their opcode.
+    /// Frames that are malformed, or whose payload is.
     pub dropped_malformed: u64,
-    /// Frames for somebody else, or of a kind that controllers do not take.
+    /// Frames for another receiver, or of an opcode that controllers do not accept.
     pub dropped_foreign: u64,
-    /// Frames of a former life, and announcements of a former generation.
+    /// Frames of a previous incarnation, and announcements of a previous generation.
     pub dropped_stale: u64,
-    /// Misbehaviour: ids that the configuration does not allow.
+    /// Misbehaviour: ids beyond the configured limits.
     pub dropped_range: u64,
-    /// Frames that only an active replica takes.
+    /// Frames that only an active replica accepts.
     pub dropped_standby: u64,
-    /// Frames and records that found too many before them.
+    /// Frames and records that exceeded a queue.
     pub dropped_full: u64,
-    /// Announcements taken, in all their parts.
+    /// Announcements that changed the graph.
     pub announcements: u64,
-    /// How often the graph was looked at, after changes and when waiting was over.
+    /// Evaluations of the graph.
     pub evaluations: u64,
-    /// States of nodes and links that these looks have visited: what thinking costs.
+    /// States of nodes and links visited by evaluations: a measure of their cost.
     pub visits: u64,
-    /// Misbehaviour: one life at two places.
+    /// Misbehaviour: instances that two switches listed as up.
     pub duplicate_registrations: u64,
-    /// Frozen links of which nobody knows who was there.
+    /// Frozen links whose peer is unknown.
     pub unknown_peers: u64,
-    /// Lives decided to have failed.
+    /// Instances decided to have failed.
     pub failures: u64,
-    /// Of these, how many without all the registers that decide them.
+    /// Those of them decided without all the registers that determine F.
     pub inexact: u64,
-    /// Links given up although one end has no other way to some process: scatterings between the
-    /// two may be delivered here and not there.
+    /// Severed links without another path from one end to some process: scatterings between the two
+    /// may be delivered at one and not at the other.
     pub partitions: u64,
-    /// Waves begun.
+    /// Notification rounds started.
     pub floods: u64,
-    /// Waves begun anew because nobody answered.
+    /// Rounds restarted because no acknowledgement arrived.
     pub floods_restarted: u64,
-    /// Waves and notices repeated.
+    /// Retransmissions of floods and notices.
     pub retransmissions: u64,
-    /// Frames handed on.
+    /// Frames relayed.
     pub relayed: u64,
-    /// Frames to hand on whose receiver is not known, or has failed.
+    /// Relay requests whose receiver is unknown or has failed.
     pub relays_refused: u64,
-    /// Processes that gave no sign of life.
+    /// Processes that did not answer a ping in time.
     pub pings_unanswered: u64,
     /// Recalls recorded.
     pub undeliverables: u64,
-    /// Answers to processes that had failed.
+    /// Recovery replies sent.
     pub recoveries: u64,
-    /// Records that the store did not take at once.
+    /// Failed attempts to write a record.
     pub store_failures: u64,
-    /// Events that nobody fetched in time.
+    /// Events dropped because the event queue was full.
     pub events_lost: u64,
 }

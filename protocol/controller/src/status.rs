@@ -1,4 +1,4 @@
-//! A controller's view of its fabric, for people.
+//! A controller's view of its fabric, for operators.
 
 use alloc::vec::Vec;
 
@@ -7,26 +7,26 @@ use onepipe_wire::Resolved;
 
 use crate::{Epoch, FailedInstance, Stats};
 
-/// What a replica knows at this moment.
+/// The state of a replica at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
-    /// Which replica says so.
+    /// The replica.
     pub replica: ProcessId,
     /// Its epoch, if it is active.
     pub active: Option<Epoch>,
-    /// Whether the store takes records; recovery waits while it does not.
+    /// Whether the store accepts records; recovery waits while it does not.
     pub is_store_available: bool,
     /// Records that wait for the store.
     pub records_waiting: usize,
-    /// Where it is attached to the fabric.
+    /// Nodes that it is attached to.
     pub attachments: Vec<Instance>,
-    /// All lives that it knows of, ascending.
+    /// All instances that it knows, in ascending order.
     pub members: Vec<MemberStatus>,
-    /// Failures whose recovery is not finished.
+    /// Failures whose recovery is not complete.
     pub open: Vec<FailedInstance>,
     /// All failures of processes ever decided, oldest first.
     pub failures: Vec<FailedInstance>,
-    /// Links that hold commits.
+    /// Frozen links.
     pub frozen: Vec<FrozenStatus>,
     /// Counters.
     pub stats: Stats,
@@ -35,33 +35,33 @@ pub struct Status {
 /// One node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemberStatus {
-    /// Who.
+    /// The instance.
     pub instance: Instance,
-    /// How it is.
+    /// Its state.
     pub state: MemberState,
-    /// How many of its links are up.
+    /// Number of its links that are up.
     pub links_up: usize,
 }
 
-/// How a node is.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemberState {
-    /// Heard of, but not yet connected.
+    /// Mentioned, but not yet connected.
     Joining,
     /// Connected.
     Up,
-    /// It has no path to the controller; not yet decided.
+    /// Without a path to the controller; not yet decided.
     Suspected,
-    /// It has failed, and not all processes have completed that.
+    /// Failed, and not completed by all processes.
     Failed,
 }
 
-/// A link that holds commits.
+/// A frozen link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrozenStatus {
-    /// Whose, and the owner's number of it.
+    /// The owner, and the number that it gave to the link's death.
     pub link: Resolved,
-    /// Who was at its other end.
+    /// The instance at the other end.
     pub peer: Option<Instance>,
     /// The last commit promised on it.
     pub commit: Timestamp,

@@ -1,4 +1,4 @@
-//! Where controllers keep what they have decided, and who of them may decide.
+//! The store of the controllers' decisions, and the election of the active replica.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -9,29 +9,27 @@ use onepipe_base::mistake::{Mistake, makes};
 
 use crate::Record;
 
-/// The reign of one active replica. Rises with every change; the first is 1.
+/// The term of one active replica. It rises with every change; the first is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u32);
 
 /// A log of records that all replicas share, and an election among them.
 ///
-/// It blocks, and is driven by the world outside the machine: whoever drives a
-/// controller hands it what the store answers.
+/// The calls block. The caller of the machine makes them and passes the results on.
 pub trait Store {
-    /// Why the store itself could not do it; whether it was done is then not known.
+    /// Why the store itself failed; whether the operation took effect is then unknown.
     type Error;
 
-    /// Asks to become the active replica. Answers the new epoch, above all before it, or `None`
+    /// Tries to become the active replica. Returns the new epoch, above all earlier ones, or `None`
     /// while another replica is active and has renewed in time. A replica that was active itself
-    /// (and has forgotten it, in a crash) gets a new epoch at once. The log then holds the
+    /// (and forgot it in a crash) gets a new epoch at once. Afterwards the log contains the
     /// [`Record::Epoch`].
     ///
     /// # Errors
     /// When the store does not answer.
     fn campaign(&mut self, replica: ProcessId) -> Result<Option<Epoch>, Self::Error>;
 
-    /// Says that the active replica of `epoch` is alive. How long that holds is the store's
-    /// configuration.
+    /// Renews the lease of `epoch`. Its duration is the store's configuration.
     ///
     /// # Errors
     /// [`StoreError::Deposed`] when `epoch` is over.
@@ -43,23 +41,23 @@ pub trait Store {
     /// [`StoreError::Deposed`] when `epoch` is over.
     fn resign(&mut self, epoch: Epoch) -> Result<(), StoreError<Self::Error>>;
 
-    /// All records, in the order in which they were appended. Sees every append that was answered
-    /// before (to whichever replica).
+    /// Returns all records in the order in which they were appended, including every append that
+    /// was acknowledged before, to whichever replica.
     ///
     /// # Errors
-    /// When the store does not answer, or holds what is no record.
+    /// When the store does not answer, or contains an invalid record.
     fn load(&mut self) -> Result<Vec<Record>, Self::Error>;
 
-    /// Appends a record, durably, if `epoch` still is the current one: both in one atomic step.
+    /// Appends a record durably if `epoch` is still current, in one atomic step.
     ///
     /// # Errors
-    /// [`StoreError::Deposed`] when it is not: nothing was written then. After
-    /// [`StoreError::Failed`] the record may have been written, or yet be; the machine offers it
-    /// again, so a log may hold a record twice.
+    /// [`StoreError::Deposed`] when `epoch` is over: nothing was written. After
+    /// [`StoreError::Failed`] the record may have been written, or may be written later; the
+    /// machine offers it again, so a log may contain a record twice.
     fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<Self::Error>>;
 
-    /// Replaces the whole log by `records`, which say the same in fewer words, if `epoch` still is
-    /// the current one: both in one atomic step. A crash leaves the old log or the new one.
+    /// Replaces the whole log by `records`, an equivalent shorter log, if `epoch` is still current,
+    /// in one atomic step. A crash leaves the old log or the new one.
     ///
     /// # Errors
     /// As [`Store::append`].
@@ -82,8 +80,8 @@ pub enum StoreError<E> {
 #[error("the store is not available")]
 pub struct Unavailable;
 
-/// A store in memory, for tests and simulations: its clones are handles of the same log. Nobody's
-/// lease runs out by itself; see [`MemoryStore::expire_lease`].
+/// A store in memory, for tests and simulations; clones share one log. Leases do not expire by
+/// themselves, see [`MemoryStore::expire_lease`].
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     shared: Rc<RefCell<Shared>>,
@@ -98,30 +96,30 @@ struct Shared {
 }
 
 impl MemoryStore {
-    /// Empty, and available.
+    /// Creates an empty store that is available.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The lease of the active replica runs out: the next campaign succeeds. Until then the epoch
-    /// goes on, as with a lease that has run out but that nobody has taken.
+    /// Expires the lease of the active replica: the next campaign succeeds. Until then the epoch
+    /// stays current, as with an expired lease that no replica has taken over.
     pub fn expire_lease(&self) {
         self.shared.borrow_mut().active = None;
     }
 
-    /// The epoch ends now: everything that the active replica still asks for is refused.
+    /// Ends the epoch now: all further operations of the active replica are rejected.
     pub fn depose(&self) {
         let mut shared = self.shared.borrow_mut();
         shared.active = None;
         shared.epoch += 1;
     }
 
-    /// Whether the store answers from now on.
+    /// Sets whether the store answers from now on.
     pub fn set_available(&self, is_available: bool) {
         self.shared.borrow_mut().is_unavailable = !is_available;
     }
 
-    /// The log, as the store holds it.
+    /// Returns the log.
     pub fn records(&self) -> Vec<Record> {
         self.shared.borrow().log.clone()
     }

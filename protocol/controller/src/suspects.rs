@@ -1,5 +1,5 @@
-//! Who has failed, and when: the cut between the correct and the failed part of the graph
-//! (design: failure.md, "Who has failed, and when?").
+//! Failure detection and failure timestamps: the cut between the correct and the failed part of the
+//! graph (`docs/design/failure.md`, "Who has failed, and when?").
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -14,61 +14,60 @@ use crate::graph::{Graph, process_of};
 use crate::region::{Region, regions};
 use crate::{Config, FailedInstance};
 
-/// Lives that have no path to the controller, and since when.
+/// Instances that have no path to the controller, with the time since when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Suspects {
     since: BTreeMap<Instance, Mono>,
-    /// Lives that are to count as dead though they are heard.
+    /// Instances that count as dead although frames of them arrive.
     declared_dead: BTreeSet<Instance>,
-    /// Direct links of the controller itself that were silent at the last look.
+    /// The controller's own links that were idle at the last evaluation.
     idle: BTreeSet<Instance>,
-    /// Whose lives may count as dead, or not any more, by what is noted here or decided.
+    /// Addresses whose instances may have become dead or alive by a change here or by a decision.
     dirty: BTreeSet<Address>,
-    /// Who was connected once and is not, and has not failed.
+    /// Instances that were connected once, are not any more, and have not failed.
     disconnected: BTreeSet<Instance>,
-    /// Who is not connected, but correct nodes held a register for it at the last look.
+    /// Disconnected instances for which correct nodes held a register at the last evaluation.
     with_registers: BTreeSet<Instance>,
-    /// Who has failed and is listed as up.
+    /// Failed instances that a node lists as up.
     failed_but_listed: BTreeSet<Instance>,
-    /// Decided, but not done, and in one region with somebody suspected at the last look.
+    /// Failed, unresolved instances that shared a region with a suspect at the last evaluation.
     dependencies: BTreeSet<Instance>,
-    /// `since` says nothing: it is to be told anew by `disconnected` and `with_registers`.
+    /// `since` is unknown; it is to be rebuilt from `disconnected` and `with_registers`.
     is_unknown: bool,
-    /// Before this, regions are not looked at.
+    /// Regions are not evaluated before this time.
     backoff_until: Option<Mono>,
 }
 
-/// What a look at the regions may visit without having to rest: a pod of a fat tree of 32 K hosts
-/// has half of that.
+/// Visits per evaluation without a backoff: a pod of a fat tree of 32 K hosts has half of that.
 const VISITS_PER_EVALUATION: usize = 16_384;
-/// How long to rest for each node and link that was visited, in ns. A visit takes some 10 ns (see
-/// `examples/look.rs`): where half of a large fabric is suspected and changes all the time, a third
-/// of the time at most is spent on finding out what that means.
+/// Backoff for each visited node and link, in ns. A visit takes some 10 ns (measured by
+/// `sim/recovery/examples/look.rs`): where half of a large fabric is suspected and changes all the
+/// time, evaluations take at most a third of the time.
 const BACKOFF_NS_PER_VISIT: u64 = 20;
 
-/// What a look at the graph has brought.
+/// The result of an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Who is connected for the first time.
+    /// Instances that are connected for the first time.
     pub joined: Vec<Instance>,
-    /// Who has failed, by a decision that is to be recorded, and since when they were suspected.
+    /// Failures to be recorded, with the time since when they were suspected.
     pub failed: Vec<(FailedInstance, Mono)>,
-    /// Lives whose neighbours are to be told to freeze their links to them.
+    /// Instances whose neighbours are to be told to freeze their links to them.
     pub freeze: Vec<Instance>,
-    /// Processes that are to be asked for a sign of life.
+    /// Processes to be pinged.
     pub ping: Vec<ProcessId>,
-    /// Most of the fabric would have failed, but lives: it is this replica that is cut off.
+    /// Whether most of the fabric would have failed but is alive: this replica itself is cut off.
     pub is_minority: bool,
-    /// When to look again even if nothing changes.
+    /// When to evaluate again even if nothing changes.
     pub reevaluate_at: Option<Mono>,
-    /// Lives that are listed as up by more than one switch.
+    /// Number of instances that more than one switch lists as up.
     pub duplicates: usize,
-    /// Nothing was decided this time: the last decision has taken too much work.
+    /// Whether regions were skipped because the last evaluation was expensive.
     pub is_backing_off: bool,
 }
 
 impl Suspects {
-    /// `instance` counts as dead from now on.
+    /// Makes `instance` count as dead from now on.
     pub(crate) fn declare_dead(&mut self, instance: Instance) {
         self.declared_dead.insert(instance);
         self.dirty.insert(instance.address);
@@ -78,39 +77,38 @@ impl Suspects {
         self.since.contains_key(&instance)
     }
 
-    /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.since.is_empty()
     }
 
-    /// Whether nothing has been found out in this reign.
+    /// Whether nothing has been evaluated in this epoch.
     pub(crate) fn is_unknown(&self) -> bool {
         self.is_unknown
     }
 
-    /// Whether what is held for `instance`, which has failed, may be needed to decide about others who
-    /// are behind it. They are decided together; but another replica may have seen them from the
-    /// other side, when it was not they who had no path.
+    /// Whether registers held for `instance`, which has failed, may be needed to decide about
+    /// suspects behind it. They are normally decided together; but another replica may have decided
+    /// it from the other side of a partition.
     pub(crate) fn is_depended_on(&self, instance: Instance) -> bool {
         self.dependencies.contains(&instance)
     }
 
-    /// It is recorded that these have failed. If others have come under suspicion since that was
-    /// decided, the next look says whether they are behind these.
+    /// Handles recorded failures. If other instances are suspected by now, the next evaluation
+    /// tells whether they are behind these.
     pub(crate) fn on_decided(&mut self, instances: impl Iterator<Item = Instance>) {
         if !self.is_empty() {
             self.dependencies.extend(instances);
         }
     }
 
-    /// `instance` is decided, or counts no more.
+    /// Removes `instance`, which is decided or gone.
     pub(crate) fn forget(&mut self, instance: Instance) {
         self.since.remove(&instance);
         self.declared_dead.remove(&instance);
         self.dirty.insert(instance.address);
     }
 
-    /// Another replica was active until now: its impatience was not this one's.
+    /// Clears what depends on the epoch: another replica's timeouts were not this one's.
     pub(crate) fn clear(&mut self) {
         self.since.clear();
         (self.is_unknown, self.backoff_until) = (true, None);
@@ -118,8 +116,8 @@ impl Suspects {
         self.dirty.extend(declared_dead.into_iter().map(|instance| instance.address));
     }
 
-    /// Looks at what has changed in the graph. `changed` is when the change that gives reason for
-    /// it was heard of; `idle` are direct links of the controller itself that are silent.
+    /// Evaluates what has changed in the graph. `changed` is when the first change was reported;
+    /// `idle` are idle links of the controller itself.
     pub(crate) fn evaluate(
         &mut self,
         now: Now,
@@ -168,7 +166,8 @@ impl Suspects {
         #[cfg(test)]
         self.check(graph, decisions, &joined, &findings);
         if graph.adjacency().correct_count() == 0 {
-            // Not even its own switch is known: this replica knows nothing about anybody.
+            // Not even the controller's own switch is known: nothing can be said about any
+            // instance.
             self.since.clear();
             self.is_unknown = true;
             return findings;
@@ -196,15 +195,15 @@ impl Suspects {
         findings
     }
 
-    /// Who has failed, but is listed as up by a correct node.
+    /// Returns failed instances that a correct node lists as up.
     pub(crate) fn stale_peers(&self, graph: &Graph) -> BTreeSet<Instance> {
         let is_listed = |instance: &&Instance| graph.adjacency().is_listed_by_correct(**instance);
         let open = self.failed_but_listed.iter().filter(is_listed).copied();
         open.chain(graph.stale_peers()).collect()
     }
 
-    /// Notes who has no path and might have failed, among those of whom there is `changed_instances`. A life
-    /// that never was connected might, too, if a correct node holds a register for it.
+    /// Updates the suspects among `changed_instances`. An instance that never was connected is a
+    /// suspect, too, if a correct node holds a register for it.
     fn suspect(
         &mut self,
         changed: Mono,
@@ -251,7 +250,7 @@ impl Suspects {
             || self.idle.contains(&instance)
     }
 
-    /// Decides about one region, or says why not yet.
+    /// Decides about one region, or sets when to try again.
     fn decide_region(
         &self,
         now: Now,
@@ -269,7 +268,8 @@ impl Suspects {
         let mut wake_at =
             |at: Mono| findings.reevaluate_at = Mono::earlier(findings.reevaluate_at, Some(at));
         let Some(since) = suspects().map(|(_, since)| since).max() else { return };
-        // Signs of life put it off: its links may be up again, and not all have said so yet.
+        // Frames from a suspect postpone the decision: its links may be up again, and not all ends
+        // have announced so.
         let last_seen = |(at, _): (usize, Mono)| {
             let instance = adjacency.instance(at);
             graph
@@ -282,7 +282,7 @@ impl Suspects {
         let mut ready = quiet_since.after_ns(config.quiet_ns).min(since.after_ns(config.grace_ns));
         let processes = || suspects().filter_map(|(at, _)| process_of(adjacency.instance(at)));
         if processes().count() > adjacency.correct_process_count() {
-            // The greater part can hardly have failed. Is it the controller that is cut off?
+            // The larger part can hardly have failed: probably the controller is cut off.
             let is_alive = quiet_since > since;
             findings.is_minority |= is_alive;
             findings.ping.extend(processes());
@@ -296,7 +296,7 @@ impl Suspects {
             return wake_at(ready);
         }
         let mut is_exact = true;
-        // Of who has failed already nothing is needed any more.
+        // Registers of instances that have failed already are not needed.
         let is_needed = |at: &&usize| !decisions.has_failed(adjacency.instance(**at));
         if region.up_members.iter().any(|at| is_needed(&at)) {
             let is_condemned = |at: &usize| self.declared_dead.contains(&adjacency.instance(*at));
@@ -314,7 +314,8 @@ impl Suspects {
         let values = region.values(graph);
         for (at, since) in suspects() {
             let instance = adjacency.instance(at);
-            // Of two lives of one process the former is decided first, or with the latter.
+            // Of two incarnations of one process the earlier one is decided first, or together with
+            // the later.
             let first = Instance { incarnation: Incarnation(0), ..instance };
             let is_blocked = self.since.range(first..instance).next().is_some()
                 && !suspects()
@@ -322,7 +323,8 @@ impl Suspects {
             if is_blocked || decisions.has_failed(instance) {
                 continue;
             }
-            // No correct node has ever heard of it: nobody has anything of it to deliver.
+            // No correct node has ever received its promises, so no process can deliver messages of
+            // it.
             let lower_bound = || now.sync.saturating_sub_ns(WIRE_MODULUS / 4);
             let at = values.get(&at).copied().unwrap_or_else(lower_bound);
             let at = match () {
@@ -337,7 +339,7 @@ impl Suspects {
 
 #[cfg(test)]
 impl Suspects {
-    /// Compares what is kept of paths with a look at everything.
+    /// Compares the incremental reachability with a reference evaluation.
     fn check(
         &self,
         graph: &Graph,
@@ -350,13 +352,13 @@ impl Suspects {
         reference.check_joined(joined, &findings.joined);
     }
 
-    /// The same for who is suspected.
+    /// Compares the suspects with a reference evaluation.
     fn check_suspects(&self, graph: &Graph, decisions: &DecisionLog) {
         let reference = Reference::new(graph, |instance| self.is_dead(graph, decisions, instance));
         assert!(reference.suspected(decisions).iter().eq(self.since.keys()));
     }
 
-    /// The same for the borders of the regions.
+    /// Compares the borders of the regions with a reference evaluation.
     fn check_regions(&self, graph: &Graph, decisions: &DecisionLog, regions: &[Region]) {
         let reference = Reference::new(graph, |instance| self.is_dead(graph, decisions, instance));
         reference.check_regions(&reference.suspected(decisions), regions);

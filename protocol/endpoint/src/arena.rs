@@ -45,7 +45,7 @@ impl PayloadRef {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Chunk {
-    len: Vec<u8>,
+    bytes: Vec<u8>,
     used: usize,
     /// References that were not released.
     refs: u32,
@@ -68,7 +68,7 @@ impl PayloadArena {
     /// many endpoints use one service only.
     pub fn new() -> Self {
         // Too full for any payload, even an empty one.
-        let none = Chunk { len: Vec::new(), used: CHUNK_BYTES + 1, refs: 0 };
+        let none = Chunk { bytes: Vec::new(), used: CHUNK_BYTES + 1, refs: 0 };
         Self { chunks: alloc::vec![none], free: Vec::new(), vacant: Vec::new(), current: 0 }
     }
 
@@ -92,13 +92,13 @@ impl PayloadArena {
     #[inline]
     pub fn get(&self, payload_ref: PayloadRef, len: usize) -> &[u8] {
         let offset = payload_ref.offset();
-        &self.chunks[payload_ref.chunk()].len[offset..offset + len]
+        &self.chunks[payload_ref.chunk()].bytes[offset..offset + len]
     }
 
     #[inline]
     pub fn get_mut(&mut self, payload_ref: PayloadRef, len: usize) -> &mut [u8] {
         let offset = payload_ref.offset();
-        &mut self.chunks[payload_ref.chunk()].len[offset..offset + len]
+        &mut self.chunks[payload_ref.chunk()].bytes[offset..offset + len]
     }
 
     /// Releases one reference to the payload at `payload_ref`.
@@ -111,8 +111,8 @@ impl PayloadArena {
             return;
         }
         chunk.used = 0;
-        if chunk.len.len() != CHUNK_BYTES {
-            chunk.len = Vec::new();
+        if chunk.bytes.len() != CHUNK_BYTES {
+            chunk.bytes = Vec::new();
             self.vacant.push(payload_ref.chunk() as u32);
         } else if payload_ref.chunk() as u32 != self.current {
             self.free.push(payload_ref.chunk() as u32);
@@ -133,7 +133,7 @@ impl PayloadArena {
         let chunk_len = if len == CHUNK_BYTES { len + 1 } else { len };
         let index = match self.vacant.pop() {
             Some(vacant) => {
-                self.chunks[vacant as usize].len = alloc::vec![0; chunk_len];
+                self.chunks[vacant as usize].bytes = alloc::vec![0; chunk_len];
                 vacant
             }
             None => self.add_chunk(chunk_len),
@@ -145,7 +145,7 @@ impl PayloadArena {
     }
 
     fn add_chunk(&mut self, len: usize) -> u32 {
-        let chunk = Chunk { len: alloc::vec![0; len], used: 0, refs: 0 };
+        let chunk = Chunk { bytes: alloc::vec![0; len], used: 0, refs: 0 };
         self.chunks.push(chunk);
         // Reserved here, so that `release` never allocates.
         self.free.reserve(self.chunks.len() - self.free.len());
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn allocates_nothing_before_the_first_payload() {
         let mut arena = PayloadArena::new();
-        assert!(arena.chunks.iter().all(|chunk| chunk.len.capacity() == 0));
+        assert!(arena.chunks.iter().all(|chunk| chunk.bytes.capacity() == 0));
         let payload_ref = arena.alloc(0, 1);
         assert_eq!(arena.get(payload_ref, 0), []);
         arena.release(payload_ref);
@@ -200,7 +200,7 @@ mod tests {
             let payload_ref = arena.alloc(len, 1);
             assert_eq!(arena.get(payload_ref, len).len(), len);
             arena.release(payload_ref);
-            assert!(arena.chunks[payload_ref.chunk()].len.is_empty());
+            assert!(arena.chunks[payload_ref.chunk()].bytes.is_empty());
         }
         assert_eq!(arena.chunks.len(), 2);
     }

@@ -1,11 +1,12 @@
 //! Configuration of an endpoint: identity, limits, timers.
 
 use onepipe_base::{Address, Controllers, Incarnation, Instance, ProcessId};
-use onepipe_wire::Service;
+use onepipe_wire::{HEADER_LEN, Service};
 
-use crate::control::RELAY_OVERHEAD_BYTES;
 use crate::{MESSAGE_CHARGE_BYTES, Message, SendError};
 
+/// Bytes by which a reliable frame must be shorter than others, so that it fits into a relay frame.
+pub(crate) const RELAY_OVERHEAD_BYTES: usize = HEADER_LEN;
 /// Upper bound of every duration in a configuration.
 const DAY_NS: u64 = 86_400_000_000_000;
 

@@ -3,6 +3,8 @@
 use onepipe_base::{Incarnation, Port, ProcessId, ScatteringId, Timestamp};
 use onepipe_wire::Service;
 
+use crate::arena::PayloadRef;
+
 /// Bytes that a message is charged in a buffer or a window in addition to its payload. They account
 /// for its bookkeeping, so that empty messages are bounded, too.
 pub const MESSAGE_CHARGE_BYTES: u32 = 64;
@@ -116,7 +118,17 @@ pub struct Delivery {
     /// Length in bytes.
     pub len: u32,
     /// Position in the receive buffer.
-    pub(crate) buffered: crate::receive::BufferedMessage,
+    pub(crate) buffered: BufferedMessage,
+}
+
+/// Position of a message in the receive buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BufferedMessage {
+    pub payload_ref: PayloadRef,
+    /// Generation of its sender, so that messages of a previous incarnation do not count against
+    /// the window of the current one.
+    pub generation: u16,
+    pub is_reserved: bool,
 }
 
 /// Report of a message of this process that was not, or may not have been, delivered.

@@ -160,7 +160,7 @@ fn psns_wrap_within_a_connection() {
 fn frames_of_other_incarnations_are_rejected() {
     let mut harness = Harness::new(|_| {});
     harness.connect(1, 3);
-    assert_eq!(harness.receive(1, 2, &data(0, b"former")), Verdict::Dropped);
+    assert_eq!(harness.receive(1, 2, &data(0, b"previous")), Verdict::Dropped);
     assert_eq!(harness.receive(1, 2, &connect(9, 0, 0)), Verdict::Dropped);
     assert!(harness.take_sent(Opcode::Reset, 1).is_empty());
     assert_eq!(harness.receive(1, 3, &data(0, b"current")), Verdict::Consumed);

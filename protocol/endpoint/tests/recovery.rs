@@ -27,10 +27,10 @@ fn rejected_packet_behind_a_gap_is_probed_finitely() {
     for _ in 0..100 {
         for (_, body) in harness.take_sent(Opcode::Probe, 1) {
             probes += 1;
-            let asked = Probe::parse(&body).expect("well formed");
-            let fenced = if asked.until.0 > 0 { 0b101 } else { 0b100 };
-            match asked.resolved.0 {
-                0 => harness.receive(1, 1, &ack(Opcode::Nak, 0, &[(0b010, fenced)], |_| {})),
+            let probe = Probe::parse(&body).expect("well formed");
+            let rejected = if probe.until.0 > 0 { 0b101 } else { 0b100 };
+            match probe.resolved.0 {
+                0 => harness.receive(1, 1, &ack(Opcode::Nak, 0, &[(0b010, rejected)], |_| {})),
                 resolved => harness.receive(1, 1, &ack(Opcode::Ack, resolved, &[], |_| {})),
             };
         }

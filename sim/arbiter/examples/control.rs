@@ -9,7 +9,7 @@ const LOADS: [u32; 4] = [100, 500, 900, 990];
 /// Counts are per endpoint and this number of timeslots.
 const SLOTS: f64 = 64.0;
 
-#[expect(clippy::print_stdout, reason = "it is a program that prints a table")]
+#[expect(clippy::print_stdout, reason = "a program that prints a table")]
 fn main() {
     println!(
         "peers load | packets acks resets totals slots headers fronts parts | the same of the \
@@ -28,7 +28,7 @@ fn main() {
             };
             let measured = measure(&setup, &plan);
             let overhead = setup.host_link.overhead_bytes;
-            let endpoints = f64::from(setup.arbitration.expect("it is scheduled").endpoints);
+            let endpoints = f64::from(setup.arbitration.expect("the setup is scheduled").endpoints);
             let all = plan.measure_ns as f64 / setup.slot_ns() as f64 * endpoints / SLOTS;
             let way = |way: &ControlTraffic| {
                 let (headers, fronts) = way.front_len();

@@ -64,8 +64,8 @@ fn secondary_takes_over_and_the_old_primary_rejoins() {
         assert_eq!(primaries(&env), [30]);
         env.schedule(0, Fault::Restart(NodeId(31)));
         let pause_us = longest_pause_us(&mut env, 6 * MS);
-        assert!(pause_us <= 200, "{pause_us} us: nobody notices");
-        assert_eq!(primaries(&env), [30], "who returns does not push the other out");
+        assert!(pause_us <= 200, "{pause_us} us: no interruption");
+        assert_eq!(primaries(&env), [30], "the restarted arbiter does not depose the primary");
         env.run_for_ns(4 * MS);
         assert_quiet(&env, &format!("seed {seed}"));
         let (_, sent, received) = env.plain_frames();
@@ -122,8 +122,8 @@ fn one_way_link_failures_cause_no_double_grant() {
         env.schedule(MS, Fault::Cut(link));
         env.schedule(4 * MS, Fault::Mend(link));
         env.run_for_ns(16 * MS);
-        assert_eq!(primaries(&env).len(), 1, "one yields when they hear each other again");
-        assert_quiet(&env, &format!("{deaf} is deaf"));
+        assert_eq!(primaries(&env).len(), 1, "one steps down after the repair");
+        assert_quiet(&env, &format!("{deaf} receives nothing"));
     }
 }
 

@@ -78,7 +78,7 @@ impl TcpConfig {
         if self.reorder_threshold >= 64 {
             return Err(ConfigError::ReorderThreshold(self.reorder_threshold));
         }
-        zero("later_packets", self.reorder_threshold == 0)?;
+        zero("reorder_threshold", self.reorder_threshold == 0)?;
         zero("initial_segments", self.initial_segments == 0)?;
         zero("timeout_ns_min", self.timeout_ns_min == 0)
     }
@@ -94,7 +94,7 @@ pub enum ConfigError {
     #[error("window_bytes_max = {0} is less than a segment")]
     Window(u64),
     /// Acknowledgements cover 64 packets.
-    #[error("later_packets = {0}: less than 64 are possible")]
+    #[error("reorder_threshold = {0}: must be below 64")]
     ReorderThreshold(u64),
     /// The value must be positive.
     #[error("{0} must be more than 0")]

@@ -88,7 +88,7 @@ mod tests {
             assert!(specs.iter().all(|spec| spec.from != spec.to));
         }
         assert_ne!(background(32, 10, 7), background(32, 10, 8));
-        assert_eq!(background(1, 10, 7), [], "nobody to talk to");
+        assert_eq!(background(1, 10, 7), [], "no other host");
     }
 
     #[test]

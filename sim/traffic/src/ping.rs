@@ -145,11 +145,11 @@ mod tests {
             let due = 1_000 + round * 500;
             assert_eq!(asker.poll_timeout(), Some(Mono::from_ns(due)));
             assert_eq!(asker.poll_transmit(at(due - 1), &mut slot), None, "not yet");
-            let sent = asker.poll_transmit(at(due), &mut slot).expect("it is due");
+            let sent = asker.poll_transmit(at(due), &mut slot).expect("a request is due");
             assert!(Pinger::is_ping(&slot[..sent.bytes]));
             let verdict = answerer.handle_frame(at(due + 50), Port(1), &mut slot[..sent.bytes]);
             assert_eq!(verdict, Verdict::Consumed);
-            let sent = answerer.poll_transmit(at(due + 60), &mut slot).expect("it answers");
+            let sent = answerer.poll_transmit(at(due + 60), &mut slot).expect("a reply is due");
             assert_eq!(answerer.poll_transmit(at(due + 60), &mut [0; 128]), None, "once");
             let verdict = asker.handle_frame(at(due + 100), Port(1), &mut slot[..sent.bytes]);
             assert_eq!(verdict, Verdict::Consumed);

@@ -88,18 +88,18 @@ mod tests {
         let now = Mono::from_ns(0);
         assert!(!receiver.on_data(now, &data(0, 0), false, 10), "the first one waits");
         assert_eq!(receiver.due, Some(Mono::from_ns(10)));
-        assert!(receiver.on_data(now, &data(2, 2), false, 10), "a gap is told at once");
+        assert!(receiver.on_data(now, &data(2, 2), false, 10), "a gap is acknowledged at once");
         assert_eq!(receiver.bytes, 100);
-        let ack = receiver.ack(7).expect("something came");
+        let ack = receiver.ack(7).expect("packets were received");
         assert_eq!(ack, Ack { flow: 7, highest: 2, acked: 0b101, next: 1, marked: 0 });
         receiver.on_data(now, &data(3, 1), true, 10);
         receiver.on_data(now, &data(4, 2), true, 10);
         assert_eq!(receiver.bytes, 300, "the second copy of part 2 counts nothing");
-        let ack = receiver.ack(7).expect("something came");
+        let ack = receiver.ack(7).expect("packets were received");
         assert_eq!(ack, Ack { flow: 7, highest: 4, acked: 0b10111, next: 3, marked: 2 });
         assert_eq!(receiver.due, None);
         assert!(receiver.on_data(now, &data(5, 0), false, 10), "no longer marked");
         receiver.ack(7);
-        assert!(!receiver.on_data(now, &data(6, 3), false, 10), "nothing is missing, nothing held");
+        assert!(!receiver.on_data(now, &data(6, 3), false, 10), "in order, nothing buffered");
     }
 }

@@ -154,7 +154,7 @@ fn closed_flow_delivers_what_was_sent() {
     for congestion_control in [CongestionControl::Reno, CongestionControl::Dctcp] {
         let mut net = star(3, LINK, congestion_control, vec![endless(1, 0), endless(2, 0)], 1);
         net.run_for(5 * MS);
-        let flow = net.application.opened[0].expect("it is open");
+        let flow = net.application.opened[0].expect("the flow is open");
         net.command(NodeId(1), |at, machine, _| {
             if let Node::Host(stack) = machine {
                 stack.close(at.now, flow);
@@ -169,7 +169,7 @@ fn closed_flow_delivers_what_was_sent() {
         let before = received(&net);
         net.run_for(5 * MS);
         let after = received(&net);
-        assert_eq!(before[0], after[0], "{congestion_control:?}: no more of it");
+        assert_eq!(before[0], after[0], "{congestion_control:?}: nothing more");
         let alone = (after[1] - before[1]) as f64 * 8e3 / 5.0;
         assert!(
             alone > 0.9 * STREAM_BITS_PER_S,

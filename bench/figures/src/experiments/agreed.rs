@@ -1,5 +1,5 @@
-//! P-4: throughput against latency of agreed multicast, in switches and on hosts (P4mCast, its
-//! figure 4).
+//! P-4: latency against throughput of agreed multicast, in switches and on hosts (P4mCast, figure
+//! 4).
 
 use onepipe_sim_amcast::{LoadPoint, Orderer};
 
@@ -7,24 +7,24 @@ use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Ve
 use crate::reference::Reference;
 use crate::{Agreed, Values};
 
-/// Thousands of messages a second that are offered.
+/// Offered load in thousands of messages per second.
 const OFFERED: &[f64] = &[
     10.0, 50.0, 100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 750.0, 1_000.0, 1_500.0, 2_000.0,
     3_000.0, 4_000.0,
 ];
 
-/// A frame through the kernel, on its way out or in: half of what a bare datagram takes on this
-/// machine, 1.6 us (docs/results/benchmarks.md).
+/// Time of a frame in the kernel, on transmission or reception: half of the time of a bare datagram
+/// on this machine, 1.6 us (docs/results/benchmarks.md).
 const KERNEL_FRAME_NS: u64 = 800;
-/// A message costs a process of 1Pipe's testbed so much (`Calibration::PAPER`).
+/// CPU time of a process of 1Pipe's testbed for each message (`Calibration::PAPER`).
 const MESSAGE_NS: u64 = 200;
 
-/// What is offered is delivered, but for so much.
+/// Fraction of the offered load that must be delivered for it to count as sustained.
 const SUSTAINED: f64 = 0.97;
 
 impl Agreed {
-    /// Runs it. Answers `throughput_kps`, and if that is what was offered `latency_us` (the mean)
-    /// and `p99_us`.
+    /// Runs the load. Returns `throughput_kps` and, if the offered load is sustained, `latency_us`
+    /// (the mean) and `p99_us`.
     pub(crate) fn run(self) -> Values {
         let orderer = match self {
             Self { is_in_switches: true, .. } => Orderer::Switches,
@@ -53,7 +53,8 @@ fn task(is_in_switches: bool, has_kernel: bool, bytes: u32, kilo: f64) -> Option
     (offered_per_s <= poster.line_rate_per_s()).then_some(Task::Agreed(agreed))
 }
 
-/// What `curve` sustains at most, in thousands a second, and its latency there in us.
+/// Returns the highest throughput that `curve` sustains, in thousands per second, and its latency
+/// there in us.
 fn most(measured: &Measured, curve: &str) -> Option<(f64, f64)> {
     let points = measured.curves.get(curve)?;
     let sustained = points.iter().filter_map(|(_, values)| {
@@ -62,7 +63,7 @@ fn most(measured: &Measured, curve: &str) -> Option<(f64, f64)> {
     sustained.max_by(|one, other| one.0.total_cmp(&other.0))
 }
 
-/// How many times as much ours sustains as the rival, or both are limited.
+/// Compares the highest sustained throughput of ours with the rival's.
 fn times(measured: &Measured, ours: &str, rival: &str, paper: &str) -> Option<Verdict> {
     let (ours, rival) = (most(measured, ours)?, most(measured, rival)?);
     let times = ours.0 / rival.0;
@@ -73,10 +74,10 @@ fn times(measured: &Measured, ours: &str, rival: &str, paper: &str) -> Option<Ve
     Some(Verdict { holds: times >= 10.0, ours, paper: paper.into() })
 }
 
-const IDEAL: &str = "the rival is better than any that was measured: whatever waits for the same process \
-                     travels in one frame, it never fails, and its processor does nothing else. What \
-                     limits ours is the injector's 10 Gbit/s, and at 150 B the replica's card, to \
-                     which three members tell each message; what limits the rival is one core";
+const IDEAL: &str = "the rival is better than any that was measured: messages that wait for the same process \
+                     share a frame, it never fails, and its processor does nothing else. Ours is \
+                     limited by the injector's 10 Gbit/s, and at 150 B by the replica's card, to \
+                     which three members send each message; the rival is limited by one core";
 
 macro_rules! curves {
     ($(($name:literal, $switches:literal, $kernel:literal, $bytes:literal, $remark:expr),)*) => {
@@ -90,7 +91,7 @@ macro_rules! curves {
     };
 }
 
-/// P-4.
+/// Figure P-4.
 pub fn throughput_and_latency() -> Experiment {
     Experiment {
         id: "P-4",
@@ -132,7 +133,7 @@ pub fn throughput_and_latency() -> Experiment {
                 remark: IDEAL,
             },
             Claim {
-                text: "tens of us at the most, at every size and load that is sustained",
+                text: "tens of us at most, at every size and sustained load",
                 judge: |measured| {
                     let ours =
                         measured.curves.iter().filter(|(name, _)| name.starts_with("switches"));
@@ -145,8 +146,8 @@ pub fn throughput_and_latency() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "a request of 1500 B is delivered 12 us earlier than by the rival, at the load \
-                       that this sustains",
+                text: "a request of 1500 B is delivered 12 us earlier than by the rival, at the \
+                       highest load that the rival sustains",
                 judge: |measured| {
                     let (kilo, rival) = most(measured, "PrimCast, 1500 B")?;
                     let near = measured.curves.get("switches, 1500 B")?.iter();
@@ -159,8 +160,8 @@ pub fn throughput_and_latency() -> Experiment {
                     let paper = "\"a major latency reduction of 12 microseconds\"".into();
                     Some(Verdict { holds: less >= 12.0, ours: text, paper })
                 },
-                remark: "the poster does not say at which load; the rival's own queues begin where it \
-                         is nearly full",
+                remark: "the poster does not give the load; the rival's own queues grow when it is \
+                         nearly saturated",
             },
         ],
     }

@@ -1,47 +1,47 @@
-//! Figure 12: latency beside TCP flows, and on a fabric that is too narrow for them. In the form
-//! that the paper's curves have: hosts stand for the switches.
+//! Figure 12: latency beside TCP flows, and on an oversubscribed fabric. In the form of the paper's
+//! curves: hosts act as delegates of the switches.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
 use crate::{Background, Form, Setup, System};
 
-/// The paper's have 512, with as many hops; idle they take 8 % longer (figure 9a).
+/// The paper uses 512 processes with as many hops; idle, they have 8 % more latency (figure 9a).
 const PROCESSES: f64 = 32.0;
-const TCP: &str = "the paper says neither how long its queues were, nor what its TCP reacts to: here \
-                   Reno fills 512 KiB, an assumption; with half and twice that see the curves at ten \
-                   flows";
+const TCP: &str = "the paper gives neither its queue capacity nor the congestion signal of its TCP: here \
+                   Reno fills 512 KiB, an assumption; for half and twice that capacity see the \
+                   curves at ten flows";
 
-const NARROW: &str = "as 12a; and a queue of so many bytes lasts the longer, the slower the link: with 3:1, \
-                      5:1 and 6:1 the links that are left have 67, 80 and 67 Gbit/s, with 2:1 and 4:1 \
+const NARROW: &str = "as 12a; and a queue of a given size lasts longer on a slower link: with 3:1, \
+                      5:1 and 6:1 the remaining links have 67, 80 and 67 Gbit/s, with 2:1 and 4:1 \
                       100";
 
 fn flows_of(system: System, background: Background) -> Option<Task> {
     let Task::Order(setup) = super::idle(system, PROCESSES)? else { return None };
-    // Reno takes 112 round trips of 50 us to fill again what two flows have left of a full queue.
+    // Reno takes 112 round trips of 50 us to refill what two flows have left of a full queue.
     let setup = Setup { warm_up_us: 6_000, measure_us: 6_000, ..setup };
     super::by_hosts(Some(Task::Shared(setup, background)))
 }
 
 fn beside(system: System, flows: f64, is_dctcp: bool, oversubscription: f64) -> Option<Task> {
     let (flows, oversubscription) = (flows as u32, oversubscription as u32);
-    // Who is not there reacts to nothing.
+    // Without flows the congestion control does not matter: use one task for both.
     let is_dctcp = is_dctcp && flows > 0;
     flows_of(system, Background { oversubscription, ..Background::new(flows, is_dctcp) })
 }
 
-/// The flows are scheduled by an arbiter. In the form of chips: what the arbiter is for is to be
-/// seen best where order costs least.
+/// Flows scheduled by an arbiter, with switches that aggregate in the chip: the effect of the
+/// arbiter shows best where ordering costs least.
 fn scheduled(system: System, flows: f64, has_classes: bool) -> Option<Task> {
     let is_scheduled = flows > 0.0;
     let background = Background { is_scheduled, ..Background::new(flows as u32, false) };
     let background = Background { has_classes, ..background };
     let Task::Shared(setup, background) = flows_of(system, background)? else { return None };
-    // Nothing overflows, so that nothing has to be filled again.
+    // Nothing overflows, so no queue has to be refilled.
     let setup = Setup { form: Form::Chip, warm_up_us: 5_000, measure_us: 1_000, ..setup };
     Some(Task::Shared(setup, background))
 }
 
-/// They are not, but wait behind messages.
+/// Unscheduled flows in a lower class than messages.
 fn behind(system: System, flows: f64) -> Option<Task> {
     let background = Background { has_classes: true, ..Background::new(flows as u32, false) };
     let Task::Shared(setup, background) = flows_of(system, background)? else { return None };
@@ -49,7 +49,7 @@ fn behind(system: System, flows: f64) -> Option<Task> {
         .then_some(Task::Shared(Setup { form: Form::Chip, ..setup }, background))
 }
 
-/// Ten Reno flows a host, with queues that many times as long.
+/// Ten Reno flows per host with queues `times` as long.
 fn queued(system: System, flows: f64, times: f64) -> Option<Task> {
     let background = Background::new(10, false);
     let queue_bytes = (f64::from(background.queue_bytes) * times) as u32;
@@ -68,12 +68,12 @@ macro_rules! curves {
     };
 }
 
-/// What a curve has at one x over what it has at another.
+/// Returns the difference of a curve between two positions.
 fn more(measured: &Measured, curve: &str, at: f64, than: f64) -> Option<f64> {
     Some(measured.at(curve, at)? - measured.at(curve, than)?)
 }
 
-/// Whether what the paper's latency grows by lies between that beside DCTCP and beside Reno flows.
+/// Whether the paper's increase lies between the increases with DCTCP and with Reno flows.
 fn between(
     measured: &Measured,
     curves: [&str; 2],
@@ -87,7 +87,7 @@ fn between(
     Some(Verdict { holds, ours, paper: format!("{paper_us:.1} us") })
 }
 
-/// Whether ten scheduled flows leave the latency as it is (the design's goal; no paper has this).
+/// Whether ten scheduled flows leave the latency unchanged (our design goal; no paper has this).
 fn flat(measured: &Measured, curve: &str) -> Option<Verdict> {
     let more_us = more(measured, curve, 10.0, 0.0)?;
     let gbps = measured.other(curve, 10.0, "flows_gbps")?;
@@ -102,14 +102,14 @@ const IN_CLASSES: [&str; 2] = [
     "reliable by chips, scheduled flows, two classes",
 ];
 const BEHIND: &str = "reliable by chips, Reno flows, two classes";
-const NOT_FLAT: &str = "clocks are off by up to five timeslots of 127 ns here, and the way to a receiver is \
-                        762 ns a link, from two links to six: packets of different timeslots meet \
-                        before it; a reliable message waits for such queues on its way, on that of \
-                        its acknowledgement and on that of the commit";
+const NOT_FLAT: &str = "clocks are off by up to five timeslots of 127 ns here, and the path to a receiver has \
+                        two to six links of 762 ns: packets of different timeslots meet before it; \
+                        a reliable message waits in such queues on its own path and on those of its \
+                        acknowledgement and of the commit";
 const BEST_EFFORT: [&str; 2] = ["best effort", "best effort, DCTCP flows"];
 const RELIABLE: [&str; 2] = ["reliable", "reliable, DCTCP flows"];
 
-/// 12a.
+/// Figure 12a.
 pub fn flows() -> Experiment {
     Experiment {
         id: "12a",
@@ -144,19 +144,19 @@ pub fn flows() -> Experiment {
         reference: Reference::new(include_str!("../../data/background_flow_lat.tsv")),
         claims: vec![
             Claim {
-                text: "what ten flows a host add to best effort lies between what flows add that \
-                       keep queues short (DCTCP) and that fill them (Reno)",
+                text: "what ten flows per host add to best effort lies between the effects of flows \
+                       that keep queues short (DCTCP) and that fill them (Reno)",
                 judge: |measured| between(measured, BEST_EFFORT, (10.0, 0.0), 46.31 - 15.97),
                 remark: TCP,
             },
             Claim {
-                text: "what they add to reliable does, too",
+                text: "so does what they add to reliable",
                 judge: |measured| between(measured, RELIABLE, (10.0, 0.0), 75.32 - 26.71),
                 remark: TCP,
             },
             Claim {
-                text: "ten flows add more, the longer the queues that they fill: half, all and twice \
-                       of what was assumed",
+                text: "ten flows add more with longer queues: half, once and twice the assumed \
+                       capacity",
                 judge: |measured| {
                     let added =
                         |name| Some(measured.at(name, 10.0)? - measured.at("best effort", 0.0)?);
@@ -170,7 +170,7 @@ pub fn flows() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "ten flows that an arbiter schedules (arbiter: F-A) add less than 2 us to best \
+                text: "ten flows scheduled by an arbiter (arbiter: F-A) add less than 2 us to best \
                        effort",
                 judge: |measured| flat(measured, SCHEDULED[0]),
                 remark: NOT_FLAT,
@@ -181,19 +181,19 @@ pub fn flows() -> Experiment {
                 remark: NOT_FLAT,
             },
             Claim {
-                text: "where links have two classes, and what is scheduled goes behind messages, \
-                       scheduled flows add less than 2 us to best effort",
+                text: "with two classes on links, scheduled flows behind messages, scheduled flows \
+                       add less than 2 us to best effort",
                 judge: |measured| flat(measured, IN_CLASSES[0]),
                 remark: "",
             },
             Claim {
-                text: "and there less than 2 us to reliable",
+                text: "and with two classes less than 2 us to reliable",
                 judge: |measured| flat(measured, IN_CLASSES[1]),
                 remark: "",
             },
             Claim {
-                text: "the classes alone are enough for messages, but not for the flows: of those \
-                       that nobody schedules frames overflow, of those that are scheduled none",
+                text: "the classes alone are enough for messages, but not for the flows: frames of \
+                       unscheduled flows overflow, frames of scheduled flows do not",
                 judge: |measured| {
                     let more_us = more(measured, BEHIND, 10.0, 0.0)?;
                     let lost = |curve| measured.other(curve, 10.0, "frames_overflowed");
@@ -206,7 +206,7 @@ pub fn flows() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "reliable suffers more from ten flows than best effort does",
+                text: "ten flows cost reliable more than best effort",
                 judge: |measured| {
                     let reliable = more(measured, "reliable", 10.0, 0.0)?;
                     let best_effort = more(measured, "best effort", 10.0, 0.0)?;
@@ -226,14 +226,14 @@ pub fn flows() -> Experiment {
                     let ours = format!("{ten:.1} us, two {two:.1}");
                     Some(Verdict { holds: ten > two, ours, paper: "30.3 us, two 14.7".into() })
                 },
-                remark: "two Reno flows fill a queue as well as ten: the longest one before a host \
+                remark: "two Reno flows fill a queue as well as ten: the longest queue before a host \
                          is as long (queue_2_1_us in the table of points)",
             },
         ],
     }
 }
 
-/// 12b.
+/// Figure 12b.
 pub fn oversubscription() -> Experiment {
     Experiment {
         id: "12b",
@@ -259,12 +259,12 @@ pub fn oversubscription() -> Experiment {
                 remark: NARROW,
             },
             Claim {
-                text: "what it adds to reliable does, too",
+                text: "so does what it adds to reliable",
                 judge: |measured| between(measured, RELIABLE, (6.0, 1.0), 112.80 - 75.32),
                 remark: NARROW,
             },
             Claim {
-                text: "every fabric that is too narrow is slower than one that is not",
+                text: "every oversubscribed fabric is slower than one that is not",
                 judge: |measured| {
                     let least = [2.0, 3.0, 4.0, 5.0, 6.0].into_iter().filter_map(|ratio| {
                         let more = more(measured, "best effort", ratio, 1.0)?;

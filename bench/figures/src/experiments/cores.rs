@@ -1,15 +1,15 @@
-//! Fastpass section 7.3 on this machine: what a core gives timeslots and paths to.
+//! Fastpass section 7.3 on this machine: timeslot allocation and path selection per core.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
 
-/// Endpoints that share one thread here, and still keep up.
+/// Numbers of endpoints that share one thread here and still keep up.
 const SERVED: &[f64] = &[16.0, 64.0, 256.0];
 const LOADS: &[f64] = &[0.1, 0.5, 0.9, 0.99];
 const CORE: &str = "one core";
-/// As many endpoints as the paper's arbiter was compiled for.
+/// Number of endpoints that the paper's arbiter was compiled for.
 const NODES: u32 = 256;
-/// Sixteen racks of 32, as its path selection was measured (design: arbiter.md section 5).
+/// Sixteen racks of 32, as in the paper's measurement of path selection (docs/design/arbiter.md).
 const NODES_OF_PATHS: u32 = 512;
 
 fn permille(load: f64) -> u32 {
@@ -45,7 +45,7 @@ fn at_least(measured: &Measured, tbps: f64, paper: &str) -> Option<Verdict> {
     Some(Verdict { holds: core >= tbps, ours, paper: paper.into() })
 }
 
-/// F-D.
+/// Figure F-D.
 pub fn communication() -> Experiment {
     Experiment {
         id: "F-D",
@@ -78,14 +78,14 @@ pub fn communication() -> Experiment {
                 let paper = "130 Gbit/s with 1 us".into();
                 Some(Verdict { holds: gbps >= 130.0 && turn_us <= 1.0, ours, paper })
             },
-            remark: "a part of a core serves the traffic, but packets wait for longer: the paper polls \
-                     the card's queues from user space, and here a look is a system call that takes \
-                     and sends the packets of all endpoints, who ask just before a batch is closed",
+            remark: "a fraction of a core serves the traffic, but packets wait longer: the paper polls \
+                     the card's queues from user space, while here a poll is a system call that receives \
+                     and sends the packets of all endpoints, which ask just before a batch is closed",
         }],
     }
 }
 
-/// F-F.
+/// Figure F-F.
 pub fn timeslots() -> Experiment {
     let task = |load| Some(Task::Timeslots { nodes: NODES, load_permille: permille(load) });
     figure(
@@ -94,14 +94,14 @@ pub fn timeslots() -> Experiment {
         "2.21 Tbit/s on 8 cores",
         task,
         vec![Claim {
-            text: "one core gives timeslots to as much traffic as two of the paper's and more",
+            text: "one core allocates timeslots to at least as much traffic as two of the paper's cores",
             judge: |measured| at_least(measured, 2.21 / 4.0, "2.21 Tbit/s on eight cores"),
             remark: "",
         }],
     )
 }
 
-/// F-G.
+/// Figure F-G.
 pub fn paths() -> Experiment {
     let task = |load| Some(Task::Paths { nodes: NODES_OF_PATHS, load_permille: permille(load) });
     figure(
@@ -110,7 +110,7 @@ pub fn paths() -> Experiment {
         "more than 5 Tbit/s on 10 cores",
         task,
         vec![Claim {
-            text: "one core chooses paths for as much traffic as two of the paper's and more",
+            text: "one core selects paths for at least as much traffic as two of the paper's cores",
             judge: |measured| at_least(measured, 1.0, "more than 5 Tbit/s on ten cores"),
             remark: "",
         }],

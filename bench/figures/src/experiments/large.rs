@@ -1,5 +1,5 @@
-//! Beyond the papers: payloads of any size in the order, what others see of them, and from which
-//! size on they go by bulk multicast.
+//! Beyond the papers: large payloads in the total order, their effect on other messages, and the
+//! size from which bulk multicast pays off.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
@@ -10,14 +10,14 @@ const MIB: f64 = 1_048_576.0;
 const SIZES: &[f64] = &[65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0];
 const CROSSING: &[f64] =
     &[2_048.0, 4_096.0, 8_192.0, 16_384.0, 32_768.0, 65_536.0, 131_072.0, 262_144.0, 1_048_576.0];
-/// From this size on payloads go by bulk multicast: `onepipe_large::Config::large_bytes`.
+/// Payloads from this size on use bulk multicast: `onepipe_large::Config::large_len`.
 const THRESHOLD: f64 = 65_536.0;
 
 fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
     Curve { name, column: None, role: Role::Predicted, remark: "", task }
 }
 
-/// To seven receivers, beside small messages.
+/// A payload to seven receivers, beside small messages.
 const BESIDE: Large = Large {
     bytes: 0,
     receivers: 7,
@@ -31,12 +31,12 @@ fn beside_of(bytes: f64, large: Large) -> Option<Task> {
     Some(Task::Large(Large { bytes: bytes as u64, ..large }))
 }
 
-/// Reliable, and alone on the fabric.
+/// A reliable payload, alone on the fabric.
 fn run(bytes: f64, receivers: u32, is_bulk: bool) -> Option<Task> {
     beside_of(bytes, Large { receivers, is_bulk, is_reliable: true, has_others: false, ..BESIDE })
 }
 
-/// What a large payload adds to others.
+/// Figure: what a large payload adds to other messages.
 pub fn beside() -> Experiment {
     const BULK: &str = "by bulk";
     const RELIABLE: &str = "by bulk, reliable";
@@ -64,17 +64,17 @@ pub fn beside() -> Experiment {
         reference: Reference::new(""),
         claims: vec![
             Claim {
-                text: "1 MiB in the order adds less than 2 us to the others' mean, best effort",
+                text: "1 MiB in the order adds less than 2 us to the mean of other messages, best effort",
                 judge: |measured| added(measured, BULK),
                 remark: "",
             },
             Claim {
-                text: "and less than 2 us where it is reliable, as they are",
+                text: "and less than 2 us where payload and messages are reliable",
                 judge: |measured| added(measured, RELIABLE),
                 remark: "",
             },
             Claim {
-                text: "as a message it adds 80 us and more",
+                text: "as a message it adds at least 80 us",
                 judge: |measured| {
                     let more = measured.at(MESSAGE, MIB)?;
                     let ours = format!("{more:.0} us, to each of 7 receivers its own copy");
@@ -94,7 +94,7 @@ fn added(measured: &Measured, curve: &str) -> Option<Verdict> {
     Some(Verdict { holds: more < 2.0, ours, paper: "80 us".into() })
 }
 
-/// The least size from which on bulk multicast is as quick as messages are.
+/// Returns the smallest size from which bulk multicast is always at least as fast as messages.
 fn crossing(measured: &Measured, bulk: &str, message: &str) -> Option<f64> {
     let is_quicker = |x: &f64| Some(measured.at(bulk, *x)? <= measured.at(message, *x)?);
     let mut from = None;
@@ -107,7 +107,7 @@ fn crossing(measured: &Measured, bulk: &str, message: &str) -> Option<f64> {
     from
 }
 
-/// From which size on a payload is ordered sooner by bulk multicast.
+/// Figure: the size from which bulk multicast is faster.
 pub fn crossover() -> Experiment {
     const PAIRS: [(u32, &str, &str); 4] = [
         (1, "1 receiver, by bulk", "1 receiver, as a message"),
@@ -138,8 +138,8 @@ pub fn crossover() -> Experiment {
         reference: Reference::new(""),
         claims: vec![
             Claim {
-                text: "messages are quicker below some size and bulk multicast above it, and the \
-                       size is the less the more receivers there are",
+                text: "messages are faster below some size and bulk multicast above it, and the \
+                       size decreases with the number of receivers",
                 judge: |measured| {
                     let from = PAIRS.map(|(_, bulk, message)| crossing(measured, bulk, message));
                     measured.at(PAIRS[0].1, CROSSING[0])?;
@@ -161,7 +161,7 @@ pub fn crossover() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "at the threshold, 64 KiB, to 7 receivers neither is twice as quick as the \
+                text: "at the threshold, 64 KiB, to 7 receivers neither is twice as fast as the \
                        other",
                 judge: |measured| {
                     let (_, bulk, message) = PAIRS[2];

@@ -1,30 +1,31 @@
-//! Figure 9: how long a message takes when nothing else is on the network, and what loss adds.
+//! Figure 9: latency on an idle network, and what loss adds.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
 use crate::{Setup, System};
 
-/// Two of the longest round trips that the text gives, "2 to 10 us" (1Pipe section 7.2): an
-/// endpoint that polls asks after what was lost so soon.
+/// Two of the longest round trips of the text, "2 to 10 us" (1Pipe section 7.2): the probe timeout
+/// of an endpoint that polls.
 const TWO_ROUND_TRIPS_NS: u64 = 20_000;
-const BE_LOSS: &str = "by the text a lost beacon holds everybody up until the next, 3 us later: with 192 \
-                       links one in 52 intervals loses one at 1e-4, which makes 0.06 us in the mean; \
-                       what else costs the paper 2.3 us there is not known. At 1e-2 few messages wait \
-                       long for room in the window, until what is lost is asked after: with 32 \
-                       processes and a window of 1 MB at least 9.5 us in place of 16.8 (run apart). At \
-                       1e-1 half of all frames are lost on six links, and three in four questions or \
-                       their answers; connections open late, and few messages wait for milliseconds: \
+const BE_LOSS: &str = "by the text a lost beacon delays everyone until the next one, 3 us later: with 192 \
+                       links one in 52 intervals loses a beacon at 1e-4, 0.06 us on average; the cause \
+                       of the paper's 2.3 us there is not known. At 1e-2 few messages wait long for \
+                       window credit, until the lost one is probed for: with 32 \
+                       processes and a window of 1 MB at least 9.5 us instead of 16.8 (run apart). At \
+                       1e-1 half of all frames are lost on six links, and three in four probes or \
+                       their replies; connections open late, and few messages wait for milliseconds: \
                        after 0.1 s, with 32 processes, 95 in 100 take less than 28 us, and the rest make \
                        the mean of 349 (run apart)";
-const RECEIVED: &str = "a beacon that is lost on a last link holds one receiver up and nobody else, so best \
+const RECEIVED: &str = "a beacon that is lost on a last link delays one receiver only, so best \
                         effort hardly suffers; reliable waits for the slowest of all senders, and \
-                        what is lost twice is asked after twice as late. At 1e-4 a millisecond of 25,600 \
+                        the probe timeout doubles for what is lost twice. At 1e-4 a millisecond of 25,600 \
                         messages loses three";
-const SOON: &str = "lost on each of six links here, in receivers only there: see the last curve";
-const PATIENT: &str = "our default asks after what is lost after 200 us at the earliest, for hosts whose \
-                       processes wait for a processor; after 20 us: see the curve";
+const SOON: &str =
+    "lost on each of six links here, at receivers only in the paper: see the last curve";
+const PATIENT: &str = "our default probe timeout is at least 200 us, for hosts whose \
+                       processes wait for a processor; for 20 us see the curve";
 
-/// What order adds to a value, over one switch, three and five.
+/// Compares what ordering adds to a value over one, three and five switches.
 fn over_unordered(measured: &Measured, name: &str, least: f64, most: f64) -> Option<Verdict> {
     let at = |curve: &str, x: f64| {
         let points = measured.curves.get(curve)?;
@@ -38,8 +39,8 @@ fn over_unordered(measured: &Measured, name: &str, least: f64, most: f64) -> Opt
     Some(Verdict { holds, ours, paper: format!("{least} to {most} us") })
 }
 
-/// Whether latency is as without loss up to one in a million, and a tenth above it from one in ten
-/// thousand on.
+/// Whether the latency is unchanged up to a loss of one in a million, and at least a tenth higher
+/// from one in ten thousand on.
 fn grows(measured: &Measured, curve: &str, paper: &str) -> Option<Verdict> {
     let calm = measured.at(curve, 1e-8).or_else(|| measured.at(curve, 1e-6))?;
     let over = |x| Some(measured.at(curve, x)? / calm);
@@ -48,7 +49,7 @@ fn grows(measured: &Measured, curve: &str, paper: &str) -> Option<Verdict> {
     Some(Verdict { holds: rare < 1.1 && often >= 1.1, ours, paper: paper.into() })
 }
 
-/// 9a.
+/// Figure 9a.
 pub fn idle() -> Experiment {
     Experiment {
         id: "9a",
@@ -76,8 +77,8 @@ pub fn idle() -> Experiment {
             Curve {
                 name: "best effort, by hosts",
                 column: Some("BE-host"),
-                remark: "the text's 2 us a switch do not fit the paper's own points: those lie 1.34 us above the \
-                         chip's over one switch, and with 1.34 us in place of 2 all four come out \
+                remark: "the text's 2 us per switch do not fit the paper's own points: those lie 1.34 us \
+                         above the chip's over one switch, and with 1.34 us instead of 2 all four match \
                          within 5 % (run apart)",
                 role: Role::Predicted,
                 task: |x| super::by_hosts(super::idle(System::BestEffort, x)),
@@ -102,18 +103,18 @@ pub fn idle() -> Experiment {
         reference: Reference::new(include_str!("../../data/reorder_testbed.tsv")),
         claims: vec![
             Claim {
-                text: "order costs an idle message 1.7 to 2.3 us in the mean (each within 25 %)",
+                text: "ordering costs an idle message 1.7 to 2.3 us on average (each within 25 %)",
                 judge: |measured| over_unordered(measured, "latency_mean_us", 1.7, 2.3),
                 remark: "",
             },
             Claim {
                 text: "and 1.7 to 3.3 us at the 95th percentile",
                 judge: |measured| over_unordered(measured, "latency_p95_us", 1.7, 3.3),
-                remark: "clocks are off by 0.3 us in the mean as the paper's, but evenly within 0.6: at the \
+                remark: "clocks are off by 0.3 us on average as in the paper, but uniformly within 0.6: at the \
                          95th percentile 0.57, the paper's 1.0; and nothing else varies here",
             },
             Claim {
-                text: "reliable takes a round trip more: 2 to 10 us, the longer the way (within 25 %)",
+                text: "reliable takes a round trip more: 2 to 10 us, increasing with the path (within 25 %)",
                 judge: |measured| {
                     let more =
                         |x| Some(measured.at("reliable", x)? - measured.at("best effort", x)?);
@@ -126,7 +127,7 @@ pub fn idle() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "hosts that stand for switches cost 10 us over five of them (within 25 %)",
+                text: "delegates of switches cost 10 us over five of them (within 25 %)",
                 judge: |measured| {
                     let at = |curve| measured.at(curve, 32.0);
                     let us = at("best effort, by hosts")? - at("best effort")?;
@@ -137,7 +138,7 @@ pub fn idle() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "what order costs an idle message stays within a microsecond from one switch to \
+                text: "the cost of ordering an idle message stays within a microsecond from one switch to \
                    five",
                 judge: |measured| {
                     let over =
@@ -153,7 +154,7 @@ pub fn idle() -> Experiment {
     }
 }
 
-/// 9b.
+/// Figure 9b.
 pub fn loss() -> Experiment {
     fn at(system: System, loss: f64) -> Option<Task> {
         let loss_ppb = (loss * 1e9).round() as u32;
@@ -164,7 +165,7 @@ pub fn loss() -> Experiment {
             _ => None,
         }
     }
-    /// With endpoints that ask soon.
+    /// With a short probe timeout.
     fn soon(system: System, loss: f64) -> Option<Task> {
         match at(system, loss)? {
             Task::Order(setup) => {
@@ -173,7 +174,7 @@ pub fn loss() -> Experiment {
             _ => None,
         }
     }
-    /// The same where the paper lost its messages: "in lib1pipe receiver" (section 7.2).
+    /// With losses where the paper has them: "in lib1pipe receiver" (section 7.2).
     fn received(system: System, loss: f64) -> Option<Task> {
         match soon(system, loss)? {
             Task::Order(setup) => Some(Task::Order(Setup { loses_at_hosts: true, ..setup })),
@@ -219,7 +220,7 @@ pub fn loss() -> Experiment {
         reference: Reference::new(include_str!("../../data/loss_latency.tsv")),
         claims: vec![
             Claim {
-                text: "best effort takes as long as without loss up to 1e-6, and a tenth more from 1e-4 \
+                text: "best effort has the latency without loss up to 1e-6, and a tenth more from 1e-4 \
                        on",
                 judge: |measured| {
                     grows(measured, "best effort", "1.00 of it at 1e-6, 1.31 at 1e-4")
@@ -232,7 +233,7 @@ pub fn loss() -> Experiment {
                 remark: PATIENT,
             },
             Claim {
-                text: "reliable suffers more from loss than best effort does",
+                text: "loss costs reliable more than best effort",
                 judge: |measured| {
                     let more = |curve| Some(measured.at(curve, 1e-2)? - measured.at(curve, 1e-6)?);
                     let (best_effort, reliable) = (more("best effort")?, more("reliable")?);

@@ -1,4 +1,4 @@
-//! The figures.
+//! The experiments.
 
 mod agreed;
 mod background;
@@ -16,7 +16,7 @@ mod takeover;
 
 use crate::{Experiment, Form, Setup, System, Task, Traffic};
 
-/// All of them, in the order of the papers.
+/// Returns all experiments, in the order of the papers.
 pub fn all() -> Vec<Experiment> {
     vec![
         order::throughput(),
@@ -57,16 +57,16 @@ pub fn all() -> Vec<Experiment> {
     ]
 }
 
-/// A run of `system` with `processes` on the paper's testbed.
+/// Returns a run of `system` with `processes` on the paper's testbed.
 fn setup(system: System, processes: f64, traffic: Traffic) -> Setup {
     let processes = processes as u32;
-    // Everybody has talked to everybody, and connections have found their windows.
+    // Long enough that all pairs have communicated and connections have their full windows.
     let round_us = u64::from(processes) * 400 / 1_000;
     let (warm_up_us, measure_us) = (300 + 3 * round_us, 200 + round_us / 2);
     Setup { warm_up_us, measure_us, ..Setup::new(system, processes, traffic) }
 }
 
-/// The same with the switches' work done by hosts.
+/// Returns the task with hosts as delegates of the switches.
 fn by_hosts(task: Option<Task>) -> Option<Task> {
     match task? {
         Task::Order(setup) => Some(Task::Order(Setup { form: Form::Host, ..setup })),
@@ -77,7 +77,7 @@ fn by_hosts(task: Option<Task>) -> Option<Task> {
     }
 }
 
-/// A message of each process every 20 us, to a process half-way round.
+/// Returns a task in which each process sends a message every 20 us to the process half-way around.
 fn idle(system: System, processes: f64) -> Option<Task> {
     let setup = setup(system, processes, Traffic::Idle { every_ns: 20_000 });
     Some(Task::Order(Setup { warm_up_us: 400, measure_us: 400, ..setup }))

@@ -1,5 +1,5 @@
-//! RDMC's figures 4, 6 and 7, and its runs on Sierra: schedules, blocks, small objects, many
-//! members.
+//! RDMC's figures 4, 6 and 7, and its runs on Sierra: schedules, block sizes, small objects, large
+//! groups.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
@@ -11,7 +11,7 @@ const TREE: &str = "binomial tree";
 const SEQUENTIAL: &str = "sequential";
 const MIB: u64 = 1 << 20;
 const GROUPS: &[f64] = &[3.0, 4.0, 8.0, 12.0, 16.0];
-/// Bytes of a block: from 1 KiB to 16 MiB.
+/// Block sizes in bytes, from 1 KiB to 16 MiB.
 const BLOCKS: &[f64] =
     &[1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
 
@@ -24,12 +24,12 @@ fn run(lesson: Lesson, scheme: Scheme, members: f64, bytes: u64, block: u64) -> 
     Some(Task::Multicast(Multicast { lesson, scheme, members, bytes, block_len }))
 }
 
-/// How many times as long as the pipeline `curve` takes.
+/// Returns the time of `curve` relative to the pipeline.
 fn times(measured: &Measured, curve: &str, x: f64) -> Option<f64> {
     Some(measured.at(curve, x)? / measured.at(PIPELINE, x)?)
 }
 
-/// As [`times`], at each of these places.
+/// Returns the relative times of `curve` at several positions.
 fn all_times(measured: &Measured, curve: &str, xs: &[f64]) -> Option<Vec<f64>> {
     xs.iter().map(|x| times(measured, curve, *x)).collect()
 }
@@ -62,11 +62,11 @@ fn schedules(id: &'static str, title: &'static str, curves: Vec<Curve>) -> Exper
     }
 }
 
-/// R-4a.
+/// Figure R-4a.
 pub fn large() -> Experiment {
     let claims = vec![
         Claim {
-            text: "chain and pipeline are alike with 256 MiB: within 5 % at any group",
+            text: "chain and pipeline are alike with 256 MiB: within 5 % for any group",
             judge: |measured| {
                 let times = all_times(measured, CHAIN, &[4.0, 16.0])?;
                 let ours = format!("{:.3} times with 4 members, {:.3} with 16", times[0], times[1]);
@@ -76,8 +76,8 @@ pub fn large() -> Experiment {
             remark: "",
         },
         Claim {
-            text: "sequential and tree fall off as groups grow: with 16 members they take 10 and 3 \
-                   times as long as the pipeline, and more",
+            text: "sequential and tree fall off as groups grow: with 16 members they take at least 10 \
+                   and 3 times as long as the pipeline",
             judge: |measured| {
                 let (sequential, tree) =
                     (times(measured, SEQUENTIAL, 16.0)?, times(measured, TREE, 16.0)?);
@@ -88,7 +88,7 @@ pub fn large() -> Experiment {
             remark: "",
         },
         Claim {
-            text: "16 members take hardly longer than 4: 5 % in the pipeline at the most",
+            text: "16 members take hardly longer than 4: at most 5 % in the pipeline",
             judge: |measured| {
                 let (few, many) = (measured.at(PIPELINE, 4.0)?, measured.at(PIPELINE, 16.0)?);
                 let ours = format!("{few:.1} and {many:.1} ms");
@@ -102,10 +102,10 @@ pub fn large() -> Experiment {
     Experiment { claims, ..schedules("R-4a", title, four!(256 * MIB)) }
 }
 
-/// R-4b.
+/// Figure R-4b.
 pub fn middling() -> Experiment {
     let claims = vec![Claim {
-        text: "with 8 MiB to 16 members the pipeline pulls ahead of the chain: by a quarter and more",
+        text: "with 8 MiB to 16 members the pipeline is faster than the chain by at least a quarter",
         judge: |measured| {
             let (few, many) = (times(measured, CHAIN, 4.0)?, times(measured, CHAIN, 16.0)?);
             let ours = format!("{many:.2} times with 16 members, {few:.2} with 4");
@@ -118,7 +118,7 @@ pub fn middling() -> Experiment {
     Experiment { claims, ..schedules("R-4b", title, four!(8 * MIB)) }
 }
 
-/// The place of the highest value of a curve.
+/// Returns the position of the highest value of a curve.
 fn peak(measured: &Measured, curve: &str) -> Option<f64> {
     let at = |x: &f64| Some((*x, measured.at(curve, *x)?));
     let points: Vec<(f64, f64)> = BLOCKS.iter().filter_map(at).collect();
@@ -130,7 +130,7 @@ fn blocks_of(bytes: u64, block: f64) -> Option<Task> {
         .then(|| run(Lesson::Calm, Scheme::Pipeline, 4.0, bytes, block as u64))?
 }
 
-/// R-6.
+/// Figure R-6.
 pub fn blocks() -> Experiment {
     Experiment {
         id: "R-6",
@@ -185,7 +185,7 @@ fn rate_of(senders: u32, members: f64) -> Option<Task> {
     run(Lesson::Rate { senders }, Scheme::Pipeline, members, 1, MIB)
 }
 
-/// R-7.
+/// Figure R-7.
 pub fn rate() -> Experiment {
     Experiment {
         id: "R-7",
@@ -204,7 +204,7 @@ pub fn rate() -> Experiment {
         reference: Reference::new(""),
         claims: vec![
             Claim {
-                text: "twice the members do not halve what one sender does",
+                text: "twice the members do not halve the rate of one sender",
                 judge: |measured| {
                     let (few, many) =
                         (measured.at("one sends", 4.0)?, measured.at("one sends", 8.0)?);
@@ -214,7 +214,7 @@ pub fn rate() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "all together do more than one alone does, at any group",
+                text: "all senders together do more than one alone, for any group",
                 judge: |measured| {
                     let more = |x| Some(measured.at("all send", x)? / measured.at("one sends", x)?);
                     let (few, many) = (more(4.0)?, more(8.0)?);
@@ -228,7 +228,7 @@ pub fn rate() -> Experiment {
     }
 }
 
-/// R-8.
+/// Figure R-8.
 pub fn sierra() -> Experiment {
     let of = |members| run(Lesson::Sierra, Scheme::Pipeline, members, 4 * MIB, 16 << 10);
     Experiment {

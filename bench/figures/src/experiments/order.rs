@@ -1,4 +1,4 @@
-//! Figure 8: total order by 1Pipe and by its rivals.
+//! Figure 8: total order by 1Pipe and by rival systems.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Verdict};
 use crate::reference::Reference;
@@ -7,20 +7,20 @@ use crate::{System, Task, Traffic};
 const XS: &[f64] = &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 const XS_QUICK: &[f64] = &[2.0, 8.0, 16.0, 32.0, 64.0];
 
-/// What was found when acknowledgements were made to cost nothing.
-const ACKS: &str = "an acknowledgement costs its sender as much as a message here, and the more \
-                    receivers, the fewer messages one of them covers: where it costs nothing, 128 \
+/// From a run in which acknowledgements cost nothing.
+const ACKS: &str = "an acknowledgement costs its sender as much as a message here, and with more \
+                    receivers each one covers fewer messages: where it costs nothing, 128 \
                     processes do 4.91 M/s, 0.95 of the paper's, in 7.0 us, the paper's 7.1 (run apart)";
-const SWITCH: &str = "the links of its switch are full: one from each pod leads there, and it orders 88 to 105 \
-                      M/s in all, the paper's 653; with links twice as fast 64 processes do 3.28 M/s in \
-                      place of 1.52, with links four times as fast all 5 (run apart)";
+const SWITCH: &str = "the links of its switch are saturated: one from each pod leads there, and it orders 88 to 105 \
+                      M/s in total, the paper's 653; with links twice as fast 64 processes do 3.28 M/s \
+                      instead of 1.52, with links four times as fast all 5 (run apart)";
 
-/// As much as a process can send.
+/// Traffic at the full rate of a process.
 fn full(system: System, processes: f64) -> Option<Task> {
     Some(Task::Order(super::setup(system, processes, Traffic::AllToAll { every_ns: 200 })))
 }
 
-/// Half of it: queues stay short where nothing is overloaded.
+/// Traffic at half rate: queues stay short where nothing is overloaded.
 fn half(system: System, processes: f64) -> Option<Task> {
     Some(Task::Order(super::setup(system, processes, Traffic::AllToAll { every_ns: 400 })))
 }
@@ -37,7 +37,7 @@ macro_rules! curves {
     };
 }
 
-/// The best-effort curve with the switches' work done by hosts.
+/// Returns the best-effort curve with hosts as delegates of the switches.
 fn by_hosts(column: Option<&'static str>, task: fn(f64) -> Option<Task>) -> Curve {
     let (role, remark) = (
         Role::Predicted,
@@ -51,16 +51,16 @@ fn with(mut curves: Vec<Curve>, more: Curve) -> Vec<Curve> {
     curves
 }
 
-/// The last x at which both curves were measured, and their values there.
+/// Returns the last x at which both curves were measured, with their values.
 fn last(measured: &Measured, one: &str, other: &str) -> Option<(f64, f64, f64)> {
     XS.iter().rev().find_map(|x| Some((*x, measured.at(one, *x)?, measured.at(other, *x)?)))
 }
 
-/// Where a curve falls below three quarters of what two processes do, ours and the paper's.
+/// Compares the x from which a curve lies below three quarters of its value at two processes.
 fn bends(measured: &Measured, curve: &str, paper: f64) -> Option<Verdict> {
     let two = measured.at(curve, 2.0)?;
     let at = XS.iter().find(|x| measured.at(curve, **x).is_some_and(|rate| rate < 0.75 * two));
-    // That it does not bend is seen where it was measured far enough.
+    // A curve without a bend counts only if it was measured far enough.
     let ours = match at {
         Some(x) => format!("from {x} on"),
         None => format!("not up to {}", last(measured, curve, curve)?.0),
@@ -69,14 +69,14 @@ fn bends(measured: &Measured, curve: &str, paper: f64) -> Option<Verdict> {
     Some(Verdict { holds, ours, paper: format!("from {paper} on") })
 }
 
-/// What a curve has at 512 processes, and whether that is within 25 % of the paper's.
+/// Compares the value of a curve at 512 processes with the paper's, within 25 %.
 fn at_512(measured: &Measured, curve: &str, times: f64, unit: &str, paper: f64) -> Option<Verdict> {
     let value = measured.at(curve, 512.0)? * times;
     let holds = (0.75..=1.25).contains(&(value / paper));
     Some(Verdict { holds, ours: format!("{value:.1} {unit}"), paper: format!("{paper} {unit}") })
 }
 
-/// 8a.
+/// Figure 8a.
 pub fn throughput() -> Experiment {
     Experiment {
         id: "8a",
@@ -94,12 +94,12 @@ pub fn throughput() -> Experiment {
                 "switch sequencer", "SwitchSeq", SwitchSequencer,
                     SWITCH;
                 "host sequencer", "HostSeq", HostSequencer,
-                    "its host takes the text's 12 ns a message, and orders 50 to 66 M/s in all; why the \
+                    "its host takes the text's 12 ns per message, and orders 50 to 66 M/s in total; why the \
                      paper's orders 54 and not 80 is not known";
                 "token", "Token", Token,
-                    "its holder sends all that waits, 64 messages at most: more a round than the paper's";
+                    "its holder sends everything that waits, at most 64 messages: more per round than the paper's";
                 "Lamport", "Lamport", Lamport,
-                    "clocks are told between messages and share their frames, so they cost less than \
+                    "clocks are sent between messages and share their frames, so they cost less than \
                      the half that they may";
             },
             by_hosts(None, |x| super::by_hosts(full(System::BestEffort, x))),
@@ -119,7 +119,7 @@ pub fn throughput() -> Experiment {
                 remark: ACKS,
             },
             Claim {
-                text: "80 M messages/s a host with 512 processes",
+                text: "80 M messages/s per host with 512 processes",
                 judge: |measured| at_512(measured, "best effort", 16.0, "M/s", 80.0),
                 remark: ACKS,
             },
@@ -139,8 +139,8 @@ pub fn throughput() -> Experiment {
                     let holds = (15.0..=35.0).contains(&median);
                     Some(Verdict { holds, ours, paper: "24 to 25 %".into() })
                 },
-                remark: "a commit costs no message here: it stands in headers and beacons, and the \
-                         acknowledgements that it waits for are those that best effort sends, too",
+                remark: "a commit costs no message here: it is part of headers and beacons, and it waits \
+                         for the same acknowledgements that best effort sends",
             },
             Claim {
                 text: "a host sequencer falls off at 16 processes (below 3/4 of two; within a factor of \
@@ -154,7 +154,7 @@ pub fn throughput() -> Experiment {
                 remark: SWITCH,
             },
             Claim {
-                text: "it does not matter to throughput where switches aggregate: hosts within 5 % of \
+                text: "the place of aggregation does not affect throughput: hosts within 5 % of \
                        chips",
                 judge: |measured| {
                     let (x, chip, host) = last(measured, "best effort", "best effort, by hosts")?;
@@ -165,7 +165,7 @@ pub fn throughput() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "best effort beats every rival at the largest fabric, Lamport aside",
+                text: "best effort beats every rival except Lamport at the largest fabric",
                 judge: |measured| {
                     let rivals = ["switch sequencer", "host sequencer", "token"];
                     let best =
@@ -191,7 +191,7 @@ pub fn throughput() -> Experiment {
     }
 }
 
-/// 8b.
+/// Figure 8b.
 pub fn latency() -> Experiment {
     Experiment {
         id: "8b",
@@ -203,12 +203,12 @@ pub fn latency() -> Experiment {
         curves: with(
             curves! { half,
                 "best effort", "1Pipe/chip", BestEffort,
-                    "under load messages bear barriers, so few processes need not wait for beacons; of many, acknowledgements take the other half of what a process can send, and all queue: where they cost nothing, 128 processes take 7.0 us, the paper's 7.1 (run apart)";
+                    "under load messages carry barriers, so with few processes they need not wait for beacons; with many, acknowledgements take the other half of a process's rate, and everything queues: where they cost nothing, 128 processes take 7.0 us, the paper's 7.1 (run apart)";
                 "switch sequencer", "SwitchSeq", SwitchSequencer,
-                    "in one rack it sits on the way, and costs nothing; with 64 processes it is full, see 8a";
+                    "in one rack it is on the path, and costs nothing; with 64 processes it is saturated, see 8a";
                 "host sequencer", "HostSeq", HostSequencer,
-                    "half load: it is full from 32 processes on, the paper's from 16";
-                "token", "Token", Token, "it is full at half load, too, and what waits at each member makes most of it";
+                    "half load: it is saturated from 32 processes on, the paper's from 16";
+                "token", "Token", Token, "it is saturated at half load, too, and most of the latency is queueing at each member";
                 "Lamport", "Lamport", Lamport, "as its throughput";
             },
             by_hosts(Some("1Pipe/host"), |x| super::by_hosts(half(System::BestEffort, x))),

@@ -1,4 +1,4 @@
-//! Figures 11 and 13: what order costs a receiver, and what beacons cost switches and links.
+//! Figures 11 and 13: the cost of ordering for a receiver, and of beacons for switches and links.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
@@ -10,7 +10,7 @@ fn reorder(delay_us: f64) -> Option<Task> {
     Some(Task::Reorder { delay_ns: (delay_us * 1_000.0) as u64 })
 }
 
-/// 11, its throughput.
+/// Figure 11, throughput.
 pub fn reordering() -> Experiment {
     Experiment {
         id: "11",
@@ -31,8 +31,8 @@ pub fn reordering() -> Experiment {
         reference: Reference::new(include_str!("../../data/reorder_receiver.tsv")),
         claims: vec![
             Claim {
-                text: "throughput falls slightly with the delay: at 125 us it keeps as much of that \
-                       at no delay as the paper's",
+                text: "throughput falls slightly with the delay: at 125 us the same share of the value \
+                       at no delay as in the paper",
                 judge: |measured| {
                     let at = |x| measured.at("reorder stage", x);
                     let kept = at(125.0)? / at(0.0)?;
@@ -42,7 +42,7 @@ pub fn reordering() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "the stage is never what limits a receiver: above the paper's throughput at \
+                text: "the stage never limits a receiver: above the paper's throughput at \
                        every delay",
                 judge: |measured| {
                     let points = measured.curves.get("reorder stage")?;
@@ -59,7 +59,7 @@ pub fn reordering() -> Experiment {
     }
 }
 
-/// 11, its memory.
+/// Figure 11, memory.
 pub fn waiting() -> Experiment {
     Experiment {
         id: "11m",
@@ -72,8 +72,8 @@ pub fn waiting() -> Experiment {
             name: "receive buffer",
             column: Some("Memory (MB)"),
             role: Role::Predicted,
-            remark: "ours is the receive buffer alone; the paper's 25 kB a microsecond are what \
-                     100 Gbit/s carry, twice: send and receive buffers. Where little waits, a batch \
+            remark: "ours is the receive buffer alone; the paper's 25 kB per microsecond are twice what \
+                     100 Gbit/s carry: send and receive buffers. Where little waits, a batch \
                      of 16 arrivals is most of it",
             task: reorder,
         }],
@@ -94,7 +94,7 @@ pub fn waiting() -> Experiment {
     }
 }
 
-/// 13a.
+/// Figure 13a.
 pub fn beacon_cores() -> Experiment {
     Experiment {
         id: "13a",
@@ -139,7 +139,7 @@ pub fn beacon_cores() -> Experiment {
     }
 }
 
-/// 13b.
+/// Figure 13b.
 pub fn beacon_share() -> Experiment {
     fn at(interval_us: f64, gbps: u32) -> Option<Task> {
         Some(Task::BeaconShare { interval_ns: (interval_us * 1_000.0) as u64, gbps })

@@ -1,4 +1,4 @@
-//! Fastpass section 7 on its rack of 32: queues, answers, shares, and what is sent again.
+//! Fastpass section 7 on its rack of 32: queues, ping times, shares, and retransmissions.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
@@ -10,32 +10,31 @@ const ARBITER: &str = "arbiter";
 const TCP_GOES: &str = "TCP, they come and go";
 const DCTCP_GOES: &str = "DCTCP, they come and go";
 const ARBITER_GOES: &str = "arbiter, they come and go";
-/// The parts of all looks that the paper's tables name, in per cent.
+/// Percentiles in the paper's tables.
 const QUANTILES: &[f64] = &[50.0, 90.0, 99.0, 99.9];
-/// Seconds over which throughput is taken.
+/// Averaging intervals of throughput, in seconds.
 const INTERVALS: &[f64] = &[0.1, 1.0];
 const LOADS: &[f64] = &[0.1, 0.3, 0.5, 0.7, 0.9, 0.99];
-/// How many answer a question.
+/// Numbers of hosts that respond to a query.
 const SENDERS: &[f64] = &[8.0, 16.0, 24.0];
 
-const RENO: &str = "Reno, where the paper's hosts had what Linux has (it does not say which)";
-const NO_HOST: &str = "the paper finds its hosts at fault: \"jitter in endpoint transmission times\", \
-                       of locks and timers in the kernel. Ours have none: what is left is the \
-                       clocks' error";
+const RENO: &str = "Reno, where the paper's hosts used Linux's default (it does not say which)";
+const NO_HOST: &str = "the paper attributes this to its hosts: \"jitter in endpoint transmission times\", \
+                       of locks and timers in the kernel. Ours have none: only the clock error is left";
 const CONTROL: &str = "the headers alone of one packet each way in 64 timeslots are 0.27 %, 118 bytes \
                        each, of which 52 are ours; with one request in 128 timeslots it is 0.30 %, \
                        but a frame waits half as long again (run apart)";
 const CONTROL_FEW: &str = "as above; with one request in 128 timeslots it is 0.26 % (run apart)";
 const FEW: &str = "arbiter (each to four others)";
 const PEERS: u32 = 4;
-const NO_KERNEL: &str = "an answer passes no kernel here, only links of 1 us; what is left is the \
+const NO_KERNEL: &str = "a reply passes no kernel here, only links of 1 us; what is left is the \
                          arbiter's batches and its lead";
 
 fn run(scheduler: Scheduler, bulk: Bulk) -> Option<Task> {
     Some(Task::Rack(Rack { scheduler, bulk, seed: 1 }))
 }
 
-/// One run measures all parts.
+/// One run measures all percentiles.
 fn four(scheduler: Scheduler, _percent: f64) -> Option<Task> {
     run(scheduler, Bulk::Four)
 }
@@ -71,12 +70,12 @@ fn curve(
     Curve { name, column, role: Role::Predicted, remark, task }
 }
 
-/// How many times as much `curve` has as another at `x`.
+/// Returns the ratio of two curves at `x`.
 fn times(measured: &Measured, curve: &str, other: &str, x: f64) -> Option<f64> {
     Some(measured.at(curve, x)? / measured.at(other, x)?)
 }
 
-/// F-A.
+/// Figure F-A.
 pub fn queue() -> Experiment {
     Experiment {
         id: "F-A",
@@ -91,7 +90,7 @@ pub fn queue() -> Experiment {
         reference: Reference::new(include_str!("../../data/fastpass_queue.tsv")),
         claims: vec![
             Claim {
-                text: "half of the time no more than 18 KB wait under the arbiter",
+                text: "the median queue under the arbiter is at most 18 KB",
                 judge: |measured| {
                     let median = measured.at(ARBITER, 50.0)?;
                     let tail = measured.at(ARBITER, 99.9)?;
@@ -102,7 +101,7 @@ pub fn queue() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "TCP's median is 242 times as long and more",
+                text: "TCP's median queue is at least 242 times as long",
                 judge: |measured| {
                     let times = times(measured, TCP, ARBITER, 50.0)?;
                     let ours = format!("{times:.0} times");
@@ -111,7 +110,7 @@ pub fn queue() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "applications get 1.6 % less under the arbiter than with TCP at the most",
+                text: "applications get at most 1.6 % less throughput under the arbiter than with TCP",
                 judge: |measured| {
                     let of = |curve| measured.other(curve, 50.0, "goodput_gbps");
                     let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);
@@ -123,7 +122,7 @@ pub fn queue() -> Experiment {
                 remark: ENCAPSULATION,
             },
             Claim {
-                text: "1.6 % of the link is left empty under the arbiter at the most, where TCP's \
+                text: "at most 1.6 % of the link is left empty under the arbiter, where TCP's \
                        full frames would fill it",
                 judge: |measured| {
                     let of = |curve| measured.other(curve, 50.0, "line_percent");
@@ -138,11 +137,11 @@ pub fn queue() -> Experiment {
     }
 }
 
-const ENCAPSULATION: &str = "a packet under the arbiter travels within a frame of ours, with a header \
-                             of 66 bytes more in the same 1,500: 4.3 % of them. The paper's client \
-                             sits in the kernel and sends packets as they are";
+const ENCAPSULATION: &str = "a packet under the arbiter travels inside one of our frames, with an additional \
+                             header of 66 bytes in the same 1,500: 4.3 % of them. The paper's client \
+                             is in the kernel and sends packets unchanged";
 
-/// F-B.
+/// Figure F-B.
 pub fn ping() -> Experiment {
     Experiment {
         id: "F-B",
@@ -156,7 +155,7 @@ pub fn ping() -> Experiment {
         xs_quick: QUANTILES,
         reference: Reference::new(include_str!("../../data/fastpass_ping.tsv")),
         claims: vec![Claim {
-            text: "answers come 15.5 times as soon under the arbiter",
+            text: "pings are 15.5 times as fast under the arbiter",
             judge: |measured| {
                 let times = times(measured, TCP, ARBITER, 50.0)?;
                 let (tcp, arbiter) = (measured.at(TCP, 50.0)?, measured.at(ARBITER, 50.0)?);
@@ -169,7 +168,7 @@ pub fn ping() -> Experiment {
     }
 }
 
-/// F-C.
+/// Figure F-C.
 pub fn shares() -> Experiment {
     Experiment {
         id: "F-C",
@@ -194,14 +193,14 @@ pub fn shares() -> Experiment {
         reference: Reference::new(""),
         claims: vec![
             Claim {
-                text: "over intervals of 1 s the shares of senders that come and go, up to five, lie \
-                       1000 times closer together, and more (one comes or goes every 3 s; the \
+                text: "over intervals of 1 s the shares of up to five senders that come and go are at \
+                       least 1000 times closer under the arbiter (one comes or goes every 3 s; the \
                        paper's every 30; that second does not count)",
                 judge: |measured| closer(measured, [TCP_GOES, ARBITER_GOES], 1_000.0),
                 remark: "",
             },
             Claim {
-                text: "they lie closer together, 100 times, when that second counts, too",
+                text: "they are at least 100 times closer when that second counts, too",
                 judge: |measured| {
                     let all = |curve| measured.other(curve, 1.0, "deviation_all_mbps");
                     let (tcp, arbiter) = (all(TCP_GOES)?, all(ARBITER_GOES)?);
@@ -213,12 +212,12 @@ pub fn shares() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "the shares of five that stay do, too",
+                text: "the shares of five senders that stay are 1000 times closer, too",
                 judge: |measured| closer(measured, [TCP, ARBITER], 1_000.0),
                 remark: "",
             },
             Claim {
-                text: "over intervals of 0.1 s they do so 100 times, for a packet is more there",
+                text: "over intervals of 0.1 s they are 100 times closer, because a packet counts more",
                 judge: |measured| {
                     let times = times(measured, TCP, ARBITER, 0.1)?;
                     let (tcp, arbiter) = (measured.at(TCP, 0.1)?, measured.at(ARBITER, 0.1)?);
@@ -232,8 +231,8 @@ pub fn shares() -> Experiment {
     }
 }
 
-/// Whether over intervals of 1 s the second one's shares lie so many times closer together than the
-/// first one's.
+/// Whether over intervals of 1 s the shares of the second curve are at least `least` times closer
+/// than those of the first.
 fn closer(measured: &Measured, [tcp, arbiter]: [&str; 2], least: f64) -> Option<Verdict> {
     let times = times(measured, tcp, arbiter, 1.0)?;
     let (tcp, arbiter) = (measured.at(tcp, 1.0)?, measured.at(arbiter, 1.0)?);
@@ -241,7 +240,7 @@ fn closer(measured: &Measured, [tcp, arbiter]: [&str; 2], least: f64) -> Option<
     Some(Verdict { holds: times >= least, ours, paper: "5200 times".into() })
 }
 
-/// F-E.
+/// Figure F-E.
 pub fn control() -> Experiment {
     Experiment {
         id: "F-E",
@@ -264,7 +263,7 @@ pub fn control() -> Experiment {
         reference: Reference::new(""),
         claims: vec![
             Claim {
-                text: "control packets take 0.3 % as many bytes as the traffic at the most, at \
+                text: "control packets take at most 0.3 % as many bytes as the traffic, at \
                        load 0.9",
                 judge: |measured| {
                     let percent = measured.at(ARBITER, 0.9)?;
@@ -283,8 +282,8 @@ pub fn control() -> Experiment {
                 remark: CONTROL_FEW,
             },
             Claim {
-                text: "before no endpoint there wait two full packets at any time, at load 0.9 and \
-                       with all clocks exact",
+                text: "less than two full packets wait before any endpoint at any time, at load 0.9 and \
+                       with exact clocks",
                 judge: |measured| {
                     let bytes = measured.other(ARBITER, 0.9, "octets_queued_max")?;
                     let ours = format!("{bytes:.0} bytes at the most, control packets included");
@@ -297,7 +296,7 @@ pub fn control() -> Experiment {
     }
 }
 
-/// F-H.
+/// Figure F-H.
 pub fn resent() -> Experiment {
     Experiment {
         id: "F-H",
@@ -312,8 +311,8 @@ pub fn resent() -> Experiment {
         reference: Reference::new(""),
         claims: vec![
             Claim {
-                text: "2.5 times fewer segments are sent again under the arbiter (the service is \
-                       not to be had: here 16 hosts answer one at the same time, again and again)",
+                text: "2.5 times fewer segments are retransmitted under the arbiter (the service is \
+                       not available: here 16 hosts respond to one at the same time, repeatedly)",
                 judge: |measured| {
                     let (tcp, arbiter) = (measured.at(TCP, 16.0)?, measured.at(ARBITER, 16.0)?);
                     let ours = format!("{arbiter:.3} % and {tcp:.3} %");
@@ -323,8 +322,8 @@ pub fn resent() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "the answers are there no later for it: the last hundredth within 1.1 times \
-                       the time that it takes with TCP",
+                text: "the responses are not later for it: the 99th percentile within 1.1 times \
+                       that with TCP",
                 judge: |measured| {
                     let of = |curve| measured.other(curve, 16.0, "flow_p99_ms");
                     let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);

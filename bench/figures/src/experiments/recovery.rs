@@ -1,12 +1,12 @@
-//! Figure 10: how long a failure stops the barriers.
+//! Figure 10: how long a failure stalls the barriers.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Role, Task, Verdict};
 use crate::reference::Reference;
 
-const RACK: &str = "one notice tells all failures of a rack: some 50 contacts at 32 hosts, where one for each \
-                    would be more than 184 (docs/results/recovery.md)";
-const CORE: &str = "no process need be told of anything, so nothing is done once for each host; our controller \
-                    waits 6 us for reports to settle and looks at its graph for 5 \
+const RACK: &str = "one notification reports all failures of a rack: some 50 contacts at 32 hosts, where one per \
+                    failure would be more than 184 (docs/results/recovery.md)";
+const CORE: &str = "no process must be notified, so no work is done per host; our controller \
+                    waits 6 us for further reports and evaluates its graph for 5 \
                     (docs/results/recovery.md)";
 
 fn at(component: &str, hosts: f64) -> Option<Task> {
@@ -14,7 +14,7 @@ fn at(component: &str, hosts: f64) -> Option<Task> {
     is_there.then(|| Task::Recovery { hosts: hosts as u32, component: component.into(), seed: 1 })
 }
 
-/// 10.
+/// Figure 10.
 pub fn by_component() -> Experiment {
     let curve = |name, column, remark, task| Curve {
         name,
@@ -41,7 +41,7 @@ pub fn by_component() -> Experiment {
         reference: Reference::new(include_str!("../../data/failure_recovery.tsv")),
         claims: vec![
             Claim {
-                text: "what leaves everybody connected is the quickest: a core link before a host, at 8 \
+                text: "failures that leave all connected recover fastest: a core link before a host, at 8 \
                        hosts and at 32",
                 judge: |measured| {
                     let at = |curve, x| measured.at(curve, x);
@@ -63,7 +63,7 @@ pub fn by_component() -> Experiment {
                 remark: RACK,
             },
             Claim {
-                text: "told one by one, each host adds 3 to 15 us (within 25 %)",
+                text: "notified one by one, each host adds 3 to 15 us (within 25 %)",
                 judge: |measured| {
                     let each = |curve| {
                         let (few, many) = (measured.at(curve, 2.0)?, measured.at(curve, 32.0)?);

@@ -1,5 +1,5 @@
-//! RDMC's table 1 and what its section 4.5 says of delays: where the time of a transfer goes, a
-//! relay that stands still, a slow link, slack.
+//! RDMC's table 1 and its section 4.5 on delays: where the time of a transfer goes, a paused relay,
+//! a slow link, slack.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Role, Task, Verdict};
 use crate::reference::Reference;
@@ -10,12 +10,12 @@ const CHAIN: &str = "chain";
 const FORMULA_SLOW: &str = "strict steps, by the paper's formula";
 const MIB: u64 = 1 << 20;
 const GROUPS: &[f64] = &[4.0, 8.0, 16.0, 32.0, 64.0];
-/// Blocks of an object where groups of up to 64 are compared: a multiple of all of them.
+/// Blocks of an object for the comparison of groups of up to 64: a multiple of all group sizes.
 const BLOCKS: u64 = 256;
 
 const RUNS_AHEAD: &str = "members do not wait for the end of a step here, so some run ahead of \
-                          others, and blocks lie longer: more slack, at no cost in time";
-const NO_HOSTS: &str = "no host waits here: neither for a processor nor for its interrupts";
+                          others, and blocks wait longer: more slack, at no cost in time";
+const NO_HOSTS: &str = "hosts have no delays here, neither for a processor nor for interrupts";
 
 fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
     Curve { name, column: None, role: Role::Predicted, remark: "", task }
@@ -26,7 +26,7 @@ fn run(lesson: Lesson, scheme: Scheme, members: u32, bytes: u64, block: u64) -> 
     Some(Task::Multicast(Multicast { lesson, scheme, members, bytes, block_len }))
 }
 
-/// T-1: the same run for every line.
+/// Table T-1: the same run for every line.
 pub fn breakdown() -> Experiment {
     Experiment {
         id: "T-1",
@@ -47,7 +47,7 @@ pub fn breakdown() -> Experiment {
         xs_quick: &[1.0, 2.0, 3.0, 4.0],
         reference: Reference::new(include_str!("../../data/rdmc_transfer.tsv")),
         claims: vec![Claim {
-            text: "99 % of the time blocks are under way",
+            text: "blocks are in transmission for 99 % of the time",
             judge: |measured| {
                 let at = |x| measured.at(PIPELINE, x);
                 let percent = 100.0 * (at(1.0)? + at(2.0)?) / at(4.0)?;
@@ -63,7 +63,7 @@ fn stall_of(scheme: Scheme, us: f64) -> Option<Task> {
     run(Lesson::Stall { us: us as u32 }, scheme, 4, 64 * MIB, MIB)
 }
 
-/// R-5.
+/// Figure R-5.
 pub fn stall() -> Experiment {
     Experiment {
         id: "R-5",
@@ -81,7 +81,7 @@ pub fn stall() -> Experiment {
         reference: Reference::new(""),
         claims: vec![
             Claim {
-                text: "a relay that stands still for 100 us costs the transfer a step at the most",
+                text: "a relay that is paused for 100 us costs the transfer at most one step",
                 judge: |measured| {
                     let more = measured.at(PIPELINE, 100.0)?;
                     let step = measured.other(PIPELINE, 100.0, "step_us")?;
@@ -92,8 +92,8 @@ pub fn stall() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "one that stands still for longer costs no more than that: 400 us, a step at \
-                       the most beyond them",
+                text: "a longer pause costs no more than itself: 400 us, and at most a step beyond \
+                       them",
                 judge: |measured| {
                     let (pipeline, chain) =
                         (measured.at(PIPELINE, 400.0)?, measured.at(CHAIN, 400.0)?);
@@ -112,7 +112,7 @@ fn slow_of(scheme: Scheme, members: f64) -> Option<Task> {
     run(Lesson::SlowLink, scheme, members as u32, BLOCKS << 16, 1 << 16)
 }
 
-/// One link at half rate.
+/// Figure R-slow: one link at half rate.
 pub fn slow_link() -> Experiment {
     Experiment {
         id: "R-slow",
@@ -124,8 +124,8 @@ pub fn slow_link() -> Experiment {
         curves: vec![
             Curve {
                 column: Some(FORMULA_SLOW),
-                remark: "each neighbour has a queue of its own here: nobody waits for the slow link \
-                         but those who need what comes over it",
+                remark: "each neighbour has its own queue here: only members that need what comes over \
+                         the slow link wait for it",
                 ..curve(PIPELINE, |n| slow_of(Scheme::Pipeline, n))
             },
             Curve {
@@ -137,7 +137,7 @@ pub fn slow_link() -> Experiment {
         xs_quick: &[8.0],
         reference: Reference::new(include_str!("../../data/rdmc_slow_link.tsv")),
         claims: vec![Claim {
-            text: "with 64 members 85 % and more are left",
+            text: "with 64 members at least 85 % are left",
             judge: |measured| {
                 let (pipeline, chain) = (measured.at(PIPELINE, 64.0)?, measured.at(CHAIN, 64.0)?);
                 let ours = format!("{pipeline:.1} %; of the chain {chain:.1} %");
@@ -149,7 +149,7 @@ pub fn slow_link() -> Experiment {
     }
 }
 
-/// Slack.
+/// Figure R-slack.
 pub fn slack() -> Experiment {
     Experiment {
         id: "R-slack",
@@ -169,7 +169,7 @@ pub fn slack() -> Experiment {
         xs_quick: &[8.0],
         reference: Reference::new(include_str!("../../data/rdmc_slack.tsv")),
         claims: vec![Claim {
-            text: "a send is 2 steps behind what it sends (within 25 %), from 16 members on",
+            text: "a block is sent 2 steps after it was received (within 25 %), from 16 members on",
             judge: |measured| {
                 let at = |x| measured.at(PIPELINE, x);
                 let all = [at(16.0)?, at(32.0)?, at(64.0)?];

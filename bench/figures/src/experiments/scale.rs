@@ -1,25 +1,25 @@
-//! Beyond the testbed: fat trees of 1 K, 8 K and 32 K hosts; and what this machine's costs make of
-//! the testbed.
+//! Beyond the testbed: fat trees of 1 K, 8 K and 32 K hosts, and the testbed with the costs of this
+//! machine.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Role, Verdict};
 use crate::reference::Reference;
 use crate::{Setup, System, Task, Traffic};
 
-/// How much longer a message takes at 32 K hosts where so much is lost.
+/// Compares the latency that loss adds at 32 K hosts.
 fn added(measured: &crate::Measured, lossy: &str, least: f64, most: f64) -> Option<Verdict> {
     let at = |curve| measured.at(curve, 35_152.0);
     let us = at(lossy)? - at("no loss")?;
     let ours = format!("{us:+.2} us at 35,152 hosts");
-    // A twentieth is what another draw of clocks makes.
+    // Another draw of the clocks changes the value by a twentieth.
     let holds = (least - 0.05..=most).contains(&us);
     Some(Verdict { holds, ours, paper: format!("{least:+} to {most:+} us at 32 K") })
 }
 
-/// Latency of reliable messages at scale.
+/// Figure: latency of reliable messages at scale.
 pub fn latency() -> Experiment {
     fn at(hosts: f64, loss_ppb: u32) -> Option<Task> {
         let setup = super::setup(System::Reliable, hosts, Traffic::Idle { every_ns: 50_000 });
-        // Two round trips, as in figure 9b. Longer than what is lost holds everybody up.
+        // Two round trips, as in figure 9b. Longer than a lost beacon delays the barriers.
         let probe_ns = 20_000;
         Some(Task::Order(Setup { loss_ppb, probe_ns, warm_up_us: 250, measure_us: 150, ..setup }))
     }
@@ -66,8 +66,8 @@ pub fn latency() -> Experiment {
     }
 }
 
-/// Recovery at scale. What takes longer than all other figures together, 8 K and 32 K hosts, is in
-/// docs/results/recovery.md.
+/// Figure: recovery at scale. The runs with 8 K and 32 K hosts take longer than all other figures
+/// together; their results are in docs/results/recovery.md.
 pub fn recovery() -> Experiment {
     fn at(hosts: f64, is_tree: bool) -> Option<Task> {
         Some(Task::RecoveryAtScale { hosts: hosts as u32, is_tree, seed: 1 })
@@ -89,7 +89,7 @@ pub fn recovery() -> Experiment {
         reference: Reference::new("hosts\n"),
         claims: vec![
             Claim {
-                text: "told one by one, recovery grows by 3 to 15 us a host",
+                text: "notified one by one, recovery grows by 3 to 15 us per host",
                 judge: |measured| {
                     let at = |x| measured.at("told one by one", x);
                     let each = (at(1_024.0)? - at(128.0)?) / (1_024.0 - 128.0);
@@ -100,7 +100,7 @@ pub fn recovery() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "told in waves it does not: 1 K hosts take at most half as much again as 128",
+                text: "notified by floods it does not: 1 K hosts take at most 1.5 times as long as 128",
                 judge: |measured| {
                     let at = |x| measured.at("told in waves", x);
                     let (few, many) = (at(128.0)?, at(1_024.0)?);
@@ -114,7 +114,7 @@ pub fn recovery() -> Experiment {
     }
 }
 
-/// Throughput with the costs of this machine.
+/// Figure: throughput with the costs of this machine.
 pub fn measured() -> Experiment {
     fn at(system: System, processes: f64) -> Option<Task> {
         // More than a process of any machine can send.
@@ -142,7 +142,7 @@ pub fn measured() -> Experiment {
         xs_quick: &[2.0, 8.0, 32.0],
         reference: Reference::new(include_str!("../../data/total_order.tsv")),
         claims: vec![Claim {
-            text: "best effort of 32 processes, one core each, does what the paper's do",
+            text: "best effort of 32 processes, one core each, matches the paper's throughput",
             judge: |measured| {
                 let at = |x| measured.at("best effort", x);
                 let rate = at(32.0)?;

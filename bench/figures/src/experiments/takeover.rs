@@ -1,4 +1,4 @@
-//! Fastpass section 5.1: an arbiter dies, and another one goes on.
+//! Fastpass section 5.1: an arbiter fails, and a secondary takes over.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
@@ -7,7 +7,7 @@ use crate::{Mishap, Takeover};
 const DIES: &str = "the primary dies";
 const HARDLY_HEARD: &str = "it is hardly heard for 3 ms";
 const LOADS: &[f64] = &[0.1, 0.3, 0.5, 0.7, 0.9];
-/// Each at another moment.
+/// Number of trials, each at another time.
 const TIMES: u32 = 10;
 
 fn task(mishap: Mishap, load: f64) -> Option<Task> {
@@ -19,7 +19,7 @@ fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
     Curve { name, column: None, role: Role::Predicted, remark: "", task }
 }
 
-/// All that was measured of one kind, of both curves.
+/// Returns the sum of a value over both curves.
 fn of_both(measured: &Measured, name: &str) -> Option<f64> {
     let curves = [DIES, HARDLY_HEARD].map(|curve| {
         let points = measured.curves.get(curve)?;
@@ -28,7 +28,7 @@ fn of_both(measured: &Measured, name: &str) -> Option<f64> {
     curves.into_iter().sum()
 }
 
-/// F-I.
+/// Figure F-I.
 pub fn takeover() -> Experiment {
     Experiment {
         id: "F-I",
@@ -47,7 +47,7 @@ pub fn takeover() -> Experiment {
         claims: vec![
             Claim {
                 text: "no timeslot is granted twice, to a sender or to a receiver, by one arbiter \
-                       or by two, whether the primary has died or lives and is hardly heard",
+                       or by two, whether the primary has failed or most of its packets are lost",
                 judge: |measured| {
                     let contradictions = of_both(measured, "contradictions")?;
                     let granted = of_both(measured, "granted")?;
@@ -58,8 +58,8 @@ pub fn takeover() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "within 1.5 ms of the last timeslot of a dead arbiter there are those of \
-                       another one (1 ms until it is missed)",
+                text: "within 1.5 ms of the last timeslot of a failed arbiter there are timeslots of \
+                       another one (1 ms until the failure is detected)",
                 judge: |measured| {
                     let points = measured.curves.get(DIES)?;
                     let pauses =

@@ -1,4 +1,4 @@
-//! The picture: our curves as lines, the paper's as crosses of the same colour.
+//! The chart: our curves as lines, the paper's points as crosses of the same colour.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::combinators::IntoLogRange;
@@ -9,7 +9,7 @@ use super::Figure;
 use crate::experiment::value_at;
 
 const SIZE: (u32, u32) = (760, 480);
-/// Okabe and Ito's colours, which everybody can tell apart.
+/// Okabe and Ito's palette, which is safe for colour-blind readers.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -19,14 +19,14 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
 ];
 
-/// A curve's points, ours and the paper's.
+/// Points of a curve, ours and the paper's.
 struct Points {
     name: &'static str,
     ours: Vec<(f64, f64)>,
     paper: Vec<(f64, f64)>,
 }
 
-/// The picture as SVG.
+/// Returns the chart as SVG.
 pub(super) fn draw(figure: &Figure) -> Result<String> {
     let experiment = &figure.experiment;
     let points = |curve: &crate::Curve| {

@@ -1,11 +1,11 @@
-//! The points, for other programs.
+//! The points as CSV.
 
 use std::fmt::Write;
 
 use super::Figure;
 use crate::experiment::value_at;
 
-/// `curve,x,ours,paper` and whatever else a run has measured.
+/// Returns `curve,x,ours,paper` and all other measured values.
 pub(super) fn rows(figure: &Figure) -> String {
     let experiment = &figure.experiment;
     let mut names: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! What is left in the directory when all is run.
+//! Output files of an evaluation.
 
 mod chart;
 mod csv;
@@ -14,21 +14,21 @@ pub use self::table::{Line, lines};
 use crate::Experiment;
 use crate::experiment::Measured;
 
-/// An experiment with what was measured.
+/// An experiment with its results.
 #[derive(Debug)]
 pub struct Figure {
-    /// What was asked.
+    /// The experiment.
     pub experiment: Experiment,
-    /// What came out.
+    /// Measured points.
     pub measured: Measured,
-    /// What went wrong.
+    /// Errors of its runs.
     pub errors: Vec<String>,
 }
 
 /// Writes `ID.csv` and `ID.svg` of each figure, `report.html` and `evaluation.md`.
 ///
 /// # Errors
-/// When something cannot be drawn or written.
+/// If a file cannot be drawn or written.
 pub fn write(directory: &Path, figures: &[Figure], is_quick: bool) -> Result<()> {
     let put = |name: &str, text: &str| {
         let path = directory.join(name);
@@ -46,7 +46,7 @@ pub fn write(directory: &Path, figures: &[Figure], is_quick: bool) -> Result<()>
     put("report.html", &report::page(figures, &charts, is_quick))
 }
 
-/// The table of claims, for people at a terminal.
+/// Returns the table of claims for a terminal.
 pub fn summary(figures: &[Figure]) -> String {
     table::text(figures)
 }

@@ -1,4 +1,4 @@
-//! One page that holds everything, pictures included.
+//! One page with all results, charts included.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ th,td{border-bottom:1px solid #ddd;padding:.35rem .5rem;text-align:left;vertical
 .yes{color:#00723b}.no{color:#b03000}.open{color:#666}svg{max-width:100%;height:auto}\
 h2{margin-top:2.5rem}";
 
-/// The page.
+/// Returns the page as HTML.
 pub(super) fn page(figures: &[Figure], charts: &[String], is_quick: bool) -> String {
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\

@@ -1,4 +1,4 @@
-//! What holds and what does not: for documents and for terminals.
+//! The table of claims, for documents and terminals.
 
 use std::fmt::Write;
 
@@ -7,20 +7,21 @@ use serde::Serialize;
 use super::Figure;
 use crate::experiment::Role;
 
-/// A line of the table: a claim, and what became of it.
+/// A claim with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// Of which figure.
+    /// Id of the figure.
     pub figure: &'static str,
-    /// In words.
+    /// The claim.
     pub claim: String,
-    /// The paper's number.
+    /// The paper's value.
     pub paper: String,
-    /// Ours.
+    /// Our value.
     pub ours: String,
-    /// `None`: it was calibrated by this curve, or could not be judged.
+    /// Whether the claim holds; `None` if the curve was used for calibration or could not be
+    /// verified.
     pub holds: Option<bool>,
-    /// Why it does not hold, or is not judged.
+    /// Why the claim does not hold or is not verified.
     pub remark: &'static str,
 }
 
@@ -34,7 +35,8 @@ impl Line {
     }
 }
 
-/// Every claim of every figure: each curve within 25 % of the paper's, then the others.
+/// Returns every claim of every figure: first each curve within 25 % of the paper's, then the
+/// others.
 pub fn lines(figures: &[Figure]) -> Vec<Line> {
     let mut lines = Vec::new();
     for Figure { experiment, measured, .. } in figures {
@@ -76,7 +78,7 @@ pub fn lines(figures: &[Figure]) -> Vec<Line> {
     lines
 }
 
-/// The page `docs/evaluation.md`.
+/// Returns the page `docs/evaluation.md`.
 pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
     let how = if is_quick { " --quick" } else { "" };
     let mut text = format!(
@@ -103,7 +105,7 @@ pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
     text
 }
 
-/// The same for a terminal.
+/// Returns the table for a terminal.
 pub(super) fn text(figures: &[Figure]) -> String {
     let mut text = String::new();
     for line in lines(figures) {

@@ -1,4 +1,4 @@
-//! Lets the processes talk, and measures.
+//! The application of the testbed: generates the traffic and measures it.
 
 use std::collections::BTreeMap;
 
@@ -21,28 +21,28 @@ use super::plain::Plain;
 use super::way::Place;
 use super::{Form, Setup, System, Traffic};
 
-/// Bytes of every message (1Pipe section 7.2).
+/// Payload of every message in bytes (1Pipe section 7.2).
 const LEN: usize = 64;
-/// Alarms from here on open flows; those below are the processes'.
+/// Alarm tokens from here on start flows; lower ones belong to processes.
 const FLOWS: u32 = 1 << 16;
-/// A process that has this much waiting says nothing more: 64 messages.
+/// A process with this much in its send buffer submits nothing: 64 messages.
 const BACKLOG_BYTES: usize = 64 * 128;
 
-/// The processes' application, all of them.
+/// The application of all processes.
 #[derive(Debug)]
 pub(super) struct Bench {
     setup: Setup,
-    /// Flows that share the links, and those that are to be opened.
+    /// Background flows on the links, and those that are still to be started.
     background: Option<Background>,
     specs: Vec<FlowSpec>,
     topology: Topology,
     place: Option<Place>,
     random: Random,
-    /// How far round each process has come.
+    /// Position of each process in the all-to-all round.
     turns: Vec<u32>,
-    /// The last place in the order that each process has delivered.
+    /// Position in the total order of each process's last delivery.
     last: Vec<(u64, u32)>,
-    /// Whether deliveries count.
+    /// Whether deliveries are measured.
     is_measuring: bool,
     latency_ns: Histogram<u64>,
     delivered: u64,
@@ -77,18 +77,18 @@ impl Bench {
         })
     }
 
-    /// From now on it counts.
+    /// Starts the measurement.
     pub fn begin(&mut self) {
         self.is_measuring = true;
     }
 
-    /// What was measured.
+    /// Returns the measured values.
     pub fn finish(&self, virtual_ns: u64, hops: u64) -> Result<BTreeMap<String, f64>> {
-        ensure!(self.disorder == 0, "{} messages came in a wrong order", self.disorder);
-        ensure!(self.delivered > 0, "nothing was delivered");
+        ensure!(self.disorder == 0, "{} messages were delivered out of order", self.disorder);
+        ensure!(self.delivered > 0, "no message was delivered");
         ensure!(
             self.setup.loss_ppb > 0 || self.background.is_some() || self.failed == 0,
-            "{} messages were lost on a network that loses none",
+            "{} messages were lost on a lossless network",
             self.failed
         );
         let us = |ns: f64| ns / 1_000.0;
@@ -114,7 +114,7 @@ impl Bench {
         }
     }
 
-    /// Whom `process` talks to next.
+    /// Returns the receiver of the next message of `process`.
     fn next(&mut self, process: u32) -> ProcessId {
         let members = self.setup.processes;
         match self.setup.traffic {
@@ -145,7 +145,7 @@ impl Bench {
         if !self.is_measuring {
             return;
         }
-        // Also what was sent before: else slow ones would be missing.
+        // Messages sent before the measurement count, too: otherwise slow ones would be missing.
         self.delivered += 1;
         let sent = payload.first_chunk().map_or(0, |sent| u64::from_le_bytes(*sent));
         self.latency_ns.saturating_record(now.as_ps().saturating_sub(sent) / NANOSECOND);
@@ -280,7 +280,7 @@ impl Application<Node> for Bench {
             }
         }
         if matches!(machine, Node::RivalHost(_)) || machine.ours_mut().is_some() {
-            // After everybody has joined.
+            // Start after all processes have joined.
             let calm_ps = (50_000 + 30 * self.detour_ns()) * NANOSECOND;
             for port in 0..self.topology.processes_per_host() {
                 let phase_ps = self.random.below(self.every_ns() * NANOSECOND);
@@ -343,7 +343,7 @@ impl Application<Node> for Bench {
             System::Reliable => paced.machine.scatter_reliably(&messages),
             _ => paced.machine.scatter(&messages),
         };
-        // Every message has a receiver, and there is room.
+        // Cannot fail: every message has a receiver, and the send buffer has space.
         self.failed += u64::from(sent.is_err());
     }
 

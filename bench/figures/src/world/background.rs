@@ -1,4 +1,4 @@
-//! Flows that share the links with what is measured.
+//! Background flows on the links of the testbed.
 
 use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Config};
 use onepipe_base::{Port, ProcessId};
@@ -9,59 +9,59 @@ use onepipe_topology::Topology;
 use onepipe_wire::{Opcode, parse_header};
 use serde::{Deserialize, Serialize};
 
-/// A port's share of the buffer of the paper's switch: 16 MB for 32 ports. The paper does not say
-/// how long its queues were; 16 MB is an assumption, from another switch of that generation with 32
-/// ports of 100 Gbit/s (Delta AG9032, user manual, section 2.3: "16MB buffer memory").
+/// A port's share of the buffer of the paper's switch: 16 MB for 32 ports. The paper does not give
+/// its queue capacity; 16 MB is an assumption, from another switch of that generation with 32 ports
+/// of 100 Gbit/s (Delta AG9032, user manual, section 2.3: "16MB buffer memory").
 pub(crate) const QUEUE_BYTES: u32 = (16 << 20) / 32;
 
-/// Bytes of the longest frame.
+/// Length of the longest frame in bytes.
 const FRAME_LEN: usize = 1_472;
-/// Of each link part left to what is not scheduled, in thousandths: ordered messages and their
-/// beacons (figure 13b: 0.3 % of 100 Gbit/s at 3 us), control packets (F-E: 1 %).
+/// Share of each link that is reserved for unscheduled traffic, in thousandths: ordered messages
+/// and their beacons (figure 13b: 0.3 % of 100 Gbit/s at 3 us), control packets (F-E: 1 %).
 const RESERVE_PERMILLE: u32 = 30;
 
-/// Scheduled flows are opened so much later, in ns: all hosts have joined.
+/// Delay before scheduled flows start, in ns: all hosts have joined by then.
 const CALM_NS: u64 = 300_000;
 
-/// Packets that may overtake one of a scheduled flow: clocks are off by ten timeslots.
+/// Reordering tolerance of a scheduled flow in packets: clocks are off by ten timeslots.
 const LATER_PACKETS: u64 = 32;
 
 const fn queue_bytes() -> u32 {
     QUEUE_BYTES
 }
 
-/// What shares a host with its processes.
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+/// The machine that shares a host with its processes.
+#[expect(clippy::large_enum_variant, reason = "short-lived: destructured at once")]
 pub(super) enum Guest {
     Stack(Stack),
     Gated(Box<Gated<Stack>>),
     Arbiter(Box<ArbiterHost>),
 }
 
-/// Flows without an end, equally many from each host and to each host.
+/// Endless flows, equally many from each host and to each host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Background {
-    /// From each host.
+    /// Number of flows from each host.
     pub flows: u32,
-    /// They react to marks as DCTCP does; else to loss alone, as Reno.
+    /// Whether flows react to marks (DCTCP); otherwise they react to loss alone (Reno).
     pub is_dctcp: bool,
-    /// An arbiter schedules them, on the last host, which has none.
+    /// Whether an arbiter on the last host schedules the flows; that host has none.
     #[serde(default)]
     pub is_scheduled: bool,
-    /// The links between switches carry so many times less than all hosts can send. There are fewer
-    /// of them then, not slower ones, as far as they can be divided.
+    /// Oversubscription of the links between switches. Reduces the number of links, and their rate
+    /// only where the number cannot be divided.
     pub oversubscription: u32,
-    /// The longest queue before a link, in bytes.
+    /// Capacity of the queue before a link, in bytes.
     #[serde(default = "queue_bytes")]
     pub queue_bytes: u32,
-    /// Links have two classes of strict priority, as those of any switch for data centers may: what
-    /// flows carry goes behind messages, beacons and control packets.
+    /// Whether links have two classes of strict priority: flows are served after messages, beacons
+    /// and control packets.
     #[serde(default)]
     pub has_classes: bool,
 }
 
 impl Background {
-    /// So many flows from each host, on links of which no pair of tiers is narrower than another.
+    /// Creates flows on a fabric that is not oversubscribed.
     pub const fn new(flows: u32, is_dctcp: bool) -> Self {
         Self {
             flows,
@@ -73,7 +73,7 @@ impl Background {
         }
     }
 
-    /// How many classes a link has, and which one a frame has there.
+    /// Returns the number of classes, and the class of a frame.
     pub(super) fn classes(self) -> (u8, fn(&[u8]) -> u8) {
         match self.has_classes {
             true => (2, |frame| u8::from(is_of_flow(frame))),
@@ -81,25 +81,24 @@ impl Background {
         }
     }
 
-    /// How many parallel links there are instead of the testbed's four, and the rate of each in
-    /// bits/s.
+    /// Returns the number of parallel links, four on the testbed, and the rate of each in bits/s.
     pub(super) fn bundle(self) -> (u32, u64) {
         let times = self.oversubscription.max(1);
         let links = 4u32.div_ceil(times);
         (links, 400_000_000_000 / u64::from(times * links))
     }
 
-    /// The flows to be opened.
+    /// Returns the flows to start.
     pub(super) fn specs(self, hosts: u32, seed: u64) -> Vec<FlowSpec> {
         if !self.is_scheduled {
             return background(hosts, self.flows, seed);
         }
-        // What is sent before all links are up is lost, and Reno takes long to forget that.
+        // Data sent before all links are up is lost, and Reno takes long to recover from that.
         let all = background(hosts - 1, self.flows, seed).into_iter();
         all.map(|spec| FlowSpec { at_ns: spec.at_ns + CALM_NS, ..spec }).collect()
     }
 
-    /// Beside which guest a host's processes live.
+    /// Returns the machine that shares a host with its processes.
     pub(super) fn guest(self, topology: &Topology, host: u32, card: Port) -> Guest {
         let hosts = topology.hosts();
         let (process, last) = (ProcessId(host), hosts - 1);
@@ -121,7 +120,7 @@ impl Background {
         }
         let config = ClientConfig {
             labels,
-            // What a host sends while it waits for the answer to a request: 65 us and a round trip.
+            // What a host sends while it waits for the reply to a request: 65 us and a round trip.
             slots_max: 4 * 1_024,
             queue_slots_max: 512,
             control_interval_ns: u64::from(arbitration.control_interval_slots) * slot_ns,
@@ -138,7 +137,7 @@ impl Background {
         Guest::Gated(Box::new(Gated::new(stack, client, card)))
     }
 
-    /// The TCP of one host.
+    /// Returns the TCP stack of one host.
     fn stack(self, config: TcpConfig) -> Stack {
         let congestion_control =
             if self.is_dctcp { CongestionControl::Dctcp } else { CongestionControl::Reno };
@@ -147,7 +146,7 @@ impl Background {
     }
 }
 
-/// Whether a frame belongs to a flow, whether it has waited for its timeslot or not.
+/// Whether a frame belongs to a flow, scheduled or not.
 fn is_of_flow(frame: &[u8]) -> bool {
     parse_header(frame).is_ok_and(|(_, opcode)| matches!(opcode, Opcode::Slot | Opcode::Foreign))
 }

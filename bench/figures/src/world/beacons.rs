@@ -1,4 +1,4 @@
-//! What beacons take of links that carry nothing else.
+//! Bandwidth of beacons on otherwise idle links.
 
 use anyhow::Result;
 use onepipe_sim_engine::NANOSECOND;
@@ -11,12 +11,12 @@ use super::{Setup, System, Traffic};
 use crate::Calibration;
 use crate::experiment::Values;
 
-/// Beacon intervals before anything is counted, and while it is.
+/// Number of beacon intervals before the measurement, and of the measurement.
 const INTERVALS: u64 = 100;
 
-/// The testbed with 32 processes that say nothing, all links with so many Gbit/s. Answers
-/// `percent_of_link`, how much of a link beacons take in the mean, with what they cost on the wire,
-/// and `beacons_per_interval`, how many a link carries.
+/// Runs the testbed with 32 idle processes. Returns `percent_of_link`, the mean share of a link's
+/// bandwidth that beacons take, including their overhead on the wire, and `beacons_per_interval`,
+/// the number of beacons on a link.
 pub(crate) fn beacon_share(interval_ns: u64, gbps: u32) -> Result<Values> {
     let calibration = Calibration { beacon_ns: interval_ns, ..Calibration::PAPER };
     let traffic = Traffic::Idle { every_ns: 1 << 40 };
@@ -33,7 +33,7 @@ pub(crate) fn beacon_share(interval_ns: u64, gbps: u32) -> Result<Values> {
     let mut network = Network::new(topology, network, 1, bench);
     let links = network.links().count() as f64;
     let kind = HopKind::ALL.iter().position(|kind| *kind == HopKind::Beacon);
-    let kind = kind.expect("beacons are one of them");
+    let kind = kind.expect("beacons are one of the kinds");
     network.run_for(INTERVALS * interval_ns * NANOSECOND);
     let before = network.stats().hops_by_kind[kind];
     network.run_for(INTERVALS * interval_ns * NANOSECOND);

@@ -1,4 +1,4 @@
-//! One payload of some size in the order, beside small messages.
+//! One large payload in the total order, beside small messages.
 
 use anyhow::{Result, ensure};
 use onepipe_endpoint::Service;
@@ -10,50 +10,51 @@ use serde::{Deserialize, Serialize};
 use crate::Calibration;
 use crate::experiment::Values;
 
-/// Small messages begin, when everybody has joined; and everybody has talked to everybody when the
-/// payload is submitted. In ns.
+/// Start of the small messages, after all processes have joined, and submission of the payload,
+/// after all pairs have communicated. In ns.
 const PROBES_NS: u64 = 300_000;
 const BEGIN_NS: u64 = 600_000;
-/// Small messages of each process, so often, in ns.
+/// Interval between small messages of a process, in ns.
 const EVERY_NS: u64 = 4_000;
-/// No payload takes longer: so many ns, and so many more for each byte to [`RECEIVERS`] receivers,
-/// and to each further as many: as a message it goes to each of them on its own.
+/// Limit on the duration of a run: a constant in ns, and ns per byte to each group of up to
+/// [`RECEIVERS`] receivers. As a message the payload is sent to each receiver separately.
 const PATIENCE_NS: (u64, u64) = (400_000, 6);
 const RECEIVERS: u32 = 7;
-/// As much as an endpoint takes as a message.
+/// Largest message that an endpoint accepts.
 const MESSAGE_LEN_MAX: usize = 16 << 20;
-/// All but the controller's host.
+/// Number of processes: all hosts except the controller's.
 const PROCESSES: u32 = 31;
 
-/// Everything that a run depends on.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Large {
-    /// Bytes of the payload.
+    /// Size of the payload in bytes.
     pub bytes: u64,
-    /// How many receivers.
+    /// Number of receivers.
     pub receivers: u32,
-    /// It goes by bulk multicast; else as any other message.
+    /// Whether the payload uses bulk multicast; otherwise it is sent as a message.
     pub is_bulk: bool,
-    /// It is reliable, and so are the small ones beside it.
+    /// Whether the payload and the small messages are reliable.
     pub is_reliable: bool,
-    /// Switches let messages pass frames of bulk multicast.
+    /// Whether switches prioritize messages over frames of bulk multicast.
     pub has_classes: bool,
-    /// There are small messages beside it.
+    /// Whether small messages are sent beside the payload.
     pub has_others: bool,
 }
 
 impl Large {
-    /// Runs it. Answers `took_us`, from its submission until the last receiver has delivered it;
-    /// and of small messages, if any, that were submitted meanwhile `beside_us` and
-    /// `beside_max_us`, how long they took, and `more_us`, how much longer than without it.
+    /// Runs the transfer. Returns `took_us`, the time from the submission until the last receiver
+    /// has delivered the payload; and, for small messages submitted meanwhile, `beside_us` and
+    /// `beside_max_us`, their mean and maximum latency, and `more_us`, the increase of the mean
+    /// over a run without the payload.
     ///
     /// # Errors
-    /// When somebody has not got it.
+    /// If a receiver has not delivered the payload.
     pub fn run(&self) -> Result<Values> {
         let story = self.story(true);
         let took = story.delivered.iter().flatten().filter(|seen| seen.scattering.is_some());
         let took: Vec<u64> = took.map(|seen| seen.after_ns).collect();
-        ensure!(took.len() == self.receivers as usize, "{} have it", took.len());
+        ensure!(took.len() == self.receivers as usize, "{} have delivered the payload", took.len());
         let took_ns = took.into_iter().max().unwrap_or(0);
         if !self.has_others {
             return Ok([("took_us".to_owned(), took_ns as f64 / 1e3)].into());
@@ -77,7 +78,7 @@ impl Large {
         let large = Scattering::new(BEGIN_NS, 0, to, self.bytes as usize);
         let calibration = Calibration::PAPER.network();
         let classes = if self.has_classes { 2 } else { 1 };
-        // Queues that lose nothing would be as long as all is.
+        // Lossless queues would grow to the size of the payload.
         let link = LinkConfig { classes, ..LinkConfig::default() };
         let propagation_of =
             |of: LinkConfig| LinkConfig { propagation_ns: of.propagation_ns, ..link };
@@ -93,7 +94,7 @@ impl Large {
             },
             scatterings: if is_there { vec![Scattering { service, ..large }] } else { vec![] },
             probes: self.has_others.then_some(probes),
-            // Nobody fails.
+            // No process fails.
             dead_after_ns: 1_000_000_000,
             ..Setup::new(Shape::testbed(), PROCESSES)
         };

@@ -1,4 +1,4 @@
-//! One run: a system on the testbed under a load, in virtual time.
+//! One run: a system on the testbed under load, in virtual time.
 
 mod application;
 mod background;
@@ -33,27 +33,27 @@ pub use self::rack::{Bulk, Rack, Scheduler};
 pub use self::takeover::{Mishap, Takeover};
 use crate::Calibration;
 
-/// Which system.
+/// The system under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum System {
     /// 1Pipe, best effort.
     BestEffort,
     /// 1Pipe, reliable.
     Reliable,
-    /// Messages as they come.
+    /// Unordered messages.
     Unordered,
-    /// A token goes round.
+    /// A circulating token.
     Token,
-    /// Logical clocks, told so often that it takes half of what a process can send.
+    /// Lamport clocks, exchanged at half of a process's message rate.
     Lamport,
-    /// A sequencer in a switch, on the way of the least detour.
+    /// A sequencer in the switch with the shortest detour.
     SwitchSequencer,
-    /// A sequencer at a host, which takes all its cores.
+    /// A sequencer on a host, with all its cores.
     HostSequencer,
 }
 
 impl System {
-    /// The rival's rule, if it is one.
+    /// Returns the method of the rival; `None` for 1Pipe.
     pub(crate) fn method(self, members: u32, calibration: &Calibration) -> Option<Method> {
         match self {
             Self::BestEffort | Self::Reliable => None,
@@ -68,17 +68,17 @@ impl System {
     }
 }
 
-/// Where switches aggregate, if they do.
+/// Where switches aggregate barriers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
     /// In the chip.
     Chip,
-    /// On a host that stands for the switch.
+    /// On a host that acts as the switch's delegate.
     Host,
 }
 
 impl Form {
-    /// What it costs that the machine is not in the chip.
+    /// Returns the cost of running the switches' machines outside the chips.
     fn aside(self, calibration: &Calibration) -> Option<Aside> {
         let there_ns = calibration.detour_ns / 2;
         let back_ns = calibration.detour_ns - there_ns;
@@ -92,59 +92,59 @@ impl Form {
     }
 }
 
-/// What the processes say. Every message has 64 bytes.
+/// Traffic of the processes. Every message has 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Traffic {
-    /// A message every so many ns to the process half-way round.
+    /// A message at a fixed interval to the process half-way around the ring of process ids.
     Idle {
-        /// Between two messages of a process.
+        /// Interval between two messages of a process, in ns.
         every_ns: u64,
     },
-    /// A message every so many ns to each process in turn.
+    /// A message at a fixed interval to all other processes in turn.
     AllToAll {
-        /// Between two messages of a process.
+        /// Interval between two messages of a process, in ns.
         every_ns: u64,
     },
 }
 
-/// Everything that a run depends on.
+/// Parameters of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Which system.
+    /// The system under test.
     pub system: System,
-    /// Where switches aggregate.
+    /// Where switches aggregate barriers.
     pub form: Form,
-    /// Up to 8 in one rack, 16 in two, 32 on a host each, then equally many on all 32; above 512
-    /// one on each host of a fat tree that has so many.
+    /// Number of processes: up to 8 in one rack, 16 in two, 32 on one host each, then equally many
+    /// on all 32; above 512 one on each host of a fat tree of that size.
     pub processes: u32,
-    /// What they say.
+    /// Traffic of the processes.
     pub traffic: Traffic,
-    /// What everything costs.
+    /// Costs of the testbed.
     pub calibration: Calibration,
-    /// Frames lost on every link, in parts per billion …
+    /// Loss rate of every link, in parts per billion ...
     pub loss_ppb: u32,
-    /// … or only on those that lead to a host.
+    /// ... or only of the links that lead to a host.
     #[serde(default)]
     pub loses_at_hosts: bool,
-    /// The least time before one of our endpoints asks after what was not acknowledged, in ns.
+    /// Minimum probe timeout of our endpoints, in ns.
     #[serde(default = "probe_ns")]
     pub probe_ns: u64,
-    /// Before anything is measured, in us.
+    /// Time before the measurement, in us.
     pub warm_up_us: u64,
-    /// How long it is measured, in us.
+    /// Duration of the measurement, in us.
     pub measure_us: u64,
-    /// Whatever is left to chance.
+    /// Seed of the run.
     pub seed: u64,
 }
 
-/// The endpoint's default, which is for hosts whose processes may have to wait for a processor.
+/// The endpoint's default, for hosts whose processes may have to wait for a processor.
 const fn probe_ns() -> u64 {
     200_000
 }
 
 impl Setup {
-    /// A run of `system` with `processes` on the paper's testbed, by chips: 300 us, then 200 us
-    /// that are measured.
+    /// Creates a run of `system` with `processes` on the paper's testbed, in chips: 300 us of
+    /// warm-up and 200 us of measurement.
     pub fn new(system: System, processes: u32, traffic: Traffic) -> Self {
         Self {
             system,
@@ -161,13 +161,13 @@ impl Setup {
         }
     }
 
-    /// The same where a message costs a process so many ns.
+    /// Returns the setup with this message cost.
     pub(crate) fn on_this_machine(&self, message_ns: f64) -> Self {
         let message_ns = message_ns.round().max(1.0) as u64;
         Self { calibration: Calibration { message_ns, ..self.calibration }, ..self.clone() }
     }
 
-    /// The part of the testbed that takes part: one rack, two racks of a pod, or all of it.
+    /// Returns the part of the testbed that is used: one rack, two racks of a pod, or all of it.
     fn shape(&self) -> Result<Shape, ShapeError> {
         match self.processes {
             ..=8 => Shape::star(8),
@@ -177,20 +177,20 @@ impl Setup {
         }
     }
 
-    /// Runs it. Answers `latency_mean_us`, `latency_p5_us`, `latency_p50_us`, `latency_p95_us` from
-    /// submission to delivery, `throughput_mps` (million messages delivered a second and process),
-    /// `hops` and `virtual_us`.
+    /// Runs the setup. Returns `latency_mean_us`, `latency_p5_us`, `latency_p50_us` and
+    /// `latency_p95_us` from submission to delivery, `throughput_mps` (million messages delivered
+    /// per second and process), `hops` and `virtual_us`.
     ///
     /// # Errors
-    /// When so many processes have no place, nothing was delivered, or something in a wrong order.
+    /// If the processes do not fit, nothing was delivered, or the order was violated.
     pub fn run(&self) -> Result<BTreeMap<String, f64>> {
         self.run_on(self.shape()?, self.calibration.network(), None)
     }
 
-    /// Runs it with flows beside it, on the whole testbed. Answers, too, `flows_gbps`, what the
-    /// flows carry for each host; `frames_overflowed`; and for each pair of tiers `queue_1_2_us`
-    /// and so on, the longest queue of all such links in the mean, for that is what a barrier waits
-    /// for.
+    /// Runs the setup with background flows on the whole testbed. Returns, in addition,
+    /// `flows_gbps`, the throughput of the flows per host; `frames_overflowed`; and for each pair
+    /// of tiers `queue_1_2_us` and so on, the mean of the longest queue of all such links, which is
+    /// what a barrier waits for.
     ///
     /// # Errors
     /// As [`Setup::run`].
@@ -218,7 +218,7 @@ impl Setup {
         let per_host = self.processes.div_ceil(hosts).max(1);
         ensure!(
             self.processes >= 2 && (per_host == 1 || self.processes == per_host * hosts),
-            "{} processes have no place on {hosts} hosts",
+            "{} processes do not fit evenly on {hosts} hosts",
             self.processes
         );
         let topology = Topology::new(shape, per_host as u16)?;
@@ -226,7 +226,7 @@ impl Setup {
         let rates = (network.host_link.rate_bits_per_s, network.switch_link.rate_bits_per_s);
         let (host_bits, switch_bits) = rates;
         let aside = self.form.aside(&self.calibration);
-        // What happens at one node changes nothing at another; a large fabric fits no cache.
+        // No event at one node changes the traffic of another; a large fabric exceeds the cache.
         let takes_turns = self.processes > 512;
         let network = Config { aside, takes_turns, ..network };
         let mut network = Network::new(topology, network, self.seed, bench);
@@ -261,12 +261,12 @@ impl Setup {
     }
 }
 
-/// The fat tree with so many hosts, or the nearest.
+/// Returns the fat tree with the number of hosts nearest to `hosts`.
 pub(crate) fn fat_tree(hosts: u32) -> Result<Shape, ShapeError> {
     Shape::fat_tree((4.0 * f64::from(hosts)).cbrt().round() as u32)
 }
 
-/// What all hosts' flows have received.
+/// Returns the bytes that the flows of all hosts have received.
 fn flows_bytes(network: &Network<Node, Bench>) -> u64 {
     let hosts = (0..network.topology().hosts()).filter_map(|host| network.machine(NodeId(host)));
     hosts.map(Node::flows_bytes).sum()

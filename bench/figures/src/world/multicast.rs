@@ -1,4 +1,4 @@
-//! One run of bulk multicast, as RDMC's experiments have them.
+//! One run of bulk multicast, as in RDMC's experiments.
 
 use anyhow::{Result, ensure};
 use onepipe_bulk::{Algorithm, Plain};
@@ -13,87 +13,85 @@ use crate::experiment::Values;
 const FRACTUS_BITS_PER_S: u64 = 100_000_000_000;
 /// Stampede: "unicast speeds of up to 40 Gb/s"; Sierra: "a 40 Gb/s line rate" (section 5.1).
 const STAMPEDE_BITS_PER_S: u64 = 40_000_000_000;
-/// A process sends one small message in this time: 1Pipe section 7.2, 5 M messages/s. RDMC's text
-/// has no such number.
+/// CPU time for a small message: 1Pipe section 7.2, 5 M messages/s. RDMC's text has no such number.
 const FRAME_NS: u64 = 200;
-/// Objects of a byte that a sender sends (the paper: 100,000).
+/// Number of one-byte objects per sender (the paper: 100,000).
 const RATE_OBJECTS: u32 = 200;
-/// Sierra's fabric has two stages (section 5.1): leaves, spines, hosts of a leaf; none is
-/// oversubscribed.
+/// Sierra's two-stage fabric (section 5.1): leaves, spines, hosts per leaf; not oversubscribed.
 const SIERRA: (u32, u32, u32) = (16, 32, 32);
-/// A relay stands still at the worst of so many moments.
+/// Number of times at which a pause is tried; the worst one counts.
 const STALL_MOMENTS: u64 = 8;
-/// How long a run may take, in virtual time.
+/// Limit on the duration of a run, in ns of virtual time.
 const RUN_NS: u64 = 10_000_000_000;
 
-/// How blocks travel.
+/// Schedule of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scheme {
-    /// The root sends everything to each member in turn.
+    /// The root sends the whole object to each member in turn.
     Sequential,
-    /// Each member relays to the next.
+    /// Each member relays blocks to the next one.
     Chain,
-    /// Whoever has the whole object hands it on.
+    /// Each member with the whole object relays it.
     Tree,
     /// The binomial pipeline.
     Pipeline,
 }
 
-/// What befalls a transfer, or what is looked at.
+/// Condition of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lesson {
-    /// A transfer on Fractus.
+    /// An undisturbed transfer on Fractus.
     Calm,
-    /// One on Stampede.
+    /// An undisturbed transfer on Stampede.
     Breakdown,
-    /// One on Stampede, and the first relay stands still for so many us about half-way, at the
-    /// worst of eight moments.
+    /// A transfer on Stampede with a pause of the first relay about half-way, at the worst of eight
+    /// times.
     Stall {
-        /// For how long.
+        /// Duration of the pause in us.
         us: u32,
     },
-    /// The link between the root and the first relay carries half as much as all others.
+    /// The link between the root and the first relay has half the rate of all others.
     SlowLink,
-    /// Objects of a byte, from so many members, each in a group of its own.
+    /// One-byte objects from several members, each in its own group.
     Rate {
-        /// How many send.
+        /// Number of senders.
         senders: u32,
     },
-    /// On Sierra: a fabric of two stages with 512 hosts, and links of 40 Gbit/s.
+    /// On Sierra: a two-stage fabric with 512 hosts and links of 40 Gbit/s.
     Sierra,
 }
 
-/// Everything that a run depends on.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Multicast {
-    /// What befalls it.
+    /// Condition of the transfer.
     pub lesson: Lesson,
-    /// How blocks travel.
+    /// Schedule of the blocks.
     pub scheme: Scheme,
-    /// Members, the root among them.
+    /// Number of members, the root included.
     pub members: u32,
-    /// Bytes of the object.
+    /// Size of the object in bytes.
     pub bytes: u64,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block_len: u32,
 }
 
 impl Multicast {
-    /// Whether it takes gigabytes.
+    /// Whether the run needs gigabytes.
     pub(crate) fn is_large(&self) -> bool {
         self.bytes * u64::from(self.members) > 1 << 30
     }
 
-    /// Runs it. Answers `ms` and `gbps` (bytes of the object by the time until all have it);
-    /// beside that
-    /// - calm: `slack`, of a send in the steady state;
+    /// Runs the transfer. Returns `ms` and `gbps` (size of the object over the time until all have
+    /// it); in addition
+    /// - undisturbed: `slack` of a send in the steady state;
     /// - breakdown: `part_1_us` and so on, the paper's table 1;
-    /// - stall: `more_us` than without it, and `step_us`, how long a block takes;
+    /// - stall: `more_us`, the additional time, and `step_us`, the time of a block;
     /// - slow link: `kept_percent` of the bandwidth without it;
-    /// - rate: `thousand_per_s`, messages of all senders.
+    /// - rate: `thousand_per_s`, objects of all senders.
     ///
     /// # Errors
-    /// When the fabric cannot be laid out, or somebody has not got everything.
+    /// If the fabric is invalid, or a member has not received everything.
     pub fn run(&self) -> Result<Values> {
         let mesh = self.mesh();
         let (last_ns, others) = match self.lesson {
@@ -178,16 +176,16 @@ impl Multicast {
             ..Setup::new(shape, self.members)
         };
         let outcome = World::new(&setup).run(RUN_NS);
-        ensure!(outcome.is_clean, "not everybody has everything: {:?}", outcome.ended);
-        // It is clean, so all have it.
+        ensure!(outcome.is_clean, "a member has not received everything: {:?}", outcome.ended);
+        // A clean end implies that all members have everything.
         Ok(outcome.last_ns().unwrap_or(0))
     }
 }
 
-/// Lines of the paper's table 1, seen by the member that is farthest from the root: until its first
-/// block is whole (by the paper the time "taken by the root to send and by the first receiver to
-/// relay"); while it takes others; while nothing comes; all. The others, setup and copying, are
-/// what hosts take, and cost nothing in the simulator.
+/// Returns the lines of the paper's table 1, seen by the member that is farthest from the root:
+/// until its first block is complete (by the paper the time "taken by the root to send and by the
+/// first receiver to relay"); while it receives others; while it waits; total. The other lines,
+/// setup and copying, are host costs, which the simulator does not model.
 fn breakdown(flow: &Flow) -> Vec<(&'static str, f64)> {
     let hops = flow.hops.last().map_or(&[][..], Vec::as_slice);
     let first = hops.iter().map(|hop| hop.complete_ns).min().unwrap_or(0);

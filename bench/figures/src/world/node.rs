@@ -1,4 +1,4 @@
-//! The kinds of nodes, as one machine.
+//! The nodes of the testbed as one machine.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bench_rivals::{Delivery, Rival};
@@ -11,29 +11,29 @@ use onepipe_switch::Switch;
 use super::paced::Paced;
 use super::plain::Plain;
 
-/// A host of ours.
+/// A host of 1Pipe.
 pub(super) type Ours = Host<Switch, Paced<Endpoint>>;
 
-/// A host or a switch, of ours or of a rival.
+/// A host or a switch, of 1Pipe or of a rival.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(super) enum Node {
     Host(Ours),
-    /// With flows beside it.
+    /// A host with unscheduled background flows.
     Shared(Box<SharedNic<Ours>>),
-    /// With flows that wait for their timeslots.
+    /// A host with background flows that wait for their timeslots.
     Gated(Box<SharedNic<Ours, Gated<Stack>>>),
-    /// With the arbiter that gives these out.
+    /// A host with the arbiter that grants the timeslots.
     Arbiter(Box<SharedNic<Ours, ArbiterHost>>),
     Switch(Switch),
     RivalHost(Host<Plain, Paced<Rival>>),
     Plain(Plain),
-    /// A host that takes no part.
+    /// A host that does not take part.
     Idle,
 }
 
 impl Node {
-    /// The host, if it is one of ours.
+    /// Returns the host of 1Pipe, if it is one.
     pub fn ours_mut(&mut self) -> Option<&mut Ours> {
         match self {
             Self::Host(host) => Some(host),
@@ -44,7 +44,7 @@ impl Node {
         }
     }
 
-    /// The TCP of the host, if it has one.
+    /// Returns the TCP stack of the host, if it has one.
     pub fn stack_mut(&mut self) -> Option<&mut Stack> {
         match self {
             Self::Shared(shared) => Some(&mut shared.guest),
@@ -53,7 +53,7 @@ impl Node {
         }
     }
 
-    /// What its flows have received, in bytes.
+    /// Returns the bytes that the host's flows have received.
     pub fn flows_bytes(&self) -> u64 {
         let stack = match self {
             Self::Shared(shared) => &shared.guest,
@@ -64,7 +64,7 @@ impl Node {
     }
 }
 
-/// What a process says, and which one.
+/// An event of a process, with its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Said {
     Ours(Port, Event),

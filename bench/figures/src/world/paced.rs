@@ -1,18 +1,18 @@
-//! A process whose processor sends so many messages a second, and no more.
+//! A process with a limited message rate.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_wire::parse_header;
 
-/// Bytes of a message of 64 in a frame, with what stands before it.
+/// Length of a 64-byte message in a frame, with its header.
 const MESSAGE_LEN: usize = 72;
 
-/// A machine that is not asked for more frames while its processor is busy with the last.
+/// Limits the frames of a machine by its CPU time per message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Paced<M> {
     pub machine: M,
     message_ns: u64,
     busy_until: Mono,
-    /// It was asked for a frame too early.
+    /// Whether a frame was requested while the CPU was busy.
     is_waiting: bool,
 }
 
@@ -21,10 +21,10 @@ impl<M: Machine> Paced<M> {
         Self { machine, message_ns, busy_until: Mono::from_ns(0), is_waiting: false }
     }
 
-    /// What a frame takes: as much as its messages, or as one.
+    /// Returns the CPU time of a frame: that of its messages, at least of one.
     fn cost_ns(&self, frame: &[u8]) -> u64 {
         match parse_header(frame) {
-            // Network cards do these, or a core of its own (1Pipe section 7.1).
+            // Done by NICs, or by a dedicated core (1Pipe section 7.1).
             Ok((_, opcode)) if opcode.is_hop_only() => 0,
             Ok((header, _)) => self.message_ns * (header.length() / MESSAGE_LEN).max(1) as u64,
             Err(_) => 0,
@@ -65,7 +65,7 @@ impl<M: Machine> Machine for Paced<M> {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        // What is due while the processor is busy could not leave.
+        // Frames that become due while the CPU is busy could not leave.
         match self.is_waiting {
             true => Some(self.busy_until),
             false => self.machine.poll_timeout(),

@@ -1,4 +1,4 @@
-//! A switch that forwards and nothing else, perhaps with the sequencer in it.
+//! A switch that only forwards, optionally with the sequencer in it.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 use onepipe_bench_rivals::Rival;
@@ -7,11 +7,11 @@ use onepipe_wire::parse_header;
 
 use super::paced::Paced;
 
-/// It forwards.
+/// A forwarding switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Plain {
     pub forwarder: Forwarder,
-    /// The sequencer's id, and the way there; `None` where it is here, or there is none.
+    /// The sequencer's id and the port towards it; no port if the sequencer is here.
     pub sequencer: Option<(ProcessId, Option<Port>)>,
     /// The sequencer, if it is here.
     pub seat: Option<Box<Paced<Rival>>>,

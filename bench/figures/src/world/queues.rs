@@ -1,4 +1,4 @@
-//! How long the queues are, tier by tier.
+//! Samples the queue lengths by tier.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use onepipe_topology::Node as Vertex;
 use super::application::Bench;
 use super::node::Node;
 
-/// The links between each pair of tiers, and the longest queue before any of them.
+/// Samples the longest queue of the links between each pair of tiers.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    /// From tier, to tier: 1 for hosts, 2 for the switches above them.
+    /// Links by tiers, from and to: 1 for hosts, 2 for the switches above them.
     groups: BTreeMap<(u8, u8), Vec<LinkId>>,
-    /// The sum of the longest ones, in bytes.
+    /// Sums of the sampled longest queues, in bytes.
     longest: BTreeMap<(u8, u8), u64>,
     looks: u64,
-    /// Of a host's link, and of one between switches.
+    /// Rates of a host's link and of a link between switches.
     bits_per_s: (u64, u64),
 }
 
 impl Queues {
-    /// From one look to the next.
+    /// Sampling interval.
     pub const EVERY_PS: u64 = 10_000 * NANOSECOND;
 
     pub fn new(network: &Network<Node, Bench>, bits_per_s: (u64, u64)) -> Self {
@@ -43,7 +43,7 @@ impl Queues {
         }
     }
 
-    /// The longest in the mean, in us.
+    /// Returns the means of the longest queues, in us.
     pub fn longest_us(&self) -> impl Iterator<Item = (String, f64)> + '_ {
         self.longest.iter().map(|((from, to), bytes)| {
             let (host, switch) = self.bits_per_s;

@@ -1,4 +1,4 @@
-//! One run on Fastpass's rack of 32.
+//! One run on Fastpass's rack of 32 hosts.
 
 use anyhow::Result;
 use onepipe_sim_arbiter::{Flow, Measured, OfferedLoad, Ping, Plan, Setup, measure};
@@ -7,93 +7,93 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::Values;
 
-/// The parts of all looks, in per cent, that the paper's tables name (Fastpass section 7.1).
+/// Percentiles in the paper's tables (Fastpass section 7.1).
 const QUANTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
-/// TCP flows of a sender to a receiver (experiment A).
+/// TCP flows from a sender to a receiver (experiment A).
 const FLOWS: usize = 20;
-/// Connections when there are most (experiment C).
+/// Largest number of connections (experiment C).
 const CONNECTIONS: u32 = 5;
-/// Intervals before shares count, and while they do.
+/// Number of intervals of the warm-up, and of the measurement of shares.
 const SHARE_INTERVALS: u64 = 10;
-/// Intervals from one connection's coming or going to the next one's: 30 in the paper.
+/// Number of intervals between connections that start or end: 30 in the paper.
 const STAGE_INTERVALS: u64 = 3;
-/// One, two, up to five, and down to one again.
+/// Number of stages: one to five connections, and back to one.
 const STAGES: u64 = 2 * CONNECTIONS as u64 - 1;
 
-/// Who decides what is sent when.
+/// What decides when a packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scheduler {
-    /// TCP, by what is lost.
+    /// TCP, by loss.
     Tcp,
-    /// TCP, by the share of packets that were marked (DCTCP).
+    /// TCP, by the share of marked packets (DCTCP).
     Dctcp,
     /// An arbiter.
     Arbiter,
 }
 
-/// What is sent.
+/// The traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bulk {
     /// Experiments A and B: four senders with 20 flows each to one receiver, and a fifth host that
-    /// asks the receiver.
+    /// pings the receiver.
     Four,
     /// Experiment C: five connections from different senders to one receiver.
     Five {
-        /// Throughput is taken over so many ms.
+        /// Averaging interval of throughput in ms.
         interval_ms: u32,
     },
-    /// Experiment C as the paper has it: first one, then one more every three intervals (its every
-    /// 30) until there are five, then one fewer, who came first.
+    /// Experiment C as in the paper: first one connection, then one more every three intervals (30
+    /// in the paper) up to five, then one fewer each, in the order of their start.
     ComeAndGo {
-        /// Throughput is taken over so many ms.
+        /// Averaging interval of throughput in ms.
         interval_ms: u32,
     },
-    /// Experiment E: every host offers full frames to all others, in turn by chance.
+    /// Experiment E: every host offers full frames to all others at random.
     Load {
-        /// Timeslots with a frame, of a thousand.
+        /// Timeslots with a frame, in thousandths.
         permille: u32,
     },
-    /// The same, but each host sends to few others.
+    /// As [`Bulk::Load`], but each host sends to few others.
     LoadToFew {
-        /// Timeslots with a frame, of a thousand.
+        /// Timeslots with a frame, in thousandths.
         permille: u32,
-        /// How many others.
+        /// Number of receivers of each host.
         peers: u32,
     },
-    /// Experiment H: a service whose answers come from many at a time.
+    /// Experiment H: a service with responses from many hosts at a time.
     Incast {
-        /// How many answer.
+        /// Number of hosts that respond.
         senders: u32,
     },
 }
 
-/// Everything that a run depends on.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rack {
-    /// Who decides what is sent when.
+    /// What decides when a packet is sent.
     pub scheduler: Scheduler,
-    /// What is sent.
+    /// The traffic.
     pub bulk: Bulk,
-    /// Whatever is left to chance.
+    /// Seed of the run.
     pub seed: u64,
 }
 
 impl Rack {
-    /// Runs it. Answers for all `goodput_gbps` (what TCP's applications get), `line_percent` (what
-    /// that takes of the receiver's link in full frames), `queue_p50_kb` and so on (the queue
-    /// before the receiver, in thousands of bytes), `segments_lost`, `resent_percent`, and the
-    /// most that was before any link of a switch, `frames_queued_max` and `octets_queued_max`;
-    /// beside that
-    /// - four senders: `ping_p50_ms` and so on, from question to answer;
-    /// - five connections: `deviation_mbps`, the standard deviation of what a sender gets through
-    ///   in an interval, from the mean of all who send in that interval; and
-    ///   `deviation_all_mbps`, with those intervals in which somebody comes or goes;
-    /// - load: `control_percent`, bytes of control packets over those of frames in timeslots, and
-    ///   `wait_slots`, how many timeslots a frame waits on average;
-    /// - incast: `flow_p50_ms` and so on, from a question to the end of an answer.
+    /// Runs the traffic. Returns for all `goodput_gbps` (throughput of TCP's applications),
+    /// `line_percent` (the share of the receiver's link that it takes in full frames),
+    /// `queue_p50_kb` and so on (the queue before the receiver, in thousands of bytes),
+    /// `segments_lost`, `resent_percent`, and the longest queue before any link of a switch,
+    /// `frames_queued_max` and `octets_queued_max`; in addition
+    /// - four senders: `ping_p50_ms` and so on, round-trip times;
+    /// - five connections: `deviation_mbps`, the standard deviation of a sender's throughput in an
+    ///   interval from the mean of all senders in that interval; and `deviation_all_mbps`,
+    ///   including the intervals in which a connection starts or ends;
+    /// - load: `control_percent`, bytes of control packets relative to those of frames in
+    ///   timeslots, and `wait_slots`, the mean wait of a frame in timeslots;
+    /// - incast: `flow_p50_ms` and so on, from a query to the end of a response.
     ///
     /// # Errors
-    /// When something that must hold was broken.
+    /// If a guarantee was violated.
     pub fn run(&self) -> Result<Values> {
         let (setup, plan) = self.lay_out();
         let measured = measure(&setup, &plan);
@@ -133,7 +133,7 @@ impl Rack {
         let congestion_control = match self.scheduler {
             Scheduler::Tcp => CongestionControl::Reno,
             Scheduler::Dctcp => CongestionControl::Dctcp,
-            // It is nothing to slow down for.
+            // Nothing is lost, so the choice does not matter.
             Scheduler::Arbiter => CongestionControl::Reno,
         };
         let setup = Setup { congestion_control, seed: self.seed, ..Setup::rack() };
@@ -144,7 +144,7 @@ impl Rack {
         match self.bulk {
             Bulk::Four => {
                 let flows = (1..=4).flat_map(|from| [Flow::endless(from, 0); FLOWS]).collect();
-                // The paper asks every 10 ms for 20 minutes.
+                // The paper pings every 10 ms for 20 minutes.
                 let pings = vec![Ping { from: 5, to: 0, every_ns: 250_000 }];
                 // Reno takes 90 ms from one loss of a flow to the next.
                 let plan = Plan { warm_up_ns: 200_000_000, measure_ns: 600_000_000, ..Plan::of(0) };
@@ -190,16 +190,16 @@ impl Rack {
     }
 }
 
-/// Frames without a protocol.
+/// Returns a setup with offered frames instead of TCP.
 fn offered(setup: Setup, offer: OfferedLoad) -> (Setup, Plan) {
     let (warm_up_ns, measure_ns, interval_ns) = (2_000_000, 5_000_000, 1_000_000);
     let plan = Plan { warm_up_ns, measure_ns, interval_ns, ..Plan::of(0) };
     (Setup { offer: Some(offer), ..setup }, plan)
 }
 
-/// The standard deviation of what a sender gets through in an interval, in bits/s, from the mean of
-/// those who send from its beginning to its end: over intervals in which nobody comes or goes, and
-/// over all. One alone lies nowhere apart.
+/// Returns the standard deviation of a sender's throughput in an interval, in bits/s, from the mean
+/// of all senders that are active for the whole interval: over intervals in which no connection
+/// starts or ends, and over all. Intervals with a single sender do not count.
 fn deviations(setup: &Setup, plan: &Plan, measured: &Measured) -> [f64; 2] {
     let seconds = measured.interval_ns as f64 / 1e9;
     let (mut squares, mut counts) = ([0.0; 2], [0_usize; 2]);
@@ -231,7 +231,7 @@ fn deviations(setup: &Setup, plan: &Plan, measured: &Measured) -> [f64; 2] {
 
 fn of_all(setup: &Setup, measured: &Measured) -> Values {
     let goodput = measured.goodput_bits_per_s();
-    // What these bytes take of the link in full frames.
+    // The share of the link that these bytes take in full frames.
     let line = goodput * setup.full_len() as f64 / f64::from(setup.segment_len());
     let resent = measured.segments_lost as f64 / measured.segments_sent.max(1) as f64;
     let values = [

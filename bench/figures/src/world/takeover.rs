@@ -1,4 +1,4 @@
-//! One arbiter takes over from another on Fastpass's rack.
+//! Takeover from a primary to a secondary arbiter on Fastpass's rack.
 
 use anyhow::{Result, ensure};
 use onepipe_sim_arbiter::{Arbitration, OfferedLoad, Setup, SimEnv};
@@ -7,49 +7,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::Values;
 
-/// The arbiters' hosts: who begins, and who takes over.
+/// Hosts of the arbiters.
 const PRIMARY: u32 = 31;
 const SECONDARY: u32 = 30;
-/// Everybody has asked, and timeslots are granted.
+/// Time until all endpoints have sent requests and timeslots are granted.
 const BEFORE_NS: u64 = 2_000_000;
-/// What happens, and all that comes of it.
+/// Time of the fault and of its effects.
 const AFTER_NS: u64 = 5_000_000;
-/// Until what is left has been sent.
+/// Time until the remaining frames have been sent.
 const QUIET_NS: u64 = 10_000_000;
-/// Of what the primary says when it is hardly heard. Ten watchdogs in a row are then lost in one
+/// Loss rate of the primary's packets over a lossy link. Ten consecutive watchdogs are lost in one
 /// of five milliseconds.
 const LOST_PPM: u32 = 850_000;
-/// From one look to the next.
+/// Sampling interval.
 const LOOK_NS: u64 = 5_000;
 
-/// What happens to the primary.
+/// The fault of the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mishap {
-    /// It dies.
+    /// The primary crashes.
     Dies,
-    /// It lives, and for three milliseconds most of what it says is lost, grants and watchdogs.
+    /// The primary runs, but for three milliseconds most of its grants and watchdogs are lost.
     IsHardlyHeard,
 }
 
-/// Everything that a run depends on.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Takeover {
-    /// What happens.
+    /// The fault.
     pub mishap: Mishap,
-    /// Timeslots with a frame, of a thousand.
+    /// Timeslots with a frame, in thousandths.
     pub load_permille: u32,
-    /// How often it is tried, each time at another moment and with other traffic.
+    /// Number of trials, each at another time and with other traffic.
     pub times: u32,
 }
 
 impl Takeover {
-    /// Runs it. Answers `pause_us`, the longest time in which no endpoint sent in a timeslot, the
-    /// median of all tries, and `pause_max_us`; and of all tries together `takeovers`, `granted`,
-    /// pairs that were granted a timeslot, and `contradictions` between them: a timeslot granted to
+    /// Runs the trials. Returns `pause_us`, the median of the longest time in which no endpoint
+    /// sent in a timeslot, and `pause_max_us`; and over all trials `takeovers`, `granted`, the
+    /// pairs that were granted a timeslot, and `contradictions` between them: timeslots granted to
     /// a sender or a receiver twice, by one arbiter or two.
     ///
     /// # Errors
-    /// When nobody takes over in any try, or packets are left.
+    /// If no arbiter takes over in any trial, or packets are left.
     pub fn run(&self) -> Result<Values> {
         let (mut pauses, mut takeovers) = (Vec::new(), 0);
         let (mut granted, mut contradictions) = (0, 0);
@@ -75,7 +75,7 @@ impl Takeover {
             granted += env.grant_checker().granted();
             contradictions += env.grant_checker().violations.len();
         }
-        ensure!(takeovers > 0, "nobody has taken over");
+        ensure!(takeovers > 0, "no arbiter took over in any trial");
         pauses.sort_by(f64::total_cmp);
         let values = [
             ("pause_us", pauses.get(pauses.len() / 2)),

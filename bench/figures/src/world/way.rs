@@ -1,21 +1,21 @@
-//! Where the sequencer sits, and the way there.
+//! The location of the sequencer, and the routes towards it.
 
 use std::collections::VecDeque;
 
 use onepipe_base::{HostId, Port, ProcessId, SwitchId};
 use onepipe_topology::{End, Node as Vertex, Topology};
 
-/// The sequencer's place.
+/// Routes to the sequencer.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub process: ProcessId,
     pub vertex: Vertex,
-    /// From each host, then each switch, the port that leads towards it.
+    /// The port towards the sequencer, for each host and then each switch.
     ports: Vec<Option<Port>>,
 }
 
 impl Place {
-    /// In the lowest switch above all members, or at the first host.
+    /// Places the sequencer in the lowest switch above all members, or on the first host.
     pub fn new(topology: &Topology, members: u32, is_switch: bool) -> Self {
         let vertex = if is_switch { over_all(topology, members) } else { Vertex::Host(HostId(0)) };
         let vertices: Vec<Vertex> = topology.nodes().collect();
@@ -37,13 +37,13 @@ impl Place {
         Self { process: ProcessId(members), vertex, ports }
     }
 
-    /// The port of node `index` that leads there; `None` at the place itself.
+    /// Returns the port of node `index` towards the sequencer; `None` at the sequencer itself.
     pub fn port(&self, index: usize) -> Option<Port> {
         self.ports[index]
     }
 }
 
-/// The first switch of the lowest tier from which all members are below.
+/// Returns the first switch of the lowest tier from which all members are below.
 fn over_all(topology: &Topology, members: u32) -> Vertex {
     let tier = match topology.switches_between(HostId(0), topology.host_of(ProcessId(members - 1)))
     {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn every_node_finds_the_sequencer_wherever_it_sits() {
-        let topology = Topology::new(Shape::testbed(), 2).expect("it fits");
+        let topology = Topology::new(Shape::testbed(), 2).expect("the processes fit the testbed");
         for (members, tier) in [(8, 2), (32, 3), (64, 4)] {
             let place = Place::new(&topology, members, true);
             assert_eq!(topology.tier(place.vertex), tier, "{members} members");

@@ -80,10 +80,7 @@ impl Cluster {
             let reason = match runtime.block_on(attempt) {
                 Ok(Ok(value)) => return Ok(Answer { value, is_repeated }),
                 Ok(Err(source)) if is_final(&source) => {
-                    return Err(EtcdError::PersistError {
-                        endpoint: member.endpoint.clone(),
-                        source,
-                    });
+                    return Err(EtcdError::Refused { endpoint: member.endpoint.clone(), source });
                 }
                 Ok(Err(error)) => format!("{}: {}", member.endpoint, message_of(&error)),
                 Err(_) => format!("{}: no answer within {timeout:?}", member.endpoint),
@@ -137,8 +134,7 @@ fn is_final(error: &etcd_client::Error) -> bool {
 /// Whether what was asked for lies before what the server still knows.
 pub(super) fn is_compacted(error: &EtcdError) -> bool {
     const OUT_OF_RANGE: i32 = 11;
-    let EtcdError::PersistError { source: etcd_client::Error::GRpcStatus(status), .. } = error
-    else {
+    let EtcdError::Refused { source: etcd_client::Error::GRpcStatus(status), .. } = error else {
         return false;
     };
     i32::from(status.code()) == OUT_OF_RANGE
@@ -149,8 +145,8 @@ pub(super) fn is_expired(error: &EtcdError) -> bool {
     use etcd_client::Error;
     const NOT_FOUND: i32 = 5;
     match error {
-        EtcdError::PersistError { source: Error::LeaseKeepAliveError(_), .. } => true,
-        EtcdError::PersistError { source: Error::GRpcStatus(status), .. } => {
+        EtcdError::Refused { source: Error::LeaseKeepAliveError(_), .. } => true,
+        EtcdError::Refused { source: Error::GRpcStatus(status), .. } => {
             i32::from(status.code()) == NOT_FOUND
         }
         _ => false,

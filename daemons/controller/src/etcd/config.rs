@@ -65,7 +65,7 @@ pub enum EtcdError {
     },
     /// It has answered, and will not do it.
     #[error("etcd at {endpoint} refuses")]
-    PersistError {
+    Refused {
         /// The member asked.
         endpoint: String,
         /// What it says.

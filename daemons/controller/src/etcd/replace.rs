@@ -44,13 +44,13 @@ impl EtcdStore {
             self.term_of(epoch)?.generation = current;
             return Ok(false);
         }
-        let mark_deposed = self.mark_deposed();
+        let deposed = self.mark_deposed();
         if is_repeated && current != generation {
             // The successor has replaced the log: whether the record was in it cannot be told.
             let reason = "the epoch ended while a record was being written".to_owned();
             return Err(StoreError::Failed(self.lost_race(reason)));
         }
-        Err(mark_deposed)
+        Err(deposed)
     }
 
     /// Writes a new generation beside the log, then lets it count.

@@ -1,4 +1,4 @@
-//! Short histories, such as the rules were exhausted for.
+//! Random histories of the size for which the rules were explored exhaustively.
 
 use onepipe_amcast::{GroupId, GroupSet};
 use onepipe_base::ProcessId;
@@ -8,8 +8,8 @@ use crate::model::{BOTH, FIRST, MESSAGES, OTHER};
 use crate::observer::{MEMBERS, Observer, Seen};
 use crate::world::{Plan, Step, World};
 
-/// For which groups messages are, and who of the first group may be elected: what `../rules` has
-/// exhausted.
+/// Destination groups of the messages, and members of the first group that may be elected: the
+/// configurations that `../rules` explores.
 const SHAPES: &[([u8; MESSAGES], &[usize])] = &[
     ([BOTH, FIRST, FIRST], &[0, 1, 2]),
     ([BOTH, BOTH, FIRST], &[0, 1, 2]),
@@ -18,32 +18,32 @@ const SHAPES: &[([u8; MESSAGES], &[usize])] = &[
     ([FIRST, FIRST, FIRST], &[1, 2]),
     ([BOTH, BOTH, BOTH], &[0]),
 ];
-/// By then nearly everything is decided that ever will be.
+/// Time by which nearly everything is decided.
 const END_NS: u64 = 2_900_000;
 
-/// What happens in a history.
+/// Random history.
 #[derive(Clone, Debug)]
 pub struct History {
     seed: u64,
     shape: usize,
     elected: usize,
-    /// When, if ever.
+    /// Time of the election, if any.
     elected_at: Option<u64>,
-    /// Which of both groups is the one that elects.
+    /// Group that holds the election.
     first: u16,
-    /// Which client sends each message, and when.
+    /// Client and time of each message.
     sends: [(usize, u64); MESSAGES],
     window: u32,
     crash: Option<(usize, u64)>,
     lose_percent: u64,
     repeat_percent: u64,
     jitter_ns: u64,
-    /// Members that do not hear others, as bits of both, and until when.
+    /// Links between members that drop everything, as bits of both members.
     silent: Vec<(u32, u32)>,
     silent_until: u64,
 }
 
-/// All of them.
+/// Returns a strategy for random histories.
 pub fn histories() -> impl Strategy<Value = History> {
     let time = 0u64..300_000;
     let send = || (0usize..2, 0u64..200_000);
@@ -119,8 +119,8 @@ impl History {
         world
     }
 
-    /// Who watches it: who takes the group that elects for the first one of the rules, and, if
-    /// nobody elects, who takes the other one for it.
+    /// Returns the observers: one that maps the electing group to the first group of the rules and,
+    /// without an election, one that maps the other group to it.
     fn observers(&self) -> Vec<Observer> {
         let groups = SHAPES[self.shape].0;
         let mut all = vec![Observer::new(groups, GroupId(self.first), self.elected)];
@@ -135,17 +135,17 @@ impl History {
         all
     }
 
-    /// Lives through it. Answers what was seen.
+    /// Runs the history. Returns how often each step was seen.
     ///
     /// # Errors
-    /// What the rules do not permit, or what else is wrong.
+    /// A violation of the rules or of another property.
     pub fn live(&self) -> Result<Seen, String> {
         watch(self.world(), &mut self.observers(), END_NS, |_, _| {})
     }
 }
 
-/// Lets the world go on until `end_ns`, and keeps it to the rules; `before` may change it before
-/// each event. Answers what was seen by the first who watches.
+/// Runs the harness until `end_ns` and checks all packets against the rules. `before` may change
+/// the harness before each event. Returns what the first observer has seen.
 pub fn watch(
     mut world: World,
     observers: &mut [Observer],

@@ -1,7 +1,7 @@
-//! Members as they are, and the rules that were exhausted (`../rules`): whatever members say in
-//! histories with loss, copies, disorder, crashes and an election is what the rules permit
-//! (refinement). So what holds in every history of the rules holds of what members say, as far as
-//! histories were drawn; that each mistake of members is seen so is in `../mistakes.rs`.
+//! Refinement check: the packets of the real members, in histories with loss, duplication,
+//! reordering, crashes and an election, must be permitted by the rules that were explored
+//! exhaustively (`../rules`). So the properties of the rules hold for the members, as far as the
+//! histories cover. That each seeded bug is detected this way is checked in `../mistakes.rs`.
 
 mod drawn;
 #[path = "../rules/model.rs"]
@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use swept::Swept;
 
-/// Draws so many histories; none may be wrong. Answers what was seen in them.
+/// Runs random histories; none may violate the rules. Returns what was seen in them.
 fn check(cases: u32) -> Seen {
     let all = RefCell::new(Seen::new());
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
@@ -38,7 +38,7 @@ fn check(cases: u32) -> Seen {
 #[test]
 fn whatever_members_say_the_rules_permit() {
     let seen = check(3_000);
-    // Much happens in them.
+    // The histories must cover every step often.
     assert!(seen.len() == 11 && seen.values().all(|times| *times > 1_000), "{seen:?}");
 }
 
@@ -48,7 +48,7 @@ fn many_more_histories() {
     check(200_000);
 }
 
-/// So many histories, and all came to a good end that could.
+/// Checks the number of histories and states, and that all histories ended well that could.
 fn is_sound(swept: &Swept, histories: u64, states: usize) {
     let Swept { histories: all, events, decided, states: seen } = swept;
     let told =

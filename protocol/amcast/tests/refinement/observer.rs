@@ -1,13 +1,12 @@
-//! What members of two groups say, as steps of the rules (`../rules/model.rs`): whatever is said
-//! must be what the rules permit from what was said before.
+//! Maps the packets of two groups to steps of the rules (`../rules/model.rs`): each packet must be
+//! permitted by the rules, given the packets before.
 //!
-//! A member's state is nobody's business but its own. What others can learn of it are its packets,
-//! and these name the facts of which a state of the rules consists: proposals what stands where in
-//! the log of an epoch, acknowledgements what was taken in it, promises who has left one and with
-//! what. So the state of the rules is read off what was said, and each packet is nothing new, or a
-//! step (or several) that the rules permit. Rules are looser than members in two things, in which
-//! they are kept to more here: what a clock rises to must have been said before anybody counts it,
-//! and who has promised says no more in the epoch before.
+//! The internal state of members is not inspected. Their packets reveal the facts that a state of
+//! the rules consists of: proposals reveal positions of the log of an epoch, acknowledgements
+//! reveal accepted positions, and promises reveal when a member leaves an epoch, and with what. So
+//! each packet either repeats known facts, or is one or several steps. Here members are held to two
+//! more rules: a clock must have been sent before any member counts it, and a member that has
+//! promised an epoch sends nothing more for the previous one.
 
 use std::collections::BTreeMap;
 
@@ -17,34 +16,34 @@ use onepipe_wire::{Amcast, Opcode};
 use crate::model::{Action, BOTH, FIRST, MESSAGES, OTHER, Rules, Standing, State, Wrong};
 use crate::world::Said;
 
-/// Members of a group.
+/// Members per group.
 pub const MEMBERS: usize = 3;
 const OWN: usize = 0;
 
-/// How often each step was seen.
+/// Number of times that each step was seen.
 pub type Seen = BTreeMap<&'static str, u64>;
 
-/// Watches one history.
+/// Checks one history.
 pub struct Observer {
     rules: Rules,
     state: State,
-    /// The group that is the first one of the rules.
+    /// Group that is the first one of the rules.
     first: GroupId,
-    /// Where the rules have the first group's members.
+    /// Index in the rules of each member of the first group.
     places: [usize; MEMBERS],
-    /// Which messages those of the rules are.
+    /// Messages of the rules.
     ids: [Option<MessageId>; MESSAGES],
-    /// Of each group and epoch, by place: the highest clock that was said.
+    /// Highest clock sent, by group, epoch and member.
     clocks: [[[u8; MEMBERS]; 2]; 2],
-    /// The highest that its leader said there with a count of its positions.
+    /// Highest clock that the leader has sent with a count of its positions.
     leaders: [[u8; 2]; 2],
-    /// How many positions, and which clock, each said that was told to lead: place, count, clock.
+    /// Promises to the elected member: member index, count and clock.
     promises: Vec<(usize, u8, u8)>,
     has_promised: [bool; MEMBERS],
-    /// The barriers of each group that were right, with their counts.
+    /// Valid barriers of each group, with their counts.
     told: [Vec<(u8, u8)>; 2],
     pub seen: Seen,
-    /// The states that it has come through.
+    /// States visited.
     pub states: Vec<State>,
 }
 
@@ -58,10 +57,10 @@ fn small(number: u64) -> Result<u8, String> {
 }
 
 impl Observer {
-    /// Messages for these groups, as the rules say it; in `first` the member at `elected` may be
-    /// told to lead.
+    /// Creates an observer for messages to these groups, in the notation of the rules. The member
+    /// at `elected` of group `first` may be elected.
     pub fn new(groups: [u8; MESSAGES], first: GroupId, elected: usize) -> Self {
-        // Followers are alike: whoever of them is elected is the rules' second member.
+        // Followers are symmetric: the elected one is the second member of the rules.
         let places = if elected == 2 { [0, 2, 1] } else { [0, 1, 2] };
         let rules = Rules { groups, candidate: places[elected], wrong: Wrong::Nothing };
         Self {
@@ -80,14 +79,13 @@ impl Observer {
         }
     }
 
-    /// Whether all messages are decided.
+    /// Returns whether all messages are decided.
     pub fn is_all_decided(&self) -> bool {
         (0..MESSAGES as u8).all(|message| self.rules.last(&self.state, message).is_some())
     }
 
-    /// What was said at one time. Who says it says it in this order: of an earlier epoch before a
-    /// later one, that it has promised before anything else of that, what it has proposed before
-    /// what it has taken, and that before what follows.
+    /// Checks the packets sent at one time, sorted by causality: earlier epochs first, within an
+    /// epoch promises before anything else, and proposals before acknowledgements before the rest.
     pub fn observe(&mut self, said: &[Said]) -> Permitted {
         let mut all: Vec<&Said> = said.iter().collect();
         all.sort_by_key(|said| {
@@ -116,7 +114,7 @@ impl Observer {
 
     fn hear(&mut self, said: &Said) -> Permitted {
         let (body, src) = (&said.body, said.src.index());
-        // Clients and replicas are no members.
+        // Clients and replicas are not members.
         let all = 2 * MEMBERS;
         let is_members = src < all && src / MEMBERS == body.group.index();
         if !is_members {
@@ -149,7 +147,8 @@ impl Observer {
         found.map(|at| at as u8).ok_or_else(|| "nobody has proposed it".into())
     }
 
-    /// Messages for the same groups have their names in the order of their first proposals.
+    /// Returns the name of a message. Messages to the same groups are named in the order of their
+    /// first proposals.
     fn name(&mut self, id: MessageId, groups: GroupSet) -> Result<u8, String> {
         if let Ok(known) = self.name_of(id) {
             return Ok(known);
@@ -166,7 +165,7 @@ impl Observer {
         Ok(at as u8)
     }
 
-    /// A step that the rules permit.
+    /// Performs a step of the rules.
     fn step(&mut self, action: Action) -> Permitted {
         let mut permitted = Vec::new();
         self.rules.moves(&self.state, &mut permitted);
@@ -197,7 +196,7 @@ impl Observer {
             let stands = (self.name_of(body.id)?, Some(timestamp));
             self.decided(group, body.position, stands, small(body.barrier.0)?)?;
         } else if !self.leads(who) {
-            // Somebody's log, on its way to who is to lead.
+            // A position of a member's log, in a transfer to the candidate.
             let stands = (self.name_of(body.id)?, timestamp);
             let is_in = |epoch: usize| self.entry(group, epoch, body.position) == Some(stands);
             return match group == OWN && (0..2).any(is_in) {
@@ -223,7 +222,7 @@ impl Observer {
         if self.leads(who) { self.said_clock(who, body) } else { Ok(()) }
     }
 
-    /// It has taken what is before `until` in the log of the epoch.
+    /// Handles acceptance of all positions before `until` in the log of the epoch.
     fn take(&mut self, (group, member, epoch): (usize, usize, usize), until: u64) -> Permitted {
         let until = small(until)?;
         if group != OWN {
@@ -241,7 +240,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Its clock counts in the epoch from now on.
+    /// Handles a member's clock in an epoch.
     fn said_clock(&mut self, who: (usize, usize, usize), body: &Amcast) -> Permitted {
         let (group, place, epoch) = who;
         let clock = small(body.clock.0)?;
@@ -267,7 +266,7 @@ impl Observer {
                     *known = (*known).max(clock);
                 }
                 Some(false) => return Err("it had more positions with so high a clock".into()),
-                // It has heard what a later leader has decided, and leads no more.
+                // A leader that has learned of a later leader's decision does not lead any more.
                 None if epoch == 0 && self.state.base.is_some() => {}
                 None => return Err("its log is not so long".into()),
             }
@@ -321,7 +320,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Who was told to lead begins: with the log and the clock of a majority of promises.
+    /// Handles the start of the elected leader, with the log and the clock of a majority.
     fn on_new_leader(&mut self, place: usize, body: &Amcast) -> Permitted {
         if place != self.rules.candidate {
             return Err("nobody has told it to lead".into());
@@ -335,7 +334,7 @@ impl Observer {
         let mut why = "nobody has promised".to_string();
         for (mut with, until, promised) in promises {
             if place == 0 && with == 2 {
-                // Of its followers that one is the rules' second member.
+                // This follower is the second member of the rules.
                 self.swap_followers();
                 with = 1;
             }
@@ -350,7 +349,7 @@ impl Observer {
                     if promised <= clock && self.state.base.map(|base| base.0) == Some(count) =>
                 {
                     self.count("epoch begun");
-                    // What it has said of its clock since it was told to lead counts from now on.
+                    // Its clock since the election counts from now on.
                     self.clocks[OWN][1][place] = clock;
                     self.leaders[OWN][1] = clock;
                     return Ok(());
@@ -408,7 +407,7 @@ impl Observer {
         if body.has(Amcast::MESSAGE | Amcast::DECIDED) {
             self.decided(group, body.position, (self.name_of(body.id)?, None), last)?;
         } else if body.has(Amcast::MESSAGE) {
-            // To the client: it is over.
+            // A completion, addressed to the client.
             let known = self.name_of(body.id)?;
             let is_it = last == 0 || self.rules.last(&self.state, known) == Some(last);
             return if is_it { Ok(()) } else { Err("that is not its final timestamp".into()) };
@@ -416,18 +415,18 @@ impl Observer {
         self.on_told((group, place), small(body.barrier.0)?, small(body.count)?)
     }
 
-    /// Whether a member has said such a clock in the epoch, or is who tells a barrier.
+    /// Returns whether a member has sent such a clock in the epoch, or is `who` itself.
     fn is_said(&self, (group, place): (usize, usize), epoch: usize, clock: u8, who: usize) -> bool {
         who == place || self.clocks[group][epoch][who] >= clock
     }
 
-    /// Whether its leader has.
+    /// Returns whether the leader has sent such a clock.
     fn leader_said(&self, (group, place): (usize, usize), epoch: usize, clock: u8) -> bool {
         let leader = if group == OWN { self.rules.leader(epoch) } else { 0 };
         leader == place || self.leaders[group][epoch] >= clock
     }
 
-    /// The order of its group is settled up to the barrier, with so many positions.
+    /// Handles a barrier that covers `count` positions.
     fn on_told(&mut self, (group, place): (usize, usize), barrier: u8, count: u8) -> Permitted {
         let follows = |told: &(u8, u8)| told.0 >= barrier && told.1 <= count;
         if barrier == 0 || self.told[group].iter().any(follows) {
@@ -460,8 +459,7 @@ impl Observer {
                 self.count(
                     ["barrier told", "barrier told in the second epoch"][usize::from(is_later)],
                 );
-                // One barrier is told in each history of the rules: what follows must be right for
-                // each.
+                // The rules have one barrier per history, so check each barrier separately.
                 self.state = State { told: None, ..next };
                 self.told[group].push((barrier, count));
                 return Ok(());

@@ -1,5 +1,5 @@
-//! One history with every election at any event, beside every other fault there: what is drawn in
-//! `drawn` is tried one by one here.
+//! Systematic histories: an election at any event, combined with every other fault. `drawn` samples
+//! such histories at random.
 
 use std::collections::BTreeSet;
 
@@ -10,30 +10,30 @@ use crate::model::{BOTH, FIRST, MESSAGES, State};
 use crate::observer::{MEMBERS, Observer};
 use crate::world::{Fate, Plan, Step, World};
 
-/// Two messages for both groups and one for the one that elects.
+/// Two messages for both groups, and one for the electing group.
 const GROUPS: [u8; MESSAGES] = [BOTH, BOTH, FIRST];
-/// When they are sent, in ns: each while the one before is not decided yet.
+/// Send times in ns: each message is sent before the previous one is decided.
 const SENT_NS: [u64; MESSAGES] = [0, 7_000, 12_000];
-/// By then all that was asked for again has come.
+/// Time by which all retransmissions have arrived.
 const END_NS: u64 = 800_000;
 
-/// What else goes wrong.
+/// Further faults.
 #[derive(Clone, Copy, Debug, Default)]
 struct Others {
-    /// The member dies before this event.
+    /// Crash of a member before an event.
     crash: Option<(usize, u64)>,
-    /// This becomes of a frame, by its number.
+    /// Fault of a frame, by frame number.
     frame: Option<(u64, Fate)>,
 }
 
-/// What came of all histories.
+/// Results of all histories.
 #[derive(Debug, Default)]
 pub struct Swept {
     pub histories: u64,
     pub events: u64,
-    /// How often all was decided in the end.
+    /// Number of histories in which all messages were decided.
     pub decided: u64,
-    /// States of the rules in which histories were found at any time.
+    /// States of the rules that were visited.
     pub states: BTreeSet<State>,
 }
 
@@ -51,7 +51,7 @@ fn world() -> World {
 }
 
 impl Swept {
-    /// The member of the first group at `elected` is told to lead before event `at`.
+    /// Runs a history with an election of member `elected` before event `at`.
     fn live(&mut self, elected: usize, at: Option<u64>, others: Others) {
         let mut world = world();
         world.fates.extend(others.frame);
@@ -71,7 +71,7 @@ impl Swept {
         self.states.extend(observers[0].states.drain(..));
     }
 
-    /// Events and frames of the history in which nothing goes wrong, until nobody says anything.
+    /// Returns the number of events and frames of the history without faults.
     fn size() -> (u64, u64) {
         let mut world = world();
         let mut events = 0;
@@ -81,13 +81,13 @@ impl Swept {
         (events, world.frames)
     }
 
-    /// Every crash, before every event.
+    /// Returns all crashes, before each event, and none.
     fn crashes(events: u64) -> impl Iterator<Item = Option<(usize, u64)>> {
         (0..2 * MEMBERS).flat_map(move |member| (0..events).map(move |at| Some((member, at))))
     }
 
-    /// Every member of the first group elected, but only before each `stride`-th event, with every
-    /// crash before every event or with every fate of every frame.
+    /// Elects every member of the first group before each `stride`-th event, combined with every
+    /// crash before every event, and with every fault of every frame.
     pub fn singles(stride: usize) -> Self {
         let (mut swept, (events, frames)) = (Self::default(), Self::size());
         let elections = (0..events).step_by(stride).map(Some).chain([None]);
@@ -96,7 +96,7 @@ impl Swept {
             for crash in Self::crashes(events) {
                 swept.live(elected, at, Others { crash, frame: None });
             }
-            // An election says some more.
+            // An election causes additional frames.
             for number in 1..=2 * frames {
                 for fate in [Fate::Lost, Fate::Late, Fate::Twice] {
                     let frame = Some((number, fate));
@@ -107,8 +107,8 @@ impl Swept {
         swept
     }
 
-    /// The second member elected before each `stride`-th event, with every crash before every
-    /// second event and every third frame lost, all at once.
+    /// Elects the second member before each `stride`-th event, combined with every crash before
+    /// every second event and the loss of every third frame, all at once.
     pub fn triples(stride: usize) -> Self {
         let (mut swept, (events, frames)) = (Self::default(), Self::size());
         for at in (0..events).step_by(stride) {

@@ -1,16 +1,16 @@
-//! The rules as a model: what there is, what may happen, what must hold.
+//! The rules as a model: states, actions and properties.
 
 use stateright::{Model, Property};
 
 pub const MESSAGES: usize = 3;
-/// The groups; the first one elects another leader.
+/// Groups as bits; the first group holds the election.
 pub const FIRST: u8 = 0b01;
 pub const OTHER: u8 = 0b10;
 pub const BOTH: u8 = 0b11;
-/// More than any timestamp: three messages in two groups, three of them twice.
+/// Above any timestamp: three messages in two groups, and three of them twice.
 pub const NEVER: u8 = 15;
 
-/// What may be done wrong.
+/// Seeded bug of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
     Nothing,
@@ -20,15 +20,15 @@ pub enum Wrong {
     NewTimestamp,
     StaleEpoch,
     AckTwice,
-    /// A clock that has risen since a promise counts in the epoch before.
+    /// A clock that has risen since a promise counts in the previous epoch.
     RisenClock,
-    /// The candidate takes its own log, not the longest that was promised.
+    /// The candidate uses its own log instead of the longest promised one.
     OwnLog,
-    /// It begins with its own clock, not with the highest that was promised.
+    /// The candidate starts with its own clock instead of the highest promised one.
     OwnClock,
 }
 
-/// A message, and the group's timestamp of it.
+/// A message, and the group's timestamp for it.
 pub type Entry = (u8, u8);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,10 +52,10 @@ impl Log {
     }
 }
 
-/// A member of the first group.
+/// Member of the first group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
-    /// Positions taken, in each epoch.
+    /// Number of positions accepted in each epoch.
     pub taken: [u8; 2],
     pub clock: u8,
     pub standing: Standing,
@@ -63,38 +63,38 @@ pub struct Member {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Standing {
-    /// In the first epoch.
+    /// Is in the first epoch.
     #[default]
     First,
-    /// It has promised the second one.
+    /// Has promised the second epoch.
     Promised,
-    /// It has the log with which that began.
+    /// Has the initial log of the second epoch.
     Synced,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State {
-    /// Of the first group, in each epoch.
+    /// Logs of the first group in each epoch.
     pub logs: [Log; 2],
-    /// How long the log was with which the second epoch began, and the highest clock promised.
+    /// Length of the initial log of the second epoch, and the highest clock promised.
     pub base: Option<(u8, u8)>,
     pub members: [Member; 3],
-    /// Of the second group.
+    /// Log of the second group.
     pub other: Log,
     pub other_clock: u8,
-    /// In which group: up to where the order is settled, with how many positions.
+    /// Barrier sent: the group, the barrier and the number of positions that it covers.
     pub told: Option<(u8, u8, u8)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The leader of the first group in this epoch, with its clock risen to so much.
+    /// The leader of the first group in this epoch proposes, with its clock raised to `clock`.
     Propose {
         epoch: usize,
         message: u8,
         clock: u8,
     },
-    /// That of the second group.
+    /// The leader of the second group proposes.
     ProposeOther {
         message: u8,
         clock: u8,
@@ -103,7 +103,7 @@ pub enum Action {
         member: usize,
         epoch: usize,
     },
-    /// The candidate has the promise of this member beside its own, the higher clock so much.
+    /// The candidate starts with its own promise and that of `with`; the higher clock is `clock`.
     Begin {
         with: usize,
         clock: u8,
@@ -111,7 +111,7 @@ pub enum Action {
     Sync {
         member: usize,
     },
-    /// Two members of the first group have clocks of so much, and its leader, if it is asked.
+    /// A barrier of the first group: the clocks of two members, and of its leader if needed.
     Tell {
         epoch: usize,
         told: (u8, u8),
@@ -127,7 +127,7 @@ pub enum Action {
 
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// For which groups each message is.
+    /// Destination groups of each message.
     pub groups: [u8; MESSAGES],
     pub candidate: usize,
     pub wrong: Wrong,
@@ -142,7 +142,7 @@ impl Rules {
         self.groups[usize::from(message)] & groups == groups
     }
 
-    /// Timestamps that members of a group can have heard of, above `clock`, and that itself.
+    /// Returns `clock` and the timestamps above it that members of a group can know.
     pub fn clocks(&self, state: &State, group: u8, clock: u8) -> impl Iterator<Item = u8> + use<> {
         let own = |entry: &&Entry| self.is_for(entry.0, group);
         let logs = state.logs.iter().chain([&state.other]);
@@ -155,13 +155,13 @@ impl Rules {
         [0, self.candidate][epoch]
     }
 
-    /// Whether a majority of the first group has taken the position in the epoch.
+    /// Returns whether a majority of the first group has accepted the position in the epoch.
     fn is_agreed(&self, state: &State, epoch: usize, position: u8) -> bool {
         let by = state.members.iter().filter(|member| member.taken[epoch] > position).count();
         position < state.logs[epoch].end && by >= if self.makes(Wrong::AckTwice) { 1 } else { 2 }
     }
 
-    /// What the first group has agreed on: positions, messages and timestamps.
+    /// Returns what the first group has agreed on: positions, messages and timestamps.
     pub fn agreed<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (u8, u8, u8)> + 'a {
         (0..2).flat_map(move |epoch| {
             let entries = (0..).zip(state.logs[epoch].all());
@@ -170,7 +170,7 @@ impl Rules {
         })
     }
 
-    /// The final timestamp of a message, if all its groups have agreed on theirs.
+    /// Returns the final timestamp of a message if all its groups have agreed on theirs.
     pub fn last(&self, state: &State, message: u8) -> Option<u8> {
         let own = self.agreed(state).find(|agreed| agreed.1 == message).map(|agreed| agreed.2);
         let other = state.other.position(message).map(|at| state.other.entries[usize::from(at)].1);
@@ -181,8 +181,8 @@ impl Rules {
         }
     }
 
-    /// What somebody who knows any beginning of the log can take for settled, but for clocks: up to
-    /// where, with how many positions, and whether the leader's clock must be as high.
+    /// Returns the barriers that any prefix of the log permits, apart from clocks: the barrier, the
+    /// number of positions, and whether the leader's clock must have reached it.
     fn settled(&self, state: &State, log: &Log) -> Vec<(u8, u8, bool)> {
         let mut all = Vec::new();
         for known in 0..=log.end {
@@ -211,7 +211,7 @@ impl Rules {
         };
         let all = (0..MESSAGES as u8).filter(|message| self.is_for(*message, group));
         let left = all.filter(|message| log.position(*message).is_none());
-        // Of those that nobody has proposed and that are alike the first.
+        // Of symmetric messages not proposed yet, only the first may be proposed.
         let is_first = |message: &u8| {
             is_used(*message)
                 || (0..*message).all(|before| {
@@ -222,11 +222,11 @@ impl Rules {
         left.filter(is_first).collect()
     }
 
-    /// Lets the member's clock count as `clock` in the epoch. Answers whether it can.
+    /// Raises the member's clock in the epoch to `clock`. Returns whether that is possible.
     pub fn raise(&self, state: &mut State, place: usize, epoch: usize, clock: u8) -> bool {
         let member = &mut state.members[place];
         let promised = state.base.map_or(0, |(_, promised)| promised);
-        // The clock of who follows matters in the first epoch only.
+        // A follower's clock only matters in the first epoch.
         if (epoch == 0 && member.standing == Standing::First)
             || (epoch == 1 && place == self.candidate)
         {
@@ -250,7 +250,7 @@ impl Rules {
                 let mut last = 0;
                 for clock in self.clocks(state, FIRST, 0) {
                     let barrier = limit.min(clock);
-                    // No higher clocks than it takes.
+                    // Higher clocks than needed make no difference.
                     if barrier == last || barrier == 0 {
                         continue;
                     }
@@ -275,7 +275,7 @@ impl Rules {
         }
     }
 
-    /// What may happen, but for barriers told.
+    /// Returns all actions but barriers.
     pub fn moves(&self, state: &State, actions: &mut Vec<Action>) {
         for epoch in 0..2 {
             let leader = &state.members[self.leader(epoch)];
@@ -301,7 +301,7 @@ impl Rules {
             if state.base.is_some() && member.standing != Standing::Synced {
                 actions.push(Action::Sync { member: place });
             }
-            // Its followers are alike to a leader that is elected anew.
+            // Followers are symmetric to a leader that is elected again.
             if state.base.is_none() && place != self.candidate && (self.candidate, place) != (0, 2)
             {
                 let clocks = self.clocks(state, FIRST, candidate.clock.max(member.clock));
@@ -310,7 +310,7 @@ impl Rules {
         }
     }
 
-    /// What an action that may happen makes of a state; nothing, if a clock cannot be told.
+    /// Returns the state after an action, or `None` if a clock in it is impossible.
     pub fn step(&self, last: &State, action: Action) -> Option<State> {
         let mut state = *last;
         match action {
@@ -376,9 +376,9 @@ impl Rules {
         Some(state)
     }
 
-    /// Whether anything may still come below the barrier that was told: what stands behind it with
-    /// a timestamp that is no higher, or what a leader may propose there. If nothing can, the state
-    /// needs no look: what else is checked holds or not without a barrier, too.
+    /// Returns whether a position may still arrive below the barrier: an existing position behind
+    /// it with a timestamp at or below it, or a new proposal. Otherwise the state need not be
+    /// explored: all other properties are independent of barriers.
     fn is_dangerous(&self, state: &State) -> bool {
         let Some((group, barrier, count)) = state.told else { return true };
         let stands = |log: &Log| {
@@ -396,7 +396,7 @@ impl Rules {
             || is_low(state.members[self.candidate].clock)
     }
 
-    /// One position, one message; one message, one position and timestamp.
+    /// Checks that each position has one message, and each message one position and timestamp.
     fn agrees(&self, state: &State) -> bool {
         let differ = |one: (u8, u8, u8), other: (u8, u8, u8)| {
             one != other && (one.0 == other.0 || one.1 == other.1)
@@ -404,7 +404,7 @@ impl Rules {
         self.agreed(state).all(|one| !self.agreed(state).any(|other| differ(one, other)))
     }
 
-    /// Nothing that is decided at or below the barrier lies behind the positions told with it.
+    /// Checks that no decision at or below the barrier is behind the positions that it covers.
     fn is_settled(&self, state: &State) -> bool {
         let Some((group, barrier, count)) = state.told else { return true };
         let is_right = |message: u8, position: u8| {

@@ -1,5 +1,5 @@
-//! Any sequence of frames, silence and commands: what must hold for a member, a replica, a client
-//! and a coordinator whatever the others say. Shared with `verify/fuzz`.
+//! Arbitrary sequences of frames, timeouts and commands: properties of a member, a replica, a
+//! client and a coordinator that must hold for any input. Shared with `verify/fuzz`.
 
 use onepipe_amcast::{
     Client, Config, Coordinator, CoordinatorConfig, Decision, Group, GroupId, GroupSet, Groups,
@@ -8,7 +8,7 @@ use onepipe_amcast::{
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
 
-/// Two groups of three, two replicas each, two clients, a coordinator, and a stranger.
+/// Two groups of three members and two replicas each, two clients, a coordinator, and a stranger.
 const REPLICAS: u32 = 6;
 const CLIENTS: u32 = 10;
 const COORDINATOR: u32 = 12;
@@ -16,7 +16,7 @@ const STRANGER: u32 = 13;
 const WINDOW: u32 = 2;
 const FRAME_LEN: usize = HEADER_LEN + 4 * AMCAST_LEN;
 
-/// Bytes that decide what happens next; zeros behind their end.
+/// Bytes that determine the next action; zeros after their end.
 struct Script<'a> {
     rest: &'a [u8],
 }
@@ -32,7 +32,7 @@ impl Script<'_> {
         u32::from(self.byte()) % limit
     }
 
-    /// A small number, or now and then any.
+    /// Returns a small number, or sometimes an arbitrary one.
     fn number(&mut self) -> u64 {
         match self.byte() {
             small @ 0..=239 => u64::from(small) % 8,
@@ -68,7 +68,7 @@ fn time(ns: u64) -> Now {
     Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) }
 }
 
-/// A frame to `own` that somebody might send, or nobody.
+/// Returns a frame to `own`, valid or not.
 fn frame(script: &mut Script<'_>, own: u32, now: Now) -> Vec<u8> {
     let opcode = [
         Opcode::Start,
@@ -87,7 +87,7 @@ fn frame(script: &mut Script<'_>, own: u32, now: Now) -> Vec<u8> {
         (Opcode::Gap, byte) if byte % 3 == 0 => REPLICAS + u32::from(byte) % 2,
         (_, byte) => u32::from(byte) % 6,
     };
-    // Perhaps longer than a message may be.
+    // The message may exceed its maximum length.
     let mut bytes = [0; FRAME_LEN + AMCAST_LEN];
     let mut length = 0;
     let has_message = matches!(opcode, Opcode::Start | Opcode::Prop);
@@ -142,7 +142,7 @@ fn body(script: &mut Script<'_>, src: u32) -> Amcast {
     body
 }
 
-/// Whatever it has to say comes to an end, is whole, and is for somebody that there is.
+/// Checks that the output ends, is valid, and is addressed to existing processes.
 fn drain<M: Machine>(machine: &mut M, own: u32, now: Now) {
     let mut slot = [0; FRAME_LEN];
     for sent in 0.. {
@@ -155,7 +155,7 @@ fn drain<M: Machine>(machine: &mut M, own: u32, now: Now) {
     }
 }
 
-/// Plays the script against one machine; `command` is what its program may do beside.
+/// Runs the script against a machine; `command` performs commands of the application.
 fn play<M: Machine>(
     script: &mut Script<'_>,
     machine: &mut M,
@@ -174,7 +174,7 @@ fn play<M: Machine>(
                 let byte = u64::from(script.byte());
                 ns += byte * byte * byte * 10;
             }
-            // Any bytes for a frame.
+            // A frame of arbitrary bytes.
             230 => {
                 let mut bytes: Vec<u8> = (0..script.byte()).map(|_| script.byte()).collect();
                 machine.handle_frame(now, Port(0), &mut bytes);
@@ -185,7 +185,7 @@ fn play<M: Machine>(
         if machine.poll_timeout().is_some_and(|due| due <= now.mono) {
             machine.handle_timeout(now);
         }
-        // What follows is looked at once for all that has come together.
+        // Output is processed once for several inputs.
         if script.byte() < 200 {
             drain(machine, own, now);
         }
@@ -214,7 +214,7 @@ fn member(script: &mut Script<'_>) {
 fn replica(script: &mut Script<'_>) {
     let own = REPLICAS + script.below(2);
     let mut replica = Replica::new(config(own)).expect("its settings make sense");
-    // Who believes members that lie delivers in no order; but it delivers, and counts.
+    // Lying members may break the order, but the replica must still deliver and count correctly.
     let mut delivered = 0;
     play(script, &mut replica, own, |script, replica, _| {
         while let Some(event) = replica.poll_event() {
@@ -281,7 +281,7 @@ fn coordinator(script: &mut Script<'_>) {
     });
 }
 
-/// Plays `bytes` as a script.
+/// Runs `bytes` as a script.
 pub fn amcast(bytes: &[u8]) {
     let mut script = Script { rest: bytes };
     match script.byte() {

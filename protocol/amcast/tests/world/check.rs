@@ -1,4 +1,4 @@
-//! What must hold when a history is over.
+//! Properties of a complete history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use onepipe_amcast::{Client, GroupId, LogicalTime, MessageId};
 use super::World;
 
 impl World {
-    /// Uniform agreement: what any replica has delivered, even one that crashed, all have that
-    /// live, in all groups that it is for, at the same place of the order.
+    /// Uniform agreement: what any replica has delivered, even one that crashed, all live replicas
+    /// of all its destination groups have delivered, at the same position of the order.
     pub fn disagreement(&self) -> Option<String> {
         let mut places: BTreeMap<MessageId, LogicalTime> = BTreeMap::new();
         for (timestamp, id) in self.delivered.iter().flatten() {
@@ -34,7 +34,7 @@ impl World {
         None
     }
 
-    /// Validity: what a client that lives has sent is over, and what is over is delivered.
+    /// Validity: messages of live clients are complete, and complete messages are delivered.
     pub(super) fn unheard(&self) -> Option<String> {
         let delivered: BTreeSet<MessageId> =
             self.delivered.iter().flatten().map(|(_, id)| *id).collect();

@@ -1,5 +1,6 @@
-//! Clients, members and replicas in a network that loses, repeats and reorders, with crashes and
-//! elections: one seed is one history. What must hold is checked as it happens and at the end.
+//! Test harness: clients, members and replicas on a network that loses, duplicates and reorders
+//! frames, with crashes and elections. One seed defines one history. Properties are checked during
+//! the history and at its end.
 
 #![allow(dead_code)]
 
@@ -18,13 +19,13 @@ use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
 pub use plan::{Draws, Fate, Plan, Step};
 
 pub const DELAY_NS: u64 = 5_000;
-/// When comes what is late.
+/// Delay of late frames.
 const LATE_NS: u64 = 160_000;
-/// The time in which things go wrong, and the time by which all must be well again.
+/// Duration of the fault phase, and time by which all must have recovered.
 const TROUBLE_NS: u64 = 8_000_000;
 const END_NS: u64 = 400_000_000;
 
-/// A packet that a machine has handed over, whether or not it arrives.
+/// Packet sent by a machine, whether or not it arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
     pub src: ProcessId,
@@ -50,25 +51,25 @@ pub struct World {
     queue: BTreeMap<(u64, u64), What>,
     number: u64,
     epochs: Vec<u32>,
-    /// What clients have sent, and which of it is over.
+    /// Messages sent by clients.
     pub sent: BTreeMap<MessageId, (GroupSet, Vec<u8>)>,
     pub over: BTreeSet<MessageId>,
-    /// What each replica has delivered, in order.
+    /// Deliveries of each replica, in order.
     pub delivered: Vec<Vec<(LogicalTime, MessageId)>>,
     left: Vec<u32>,
     pub frames: u64,
     pub leads: u64,
     pub wrong: Option<String>,
-    /// Frames that do not arrive, whatever is drawn.
+    /// Selects frames to drop, in addition to random loss.
     pub cuts: fn(&World, &Frame<'_>) -> bool,
-    /// Who says nothing that arrives to whom, and until when.
+    /// Links, as sender and receiver, that drop everything until `silent_until`.
     pub silent: BTreeSet<(ProcessId, ProcessId)>,
     pub silent_until: u64,
-    /// Whether somebody else elects where nobody leads.
+    /// Whether the controller replaces crashed leaders.
     pub is_controlled: bool,
-    /// What becomes of some frames, by their numbers.
+    /// Faults of particular frames, by frame number.
     pub fates: BTreeMap<u64, Fate>,
-    /// What was said, if it is kept.
+    /// Log of the packets sent, if enabled.
     pub said: Option<Vec<Said>>,
 }
 
@@ -160,7 +161,7 @@ impl World {
         self.post(0, What::Happens(Step::Control));
     }
 
-    /// Something is to happen.
+    /// Schedules a step.
     pub fn plan(&mut self, at: u64, step: Step) {
         self.post(at, What::Happens(step));
     }
@@ -191,7 +192,7 @@ impl World {
         replica / self.plan.replicas
     }
 
-    /// Whatever a machine has to say and to tell.
+    /// Collects the output and the events of all machines.
     fn drain(&mut self) {
         let now = self.time();
         let mut slot = [0; 256];
@@ -238,7 +239,7 @@ impl World {
         }
     }
 
-    /// Integrity and order, as they happen.
+    /// Checks integrity and order of a delivery.
     fn on_delivered(&mut self, at: usize, delivery: &Delivery, message: &[u8]) {
         let group = GroupId(self.group_of_replica(at) as u16);
         let key = (delivery.timestamp, delivery.id);
@@ -259,7 +260,7 @@ impl World {
         self.delivered[at].push(key);
     }
 
-    /// Genuineness: who may hear of a message.
+    /// Checks genuineness: only the processes concerned may learn of a message.
     fn check_genuine(&mut self, frame: &Frame<'_>, body: &Amcast) {
         let is_concerned = |process: ProcessId, groups: GroupSet| {
             let is_of = |group: GroupId| {
@@ -316,7 +317,7 @@ impl World {
         }
     }
 
-    /// A frame that nobody has sent.
+    /// Returns a crafted frame.
     pub fn frame(&self, src: ProcessId, dst: ProcessId, opcode: Opcode, body: &Amcast) -> Vec<u8> {
         let now = self.time().sync;
         let mut frame = vec![0; HEADER_LEN + AMCAST_LEN];
@@ -398,7 +399,7 @@ impl World {
         }
     }
 
-    /// What the controller does: where nobody leads the last epoch, another member is to.
+    /// Acts as the controller: elects another member where the leader of the last epoch is down.
     fn control(&mut self) {
         for group in 0..self.groups.groups.len() {
             let places = self.groups.groups[group].members.clone();
@@ -432,7 +433,7 @@ impl World {
         replicas.filter(|one| is_due(one.poll_timeout())).for_each(|one| one.handle_timeout(now));
     }
 
-    /// One thing more happens. Answers whether anything did before `end`.
+    /// Processes the next event before `end`. Returns whether there was one.
     pub fn advance(&mut self, end: u64) -> bool {
         let arrival = self.queue.first_key_value().map(|(key, _)| key.0);
         let timeout = self.next_timeout().map(|due| due.max(self.now));
@@ -465,7 +466,7 @@ impl World {
         has_sent && self.disagreement().is_none()
     }
 
-    /// Runs the whole history. Answers what is wrong.
+    /// Runs the whole history. Returns a violation, if any.
     pub fn run(&mut self) -> Option<String> {
         self.run_until(TROUBLE_NS);
         while self.wrong.is_none() && !self.is_quiet() && self.now < END_NS {
@@ -478,7 +479,7 @@ impl World {
         self.wrong.clone()
     }
 
-    /// A replica that has just come takes the place of one that has crashed.
+    /// Replaces a crashed replica by a new one with the state of another.
     pub fn join(&mut self, replica: usize, point: DeliveryPoint, from: usize) {
         let first = self.members.len() + replica;
         let id = self.groups.groups.iter().flat_map(|group| &group.replicas).nth(replica);

@@ -1,8 +1,8 @@
-//! What happens in a history: how large it is, what goes wrong, and what is done when.
+//! Plan of a history: its size, its faults and its steps.
 
 use onepipe_amcast::GroupSet;
 
-/// SplitMix64: the same draws for ever.
+/// Deterministic random generator (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Draws(pub u64);
 
@@ -15,7 +15,7 @@ impl Draws {
         x ^ x >> 31
     }
 
-    /// Below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -25,7 +25,7 @@ impl Draws {
     }
 }
 
-/// What a history is drawn from.
+/// Parameters of a history.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -39,16 +39,16 @@ pub struct Plan {
     pub lose_percent: u64,
     pub repeat_percent: u64,
     pub jitter_ns: u64,
-    /// Members that crash in each group, the leader first; at most f.
+    /// Number of members that crash in each group, the leader first; at most f.
     pub crash: usize,
-    /// Whether clients and replicas crash, too: one of each at most.
+    /// Whether clients and replicas crash as well, at most one of each.
     pub crash_others: bool,
-    /// Elections that nobody needed.
+    /// Number of elections without a reason.
     pub elections: u64,
 }
 
 impl Plan {
-    /// One group and one client, and nothing goes wrong.
+    /// Returns a plan with one group and one client, without faults.
     pub fn calm() -> Self {
         Self {
             seed: 1,
@@ -92,13 +92,13 @@ impl Plan {
     }
 }
 
-/// What becomes of a frame.
+/// Fault of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Lost,
-    /// It comes behind what is said long after it.
+    /// Delivered after frames that are sent much later.
     Late,
-    /// It comes, and once more when it is late.
+    /// Delivered, and delivered again late.
     Twice,
 }
 
@@ -107,12 +107,12 @@ pub enum Step {
     CrashMember(usize),
     CrashClient(usize),
     CrashReplica(usize),
-    /// The member is told to lead.
+    /// Elects the member as leader.
     Elect(usize),
-    /// The controller looks after all groups.
+    /// Lets the controller check all groups.
     Control,
-    /// The client sends what it can.
+    /// Lets the client send as many messages as it can.
     Send(usize),
-    /// The client sends one message to these groups, as soon as it can.
+    /// Lets the client send one message to these groups, as soon as it can.
     SendOne(usize, GroupSet),
 }

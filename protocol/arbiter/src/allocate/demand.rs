@@ -217,7 +217,7 @@ impl DemandTable {
     /// # Panics
     /// When the table is not ready: see [`DemandTable::is_ready`].
     pub fn close<R>(&mut self, send: impl FnOnce(&[Flow]) -> R) -> R {
-        assert!(self.is_ready(), "the batch before is not whole");
+        assert!(self.is_ready(), "the previous batch is not complete");
         self.number += 1;
         if self.renews_immediately() {
             self.renewed = self.number;
@@ -310,7 +310,7 @@ impl DemandTable {
         self.wanted -= u64::from(granted) + dropped;
         let returned_count = self.returned.len().max(1) as u64;
         if let Some(returned) = self.returned.get_mut((self.reported % returned_count) as usize) {
-            debug_assert!(returned.is_empty(), "those before have gone out again");
+            debug_assert!(returned.is_empty(), "the previous flows were renewed");
             core::mem::swap(returned, drained);
             if self.last_reset > self.reported {
                 returned.retain(|flow| self.reset_at[flow.src()] <= self.reported);

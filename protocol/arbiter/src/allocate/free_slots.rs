@@ -36,7 +36,7 @@ impl FreeSlots {
     pub fn new(nodes: usize) -> Self {
         let words = || {
             let words = alloc::vec![0; NODES_MAX as usize].into_boxed_slice();
-            words.try_into().expect("it is as long as that")
+            words.try_into().expect("the length matches")
         };
         Self {
             nodes,

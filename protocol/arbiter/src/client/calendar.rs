@@ -144,7 +144,11 @@ mod tests {
         assert_eq!((calendar.take(Timeslot(1_063)), calendar.count()), (None, 1));
         assert_eq!(calendar.take(Timeslot(1_064)), Some((Timeslot(1_064), WHAT, false)));
         assert_eq!((calendar.next(), calendar.count()), (None, 0));
-        assert_eq!(calendar.park(Timeslot(9), Timeslot(9), WHAT), Ok(()), "the clock went back");
+        assert_eq!(
+            calendar.park(Timeslot(9), Timeslot(9), WHAT),
+            Ok(()),
+            "the clock has stepped back"
+        );
         assert_eq!(calendar.next(), Some(Timeslot(9)));
     }
 
@@ -158,7 +162,7 @@ mod tests {
         assert_eq!(
             calendar.park(now, Timeslot(934), WHAT),
             Err(Refused::Late),
-            "with 1064 it is one round"
+            "beyond the calendar, together with 1064"
         );
         assert_eq!(calendar.park(now, Timeslot(937), WHAT), Ok(()));
         let mut taken = [(0, 0); 4];

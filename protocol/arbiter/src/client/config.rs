@@ -187,7 +187,7 @@ pub struct TermsMismatch {
 #[non_exhaustive]
 pub enum EnqueueError {
     /// The queue of the destination, or that of all, is full.
-    #[error("as many packets wait as may")]
+    #[error("the queue is full (queue_slots_max per destination, slots_max in total)")]
     Full,
     /// The packet does not fit into a timeslot.
     #[error("{bytes} bytes do not fit into the {limit} of a timeslot")]
@@ -198,7 +198,7 @@ pub enum EnqueueError {
         limit: usize,
     },
     /// The destination does not exist, or is this endpoint.
-    #[error("{} is no other endpoint", .0.0)]
+    #[error("process {} is not another endpoint", .0.0)]
     Unknown(ProcessId),
 }
 

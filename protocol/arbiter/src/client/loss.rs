@@ -186,8 +186,8 @@ mod tests {
         come(500);
         let far = 600 + (1 << 31);
         for number in [far, far - 3, far + 1] {
-            assert_eq!(come(number), (0, false), "{number}: it begins anew, or is late");
+            assert_eq!(come(number), (0, false), "{number}: restarted, or reordered");
         }
-        assert_eq!(come(far + 3), (0, true), "one is missed");
+        assert_eq!(come(far + 3), (0, true), "one frame is missing");
     }
 }

@@ -396,7 +396,7 @@ impl Client {
             let pair = (self.config.process.0, u32::from(what.dst));
             let label = self.config.labels.label(what.path, pair);
             let slot = Slot { label, timeslot: slot.0 as u32, path: what.path, earlier };
-            slot.write(&mut buffer[HEADER_LEN..]).expect("checked when it was set up");
+            slot.write(&mut buffer[HEADER_LEN..]).expect("the frame length was checked by new");
             self.stats.slots_sent += 1;
             let address = self.address(ProcessId(u32::from(what.dst)));
             let what = (Opcode::Slot, address, number);

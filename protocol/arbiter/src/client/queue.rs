@@ -124,17 +124,17 @@ mod tests {
                 && append_to_cell(&mut one, b"de")
                 && append_to_cell(&mut one, b"fgh")
         );
-        assert!(!append_to_cell(&mut one, b"12345678"), "its two are in use");
-        assert!(append_to_cell(&mut one, b""), "it fits into the last");
+        assert!(!append_to_cell(&mut one, b"12345678"), "its two cells are in use");
+        assert!(append_to_cell(&mut one, b""), "fits the last cell");
         assert!(
             append_to_cell(&mut other, b"12345678") && !append_to_cell(&mut other, b"x"),
-            "no cell is left"
+            "no free cell"
         );
         assert_eq!((one.cells(), other.cells(), cells.waiting()), (2, 1, 3));
         let mut buffer = [0; 10];
         assert_eq!(cells.take(&mut one, &mut buffer), Some(9));
         assert_eq!(&buffer[..9], b"\0\x03abc\0\x02de");
-        assert!(cells.append(&mut other, b"x", 2), "there is one again");
+        assert!(cells.append(&mut other, b"x", 2), "a cell is free again");
         assert_eq!(cells.take(&mut one, &mut buffer), Some(7));
         assert_eq!(&buffer[..7], b"\0\x03fgh\0\0");
         assert_eq!((cells.take(&mut one, &mut buffer), cells.waiting()), (None, 2));

@@ -458,7 +458,7 @@ mod tests {
             request.on_total(3, passed + 106, 2);
             assert_eq!(request.totals(3), (3, 2), "and a total by the next");
             request.on_granted(3, passed + 104);
-            assert_eq!(request.totals(3), (3, 2), "what it has overtaken is in it");
+            assert_eq!(request.totals(3), (3, 2), "the total includes overtaken grants");
             request.on_granted(3, passed.wrapping_add(106 + (1 << 31)));
             assert_eq!(request.totals(3), (3, 3), "and long after that");
         }

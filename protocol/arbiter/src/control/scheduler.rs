@@ -132,7 +132,7 @@ mod tests {
     }
 
     fn poll_batch(scheduler: &mut BatchScheduler, now: u64) -> ScheduledBatch {
-        scheduler.poll_batch(Timeslot(now)).expect("it is due")
+        scheduler.poll_batch(Timeslot(now)).expect("a batch is due")
     }
 
     /// Grants each batch `took` timeslots after it was due or the one before was granted. Returns
@@ -142,7 +142,7 @@ mod tests {
         let (mut free, mut late, mut skipped) = (0, 0, 0);
         for now in 0..batches * SLOTS {
             while under_way.front().is_some_and(|(_, done)| *done <= now) {
-                let (start, _) = under_way.pop_front().expect("it is there");
+                let (start, _) = under_way.pop_front().expect("not empty");
                 scheduler.on_batch_granted(Timeslot(now), start);
             }
             while let Some(ordered) = scheduler.poll_batch(Timeslot(now)) {
@@ -185,7 +185,7 @@ mod tests {
                 (0..).map_while(|now| scheduler.due().map(|_| scheduler.poll_batch(Timeslot(now))));
             assert_eq!(ordered.flatten().count(), most, "a lead of {lead}");
             scheduler.on_batch_granted(Timeslot(9_999), Timeslot(lead));
-            assert!(scheduler.due().is_some(), "there is room again");
+            assert!(scheduler.due().is_some(), "another batch may start");
         }
     }
 
@@ -193,11 +193,15 @@ mod tests {
     fn skips_batches_late_by_half_of_the_lead() {
         let mut scheduler = scheduler(LEAD);
         let ordered = poll_batch(&mut scheduler, LEAD / 2);
-        assert_eq!((ordered.start, ordered.skipped), (Timeslot(LEAD), 0), "late by half of it");
+        assert_eq!(
+            (ordered.start, ordered.skipped),
+            (Timeslot(LEAD), 0),
+            "late by half of the lead"
+        );
         scheduler.on_batch_granted(Timeslot(LEAD / 2), ordered.start);
         let now = SLOTS + LEAD / 2 + 1;
         let ordered = poll_batch(&mut scheduler, now);
-        assert_eq!(ordered.start, Timeslot(now + LEAD), "as if nothing had been before");
+        assert_eq!(ordered.start, Timeslot(now + LEAD), "the schedule restarts");
         assert_eq!(ordered.skipped, LEAD / 2 + 1);
         // With a lead shorter than a batch, a delay of one batch is tolerated.
         let mut scheduler = self::scheduler(20);
@@ -219,7 +223,7 @@ mod tests {
     fn overload_is_signalled_while_catching_up() {
         // After one slow batch the others are faster than real time by only two timeslots.
         let (late, _) = drive(LEAD, |batch| if batch == 3 { 110 } else { 62 }, 12);
-        assert!(late > 0, "half of the lead is over each time");
+        assert!(late > 0, "half of the lead has passed each time");
         assert_eq!(drive(LEAD, |batch| if batch == 3 { 110 } else { 40 }, 12).0, 0);
         // With a long lead, four batches of delay are too many, and three are not.
         let late = |long| drive(10_000, |batch| if batch == 3 { long } else { 62 }, 12).0;
@@ -233,12 +237,12 @@ mod tests {
         let mut scheduler = scheduler(lead);
         let starts = [0, 64, 128].map(|now| poll_batch(&mut scheduler, now).start);
         let late = poll_batch(&mut scheduler, 3 * SLOTS + 65);
-        assert!(late.is_late, "by more than a batch");
+        assert!(late.is_late, "late by more than a batch");
         scheduler.on_batch_granted(Timeslot(300), starts[0]);
         scheduler.on_batch_granted(Timeslot(500), starts[1]);
-        assert!(!poll_batch(&mut scheduler, 500).is_late, "what is slow was ordered before");
+        assert!(!poll_batch(&mut scheduler, 500).is_late, "the slow batches were in flight");
         scheduler.on_batch_granted(Timeslot(600), starts[2]);
         scheduler.on_batch_granted(Timeslot(700), late.start);
-        assert!(poll_batch(&mut scheduler, 700).is_late, "and this was not");
+        assert!(poll_batch(&mut scheduler, 700).is_late, "this one was started later");
     }
 }

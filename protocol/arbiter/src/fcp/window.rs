@@ -228,7 +228,7 @@ mod tests {
         }
         let answers = [(3, 0b1), (3, 0b11), (3, 0b111), (3, 0b111)];
         let trips = answers.map(|(received, bits)| unacked.on_ack(sent_at(45), received, bits));
-        assert_eq!(trips, [Some(15), None, Some(35), None], "nobody waits for the second");
+        assert_eq!(trips, [Some(15), None, Some(35), None], "the second one is not tracked");
         unacked.send(sent_at(50), &destinations(1), true);
         unacked.reset();
         assert_eq!(unacked.on_ack(sent_at(60), 4, u64::MAX), None);
@@ -243,7 +243,7 @@ mod tests {
     fn late_ack_of_an_expired_packet_is_sampled() {
         let (mut unacked, sent_at) = (SendWindow::new(), Mono::from_ns);
         unacked.send(sent_at(10), &destinations(7), true);
-        assert_eq!(unacked.take_expired(sent_at(20)).expect("it is late").as_slice(), [7]);
+        assert_eq!(unacked.take_expired(sent_at(20)).expect("expired").as_slice(), [7]);
         unacked.send(sent_at(20), &destinations(7), true);
         assert_eq!(unacked.on_ack(sent_at(25), 2, 0b11), Some(15));
         assert_eq!((unacked.oldest_sent_at(), unacked.on_ack(sent_at(30), 2, 0b11)), (None, None));

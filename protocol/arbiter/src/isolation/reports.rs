@@ -194,13 +194,13 @@ mod tests {
             (reports.iter().count(), reports.all())
         };
         assert_eq!(record_loss(0, 16, u16::MAX), (1, 65_535));
-        assert_eq!(record_loss(999, 17, 5), (1, 65_535), "as many as can be counted");
+        assert_eq!(record_loss(999, 17, 5), (1, 65_535), "saturated");
         assert_eq!(record_loss(1_000, 18, 5), (2, 65_540), "later");
-        assert_eq!(record_loss(1_999, 19, 5), (2, 65_545), "of the latest");
+        assert_eq!(record_loss(1_999, 19, 5), (2, 65_545), "added to the latest");
         for rack in 2..256 {
             record_loss(2_000, rack * 16, 1);
         }
         assert_eq!(record_loss(2_000, 255 * 16, 1), (256, 65_545 + 254 + 1));
-        assert_eq!(record_loss(9_000, 255 * 16, 1), (256, 65_545 + 254 + 1), "there is no room");
+        assert_eq!(record_loss(9_000, 255 * 16, 1), (256, 65_545 + 254 + 1), "the list is full");
     }
 }

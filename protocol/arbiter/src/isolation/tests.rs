@@ -72,9 +72,9 @@ fn losses_beyond_grants_are_ignored() {
         isolation.on_lost(now, (0, dst), 1, u16::MAX);
         isolation.on_lost(now, (0, dst), 1, 1);
     }
-    assert_eq!(isolation.find(now), None, "15 misses five at most, 13 none, and 16 is nobody");
+    assert_eq!(isolation.find(now), None, "at most 5 losses of 15, none of 13, and 16 is unknown");
     isolation.on_lost(now, (0, 14), 1, 16);
-    assert_eq!(isolation.find(now), None, "it has just looked");
+    assert_eq!(isolation.find(now), None, "evaluated just before");
     let now = now.after_ns(CHECK_INTERVAL_NS);
     assert_eq!(isolation.due(), Some(now));
     assert_eq!(isolation.find(now), Some(Fault::Link { rack: 0, path: 1 }));
@@ -85,7 +85,7 @@ fn never_cuts_off_a_rack() {
     let found = find(|from, _, _| from == 1);
     assert_eq!(found.len(), 3);
     assert!(found.iter().all(|fault| matches!(fault, Fault::Link { rack: 1, .. })));
-    assert_eq!(find(|_, _, _| true), [], "as much is lost everywhere");
+    assert_eq!(find(|_, _, _| true), [], "the overall loss rate is as high");
     // Racks 0 and 1 would be left with different paths, and so without one in common.
     let two = find(|from, to, path| {
         (path != 0 && (from == 0 || to == 0)) || (path == 0 && (from == 1 || to == 1))
@@ -100,7 +100,7 @@ fn retries_avoided_links_with_exponential_backoff() {
     let (mut now, mut waits) = (0, Vec::new());
     for _ in 0..4 {
         run(&mut isolation, now, |from, _, path| (from, path) == (2, 1));
-        let fault = isolation.find(Mono::from_ns(now)).expect("it loses");
+        let fault = isolation.find(Mono::from_ns(now)).expect("a fault is found");
         assert_eq!(fault, Fault::Link { rack: 2, path: 1 });
         run(&mut isolation, now + 1, |from, _, path| (from, path) == (2, 1));
         assert_eq!(isolation.find(Mono::from_ns(now + 1)), None, "known");
@@ -243,7 +243,7 @@ fn finds_faulty_links_of_both_tiers() {
             assert_eq!((up, down), (alloc::vec![fault], alloc::vec![fault]));
         }
     }
-    assert_eq!(find_in_tree(|_, _, _| true), [], "as much is lost everywhere");
+    assert_eq!(find_in_tree(|_, _, _| true), [], "the overall loss rate is as high");
     // A spine loses everything that leaves its pod: one link stays in use.
     let most = find_in_tree(|src, dst, path| leaves_pod(src, dst) && spine(src, path) == 1);
     assert!((1..=7).contains(&most.len()), "{most:?}");

@@ -80,7 +80,7 @@ impl Colouring {
             self.free[ENTERS][rack] = entering;
             self.begins[rack] = begin;
         }
-        *self.begins.last_mut().expect("there is one more than racks") = edges.len() as u16;
+        *self.begins.last_mut().expect("one entry more than racks") = edges.len() as u16;
         for (at, edge) in edges.iter().enumerate() {
             self.entering[edge.rack(ENTERS)][usize::from(edge.colour() & 63)] = at as u16;
         }
@@ -92,7 +92,7 @@ impl Colouring {
             return self.entering[rack][colour as usize];
         }
         let begin = self.begins[rack];
-        let uncoloured = *self.begins.last().expect("there is one more than racks");
+        let uncoloured = *self.begins.last().expect("one entry more than racks");
         let has_it = |edge: &Edge| u32::from(edge.colour()) == colour;
         let own = &edges[usize::from(begin)..usize::from(self.begins[rack + 1])];
         let is_uncoloured = |edge: &Edge| edge.rack(LEAVES) == rack && has_it(edge);

@@ -105,7 +105,7 @@ impl Worker {
         match command {
             WorkerCommand::Forget(src) => self.stage.forget(src),
             WorkerCommand::Avoid { fault, is_avoided } => {
-                self.paths.avoid(fault, is_avoided).expect("it was found among those there are");
+                self.paths.avoid(fault, is_avoided).expect("faults are found in this fabric");
             }
             WorkerCommand::Batch { start, fresh } => {
                 self.stage.begin(self.number, start);
@@ -126,7 +126,7 @@ impl Worker {
         if self.has_all {
             return 0;
         }
-        debug_assert!(self.is_open(), "it is not known yet who is forgotten");
+        debug_assert!(self.is_open(), "the batch is not open");
         let end = flows.iter().position(|flow| *flow == Flow::END);
         let own = &flows[..end.unwrap_or(flows.len())];
         self.has_all = end.is_some();
@@ -136,7 +136,7 @@ impl Worker {
 
     /// Takes new flows, at most [`Worker::missing`].
     pub fn on_fresh(&mut self, flows: &[Flow]) {
-        debug_assert!(self.has_all, "the others come before");
+        debug_assert!(self.has_all, "forwarded flows come first");
         if let Some(open) = &mut self.open {
             open.missing -= flows.len() as u32;
             self.stage.admit(flows, &mut self.forwarded);
@@ -145,7 +145,7 @@ impl Worker {
 
     /// Ends a complete batch.
     pub fn finish(&mut self) {
-        debug_assert!(self.is_complete(), "there is more to come");
+        debug_assert!(self.is_complete(), "the batch is not complete");
         self.stage.finish(None, &mut self.forwarded);
         self.forwarded.push(Flow::END);
         self.has_all = false;

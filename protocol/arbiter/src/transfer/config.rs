@@ -53,13 +53,13 @@ pub struct ObjectId {
 #[non_exhaustive]
 pub enum TransferError {
     /// The maximum number of objects is in flight, to this receiver or in total.
-    #[error("as many objects are under way as may")]
+    #[error("cannot send: too many objects in flight (objects_max, or 64 to one receiver)")]
     Full(Vec<u8>),
     /// The object has more pieces than can be numbered.
     #[error("the object is too large")]
     TooLarge,
     /// The destination does not exist, or is this endpoint.
-    #[error("{} is no other endpoint", .0.0)]
+    #[error("process {} is not another endpoint", .0.0)]
     Unknown(ProcessId),
 }
 

@@ -123,7 +123,7 @@ impl Receiving {
             while let Some((object, state)) = sender.final_reports.front().copied() {
                 let report = sender.report(object, state, 0);
                 let bytes = report.write(packet, core::iter::empty());
-                let bytes = bytes.expect("checked when it was set up");
+                let bytes = bytes.expect("the frame length was checked by new");
                 if client.enqueue(dst, &packet[..bytes]).is_err() {
                     break;
                 }
@@ -137,7 +137,7 @@ impl Receiving {
                     let (cumulative, words) = open.report();
                     let report = sender.report(open.object, PieceAckState::Partial, cumulative);
                     let bytes = report.write(packet, words);
-                    let bytes = bytes.expect("checked when it was set up");
+                    let bytes = bytes.expect("the frame length was checked by new");
                     // Without space the report is skipped: the sender's timeout triggers another.
                     if client.enqueue(dst, &packet[..bytes]).is_ok() {
                         stats.reports_sent += 1;
@@ -198,7 +198,7 @@ mod tests {
                 (&piece, &[7; 1_000]),
                 &mut stats,
             );
-            assert_eq!(none, None, "it has more pieces");
+            assert_eq!(none, None, "not complete yet");
         };
         (0..64).for_each(|object| open_object(&mut receiving, object));
         assert_eq!(receiving.bytes, 64 * each);

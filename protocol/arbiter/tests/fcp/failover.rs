@@ -46,7 +46,7 @@ fn secondary_takes_over_1_ms_after_a_crash() {
         };
         let before = slots_sent(&net);
         load(&mut net, &mut draws, MS);
-        assert!(slots_sent(&net) > before + 100, "it goes on within another millisecond");
+        assert!(slots_sent(&net) > before + 100, "traffic resumes within another millisecond");
         net.control = Channel::default();
         net.run_for(30 * MS);
         net.assert_quiet();

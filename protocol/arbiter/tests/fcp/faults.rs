@@ -95,7 +95,11 @@ fn burst_of_bad_checks_resets_in_one_round_trip() {
     // The answer to the reset requests what waits.
     net.enqueue(0, 1, 200);
     net.run_for(2 * net.delay_ns + 1);
-    assert_eq!(net.arbiters[0].comm().pending(0), 1, "told anew within one round trip");
+    assert_eq!(
+        net.arbiters[0].comm().pending(0),
+        1,
+        "demand is reported again within one round trip"
+    );
     net.run_for(2 * MS);
     net.assert_quiet();
     net.assert_all_came();
@@ -126,7 +130,7 @@ fn demand_of_a_previous_incarnation_is_dropped() {
     let from = Timeslot(net.timeslot());
     net.run_for(5 * MS);
     net.assert_quiet();
-    assert!(net.granted_to(0, from) < 150, "what was granted already, and no more");
+    assert!(net.granted_to(0, from) < 150, "only what was granted before");
     net.enqueue(0, 3, 200);
     net.run_for(MS);
     net.assert_all_came();
@@ -175,7 +179,7 @@ fn retransmission_ends_when_acked() {
     };
     let before = count(&net);
     net.run_for(200 * MS);
-    assert_eq!(count(&net), before, "who wants nothing says nothing");
+    assert_eq!(count(&net), before, "idle endpoints send nothing");
 }
 
 #[test]

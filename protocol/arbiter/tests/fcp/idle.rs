@@ -25,14 +25,14 @@ fn idle_arbiter_is_quiet_and_accepts_new_endpoints() {
     net.run_for(1_000 * MS);
     assert_eq!(net.arbiters[0].comm().known(), 4);
     let sent = sent_in_a_second(&mut net);
-    assert!(sent <= 4, "{sent} packets in a second to 4 who never spoke");
+    assert!(sent <= 4, "{sent} packets in a second to 4 absent endpoints");
     are_there.set(true);
     assert!(net.enqueue(5, 6, 200));
     net.run_for(5 * MS);
     net.assert_all_came();
     net.run_for(10_000 * MS);
     assert_eq!((net.arbiters[0].comm().known(), sent_in_a_second(&mut net)), (8, 0));
-    assert_eq!(net.arbiters[0].comm_stats().timed_out, 0, "they had not said anything yet");
+    assert_eq!(net.arbiters[0].comm_stats().timed_out, 0, "they had never connected");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn endpoint_that_dies_before_its_ack_is_given_up() {
     net.run_for(50 * MS);
     assert_eq!((net.arbiters[0].comm().known(), net.arbiters[0].comm_stats().timed_out), (7, 1));
     let sent = sent_in_a_second(&mut net);
-    assert!(sent <= 1, "{sent} packets in a second to one that died");
+    assert!(sent <= 1, "{sent} packets in a second to one dead endpoint");
     // The endpoint was merely cut off; it has no session for one round trip.
     is_dead.set(false);
     (0..20).for_each(|_| assert!(net.enqueue(3, 5, 200)));
@@ -79,7 +79,7 @@ fn probed_endpoint_reconnects_in_one_round_trip() {
     let before = net.arbiters[0].comm_stats().resets;
     assert!(net.enqueue(3, 2, 200));
     net.run_for(2 * net.delay_ns + 1);
-    assert_eq!(net.arbiters[0].comm_stats().resets, before + 1, "called, and reset");
+    assert_eq!(net.arbiters[0].comm_stats().resets, before + 1, "probed, and reset");
     assert_eq!(net.arbiters[0].comm().pending(3), 0);
     net.run_for(net.delay_ns);
     assert_eq!(net.arbiters[0].comm().pending(3), 1);

@@ -47,7 +47,7 @@ fn terms(slot_ns: u64, nodes: u32) -> FcpParams {
 fn request(net: &TestNet, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
     let time = net.at().sync;
     frame(Opcode::Fcp, src, net.nodes(), |room| {
-        let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
+        let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a header fits");
         let terms = terms(SLOT_NS, net.nodes());
         assert!(writer.reset(FcpReset { time, epoch: 1, terms }));
         for (dst, total) in wants {
@@ -81,7 +81,7 @@ fn requests_for_unknown_endpoints_are_counted() {
         assert_eq!(
             frame.header.dst(),
             ProcessId(1),
-            "who is no endpoint by its own word is not told"
+            "a sender that is no endpoint by its own terms is not answered"
         );
     }
 }
@@ -97,7 +97,7 @@ fn reordered_short_total_is_ignored_and_unacked() {
     assert_eq!(put(&mut net, &bytes), Verdict::Consumed);
     let says = |number, form, total| {
         numbered(number, Opcode::Fcp, (1, nodes), |room| {
-            let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
+            let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a header fits");
             assert_eq!(writer.totals(form, &[FcpTotal { dst: 3, total }]), 1);
             writer.finish(seed(time))
         })
@@ -111,8 +111,12 @@ fn reordered_short_total_is_ignored_and_unacked() {
         assert_eq!(net.arbiters[0].comm().pending(1), 300);
     }
     assert_eq!(put(&mut net, &says(4, FcpForm::ShortMap, 60)), Verdict::Consumed);
-    assert_eq!(net.arbiters[0].comm().pending(1), 316, "in order it is");
-    assert_eq!(put(&mut net, &says(2, FcpForm::List, 60)), Verdict::Consumed, "not heard before");
+    assert_eq!(net.arbiters[0].comm().pending(1), 316, "accepted in order");
+    assert_eq!(
+        put(&mut net, &says(2, FcpForm::List, 60)),
+        Verdict::Consumed,
+        "not received before"
+    );
 }
 
 #[test]
@@ -178,7 +182,7 @@ fn demands_beyond_the_queue_are_counted() {
     let wants = |src| (0..nodes as u16).filter(move |dst| u32::from(*dst) != src);
     for src in 0..40 {
         let bytes = frame(Opcode::Fcp, src, nodes, |room| {
-            let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
+            let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a header fits");
             let terms = terms(1_250, nodes);
             assert!(writer.reset(FcpReset { time: now.sync, epoch: 1, terms }));
             let totals: Vec<_> = wants(src).map(|dst| FcpTotal { dst, total: 1 }).collect();
@@ -200,7 +204,7 @@ fn grant_before_timeslot_zero_is_rejected() {
     let now = TestNet::new(2, 1, 1).at();
     client.handle_timeout(now);
     let bytes = frame(Opcode::Fcp, 4, 0, |room| {
-        let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
+        let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a header fits");
         let time = now.sync.wrapping_add_ns(1);
         let terms = terms(100_000, 4);
         assert!(writer.reset(FcpReset { time, epoch: 1, terms }));
@@ -224,12 +228,16 @@ fn client_rejects_packets_beyond_its_queues() {
     }
     let taken = (0..300).take_while(|_| client.enqueue(ProcessId(1), &[0; 200]).is_ok()).count();
     assert_eq!((taken, client.queued(ProcessId(1))), (255, 256));
-    assert_eq!(client.enqueue(ProcessId(2), b"x"), Ok(()), "others have their own");
+    assert_eq!(
+        client.enqueue(ProcessId(2), b"x"),
+        Ok(()),
+        "other destinations have their own queues"
+    );
     assert!(Client::new(client_config(4, 4, 1)).is_err(), "no endpoint");
     let long = ClientConfig { slot_ns: 5_000_000_000, ..client_config(0, 4, 1) };
     let error = Client::new(long).expect_err("too long");
-    assert_eq!(error.to_string(), "slot_ns cannot be 5000000000", "as it was given");
-    assert!(Client::new(client_config(0, 4, 0)).is_err(), "nobody to ask");
+    assert_eq!(error.to_string(), "slot_ns cannot be 5000000000", "not truncated");
+    assert!(Client::new(client_config(0, 4, 0)).is_err(), "no arbiter");
 }
 
 /// Frames with valid checks and arbitrary payloads, to both kinds of machines under load.

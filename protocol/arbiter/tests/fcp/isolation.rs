@@ -47,7 +47,7 @@ fn dead_link_is_avoided_within_ms_and_used_after_repair() {
     let lost = sent - came;
     assert!(lost * 2 < sent, "but not for long: {lost} of {sent}");
     let (came, sent) = load(&mut net, &mut draws, 3 * MS);
-    assert_eq!(came, sent, "it is avoided");
+    assert_eq!(came, sent, "the link is avoided");
     is_broken.set(false);
     // The link is tried again after ten milliseconds.
     net.run_for(10 * MS);
@@ -59,7 +59,7 @@ fn dead_link_is_avoided_within_ms_and_used_after_repair() {
     });
     let (came, sent) = load(&mut net, &mut draws, 3 * MS);
     assert_eq!(came, sent);
-    assert!(met.get() > 100, "it is used again: {} times", met.get());
+    assert!(met.get() > 100, "the link is used again: {} times", met.get());
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn permanent_fault_costs_ever_less() {
     let lost = sent - came;
     assert!(lost > 0 && lost * 100 < sent, "{lost} of {sent}");
     assert!(net.arbiters[0].stats().lost > 0);
-    assert!(net.arbiters[0].poll_event().is_none(), "the world has taken them");
+    assert!(net.arbiters[0].poll_event().is_none(), "the network has taken the events");
 }
 
 #[test]

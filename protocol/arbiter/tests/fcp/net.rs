@@ -331,7 +331,7 @@ impl TestNet {
         let late = (present as u32).wrapping_sub(slot.timeslot);
         assert!(late <= 16, "{late} timeslots late");
         let begun = present - u64::from(late);
-        let pairs = self.granted.get(&begun).expect("it was granted to somebody");
+        let pairs = self.granted.get(&begun).expect("the timeslot was granted");
         assert!(pairs.contains(&(from.0, to.0)), "{from:?} to {to:?} is none of {pairs:?}");
         assert!(self.sent.insert((begun, from.0)), "twice in a timeslot");
     }

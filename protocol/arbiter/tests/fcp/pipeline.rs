@@ -138,7 +138,7 @@ impl Pipeline {
 
     fn enqueue(&mut self, count: u32) {
         for _ in 0..count {
-            self.client.enqueue(ProcessId(1), &[0; 200]).expect("there is room");
+            self.client.enqueue(ProcessId(1), &[0; 200]).expect("the queue has space");
         }
     }
 }
@@ -160,10 +160,7 @@ fn restarted_endpoint_gets_no_stale_grants() {
             pipeline.sent = 0;
             pipeline.enqueue(after);
             (0..8).for_each(|_| pipeline.step(3));
-            assert!(
-                pipeline.control_plane.comm_stats().wasted > 0,
-                "there was something of its former life"
-            );
+            assert!(pipeline.control_plane.comm_stats().wasted > 0, "grants of before the restart");
             (0..2_000).for_each(|_| pipeline.step(0));
             assert_eq!((pipeline.client.backlog(), pipeline.sent), (0, after));
             let (asked, granted) = pipeline.client.totals(ProcessId(1));
@@ -185,7 +182,7 @@ fn overloaded_workers_skip_timeslots_and_continue() {
     let mut pipeline = Pipeline::new(2);
     pipeline.enqueue(200);
     (0..400).for_each(|_| pipeline.step(usize::MAX));
-    assert_eq!(pipeline.behind.len(), 4, "as many as may be under way");
+    assert_eq!(pipeline.behind.len(), 4, "the maximum in flight");
     assert_eq!(pipeline.control_plane.stats().batches, 0);
     pipeline.step(2);
     let (late, lag_ns) =

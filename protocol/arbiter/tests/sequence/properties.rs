@@ -145,7 +145,7 @@ impl TestNet {
         let kept = self.frames[place].clone();
         let mut bytes = match fate {
             240..=255 => kept,
-            _ => self.frames.remove(place).expect("it is there"),
+            _ => self.frames.remove(place).expect("the index is in range"),
         };
         if (200..=219).contains(&fate) {
             return;
@@ -224,7 +224,7 @@ impl TestNet {
         while let Some(event) = transfer.poll_event() {
             if let TransferEvent::Sent(_, bytes) | TransferEvent::Refused(_, bytes) = event {
                 let mark = bytes.first().copied().unwrap_or_default();
-                assert_eq!(bytes, object(mark), "it is handed back as it was");
+                assert_eq!(bytes, object(mark), "returned unchanged");
             }
         }
     }

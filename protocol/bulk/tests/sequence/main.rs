@@ -1,4 +1,4 @@
-//! Sequences of anything: drawn ones, and those that a fuzzer has found.
+//! Random input sequences, and those that the fuzzer has found.
 
 mod properties;
 

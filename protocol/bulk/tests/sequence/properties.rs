@@ -1,5 +1,5 @@
-//! Any sequence of frames, silence and commands: what must hold for a member whatever the others
-//! say. Shared with `verify/fuzz`.
+//! Arbitrary sequences of frames, timeouts and commands: properties of a member that must hold for
+//! any input. Shared with `verify/fuzz`.
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
 use onepipe_bulk::{
@@ -15,7 +15,7 @@ const MEMBERS: u32 = 5;
 const FRAME_LEN: usize = 600;
 const OBJECT_LEN_MAX: usize = 1 << 20;
 
-/// Bytes that decide what happens next; zeros behind their end.
+/// Bytes that determine the next action; zeros after their end.
 struct Script<'a> {
     rest: &'a [u8],
 }
@@ -31,7 +31,7 @@ impl Script<'_> {
         u64::from(self.byte()) % limit
     }
 
-    /// A small number, or now and then any.
+    /// Returns a small number, or sometimes an arbitrary one.
     fn number(&mut self) -> u32 {
         match self.byte() {
             small @ 0..=239 => u32::from(small) % 8,
@@ -50,14 +50,14 @@ impl Script<'_> {
     }
 }
 
-/// Memory of a member's own, or that all can read.
+/// Memory of one member, or memory that all members can read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Bytes {
     Own(Vec<u8>),
     Shared(usize),
 }
 
-/// What lies where all can read it; nobody looks behind what an object may have.
+/// Content of the shared memory.
 static SHARED: [u8; OBJECT_LEN_MAX] = [7; OBJECT_LEN_MAX];
 
 impl Memory for Bytes {
@@ -83,7 +83,7 @@ impl Memory for Bytes {
     }
 }
 
-/// What a group's objects lie in, and how its frames come.
+/// Kind of memory of a group's objects.
 trait World: Memory + Sized {
     const IS_SHARED: bool;
     fn of(script: &mut Script<'_>, bytes: usize) -> Self;
@@ -126,7 +126,7 @@ fn group<M: World>(own: u32, link: Link) -> Group<M> {
     Group::with_memory(config).expect("a valid configuration")
 }
 
-/// What the frames of this group bear: taken from one that a member of it sends.
+/// Returns the plan in the frames of this group, from a frame of another member.
 fn plan<M: World>() -> u32 {
     let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
     let mut slot = [0; FRAME_LEN];
@@ -136,7 +136,7 @@ fn plan<M: World>() -> u32 {
     BulkHeader::parse(frame.payload).expect("a frame of a group").0.plan
 }
 
-/// Plays `bytes` as a script: what happens to a member of a group over any other link.
+/// Runs `bytes` as a script, against a member with links of any kind.
 pub fn bulk(bytes: &[u8]) {
     let mut script = Script { rest: bytes };
     let own = script.below(MEMBERS.into()) as u32;
@@ -144,8 +144,7 @@ pub fn bulk(bytes: &[u8]) {
     play::<Vec<u8>>(script, (own, link), false);
 }
 
-/// The same of a member whose links bring bytes to where they belong: memory that all members
-/// share, mostly, or streams that are scattered.
+/// Like `bulk`, but with detached payloads: mostly in shared memory, or scattered streams.
 pub fn apart(bytes: &[u8]) {
     let mut script = Script { rest: bytes };
     let own = script.below(MEMBERS.into()) as u32;
@@ -200,15 +199,15 @@ fn play<M: World>(mut script: Script<'_>, (own, link): (u32, Link), is_apart: bo
             group.handle_timeout(now);
         }
         drain(&mut script, &mut group, now, is_apart);
-        // What is over stays so, in the same way.
+        // The outcome never changes.
         assert!(over.is_none() || over == group.outcome());
         over = group.outcome();
         assert!(group.failures().len() <= MEMBERS as usize);
     }
 }
 
-/// A frame comes. Of the front of a piece the bytes behind it may be placed, now or later, and
-/// nobody has promised that anything of it is still wanted then.
+/// Delivers a frame. The payload of a piece may be placed, immediately or later, whether or not the
+/// group still needs it.
 fn hear<M: World>(
     script: &mut Script<'_>,
     group: &mut Group<M>,
@@ -230,7 +229,7 @@ fn hear<M: World>(
     group.handle_frame(now, Port(from as u16), &mut bytes);
 }
 
-/// Brings a piece to where it belongs, or gives it up.
+/// Completes or abandons a placement.
 fn place<M: World>(
     script: &mut Script<'_>,
     group: &mut Group<M>,
@@ -251,7 +250,7 @@ fn place<M: World>(
     }
 }
 
-/// Whatever is polled comes to an end, and is whole.
+/// Checks that the output ends and is valid.
 fn drain<M: World>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_apart: bool) {
     let mut slot = [0; FRAME_LEN];
     for sent in 0.. {
@@ -286,7 +285,7 @@ fn drain<M: World>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_a
                 assert_eq!(before.is_some(), group.progress(object).is_some());
             }
             Event::Stable { memory, .. } if M::IS_SHARED && group.config().own != 0 => {
-                // Whatever was said, nobody has written anything else.
+                // All data in the shared memory is the same.
                 assert!(memory.bytes().iter().all(|byte| *byte == SHARED[0]));
             }
             _ => {}
@@ -294,7 +293,7 @@ fn drain<M: World>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_a
     }
 }
 
-/// A frame that a member might send, or nobody.
+/// Returns a frame, valid or not.
 fn frame(
     script: &mut Script<'_>,
     now: Now,
@@ -316,7 +315,7 @@ fn frame(
         && written >= onepipe_wire::BULK_PIECE_HEADER_LEN
         && script.below(8) > 0;
     let length = match is_front {
-        // What follows it on a stream is somewhere else.
+        // The payload is not in the frame.
         true => {
             seal_detached(&mut bytes, header, written - onepipe_wire::BULK_PIECE_HEADER_LEN);
             DETACHED_FRONT_LEN

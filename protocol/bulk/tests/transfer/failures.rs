@@ -1,4 +1,4 @@
-//! Members die, in every step of every group up to 16.
+//! Members crash in every step, in groups of up to 16.
 
 use onepipe_bulk::{
     Algorithm, Config, ConfigError, Delivery, Group, Link, Outcome, Plain, Reason, SendError,
@@ -8,15 +8,15 @@ use onepipe_wire::BulkRefused;
 use crate::healthy::send_all;
 use crate::world::{Dice, Faults, SECOND, World, config, object};
 
-/// Nanoseconds of a block of `config` at a byte each nanosecond, frames included.
+/// Time of a block of `config` in ns at one byte per ns, frame headers included.
 const BLOCK_NS: u64 = 1_000 + 4 * 116;
 
-/// All survivors end alike: each object whole at all of them or lost to all of them, and what is
-/// whole is what was sent.
+/// Checks that all survivors agree: each object is complete at all of them or lost to all of them,
+/// and complete objects are correct.
 fn assert_agreed(world: &World, dead: &[usize], sizes: &[usize], story: &str) {
     let closed = |outcome| world.apps.iter().any(|app| app.closed == Some(outcome));
     if closed(Outcome::Complete) {
-        // One that was told so says that all have all: no later failure makes it untrue.
+        // A clean outcome means that all members have everything; later failures cannot change it.
         for (rank, app) in world.apps.iter().enumerate().filter(|(rank, _)| !dead.contains(rank)) {
             assert!(!closed(Outcome::Left) && app.lost.is_empty(), "{story}: {rank}");
             for (number, bytes) in sizes.iter().enumerate() {
@@ -39,7 +39,7 @@ fn assert_agreed(world: &World, dead: &[usize], sizes: &[usize], story: &str) {
     for rank in &survivors {
         let app = &world.apps[*rank];
         assert_eq!(app.closed, Some(Outcome::Failed), "{story}: {rank}");
-        // What happens behind the end is nobody's affair any more.
+        // Failures after the end do not matter.
         assert!(!app.failed.is_empty(), "{story}: {rank}");
         let is_dead = |failed: &u32| dead.contains(&(*failed as usize));
         assert!(app.failed.iter().all(is_dead), "{story}: {rank} of {:?}", app.failed);
@@ -55,7 +55,7 @@ fn assert_agreed(world: &World, dead: &[usize], sizes: &[usize], story: &str) {
     }
 }
 
-/// Lets `victim` die after `at` nanoseconds; it is noticed by silence, or its neighbours are told.
+/// Crashes `victim` after `at` ns; detected by a timeout, or reported to its neighbours.
 fn die(world: &mut World, victim: usize, at: u64, is_told: bool) {
     let end = world.now + at;
     world.run_until(at, |world| world.now >= end);
@@ -74,7 +74,7 @@ fn any_member_may_die_in_any_step() {
     for n in 2..=16usize {
         let some = [0, 1, n / 2, n - 1];
         let victims: Vec<usize> = if n <= 8 { (0..n).collect() } else { some.to_vec() };
-        // Blocks, and the time on links: as many as it takes, and some more.
+        // Steps for the blocks and for the latency, and some more.
         let steps = 5 + 4 * n.next_power_of_two().ilog2() as u64 + 12;
         for (victim, step) in victims.iter().flat_map(|victim| (0..steps).map(|at| (*victim, at))) {
             let link =
@@ -95,7 +95,7 @@ fn any_member_may_die_in_any_step() {
 
 #[test]
 fn several_may_die_while_links_lose_and_objects_overlap() {
-    // 3827: an object that nobody knew, between others that some did.
+    // 3827: an object that no survivor knew, between objects that some knew.
     for seed in (0..150).chain([3827]) {
         let mut dice = Dice::new(seed);
         let n = 3 + dice.below(10) as usize;
@@ -129,7 +129,7 @@ fn several_may_die_while_links_lose_and_objects_overlap() {
 
 #[test]
 fn what_a_dead_member_has_delivered_all_survivors_deliver() {
-    // 1417: probes too far apart to find a member alive.
+    // 1417: probes were too rare to reach a live member.
     for seed in (0..120).chain([1417]) {
         let mut dice = Dice::new(seed);
         let n = 4 + dice.below(6) as usize;
@@ -138,7 +138,7 @@ fn what_a_dead_member_has_delivered_all_survivors_deliver() {
         world.faults.loss = dice.below(150);
         send_all(&mut world, &[3_000, 2_000]);
         let mut dead = Vec::new();
-        // Fewer than half.
+        // A minority fails.
         for _ in 0..1 + dice.below((n as u64 - 1) / 2) {
             let (victim, at) = (dice.below(n as u64) as usize, dice.below(40_000));
             if !dead.contains(&victim) {

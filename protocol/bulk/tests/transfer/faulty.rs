@@ -1,4 +1,4 @@
-//! Links that lose, repeat, reorder and corrupt; members that are slow or have no memory yet.
+//! Links that lose, duplicate, reorder and corrupt frames; members that are slow or lack memory.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use onepipe_wire::{Frame, HEADER_LEN, Opcode, seal};
 use crate::healthy::{assert_complete, send_all};
 use crate::world::{Dice, Faults, SECOND, World};
 
-/// Sizes that show every kind of last block and last piece.
+/// Sizes that cover every kind of last block and last piece.
 const SIZES: [usize; 5] = [7_501, 0, 1, 3_000, 12_345];
 
 #[test]
@@ -48,12 +48,12 @@ fn a_corrupt_frame_on_a_reliable_link_is_sent_again() {
     }
 }
 
-/// Turns over a bit of a piece's bytes, in a frame whose checks are right all the same: as a relay
-/// whose memory is broken would send it.
+/// Flips a bit in the data of a piece whose frame has valid checks, as a relay with faulty memory
+/// would.
 pub fn corrupt_piece(bytes: &mut [u8]) -> bool {
     let Ok(frame) = Frame::parse(bytes) else { return false };
     let (opcode, header, length) = (frame.opcode, *frame.header, frame.payload.len());
-    // Front and header of a piece are 64 bytes.
+    // The headers of a piece are 64 bytes long.
     if opcode != Opcode::BulkPiece || length <= 64 {
         return false;
     }
@@ -137,7 +137,7 @@ fn a_sender_has_tokens_for_as_many_blocks_as_the_receiver_looks_ahead() {
     for ahead in [1, 2, 5] {
         let mut world = World::new(2, Link::Reliable, 1, |config| config.lookahead_blocks = ahead);
         world.group(1).offer_memory(vec![0; 20_000]);
-        // The greeting, with a token for the first block, is on its way; then word of one block.
+        // Deliver the first state with a token for the first block, and then the pieces of a block.
         let left = Rc::new(Cell::new(0));
         let passes = Rc::clone(&left);
         world.fate = Box::new(move |_, from, _, bytes| {
@@ -178,7 +178,7 @@ fn nobody_delivers_before_all_have_it_where_all_or_none_is_asked_for() {
         );
         assert!(world.run(60 * SECOND));
         for app in &mut world.apps {
-            // Their memory comes with the next event.
+            // The memory is returned with the next event.
             for (number, bytes) in &mut app.delivered {
                 bytes.clone_from(&app.stable[number]);
             }

@@ -1,10 +1,10 @@
-//! Nobody fails: all have all, and the group closes clean.
+//! No faults: all members receive everything, and the group closes cleanly.
 
 use onepipe_bulk::{Algorithm, Link, Outcome, Plain};
 
 use crate::world::{SECOND, World, object};
 
-/// Sends objects of these sizes, as many at a time as may be, and closes.
+/// Sends objects of these sizes, as many at a time as allowed, and closes.
 pub fn send_all(world: &mut World, sizes: &[usize]) {
     for (number, bytes) in sizes.iter().enumerate() {
         let mut memory = Some(object(number as u32, *bytes));
@@ -18,7 +18,7 @@ pub fn send_all(world: &mut World, sizes: &[usize]) {
     world.act(0, |root| root.close()).expect("the root closes");
 }
 
-/// Everybody has got everything once, in order, and says so (invariant K).
+/// Checks that every member received everything once, in order, and reports so (invariant K).
 pub fn assert_complete(world: &World, sizes: &[usize]) {
     for (rank, app) in world.apps.iter().enumerate() {
         assert_eq!(app.closed, Some(Outcome::Complete), "{rank}");
@@ -64,8 +64,8 @@ fn a_member_whose_link_is_blocked_holds_nobody_up() {
     assert!(world.run_until(SECOND, |world| has(world, 3)));
 }
 
-/// What is owed to a member whose link is blocked is not due: a world that waits for what is due
-/// would never wait.
+/// Pending output to a member whose link is blocked sets no deadline: a driver that serves
+/// deadlines would spin.
 #[test]
 fn nothing_is_due_over_a_blocked_link() {
     let mut world = World::new(4, Link::Reliable, 1, |config| config.keepalive_ns = SECOND / 100);
@@ -74,7 +74,7 @@ fn nothing_is_due_over_a_blocked_link() {
     assert!(world.run_until(SECOND, |world| (1..4).all(|rank| has(world, rank, 1))));
     world.act(0, |root| root.set_blocked(3, true));
     let before = world.group(0).stats().frames_received;
-    // The world says so when time stands still.
+    // The harness fails if time does not advance.
     world.run_until(SECOND / 20, |_| false);
     assert!(world.group(0).stats().frames_received > before, "others speak to it");
     world.act(0, |root| root.set_blocked(3, false));

@@ -1,4 +1,4 @@
-//! Groups as a whole, in a world of their own (`world.rs`).
+//! Whole groups in a simulated network (`harness.rs`).
 
 mod failures;
 mod faulty;

@@ -1,16 +1,16 @@
-//! How long transfers take, in virtual time: nothing here depends on the machine that runs it.
+//! Duration of transfers in virtual time, independent of the machine that runs the tests.
 
 use onepipe_bulk::{Algorithm, Link, Plain, Schedule};
 
 use crate::world::{SECOND, World};
 
-/// Bytes of a block and of a piece.
+/// Length of a block and of a piece in bytes.
 const BLOCK: u32 = 8_000;
 const PIECE: u32 = 1_000;
-/// Nanoseconds that a block takes: its bytes and the headers of its frames, a byte each.
+/// Time of a block in ns, with the headers of its frames, at one byte per ns.
 const BLOCK_NS: u64 = 8 * (1_000 + 116);
 
-/// How long `blocks` blocks take to `n` members, from the first byte to the last, in blocks.
+/// Returns the duration of a transfer of `blocks` blocks to `n` members, in block times.
 fn duration(n: usize, blocks: usize, plain: Plain, link: Link, slow: &[(usize, usize)]) -> f64 {
     let mut world = World::new(n, link, 1, |config| {
         config.block_len = BLOCK;
@@ -32,7 +32,7 @@ fn duration(n: usize, blocks: usize, plain: Plain, link: Link, slow: &[(usize, u
     (world.now - began) as f64 / BLOCK_NS as f64
 }
 
-/// How long it would take if nothing but blocks cost time.
+/// Returns the duration if only blocks took time.
 fn ideal(n: usize, blocks: usize, plain: Plain) -> f64 {
     let schedule = Schedule::new(&Algorithm::Plain(plain), n as u32).expect("there is one");
     schedule.steps(blocks as u32) as f64
@@ -53,7 +53,7 @@ fn a_transfer_takes_little_longer_than_its_steps() {
 
 #[test]
 fn one_link_at_half_rate_costs_a_pipeline_nearly_nothing_and_a_chain_half() {
-    // Strict steps would keep 75 to 86 % (design: bulk.md section 4).
+    // Strict steps would keep 75 to 86 % of the rate (RDMC section 4.5).
     for (n, blocks) in [(8, 128), (16, 128), (64, 64)] {
         for link in [(0, 1), (n - 1, n - 2)] {
             let even = duration(n, blocks, Plain::Pipeline, Link::Reliable, &[]);
@@ -66,8 +66,8 @@ fn one_link_at_half_rate_costs_a_pipeline_nearly_nothing_and_a_chain_half() {
     assert!((0.5..0.56).contains(&(even / slow)), "{even} and {slow}");
 }
 
-/// A member whose processor does something else for a while has lost nothing: what waited for it
-/// comes at once, and the way to it is as wide as before.
+/// A stalled receiver loses nothing: queued frames arrive at once afterwards, and the window is as
+/// large as before.
 #[test]
 fn a_receiver_that_stands_still_costs_that_time_and_no_more() {
     const BLOCKS: usize = 1_000;
@@ -80,8 +80,8 @@ fn a_receiver_that_stands_still_costs_that_time_and_no_more() {
             config.frame_len_max = 1_200;
             config.lookahead_blocks = 200;
         });
-        // Some 400 frames are on the way when all is well. One is lost while there come to be as
-        // many: from then on a window is as wide as it has to be, and grows slowly.
+        // Some 400 frames are in flight in the steady state. One is lost while the window grows to
+        // that: from then on the window is sufficient and grows slowly.
         world.latency_ns = 200_000;
         let mut frames = 0;
         world.fate = Box::new(move |_, from, _, _| {
@@ -102,14 +102,14 @@ fn a_receiver_that_stands_still_costs_that_time_and_no_more() {
         world.now - began
     };
     let (well, stood) = (took(0), took(STANDS_NS));
-    // With a window that stays as it has collapsed it would be 11 % more.
+    // If the window stayed collapsed it would take 11 % longer.
     let rest = stood - STANDS_NS;
     assert!(rest <= well, "{rest} ns beside the pause, and {well} where there is none");
 }
 
-/// A small object is little more than its frames: one to each receiver with the object, one that
-/// says who is ready for the next, one to the root that it is there, and the root's that all have
-/// it.
+/// A small object costs little more than its frames: one per receiver with the object, one that
+/// grants tokens for the next, one to the root that the object is complete, and one from the root
+/// that it is stable.
 #[test]
 fn a_small_object_costs_few_frames() {
     const OBJECTS: u32 = 50;
@@ -121,7 +121,7 @@ fn a_small_object_costs_few_frames() {
         let mut before = 0;
         for number in 0..OBJECTS {
             if number == 1 {
-                // Members have met.
+                // The first states have been exchanged.
                 before = world.frames;
             }
             world.act(0, |root| root.send(vec![7])).expect("it is taken");
@@ -132,7 +132,7 @@ fn a_small_object_costs_few_frames() {
             }
         }
         let frames = (world.frames - before) as f64 / f64::from(OBJECTS - 1) / (n - 1) as f64;
-        // Where everybody told all neighbours of tokens as well it was up to 8.
+        // If every member granted tokens to all neighbours it would be up to 8.
         assert!(frames < 4.0, "{frames} to each receiver of {n}");
     }
 }

@@ -1,4 +1,4 @@
-//! Members of a group in virtual time, on links that do what a test wants.
+//! Test harness: members of a group in virtual time, on links with configurable faults.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit};
 use onepipe_bulk::{Config, Event, Gathered, Group, GroupId, Link, Member, Outcome};
 
-/// A generator of its own for each test (xorshift64*).
+/// Deterministic random generator (xorshift64*).
 #[derive(Clone)]
 pub struct Dice(u64);
 
@@ -22,13 +22,13 @@ impl Dice {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % end.max(1)
     }
 
-    /// With this chance in a thousand.
+    /// Returns `true` with this probability in 1/1000.
     pub fn falls(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }
 }
 
-/// What links do.
+/// Fault rates of links, in 1/1000.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub loss: u64,
@@ -37,10 +37,10 @@ pub struct Faults {
     pub corruption: u64,
 }
 
-/// What a member's application does.
+/// Behaviour of a member's application, and the events it has received.
 #[derive(Clone, Debug, Default)]
 pub struct Application {
-    /// Nanoseconds between the question for memory and the answer.
+    /// Time from the announcement of an object until its memory is provided, in ns.
     pub memory_after_ns: u64,
     pub declines: bool,
     pub delivered: Vec<(u32, Vec<u8>)>,
@@ -64,31 +64,31 @@ pub struct World {
     pub faults: Faults,
     pub dice: Dice,
     pub link: Link,
-    /// Nanoseconds for a byte to leave a member.
+    /// Time per byte of each member's interface, in ns.
     pub byte_ns: Vec<u64>,
     pub latency_ns: u64,
-    /// Nanoseconds for a byte on a link that is slower than its ends.
+    /// Time per byte of slow links, in ns.
     pub slow: BTreeMap<(usize, usize), u64>,
-    /// When each member has taken in what has come, and each slow link what was sent.
+    /// Until when each member's interface and each slow link is busy.
     taken_at: Vec<u64>,
     slow_until: BTreeMap<(usize, usize), u64>,
-    /// What else becomes of a frame: `false` loses it.
+    /// Further faults: may change a frame; `false` drops it.
     #[allow(clippy::type_complexity)]
     pub fate: Box<dyn FnMut(u64, usize, usize, &mut Vec<u8>) -> bool>,
     free_at: Vec<u64>,
     wakes: Vec<u64>,
     queue: BinaryHeap<Reverse<(u64, u64, Happens)>>,
-    /// On FIFO links nothing overtakes.
+    /// Last arrival by link: FIFO links do not reorder.
     arrival: BTreeMap<(usize, usize), u64>,
     count: u64,
-    /// Whether bytes of pieces go from object to object.
+    /// Whether payloads are placed directly into objects.
     pub is_in_place: bool,
-    /// Frames with pieces that have left, and the first one of each block.
+    /// Number of frames with pieces sent, and with first pieces of blocks.
     pub frames: u64,
     pub steps: u64,
 }
 
-/// The configuration of each member of a group of `n`.
+/// Returns the configuration of a member of a group of `n`.
 pub fn config(n: usize, own: usize, link: Link) -> Config {
     let member = |rank: usize| Member {
         process: ProcessId(100 + rank as u32),
@@ -141,14 +141,14 @@ impl World {
         self.groups[at].as_mut().expect("it lives")
     }
 
-    /// Does something to a member, then lets it speak.
+    /// Runs a command on a member, and drains its output.
     pub fn act<T>(&mut self, at: usize, act: impl FnOnce(&mut Group) -> T) -> T {
         let done = act(self.group(at));
         self.attend(at);
         done
     }
 
-    /// What comes to a member waits for so long: its processor does something else.
+    /// Stalls a member: its input is delayed for this time.
     pub fn stand_still(&mut self, at: usize, for_ns: u64) {
         self.taken_at[at] = self.now + for_ns;
     }
@@ -166,7 +166,7 @@ impl World {
         self.queue.push(Reverse((at, self.count, what)));
     }
 
-    /// Drains a member, as far as its interface is free.
+    /// Drains the output of a member until its interface is busy.
     fn attend(&mut self, at: usize) {
         let now = self.clock();
         let mut slot = [0; 2_048];
@@ -214,7 +214,7 @@ impl World {
         }
         let next = self.groups[at].as_ref().and_then(|group| group.poll_timeout());
         if let Some(next) = next {
-            // A member whose interface is busy has nobody to tell that something is due.
+            // While the interface is busy, the wake at its end covers earlier deadlines.
             self.wake(at, next.as_ns().max(self.now + 1).max(self.free_at[at]));
         }
     }
@@ -241,7 +241,7 @@ impl World {
             let bit = self.dice.below(bytes.len() as u64 * 8) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        // A member takes in as fast as it sends, one frame behind the other.
+        // A member receives at the rate at which it sends, one frame after the other.
         let taken = &mut self.taken_at[to];
         let takes = bytes.len() as u64 * self.byte_ns[to];
         *taken = (left + self.latency_ns).max(*taken + takes);
@@ -265,7 +265,7 @@ impl World {
         self.push(arrives, Happens::Frame { to, from, bytes });
     }
 
-    /// One event; `false` when nothing will ever happen again.
+    /// Processes one event. Returns `false` if there is none left.
     pub fn step(&mut self) -> bool {
         let Some(Reverse((at, _, what))) = self.queue.pop() else { return false };
         self.steps += 1;
@@ -308,7 +308,7 @@ impl World {
         true
     }
 
-    /// Runs until all living members are done, for so long at most.
+    /// Runs until all live members are done, for this time at most.
     pub fn run(&mut self, for_ns: u64) -> bool {
         let end = self.now + for_ns;
         while self.now < end {
@@ -322,7 +322,7 @@ impl World {
         false
     }
 
-    /// Runs until `is_true`, for so long at most.
+    /// Runs until `is_true` holds, for this time at most.
     pub fn run_until(&mut self, for_ns: u64, mut is_true: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now + for_ns;
         while !is_true(self) {
@@ -334,7 +334,7 @@ impl World {
     }
 }
 
-/// The bytes of an object, different for each.
+/// Returns the content of an object, which differs between objects.
 pub fn object(number: u32, bytes: usize) -> Vec<u8> {
     let mut dice = Dice::new(u64::from(number) + 77);
     (0..bytes).map(|_| dice.below(256) as u8).collect()

@@ -1,4 +1,4 @@
-//! What the graph means, and what is written down of it.
+//! Evaluation of the graph, and the effects of records that the store has written.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -11,11 +11,12 @@ use crate::graph::{FrozenEdge, Node, process_of};
 use crate::record::Member;
 use crate::{Event, Links, Record, RecordId, Severed};
 
-/// How many members one record holds at most, so that it stays far below the limits of stores.
+/// Members per record at most, so that a record stays far below the size limits of stores.
 pub(super) const MEMBERS_PER_RECORD: usize = 256;
 
 impl Controller {
-    /// Looks at the graph: who is connected, who has failed, what may be resumed.
+    /// Evaluates the graph: which instances are connected, which have failed, which links may be
+    /// resumed.
     pub(super) fn evaluate(&mut self, now: Now) {
         (self.evaluate_at, self.quiet_at) = (None, None);
         self.evaluated_at = Some(now.mono);
@@ -76,8 +77,9 @@ impl Controller {
         self.find_severable(now);
     }
 
-    /// Whoever has failed counts nowhere, though a correct node may hear it: one that was out of
-    /// reach itself while it was declared dead. What it holds there nobody else would resolve.
+    /// Adds failed instances that a correct node lists as up to the instances to freeze. Such a
+    /// node was itself unreachable when the failure was decided; the registers that it holds would
+    /// never be resolved.
     fn freeze_stale_peers(&mut self) {
         let mut stale_peers = self.suspects.stale_peers(&self.graph);
         #[cfg(test)]
@@ -86,8 +88,9 @@ impl Controller {
         self.freeze.extend(stale_peers);
     }
 
-    /// Neighbours in a mesh that list this controller, but that it does not hear any more, or not
-    /// since others have lost them. What was not heard while nobody was does not count.
+    /// Returns neighbours in a mesh that list this controller as up, but from which no frame has
+    /// arrived within the link timeout, or none since other nodes lost them. Times in which the
+    /// controller received nothing at all do not count.
     fn idle_neighbours(&self, now: Mono) -> BTreeSet<Instance> {
         if self.config.links == Links::Uplink {
             return BTreeSet::new();
@@ -103,7 +106,7 @@ impl Controller {
         }
         let is_idle = |instance: &Instance| {
             let last_seen = self.graph.get(*instance).and_then(|node| node.last_seen);
-            // What was under way when others lost it shows nothing.
+            // A frame may have been in flight when the others lost the link.
             let resolvable = |at: &Mono| at.after_ns(self.config.quiet_ns);
             last_seen.is_none_or(|last_seen| {
                 now.since_ns(last_seen.max(self.own_links.receiving_since))
@@ -114,13 +117,13 @@ impl Controller {
         self.graph.attachments().filter(is_idle).collect()
     }
 
-    /// Whether `instance` was connected at the last look.
+    /// Whether `instance` was connected at the last evaluation.
     pub(super) fn is_correct(&self, instance: Instance) -> bool {
         self.graph.is_correct(instance)
     }
 
-    /// Which frozen links of correct nodes need not hold anything, though nobody behind them has
-    /// failed, or what failed is long resolved.
+    /// Collects the frozen links of correct nodes that need not hold commits any more, because no
+    /// node behind them has failed or its failure is resolved.
     fn find_severable(&mut self, now: Now) {
         self.severable.clear();
         self.needs_renotify = false;
@@ -132,7 +135,7 @@ impl Controller {
         for (owner, node) in self.graph.correct_owners() {
             for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
                 let Some(peer) = self.released_peer(owner, node, entry) else { continue };
-                // Who is behind this link may have missed news while it was dead.
+                // Nodes behind this link may have missed notices while it was dead.
                 if has_notice && entry.first_announcement > self.covered_announcements {
                     self.needs_renotify = true;
                 } else if peer == owner {
@@ -148,8 +151,8 @@ impl Controller {
         }
     }
 
-    /// Whether a frozen link waits for no failure, and for whom else it does not wait any more: the
-    /// owner itself stands for nobody.
+    /// Returns the instance that `entry` needs no longer wait for; the owner itself if no failure
+    /// is involved. `None` while the link must stay frozen.
     fn released_peer(&self, owner: Instance, node: &Node, entry: &FrozenEdge) -> Option<Instance> {
         let Some(peer) = entry.instance else { return Some(owner) };
         if self.decisions.is_resolved(peer) || self.graph.get(peer).is_none() {
@@ -158,8 +161,9 @@ impl Controller {
         if !self.is_correct(peer) {
             return None;
         }
-        // The other end must be known to live on: it is heard again, or has said that it lost the
-        // link, too. Else it may have died, and its other neighbours have not said so yet.
+        // The other end must be known to have survived: it is up again here, or it has announced
+        // that it lost the link as well. Otherwise it may have died, and its other neighbours have
+        // not reported that yet.
         let is_back = node.edges.iter().any(|edge| edge.instance == peer && edge.is_up);
         let other = self.graph.get(peer)?;
         let has_lost = other.generation.is_some()
@@ -177,7 +181,7 @@ impl Controller {
         });
     }
 
-    /// The store has written `record`.
+    /// Applies a record that the store has written.
     pub(super) fn on_written(&mut self, now: Now, id: RecordId, record: &Record) {
         let resolved = self.decisions.apply(now.mono, record).to_vec();
         match record {
@@ -236,8 +240,8 @@ impl Controller {
         }
     }
 
-    /// Everybody has completed the failure of `instance`: no link to it holds anything, but those that
-    /// were announced since the news began.
+    /// Handles the resolution of `instance`: its links are released, except those announced after
+    /// the last complete round of notices started.
     fn on_resolved(&mut self, now: Now, instance: Instance) {
         let has_notice = self.decisions.has_notice(now.mono, self.config.notice_retention_ns);
         let covered_announcements = self.covered_announcements;
@@ -255,7 +259,7 @@ impl Controller {
                 }
             });
         }
-        // A switch may have come back meanwhile; a process never does.
+        // A switch may have come back meanwhile; a process returns under a new incarnation only.
         if matches!(instance.address, Address::Process(_)) || !self.is_correct(instance) {
             self.graph.remove(instance);
             self.suspects.forget(instance);
@@ -263,7 +267,7 @@ impl Controller {
         }
     }
 
-    /// Counts lower ends of given-up links from which some correct process is not reached any more.
+    /// Counts lower ends of severed links that no longer reach some correct process.
     fn count_partitions(&mut self, links: &[Severed]) {
         let is_lower = |link: &&Severed| {
             self.graph.get(link.owner).is_some_and(|node| {
@@ -282,9 +286,9 @@ impl Controller {
         }
     }
 
-    /// Has the store note who takes part.
+    /// Queues a record of members that the store does not know yet.
     pub(super) fn record_members(&mut self) {
-        // One record at a time: whoever comes meanwhile is in the next.
+        // One record at a time; members that join meanwhile go into the next one.
         if !self.recording.is_empty() {
             return;
         }

@@ -1,4 +1,4 @@
-//! What comes in.
+//! Handling of frames and timeouts.
 
 use alloc::vec::Vec;
 
@@ -56,9 +56,9 @@ impl Controller {
         }
     }
 
-    /// Something was heard. After a pause in which nothing was, by whose fault ever (a switch that
-    /// hangs, this replica itself put off its core), nobody else's silence means anything yet: what
-    /// they have said meanwhile is still to be read.
+    /// Notes that a frame was received. After a stall in which nothing was received (a switch hung,
+    /// or this replica was off its core), pending pings get their whole timeout again: the answers
+    /// are still to be read.
     pub(super) fn on_received(&mut self, now: Mono) {
         if self.is_receive_stalled(now) {
             self.own_links.receiving_since = now;
@@ -177,7 +177,7 @@ impl Controller {
         Ok(())
     }
 
-    /// A frame of the present life of `process` has come in.
+    /// Handles evidence that the current incarnation of `process` is alive.
     pub(super) fn on_alive(&mut self, now: Mono, process: ProcessId) {
         self.pings.cancel(process);
         if let Some(instance) = self.graph.newest(Address::Process(process)) {
@@ -188,7 +188,8 @@ impl Controller {
         }
     }
 
-    /// Says to a process that it has been noted, once the store knows of it and it knows the news.
+    /// Acknowledges the announcements of a process, once the store knows the process and the
+    /// process knows all failures.
     pub(super) fn ack_announce(&mut self, instance: Instance, process: ProcessId) {
         let is_noted = self
             .graph
@@ -258,9 +259,9 @@ impl Controller {
         Ok(())
     }
 
-    /// A failed process wants to know what has happened. Its own failure must be completed by all:
-    /// from then on every scattering that it may have in its buffer, and that correct processes
-    /// take for decided, is settled, taken back and recorded, or of a process that has failed, too.
+    /// Answers a failed process that asks for the failures and recalls it has to know. Its own
+    /// failure must be completed by all: from then on every scattering that it may have buffered
+    /// below the reported timestamp is acknowledged, recalled and recorded, or of a failed process.
     fn on_recover(
         &mut self,
         now: Now,
@@ -271,9 +272,9 @@ impl Controller {
         if self.active.is_none() {
             return Err(Drop::Standby);
         }
-        // The first answer stays good: what it calls settled does not change, and whoever asks has
-        // taken nothing since. A new one for every question for the first part, which is repeated
-        // while the answer is on its way, would never let it get as far as the last.
+        // The first reply stays valid: what it reports as complete does not change, and the process
+        // receives nothing meanwhile. A new reply for every retransmitted request for part 0 would
+        // never get as far as the last part.
         if self.recovery_replies.get(instance).is_none() {
             if !self.decisions.has_failed(instance) || !self.is_recoverable(instance) {
                 return Err(Drop::Stale);
@@ -283,8 +284,8 @@ impl Controller {
                 failures: self.decisions.recent_failures(now.mono, u64::MAX),
                 recalls: self.decisions.recalls(process, instance.incarnation).collect(),
             };
-            // Only what has happened since makes a new one. That time goes on does not: whoever
-            // asks twice for the first part would have to ask for all others again, and again.
+            // Only new failures or recalls make a new reply. A later timestamp alone does not, or a
+            // process that asks twice for part 0 would have to fetch all other parts again.
             if !self.recovery_replies.get(instance).is_some_and(|known| known.is_same_as(&reply)) {
                 self.recovery_replies.start(instance, reply, self.config.queue_max);
             }
@@ -298,9 +299,10 @@ impl Controller {
         Ok(())
     }
 
-    /// No failure is open: those after its own may have left scatterings open that it holds. And no
-    /// link holds anything: the news may have passed while it was dead, and who was cut off by it
-    /// has then not yet taken back what it should.
+    /// Whether a recovery reply for `instance` is complete. No failure may be open, since a later
+    /// failure may have left scatterings open that the process holds. No link may be frozen: a
+    /// notice may have passed while it was dead, and nodes behind it have not recalled yet what
+    /// they must.
     fn is_recoverable(&self, instance: Instance) -> bool {
         let holds =
             |(_, node): (Instance, &Node)| node.frozen.iter().any(|entry| !entry.is_resolved);
@@ -310,10 +312,10 @@ impl Controller {
             && !self.graph.correct_owners().any(holds)
     }
 
-    /// Up to where the fate of everything is known that `instance`, which has failed, may have in its
-    /// buffer: what all correct processes were told to be decided. However soon another one fails,
-    /// it fails no lower. Not before they have gone on since `instance` has failed: it may have taken
-    /// what was scattered until then.
+    /// Returns the timestamp below which the outcome of everything that `instance` may have
+    /// buffered is known: the lowest commit barrier of the correct processes. No process fails
+    /// below it later. `None` until it has passed the failure of `instance`, which may have
+    /// received what was scattered until then.
     fn decided(&self, now: Now, instance: Instance) -> Option<Timestamp> {
         let unset = now.sync.saturating_sub_ns(WIRE_MODULUS / 8);
         let Some(decided) = self.graph.decided(unset).ok()? else { return Some(now.sync) };
@@ -341,7 +343,7 @@ impl Controller {
         }
         while let Some(due) = self.pings.pop(now.mono, self.config.retransmit_ns) {
             match due {
-                // Nobody is heard: that it is not says nothing about it.
+                // Nothing is received at all, which says nothing about this process.
                 Due::TimedOut(process) if self.is_receive_stalled(now.mono) => {
                     self.pings.start(now.mono, process, self.config.ping_timeout_ns, true);
                 }
@@ -357,8 +359,8 @@ impl Controller {
         }
     }
 
-    /// A process that somebody wants to reach does not answer: it has failed, as if all its links
-    /// were dead.
+    /// Declares a process dead that does not answer and that another process wants to reach, as if
+    /// all its links were dead.
     fn on_ping_timeout(&mut self, now: Mono, process: ProcessId) {
         self.stats.pings_unanswered += 1;
         if let Some(instance) = self.graph.newest(Address::Process(process))
@@ -370,19 +372,19 @@ impl Controller {
         }
     }
 
-    /// Whether nothing at all was heard for half the time that a process has for an answer.
+    /// Whether nothing was received for half the time that a process has for an answer.
     fn is_receive_stalled(&self, now: Mono) -> bool {
         let pause_ns = self.own_links.last_seen.map_or(0, |last_seen| now.since_ns(last_seen));
         pause_ns > self.config.ping_timeout_ns / 2
     }
 
-    /// When to say that nobody is heard.
+    /// When to report that this replica is isolated.
     pub(super) fn isolated_at(&self) -> Option<Mono> {
         let last_seen = self.own_links.last_seen.filter(|_| !self.own_links.is_isolated)?;
         Some(last_seen.after_ns(self.config.isolated_after_ns))
     }
 
-    /// Puts a frame for one process into the queue.
+    /// Queues a frame for one process; drops it when the queue is full.
     pub(super) fn enqueue_frame(
         &mut self,
         opcode: Opcode,
@@ -396,13 +398,13 @@ impl Controller {
         }
     }
 
-    /// The header of whatever this controller says.
+    /// Returns the header of a frame of this controller.
     pub(super) fn header(&self, opcode: Opcode, to: ProcessId) -> Header {
         Header::new(opcode, self.config.process, to, self.config.incarnation)
     }
 }
 
-/// Why a frame is not taken.
+/// Why a frame is dropped.
 enum Drop {
     Malformed,
     Foreign,

@@ -1,4 +1,4 @@
-//! The composer: takes frames, time and what the store answers, and asks the stages.
+//! The controller machine: passes frames, time and store results to its stages.
 
 mod decide;
 mod handle;
@@ -28,9 +28,9 @@ use crate::{
 
 /// One replica of the controllers.
 ///
-/// It listens from its start on. Its world campaigns in the store for it, and tells it when it is
-/// active ([`Controller::activate`]); only then does it decide and speak. What it wants recorded it
-/// says in [`Controller::poll_persist`], to be drained whenever `poll_transmit` is.
+/// It receives from its start on. The caller campaigns in the store on its behalf and activates it
+/// ([`Controller::activate`]); only then does it decide and send. Records to be written come from
+/// [`Controller::poll_persist`], to be drained whenever `poll_transmit` is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Controller {
     config: Config,
@@ -45,40 +45,40 @@ pub struct Controller {
     send_queue: SendQueue,
     own_links: OwnLinks,
 
-    /// When the graph is to be looked at even if nothing changes.
+    /// When the graph is evaluated even if nothing changes.
     evaluate_at: Option<Mono>,
-    /// When it has changed first since the last look, if it has.
+    /// When the graph changed first since the last evaluation.
     changed: Option<Mono>,
-    /// When that will have settled.
+    /// When the quiet period after the last change ends.
     quiet_at: Option<Mono>,
-    /// When it has looked, as long as it was not called since.
+    /// Time of the last evaluation, until the next call at a later time.
     evaluated_at: Option<Mono>,
-    /// What may be resumed without any failure, as of the last look.
+    /// Links that may be resumed without any failure, as of the last evaluation.
     severable: Vec<Severed>,
-    /// Whether links wait for everybody to have been told the news anew.
+    /// Whether links wait for another full round of notices.
     needs_renotify: bool,
-    /// Whose neighbours are to freeze their links.
+    /// Instances whose neighbours are to freeze their links.
     freeze: Vec<Instance>,
-    /// Lives on their way into the store as failed: since when suspected, when decided.
+    /// Failures on their way into the store: when suspected, when decided.
     deciding: BTreeMap<Instance, (Mono, Mono)>,
     /// When the first of the open failures was decided.
     open_since: Option<Mono>,
-    /// Who has joined under another reign may not have been told what had failed before: everybody
-    /// is told anew.
+    /// Processes that joined in another epoch may not know earlier failures: all processes must be
+    /// notified.
     must_notify_all: bool,
-    /// Everybody has completed all that is open.
+    /// Whether all processes have completed all open failures.
     is_notice_complete: bool,
-    /// How many announcements had come in when the last complete round of news began.
+    /// Number of announcements received when the last complete round of notices started.
     covered_announcements: u64,
-    /// Members that the store is to know, and those on their way into it.
+    /// Members to be recorded, and those on their way into the store.
     unrecorded: BTreeSet<Instance>,
     recording: BTreeSet<Instance>,
-    /// Which batches of recalls wait for the store.
+    /// Batches of recalls that wait for the store, with their sender and PSN.
     recalls: BTreeMap<RecordId, (ProcessId, Psn)>,
-    /// Which news nobody answered the last time.
+    /// Kind of the last notification that was restarted for want of acknowledgements.
     unanswered_kind: Option<onepipe_wire::FloodKind>,
     duplicates: usize,
-    /// Most of the fabric has no path to this replica, but lives.
+    /// Whether most processes have no path to this replica, but are alive.
     is_minority: bool,
     is_store_down: bool,
 
@@ -89,30 +89,30 @@ pub struct Controller {
 /// The controller's own links.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OwnLinks {
-    /// Who is there, as far as it has said.
+    /// The instance at the other end of each link, as announced by its frames.
     peers: BTreeMap<Port, Instance>,
-    /// When anything was heard.
+    /// When the last frame was received.
     last_seen: Option<Mono>,
-    /// Since when something was heard all the time.
+    /// Since when frames have been received without a stall.
     receiving_since: Mono,
     is_isolated: bool,
-    /// When to say hello next; `None` before the first call.
+    /// When the next Hello is due; `None` before the first call.
     hello_at: Option<Mono>,
-    /// The links that are still to be greeted this time.
+    /// Links whose Hello is still to be sent in this interval.
     hello_ports: core::ops::Range<u16>,
 }
 
-/// While changes go on they are looked at after so many times `quiet_ns` at the latest.
+/// Continuing changes postpone an evaluation by at most this many `quiet_ns`.
 const QUIET_PERIODS_MAX: u64 = 8;
 
-/// Events that nobody fetches are lost from here on.
+/// Capacity of the event queue; further events are dropped and counted.
 const EVENTS_MAX: usize = 4_096;
 
 impl Controller {
-    /// A replica that listens, and knows nothing yet.
+    /// Creates a replica that receives, and knows nothing yet.
     ///
     /// # Errors
-    /// When the configuration does not make sense.
+    /// When the configuration is invalid.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -158,8 +158,8 @@ impl Controller {
         })
     }
 
-    /// It is the active replica of `epoch` from now on; `records` is the whole log, loaded after
-    /// the campaign was won. A replica that is active already begins anew.
+    /// Makes this the active replica of `epoch`; `records` is the whole log, loaded after the
+    /// campaign was won. A replica that is active already starts from scratch.
     pub fn activate(&mut self, now: Now, epoch: Epoch, records: &[Record]) {
         self.reset_epoch_state();
         let (decisions, members) = DecisionLog::load(now.mono, records);
@@ -178,7 +178,7 @@ impl Controller {
         self.open_since = (self.decisions.open().len() > 0).then_some(now.mono);
         let instances: Vec<Instance> = self.graph.iter().map(|(instance, _)| instance).collect();
         for instance in instances {
-            // What another replica has decided about links is not known, or in the ledger.
+            // Decisions of another replica about links are either in the log or unknown.
             self.graph.update_frozen(instance, |entry| {
                 (entry.is_resolved, entry.is_notified) = (false, false);
             });
@@ -195,7 +195,7 @@ impl Controller {
         self.advance(now);
     }
 
-    /// It is not active any more: it listens.
+    /// Deactivates this replica; it keeps receiving.
     pub fn depose(&mut self, now: Now) {
         if makes(Mistake::RefusalIgnored) {
             return;
@@ -229,13 +229,13 @@ impl Controller {
         self.unanswered_kind = None;
     }
 
-    /// A record that the store is to append in the present epoch, each one once until it is
-    /// answered.
+    /// Returns the next record that the store is to append in the current epoch. Each record is
+    /// returned once until its result is reported.
     pub fn poll_persist(&mut self) -> Option<(RecordId, Record)> {
         self.persist_queue.poll()
     }
 
-    /// What has become of a record. What is refused as failed is offered again.
+    /// Handles the store's result for a record. A record that failed is offered again.
     pub fn handle_persisted(&mut self, now: Now, id: RecordId, result: Result<(), PersistError>) {
         match result {
             Ok(()) => {
@@ -249,7 +249,7 @@ impl Controller {
                     self.on_written(now, id, &record);
                 }
             }
-            // What a former reign has asked for says nothing about this one.
+            // A result from a previous epoch does not concern this one.
             Err(PersistError::Deposed) if self.persist_queue.is_offered(id) => self.depose(now),
             Err(PersistError::Deposed) => {}
             Err(PersistError::Failed) => {
@@ -264,7 +264,7 @@ impl Controller {
         self.advance(now);
     }
 
-    /// Process `port` of a mesh was heard without a frame (shared memory).
+    /// Handles evidence without a frame (shared memory) that process `port` of a mesh is alive.
     pub fn handle_liveness(&mut self, now: Now, port: Port) {
         if let Links::Mesh(count) = self.config.links
             && port.0 < count
@@ -274,8 +274,8 @@ impl Controller {
         }
     }
 
-    /// Nothing more comes from process `port` of a mesh, as the world knows for certain: its link
-    /// is down at once, and waits for no timeout. Whatever is heard of it later brings it back.
+    /// Handles the certain loss of the link to process `port` of a mesh: it is down at once,
+    /// without a timeout. A later frame brings it back.
     pub fn handle_link_down(&mut self, port: Port) {
         let Links::Mesh(count) = self.config.links else { return };
         let address = onepipe_base::Address::Process(ProcessId(port.0.into()));
@@ -286,12 +286,12 @@ impl Controller {
         }
     }
 
-    /// Whether it decides and speaks.
+    /// Whether this replica is active: decides and sends.
     pub fn is_active(&self) -> bool {
         self.active.is_some()
     }
 
-    /// How many lives had a path to it at the last look.
+    /// Returns the number of instances that had a path to this replica at the last evaluation.
     pub fn connected(&self) -> usize {
         self.graph.adjacency().correct_count()
     }
@@ -302,12 +302,12 @@ impl Controller {
         !self.own_links.hello_ports.is_empty() || (self.active.is_some() && is_speaking)
     }
 
-    /// What it was set up with.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
@@ -320,17 +320,18 @@ impl Controller {
         }
     }
 
-    /// Something has changed that may mean a failure, or the end of one. What comes soon after it
-    /// is looked at together with it.
+    /// Schedules an evaluation after the quiet period, or at the latest [`QUIET_PERIODS_MAX`] quiet
+    /// periods after the first change.
     fn schedule_evaluation(&mut self, now: Mono) {
         let changed = *self.changed.get_or_insert(now);
         let latest = changed.after_ns(self.config.quiet_ns.saturating_mul(QUIET_PERIODS_MAX));
         self.quiet_at = Some(now.after_ns(self.config.quiet_ns).min(latest));
     }
 
-    /// What follows from whatever was just handled.
+    /// Runs what has become due: an evaluation, records, the next notification.
     fn advance(&mut self, now: Now) {
-        // What came in while it looked is yet to be read, and is to be looked at with the rest.
+        // Frames that arrived during an evaluation are yet to be read, and are evaluated together
+        // with this change.
         if self.evaluated_at.take_if(|evaluated_at| *evaluated_at < now.mono).is_some()
             && self.quiet_at.is_some()
         {

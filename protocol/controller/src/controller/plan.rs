@@ -1,4 +1,4 @@
-//! What is told next.
+//! The order in which notifications are sent.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use crate::graph::process_of;
 use crate::{Event, Links, Record, Recovery};
 
 impl Controller {
-    /// Goes on with what is under way, and when it is done begins what comes next.
+    /// Advances the round in progress and, when it is complete, starts the next one.
     pub(super) fn plan(&mut self, now: Now) {
         if makes(Mistake::ResumeEarly) {
             self.is_notice_complete = true;
@@ -42,12 +42,12 @@ impl Controller {
                 self.must_notify_all = false;
             }
             if has_open && !self.is_notice_complete && notification.is_empty() {
-                // Only switches: there is nothing that a process should do.
+                // Only switches have failed: processes have nothing to do.
                 self.is_notice_complete = true;
                 self.covered_announcements = self.graph.announcements();
             }
             let resolved = self.resolved_links();
-            // In the order of their urgency.
+            // In the order of urgency.
             let mut candidates: Vec<Candidate> = Vec::new();
             if !resolved.is_empty() {
                 candidates.push(Candidate::Resume(resolved));
@@ -63,7 +63,7 @@ impl Controller {
             if !candidates.iter().any(|candidate| candidate.kind() == FloodKind::Notice) {
                 self.record_completion();
             }
-            // What nobody answered the last time lets others go first.
+            // A notification without acknowledgements lets the others go first.
             let unanswered_kind = self.unanswered_kind.take();
             let at = candidates
                 .iter()
@@ -88,10 +88,10 @@ impl Controller {
         }
     }
 
-    /// Tells everybody.
+    /// Starts a round with all processes as recipients.
     fn notify_all(&mut self, now: Now, notification: Notification) {
-        // Who has failed earlier may live behind a link that has come back, and must know it before
-        // that link is resolved. One by one only those are told who take part.
+        // A process that failed earlier may sit behind a link that has come back, and must receive
+        // the notice before that link is resolved. Unicast would only reach members.
         let by_flood = notification.kind() != FloodKind::Notice
             || self.config.recovery == Recovery::Tree
             || self.needs_renotify
@@ -122,7 +122,7 @@ impl Controller {
         self.broadcast.start(now.mono, notification, recipients, is_full, announcements);
     }
 
-    /// All processes that take part, as far as is known, whether they are connected or not.
+    /// Returns all processes that are members, connected or not.
     fn processes(&self) -> impl Iterator<Item = ProcessId> {
         let joined = self.graph.iter().filter(|(instance, node)| {
             node.has_joined
@@ -132,13 +132,13 @@ impl Controller {
         joined.filter_map(|(instance, _)| process_of(instance))
     }
 
-    /// Frozen links of correct nodes whose owners have yet to be told that they are resolved.
+    /// Returns the resolved links of correct nodes whose owners have not been notified.
     fn resolved_links(&self) -> Vec<Resolved> {
         let ready = self.graph.resumable();
         ready.map(|(owner, entry)| Resolved { owner, number: entry.number }).collect()
     }
 
-    /// All have answered.
+    /// Handles a round that all recipients have acknowledged.
     fn on_round_complete(&mut self, now: Now, round: Round) {
         match round.notification {
             Notification::Notice(_) if round.is_full => {
@@ -173,7 +173,7 @@ impl Controller {
         }
     }
 
-    /// Everybody knows everything: what is open is done, and links that died alone are given up.
+    /// Records the completion: open failures are resolved, and links that died alone are severed.
     fn record_completion(&mut self) {
         let is_deciding = self
             .persist_queue
@@ -190,8 +190,8 @@ impl Controller {
         let open = self.decisions.open().map(|failed| failed.instance);
         let instances: Vec<Instance> =
             open.filter(|instance| !self.suspects.is_depended_on(*instance)).collect();
-        // If a look is due, what it finds may forbid it. While somebody is suspected, who seems to
-        // be linked to others may yet turn out not to be.
+        // A pending evaluation may forbid it. While an instance is suspected, links that seem
+        // usable may turn out not to be.
         let links = if self.changed.is_none() && self.suspects.is_empty() {
             core::mem::take(&mut self.severable)
         } else {

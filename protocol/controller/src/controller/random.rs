@@ -1,5 +1,6 @@
-//! Announcements of anything by anybody: each look is compared with one at everything
-//! (`graph/whole.rs`). No fabric behaves like that; what is kept must be right all the same.
+//! Random announcements: every evaluation is compared with a reference evaluation of the whole
+//! graph (`graph/reference.rs`). No real fabric behaves like this; the incremental state must be
+//! right all the same.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,7 +17,7 @@ use proptest::prelude::*;
 use super::Controller;
 use crate::{Config, Links, MemoryStore, PersistError, Recovery, Store};
 
-/// Switches 0 and 1 are racks, 2 and 3 stand above them, 4 above these; processes 0 to 3 are below
+/// Switches 0 and 1 are racks, 2 and 3 are above them, 4 is above these; processes 0 to 3 are below
 /// the racks.
 const SWITCHES: usize = 5;
 const NODES: usize = SWITCHES + 4;
@@ -26,21 +27,21 @@ const CONTROLLER: ProcessId = ProcessId(60);
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Somebody says who is on its wires (a place in `WIRES`): up, frozen, or something else.
+    /// A node announces its wires (indices into `WIRES`) as up, frozen, or something else.
     Announce { node: usize, incarnation: u32, wires: Vec<(usize, u32, u8)>, has_controller: bool },
-    /// So many ns pass.
+    /// Time advances by this many nanoseconds.
     Wait(u64),
-    /// The store takes everything, or does not answer.
+    /// The store accepts all records, or does not answer.
     Persist(bool),
-    /// Everybody answers whatever was asked.
+    /// All recipients acknowledge all notifications.
     AckAll,
-    /// Somebody wants to reach a process.
+    /// A process asks for a frame to be relayed.
     Relay(u32),
     /// Another replica takes over.
     TakeOver,
-    /// It loses its reign.
+    /// The replica is deposed.
     Depose,
-    /// It gets another one.
+    /// The replica wins another campaign.
     Campaign,
 }
 
@@ -115,7 +116,7 @@ impl Environment {
             Step::AckAll => self.ack_all(),
             Step::Relay(to) => self.relay(*to),
             Step::TakeOver => {
-                // What was announced to the one is not what was announced to the other.
+                // The new replica has not received the announcements sent to the previous one.
                 self.controller = Controller::new(self.config.clone()).expect("makes sense");
                 self.campaign();
             }
@@ -144,7 +145,7 @@ impl Environment {
         let is_own = |wire: &(usize, u32, u8)| far_end(WIRES[wire.0]).is_some();
         for (wire, incarnation, kind) in wires.iter().copied().filter(is_own) {
             let (peer, side) = far_end(WIRES[wire]).expect("filtered");
-            // Now and then in a place where nobody stands.
+            // Sometimes on a side where no link exists.
             let side = if kind == 7 { Side::Direct } else { side };
             let commit = Timestamp::from_ns(self.ns - 1_000 * u64::from(kind + incarnation as u8));
             let number = wire as u32 + 16 * incarnation;
@@ -238,7 +239,7 @@ proptest! {
             incarnation: Incarnation(1),
             links: if is_mesh { Links::Mesh(4) } else { Links::Uplink },
             recovery: if is_flat { Recovery::Flat } else { Recovery::Tree },
-            // A failure is soon over, and forgotten.
+            // A failure is soon resolved and forgotten.
             notice_retention_ns: 1_000_000,
             ..Config::new(CONTROLLER, controllers)
         };

@@ -1,4 +1,4 @@
-//! What goes out.
+//! Transmission of frames.
 
 use onepipe_base::{Instance, Now, Port, ProcessId, Promises, Psn, Transmit};
 use onepipe_wire::{Flood, HEADER_LEN, Header, Opcode, seal};
@@ -57,7 +57,7 @@ impl Controller {
         }
     }
 
-    /// Tells a process that lives on that its life has failed.
+    /// Sends a process that is alive the notice of its own failure.
     pub(super) fn notify_own_failure(&mut self, process: ProcessId) {
         if self.active.is_none() {
             return;

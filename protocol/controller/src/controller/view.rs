@@ -1,4 +1,4 @@
-//! What people and stores get to see.
+//! Snapshots of the state, for operators and for stores.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::record::Member;
 use crate::status::{FrozenStatus, MemberState, MemberStatus, Status};
 
 impl Controller {
-    /// What it knows at this moment. Takes time in proportion to the fabric.
+    /// Returns the current state. Takes time in proportion to the size of the fabric.
     pub fn status(&self) -> Status {
         let member = |(instance, node): (Instance, &crate::graph::Node)| {
             let is_over = self.decisions.has_failed(instance) || self.decisions.is_open(instance);
@@ -45,8 +45,8 @@ impl Controller {
         }
     }
 
-    /// What the store need hold, in few records: see [`crate::Store::replace`]. `None` while a
-    /// record is on its way, or when this replica is not active.
+    /// Returns the state as few records, see [`crate::Store::replace`]. `None` while a record is
+    /// pending, or when this replica is not active.
     pub fn snapshot(&self) -> Option<Vec<Record>> {
         let epoch = self.active.filter(|_| self.persist_queue.len() == 0)?;
         let mut records = alloc::vec![Record::Epoch { epoch, replica: self.config.process }];

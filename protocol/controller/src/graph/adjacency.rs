@@ -1,4 +1,4 @@
-//! The links between lives in flat arrays, kept up to date by what changes.
+//! The links between instances in dense arrays, updated incrementally.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -9,12 +9,12 @@ use onepipe_wire::Side;
 
 use super::opposite;
 
-/// What a node says of its links to another.
+/// What a node announces about its links to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum View {
     /// Nothing yet.
     Unknown,
-    /// It was up, and is not.
+    /// It was up and is not any more.
     Down,
     /// It is up.
     Up,
@@ -23,50 +23,51 @@ pub(crate) enum View {
 /// The links from one node to another on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Arc {
-    /// The other node.
+    /// Index of the other node.
     pub to: usize,
-    /// Where they lead, seen from here.
+    /// Side of this node on which they are.
     pub side: Side,
-    /// What this node says.
+    /// The view of this node.
     pub own: View,
-    /// What the other says.
+    /// The view of the other node.
     pub other: View,
 }
 
 impl Arc {
-    /// Both ends agree that it is up, or one says so and the other knows nothing yet.
+    /// Whether both ends list it as up, or one does and the other has announced nothing about it.
     pub(crate) fn is_up(&self) -> bool {
         self.own != View::Down && self.other != View::Down
     }
 }
 
-/// No path leads there.
+/// Distance of an instance without a path.
 pub(super) const UNREACHABLE: u32 = u32::MAX;
 
-/// One life, as the arrays have it.
+/// One instance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Vertex {
     pub instance: Instance,
-    /// Whether the graph knows it; else others only speak of it as they did when it did.
+    /// Whether the graph contains it; otherwise only other nodes still mention it.
     pub is_present: bool,
-    /// It counts as dead, whatever its links.
+    /// Whether it counts as dead, whatever its links.
     pub is_dead: bool,
-    /// The controller sits there.
+    /// Whether the controller is attached to it.
     pub is_attached: bool,
-    /// It had a path at the last repair.
+    /// Whether it had a path at the last update.
     pub is_correct: bool,
-    /// How far the controller is, climbing all the way from it; in links.
+    /// Number of links to the controller on a path that only climbs from the controller's
+    /// attachment.
     pub uphill_distance: u32,
-    /// The same for paths that may go down at their end; at most one more than `uphill_distance`.
+    /// Number of links on any valley-free path; at most one more than `uphill_distance`.
     pub distance: u32,
-    /// Ascending by side and the other node.
+    /// In ascending order of side and other node.
     pub arcs: Vec<Arc>,
-    /// Switches that have it at a lower port.
+    /// Number of switches that list it at a lower port.
     uplink_count: u32,
 }
 
 impl Vertex {
-    /// Whether paths may lead through or to it.
+    /// Whether paths may lead to or through it.
     pub fn is_open(&self) -> bool {
         self.is_present && !self.is_dead
     }
@@ -75,7 +76,7 @@ impl Vertex {
         matches!(self.instance.address, Address::Switch(_))
     }
 
-    /// Its links on one side.
+    /// Returns its links on one side.
     pub fn arcs_on(&self, side: Side) -> &[Arc] {
         let first = self.arcs.partition_point(|arc| arc.side < side);
         let rest = &self.arcs[first..];
@@ -87,32 +88,32 @@ impl Vertex {
     }
 }
 
-/// All lives that anybody has spoken of, densely numbered, and the links between them, each of
-/// them noted at both ends.
+/// All instances that any node mentions, with dense indices, and the links between them; each link
+/// is stored at both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Adjacency {
     pub(super) vertices: Vec<Vertex>,
     by_instance: BTreeMap<Instance, usize>,
-    /// Numbers of nobody.
+    /// Unused indices.
     free: Vec<usize>,
-    /// Numbers of those who have gone since the last repair.
+    /// Indices of instances removed since the last update.
     vacated: Vec<usize>,
-    /// Where paths may have come or gone since the last repair.
+    /// Instances that may have lost or gained paths since the last update.
     pub(super) touched: BTreeSet<usize>,
-    /// Where any may have come, among these.
+    /// Those of them that may have gained one.
     pub(super) gained: BTreeSet<usize>,
-    /// Of whom it is to be found out anew whether they count as dead.
+    /// Instances whose `is_dead` has to be determined again.
     dirty: BTreeSet<usize>,
     duplicates: usize,
-    /// Correct lives, and the processes among them, as of the last repair.
+    /// Number of correct instances and of correct processes, as of the last update.
     correct: usize,
     correct_processes: usize,
-    /// Links and states of nodes that repairs have looked at.
+    /// Number of links and node states visited by updates.
     pub(super) visits: u64,
 }
 
 impl Adjacency {
-    /// The number of a life that the graph knows.
+    /// Returns the index of an instance that the graph contains.
     pub(crate) fn index(&self, instance: Instance) -> Option<usize> {
         self.by_instance.get(&instance).copied().filter(|at| self.vertices[*at].is_present)
     }
@@ -121,7 +122,7 @@ impl Adjacency {
         self.vertices[at].instance
     }
 
-    /// The links of `at` to lives that the graph knows.
+    /// Returns the links of `at` to instances that the graph contains.
     pub(crate) fn arcs(&self, at: usize) -> impl Iterator<Item = Arc> {
         self.vertices[at].arcs.iter().copied().filter(|arc| self.vertices[arc.to].is_present)
     }
@@ -134,17 +135,17 @@ impl Adjacency {
         self.vertices[at].is_present
     }
 
-    /// Whether it had a path to the controller at the last repair.
+    /// Whether it had a path to the controller at the last update.
     pub(crate) fn is_correct(&self, at: usize) -> bool {
         self.vertices[at].is_correct
     }
 
-    /// Whether anybody lists `instance`, which the graph need not know any more, as up.
+    /// Whether any node lists `instance`, which need not be in the graph any more, as up.
     pub(crate) fn is_listed(&self, instance: Instance) -> bool {
         self.listing(instance).next().is_some()
     }
 
-    /// Whether a correct node does.
+    /// Whether a correct node lists it as up.
     pub(crate) fn is_listed_by_correct(&self, instance: Instance) -> bool {
         self.listing(instance).any(|at| self.vertices[at].is_correct)
     }
@@ -155,40 +156,40 @@ impl Adjacency {
         up.map(|arc| arc.to)
     }
 
-    /// How many had one.
+    /// Returns the number of correct instances.
     pub(crate) fn correct_count(&self) -> usize {
         self.correct
     }
 
-    /// How many processes among them.
+    /// Returns the number of correct processes.
     pub(crate) fn correct_process_count(&self) -> usize {
         self.correct_processes
     }
 
-    /// How many processes more than one switch has at a lower port.
+    /// Returns the number of processes that more than one switch lists at a lower port.
     pub(crate) fn duplicates(&self) -> usize {
         self.duplicates
     }
 
-    /// How many states of nodes, and links, have been looked at in all.
+    /// Returns the number of node states and links visited so far.
     pub(crate) fn visits(&self) -> u64 {
         self.visits
     }
 
-    /// Who has later lives of the same address than this one, and is known.
+    /// Whether the graph contains a later incarnation of the same address.
     pub(crate) fn has_successor(&self, instance: Instance) -> bool {
         let last = Instance { incarnation: Incarnation(u32::MAX), ..instance };
         let mut later = self.by_instance.range((Bound::Excluded(instance), Bound::Included(last)));
         later.any(|(_, at)| self.vertices[*at].is_present)
     }
 
-    /// All lives that the graph knows and their numbers, ascending.
+    /// Returns all instances of the graph with their indices, in ascending order.
     pub(super) fn indices(&self) -> impl Iterator<Item = (Instance, usize)> {
         let present = self.by_instance.iter().filter(|(_, at)| self.vertices[**at].is_present);
         present.map(|(instance, at)| (*instance, *at))
     }
 
-    /// The graph knows `instance` from now on. Answers its number.
+    /// Adds `instance` to the graph. Returns its index.
     pub(super) fn insert(&mut self, instance: Instance) -> usize {
         let at = self.index_or_insert(instance);
         self.update_vertex(at, |vertex| vertex.is_present = true);
@@ -197,7 +198,7 @@ impl Adjacency {
         at
     }
 
-    /// The graph knows `instance` no more: it says nothing of anybody. What others say of it stays.
+    /// Removes `instance` and its views from the graph. The views that others have of it stay.
     pub(super) fn remove(&mut self, instance: Instance) {
         let Some(at) = self.index(instance) else { return };
         for arc in self.vertices[at].arcs.clone() {
@@ -210,13 +211,13 @@ impl Adjacency {
         self.vacated.push(at);
     }
 
-    /// What `from`, which is known, says of its links to `to` on `side`.
+    /// Sets the view that `from` has of its links to `to` on `side`.
     pub(super) fn set_view_of(&mut self, from: usize, to: Instance, side: Side, view: View) {
         let to = self.index_or_insert(to);
         self.set_view(from, to, side, view);
     }
 
-    /// The controller sits at `instance`, or does not any more.
+    /// Notes whether the controller is attached to `instance`.
     pub(super) fn attach(&mut self, instance: Instance, is_attached: bool) {
         if let Some(at) = self.index(instance) {
             self.vertices[at].is_attached = is_attached;
@@ -224,21 +225,22 @@ impl Adjacency {
         }
     }
 
-    /// The numbers of all lives of `address`, each with those of all to whom it is or was linked.
+    /// Returns the indices of all instances of `address`, each paired with the index of every past
+    /// or present neighbour.
     pub(super) fn with_neighbours(&self, address: Address) -> impl Iterator<Item = (usize, usize)> {
         let instance = |incarnation| Instance { address, incarnation: Incarnation(incarnation) };
         let instances = self.by_instance.range(instance(0)..=instance(u32::MAX)).map(|(_, at)| *at);
         instances.flat_map(|at| self.vertices[at].arcs.iter().map(move |arc| (at, arc.to)))
     }
 
-    /// It is to be found out anew whether the lives of `address` count as dead.
+    /// Marks the instances of `address` as dirty.
     pub(super) fn mark_dirty(&mut self, address: Address) {
         let instance = |incarnation| Instance { address, incarnation: Incarnation(incarnation) };
         let instances = self.by_instance.range(instance(0)..=instance(u32::MAX));
         self.dirty.extend(instances.map(|(_, at)| at));
     }
 
-    /// The same of everybody.
+    /// Marks all instances as dirty.
     pub(super) fn mark_all_dirty(&mut self) {
         self.dirty.extend(self.by_instance.values());
     }
@@ -247,7 +249,7 @@ impl Adjacency {
         core::mem::take(&mut self.dirty)
     }
 
-    /// Whether `at` counts as dead.
+    /// Sets whether `at` counts as dead.
     pub(super) fn set_dead(&mut self, at: usize, is_dead: bool) {
         if self.vertices[at].is_dead != is_dead {
             self.vertices[at].is_dead = is_dead;
@@ -255,7 +257,7 @@ impl Adjacency {
         }
     }
 
-    /// Paths of `at` may have gone, or come.
+    /// Notes that `at` may have lost paths, or gained some.
     fn touch(&mut self, at: usize, is_gain: bool) {
         self.touched.insert(at);
         if is_gain {
@@ -263,7 +265,7 @@ impl Adjacency {
         }
     }
 
-    /// Whether `at` is connected. Answers whether that is news.
+    /// Sets whether `at` is connected. Returns whether that is a change.
     pub(super) fn set_correct(&mut self, at: usize, is_correct: bool) -> bool {
         let vertex = &mut self.vertices[at];
         let has_changed = core::mem::replace(&mut vertex.is_correct, is_correct) != is_correct;
@@ -278,7 +280,7 @@ impl Adjacency {
         has_changed
     }
 
-    /// Gives the numbers of those who have gone to others.
+    /// Makes the indices of removed instances available again.
     pub(super) fn recycle_indices(&mut self) {
         for at in core::mem::take(&mut self.vacated) {
             let vertex = &self.vertices[at];
@@ -290,7 +292,7 @@ impl Adjacency {
         }
     }
 
-    /// The number of `instance`, which it gets if it has none.
+    /// Returns the index of `instance`, which is allocated if needed.
     fn index_or_insert(&mut self, instance: Instance) -> usize {
         if let Some(at) = self.by_instance.get(&instance) {
             return *at;
@@ -331,8 +333,8 @@ impl Adjacency {
         }
     }
 
-    /// Changes what `at` knows of a link; one of which nobody says anything is forgotten. Answers
-    /// whether it was up and whether it is.
+    /// Changes what `at` knows of a link; a link that no end has a view of is removed. Returns
+    /// whether it was up and whether it is up.
     fn update_arc(
         &mut self,
         at: usize,
@@ -359,7 +361,7 @@ impl Adjacency {
         })
     }
 
-    /// Changes a vertex, and keeps count of those that are at two places.
+    /// Changes a vertex and maintains the number of duplicates.
     fn update_vertex<R>(&mut self, at: usize, f: impl FnOnce(&mut Vertex) -> R) -> R {
         let vertex = &mut self.vertices[at];
         let was_duplicate = vertex.is_duplicate();

@@ -1,4 +1,4 @@
-//! What an announcement changes in the graph.
+//! Updates of the graph by announcements.
 
 use alloc::vec::Vec;
 
@@ -8,33 +8,33 @@ use onepipe_wire::{AnnounceView, Link, LinkState, Side};
 use super::node::Edge;
 use super::{FrozenEdge, Graph, View};
 
-/// What became of an announcement.
+/// The effect of an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announced {
-    /// Of a former life or a former generation.
+    /// It is of a previous incarnation or of a previous generation.
     Stale,
-    /// More parts are to come.
+    /// More parts are outstanding.
     Partial,
-    /// Nothing new.
+    /// It announces nothing new.
     Unchanged,
-    /// Something has changed.
+    /// The graph has changed.
     Changed {
-        /// Some link has died, or a former life has ended.
+        /// Whether a link has died or a previous incarnation has ended.
         is_loss: bool,
     },
 }
 
-/// What has become of somebody's links.
+/// Changes to the links of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Change {
     is_any: bool,
-    /// For the worse.
+    /// Whether a link has died.
     is_loss: bool,
 }
 
 impl Graph {
-    /// Takes one part of an announcement of `instance`; `is_over` says which lives have failed and are
-    /// resolved.
+    /// Applies one part of an announcement of `instance`; `is_over` tells which instances have
+    /// failed and are resolved.
     pub(crate) fn announce(
         &mut self,
         now: Mono,
@@ -54,7 +54,8 @@ impl Graph {
             return Announced::Stale;
         }
         node.last_seen = Some(now);
-        // What was resolved may be listed again because its owner has not heard of it.
+        // The same generation may list links that are resolved already, because a Resume has not
+        // arrived.
         if node.generation == Some(announce.generation) && node.frozen.is_empty() {
             return Announced::Unchanged;
         }
@@ -90,8 +91,8 @@ impl Graph {
         }
     }
 
-    /// Replaces what is known of the links of `instance`, whose number is `at`: of those that `changed_peers`
-    /// names, or of all.
+    /// Replaces the links of `instance`, which has index `at`: those to the peers in `changed`, or
+    /// all.
     fn apply(
         &mut self,
         now: Mono,
@@ -131,7 +132,7 @@ impl Graph {
         let is_any = change.is_any
             || is_loss
             || before.len() != frozen.len()
-            // Told, but announced again: it has to be told again.
+            // Its owner was notified, but announces it again: the Resume has to be sent again.
             || before.iter().any(|known| known.is_notified);
         let node = &mut self.nodes[at];
         (node.frozen, node.links) = (frozen, links);
@@ -139,8 +140,8 @@ impl Graph {
         Change { is_any, is_loss }
     }
 
-    /// To whom the links of `instance` are not as they were announced the last time. `None` where
-    /// anything else may have become of them, too.
+    /// Returns the peers to which the links of `instance` differ from its last announcement. `None`
+    /// if other state may have changed as well, so that all links must be applied.
     fn changed_peers(
         &self,
         instance: Instance,
@@ -239,7 +240,7 @@ impl Graph {
         Change { is_any, is_loss }
     }
 
-    /// Tells the net what has become of the edges of `from`; both lists ascend.
+    /// Updates the adjacency from the edges of `from`; both lists are in ascending order.
     pub(super) fn update_views(&mut self, from: usize, before: &[Edge], after: &[Edge]) {
         let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
         loop {
@@ -262,7 +263,7 @@ impl Graph {
         }
     }
 
-    /// That what has changed was applied alone shows nowhere.
+    /// Asserts that applying the changed links alone has the same effect as applying all.
     #[cfg(test)]
     fn check_equal(&self, other: &Self) {
         assert!(self.iter().eq(other.iter()));
@@ -276,8 +277,8 @@ impl Graph {
     }
 }
 
-/// Links that are on one of the lists only. Most stand in the same order on both; those who lost a
-/// link say so first.
+/// Returns the links that only one of the lists contains. Most links are at the same position in
+/// both; a node that lost a link lists its frozen entry first.
 fn differing<'a>(before: &'a [Link], after: &'a [Link]) -> impl Iterator<Item = &'a Link> {
     let is_up = |link: &&Link| link.state == LinkState::Up;
     let up = differing_middle(before.iter().filter(is_up), after.iter().filter(is_up));
@@ -285,7 +286,7 @@ fn differing<'a>(before: &'a [Link], after: &'a [Link]) -> impl Iterator<Item = 
     up.chain(differing_middle(before.iter().filter(is_frozen), after.iter().filter(is_frozen)))
 }
 
-/// What stands between an equal beginning and an equal end.
+/// Returns what is between the common prefix and the common suffix.
 fn differing_middle<'a>(
     mut one: impl DoubleEndedIterator<Item = &'a Link> + Clone,
     mut other: impl DoubleEndedIterator<Item = &'a Link> + Clone,

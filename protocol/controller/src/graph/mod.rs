@@ -1,4 +1,4 @@
-//! The lives of a fabric and their links, put together from announcements.
+//! The graph of instances and their links, assembled from announcements.
 
 mod adjacency;
 mod announce;
@@ -22,24 +22,25 @@ use node::Edge;
 
 use crate::record::{Member, MemberLink};
 
-/// All lives that are, or were and are not resolved yet (design: failure.md, "Who has failed, and
-/// when?").
+/// All instances that exist, or existed and are not resolved (`docs/design/failure.md`, "Who has
+/// failed, and when?").
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Graph {
     own: Instance,
     controllers: Controllers,
-    /// By their numbers in the net; of those whom it does not know, nothing.
+    /// By adjacency index; empty at indices of instances that only others mention.
     nodes: Vec<Node>,
     newest: BTreeMap<Address, Incarnation>,
-    /// Who lists this controller as a link that is up.
+    /// Instances that list this controller as a link that is up.
     attachments: BTreeSet<Instance>,
-    /// Who has frozen links, and who has some that are resolved and was not told so; by number.
+    /// Owners of frozen links, and owners of resolved links that were not notified of it; with
+    /// their indices.
     owners: BTreeMap<Instance, usize>,
     resumable: BTreeMap<Instance, usize>,
-    /// Who lists as up whose failure is resolved.
+    /// Nodes that list an instance as up whose failure is resolved.
     stale_owners: BTreeMap<Instance, usize>,
     adjacency: Adjacency,
-    /// How many announcements have been taken.
+    /// Number of announcements received.
     announcements: u64,
 }
 
@@ -59,7 +60,7 @@ impl Graph {
         }
     }
 
-    /// The number of `instance`, which is known from now on.
+    /// Returns the index of `instance`, which is added to the graph if needed.
     fn index_or_insert(&mut self, instance: Instance) -> usize {
         let at = self.adjacency.index(instance).unwrap_or_else(|| self.adjacency.insert(instance));
         if self.nodes.len() <= at {
@@ -68,8 +69,7 @@ impl Graph {
         at
     }
 
-    /// Notes whether `owner`, whose number is `at`, has frozen links, and such as it is to be told
-    /// of.
+    /// Updates the sets of owners after a change to `owner`, which has index `at`.
     fn reindex(&mut self, owner: Instance, at: usize) {
         let node = &self.nodes[at];
         let is_ready = node.frozen.iter().any(|entry| entry.is_resolved && !entry.is_notified);
@@ -86,17 +86,16 @@ impl Graph {
         }
     }
 
-    /// Lets `change` go over the frozen links of `owner`.
+    /// Applies `change` to the frozen links of `owner`.
     pub(crate) fn update_frozen(&mut self, owner: Instance, change: impl FnMut(&mut FrozenEdge)) {
         let Some(at) = self.adjacency.index(owner) else { return };
         self.nodes[at].frozen.iter_mut().for_each(change);
         self.reindex(owner, at);
     }
 
-    /// A node that the store knows: its links are taken to be up until somebody says otherwise.
-    ///
-    /// Even of one that was given up when it died: it may have come back since, and it is not for
-    /// want of reports that anybody fails.
+    /// Adds a node that the store knows. Its links count as up until a node announces otherwise,
+    /// even links that were severed when they died: they may have come back since, and no instance
+    /// may fail for want of reports.
     pub(crate) fn load(&mut self, member: &Member) {
         let newest =
             self.newest.entry(member.instance.address).or_insert(member.instance.incarnation);
@@ -117,7 +116,7 @@ impl Graph {
         self.update_views(at, &before, &after);
     }
 
-    /// What the store should know of `instance`.
+    /// Returns what the store should record of `instance`.
     pub(crate) fn member(&self, instance: Instance) -> Option<Member> {
         let node = self.get(instance)?;
         let link = |edge: &Edge| MemberLink { side: edge.side, instance: edge.instance };
@@ -133,33 +132,33 @@ impl Graph {
         self.adjacency.index(instance).map(|at| &mut self.nodes[at])
     }
 
-    /// Everybody who is known, ascending.
+    /// Returns all nodes in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Instance, &Node)> {
         self.adjacency.indices().map(|(instance, at)| (instance, &self.nodes[at]))
     }
 
-    /// The links between them.
+    /// Returns the links between the nodes.
     pub(crate) fn adjacency(&self) -> &Adjacency {
         &self.adjacency
     }
 
-    /// So much of the graph was looked at beside the paths.
+    /// Counts visits of nodes and links outside the adjacency.
     pub(crate) fn note_visits(&mut self, visits: usize) {
         self.adjacency.visits += visits as u64;
     }
 
-    /// Whether `instance` had a path to the controller at the last look.
+    /// Whether `instance` had a path to the controller at the last evaluation.
     pub(crate) fn is_correct(&self, instance: Instance) -> bool {
         self.adjacency.index(instance).is_some_and(|at| self.adjacency.is_correct(at))
     }
 
-    /// It is to be found out anew whether the lives of `address` count as dead.
+    /// Marks the instances of `address` as possibly dead or alive again.
     pub(crate) fn mark_dirty(&mut self, address: Address) {
         self.adjacency.mark_dirty(address);
     }
 
-    /// Lives of `address` may be forgotten, or count as resolved, who did not before: what others
-    /// say of them means something else from now on.
+    /// Forgets the announced links around `address`: its instances may have been removed or
+    /// resolved, so the next announcement of a neighbour has to be applied as a whole.
     pub(crate) fn invalidate_links(&mut self, address: Address) {
         for (at, neighbour) in self.adjacency.with_neighbours(address) {
             for at in [at, neighbour] {
@@ -170,18 +169,18 @@ impl Graph {
         }
     }
 
-    /// The same of everybody.
+    /// Forgets the announced links of all nodes, with the same effect.
     pub(crate) fn invalidate_all_links(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.links.clear());
     }
 
-    /// The same of everybody.
+    /// Marks all instances as possibly dead or alive again.
     pub(crate) fn mark_all_dirty(&mut self) {
         self.adjacency.mark_all_dirty();
     }
 
-    /// Finds out who is connected now; `is_dead` says who counts as dead, and need be right for
-    /// those only of whom there was doubt. Answers, ascending, of whom anything may have changed.
+    /// Updates reachability. `is_dead` tells which instances count as dead; it is called for dirty
+    /// ones only. Returns the instances whose state may have changed, in ascending order.
     pub(crate) fn update_reachability(
         &mut self,
         is_dead: impl Fn(&Self, Instance) -> bool,
@@ -202,22 +201,22 @@ impl Graph {
         changed_instances
     }
 
-    /// Who has frozen links, ascending.
+    /// Returns the nodes with frozen links, in ascending order.
     pub(crate) fn owners(&self) -> impl ExactSizeIterator<Item = (Instance, &Node)> {
         self.owners.iter().map(|(owner, at)| (*owner, &self.nodes[*at]))
     }
 
-    /// Those of them who are correct.
+    /// Returns the correct nodes with frozen links.
     pub(crate) fn correct_owners(&self) -> impl Iterator<Item = (Instance, &Node)> {
         self.correct(&self.owners)
     }
 
-    /// Who is listed as up by a correct node though the failure is resolved.
+    /// Returns instances that a correct node lists as up although their failure is resolved.
     pub(crate) fn stale_peers(&self) -> impl Iterator<Item = Instance> {
         self.correct(&self.stale_owners).flat_map(|(_, node)| node.stale_peers.iter().copied())
     }
 
-    /// Correct nodes with frozen links that are resolved, of which they were not told.
+    /// Returns frozen links of correct nodes that are resolved and whose owners were not notified.
     pub(crate) fn resumable(&self) -> impl Iterator<Item = (Instance, &FrozenEdge)> {
         self.correct(&self.resumable).flat_map(|(owner, node)| {
             let resumable =
@@ -234,49 +233,49 @@ impl Graph {
         correct.map(|(instance, at)| (*instance, &self.nodes[*at]))
     }
 
-    /// Where this controller is attached.
+    /// Returns the nodes that this controller is attached to.
     pub(crate) fn attachments(&self) -> impl Iterator<Item = Instance> {
         self.attachments.iter().copied()
     }
 
-    /// How many announcements have been taken.
+    /// Returns the number of announcements received.
     pub(crate) fn announcements(&self) -> u64 {
         self.announcements
     }
 
-    /// The present life of `address`, as far as it has announced itself or the store knows it.
+    /// Returns the current incarnation of `address`, as announced or recorded.
     pub(crate) fn newest(&self, address: Address) -> Option<Instance> {
         let incarnation = *self.newest.get(&address)?;
         Some(Instance { address, incarnation })
     }
 
-    /// Whether anybody has spoken of a later life of the same address.
+    /// Whether any node mentions a later incarnation of the same address.
     pub(crate) fn has_successor(&self, instance: Instance) -> bool {
         self.adjacency.has_successor(instance) || self.is_superseded(instance)
     }
 
-    /// Whether a later life of the same address has announced itself.
+    /// Whether a later incarnation of the same address has announced itself.
     pub(crate) fn is_superseded(&self, instance: Instance) -> bool {
         self.newest.get(&instance.address).is_some_and(|newest| *newest > instance.incarnation)
     }
 
-    /// A frame of `instance` has come in.
+    /// Notes that a frame of `instance` was received.
     pub(crate) fn mark_seen(&mut self, now: Mono, instance: Instance) {
         if let Some(node) = self.get_mut(instance) {
             node.last_seen = Some(now);
         }
     }
 
-    /// `instance` was told that reliable messages are decided up to `at`.
+    /// Notes that `instance` was told that reliable messages are decided up to `at`.
     pub(crate) fn record_decided(&mut self, instance: Instance, at: Timestamp) {
         if let Some(node) = self.get_mut(instance) {
             node.decided = node.decided.max(Some(at));
         }
     }
 
-    /// The lowest up to which any of the correct processes was told so, but for those who were
-    /// told nothing above `unset`: they commit nothing, nor deliver. `Err` while some of them
-    /// have not said it.
+    /// Returns the lowest such timestamp over the correct processes, except those at or below
+    /// `unset`, which neither commit nor deliver. `Err` while a correct process has not announced
+    /// it.
     pub(crate) fn decided(&self, unset: Timestamp) -> Result<Option<Timestamp>, ()> {
         let correct = self.iter().filter(|(instance, _)| process_of(*instance).is_some());
         let mut lowest: Option<Timestamp> = None;
@@ -289,14 +288,14 @@ impl Graph {
         Ok(lowest)
     }
 
-    /// Nothing was heard of `instance` that still counts.
+    /// Forgets when the last frame of `instance` was received.
     pub(crate) fn clear_last_seen(&mut self, instance: Instance) {
         if let Some(node) = self.get_mut(instance) {
             node.last_seen = None;
         }
     }
 
-    /// `instance` counts no more.
+    /// Removes `instance` from the graph.
     pub(crate) fn remove(&mut self, instance: Instance) {
         self.invalidate_links(instance.address);
         self.attachments.remove(&instance);
@@ -312,7 +311,7 @@ impl Graph {
     }
 }
 
-/// Which process lives it, if it is the life of one.
+/// Returns the process of an instance, if it is one of a process.
 pub(crate) fn process_of(instance: Instance) -> Option<ProcessId> {
     match instance.address {
         Address::Process(process) => Some(process),
@@ -320,7 +319,7 @@ pub(crate) fn process_of(instance: Instance) -> Option<ProcessId> {
     }
 }
 
-/// The same link, seen from the other end.
+/// Returns the side of the same link as seen from the other end.
 pub(crate) fn opposite(side: Side) -> Side {
     match side {
         Side::Lower => Side::Upper,

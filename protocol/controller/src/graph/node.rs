@@ -1,4 +1,4 @@
-//! One life, and its links as far as it has told.
+//! One instance and the links that it has announced.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -6,64 +6,65 @@ use alloc::vec::Vec;
 use onepipe_base::{Instance, Mono, Timestamp};
 use onepipe_wire::{Announce, Link, Side};
 
-/// One life of a node.
+/// One instance of the graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
-    /// Which announcement is known; `None`: only others, or the store, speak of it.
+    /// Generation of its last complete announcement; `None` if only others, or the store, know it.
     pub generation: Option<u32>,
-    /// When a frame of this life has come in last.
+    /// When its last frame was received.
     pub last_seen: Option<Mono>,
-    /// Of a process, up to where it was told that reliable messages are decided, at its last
-    /// announcement.
+    /// For a process: timestamp up to which it was told that reliable messages are decided, as of
+    /// its last announcement.
     pub decided: Option<Timestamp>,
     /// Whether it has been connected once.
     pub has_joined: bool,
     /// Whether the store knows it and all of its edges.
     pub is_recorded: bool,
-    /// Its links as announced; none when they may mean something else by now.
+    /// Its links as last announced; empty when the next announcement has to be applied as a whole.
     pub links: Vec<Link>,
-    /// Everybody it was ever linked to and who may still count; ascending by life and side.
+    /// All peers it was ever linked to and that may still count; in ascending order of instance and
+    /// side.
     pub edges: Vec<Edge>,
-    /// Its links that hold commits, as announced.
+    /// Its frozen links, as announced.
     pub frozen: Vec<FrozenEdge>,
-    /// Whom it lists as up though they have failed, and that is resolved.
+    /// Peers that it lists as up although their failure is resolved.
     pub stale_peers: Vec<Instance>,
     parts: Option<Parts>,
 }
 
-/// What a node says of its links to one other life on one side.
+/// What a node announces about its links to one peer on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Edge {
-    /// Who is there.
+    /// The peer.
     pub instance: Instance,
-    /// Where it leads, seen from the node.
+    /// Side of the node on which they are.
     pub side: Side,
     /// Whether at least one of them is up.
     pub is_up: bool,
 }
 
-/// A link that holds commits.
+/// A frozen link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FrozenEdge {
-    /// The owner's number of its death.
+    /// Number that its owner gave to its death.
     pub number: u32,
-    /// Where it leads, seen from the owner.
+    /// Side of the owner.
     pub side: Side,
-    /// Who was there.
+    /// The instance at its other end, if known.
     pub instance: Option<Instance>,
     /// The last commit promised on it.
     pub commit: Timestamp,
-    /// Place of the announcement that told of it first among all announcements.
+    /// Sequence number, among all announcements, of the one that announced it first.
     pub first_announcement: u64,
-    /// When that was.
+    /// When that announcement arrived.
     pub first_seen: Mono,
-    /// Decided, and recorded where that is needed: it need hold nothing any more.
+    /// Whether it need not hold commits any more; decided, and recorded where that is needed.
     pub is_resolved: bool,
-    /// Its owner was told so, and has not announced itself since.
+    /// Whether its owner was notified and has not announced itself since.
     pub is_notified: bool,
 }
 
-/// Parts of an announcement that is not complete.
+/// Parts of an incomplete announcement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Parts {
     generation: u32,
@@ -72,7 +73,7 @@ struct Parts {
 }
 
 impl Node {
-    /// Takes one part. Answers all links once the generation is complete.
+    /// Adds one part. Returns all links once the generation is complete.
     pub fn assemble(
         &mut self,
         announce: Announce,
@@ -96,18 +97,18 @@ impl Node {
         Some(parts.links.into_values().collect())
     }
 
-    /// Whether `generation` is older than what is known, counting modulo 2^32.
+    /// Whether `generation` is older than the known one, counting modulo 2^32.
     pub fn is_stale(&self, generation: u32) -> bool {
         let known = self.parts.as_ref().map(|parts| parts.generation).or(self.generation);
         known.is_some_and(|known| generation.wrapping_sub(known) as i32 <= -1)
     }
 
-    /// The edge to `instance` on `side`, and where it is or would be.
+    /// Returns the index of the edge to `instance` on `side`, or where it is to be inserted.
     pub fn find(&self, instance: Instance, side: Side) -> Result<usize, usize> {
         self.edges.binary_search_by_key(&(instance, side), |edge| (edge.instance, edge.side))
     }
 
-    /// Notes an edge.
+    /// Adds an edge, or marks it as up.
     pub fn link(&mut self, instance: Instance, side: Side, is_up: bool) {
         match self.find(instance, side) {
             Ok(at) => self.edges[at].is_up |= is_up,

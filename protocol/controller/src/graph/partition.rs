@@ -1,4 +1,4 @@
-//! Whether links that are given up cut anybody off from anybody.
+//! Detection of pairs that a severed link partitions.
 
 use alloc::vec::Vec;
 
@@ -8,9 +8,9 @@ use onepipe_wire::Side;
 use super::{Adjacency, Graph};
 
 impl Graph {
-    /// Whether some correct process is not reached from `lower` any more now that its link to
-    /// `upper` is given up. Takes time in proportion to the fabric, but where everything next to
-    /// `upper` has another way there at once.
+    /// Whether `lower` no longer reaches some correct process after its link to `upper` is severed.
+    /// Takes time in proportion to the fabric, unless `lower` has another path to everything next
+    /// to `upper`.
     pub(crate) fn is_cut_off(&mut self, upper: Instance, lower: Instance) -> bool {
         let (Some(above), Some(start)) = (self.adjacency.index(upper), self.adjacency.index(lower))
         else {
@@ -26,7 +26,7 @@ impl Graph {
 }
 
 impl Adjacency {
-    /// Whether `lower` gets from other switches to all to which `upper` would lead it.
+    /// Whether `lower` reaches every node that `upper` would lead it to over other switches.
     fn has_alternative(&mut self, upper: usize, lower: usize) -> bool {
         if !(self.is_switch(upper) && self.is_switch(lower) && self.is_correct(lower)) {
             return false;
@@ -48,16 +48,16 @@ impl Adjacency {
             .map(|(_, at)| neighbours(self, at))
             .collect();
         self.visits += (wanted.len() * (1 + others.len())) as u64;
-        // Arcs ascend by where they lead.
+        // Arcs are sorted by side and index.
         let leads_to = |next_hop: &(Side, usize)| {
             next_hop.1 == lower || others.iter().any(|other| other.binary_search(next_hop).is_ok())
         };
         wanted.iter().all(leads_to)
     }
 
-    /// Who is reached from `start`, over correct lives only.
+    /// Returns which vertices are reached from `start` over correct instances only.
     fn reach_from(&mut self, start: usize) -> Vec<bool> {
-        // A node is reached climbing, or descending only.
+        // A node is reached while climbing, or while descending only.
         let mut reached_uphill = alloc::vec![false; self.vertices.len()];
         let mut reached = reached_uphill.clone();
         let mut work =

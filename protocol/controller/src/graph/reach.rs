@@ -1,11 +1,12 @@
-//! Who has a path to the controller, found out anew only where something has changed.
+//! Incremental reachability: which instances have a path to the controller.
 //!
-//! A path climbs from the controller's place and then goes down, never up again, and no process
-//! hands anything on. So each node is two states: reached climbing, and reached at all. Their
-//! distances are kept. Of a state that has lost its last neighbour one nearer the distance is
-//! wrong, and of all that hang on it; these are searched anew from their neighbours that are
-//! right. New links shorten what lies behind them. (G. Ramalingam and T. Reps, "An incremental
-//! algorithm for a generalization of the shortest-path problem", Journal of Algorithms 21, 1996.)
+//! A path climbs from the controller's attachment and then descends, never to climb again;
+//! processes do not forward. So each node has two states: reached while climbing, and reached at
+//! all. Their distances are kept. A state that lost its last neighbour one nearer has a wrong
+//! distance, and so has every state that depends on it; these are searched again from neighbours
+//! with correct distances. New links shorten the distances behind them. (G. Ramalingam and T. Reps,
+//! "An incremental algorithm for a generalization of the shortest-path problem", Journal of
+//! Algorithms 21, 1996.)
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -15,7 +16,7 @@ use onepipe_wire::Side;
 use super::Adjacency;
 use super::adjacency::UNREACHABLE;
 
-/// A node, as it is reached: climbing, or in any way.
+/// A node and how it is reached: while climbing, or at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
     at: usize,
@@ -23,18 +24,20 @@ struct State {
 }
 
 impl Adjacency {
-    /// Brings all paths up to date. Answers who has got one or lost it, ascending by number.
+    /// Brings all distances up to date. Returns the indices that gained or lost their path, in
+    /// ascending order.
     pub(super) fn update_reachability(&mut self) -> Vec<usize> {
         let touched = core::mem::take(&mut self.touched);
         let gained = core::mem::take(&mut self.gained);
         let mut changed = touched.clone();
         let both = |at: usize| [true, false].map(|is_uphill| State { at, is_uphill });
-        // Who has lost all support, the nearest first: what they stood on is settled then.
+        // States that lost all support, nearest first: the states that they depend on are final by
+        // then.
         let mut unsupported = DistanceQueue::default();
         for state in touched.iter().copied().flat_map(both) {
             unsupported.push(self.distance(state), state);
         }
-        // Only who has gained something can be nearer than it was.
+        // Only states that gained a link can be nearer than before.
         let mut to_search: Vec<State> = gained.iter().copied().flat_map(both).collect();
         while let Some((distance, state)) = unsupported.pop() {
             if self.distance(state) != distance
@@ -70,7 +73,7 @@ impl Adjacency {
         self.update_correct(changed)
     }
 
-    /// Notes who is correct now. Answers of whom that is news.
+    /// Updates which instances are correct. Returns those that have changed.
     fn update_correct(&mut self, changed: BTreeSet<usize>) -> Vec<usize> {
         let mut changed_indices = Vec::new();
         for at in changed {
@@ -97,8 +100,8 @@ impl Adjacency {
         }
     }
 
-    /// How far it is over its best neighbour, as things stand; or over any by which it is `bound`
-    /// or less.
+    /// Returns the distance over the best neighbour, or over any neighbour that makes it at most
+    /// `bound`.
     fn distance_via_neighbours(&mut self, State { at, is_uphill }: State, bound: u32) -> u32 {
         self.visits += 1;
         let vertex = &self.vertices[at];
@@ -125,7 +128,7 @@ impl Adjacency {
         best.saturating_add(1)
     }
 
-    /// The states that it leads to.
+    /// Visits the states that `state` leads to.
     fn for_each_successor(&mut self, state: State, mut visit: impl FnMut(&Self, State)) {
         let State { at, is_uphill } = state;
         self.visits += 1;
@@ -147,7 +150,7 @@ impl Adjacency {
     }
 }
 
-/// States by their distance, the nearest first.
+/// A priority queue of states, nearest first.
 #[derive(Default)]
 struct DistanceQueue {
     by_distance: BTreeMap<u32, Vec<State>>,

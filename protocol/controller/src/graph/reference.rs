@@ -1,4 +1,4 @@
-//! The same by a look at everything: what the tests compare each look with.
+//! Reference evaluation of the whole graph, with which the tests compare every incremental one.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use super::{Graph, View, opposite};
 use crate::decisions::DecisionLog;
 use crate::region::Region;
 
-/// What the two ends of a link say, the first one's word first.
+/// The views of the two ends of a link, this end's first.
 type Views = (View, View);
 
 /// The whole graph.
@@ -42,8 +42,8 @@ impl<'a> Reference<'a> {
         reference
     }
 
-    /// Who has a valley-free path of links that are up to the controller, not through any life that
-    /// is dead.
+    /// Returns the instances with a valley-free path of up links to the controller that avoids dead
+    /// instances.
     fn reach(&self, is_dead: impl Fn(Instance) -> bool) -> BTreeSet<Instance> {
         let mut seen: BTreeSet<(Instance, bool)> = BTreeSet::new();
         let starts = self.graph.attachments().filter(|instance| !is_dead(*instance));
@@ -67,7 +67,7 @@ impl<'a> Reference<'a> {
         seen.into_iter().map(|(instance, _)| instance).collect()
     }
 
-    /// Compares the net with this.
+    /// Compares the adjacency with the reference.
     pub(crate) fn check_net(&self) {
         let adjacency = self.graph.adjacency();
         for (instance, arcs) in &self.arcs {
@@ -112,7 +112,7 @@ impl<'a> Reference<'a> {
         assert_eq!(found.collect::<Vec<_>>(), resumable.collect::<Vec<_>>());
     }
 
-    /// Compares who has joined, beside those who had `before`.
+    /// Compares the newly joined instances; `before` had joined already.
     pub(crate) fn check_joined(&self, before: &BTreeSet<Instance>, joined: &[Instance]) {
         let new: Vec<Instance> = self.reached.difference(before).copied().collect();
         assert_eq!(joined, new);
@@ -135,7 +135,7 @@ impl<'a> Reference<'a> {
         self.graph.iter().filter(is_suspect).map(|(instance, _)| instance).collect()
     }
 
-    /// Compares the regions that hold any of `suspected`.
+    /// Compares the regions that contain any of `suspected`.
     pub(crate) fn check_regions(&self, suspected: &BTreeSet<Instance>, found: &[Region]) {
         let adjacency = self.graph.adjacency();
         let mut expected = Vec::new();
@@ -202,7 +202,8 @@ impl<'a> Reference<'a> {
         (members, registers, up_members, values)
     }
 
-    /// Of each member all registers that its promises reach, one member after the other.
+    /// Returns the greatest register that the promises of each member reach, computed separately
+    /// for each member.
     fn values(
         &self,
         members: &BTreeSet<Instance>,
@@ -210,7 +211,8 @@ impl<'a> Reference<'a> {
     ) -> BTreeMap<Instance, Timestamp> {
         let of = |start: &Instance| {
             let (mut seen, mut best) = (BTreeSet::new(), None);
-            // A process speaks upwards; a switch has what it hears from below, and what from above.
+            // A process promises upwards; a switch aggregates inputs from below, and inputs from
+            // above.
             let both = [(*start, false), (*start, true)];
             let mut work = Vec::from_iter(both);
             while let Some((instance, descends)) = work.pop() {
@@ -223,7 +225,7 @@ impl<'a> Reference<'a> {
                 if !descends && is_switch(instance) {
                     work.push((instance, true));
                 }
-                // Who hears it, in the region.
+                // Receivers of its promises within the region.
                 for (to, side) in self.arcs[&instance].keys().filter(|(to, _)| members.contains(to))
                 {
                     let is_counted =
@@ -256,7 +258,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// Who has failed, but is listed as up by a correct node.
+/// Returns failed instances that a correct node lists as up.
 pub(crate) fn stale_peers(graph: &Graph, decisions: &DecisionLog) -> BTreeSet<Instance> {
     let mut stale_peers = BTreeSet::new();
     for (_, node) in graph.iter().filter(|(instance, _)| graph.is_correct(*instance)) {
@@ -267,7 +269,7 @@ pub(crate) fn stale_peers(graph: &Graph, decisions: &DecisionLog) -> BTreeSet<In
     stale_peers
 }
 
-/// Members, registers, who is heard, and the greatest values.
+/// Members, registers, members listed as up, and the greatest values.
 type Border = (
     BTreeSet<Instance>,
     Vec<(Instance, Side, Timestamp)>,

@@ -30,7 +30,7 @@ pub(super) struct Floods {
     /// Highest epoch seen.
     epoch: u32,
     /// The last notice that was acknowledged.
-    answered: Option<FloodId>,
+    last_acked: Option<FloodId>,
     open: Option<OpenNotice>,
     /// Acknowledgements to send, by kind and origin. A later one replaces an earlier one, as the
     /// flood itself does.
@@ -39,7 +39,7 @@ pub(super) struct Floods {
 
 impl Floods {
     pub const fn new() -> Self {
-        Self { epoch: 0, answered: None, open: None, pending_acks: [None; 6] }
+        Self { epoch: 0, last_acked: None, open: None, pending_acks: [None; 6] }
     }
 
     /// Returns the highest epoch seen.
@@ -56,7 +56,7 @@ impl Floods {
 
     /// Handles a notice; `is_new` if it reports a new failure.
     pub fn on_notice(&mut self, id: FloodId, origin: FloodOrigin, is_new: bool) {
-        if !is_new && self.answered >= Some(id) {
+        if !is_new && self.last_acked >= Some(id) {
             return self.queue_ack(origin, id, FloodKind::Notice);
         }
         match &mut self.open {
@@ -99,7 +99,7 @@ impl Floods {
     /// Acknowledges the notice that is handled.
     pub fn ack_handled(&mut self) {
         let Some(open) = self.open.take_if(|open| open.is_handled) else { return };
-        self.answered = self.answered.max(Some(open.id));
+        self.last_acked = self.last_acked.max(Some(open.id));
         if let Some(port) = open.link {
             self.queue_ack(FloodOrigin::Link(port), open.id, FloodKind::Notice);
         }

@@ -10,8 +10,8 @@ use super::{ControlPlane, relay};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Handled<'a> {
     /// Dropped and counted.
-    No,
-    Yes,
+    Rejected,
+    Accepted,
     /// Frozen links were resolved or live ones declared dead: the barriers may have risen.
     LinksChanged,
     /// A frame relayed by a controller: handle it as if it came from its source, except for its
@@ -34,12 +34,12 @@ impl ControlPlane {
                 return self.reject_foreign();
             }
             if frame.opcode == Opcode::Hello {
-                return Handled::Yes;
+                return Handled::Accepted;
             }
             let handled = self.on_flood(registers, clock, FloodOrigin::Link(port), frame.payload);
             let from = header.src();
             let is_direct = self.controllers.is_some_and(|all| all.contains(from));
-            if is_direct && !matches!(handled, Handled::No) {
+            if is_direct && !matches!(handled, Handled::Rejected) {
                 self.active = Some((from, now));
             }
             return handled;
@@ -54,21 +54,21 @@ impl ControlPlane {
             }
             Opcode::Ping => {
                 self.pending_pong = Some(from);
-                Handled::Yes
+                Handled::Accepted
             }
             // One for a previous incarnation does not register this one.
             Opcode::AnnounceAck if header.psn().0 == self.own.incarnation.0 => {
                 self.is_registered = true;
-                Handled::Yes
+                Handled::Accepted
             }
             Opcode::AnnounceAck => {
                 self.stats.announce_acks_stale += 1;
-                Handled::No
+                Handled::Rejected
             }
             Opcode::UndeliverableAck => {
                 self.undeliverable.on_undeliverable_ack(header.psn());
                 self.ack_if_clear();
-                Handled::Yes
+                Handled::Accepted
             }
             Opcode::Relayed => {
                 match relay::decapsulate(self.process, self.processes_max, frame.payload) {
@@ -82,7 +82,7 @@ impl ControlPlane {
             Opcode::Recovery => match RecoveryView::parse(frame.payload) {
                 Ok(view) => {
                     self.recover.on_part(now, clock, &view);
-                    Handled::Yes
+                    Handled::Accepted
                 }
                 Err(_) => self.reject_malformed(),
             },
@@ -90,7 +90,7 @@ impl ControlPlane {
             // awaits.
             _ => self.reject_malformed(),
         };
-        if !matches!(handled, Handled::No) {
+        if !matches!(handled, Handled::Rejected) {
             self.active = Some((from, now));
         }
         handled
@@ -109,12 +109,12 @@ impl ControlPlane {
         let Ok(view) = FloodView::parse(payload) else { return self.reject_malformed() };
         if !self.floods.accepts(view.id) {
             self.stats.floods_stale += 1;
-            return Handled::No;
+            return Handled::Rejected;
         }
         match view.kind {
             FloodKind::Notice => {
                 self.on_notice(view.id, origin, view.failures(clock));
-                Handled::Yes
+                Handled::Accepted
             }
             FloodKind::Resume => {
                 let mut links = 0;
@@ -123,7 +123,7 @@ impl ControlPlane {
                 }
                 self.stats.links_resolved += links;
                 self.floods.queue_ack(origin, view.id, FloodKind::Resume);
-                if links > 0 { Handled::LinksChanged } else { Handled::Yes }
+                if links > 0 { Handled::LinksChanged } else { Handled::Accepted }
             }
             FloodKind::Freeze => {
                 let mut links = 0;
@@ -132,7 +132,7 @@ impl ControlPlane {
                 }
                 self.stats.links_declared_dead += links;
                 self.floods.queue_ack(origin, view.id, FloodKind::Freeze);
-                if links > 0 { Handled::LinksChanged } else { Handled::Yes }
+                if links > 0 { Handled::LinksChanged } else { Handled::Accepted }
             }
         }
     }
@@ -160,12 +160,12 @@ impl ControlPlane {
     #[cold]
     fn reject_foreign<'a>(&mut self) -> Handled<'a> {
         self.stats.frames_foreign += 1;
-        Handled::No
+        Handled::Rejected
     }
 
     #[cold]
     fn reject_malformed<'a>(&mut self) -> Handled<'a> {
         self.stats.frames_malformed += 1;
-        Handled::No
+        Handled::Rejected
     }
 }

@@ -51,7 +51,6 @@ pub(crate) use links::LinkEvent;
 use links::LinkMonitor;
 pub(crate) use recovery::Recovered;
 use recovery::RecoveryClient;
-pub(crate) use relay::RELAY_OVERHEAD_BYTES;
 use relay::Relay;
 pub use stats::ControlStats;
 use undeliverable::UndeliverableQueue;
@@ -282,7 +281,7 @@ impl ControlPlane {
     }
 
     /// Takes a sealed frame to be relayed by the controllers. Returns false if another frame still
-    /// waits for [`ControlPlane::write_next`], the frame is too long by [`RELAY_OVERHEAD_BYTES`],
+    /// waits for [`ControlPlane::write_next`], the frame is too long by [`crate::config::RELAY_OVERHEAD_BYTES`],
     /// or there are no controllers.
     pub fn encapsulate(&mut self, inner: &[u8]) -> bool {
         let active = self.active.map(|(process, _)| process);

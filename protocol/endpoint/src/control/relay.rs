@@ -3,13 +3,12 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Controllers, Mono, ProcessId, Psn};
-use onepipe_wire::{Frame, HEADER_LEN, Opcode};
+use onepipe_wire::{Frame, Opcode};
 
 use super::ControlFrame;
 use super::round_robin::RoundRobin;
+use crate::config::RELAY_OVERHEAD_BYTES;
 
-/// Bytes by which a reliable frame must be shorter than others, so that it fits into a relay frame.
-pub(crate) const RELAY_OVERHEAD_BYTES: usize = HEADER_LEN;
 /// Limit on relayed peers. More are unreachable only if the fabric is falling apart; then the peer
 /// that is due to be tried directly first is dropped.
 const RELAYED_PEERS_MAX: usize = 64;

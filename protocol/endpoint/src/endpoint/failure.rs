@@ -141,8 +141,8 @@ impl Endpoint {
         let times = (now.mono, clock);
         let is_accepted = match self.control.on_frame(self.link.registers_mut(), times, port, frame)
         {
-            Handled::No => false,
-            Handled::Yes => true,
+            Handled::Rejected => false,
+            Handled::Accepted => true,
             Handled::LinksChanged => {
                 let new_barrier = self.link.refresh();
                 self.on_barrier(new_barrier);

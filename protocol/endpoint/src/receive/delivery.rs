@@ -13,18 +13,9 @@ use onepipe_wire::{MESSAGE_HEADER_LEN, Message, Messages};
 use super::{Receiver, order};
 use crate::arena::{PayloadArena, PayloadRef};
 use crate::reorder::Entry;
+use crate::scattering::BufferedMessage;
 use crate::{Config, Delivery, MESSAGE_CHARGE_BYTES};
 use onepipe_wire::{Opcode, Service};
-
-/// Position of a message in the receive buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct BufferedMessage {
-    pub payload_ref: PayloadRef,
-    /// Generation of its sender, so that messages of a previous incarnation do not count against
-    /// the window of the current one.
-    pub generation: u16,
-    pub is_reserved: bool,
-}
 
 /// A value in the reorder stage: a whole message, or the rest of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -119,7 +119,7 @@ impl DeliveryFilter {
 mod tests {
     use super::*;
     use crate::arena::PayloadRef;
-    use crate::receive::BufferedMessage;
+    use crate::scattering::BufferedMessage;
     use onepipe_wire::Service;
 
     fn delivery(ns: u64, from: u32, generation: u16) -> Delivery {

@@ -21,7 +21,6 @@ use crate::reorder::{Entry, Reorder, ReorderConfig};
 use crate::send::Local;
 use crate::stats::Stats;
 use crate::{Config, MESSAGE_CHARGE_BYTES};
-pub(crate) use delivery::BufferedMessage;
 use delivery::{Cursor, QueuedPayload};
 use filter::DeliveryFilter;
 pub(crate) use filter::Tombstone;

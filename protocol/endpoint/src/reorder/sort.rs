@@ -30,19 +30,19 @@ impl Keys {
     /// have the same timestamp.
     #[inline]
     pub(super) fn sort(&self, count: usize, sorted: &mut [i32; SORT_MAX]) -> bool {
-        for (block, channels) in self.0.chunks_exact(LANES).enumerate() {
+        for (block, lanes) in self.0.chunks_exact(LANES).enumerate() {
             if block * LANES >= count {
                 break;
             }
             let mut ranks = [0; LANES];
             for &key in &self.0[..count] {
-                for (rank, &channel) in ranks.iter_mut().zip(channels) {
-                    *rank += i32::from(key < channel);
+                for (rank, &lane) in ranks.iter_mut().zip(lanes) {
+                    *rank += i32::from(key < lane);
                 }
             }
-            for (rank, &channel) in ranks.iter().zip(channels) {
+            for (rank, &lane) in ranks.iter().zip(lanes) {
                 // Padding has the highest rank.
-                sorted[*rank as usize % SORT_MAX] = channel;
+                sorted[*rank as usize % SORT_MAX] = lane;
             }
         }
         sorted[..count].windows(2).all(|pair| pair[0] >> INDEX_BITS != pair[1] >> INDEX_BITS)

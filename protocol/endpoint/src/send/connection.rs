@@ -167,8 +167,8 @@ impl Connection {
 
     /// Marks every incarnation up to `incarnation` as failed.
     pub fn with_failed(mut self, incarnation: Incarnation) -> Self {
-        if let Some(known) = &mut self.reliable {
-            known.last_failed = Some(incarnation);
+        if let Some(reliable) = &mut self.reliable {
+            reliable.last_failed = Some(incarnation);
         }
         self
     }
@@ -249,34 +249,38 @@ impl Connection {
 
     /// Returns whether this incarnation of the destination is known to have failed.
     pub fn has_failed(&self, incarnation: Incarnation) -> bool {
-        let failed = self.reliable.as_ref().and_then(|known| known.last_failed);
+        let failed = self.reliable.as_ref().and_then(|reliable| reliable.last_failed);
         failed.is_some_and(|failed| incarnation <= failed)
     }
 
     /// Returns whether the last known incarnation has failed, so that there may be no process.
     pub fn is_presumed_failed(&self) -> bool {
-        self.reliable.as_ref().is_some_and(|known| {
-            known.last_failed.is_some() && known.last_connected <= known.last_failed
+        self.reliable.as_ref().is_some_and(|reliable| {
+            reliable.last_failed.is_some() && reliable.last_connected <= reliable.last_failed
         })
     }
 
     /// Returns whether recalls wait for their acknowledgement.
     pub fn has_recalls(&self) -> bool {
-        self.reliable.as_ref().is_some_and(|known| !known.recalls.is_empty())
+        self.reliable.as_ref().is_some_and(|reliable| !reliable.recalls.is_empty())
     }
 
     /// Returns whether a recall is to be sent.
     pub fn wants_recall(&self) -> bool {
-        self.reliable.as_ref().is_some_and(|known| known.recalls_sent < known.recalls.len())
+        self.reliable
+            .as_ref()
+            .is_some_and(|reliable| reliable.recalls_sent < reliable.recalls.len())
     }
 
     /// Writes as many pending recalls as fit. Returns `None` if there are none.
     pub fn write_recalls(&mut self, payload: &mut [u8]) -> Option<usize> {
-        let known =
-            self.reliable.as_mut().filter(|known| known.recalls_sent < known.recalls.len())?;
-        let rest = known.recalls.range(known.recalls_sent..);
+        let reliable = self
+            .reliable
+            .as_mut()
+            .filter(|reliable| reliable.recalls_sent < reliable.recalls.len())?;
+        let rest = reliable.recalls.range(reliable.recalls_sent..);
         let len = Recall::write(payload, rest.map(|(_, timestamp)| *timestamp));
-        known.recalls_sent += len / RECALL_LEN;
+        reliable.recalls_sent += len / RECALL_LEN;
         Some(len)
     }
 
@@ -287,8 +291,8 @@ impl Connection {
     }
 
     pub fn on_response(&mut self) {
-        if let Some(known) = &mut self.reliable {
-            known.is_reported = false;
+        if let Some(reliable) = &mut self.reliable {
+            reliable.is_reported = false;
         }
     }
 

@@ -208,10 +208,10 @@ impl Sender {
         mut deliver: impl FnMut(Local<'_>),
     ) -> u64 {
         debug_assert!(self.burst.first().is_none(), "one burst at a time");
-        let (mut len, mut count) = (0, 0);
-        while len < config.burst_bytes_max {
+        let (mut bytes, mut count) = (0, 0);
+        while bytes < config.burst_bytes_max {
             if let Some(single) = self.admit_single() {
-                len += single.message.charge() as usize;
+                bytes += single.message.charge() as usize;
                 count += 1;
                 self.send_single(single, timestamps.next(), &mut deliver);
                 continue;
@@ -232,7 +232,7 @@ impl Sender {
                     continue;
                 }
                 let (index, piece) = (at as u16, (message.payload_ref, message.len));
-                len += message.charge() as usize;
+                bytes += message.charge() as usize;
                 count += 1;
                 let connection = self.peers.get(message.to as usize);
                 if self.service == Service::Reliable {
@@ -322,9 +322,9 @@ impl Sender {
     }
 
     /// Handles the grant of a local reservation.
-    pub fn on_local_grant(&mut self, config: &Config, len: u64) {
+    pub fn on_local_grant(&mut self, config: &Config, granted: u64) {
         if let Some(at) = self.peers.index_of(config.process) {
-            self.peers.get_mut(at).reservation = Reservation::Granted(len);
+            self.peers.get_mut(at).reservation = Reservation::Granted(granted);
             self.credit.reconsider();
         }
     }

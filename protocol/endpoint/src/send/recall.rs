@@ -53,10 +53,10 @@ impl Sender {
             acked.push(unacked);
         });
         let peer = connection.peer.unwrap_or(Incarnation(0));
-        if let Some(known) = &mut connection.reliable {
-            known.last_failed = Some(incarnation);
-            known.recalls_sent = 0;
-            for (number, timestamp) in known.recalls.drain(..) {
+        if let Some(reliable) = &mut connection.reliable {
+            reliable.last_failed = Some(incarnation);
+            reliable.recalls_sent = 0;
+            for (number, timestamp) in reliable.recalls.drain(..) {
                 self.recalls_open -= 1;
                 let recall = Undeliverable { to: process, incarnation: peer, timestamp };
                 self.undeliverable.push_back((recall, number));
@@ -93,19 +93,19 @@ impl Sender {
             if makes(Mistake::SiblingNotRecalled) && connection.state == State::Open {
                 continue;
             }
-            let Some(known) = &mut connection.reliable else { continue };
+            let Some(reliable) = &mut connection.reliable else { continue };
             // One recall covers several messages to the same receiver.
-            if known.last_recalled.replace(number) == Some(number) {
+            if reliable.last_recalled.replace(number) == Some(number) {
                 continue;
             }
             self.commit.expect_ack(number);
-            if known.last_failed.is_some_and(|failed| peer <= failed) {
+            if reliable.last_failed.is_some_and(|failed| peer <= failed) {
                 let timestamp = open.timestamp;
                 let recall = Undeliverable { to, incarnation: peer, timestamp };
                 self.undeliverable.push_back((recall, number));
                 continue;
             }
-            known.recalls.push_back((number, open.timestamp));
+            reliable.recalls.push_back((number, open.timestamp));
             self.recalls_open += 1;
             if connection.deadline.is_none() {
                 connection.last_request = Some(now);
@@ -128,13 +128,13 @@ impl Sender {
             return false;
         }
         connection.attempts = 0;
-        let Some(known) = &mut connection.reliable else { return false };
-        known.is_reported = false;
+        let Some(reliable) = &mut connection.reliable else { return false };
+        reliable.is_reported = false;
         for timestamp in timestamps {
-            let position = known.recalls.iter().position(|(_, recalled)| *recalled == timestamp);
+            let position = reliable.recalls.iter().position(|(_, recalled)| *recalled == timestamp);
             let Some(position) = position else { continue };
-            if let Some((number, _)) = known.recalls.remove(position) {
-                known.recalls_sent -= usize::from(position < known.recalls_sent);
+            if let Some((number, _)) = reliable.recalls.remove(position) {
+                reliable.recalls_sent -= usize::from(position < reliable.recalls_sent);
                 self.recalls_open -= 1;
                 self.commit.ack(number);
             }

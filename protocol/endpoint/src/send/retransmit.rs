@@ -47,10 +47,10 @@ impl Sender {
         let has_requested = connection.has_requested_reservation();
         connection.wants_connect |= connection.state == State::Opening || has_requested;
         if connection.attempts > config.probes_max
-            && let Some(known) = &mut connection.reliable
+            && let Some(reliable) = &mut connection.reliable
         {
-            stats.peers_unreachable += u64::from(!known.is_reported);
-            known.is_reported = true;
+            stats.peers_unreachable += u64::from(!reliable.is_reported);
+            reliable.is_reported = true;
             self.unreachable.push(connection.to);
         }
         if connection.state == State::Open {
@@ -65,8 +65,8 @@ impl Sender {
                 }
             }
         }
-        if let Some(known) = &mut connection.reliable {
-            known.recalls_sent = 0;
+        if let Some(reliable) = &mut connection.reliable {
+            reliable.recalls_sent = 0;
         }
         self.queue_retransmit(at);
         self.queue_signal(at);
@@ -74,8 +74,8 @@ impl Sender {
     }
 
     pub(super) fn queue_retransmit(&mut self, at: usize) {
-        if let Some(known) = &mut self.peers.get_mut(at).reliable
-            && !core::mem::replace(&mut known.is_retransmit_queued, true)
+        if let Some(reliable) = &mut self.peers.get_mut(at).reliable
+            && !core::mem::replace(&mut reliable.is_retransmit_queued, true)
         {
             self.retransmit_queue.push_back(at as u32);
         }
@@ -114,8 +114,8 @@ impl Sender {
                 return Some(written);
             }
             self.retransmit_queue.pop_front();
-            if let Some(known) = &mut self.peers.get_mut(at).reliable {
-                known.is_retransmit_queued = false;
+            if let Some(reliable) = &mut self.peers.get_mut(at).reliable {
+                reliable.is_retransmit_queued = false;
             }
         }
     }

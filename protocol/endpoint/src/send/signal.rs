@@ -109,8 +109,8 @@ impl Sender {
     pub fn on_reconnect(&mut self, process: ProcessId, incarnation: Incarnation) {
         let Some(at) = self.peers.index_of(process) else { return };
         let connection = self.peers.get_mut(at);
-        if let Some(known) = &mut connection.reliable {
-            known.last_connected = known.last_connected.max(Some(incarnation));
+        if let Some(reliable) = &mut connection.reliable {
+            reliable.last_connected = reliable.last_connected.max(Some(incarnation));
         }
         if matches!(connection.state, State::Unreachable(_)) && !connection.has_failed(incarnation)
         {

@@ -15,7 +15,7 @@ const REPEAT_NS: u64 = 20_000;
 #[derive(Debug)]
 struct Death {
     process: usize,
-    instance: u32,
+    incarnation: u32,
     ns: u64,
     at: Option<Timestamp>,
     is_resolved: bool,
@@ -81,13 +81,15 @@ impl ScriptedController {
         }
     }
 
-    pub fn on_death(&mut self, process: usize, instance: u32, ns: u64) {
-        self.deaths.push(Death { process, instance, ns, at: None, is_resolved: false });
+    pub fn on_death(&mut self, process: usize, incarnation: u32, ns: u64) {
+        self.deaths.push(Death { process, incarnation, ns, at: None, is_resolved: false });
     }
 
-    pub fn failed_at(&self, process: usize, instance: u32) -> Option<Timestamp> {
-        let death =
-            self.deaths.iter().find(|death| (death.process, death.instance) == (process, instance));
+    pub fn failed_at(&self, process: usize, incarnation: u32) -> Option<Timestamp> {
+        let death = self
+            .deaths
+            .iter()
+            .find(|death| (death.process, death.incarnation) == (process, incarnation));
         death.and_then(|death| death.at)
     }
 
@@ -184,11 +186,11 @@ impl ScriptedController {
             let known = live
                 .iter()
                 .filter(|(owner, _, started)| *started < death.ns && *owner != death.process);
-            let at = known.map(|(owner, instance, _)| {
-                let frozen = self.frozen.get(&(*owner, *instance))?;
+            let at = known.map(|(owner, incarnation, _)| {
+                let frozen = self.frozen.get(&(*owner, *incarnation))?;
                 let is_it = |known: Instance| {
                     let address = Address::Process(ProcessId(death.process as u32));
-                    known.address == address && known.incarnation.0 >= death.instance
+                    known.address == address && known.incarnation.0 >= death.incarnation
                 };
                 frozen.iter().find(|(known, ..)| is_it(*known)).map(|(_, _, commit)| *commit)
             });
@@ -208,14 +210,14 @@ impl ScriptedController {
     /// brought the link up, and it died again.
     fn holds(&self, live: &[(usize, u32, u64)]) -> bool {
         let announced =
-            live.iter().filter_map(|(at, instance, _)| self.frozen.get(&(*at, *instance)));
+            live.iter().filter_map(|(at, incarnation, _)| self.frozen.get(&(*at, *incarnation)));
         announced.flatten().any(|(known, ..)| self.is_decided(known))
     }
 
     fn is_decided(&self, known: &Instance) -> bool {
         self.deaths.iter().any(|death| {
             let address = Address::Process(ProcessId(death.process as u32));
-            let is_it = known.address == address && known.incarnation.0 <= death.instance;
+            let is_it = known.address == address && known.incarnation.0 <= death.incarnation;
             is_it && death.at.is_some()
         })
     }
@@ -236,12 +238,12 @@ impl ScriptedController {
     }
 
     /// Declares a live incarnation dead: its neighbours freeze their links to it.
-    pub fn freeze(&mut self, process: usize, instance: u32, ns: u64) {
-        self.on_death(process, instance, ns);
+    pub fn freeze(&mut self, process: usize, incarnation: u32, ns: u64) {
+        self.on_death(process, incarnation, ns);
         self.sequence += 1;
         let id = FloodId { epoch: self.epoch, sequence: self.sequence };
         let address = Address::Process(ProcessId(process as u32));
-        let dead = Instance { address, incarnation: Incarnation(instance) };
+        let dead = Instance { address, incarnation: Incarnation(incarnation) };
         let mut buf = vec![0; 100];
         let written = Flood { id }.write_freeze(&mut buf, [dead].into_iter()).expect("fits");
         for to in (0..self.process as usize).filter(|to| *to != process) {
@@ -283,15 +285,15 @@ impl ScriptedController {
             FloodKind::Notice => {
                 let failures = deaths().filter_map(|death| {
                     let (first, incarnation) =
-                        (ProcessId(death.process as u32), Incarnation(death.instance));
+                        (ProcessId(death.process as u32), Incarnation(death.incarnation));
                     Some(Failure { first, count: 1, incarnation, at: death.at? })
                 });
                 flood.write_notice(&mut buf, failures)
             }
             _ => {
-                let resolved = self.frozen.iter().flat_map(|((owner, instance), frozen)| {
+                let resolved = self.frozen.iter().flat_map(|((owner, incarnation), frozen)| {
                     let address = Address::Process(ProcessId(*owner as u32));
-                    let owner = Instance { address, incarnation: Incarnation(*instance) };
+                    let owner = Instance { address, incarnation: Incarnation(*incarnation) };
                     let of_it = frozen.iter().filter(|(known, ..)| self.is_decided(known));
                     of_it.map(move |(_, number, _)| Resolved { owner, number: *number })
                 });
@@ -305,7 +307,7 @@ impl ScriptedController {
     fn recovery(&self, to: usize, part: u16, complete: Timestamp) -> Vec<u8> {
         let failures = self.deaths.iter().filter_map(|death| {
             let (first, incarnation) =
-                (ProcessId(death.process as u32), Incarnation(death.instance));
+                (ProcessId(death.process as u32), Incarnation(death.incarnation));
             Some(Failure { first, count: 1, incarnation, at: death.at? })
         });
         let mut buf = vec![0; 1_400];
@@ -323,14 +325,14 @@ impl ScriptedController {
     pub fn frame(&self, opcode: Opcode, to: usize, psn: Psn, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_LEN + payload.len()];
         bytes[HEADER_LEN..].copy_from_slice(payload);
-        let (own, promises) =
+        let (process, promises) =
             (ProcessId(self.process), Promises::both(Timestamp::from_ns(1 << 50)));
         if opcode.is_hop_only() {
-            let instance = Instance { address: Address::Process(own), incarnation: Incarnation(1) };
-            let header = Header::hop_only(opcode, instance, None, promises);
+            let own = Instance { address: Address::Process(process), incarnation: Incarnation(1) };
+            let header = Header::hop_only(opcode, own, None, promises);
             seal_with_hops(&mut bytes, header, payload.len(), 1);
         } else {
-            let header = Header::new(opcode, own, ProcessId(to as u32), Incarnation(1));
+            let header = Header::new(opcode, process, ProcessId(to as u32), Incarnation(1));
             seal(&mut bytes, header.stamped(promises.barrier, promises, psn), payload.len());
         }
         bytes

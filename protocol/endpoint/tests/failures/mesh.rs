@@ -39,7 +39,7 @@ pub struct Seen {
 /// A submitted scattering.
 pub struct Sent {
     pub from: usize,
-    pub instance: u32,
+    pub incarnation: u32,
     pub id: ScatteringId,
     pub to: Vec<u32>,
     pub tag: u64,
@@ -48,7 +48,7 @@ pub struct Sent {
 /// One incarnation of a process.
 pub struct Node {
     pub end: Endpoint,
-    pub instance: u32,
+    pub incarnation: u32,
     pub is_dead: bool,
     pub started_ns: u64,
     pub log: Vec<Seen>,
@@ -83,17 +83,17 @@ pub struct Mesh {
 
 pub const ORIGIN_NS: u64 = 1 << 50;
 
-fn node(process: u32, processes: u32, instance: u32, ns: u64, tune: fn(&mut Config)) -> Node {
+fn node(process: u32, processes: u32, incarnation: u32, ns: u64, tune: fn(&mut Config)) -> Node {
     let mut config = Config {
         processes_max: processes + 1,
         links: Links::Mesh,
         controllers: Some(Controllers { first: ProcessId(processes), count: 1 }),
-        ..Config::new(ProcessId(process), Incarnation(instance))
+        ..Config::new(ProcessId(process), Incarnation(incarnation))
     };
     tune(&mut config);
     Node {
         end: Endpoint::new(config).expect("a valid configuration"),
-        instance,
+        incarnation,
         is_dead: false,
         started_ns: ns,
         log: Vec::new(),
@@ -144,13 +144,13 @@ impl Mesh {
             to.iter().map(|to| Message { to: ProcessId(*to), payload: &payload }).collect();
         let node = &mut self.nodes[from];
         if let Ok(id) = node.end.scatter_reliably(&messages) {
-            self.sent.push(Sent { from, instance: node.instance, id, to: to.to_vec(), tag });
+            self.sent.push(Sent { from, incarnation: node.incarnation, id, to: to.to_vec(), tag });
         }
     }
 
     pub fn kill(&mut self, process: usize) {
         self.nodes[process].is_dead = true;
-        self.controller.on_death(process, self.nodes[process].instance, self.ns);
+        self.controller.on_death(process, self.nodes[process].incarnation, self.ns);
     }
 
     /// Restarts the process with a new incarnation.
@@ -158,10 +158,10 @@ impl Mesh {
         if !self.nodes[process].is_dead {
             self.kill(process);
         }
-        let instance = self.nodes[process].instance + 1;
-        let fresh = node(process as u32, self.nodes.len() as u32, instance, self.ns, self.tune);
+        let incarnation = self.nodes[process].incarnation + 1;
+        let fresh = node(process as u32, self.nodes.len() as u32, incarnation, self.ns, self.tune);
         let old = std::mem::replace(&mut self.nodes[process], fresh);
-        self.past.push((process, old.instance, old.log));
+        self.past.push((process, old.incarnation, old.log));
     }
 
     /// Advances time by `ns` in steps of 500 ns.
@@ -216,7 +216,7 @@ impl Mesh {
         }
         let live: Vec<_> = (0..controller)
             .filter(|at| !self.nodes[*at].is_dead && self.nodes[*at].excluded.is_none())
-            .map(|at| (at, self.nodes[at].instance, self.nodes[at].started_ns))
+            .map(|at| (at, self.nodes[at].incarnation, self.nodes[at].started_ns))
             .collect();
         let commits = live.iter().filter_map(|(at, ..)| self.nodes[*at].end.commit_barrier());
         let complete = commits.min().unwrap_or(Timestamp::from_ns(0));
@@ -257,10 +257,10 @@ impl Mesh {
         let node = &self.nodes[at];
         let promises = node.end.promises().expect("the clock was read before");
         let address = Address::Process(ProcessId(at as u32));
-        let instance = Instance { address, incarnation: Incarnation(node.instance) };
+        let own = Instance { address, incarnation: Incarnation(node.incarnation) };
         for to in (0..self.nodes.len()).filter(|to| *to != at) {
             let mut bytes = vec![0; 64];
-            let header = Header::hop_only(Opcode::Beacon, instance, None, promises);
+            let header = Header::hop_only(Opcode::Beacon, own, None, promises);
             let length = seal_with_hops(&mut bytes, header, 0, 1);
             bytes.truncate(length);
             let key = (self.arrival(at, to), self.sequence);
@@ -348,9 +348,11 @@ impl Mesh {
     /// and recovered receivers or by none: by all if no receiver failed, by none if it is reported
     /// as lost. A failed sender's scattering is delivered only below its failure timestamp.
     pub fn check_all(&self) {
-        let logs = self.nodes.iter().enumerate().map(|(at, node)| (at, node.instance, &node.log));
-        let logs: Vec<_> =
-            logs.chain(self.past.iter().map(|(at, instance, log)| (*at, *instance, log))).collect();
+        let logs =
+            self.nodes.iter().enumerate().map(|(at, node)| (at, node.incarnation, &node.log));
+        let logs: Vec<_> = logs
+            .chain(self.past.iter().map(|(at, incarnation, log)| (*at, *incarnation, log)))
+            .collect();
         for (at, _, log) in &logs {
             for pair in log.windows(2) {
                 let key = |seen: &Seen| (seen.timestamp, seen.from, seen.index);
@@ -359,7 +361,7 @@ impl Mesh {
         }
         let is_correct = |process: u32| {
             let node = &self.nodes[process as usize];
-            node.instance == 1
+            node.incarnation == 1
                 && !node.is_dead
                 && (node.excluded.is_none() || node.recovered.is_some())
         };
@@ -370,7 +372,7 @@ impl Mesh {
             let what = || format!("scattering {} of {} to {:?}", sent.tag, sent.from, sent.to);
             assert!(count == 0 || count == correct.len(), "{}: {count} have delivered it", what());
             let sender = &self.nodes[sent.from];
-            if sender.instance == sent.instance && !sender.is_dead {
+            if sender.incarnation == sent.incarnation && !sender.is_dead {
                 let of_it = |failed: &&SendFailed| {
                     (failed.service, failed.scattering) == (Service::Reliable, sent.id)
                 };
@@ -385,7 +387,7 @@ impl Mesh {
                 }
             }
             let seen = logs.iter().flat_map(|(_, _, log)| log.iter()).find(|s| s.tag == sent.tag);
-            if let Some(at) = self.controller.failed_at(sent.from, sent.instance)
+            if let Some(at) = self.controller.failed_at(sent.from, sent.incarnation)
                 && let Some(seen) = seen
             {
                 assert!(

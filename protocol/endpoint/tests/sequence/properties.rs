@@ -207,7 +207,7 @@ impl Run<'_> {
 
     fn frame(&mut self) {
         let from = self.script.below(u64::from(PROCESSES) + 1) as u32;
-        let instance = 1 + self.script.below(3) as u32;
+        let incarnation = 1 + self.script.below(3) as u32;
         let at = (from as usize).min(self.psn.len() - 1);
         let psn = match self.script.byte() {
             0..=159 => self.psn[at],
@@ -215,7 +215,7 @@ impl Run<'_> {
         };
         let opcode = Opcode::ALL[self.script.below(Opcode::ALL.len() as u64) as usize];
         let mut bytes = [0; 10_000];
-        let length = self.body(instance, opcode, psn, &mut bytes[HEADER_LEN..]);
+        let length = self.body(incarnation, opcode, psn, &mut bytes[HEADER_LEN..]);
         if opcode.has_messages() {
             self.psn[at] = psn.wrapping_add(1) & u64::from(u32::MAX);
         }
@@ -235,10 +235,10 @@ impl Run<'_> {
                 _ => Address::Process(ProcessId(from)),
             };
             let peer = (self.script.byte() < 200).then_some(OWN);
-            let speaker = Instance { address, incarnation: Incarnation(instance) };
+            let speaker = Instance { address, incarnation: Incarnation(incarnation) };
             Header::hop_only(opcode, speaker, peer, promises)
         } else {
-            Header::new(opcode, ProcessId(from), ProcessId(0), Incarnation(instance))
+            Header::new(opcode, ProcessId(from), ProcessId(0), Incarnation(incarnation))
                 .stamped(timestamp, promises, Psn(psn as u32))
                 .flagged(flags)
         };
@@ -252,10 +252,10 @@ impl Run<'_> {
     }
 
     /// Writes a body that fits the opcode, with arbitrary fields.
-    fn body(&mut self, instance: u32, opcode: Opcode, psn: u64, body: &mut [u8]) -> usize {
+    fn body(&mut self, incarnation: u32, opcode: Opcode, psn: u64, body: &mut [u8]) -> usize {
         match opcode {
             Opcode::Flood | Opcode::Notice => return self.flood(body),
-            Opcode::Relayed => return self.relayed(instance, psn, body),
+            Opcode::Relayed => return self.relayed(incarnation, psn, body),
             Opcode::Recall | Opcode::RecallAck => return self.recall(body),
             Opcode::Recovery => return self.recovery(body),
             _ => {}
@@ -365,7 +365,7 @@ impl Run<'_> {
     }
 
     /// A frame relayed by a controller.
-    fn relayed(&mut self, instance: u32, psn: u64, body: &mut [u8]) -> usize {
+    fn relayed(&mut self, incarnation: u32, psn: u64, body: &mut [u8]) -> usize {
         const INNER: [Opcode; 6] = [
             Opcode::ReliableData,
             Opcode::ReliableFragment,
@@ -376,9 +376,9 @@ impl Run<'_> {
         ];
         let opcode = INNER[self.script.below(6) as usize];
         let source = self.script.below(PROCESSES.into()) as u32;
-        let length = self.body(instance, opcode, psn, &mut body[HEADER_LEN..9_000]);
+        let length = self.body(incarnation, opcode, psn, &mut body[HEADER_LEN..9_000]);
         let timestamp = Timestamp::from_ns(self.script.time(self.sync_ns));
-        let header = Header::new(opcode, ProcessId(source), ProcessId(0), Incarnation(instance));
+        let header = Header::new(opcode, ProcessId(source), ProcessId(0), Incarnation(incarnation));
         seal(body, header.stamped(timestamp, Promises::both(timestamp), Psn(psn as u32)), length)
     }
 
@@ -498,8 +498,8 @@ impl Run<'_> {
                 }
             };
             let length = written.expect("fits").1;
-            let (from, instance) = (ProcessId(controller), Incarnation(u32::MAX));
-            let header = Header::new(Opcode::Notice, from, ProcessId(0), instance);
+            let (from, incarnation) = (ProcessId(controller), Incarnation(u32::MAX));
+            let header = Header::new(Opcode::Notice, from, ProcessId(0), incarnation);
             let header = header.stamped(at, Promises::both(at), Psn(0));
             let length = seal(&mut buf, header, length);
             (1..controller).for_each(|port| self.end.handle_link_down(Port(port as u16)));

@@ -131,8 +131,8 @@ pub fn star(
     specs: Vec<FlowSpec>,
     seed: u64,
 ) -> Net {
-    let shape = Shape::star(hosts).expect("so many fit one switch");
-    let topology = Topology::new(shape, 1).expect("a process each");
+    let shape = Shape::star(hosts).expect("the hosts fit one switch");
+    let topology = Topology::new(shape, 1).expect("one process per host");
     let config = Config { host_link: link, switch_link: link, ..Config::default() };
     let opened = vec![None; specs.len()];
     let flows =
@@ -143,14 +143,14 @@ pub fn star(
 /// Returns the link from the switch to a host.
 pub fn down_link(net: &Net, host: u32) -> LinkId {
     let to = |(_, _, to): &(LinkId, NodeId, NodeId)| to.0 == host;
-    net.links().find(to).expect("every host has one").0
+    net.links().find(to).expect("every host has a link").0
 }
 
 /// Returns the TCP of a host.
 pub fn stack(net: &Net, host: u32) -> &Stack {
     match net.machine(NodeId(host)) {
         Some(Node::Host(stack)) => stack,
-        _ => panic!("{host} is no host"),
+        _ => panic!("node {host} is not a host"),
     }
 }
 

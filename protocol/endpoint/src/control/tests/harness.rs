@@ -57,20 +57,20 @@ impl Harness {
     }
 
     /// Receives a frame. Returns its effect.
-    pub fn receive(&mut self, bytes: &[u8]) -> Verdict {
+    pub fn receive(&mut self, bytes: &[u8]) -> Effect {
         let frame = Frame::parse(bytes).expect("intact");
         let port = Port(0);
         let head = (frame.header, frame.opcode);
         let now = self.now();
         let event = self.control.on_link_frame(&mut self.registers, now, port, head);
         if matches!(event, LinkEvent::Refused | LinkEvent::Dead | LinkEvent::Left) {
-            return Verdict::No;
+            return Effect::Rejected;
         }
         match self.control.on_frame(&mut self.registers, (now, CLOCK), port, &frame) {
-            Handled::No => Verdict::No,
-            Handled::Yes => Verdict::Yes,
-            Handled::LinksChanged => Verdict::LinksChanged,
-            Handled::Relayed(inner) => Verdict::Relayed(inner.header.psn().0),
+            Handled::Rejected => Effect::Rejected,
+            Handled::Accepted => Effect::Accepted,
+            Handled::LinksChanged => Effect::LinksChanged,
+            Handled::Relayed(inner) => Effect::Relayed(inner.header.psn().0),
         }
     }
 
@@ -81,12 +81,12 @@ impl Harness {
         opcode: Opcode,
         psn: u32,
         payload: &[u8],
-    ) -> Verdict {
+    ) -> Effect {
         self.receive(&frame_from((FIRST + controller_index, opcode, psn), payload))
     }
 
     /// Receives a flood from the switch.
-    pub fn flood_from_switch(&mut self, payload: &[u8]) -> Verdict {
+    pub fn flood_from_switch(&mut self, payload: &[u8]) -> Effect {
         let promises = Promises::both(Timestamp::from_ns(self.ns));
         let own = Some(self.control.own);
         let header = Header::hop_only(Opcode::Flood, switch(), own, promises);
@@ -135,9 +135,9 @@ impl Harness {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
-    No,
-    Yes,
+pub enum Effect {
+    Rejected,
+    Accepted,
     LinksChanged,
     Relayed(u32),
 }
@@ -160,9 +160,9 @@ pub fn id(epoch: u32, sequence: u32) -> FloodId {
     FloodId { epoch, sequence }
 }
 
-pub fn failure(first: u32, count: u32, instance: u32) -> Failure {
+pub fn failure(first: u32, count: u32, incarnation: u32) -> Failure {
     let at = CLOCK.wrapping_add_ns(1_500);
-    Failure { first: ProcessId(first), count, incarnation: Incarnation(instance), at }
+    Failure { first: ProcessId(first), count, incarnation: Incarnation(incarnation), at }
 }
 
 pub fn notice(id: FloodId, failures: &[Failure]) -> Vec<u8> {

@@ -54,8 +54,8 @@ fn announces_links_in_parts_with_backoff() {
     }
 
     assert!(harness.control.on_link_down(&mut harness.registers, Port(3)));
-    let event = harness.drain();
-    let part = AnnounceView::parse(&event[0].2).expect("written above");
+    let update = harness.drain();
+    let part = AnnounceView::parse(&update[0].2).expect("written above");
     let dead = part.links(CLOCK).next().expect("dead links come first");
     assert_eq!((dead.port, dead.state), (Port(3), LinkState::Frozen { number: 1, commit: CLOCK }));
     let before = AnnounceView::parse(&sent[0].2).expect("written above");
@@ -89,8 +89,8 @@ fn announces_every_link_at_any_part_boundary() {
 #[test]
 fn is_inert_without_controllers() {
     let mut harness = Harness::on_switch(None);
-    assert_eq!(harness.flood_from_switch(&notice(id(1, 1), &[failure(3, 1, 1)])), Verdict::No);
-    assert_eq!(harness.from_controller(0, Opcode::Ping, 0, &[]), Verdict::No);
+    assert_eq!(harness.flood_from_switch(&notice(id(1, 1), &[failure(3, 1, 1)])), Effect::Rejected);
+    assert_eq!(harness.from_controller(0, Opcode::Ping, 0, &[]), Effect::Rejected);
     assert!(!harness.control.encapsulate(&[0; 60]));
     harness.control.on_unreachable(harness.now(), ProcessId(3));
     harness.control.start_recover(harness.now());
@@ -103,14 +103,14 @@ fn is_inert_without_controllers() {
 fn flood_is_acked_once_handled_and_recorded() {
     let mut harness = Harness::on_switch(ALL);
     let flood = notice(id(3, 7), &[failure(4, 2, 1), failure(9, 1, 2)]);
-    assert_eq!(harness.flood_from_switch(&flood), Verdict::Yes);
+    assert_eq!(harness.flood_from_switch(&flood), Effect::Accepted);
     assert!(!harness.control.is_completion_pending(), "no failure was polled yet");
     let at = CLOCK.as_ns() + 1_500;
     assert_eq!(harness.failures(), [(4, 2, at), (9, 1, at)]);
     assert!(harness.control.is_completion_pending());
     assert_eq!(
         (harness.flood_from_switch(&flood), harness.failures(), harness.acks()),
-        (Verdict::Yes, Vec::new(), Vec::new())
+        (Effect::Accepted, Vec::new(), Vec::new())
     );
     let (to, incarnation) = (ProcessId(4), Incarnation(1));
     let recall = Undeliverable { to, incarnation, timestamp: CLOCK };
@@ -119,9 +119,12 @@ fn flood_is_acked_once_handled_and_recorded() {
     assert_eq!(sent, [(Opcode::Undeliverable, 30), (Opcode::Undeliverable, 31)]);
     harness.control.on_failures_handled();
     assert_eq!((harness.acks(), harness.control.undeliverable_pending()), (Vec::new(), 1));
-    assert_eq!(harness.from_controller(1, Opcode::UndeliverableAck, 77, &[]), Verdict::Yes);
+    assert_eq!(harness.from_controller(1, Opcode::UndeliverableAck, 77, &[]), Effect::Accepted);
     assert_eq!(harness.acks(), [], "the acknowledgement of another batch");
-    assert_eq!(harness.from_controller(1, Opcode::UndeliverableAck, 4 << 16, &[]), Verdict::Yes);
+    assert_eq!(
+        harness.from_controller(1, Opcode::UndeliverableAck, 4 << 16, &[]),
+        Effect::Accepted
+    );
     let all = harness.drain();
     let (header, opcode, _) = &all[0];
     assert_eq!((all.len(), *opcode), (1, Opcode::FloodAck));
@@ -129,12 +132,13 @@ fn flood_is_acked_once_handled_and_recorded() {
     assert!(!harness.control.is_completion_pending());
     assert_eq!(
         (harness.flood_from_switch(&flood), harness.acks()),
-        (Verdict::Yes, [(Opcode::FloodAck, id(3, 7))].into())
+        (Effect::Accepted, [(Opcode::FloodAck, id(3, 7))].into())
     );
     let flat = harness.from_controller(0, Opcode::Notice, 0, &flood);
-    assert_eq!((flat, harness.drain()[0].0.dst()), (Verdict::Yes, ProcessId(30)));
-    let failed =
-        |process, instance| harness.control.has_failed(ProcessId(process), Incarnation(instance));
+    assert_eq!((flat, harness.drain()[0].0.dst()), (Effect::Accepted, ProcessId(30)));
+    let failed = |process, incarnation| {
+        harness.control.has_failed(ProcessId(process), Incarnation(incarnation))
+    };
     assert_eq!(
         (failed(5, 1).map(Timestamp::as_ns), failed(5, 2), failed(6, 1)),
         (Some(at), None, None)
@@ -154,8 +158,8 @@ fn repeated_notice_is_acked_at_the_new_epoch() {
     harness.control.on_failures_handled();
     assert_eq!(harness.acks(), [(Opcode::FloodAck, id(4, 1))]);
     for stale in [notice(id(3, 9), &[failure(8, 1, 1)]), resume(id(3, 9), harness.control.own, 1)] {
-        assert_eq!(harness.flood_from_switch(&stale), Verdict::No);
-        assert_eq!(harness.from_controller(0, Opcode::Notice, 0, &stale), Verdict::No);
+        assert_eq!(harness.flood_from_switch(&stale), Effect::Rejected);
+        assert_eq!(harness.from_controller(0, Opcode::Notice, 0, &stale), Effect::Rejected);
     }
     assert_eq!((harness.failures(), harness.acks()), (Vec::new(), Vec::new()));
     assert_eq!(
@@ -167,12 +171,12 @@ fn repeated_notice_is_acked_at_the_new_epoch() {
 #[test]
 fn excluded_process_stops_and_blocks_nothing() {
     let mut harness = Harness::on_switch(ALL);
-    assert_eq!(harness.flood_from_switch(&notice(id(3, 7), &[failure(0, 9, 3)])), Verdict::Yes);
+    assert_eq!(harness.flood_from_switch(&notice(id(3, 7), &[failure(0, 9, 3)])), Effect::Accepted);
     assert_eq!(harness.control.excluded(), None, "a previous incarnation failed");
     harness.failures();
     harness.control.on_failures_handled();
     harness.acks();
-    assert_eq!(harness.flood_from_switch(&notice(id(3, 8), &[failure(1, 1, 4)])), Verdict::Yes);
+    assert_eq!(harness.flood_from_switch(&notice(id(3, 8), &[failure(1, 1, 4)])), Effect::Accepted);
     assert_eq!(harness.control.excluded(), Some(CLOCK.wrapping_add_ns(1_500)));
     assert_eq!(harness.acks(), [(Opcode::FloodAck, id(3, 8))]);
     harness.from_controller(0, Opcode::Ping, 0, &[]);
@@ -187,7 +191,7 @@ fn excluded_process_stops_and_blocks_nothing() {
     let recalls = [(ProcessId(2), CLOCK)];
     let flood = [failure(1, 1, 4)];
     let bytes = whole.write(&mut buf, flood.into_iter(), recalls.into_iter()).expect("fits");
-    assert_eq!(harness.from_controller(0, Opcode::Recovery, 0, &buf[..bytes]), Verdict::Yes);
+    assert_eq!(harness.from_controller(0, Opcode::Recovery, 0, &buf[..bytes]), Effect::Accepted);
     let recovered = harness.control.poll_recovered().expect("every part was received");
     let expected = Recovered { complete: CLOCK, failures: flood.into(), recalls: recalls.into() };
     assert_eq!((recovered, harness.control.poll_recovered()), (expected, None));
@@ -209,13 +213,13 @@ fn resume_resolves_own_links_and_is_always_acked() {
     let previous = Instance { incarnation: Incarnation(3), ..own };
     for (sequence, owner, number) in [(1, own, 9), (2, switch(), 1), (3, previous, 1)] {
         let flood = resume(id(1, sequence), owner, number);
-        assert_eq!(notify(&mut harness, &flood), Verdict::Yes, "{owner:?} {number}");
+        assert_eq!(notify(&mut harness, &flood), Effect::Accepted, "{owner:?} {number}");
         assert_eq!(harness.acks(), [(Opcode::Completed, id(1, sequence))]);
     }
     assert!(harness.registers.is_held(Port(0)));
     let flood = resume(id(1, 4), own, 1);
-    assert_eq!(notify(&mut harness, &flood), Verdict::LinksChanged);
-    assert_eq!(notify(&mut harness, &flood), Verdict::Yes, "a repeated resume changes nothing");
+    assert_eq!(notify(&mut harness, &flood), Effect::LinksChanged);
+    assert_eq!(notify(&mut harness, &flood), Effect::Accepted, "a repeated resume changes nothing");
     assert!(!harness.registers.is_held(Port(0)));
     assert_eq!(harness.acks(), [(Opcode::Completed, id(1, 4))]);
     assert_eq!(harness.control.stats().links_resolved, 1);
@@ -227,12 +231,12 @@ fn freeze_kills_the_link_of_a_live_switch() {
     let mut buf = [0; 64];
     let written = Flood { id: id(2, 1) }.write_freeze(&mut buf, [switch()].into_iter());
     let flood = &buf[..written.expect("fits").1];
-    assert_eq!(harness.flood_from_switch(flood), Verdict::LinksChanged);
+    assert_eq!(harness.flood_from_switch(flood), Effect::LinksChanged);
     assert!(!harness.registers.is_live(Port(0)) && harness.registers.is_held(Port(0)));
     assert_eq!(harness.acks(), [(Opcode::FloodAck, id(2, 1))]);
     assert_eq!(
         (harness.beacon(), harness.flood_from_switch(flood)),
-        (LinkEvent::Refused, Verdict::No)
+        (LinkEvent::Refused, Effect::Rejected)
     );
     assert_eq!(
         harness.control.peer(&harness.registers, Port(0)),
@@ -253,11 +257,11 @@ fn tracks_and_answers_the_active_controller() {
     assert!(!harness.control.is_registered());
     assert_eq!(
         harness.from_controller(1, Opcode::AnnounceAck, 3, &[]),
-        Verdict::No,
+        Effect::Rejected,
         "for a previous incarnation"
     );
     assert!(!harness.control.is_registered() && harness.control.stats().announce_acks_stale == 1);
-    assert_eq!(harness.from_controller(1, Opcode::AnnounceAck, 4, &[]), Verdict::Yes);
+    assert_eq!(harness.from_controller(1, Opcode::AnnounceAck, 4, &[]), Effect::Accepted);
     assert!(harness.control.is_registered());
     assert_eq!(
         (harness.control.controller_last_seen(), harness.control.active_controller()),
@@ -265,7 +269,7 @@ fn tracks_and_answers_the_active_controller() {
     );
     assert_eq!(harness.drain(), []);
     harness.ns += 1;
-    assert_eq!(harness.from_controller(0, Opcode::Ping, 0, &[]), Verdict::Yes);
+    assert_eq!(harness.from_controller(0, Opcode::Ping, 0, &[]), Effect::Accepted);
     assert_eq!(harness.opcodes(), [(Opcode::Pong, 30)]);
     assert_eq!(harness.control.active_controller(), Some(ProcessId(30)));
 }
@@ -275,7 +279,7 @@ fn relayed_frames_are_answered_by_relay() {
     let mut harness = Harness::on_switch(ALL);
     let inner = frame_from((3, Opcode::ReliableAck, 42), &[1, 2, 3]);
     assert!(!harness.control.is_relayed(harness.now(), ProcessId(3)));
-    assert_eq!(harness.from_controller(1, Opcode::Relayed, 0, &inner), Verdict::Relayed(42));
+    assert_eq!(harness.from_controller(1, Opcode::Relayed, 0, &inner), Effect::Relayed(42));
     assert!(harness.control.is_relayed(harness.now(), ProcessId(3)));
     let answer = [7; 256 - HEADER_LEN];
     assert!(harness.control.encapsulate(&answer) && !harness.control.encapsulate(&answer));
@@ -288,7 +292,7 @@ fn relayed_frames_are_answered_by_relay() {
     );
     assert_eq!(payload[..], answer);
     assert!(!harness.control.encapsulate(&[7; 257 - HEADER_LEN]), "too long");
-    assert_eq!(RELAY_OVERHEAD_BYTES, HEADER_LEN);
+    assert_eq!(crate::config::RELAY_OVERHEAD_BYTES, HEADER_LEN);
     harness.control.on_direct(ProcessId(3));
     assert!(!harness.control.is_relayed(harness.now(), ProcessId(3)));
     harness.control.on_unreachable(harness.now(), ProcessId(4));
@@ -306,10 +310,10 @@ fn malformed_and_foreign_frames_are_counted() {
     let good = notice(id(1, 1), &[failure(4, 1, 1)]);
     let mut malformed = 0;
     for opcode in [Opcode::Notice, Opcode::Relayed, Opcode::Recovery] {
-        assert_eq!(harness.from_controller(0, opcode, 0, &[0; 5]), Verdict::No, "{opcode:?}");
+        assert_eq!(harness.from_controller(0, opcode, 0, &[0; 5]), Effect::Rejected, "{opcode:?}");
         malformed += 1;
     }
-    assert_eq!(harness.flood_from_switch(&good[..good.len() - 1]), Verdict::No);
+    assert_eq!(harness.flood_from_switch(&good[..good.len() - 1]), Effect::Rejected);
     // Frames from processes to controllers.
     for opcode in [
         Opcode::Announce,
@@ -319,13 +323,13 @@ fn malformed_and_foreign_frames_are_counted() {
         Opcode::Undeliverable,
         Opcode::Recover,
     ] {
-        assert_eq!(harness.from_controller(0, opcode, 0, &good), Verdict::No, "{opcode:?}");
+        assert_eq!(harness.from_controller(0, opcode, 0, &good), Effect::Rejected, "{opcode:?}");
         malformed += 1;
     }
     assert_eq!(harness.control.stats().frames_malformed, malformed + 1);
     for opcode in [Opcode::Notice, Opcode::Ping, Opcode::AnnounceAck, Opcode::UndeliverableAck] {
         for src in [0, 29, 32] {
-            assert_eq!(harness.receive(&frame_from((src, opcode, 0), &good)), Verdict::No);
+            assert_eq!(harness.receive(&frame_from((src, opcode, 0), &good)), Effect::Rejected);
         }
     }
     assert_eq!(harness.control.stats().frames_foreign, 12);
@@ -378,10 +382,10 @@ proptest! {
             let (opcode, step) = (Opcode::ALL[opcode], step as u32);
             harness.ns += 1_000;
             // Random bytes, or a notice made of them.
-            let instance = u32::from(noise.len() as u8 % 5);
+            let incarnation = u32::from(noise.len() as u8 % 5);
             let entries: Vec<_> = noise
                 .chunks_exact(2)
-                .map(|pair| failure(u32::from(pair[0]) % 40, 1 + u32::from(pair[1]) % 5, instance))
+                .map(|pair| failure(u32::from(pair[0]) % 40, 1 + u32::from(pair[1]) % 5, incarnation))
                 .take(9)
                 .collect();
             let payload = notice(id(epoch, step), &entries);
