@@ -8,13 +8,13 @@ impl Bits {
     /// Returns `None` if the processor lacks the instructions, or implements `pdep` in microcode
     /// (AMD before Zen 3).
     pub fn detect() -> Option<Self> {
-        has_them().then_some(Self(()))
+        is_supported().then_some(Self(()))
     }
 
-    /// Deposits the lowest bits of `bits` at the set bits of `places`, lowest first (`pdep`).
+    /// Deposits the lowest bits of `bits` at the set bits of `mask`, lowest first (`pdep`).
     #[inline]
-    pub fn deposit(self, bits: u64, places: u64) -> u64 {
-        deposit(bits, places)
+    pub fn deposit(self, bits: u64, mask: u64) -> u64 {
+        deposit(bits, mask)
     }
 
     /// Counts the set bits (`popcnt`).
@@ -25,7 +25,7 @@ impl Bits {
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-mod there {
+mod native {
     use core::arch::asm;
     use core::arch::x86_64::{__cpuid, __cpuid_count};
 
@@ -38,7 +38,7 @@ mod there {
     /// The family of Zen 3. Earlier ones execute `pdep` in microcode.
     const ZEN_3: u32 = 0x19;
 
-    pub fn has_them() -> bool {
+    pub fn is_supported() -> bool {
         let first = __cpuid(0);
         if first.eax < 7 {
             return false;
@@ -50,16 +50,16 @@ mod there {
     }
 
     #[inline]
-    pub fn deposit(bits: u64, places: u64) -> u64 {
+    pub fn deposit(bits: u64, mask: u64) -> u64 {
         let put: u64;
         // SAFETY: a `Bits` exists only if the processor has BMI2, and only its methods call this.
         // The instruction reads and writes these registers and no flags.
         unsafe {
             asm!(
-                "pdep {put}, {bits}, {places}",
+                "pdep {put}, {bits}, {mask}",
                 put = lateout(reg) put,
                 bits = in(reg) bits,
-                places = in(reg) places,
+                mask = in(reg) mask,
                 options(pure, nomem, nostack, preserves_flags)
             );
         }
@@ -84,25 +84,25 @@ mod there {
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use there::{count, deposit, has_them};
+use native::{count, deposit, is_supported};
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-use plain::{count, deposit, has_them};
+use portable::{count, deposit, is_supported};
 
 /// Portable implementation.
 #[cfg(any(test, not(all(target_arch = "x86_64", not(miri)))))]
-mod plain {
+mod portable {
     #[cfg_attr(test, allow(dead_code))]
-    pub const fn has_them() -> bool {
+    pub const fn is_supported() -> bool {
         false
     }
 
-    pub fn deposit(mut bits: u64, mut places: u64) -> u64 {
+    pub fn deposit(mut bits: u64, mut mask: u64) -> u64 {
         let mut put = 0;
-        while places != 0 {
-            let lowest = places & places.wrapping_neg();
+        while mask != 0 {
+            let lowest = mask & mask.wrapping_neg();
             put |= if bits & 1 == 1 { lowest } else { 0 };
-            (bits, places) = (bits >> 1, places ^ lowest);
+            (bits, mask) = (bits >> 1, mask ^ lowest);
         }
         put
     }
@@ -120,13 +120,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_instructions_do_what_others_say(words in any::<[u64; 3]>()) {
+        fn native_matches_portable(words in any::<[u64; 3]>()) {
             let [one, two, three] = words;
-            for places in [one, one & two, one | two, one & two & three, !0, 0, !0 << (one % 64)] {
+            for mask in [one, one & two, one | two, one & two & three, !0, 0, !0 << (one % 64)] {
                 for bits in [two, three, !0 >> (three % 64), 0] {
                     if let Some(own) = Bits::detect() {
-                        prop_assert_eq!(own.deposit(bits, places), plain::deposit(bits, places));
-                        prop_assert_eq!(own.count(places), plain::count(places));
+                        prop_assert_eq!(own.deposit(bits, mask), portable::deposit(bits, mask));
+                        prop_assert_eq!(own.count(mask), portable::count(mask));
                     }
                 }
             }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_processor_of_today_has_them() {
+    fn detection_matches_std() {
         let says = cfg!(all(target_arch = "x86_64", not(miri)))
             && std::is_x86_feature_detected!("bmi2")
             && std::is_x86_feature_detected!("popcnt");

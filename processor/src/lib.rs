@@ -23,9 +23,9 @@
 #![no_std]
 
 mod bits;
-mod lines;
-mod sieve;
+mod blocks;
+mod partition;
 
 pub use bits::Bits;
-pub use lines::{Line, Lines};
-pub use sieve::{Marks, Mesh, Sieve};
+pub use blocks::{MaskedCopy, WordBlock};
+pub use partition::{BitTable, PartitionKernel, PartitionTables};

@@ -34,10 +34,8 @@
 //! # Two ways to run
 //! | | [`Pipe`] ([`Builder::join`]) | [`EmbeddedPipe`] ([`Builder::embedded`]) |
 //! |---|---|---|
-//! | driven by | a thread of its own, which sleeps when there is nothing to do | the caller, by
-//! calling `turn` or `poll` often |
-//! | a caller that computes for a second | delays no other process | acknowledges nothing meanwhile
-//! |
+//! | driven by | a thread of its own, which sleeps when there is nothing to do | the caller, by calling `turn` or `poll` often |
+//! | a caller that computes for a second | delays no other process | acknowledges nothing meanwhile |
 //! | copies of a payload sent | two | one |
 //! | copies of a payload received | one to borrow it, two to own it; none for a callback | none |
 //! | locks | to sleep, to wake, for counters | none |
@@ -48,10 +46,8 @@
 //! |---|---|
 //! | delivery | at most once, in the total order, with the payload that was sent |
 //! | causality | a message is ordered after everything delivered to its sender before |
-//! | pairs | FIFO from one sender to one receiver, except that a scattering that waits for a
-//! flow-control window is stamped when it leaves, and later ones may overtake it |
-//! | loss | each lost message is reported to its sender ([`Event::SendFailed`]), unless the sender
-//! dies; the other messages of its scattering are delivered |
+//! | pairs | FIFO from one sender to one receiver, except that a scattering that waits for a flow-control window is stamped when it leaves, and later ones may overtake it |
+//! | loss | each lost message is reported to its sender ([`Event::SendFailed`]), unless the sender dies; the other messages of its scattering are delivered |
 //! | clocks | clock errors cost latency, never order |
 //! | memory | bounded by [`Config`] on both sides; a full buffer is an error value |
 //!

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use onepipe::{Amcast, AmcastOptions, AmcastReplica, Directory, GroupId, Loopback, Role};
 use onepipe_daemon_member::MemberDaemon;
 
-const TEST: &str = "a_replica_that_is_stopped_holds_up_nobody_and_catches_up";
+const TEST: &str = "stopped_replica_delays_no_other_and_catches_up";
 /// The directory and the address of the replica; set in its process.
 const DIRECTORY: &str = "ONEPIPE_TEST_DIRECTORY";
 const AT: &str = "ONEPIPE_TEST_REPLICA";

@@ -75,7 +75,7 @@ fn killed_process_stalls_no_other_and_may_return() {
     let mut pipes: Vec<Pipe> =
         RECEIVERS.map(|id| process(&name, id).join().expect("the id is free")).into();
     for round in 0..3u64 {
-        let sender = Sender::start("a_killed_process_wedges_nobody_and_may_return", &name);
+        let sender = Sender::start("killed_process_stalls_no_other_and_may_return", &name);
         for pipe in &mut pipes {
             // Make sure that it is sending.
             for expected in 0..100 {
@@ -116,7 +116,7 @@ fn stopped_process_keeps_its_id_until_killed() {
     let name = fabric("stopped");
     let mut pipes: Vec<Pipe> =
         RECEIVERS.map(|id| process(&name, id).join().expect("the id is free")).into();
-    let sender = Sender::start("a_stopped_process_keeps_its_place_until_it_is_killed", &name);
+    let sender = Sender::start("stopped_process_keeps_its_id_until_killed", &name);
     message(&mut pipes[0]);
     message(&mut pipes[1]);
     // It is alive, but does not run.

@@ -10,7 +10,7 @@ use onepipe_base::{
     Timestamp, Verdict,
 };
 use onepipe_switch::{Config, Form, Switch};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{HEADER_LEN, Header, Opcode, seal, seal_with_hops};
 
 use crate::{Better, Harness, Progress, Report};
@@ -79,7 +79,7 @@ fn at(ns: u64) -> Now {
 }
 
 fn machine(ports: u16, form: Form, beacon_interval_ns: u64) -> Result<Switch> {
-    let route = Route::Table(Table::new(u32::from(ports), false));
+    let route = Route::ForwardingTable(ForwardingTable::new(u32::from(ports), false));
     let link_timeout_ns = 10 * beacon_interval_ns;
     let start_wait_ns = 0;
     let config = Config::new(ports, 0, route);

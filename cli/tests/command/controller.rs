@@ -60,7 +60,7 @@ fn rejects_invalid_controller_options() {
     );
     refused(&["--udp", "127.0.0.1:4410", "--fabric", "lab"], 2, "cannot be used with");
     refused(&["--config", "/no/such/file"], 2, "cannot read /no/such/file");
-    refused(&["--fabric", "no/name", "--status-listen", "127.0.0.1:0"], 1, "no name for a segment");
+    refused(&["--fabric", "no/name", "--status-listen", "127.0.0.1:0"], 1, "invalid segment name");
 }
 
 #[test]

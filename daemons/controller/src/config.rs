@@ -1,4 +1,4 @@
-//! How a controller daemon is set up.
+//! The configuration of a controller daemon.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use onepipe_base::{Controllers, ProcessId};
 use onepipe_transport_driver::Idle;
 
-/// Where a controller sits.
+/// How a controller is attached to its fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attachment {
     /// Behind the switch at this address, over UDP.
@@ -25,35 +25,33 @@ impl std::fmt::Display for Attachment {
     }
 }
 
-/// What a controller daemon is and how much it may use.
+/// The configuration of a controller daemon.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where it sits.
+    /// How the controller is attached.
     pub attachment: Attachment,
-    /// The machine. Its own id and the ids of all replicas come from here; incarnation, links and
-    /// sizes of frames are set by [`crate::ControllerDaemon::new`].
+    /// The machine: its own process id and the ids of all replicas are taken from here;
+    /// [`crate::ControllerDaemon::new`] sets incarnation, links and frame sizes.
     pub machine: onepipe_controller::Config,
-    /// Where it answers `GET /status` and `GET /metrics`. Port 0: any, see
-    /// [`crate::ControllerDaemon::status_addr`]. Default none. Whoever reaches it may read it.
+    /// Where `GET /status` and `GET /metrics` are answered. Port 0: any, see
+    /// [`crate::ControllerDaemon::status_addr`]. Default none. There is no access control.
     pub status_listen: Option<SocketAddr>,
-    /// How often a replica that is not active asks whether it may be. Default 250 ms.
+    /// Campaign interval of a replica that is not active. Default 250 ms.
     pub campaign_interval: Duration,
-    /// How often an active replica says that it is alive. Default 1 s: below a third of the lease
-    /// of an etcd, one lost renewal costs nothing.
+    /// Renewal interval of the active replica. Default 1 s: less than a third of an etcd lease, so
+    /// that one lost renewal does not matter.
     pub renew_interval: Duration,
-    /// How long an active replica that hears nobody leaves it to others, after it has resigned.
-    /// Default 3 s.
+    /// How long an isolated replica does not campaign after it has resigned. Default 3 s.
     pub resign_pause: Duration,
-    /// What to do when there is nothing to do. Default [`Idle::ADAPTIVE`].
+    /// The idle strategy. Default [`Idle::CIVIL`].
     pub idle: Idle,
 }
 
 impl Config {
-    /// The defaults for replica `process` of `controllers`, as a process among others on a machine
-    /// of few cores: there a process may be off its core for milliseconds (design: platform.md), or
-    /// for a tenth of a second when it is overloaded. Who is killed is reported at once, as the
-    /// kernel says so; mere silence is believed as late as by switches and processes
-    /// (docs/results/recovery.md).
+    /// Returns the defaults for replica `process` of `controllers`, as one process among others on
+    /// a machine with few cores. There a process may be off its core for milliseconds, or for a
+    /// tenth of a second under overload. The kernel reports killed processes at once; timeouts are
+    /// as long as those of switches and processes (`docs/results/recovery.md`).
     pub fn new(attachment: Attachment, process: ProcessId, controllers: Controllers) -> Self {
         let machine = onepipe_controller::Config {
             hello_interval_ns: 2_000_000,
@@ -64,7 +62,7 @@ impl Config {
             retransmit_max_ns: 50_000_000,
             restart_ns: 200_000_000,
             ping_timeout_ns: 300_000_000,
-            // The last neighbour may find out by a timeout, the first by the kernel.
+            // The last neighbour may detect a failure by a timeout, the first by the kernel.
             inexact_after_ns: 3_000_000_000,
             ..onepipe_controller::Config::new(process, controllers)
         };
@@ -84,7 +82,7 @@ impl Config {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The machine refused its part of the configuration.
+    /// The machine's part of the configuration is invalid.
     #[error(transparent)]
     Machine(#[from] onepipe_controller::ConfigError),
     /// The shared memory could not be joined.
@@ -92,26 +90,26 @@ pub enum StartError {
     Segment {
         /// Its name.
         name: String,
-        /// What stood in the way.
+        /// The cause.
         source: onepipe_transport_shm::AttachError,
     },
     /// The socket to the switch could not be opened.
-    #[error("cannot reach the switch at {switch}")]
+    #[error("cannot open a socket to the switch at {switch}")]
     Socket {
         /// Its address.
         switch: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The status cannot be offered there.
-    #[error("cannot answer at {listen}")]
+    /// The status cannot be offered.
+    #[error("cannot serve the status at {listen}")]
     Listen {
-        /// Where.
+        /// The configured address.
         listen: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The system gives it no thread.
+    /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
 }

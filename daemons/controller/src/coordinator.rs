@@ -1,4 +1,4 @@
-//! Who leads the groups of agreed multicast: a coordinator with its store.
+//! The coordinator of agreed multicast as a daemon, with its store.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -15,31 +15,31 @@ use onepipe_transport_driver::{Doorbell, DrivenMachine, Idle};
 
 use crate::store_worker::{ElectionTimers, StoreEvent, StoreHandle};
 
-/// A log that has grown by so many decisions is replaced by the last of each group.
+/// After this many further decisions the log is replaced by the last decision of each group.
 const LOG_RECORDS_MAX: usize = 1_000;
 
-/// How a coordinator daemon is set up.
+/// The configuration of a coordinator daemon.
 #[derive(Clone, Debug)]
 pub struct CoordinatorConfig {
-    /// Who takes part.
+    /// The participants.
     pub directory: Directory,
-    /// Where it is: one of the directory's coordinators.
+    /// Address of this coordinator, one of the directory's coordinators.
     pub at: SocketAddr,
-    /// How often members are asked how they are. Default 5 ms.
+    /// Interval between two probes of each member. Default 5 ms.
     pub probe_interval: Duration,
-    /// A leader that has not answered for so long is replaced. Default 50 ms: where processes share
-    /// cores they may be off them for ten (design: platform.md).
+    /// A leader without an answer for this long is replaced. Default 50 ms: processes that share
+    /// cores may be off them for ten.
     pub leader_timeout: Duration,
-    /// How often one that is not active asks whether it may be. Default 250 ms.
+    /// Campaign interval of a coordinator that is not active. Default 250 ms.
     pub campaign_interval: Duration,
-    /// How often the active one says that it is alive. Default 1 s.
+    /// Renewal interval of the active coordinator. Default 1 s.
     pub renew_interval: Duration,
-    /// What to do when there is nothing to do. Default [`Idle::ADAPTIVE`].
+    /// The idle strategy. Default [`Idle::CIVIL`].
     pub idle: Idle,
 }
 
 impl CoordinatorConfig {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new(directory: Directory, at: SocketAddr) -> Self {
         Self {
             directory,
@@ -53,15 +53,15 @@ impl CoordinatorConfig {
     }
 }
 
-/// What a coordinator tells who runs it.
+/// An event of a coordinator daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CoordinatorEvent {
-    /// It is the active one.
+    /// This coordinator has become active.
     Active,
-    /// It is not any more.
+    /// This coordinator's epoch is over.
     Deposed,
-    /// It has named a leader, and that is written down.
+    /// A leader was named, and the decision is recorded.
     Leads(Decision),
 }
 
@@ -73,10 +73,11 @@ pub struct CoordinatorDaemon {
 }
 
 impl CoordinatorDaemon {
-    /// A coordinator that has its socket, campaigns, and does nothing else before it runs.
+    /// Creates a coordinator that has its socket and campaigns, and does nothing else before it
+    /// runs.
     ///
     /// # Errors
-    /// [`OpenError`]. A store that does not answer is none: it is waited for.
+    /// [`OpenError`]. A store that does not answer is no error: it is retried.
     pub fn new<S>(config: &CoordinatorConfig, store: S) -> Result<Self, OpenError>
     where
         S: Store<Error: Error> + Send + 'static,
@@ -92,8 +93,8 @@ impl CoordinatorDaemon {
         };
         let machine = Coordinator::new(MachineConfig {
             incarnation: start_incarnation(),
-            probe_interval_ns: ns("ask", config.probe_interval)?,
-            leader_timeout_ns: ns("silence", config.leader_timeout)?,
+            probe_interval_ns: ns("probe_interval", config.probe_interval)?,
+            leader_timeout_ns: ns("leader_timeout", config.leader_timeout)?,
             ..MachineConfig::new(process, groups.clone())
         })?;
         let machine = CoordinatorNode::new(machine);
@@ -108,13 +109,13 @@ impl CoordinatorDaemon {
         Ok(Self { mesh_driver, store_handle: store_handle.map_err(OpenError::Thread)? })
     }
 
-    /// What wakes it when it blocks.
+    /// Returns the doorbell that wakes it when it blocks.
     pub fn doorbell(&self) -> Doorbell {
         self.mesh_driver.doorbell()
     }
 
-    /// Works until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
-    /// it.
+    /// Runs until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
+    /// `stop`.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(CoordinatorEvent)) {
         reduce_wakeup_latency();
         while !stop.load(Ordering::Acquire) {
@@ -133,18 +134,18 @@ impl CoordinatorDaemon {
     }
 }
 
-/// The machine with what its clerk has told.
+/// The machine and the events of its store worker.
 #[derive(Debug)]
 struct CoordinatorNode {
     machine: Coordinator,
-    /// To be handed to the machine at the next turn, which knows the time.
+    /// Events to be passed to the machine in the next turn, which knows the time.
     inbox: VecDeque<StoreEvent>,
-    /// While it is active.
+    /// The epoch, while active.
     epoch: Option<Epoch>,
-    /// What is being written down, by the numbers of the records.
+    /// Decisions being written, by record number.
     waiting: VecDeque<(RecordId, Decision)>,
     last: u64,
-    /// Records in the log, as far as this one has seen it grow.
+    /// Number of records in the log, as far as this coordinator has seen it grow.
     log_records: usize,
     events: VecDeque<CoordinatorEvent>,
 }

@@ -1,4 +1,4 @@
-//! Counters by their names.
+//! Counters by name.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use onepipe_controller::Stats;
 
 macro_rules! by_name {
     ($stats:expr, $($name:ident),* $(,)?) => {{
-        // Taken apart, so that a new counter is not forgotten here.
+        // Destructured, so that a new counter cannot be forgotten here.
         let Stats { $($name),* } = $stats;
         BTreeMap::from([$((stringify!($name).to_owned(), *$name)),*])
     }};
 }
 
-/// The counters of the machine.
+/// Returns the counters of the machine.
 pub(crate) fn counters(stats: &Stats) -> BTreeMap<String, u64> {
     by_name!(
         stats,

@@ -1,4 +1,4 @@
-//! A controller one can start.
+//! The controller daemon.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ use crate::node::Node;
 use crate::store_worker::{ElectionTimers, StoreHandle};
 use crate::{Attachment, Config, Report, StartError};
 
-/// How often the clock is brought back to the machine's own, which others share.
+/// How often the clock is aligned with the system clock, which other processes share.
 const CLOCK_FOLLOW_NS: u64 = 100_000_000;
-/// A controller: one thread for the machine, one for the store, one that answers questions.
+/// A controller: one thread for the machine, one for the store, one for status requests.
 #[derive(Debug)]
 pub struct ControllerDaemon {
     attached: AttachedLoop,
@@ -34,17 +34,17 @@ enum AttachedLoop {
 }
 
 impl ControllerDaemon {
-    /// A controller that has its place in the fabric, campaigns, and does nothing else before it
-    /// runs.
+    /// Creates a controller that is attached to the fabric and campaigns, and does nothing else
+    /// before it runs.
     ///
     /// # Errors
-    /// [`StartError`]: numbers out of range, or the system refuses. A store or a switch that does
-    /// not answer is no error: it is waited for.
+    /// [`StartError`]: numbers out of range, or errors of the system. A store or a switch that does
+    /// not answer is no error: it is retried.
     pub fn new<S>(config: &Config, store: S) -> Result<Self, StartError>
     where
         S: Store<Error: Error> + Send + 'static,
     {
-        // The store's thread, too, is to run as soon as it is asked.
+        // The thread of the store shall run without scheduling delay, too.
         reduce_wakeup_latency();
         let status_listener = match config.status_listen {
             None => None,
@@ -74,7 +74,7 @@ impl ControllerDaemon {
                     shm.map_err(|source| StartError::Segment { name: name.clone(), source })?;
                 let sizes = *shm.config();
                 machine.incarnation = shm.incarnation();
-                // No more than 1,024 find a place in a segment.
+                // A segment has at most 1,024 processes.
                 machine.links = Links::Mesh(sizes.processes_max as u16);
                 machine.processes_max = sizes.processes_max;
                 machine.frame_len_max = sizes.frame_len_max;
@@ -88,18 +88,18 @@ impl ControllerDaemon {
         Ok(Self { attached, status_addr, doorbell })
     }
 
-    /// Where it answers `GET /status` and `GET /metrics`, if it does.
+    /// Returns where `GET /status` and `GET /metrics` are answered, if configured.
     pub fn status_addr(&self) -> Option<SocketAddr> {
         self.status_addr
     }
 
-    /// What wakes it when it blocks.
+    /// Returns the doorbell that wakes it when it blocks.
     pub fn doorbell(&self) -> Doorbell {
         self.doorbell.clone()
     }
 
-    /// Works until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
-    /// it.
+    /// Runs until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
+    /// `stop`.
     pub fn run(self, stop: &AtomicBool, on_event: impl FnMut(&Event)) {
         reduce_wakeup_latency();
         match self.attached {
@@ -109,14 +109,14 @@ impl ControllerDaemon {
     }
 }
 
-/// Where a controller works.
+/// The event loop of a controller on its transport.
 #[derive(Debug)]
 struct ControllerLoop<T: Transport> {
     driver: Driver<Node, T, SystemClock>,
     /// The same clock, for reports.
     clock: SystemClock,
     store_handle: StoreHandle,
-    /// There are replicas beside this one.
+    /// Whether there are other replicas.
     has_others: bool,
     status: Option<(Server, StatusRequests<Report>)>,
     attachment: String,
@@ -180,7 +180,7 @@ impl<T: Transport> ControllerLoop<T> {
                 is_isolated |= event == Event::Isolated;
                 on_event(&event);
             });
-            // Where there is one replica, nobody could do better.
+            // With a single replica no other one could do better.
             if let Some(epoch) = self.driver.machine().epoch()
                 && is_isolated
                 && self.has_others

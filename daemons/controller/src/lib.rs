@@ -1,21 +1,21 @@
-//! The controller of a fabric as a daemon, and the stores that its decisions lie in.
+//! The controller of a fabric as a daemon, and the stores of its decisions.
 //!
-//! scattering → send → switch → receive → reorder → deliver goes on without it; `[controller]`
-//! stands beside that way, and only recovery from failures waits for it.
+//! scattering → send → switch → receive → reorder → deliver continues without it: `[controller]` is
+//! not on the data path, and only recovery from failures waits for it.
 //!
 //! [`ControllerDaemon`] drives an [`onepipe_controller::Controller`] behind a switch over UDP, or
-//! in shared memory. A thread beside it, the *clerk*, owns the store: [`RedbStore`], one file for
-//! the replicas of one machine; or, with the feature `etcd`, `EtcdStore`, for replicas on several.
-//! Another one answers `GET /status` ([`Report`]) and `GET /metrics`.
+//! in shared memory. A second thread, the store worker, owns the store: [`RedbStore`], one file for
+//! the replicas of one machine; or, with the feature `etcd`, `EtcdStore`, for replicas on several
+//! machines. A third one answers `GET /status` ([`Report`]) and `GET /metrics`.
 //!
-//! [`CoordinatorDaemon`] drives an [`onepipe_amcast::Coordinator`], which says who leads groups of
-//! agreed multicast, with a clerk and a store of the same kinds.
+//! [`CoordinatorDaemon`] drives an [`onepipe_amcast::Coordinator`], which names the leaders of
+//! agreed-multicast groups, with a store worker and a store of the same kinds.
 //!
 //! # Invariants
-//! - The thread of the machine never waits for the store, nor for who asks for the status.
-//! - The machine is told that it is active only once the whole log has been read.
-//! - A store that does not answer is waited for; the status says since when, and why.
-//! - An epoch is given to one replica once; nothing is written in an epoch that is over.
+//! - The thread of the machine never waits for the store, nor for status requests.
+//! - The machine is activated only once the whole log has been read.
+//! - A store that does not answer is retried; the status reports since when, and why.
+//! - An epoch is given to one replica only; nothing is written in an epoch that is over.
 
 #![forbid(unsafe_code)]
 

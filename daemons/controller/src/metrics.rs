@@ -1,4 +1,4 @@
-//! The same status in the text that monitors read (OpenMetrics).
+//! The status as metrics (OpenMetrics text).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,10 +19,14 @@ impl Status for Report {
         }
         let gauges = [
             ("active", "Whether this replica is active", i64::from(report.epoch.is_some())),
-            ("epoch", "Its epoch, 0 if it is not active", i64::from(report.epoch.unwrap_or(0))),
+            (
+                "epoch",
+                "Epoch of this replica, 0 if it is not active",
+                i64::from(report.epoch.unwrap_or(0)),
+            ),
             (
                 "store_available",
-                "Whether the store has answered the last time",
+                "Whether the last call of the store succeeded",
                 i64::from(report.store.is_available),
             ),
             (
@@ -30,8 +34,8 @@ impl Status for Report {
                 "Records that wait for the store",
                 report.store.records_waiting as i64,
             ),
-            ("failures_open", "Failures that are not recovered from", report.open.len() as i64),
-            ("links_frozen", "Links that hold commits", report.frozen.len() as i64),
+            ("failures_open", "Failures whose recovery is not complete", report.open.len() as i64),
+            ("links_frozen", "Frozen links", report.frozen.len() as i64),
         ];
         for (name, help, value) in gauges {
             metrics.gauge(name, help, value)?;
@@ -54,7 +58,7 @@ mod tests {
 
     #[test]
     fn monitors_read_gauges_by_state_and_counters_by_name() {
-        let text = encode_metrics(report()).expect("text has room");
+        let text = encode_metrics(report()).expect("strings grow");
         for line in [
             "onepipe_controller_active 1",
             "onepipe_controller_epoch 4",

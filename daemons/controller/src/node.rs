@@ -1,4 +1,4 @@
-//! The machine, as the driver drives it.
+//! The machine in the form that the driver runs.
 
 use std::collections::VecDeque;
 
@@ -10,23 +10,23 @@ use onepipe_wire::parse_header;
 use crate::report::BarrierReport;
 use crate::store_worker::StoreEvent;
 
-/// A log that has grown by this many records is replaced by one that says the same in fewer words:
-/// some 100 KiB, which a new active replica reads in some milliseconds.
+/// A log that has grown by this many records is replaced by an equivalent shorter one: some 100
+/// KiB, which a new active replica reads in some milliseconds.
 const LOG_RECORDS_MAX: usize = 2_000;
 
-/// A controller machine with what its clerk has told.
+/// A controller machine and the events of its store worker.
 #[derive(Debug)]
 pub(crate) struct Node {
     machine: Controller,
-    /// To be handed to the machine at the next turn, which knows the time.
+    /// Events to be passed to the machine in the next turn, which knows the time.
     inbox: VecDeque<StoreEvent>,
-    /// While it is active.
+    /// The epoch, while active.
     epoch: Option<Epoch>,
-    /// Records in the log, as far as this replica has seen it grow.
+    /// Number of records in the log, as far as this replica has seen it grow.
     log_records: usize,
-    /// It may have something to send.
+    /// Whether it may have something to send.
     is_due: bool,
-    /// Of each port: what was promised there last, and when it was heard.
+    /// For each port, the last promises and when they arrived.
     received: Vec<Option<(Promises, Mono)>>,
 }
 
@@ -41,25 +41,25 @@ impl Node {
         &self.machine
     }
 
-    /// The epoch that this replica is active in.
+    /// Returns the epoch in which this replica is active.
     pub(crate) fn epoch(&self) -> Option<Epoch> {
         self.epoch
     }
 
-    /// Something that the clerk has told.
+    /// Queues an event of the store worker.
     pub(crate) fn receive(&mut self, event: StoreEvent) {
         self.inbox.push_back(event);
     }
 
-    /// The next record to write.
+    /// Returns the next record to write.
     pub(crate) fn poll_persist(&mut self) -> Option<(Epoch, RecordId, Record)> {
         let epoch = self.epoch?;
         let (id, record) = self.machine.poll_persist()?;
         Some((epoch, id, record))
     }
 
-    /// The log in fewer words, when it has grown long. The next time is when it has grown as much
-    /// again.
+    /// Returns an equivalent shorter log when the log has grown long; again when it has grown as
+    /// much again.
     pub(crate) fn poll_replace(&mut self) -> Option<(Epoch, Vec<Record>)> {
         if self.log_records < LOG_RECORDS_MAX {
             return None;
@@ -69,7 +69,7 @@ impl Node {
         Some((epoch, records))
     }
 
-    /// What the links promise.
+    /// Returns the promises of the links.
     pub(crate) fn barriers(&self, now: Mono) -> Vec<BarrierReport> {
         let report = |(port, received): (usize, &Option<(Promises, Mono)>)| {
             let (promises, at) = (*received)?;
@@ -151,13 +151,14 @@ impl Machine for Node {
 }
 
 impl DrivenMachine for Node {
-    /// Nobody's promises bind a controller, and it makes none; but they are signs of life.
+    /// Promises do not bind a controller, and it makes none; but they show that the process is
+    /// alive.
     fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
         self.record_promises(now, port, promises);
         self.machine.handle_liveness(now, port);
     }
 
-    /// Its memory has died with it.
+    /// The shared memory of the process is gone.
     fn handle_link_down(&mut self, port: Port) {
         self.is_due = true;
         self.machine.handle_link_down(port);

@@ -11,20 +11,20 @@ use redb::{
     WriteTransaction,
 };
 
-/// Records by their place in the log.
+/// Records by index in the log.
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("onepipe/log");
-/// Numbers by their name.
+/// Numbers by name.
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("onepipe/numbers");
 const EPOCH: &str = "epoch";
 const FORMAT: &str = "format";
-/// Of the tables above. Another number: another version of this program wrote the file.
+/// Version of the tables above; any other was written by another version of this program.
 const FORMAT_NUMBER: u64 = 1;
-/// Some pages: a log is short, and read once.
+/// A few pages: a log is short, and read once.
 const CACHE_BYTES: usize = 4 << 20;
 
 /// Records in one file, and an election by its lock: the kernel holds it for the active replica and
-/// lets go of it when that process ends, however it ends. So there is no lease to renew, and nobody
-/// takes over from a process that is merely stopped.
+/// releases it when that process ends, however it ends. So there is no lease to renew, and no
+/// replica takes over from a process that is merely stopped.
 #[derive(Debug)]
 pub struct RedbStore {
     path: PathBuf,
@@ -38,16 +38,16 @@ struct Term {
     epoch: Epoch,
 }
 
-/// Why the file does not do.
+/// Why the file is not usable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedbError {
-    /// The system refuses.
+    /// The system returned an error.
     #[error("cannot use {path}", path = path.display())]
     System {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// Another process is active on it.
@@ -56,53 +56,52 @@ pub enum RedbError {
         /// The file.
         path: PathBuf,
     },
-    /// It is a file of something else.
-    #[error("{path} is no controller's store: {reason}", path = path.display())]
+    /// It is not a controller's store.
+    #[error("{path} is not a controller's store: {reason}", path = path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What tells.
+        /// The reason.
         reason: String,
     },
-    /// It was such a file, and a part of it is lost.
-    #[error("{path} is damaged: {reason}; bring back a copy of it", path = path.display())]
+    /// It is damaged.
+    #[error("{path} is damaged: {reason}; restore it from a backup", path = path.display())]
     Torn {
         /// The file.
         path: PathBuf,
-        /// What tells.
+        /// The reason.
         reason: String,
     },
-    /// It holds a record that this version cannot read.
+    /// A record is not readable by this version.
     #[error("record {at} in {path} is unreadable", path = path.display())]
     Record {
         /// The file.
         path: PathBuf,
-        /// Its place in the log.
+        /// Its index in the log.
         at: u64,
-        /// What is wrong with it.
+        /// The cause.
         source: RecordError,
     },
 }
 
 impl RedbStore {
-    /// A store at `path`. Nothing is opened before the first campaign; where there is no file then,
-    /// one is made.
+    /// Creates a store at `path`. The file is opened, or created, by the first campaign.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), term: None }
     }
 
-    /// Where the file lies.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens the file, which makes it this process's own. `None`: another one's.
+    /// Opens the file and takes its lock. `None` if another process holds it.
     fn open(&self) -> Result<Option<Database>, RedbError> {
         match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.create()?,
             Err(error) => return Err(self.system(error)),
-            // Files are made whole (see `create`), so this one was cut off; a database would be
-            // laid out in it anew, with its epochs from 1.
+            // Files are created as a whole (see `create`), so this one was truncated; redb would
+            // initialize it again, with epochs from 1.
             Ok(file) if file.len() == 0 => return Err(self.torn("it is empty")),
             Ok(_) => {}
         }
@@ -113,8 +112,8 @@ impl RedbStore {
         }
     }
 
-    /// Makes the file elsewhere and links it in whole: a crash leaves none or all of it. Whoever
-    /// else does the same at the same time, one file wins.
+    /// Creates the file under a temporary name and links it as a whole: a crash leaves none or all
+    /// of it. If another process does the same at the same time, one file wins.
     fn create(&self) -> Result<(), RedbError> {
         let folder = match self.path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -131,13 +130,13 @@ impl RedbStore {
                     .map_err(|error| self.system(error)),
             }
         });
-        // It may not even have come to be.
+        // It may not exist.
         let _ = fs::remove_file(&temp_path);
         created
     }
 
     fn initialize(&self, temp_path: &Path) -> Result<(), RedbError> {
-        // What a process of the same number has left.
+        // Left behind by a process with the same id.
         let _ = fs::remove_file(temp_path);
         let database =
             Builder::new().create(temp_path).map_err(|error| self.refused(error.into()))?;
@@ -150,7 +149,7 @@ impl RedbStore {
         })
     }
 
-    /// One durable transaction, all or nothing.
+    /// Runs one durable, atomic transaction.
     fn write<T>(
         &self,
         database: &Database,
@@ -207,7 +206,7 @@ impl RedbStore {
         entries.into_iter().map(decode).collect()
     }
 
-    /// The database, if `epoch` is this one's reign.
+    /// Returns the database, if `epoch` is this replica's term.
     fn database_of(&self, epoch: Epoch) -> Result<&Database, StoreError<RedbError>> {
         match &self.term {
             Some(term) if term.epoch == epoch => Ok(&term.database),
@@ -218,7 +217,7 @@ impl RedbStore {
     fn refused(&self, error: redb::Error) -> RedbError {
         match error {
             redb::Error::Io(source) if source.kind() == io::ErrorKind::InvalidData => {
-                // So it calls a file that does not begin like one of its own.
+                // redb reports a file with a wrong magic number like this.
                 self.foreign(source.to_string())
             }
             redb::Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof => {

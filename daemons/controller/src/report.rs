@@ -1,4 +1,4 @@
-//! A controller's status, as its daemon answers it and `onepipe status` reads it.
+//! A controller's status, as served by its daemon and read by `onepipe status`.
 
 use std::collections::BTreeMap;
 
@@ -8,49 +8,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::counters;
 
-/// Everything that a replica knows at one moment. All times in nanoseconds.
+/// The state of a replica at one moment. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Which replica says so.
+    /// The replica.
     pub replica: u32,
     /// Its incarnation.
     pub incarnation: u32,
     /// Its epoch, if it is active.
     pub epoch: Option<u32>,
-    /// Where it sits.
+    /// How it is attached.
     pub attachment: String,
-    /// How long it has been running, in seconds.
+    /// Time since its start, in seconds.
     pub uptime_s: f64,
     /// Its store.
     pub store: StoreReport,
     /// The switches and processes that it is attached to.
     pub attachments: Vec<String>,
-    /// All nodes that it knows of.
+    /// All nodes that it knows.
     pub members: Vec<MemberReport>,
-    /// What the links of this replica promised last.
+    /// The last promises on its links.
     pub barriers: Vec<BarrierReport>,
-    /// Failures whose recovery is not finished.
+    /// Failures whose recovery is not complete.
     pub open: Vec<FailureReport>,
     /// All failures of processes ever decided, oldest first.
     pub failures: Vec<FailureReport>,
-    /// Links that hold commits.
+    /// Frozen links.
     pub frozen: Vec<FrozenReport>,
-    /// Counters, by their names.
+    /// Counters by name.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// How a store is.
+/// The state of a store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreReport {
-    /// Whether it has answered the last time. While it does not, recovery waits; messages do not.
+    /// Whether its last call succeeded. While it does not, recovery waits; messages do not.
     pub is_available: bool,
-    /// What is wrong with it.
+    /// Its last error.
     pub error: Option<String>,
-    /// For how long it has been so, in seconds.
+    /// Time since that changed, in seconds.
     pub since_s: f64,
-    /// Calls that it has not done, since the start.
+    /// Failed calls since the start.
     pub failures: u64,
-    /// Records that wait for it.
+    /// Records that wait to be written.
     pub records_waiting: usize,
 }
 
@@ -59,55 +59,55 @@ pub struct StoreReport {
 pub struct MemberReport {
     /// `process 3` or `switch 1`.
     pub name: String,
-    /// Which life of it.
+    /// Its incarnation.
     pub incarnation: u32,
     /// `joining`, `up`, `suspected` or `failed`.
     pub state: String,
-    /// How many of its links are up.
+    /// Number of its links that are up.
     pub links_up: usize,
 }
 
-/// What one link of a replica promises.
+/// The promises on one link of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarrierReport {
     /// The port.
     pub port: u16,
-    /// Everything that follows there is at or above this.
+    /// All further messages there are at or above this.
     pub barrier_ns: u64,
-    /// Every scattering that commits later is at or above this.
+    /// All scatterings that commit later are at or above this.
     pub commit_ns: u64,
-    /// How long ago that was heard.
+    /// Time since the promises arrived.
     pub age_ns: u64,
 }
 
-/// One life that has failed.
+/// One failed instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureReport {
     /// `process 3` or `switch 1`.
     pub name: String,
-    /// Which life of it.
+    /// Its incarnation.
     pub incarnation: u32,
     /// Nothing that it scattered at or above this is delivered.
     pub failed_at_ns: u64,
-    /// Whether every register that decides this was reported.
+    /// Whether every register that determines this was reported.
     pub is_exact: bool,
 }
 
-/// A link that holds commits.
+/// A frozen link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrozenReport {
-    /// Whose.
+    /// Its owner.
     pub owner: String,
-    /// The owner's number of its death.
+    /// Number that the owner gave to its death.
     pub number: u32,
-    /// Who was at its other end, as far as that is known.
+    /// The peer at its other end, as far as known.
     pub peer: Option<String>,
     /// The last commit promised on it.
     pub commit_ns: u64,
 }
 
 impl Report {
-    /// What the machine knows. The rest is filled in by its world.
+    /// Builds the report from the state of the machine; the daemon adds the rest.
     pub(crate) fn new(status: &Status) -> Self {
         let failures =
             |instances: &[FailedInstance]| instances.iter().map(FailureReport::from).collect();
@@ -174,7 +174,7 @@ impl From<&FrozenStatus> for FrozenReport {
     }
 }
 
-/// `process 3` or `switch 1`.
+/// Formats `process 3` or `switch 1`.
 pub(crate) fn name(address: Address) -> String {
     match address {
         Address::Process(process) => format!("process {}", process.0),
@@ -182,9 +182,9 @@ pub(crate) fn name(address: Address) -> String {
     }
 }
 
-/// With its incarnation.
+/// Formats `process 3 incarnation 1`.
 pub(crate) fn name_with_incarnation(instance: Instance) -> String {
-    format!("{} life {}", name(instance.address), instance.incarnation.0)
+    format!("{} incarnation {}", name(instance.address), instance.incarnation.0)
 }
 
 #[cfg(test)]
@@ -194,7 +194,7 @@ pub(crate) mod tests {
     use onepipe_controller::{Epoch, Stats};
     use onepipe_wire::Resolved;
 
-    /// A fabric in which process 3 has failed while the store is down.
+    /// A fabric in which process 3 has failed while the store is unavailable.
     pub(crate) fn report() -> Report {
         let instance =
             |address, incarnation| Instance { address, incarnation: Incarnation(incarnation) };
@@ -232,7 +232,7 @@ pub(crate) mod tests {
     #[test]
     fn report_matches_status_and_round_trips_json() {
         let report = report();
-        assert_eq!(report.attachments, ["switch 1 life 9"]);
+        assert_eq!(report.attachments, ["switch 1 incarnation 9"]);
         let states: Vec<&str> = report.members.iter().map(|it| it.state.as_str()).collect();
         assert_eq!(states, ["failed", "up"]);
         assert_eq!(
@@ -240,7 +240,7 @@ pub(crate) mod tests {
             ("process 3", 1_700)
         );
         let (owner, peer) = (report.frozen[0].owner.as_str(), report.frozen[0].peer.as_deref());
-        assert_eq!((owner, peer), ("switch 1 life 9", Some("process 3 life 5")));
+        assert_eq!((owner, peer), ("switch 1 incarnation 9", Some("process 3 incarnation 5")));
         let text = serde_json::to_string(&report).expect("it is plain data");
         assert_eq!(serde_json::from_str::<Report>(&text).expect("its own text"), report);
     }

@@ -1,17 +1,17 @@
-//! How the store is, for people.
+//! The state of the store, for reports.
 
 use std::time::Instant;
 
-/// What the clerk has seen of the store.
+/// What the store worker knows about the store.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreState {
-    /// Why it has not done what it was asked for last.
+    /// The error of the last call.
     pub(crate) error: Option<String>,
-    /// Since when it has been answering, or has not.
+    /// Since when calls have been succeeding, or failing.
     pub(crate) since: Instant,
-    /// Calls made.
+    /// Number of calls.
     pub(crate) calls: u64,
-    /// Of these, how many it has not done.
+    /// Number of failed calls.
     pub(crate) failures: u64,
 }
 
@@ -20,7 +20,7 @@ impl StoreState {
         Self { error: None, since: Instant::now(), calls: 0, failures: 0 }
     }
 
-    /// Whether it has answered, and done what it was asked for last.
+    /// Whether the last call succeeded.
     pub(crate) fn is_available(&self) -> bool {
         self.calls > 0 && self.error.is_none()
     }

@@ -1,4 +1,4 @@
-//! The clerk: a thread that owns the store, so that the machine never waits for it.
+//! The store worker: a thread that owns the store, so that the machine never waits for it.
 
 use std::error::Error;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -12,37 +12,37 @@ use onepipe_transport_driver::Doorbell;
 
 use crate::StoreState;
 
-/// What the clerk shall do.
+/// A command to the worker.
 #[derive(Debug)]
 enum Command {
     Append(Epoch, RecordId, Record),
     Replace(Epoch, Vec<Record>),
-    /// Step down, and let others try first.
+    /// Step down, and let other replicas campaign first.
     Resign(Epoch),
     End,
 }
 
-/// What the clerk has to tell.
+/// An event of the worker.
 #[derive(Debug)]
 pub(crate) enum StoreEvent {
-    /// This replica is active; the log as it was then.
+    /// This replica is active; with the log at that time.
     Elected(Epoch, Vec<Record>),
-    /// What has become of a record.
+    /// The result of a write.
     Written(RecordId, Result<(), PersistError>),
     /// The epoch is over.
     Deposed(Epoch),
 }
 
-/// How often the clerk looks after the election.
+/// The intervals of the election.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ElectionTimers {
     pub(crate) campaign_interval: Duration,
     pub(crate) renew_interval: Duration,
-    /// How long a replica that has resigned leaves it to others.
+    /// How long a replica that has resigned does not campaign.
     pub(crate) resign_pause: Duration,
 }
 
-/// The machine's side of the clerk's desk. When it is dropped the clerk resigns and ends.
+/// The machine's handle of the worker. When it is dropped the worker resigns and ends.
 #[derive(Debug)]
 pub(crate) struct StoreHandle {
     commands: Sender<Command>,
@@ -52,7 +52,7 @@ pub(crate) struct StoreHandle {
 }
 
 impl StoreHandle {
-    /// Starts the clerk, who campaigns for `replica` from now on.
+    /// Starts the worker, which campaigns for `replica` from now on.
     pub(crate) fn open<S>(
         store: S,
         replica: ProcessId,
@@ -81,34 +81,34 @@ impl StoreHandle {
         Ok(Self { commands, events, state, thread })
     }
 
-    /// Wants a record written.
+    /// Submits a record to be written.
     pub(crate) fn append(&self, epoch: Epoch, id: RecordId, record: Record) {
         self.send(Command::Append(epoch, id, record));
     }
 
-    /// Wants the log replaced. It is no harm if that fails: the log then stays long.
+    /// Submits a replacement of the log. A failure is harmless: the log then stays long.
     pub(crate) fn replace(&self, epoch: Epoch, records: Vec<Record>) {
         self.send(Command::Replace(epoch, records));
     }
 
-    /// Wants another replica to become active.
+    /// Submits the request to let another replica become active.
     pub(crate) fn resign(&self, epoch: Epoch) {
         self.send(Command::Resign(epoch));
     }
 
-    /// The next thing that the clerk has to tell.
+    /// Returns the worker's next event.
     #[inline]
     pub(crate) fn poll_event(&self) -> Option<StoreEvent> {
         self.events.try_recv().ok()
     }
 
-    /// How the store is.
+    /// Returns the state of the store.
     pub(crate) fn state(&self) -> StoreState {
         lock(&self.state).clone()
     }
 
     fn send(&self, send: Command) {
-        // The clerk goes last.
+        // The worker ends last.
         let _ = self.commands.send(send);
     }
 }
@@ -117,7 +117,7 @@ impl Drop for StoreHandle {
     fn drop(&mut self) {
         self.send(Command::End);
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported by its thread.
+            // The thread itself has reported a panic.
             let _ = thread.join();
         }
     }
@@ -139,7 +139,7 @@ struct StoreWorker<S> {
 #[derive(Clone, Copy)]
 struct Term {
     epoch: Epoch,
-    /// Whether the machine has been told: not before the log was read.
+    /// Whether the machine was notified: only after the log was read.
     is_reported: bool,
 }
 
@@ -161,7 +161,7 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            // However busy it is with records.
+            // However busy the worker is with records.
             if Instant::now() >= self.due {
                 self.campaign_or_renew();
             }
@@ -189,8 +189,8 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
         }
     }
 
-    /// Reads the log, and tells the machine. If the log cannot be read now, it is tried again with
-    /// the next renewal.
+    /// Reads the log, and reports the election. If the log cannot be read now, the next renewal
+    /// tries again.
     fn load_and_report(&mut self, epoch: Epoch) {
         let loaded = self.store.load();
         self.record_state(loaded.as_ref().err());
@@ -213,12 +213,12 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
 
     fn resign(&mut self, epoch: Epoch) {
         let resigned = self.store.resign(epoch);
-        // If the store does not answer, the epoch ends all the same: nobody renews it.
+        // If the store does not answer, the epoch ends all the same: it is not renewed any more.
         let _ = self.check(epoch, resigned);
         self.depose(epoch);
     }
 
-    /// Draws the consequences of what the store has answered in `epoch`.
+    /// Handles a result of the store in `epoch`.
     fn check(
         &mut self,
         epoch: Epoch,
@@ -249,12 +249,12 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
     }
 
     fn report(&self, events: StoreEvent) {
-        // Who does not listen any more has ended, and the clerk will hear of it.
+        // If the receiver is gone, the worker will be told to end.
         let _ = self.event_sender.send(events);
         self.doorbell.ring();
     }
 
-    /// Notes how the store is, for people.
+    /// Records the state of the store, for reports.
     fn record_state(&self, error: Option<&S::Error>) {
         let mut state = lock(&self.state);
         let error = error.map(|error| error_chain(error));
@@ -267,7 +267,7 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
     }
 }
 
-/// An error with all its causes.
+/// Formats an error with all its causes.
 fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

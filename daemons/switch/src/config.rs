@@ -1,4 +1,4 @@
-//! How a software switch is set up.
+//! The configuration of a software switch.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,36 +11,36 @@ use onepipe_switch::Eager;
 
 use crate::{Faults, Racks};
 
-/// After this much silence nobody waits for a link, in ns. Who is killed is missed at once, as the
-/// kernel says so; this is for who is cut off or hangs, and on a machine that is busy beyond its
-/// cores any process may be off them for tens of milliseconds.
+/// Default link timeout, in ns. The kernel reports a killed neighbour at once; this is for one that
+/// is cut off or hangs, and on an overloaded machine any process may be off its core for tens of
+/// milliseconds.
 pub const LINK_TIMEOUT_NS: u64 = 100_000_000;
-/// The same where there are controllers, in ns: silence costs a process its life there, and on two
-/// overloaded cores one was off them for 0.1 s (docs/results/recovery.md).
+/// Default link timeout with controllers, in ns: a timeout excludes a process there, and on two
+/// overloaded cores one was off its core for 0.1 s (`docs/results/recovery.md`).
 pub const CONTROLLED_LINK_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// What a software switch is and how much it may use.
+/// The configuration of a software switch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Where it listens. Port 0: any, see [`crate::SoftwareSwitch::local_addr`].
     pub bind: SocketAddr,
     /// The switch above it, if it is not the root.
     pub up: Option<SocketAddr>,
-    /// Neighbours below it at most: processes and other switches. 1 to 4,096, default 128: more
-    /// than the endpoints of an arbiter and the most arbiters that they know, by default.
+    /// Maximum number of neighbours below it: processes and other switches. 1 to 4,096, default
+    /// 128: more than the default limits of an arbiter's endpoints and arbiters together.
     pub ports_max: u16,
-    /// Its own number, in which no two switches of a fabric with controllers may agree. Default 0.
+    /// Its number, unique among the switches of a fabric with controllers. Default 0.
     pub switch: SwitchId,
     /// As [`onepipe_switch::Config::controllers`]: their ids lie below `processes_max`. Default
-    /// none. With them a switch takes up to some milliseconds to start: so that its life is later
-    /// than any former one.
+    /// none. With controllers a switch takes up to some milliseconds to start, so that its
+    /// incarnation is later than any previous one.
     pub controllers: Option<Controllers>,
-    /// Process ids lie below this. Default 1,024.
+    /// Limit of process ids. Default 1,024.
     pub processes_max: u32,
-    /// The longest frame, in bytes. 256 to 65,000, default 65,000: what endpoints use matters.
+    /// The longest frame, in bytes. 256 to 65,000, default 65,000: the endpoints' limit is what
+    /// matters.
     pub frame_len_max: usize,
-    /// A neighbour that was silent for this long may lose its port to a new one, in ns. Default
-    /// 10 s.
+    /// After this idle time in ns a neighbour's port may be assigned to another one. Default 10 s.
     pub port_timeout_ns: u64,
     /// As [`onepipe_switch::Config::beacon_interval_ns`]. Default 20,000: what a shared machine
     /// keeps up with.
@@ -52,35 +52,35 @@ pub struct Config {
     pub link_timeout_ns: u64,
     /// As [`onepipe_switch::Config::start_wait_ns`]. Default 1 ms.
     pub start_wait_ns: u64,
-    /// What to do when there is nothing to do. Default [`Idle::ADAPTIVE`].
+    /// The idle strategy. Default [`Idle::CIVIL`].
     pub idle: Idle,
-    /// How much work is left to the kernel at most. Default [`Offload::Segment`].
+    /// The highest level of UDP offload. Default [`Offload::Segment`].
     pub offload: Offload,
-    /// The socket buffer asked for in each direction, in bytes. Default 16 MiB.
+    /// Socket buffer requested in each direction, in bytes. Default 16 MiB.
     pub socket_buffer_bytes: usize,
-    /// What goes wrong on purpose. Default nothing.
+    /// Injected faults. Default none.
     pub faults: Faults,
-    /// How fast its links are. Default as fast as the machine.
+    /// Rate of its links. Default as fast as the machine.
     pub link_rate: Option<LinkRate>,
-    /// The racks that it stands for, with several paths between them. Default none: one way to each
+    /// The racks that it emulates, with several paths between them. Default none: one path to each
     /// process.
     pub racks: Option<Racks>,
 }
 
-/// Links of a given rate, each with a queue of its own before it: a slower switch than this machine
-/// could be, with queues that can be seen.
+/// Links of a given rate, each with its own output queue: emulates a slower switch with visible
+/// queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkRate {
-    /// Bits a second on each link, with what Ethernet, IP and UDP add to a frame. 1,000 or more.
+    /// Bits per second on each link, including the overhead of Ethernet, IP and UDP. 1,000 or more.
     pub bits_per_s: u64,
-    /// Bytes that may wait for a link; frames that find no room are lost. 2,048 or more.
+    /// Capacity of each queue in bytes; frames that exceed it are dropped. 2,048 or more.
     pub queue_bytes_max: usize,
-    /// A frame that finds more bytes before it than this is marked, if given.
+    /// Marking threshold: a frame that finds a longer queue, in bytes, is marked.
     pub mark_bytes: Option<usize>,
 }
 
 impl LinkRate {
-    /// The name of the field that is out of range, and its value.
+    /// Returns the name and the value of the field that is out of range.
     pub(crate) fn out_of_range(&self) -> Option<(&'static str, u64)> {
         match self {
             Self { bits_per_s: 0..1_000, .. } => Some(("bits_per_s", self.bits_per_s)),
@@ -93,7 +93,7 @@ impl LinkRate {
 }
 
 impl Config {
-    /// The defaults for a switch that listens at `bind`.
+    /// Returns the defaults for a switch that listens at `bind`.
     pub fn new(bind: SocketAddr) -> Self {
         Self {
             bind,
@@ -117,7 +117,7 @@ impl Config {
         }
     }
 
-    /// In a fabric with these controllers: a link is believed dead later.
+    /// Sets the controllers, and the longer link timeout that they require.
     #[must_use]
     pub fn with_controllers(mut self, controllers: Controllers) -> Self {
         self.controllers = Some(controllers);
@@ -133,12 +133,12 @@ pub enum StartError {
     /// A number of the configuration is outside its range.
     #[error("{field} = {value} is out of range")]
     OutOfRange {
-        /// Which field of [`Config`].
+        /// The field of [`Config`].
         field: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: u64,
     },
-    /// There is no such link among its racks and paths.
+    /// No such link exists among its racks and paths.
     #[error(
         "there is no link of rack {rack} to path {path}: racks are 0 to {} and paths 0 to {}",
         .racks - 1, .paths - 1
@@ -148,26 +148,26 @@ pub enum StartError {
         rack: u32,
         /// The path that was named.
         path: u32,
-        /// How many racks there are.
+        /// The number of racks.
         racks: u32,
-        /// How many paths there are.
+        /// The number of paths.
         paths: u32,
     },
-    /// It is no probability.
-    #[error("a loss of {0} is none: it lies between 0 and 1")]
+    /// The loss is no probability.
+    #[error("loss = {0} is out of range: a probability lies between 0 and 1")]
     Loss(f64),
-    /// There are no links between racks, as there are no racks.
-    #[error("there are no racks whose links could lose anything")]
+    /// Links were named, but no racks are configured.
+    #[error("cannot set link losses: no racks are configured")]
     NoRacks,
-    /// The machine refused its part of the configuration.
+    /// The machine's part of the configuration is invalid.
     #[error(transparent)]
     Switch(#[from] onepipe_switch::ConfigError),
     /// The socket could not be opened or bound.
     #[error("cannot listen at {bind}")]
     Socket {
-        /// Where it was to listen.
+        /// The configured address.
         bind: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Queues before links of a given rate, as a slower switch than this machine's loopback has them.
+//! Output queues of links with a given rate: emulates a slower switch than the machine's loopback.
 
 use std::collections::VecDeque;
 
@@ -8,24 +8,25 @@ use onepipe_wire::{Opcode, mark_congestion, parse_header};
 
 use crate::config::LinkRate;
 
-/// What a datagram takes on an Ethernet beside the frame that it bears, in bytes: IPv4 and UDP 28,
-/// Ethernet 18, preamble 8, gap 12.
+/// Overhead of a frame in an Ethernet datagram, in bytes: IPv4 and UDP 28, Ethernet 18, preamble 8,
+/// gap 12.
 const FRAME_OVERHEAD_BYTES: usize = 66;
-/// Buffers of frames that have left, kept for those to come.
+/// Free buffers kept for reuse.
 const FREE_BUFFERS_MAX: usize = 4096;
 
-/// How long the queues before the links were, as found by each frame that came to one.
+/// Queue lengths, as found by each arriving frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueReport {
-    /// Frames that came to a queue.
+    /// Frames that arrived at a queue.
     pub frames: u64,
-    /// Frames for which there was no room.
+    /// Frames dropped because a queue was full.
     pub dropped: u64,
-    /// Frames that were marked, because the queue was longer than the threshold.
+    /// Frames marked because a queue was longer than the threshold.
     pub marked: u64,
-    /// Bytes before a frame: half, 90 and 99 of 100 and 999 of 1,000 found no more, and the most.
+    /// Queue length in bytes as found by a frame: the 50, 90, 99 and 99.9 % quantiles, and the
+    /// maximum.
     pub bytes: [u64; 5],
-    /// Bytes that wait at present, in the longest queue.
+    /// Present length of the longest queue, in bytes.
     pub present_bytes: u64,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Egress {
     marked: u64,
 }
 
-/// One port.
+/// The queue of one port.
 #[derive(Debug)]
 struct OutputQueue {
     frames: VecDeque<QueuedFrame>,
@@ -51,7 +52,7 @@ struct OutputQueue {
     free_at: Mono,
 }
 
-/// A frame, and when its first byte leaves and its last one has left.
+/// A frame, and when its first byte and its last byte leave.
 #[derive(Debug)]
 struct QueuedFrame {
     begins: Mono,
@@ -68,13 +69,13 @@ impl Egress {
             queues: std::iter::repeat_with(queue).take(ports).collect(),
             waiting: 0,
             free_buffers: Vec::new(),
-            depths: Histogram::new_with_max(most, 3).expect("more than two bytes, three digits"),
+            depths: Histogram::new_with_max(most, 3).expect("a valid histogram range"),
             dropped: 0,
             marked: 0,
         }
     }
 
-    /// A frame comes to the queue of `port`, or is lost there.
+    /// Queues a frame for `port`, or drops it.
     pub(crate) fn enqueue(&mut self, port: Port, now: Now, frame: &mut [u8]) {
         let Some(queue) = self.queues.get_mut(port.index()) else { return };
         let is_beacon =
@@ -85,13 +86,13 @@ impl Egress {
             && is_beacon(frame)
             && is_beacon(&last.frame)
         {
-            // It says all that the one before it says. Without this beacons fill a slow link: each
-            // input's news makes one.
+            // It replaces the queued beacon, which is older. Otherwise beacons would fill a slow
+            // link: each rise of an input makes one.
             last.frame.copy_from_slice(frame);
             return;
         }
         let bytes = frame.len() + FRAME_OVERHEAD_BYTES;
-        // What is longer than the queue was refused, so nothing is cut off here.
+        // Nothing is cut off here: the queue limit bounds the value.
         self.depths.saturating_record(queue.bytes as u64);
         if queue.bytes + bytes > self.rate.queue_bytes_max {
             self.dropped += 1;
@@ -112,12 +113,12 @@ impl Egress {
         self.waiting += 1;
     }
 
-    /// Whether no frame waits.
+    /// Whether all queues are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    /// Hands out the frames that have left by now, those of one port in their order.
+    /// Passes the frames that have left by now to `send`, in order for each port.
     pub(crate) fn dequeue_due(&mut self, now: Now, mut send: impl FnMut(Port, &[u8])) {
         if self.waiting == 0 {
             return;
@@ -134,7 +135,7 @@ impl Egress {
         }
     }
 
-    /// When the next frame leaves.
+    /// Returns when the next frame leaves.
     pub(crate) fn due(&self) -> Option<Mono> {
         self.queues.iter().filter_map(|queue| queue.frames.front()).map(|queued| queued.at).min()
     }
@@ -216,7 +217,7 @@ mod tests {
         egress.dequeue_due(at(1_000_000), |_, frame| sent.push(frame.to_vec()));
         let data = [7; 934].to_vec();
         let expected = [beacon(10).to_vec(), beacon(30).to_vec(), data, beacon(40).to_vec()];
-        assert_eq!(sent, expected, "the first had begun to leave");
+        assert_eq!(sent, expected, "the first was being sent");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A bad network, repeatably: each decision is drawn from one seeded stream.
+//! Repeatable fault injection: each decision is drawn from one seeded stream.
 
 use onepipe_base::Port;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -6,13 +6,13 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::Stats;
 
-/// What goes wrong on purpose. Probabilities are for each frame, from 0 to 1; a frame runs the risk
-/// of loss and corruption on its way in, and of everything on its way out.
+/// Injected faults. Probabilities are per frame, from 0 to 1; loss and corruption apply on ingress,
+/// all faults on egress.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Where the random stream begins.
+    /// Seed of the random stream.
     pub seed: u64,
-    /// A frame vanishes.
+    /// A frame is lost.
     pub loss: f64,
     /// A frame is sent twice.
     pub duplication: f64,
@@ -29,7 +29,7 @@ impl Faults {
         *self == Self { seed: self.seed, ..Self::default() }
     }
 
-    /// The first probability that is none.
+    /// Returns the first field that is no probability.
     pub(crate) fn out_of_range(&self) -> Option<&'static str> {
         let named = [
             ("loss", self.loss),
@@ -41,22 +41,22 @@ impl Faults {
     }
 }
 
-/// What shall become of a frame on its way out.
+/// The outcome for a frame on egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Pass,
     Lost,
     Twice,
-    /// It waits for the next frame for its port, and follows that.
+    /// It waits for the next frame for its port, and follows that one.
     Overtaken,
 }
 
-/// The faults at work.
+/// The state of fault injection.
 #[derive(Debug)]
 pub(crate) struct FaultInjector {
     faults: Faults,
     random: Xoshiro256PlusPlus,
-    /// Of each port: a frame that the next one overtakes.
+    /// For each port, a frame that the next one overtakes.
     held: Vec<Vec<u8>>,
 }
 
@@ -66,7 +66,7 @@ impl FaultInjector {
         Self { faults, random, held: vec![Vec::new(); ports] }
     }
 
-    /// A frame comes in. Answers whether it arrives, be it with a wrong bit.
+    /// Applies faults to a received frame. Returns whether it arrives, possibly with a wrong bit.
     pub(crate) fn on_ingress(&mut self, port: Port, frame: &mut [u8], stats: &mut Stats) -> bool {
         if self.faults.dead_ports.contains(&port) || self.draw(self.faults.loss) {
             stats.faults_lost += 1;
@@ -76,7 +76,7 @@ impl FaultInjector {
         true
     }
 
-    /// A frame goes out.
+    /// Applies faults to a frame that leaves.
     pub(crate) fn on_egress(&mut self, port: Port, frame: &mut [u8], stats: &mut Stats) -> Outcome {
         if self.faults.dead_ports.contains(&port) || self.draw(self.faults.loss) {
             stats.faults_lost += 1;
@@ -96,8 +96,7 @@ impl FaultInjector {
         Outcome::Pass
     }
 
-    /// The frame that was overtaken by one that has just left for `port`, if any: hands it to
-    /// `take` and forgets it.
+    /// Passes the frame that was overtaken by one that has just left for `port`, if any, to `take`.
     pub(crate) fn release(&mut self, port: Port, take: impl FnOnce(&mut [u8])) {
         let held = &mut self.held[port.index()];
         if !held.is_empty() {
@@ -119,7 +118,7 @@ impl FaultInjector {
     }
 }
 
-/// Draws nothing where the answer is certain: a fault that is off changes no other.
+/// Draws nothing when the outcome is certain: a disabled fault does not change the others.
 pub(crate) fn bernoulli(random: &mut Xoshiro256PlusPlus, probability: f64) -> bool {
     const SCALE: f64 = (1u64 << 53) as f64;
     probability > 0.0 && ((random.next_u64() >> 11) as f64) < probability * SCALE

@@ -2,20 +2,19 @@
 //!
 //! scattering → send → `[switch daemon]` → receive → reorder → deliver
 //!
-//! [`SoftwareSwitch`] binds one socket. Whoever sends it a whole frame gets a port; which process
-//! sits behind a port is learned from frames, by the machine
-//! ([`onepipe_switch::Switch`], in chip form). Frames are rewritten where they have arrived and
-//! sent on from there. With [`Config::up`] switches make a tree. Where the kernel says that nobody
-//! listens any more, as after a kill, the port is free at once; who is cut off or hangs is missed
-//! after the link timeout. [`Faults`] make it a bad network, repeatably, for tests; a [`LinkRate`]
-//! makes it a slow one, whose queues can be seen; [`Racks`] make it one of several paths, whose
-//! links may lose what takes them.
+//! [`SoftwareSwitch`] binds one socket. A sender of a valid frame gets a port; the machine
+//! ([`onepipe_switch::Switch`], in chip form) learns from frames which process is behind a port.
+//! Frames are rewritten in their receive buffers and sent on from there. With [`Config::up`]
+//! switches form a tree. When the kernel reports that no socket listens at a neighbour's address,
+//! as after a kill, its port is free at once; a neighbour that is cut off or hangs times out.
+//! [`Faults`] make it a repeatable bad network for tests; a [`LinkRate`] makes it a slow one with
+//! visible queues; [`Racks`] make it one with several paths, whose links may lose frames.
 //!
 //! # Invariants
-//! - One thread: no frame is overtaken between its registration and its departure (ordering.md,
-//!   "A parallel switch").
-//! - Bounded: ports, memory and frames under way are fixed at the start, those that wait for a slow
-//!   link by its queue. What finds no room is dropped and counted.
+//! - One thread: no frame is overtaken between its arrival and its departure (rule D3 of
+//!   `transport/driver/src/lib.rs`).
+//! - Bounded: ports, memory and frames in flight are fixed at the start, frames that wait for a
+//!   slow link by its queue. What exceeds that is dropped and counted.
 //! - It never ends by itself, whatever arrives.
 
 #![forbid(unsafe_code)]

@@ -1,23 +1,23 @@
-//! The machine, as the driver drives it.
+//! The machine in the form that the driver runs.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_transport_driver::DrivenMachine;
 
-/// A switch machine whose links can end for certain: a lower port is unplugged and may be given to
-/// somebody else; the switch above stays where it is, and may come back.
+/// A switch machine whose links can be reported down: a lower port is unplugged and may be assigned
+/// again; the uplink stays where it is, and may come back.
 #[derive(Debug)]
 pub(crate) struct SwitchMachine {
     pub(crate) switch: Switch,
-    /// When it was last at work.
+    /// Time of its last call.
     last_active: Option<Mono>,
     stall_ns_max: u64,
 }
 
 impl SwitchMachine {
-    /// A machine that is excused when it was not at work for an eighth of its link timeout: what a
-    /// busy machine does to every process now and then. It has then more to read than one turn
-    /// takes, and to miss a neighbour by what is read first would be rash.
+    /// Creates a machine that handles a stall when it was not called for an eighth of its link
+    /// timeout, as happens to every process on a busy machine. It has then more to read than one
+    /// turn takes, so neighbours must not time out before that is read.
     pub(crate) fn new(switch: Switch) -> Self {
         let stall_ns_max = switch.config().link_timeout_ns / 8;
         Self { switch, last_active: None, stall_ns_max }

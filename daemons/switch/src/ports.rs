@@ -1,37 +1,37 @@
-//! Who is behind which port: neighbours are learned from what they send.
+//! The port table: neighbours are learned from the frames that they send.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use onepipe_base::{Mono, Port, ProcessId};
 
-/// Addresses of neighbours and the processes that they have announced.
+/// Addresses of neighbours and the processes behind them.
 #[derive(Debug)]
 pub(crate) struct PortTable {
     neighbours: Vec<Neighbour>,
     by_address: HashMap<SocketAddr, Port>,
-    /// Of each process: the port at which it was announced.
+    /// For each process, the port at which it has joined.
     joined: Vec<Option<Port>>,
     timeout_ns: u64,
-    /// Whose port was asked for last: trains come in rows.
+    /// The last lookup: frames arrive in batches.
     last: Option<(SocketAddr, Port)>,
-    /// Ports taken back, of which the machine has not been told: not given away before.
+    /// Reclaimed ports that the machine has not been notified of; they are not assigned before.
     reclaimed: Vec<Port>,
 }
 
 #[derive(Clone, Debug)]
 struct Neighbour {
     address: Option<SocketAddr>,
-    /// Announced at this port and not elsewhere since.
+    /// Number of processes that have joined at this port, and not elsewhere since.
     processes: u32,
     last_seen: Mono,
-    /// Never given away: the switch above.
+    /// Whether it is the uplink, which is never reclaimed.
     is_uplink: bool,
     is_reclaimed: bool,
 }
 
 impl PortTable {
-    /// `lower` ports for whoever comes, and one above them for `up`.
+    /// Creates a table with `lower` ports to be assigned, and one above them for `up`.
     pub(crate) fn new(
         lower: u16,
         up: Option<SocketAddr>,
@@ -62,7 +62,7 @@ impl PortTable {
         }
     }
 
-    /// The port of a known neighbour, from whom something was just heard.
+    /// Returns the port of a known neighbour, and notes that a frame of it was received.
     #[inline]
     pub(crate) fn find(&mut self, from: SocketAddr, now: Mono) -> Option<Port> {
         let port = match self.last {
@@ -74,8 +74,9 @@ impl PortTable {
         Some(port)
     }
 
-    /// A port for a stranger: a free one, or that of the neighbour who has been silent for longest,
-    /// if it was long enough; then that port is free once it is taken ([`PortTable::drain_reclaimed`]).
+    /// Assigns a free port to a new neighbour. Without one, reclaims the port of the neighbour that
+    /// was idle longest, if that was long enough; it can be assigned after
+    /// [`PortTable::drain_reclaimed`].
     pub(crate) fn assign(&mut self, to: SocketAddr, now: Mono) -> Option<Port> {
         let is_free =
             |neighbour: &Neighbour| neighbour.address.is_none() && !neighbour.is_reclaimed;
@@ -95,13 +96,13 @@ impl PortTable {
         Some(port)
     }
 
-    /// Whether a port is about to be free.
+    /// Whether a port is about to become free.
     pub(crate) fn is_reclaiming(&self) -> bool {
         !self.reclaimed.is_empty()
     }
 
-    /// A process says that it sits behind `port`. If it was alone behind another, nobody is there
-    /// any more: it has started anew from elsewhere.
+    /// Handles the Join of a process behind `port`. If it was alone behind another port, that
+    /// neighbour is gone: the process has restarted elsewhere.
     pub(crate) fn on_join(&mut self, process: ProcessId, port: Port) {
         let Some(joined) = self.joined.get_mut(process.index()) else { return };
         let previous = joined.replace(port);
@@ -114,7 +115,7 @@ impl PortTable {
         }
     }
 
-    /// A process says goodbye.
+    /// Handles the Leave of a process.
     pub(crate) fn on_leave(&mut self, process: ProcessId, port: Port) {
         let Some(joined) = self.joined.get_mut(process.index()) else { return };
         if *joined == Some(port) {
@@ -123,8 +124,8 @@ impl PortTable {
         }
     }
 
-    /// Nobody listens at `address`: its port is taken back. Answers the port of a neighbour that
-    /// keeps it nevertheless, the switch above.
+    /// Handles the kernel's report that no socket listens at `address`: reclaims its port. Returns
+    /// the port if it is not reclaimable, because it is the uplink.
     pub(crate) fn on_refused(&mut self, address: SocketAddr) -> Option<Port> {
         let port = *self.by_address.get(&address)?;
         if self.neighbours[port.index()].is_uplink {
@@ -134,7 +135,8 @@ impl PortTable {
         None
     }
 
-    /// The ports taken back since the last call; they may be given away from now on.
+    /// Passes all ports reclaimed since the last call to `on_reclaimed`; they may be assigned from
+    /// now on.
     pub(crate) fn drain_reclaimed(&mut self, mut on_reclaimed: impl FnMut(Port)) {
         while let Some(port) = self.reclaimed.pop() {
             self.neighbours[port.index()].is_reclaimed = false;
@@ -142,7 +144,7 @@ impl PortTable {
         }
     }
 
-    /// The processes announced below, with their ports.
+    /// Returns the joined processes, with their ports.
     pub(crate) fn joined(&self) -> impl Iterator<Item = (ProcessId, Port)> + '_ {
         let known =
             |(process, port): (usize, &Option<Port>)| Some((ProcessId(process as u32), (*port)?));
@@ -216,12 +218,12 @@ mod tests {
         assert_eq!(ports.assign(address(2), at(1)), Some(Port(1)));
         ports.on_join(ProcessId(5), Port(1));
         assert_eq!(ports.find(address(1), at(2)), None);
-        // Not before the machine has been told.
+        // Not before the machine was notified.
         assert_eq!(ports.assign(address(3), at(2)), None);
         assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
         assert_eq!(ports.assign(address(3), at(2)), Some(Port(0)));
         ports.on_leave(ProcessId(5), Port(0));
-        assert_eq!(drain_reclaimed(&mut ports), [], "it does not sit there");
+        assert_eq!(drain_reclaimed(&mut ports), [], "it joined elsewhere");
         ports.on_leave(ProcessId(5), Port(1));
         assert_eq!(drain_reclaimed(&mut ports), [Port(1)]);
     }
@@ -241,7 +243,7 @@ mod tests {
             (None, vec![Port(0)])
         );
         assert_eq!(ports.joined().count(), 0);
-        assert_eq!(ports.on_refused(address(1)), None, "told once more");
+        assert_eq!(ports.on_refused(address(1)), None, "a repeated report");
         assert_eq!(drain_reclaimed(&mut ports), []);
     }
 
@@ -265,7 +267,7 @@ mod tests {
         ports.assign(address(1), at(0));
         ports.assign(address(2), at(500));
         assert_eq!((ports.assign(address(3), at(1_000)), ports.is_reclaiming()), (None, false));
-        assert_eq!(drain_reclaimed(&mut ports), [], "nobody was silent for long enough");
+        assert_eq!(drain_reclaimed(&mut ports), [], "no neighbour was idle for long enough");
         assert_eq!((ports.assign(address(3), at(1_200)), ports.is_reclaiming()), (None, true));
         assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
         assert_eq!(ports.assign(address(3), at(1_200)), Some(Port(0)));

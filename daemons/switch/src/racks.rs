@@ -1,9 +1,9 @@
-//! Racks with several paths from each to each: what scheduled transfer chooses among.
+//! Emulated racks with several paths between each two: the choices of scheduled transfer.
 //!
-//! The switch has one way to each process, and stands for a fabric that has more: a frame of a
-//! granted timeslot names its path, and counts as one that crosses the link up from its sender's
-//! rack to this path, and the link down from there to its receiver's. Each of these may lose
-//! frames. Nothing else has a path: other frames cross nothing and lose nothing here.
+//! The switch has one link to each process, and emulates a fabric that has more: a frame of a
+//! granted timeslot names its path, and counts as crossing the link up from its sender's rack to
+//! that path, and the link down from there to its receiver's rack. Each of these links may lose
+//! frames. Other frames have no path, cross no link and are not lost here.
 
 use onepipe_wire::{HEADER_LEN, Opcode, Slot, parse_header};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -12,16 +12,16 @@ use rand_xoshiro::rand_core::SeedableRng;
 use crate::faults::bernoulli;
 use crate::{StartError, Stats};
 
-/// A fabric of racks, numbered as its arbiter numbers them (`onepipe_arbiter::SwitchTransport`).
+/// A fabric of racks, numbered as in its arbiter (`onepipe_arbiter::Fabric`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Racks {
-    /// Endpoints, rack by rack: the processes below this number. 1 to 4,096.
+    /// Number of endpoints, rack by rack: the processes below this number. 1 to 4,096.
     pub nodes: u32,
-    /// Endpoints of a rack, 1 to 64.
+    /// Endpoints per rack, 1 to 64.
     pub rack_nodes: u32,
-    /// Ways from a rack to any other, 1 to 64.
+    /// Paths from a rack to any other, 1 to 64.
     pub paths: u32,
-    /// Links that lose frames. Each frame's fate is drawn from a stream that begins at
+    /// Links that lose frames. Losses are drawn from a stream that starts at
     /// [`crate::Faults::seed`].
     pub lossy: Vec<LossyLink>,
 }
@@ -29,24 +29,24 @@ pub struct Racks {
 /// A link that loses frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossyLink {
-    /// Which one.
+    /// The link.
     pub link: Link,
     /// The probability that a frame is lost there, from 0 to 1.
     pub loss: f64,
 }
 
-/// One direction of what joins a rack and a path.
+/// One direction of the link between a rack and a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Link {
     /// The rack.
     pub rack: u32,
     /// The path.
     pub path: u32,
-    /// Which direction.
+    /// The direction.
     pub direction: Direction,
 }
 
-/// Which way frames go on a link.
+/// The direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     /// From the rack.
@@ -55,27 +55,27 @@ pub enum Direction {
     Down,
 }
 
-/// What a link has borne.
+/// The load of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkReport {
-    /// Which one.
+    /// The link.
     pub link: Link,
-    /// Frames that came to it.
+    /// Frames that arrived at it.
     pub frames: u64,
-    /// Of these, the ones that were lost there.
+    /// Those of them that were lost there.
     pub lost: u64,
 }
 
 impl Racks {
-    /// How many there are.
+    /// Returns the number of racks.
     pub fn count(&self) -> u32 {
         self.nodes.div_ceil(self.rack_nodes.max(1))
     }
 
-    /// Whether there can be such racks, and are all these links.
+    /// Checks the racks and the links in `lossy`.
     ///
     /// # Errors
-    /// [`StartError`], with what there is not.
+    /// [`StartError`], which names what does not exist.
     pub fn check(&self, lossy: &[LossyLink]) -> Result<(), StartError> {
         let in_range = |range: std::ops::RangeInclusive<u32>, field, value: u32| match range {
             range if range.contains(&value) => Ok(()),
@@ -98,12 +98,12 @@ impl Racks {
     }
 }
 
-/// The links at work.
+/// The state of the links.
 #[derive(Debug)]
 pub(crate) struct RackLinks {
     racks: Racks,
     random: Xoshiro256PlusPlus,
-    /// Path by path, rack by rack, up and down.
+    /// Rack by rack, path by path, up and down.
     links: Vec<LinkState>,
 }
 
@@ -115,7 +115,7 @@ struct LinkState {
 }
 
 impl RackLinks {
-    /// Of racks that were checked.
+    /// Creates the links of racks that were checked.
     pub(crate) fn new(racks: Racks, seed: u64) -> Self {
         let count = 2 * racks.count() * racks.paths;
         let lossy = racks.lossy.clone();
@@ -132,7 +132,7 @@ impl RackLinks {
         &self.racks
     }
 
-    /// These links lose frames from now on, and no others. They were checked.
+    /// Makes these links, which were checked, lose frames from now on, and no others.
     pub(crate) fn set_lossy(&mut self, lossy: &[LossyLink]) {
         self.links.iter_mut().for_each(|link| link.loss = 0.0);
         for LossyLink { link, loss } in lossy {
@@ -149,7 +149,7 @@ impl RackLinks {
         ((rack * self.racks.paths + path) * 2 + side) as usize
     }
 
-    /// A frame is on its way. Answers whether it arrives.
+    /// Sends a frame over its links. Returns whether it arrives.
     pub(crate) fn carry(&mut self, frame: &[u8], stats: &mut Stats) -> bool {
         let Ok((header, Opcode::Slot)) = parse_header(frame) else { return true };
         let (src, dst) = (header.src().0, header.dst().0);
@@ -177,7 +177,7 @@ impl RackLinks {
         !is_lost
     }
 
-    /// What each of them has borne: of the first rack the first path's up and down, and so on.
+    /// Returns the load of each link: of the first rack the first path's up and down, and so on.
     pub(crate) fn report(&self) -> impl Iterator<Item = LinkReport> + '_ {
         let Racks { paths, .. } = self.racks;
         self.links.iter().zip(0..).map(move |(LinkState { frames, lost, .. }, index): (_, u32)| {
@@ -230,8 +230,8 @@ mod tests {
         let (mut links, mut stats) = (RackLinks::new(racks(&dead), 7), Stats::default());
         let mut carry =
             |src, dst, path| links.carry(&frame(Opcode::Slot, src, dst, path), &mut stats);
-        assert!(carry(0, 3, 2), "down that link it may go");
-        assert!(!carry(3, 0, 2), "it is lost on its way up, and does not come down");
+        assert!(carry(0, 3, 2), "the downlink works");
+        assert!(!carry(3, 0, 2), "lost on the uplink, so it does not reach the downlink");
         assert!(carry(2, 4, 1) && !carry(2, 4, 0) && carry(4, 2, 0));
         let expected = [
             (up(0, 2), 1, 0),
@@ -262,7 +262,7 @@ mod tests {
         assert!(links.carry(&frame(Opcode::Slot, 2, 3, NO_PATH), &mut stats), "within a rack");
         assert!(links.carry(&[], &mut stats));
         assert_eq!(stats.frames_without_path, 0);
-        // Its arbiter is set up for another fabric.
+        // Its arbiter is configured for another fabric.
         for (src, dst, path) in [(0, 2, NO_PATH), (0, 2, 4), (0, 5, 1), (9, 0, 1)] {
             assert!(links.carry(&frame(Opcode::Slot, src, dst, path), &mut stats));
         }
@@ -295,7 +295,8 @@ mod tests {
         assert_eq!(check(up(3, 0), 1.0), Err(nowhere.to_owned()));
         assert!(check(down(0, 4), 1.0).is_err_and(|error| error.contains("rack 0 to path 4")));
         for loss in [-0.1, 1.5, f64::NAN] {
-            let error = format!("a loss of {loss} is none: it lies between 0 and 1");
+            let error =
+                format!("loss = {loss} is out of range: a probability lies between 0 and 1");
             assert_eq!(check(up(0, 0), loss), Err(error));
         }
         for wrong in [

@@ -1,11 +1,11 @@
-//! A switch one can start.
+//! The software switch.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onepipe_base::Port;
 use onepipe_switch::{Switch, SwitchEvent};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_transport_clock::{SystemClock, reduce_wakeup_latency, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Duty, Progress};
 use onepipe_transport_udp::{BatchSocket, Config as UdpConfig, Stats as UdpStats};
@@ -18,12 +18,12 @@ use crate::racks::RackLinks;
 use crate::transport::SwitchTransport;
 use crate::{Config, Faults, LinkReport, LossyLink, StartError, Stats};
 
-/// How often the clock is brought back to the system's, in ns: two clocks that were measured to
-/// some 5 ppm drift apart by 50 ns in this time.
+/// How often the clock is aligned with the system clock, in ns: clocks measured to some 5 ppm drift
+/// apart by 50 ns in this time.
 const FOLLOW_INTERVAL_NS: u64 = 10_000_000;
-/// How often a wave is repeated where it is not answered, in ns: answering takes a wake-up or two.
+/// Retransmission interval of a flood, in ns: an acknowledgement takes a wake-up or two.
 const FLOOD_INTERVAL_NS: u64 = 500_000;
-/// Room for beacons, announcements and overtaken frames of one turn, in bytes.
+/// Buffer for beacons, announcements and overtaken frames of one turn, in bytes.
 const SLOT_BUFFER_BYTES: usize = 1 << 20;
 
 /// A switch in software: one thread, one socket.
@@ -37,10 +37,10 @@ pub struct SoftwareSwitch {
 }
 
 impl SoftwareSwitch {
-    /// A switch that listens, and does nothing before it gets its turns.
+    /// Creates a switch that listens, and does nothing before it gets its turns.
     ///
     /// # Errors
-    /// [`StartError`]: numbers out of range, or the system refuses.
+    /// [`StartError`]: numbers out of range, or errors of the system.
     pub fn new(config: &Config) -> Result<Self, StartError> {
         let out_of_range = |field, value| Err(StartError::OutOfRange { field, value });
         if !(1..=4096).contains(&config.ports_max) {
@@ -65,8 +65,9 @@ impl SoftwareSwitch {
             }
         }
         let upper = u16::from(config.up.is_some());
-        let table = Table::new(config.processes_max, config.up.is_some());
-        let mut machine = onepipe_switch::Config::new(config.ports_max, upper, Route::Table(table));
+        let table = ForwardingTable::new(config.processes_max, config.up.is_some());
+        let mut machine =
+            onepipe_switch::Config::new(config.ports_max, upper, Route::ForwardingTable(table));
         machine.beacon_interval_ns = config.beacon_interval_ns;
         machine.eager_beacons = config.eager_beacons;
         machine.link_timeout_ns = config.link_timeout_ns;
@@ -122,12 +123,12 @@ impl SoftwareSwitch {
         Ok(Self { driver, local_addr, ports, lost: Vec::with_capacity(ports) })
     }
 
-    /// Where it listens.
+    /// Returns where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Takes what has arrived and sends it on. `on_event` hears which links live.
+    /// Receives and forwards what has arrived. `on_event` gets the changes of links.
     pub fn turn(&mut self, mut on_event: impl FnMut(SwitchEvent)) -> Progress {
         let lost = &mut self.lost;
         let progress = self.driver.turn(|_, event| {
@@ -142,12 +143,12 @@ impl SoftwareSwitch {
         progress
     }
 
-    /// Rests as the idle strategy says, given what the last turn did.
+    /// Idles according to the idle strategy and the progress of the last turn.
     pub fn rest(&mut self, progress: Progress) {
         self.driver.rest(progress);
     }
 
-    /// Switches until `stop` is set. Ring the doorbell after setting it.
+    /// Runs until `stop` is set. Ring the doorbell after setting it.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(SwitchEvent)) {
         reduce_wakeup_latency();
         while !stop.load(Ordering::Acquire) {
@@ -157,15 +158,15 @@ impl SoftwareSwitch {
         self.turn(&mut on_event);
     }
 
-    /// What wakes it when it blocks.
+    /// Returns the doorbell that wakes it when it blocks.
     pub fn doorbell(&self) -> Doorbell {
         self.driver.doorbell()
     }
 
-    /// Makes other things go wrong from now on. What was held back to be overtaken is lost.
+    /// Replaces the injected faults. Frames that wait to be overtaken are lost.
     ///
     /// # Errors
-    /// When a probability is none.
+    /// When a field is no probability.
     pub fn set_faults(&mut self, faults: Faults) -> Result<(), StartError> {
         if let Some(field) = faults.out_of_range() {
             return Err(StartError::OutOfRange { field, value: 0 });
@@ -188,8 +189,8 @@ impl SoftwareSwitch {
         Ok(())
     }
 
-    /// What each link between racks and paths has borne: rack by rack and path by path, up before
-    /// down. Nothing without [`Config::racks`].
+    /// Returns the load of each link between racks and paths: rack by rack and path by path, up
+    /// before down. Empty without [`Config::racks`].
     pub fn links(&self) -> impl Iterator<Item = LinkReport> + '_ {
         self.driver.transport().links().into_iter().flat_map(RackLinks::report)
     }
@@ -204,32 +205,33 @@ impl SoftwareSwitch {
         self.driver.transport().processes_max()
     }
 
-    /// Counters of ports and faults.
+    /// Returns the counters of ports and faults.
     pub fn stats(&self) -> &Stats {
         &self.driver.transport().stats
     }
 
-    /// How long the queues before its links were, if it has any: see [`Config::link_rate`].
+    /// Returns the lengths of the output queues, if there are any: see [`Config::link_rate`].
     pub fn queues(&self) -> Option<QueueReport> {
         self.driver.transport().queues()
     }
 
-    /// Counters of the machine.
+    /// Returns the counters of the machine.
     pub fn machine_stats(&self) -> &onepipe_switch::Stats {
         self.driver.machine().switch.stats()
     }
 
-    /// Counters of the socket.
+    /// Returns the counters of the socket.
     pub fn socket_stats(&self) -> &UdpStats {
         self.driver.transport().socket().stats()
     }
 
-    /// Datagrams that the kernel has dropped because this switch was too slow to take them.
+    /// Returns the number of datagrams that the kernel has dropped because the receive buffer was
+    /// full.
     pub fn kernel_drops(&self) -> Option<u32> {
         self.driver.transport().socket().kernel_drops()
     }
 
-    /// Counters of the turns.
+    /// Returns the counters of the turns.
     pub fn duty(&self) -> &Duty {
         self.driver.duty()
     }

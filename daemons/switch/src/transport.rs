@@ -1,4 +1,4 @@
-//! The world around the machine: one socket, a port for each neighbour, and faults.
+//! The transport of the switch: one socket, a port for each neighbour, and faults.
 
 use onepipe_base::{
     Incarnation, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
@@ -14,15 +14,16 @@ use crate::faults::{FaultInjector, Outcome};
 use crate::ports::PortTable;
 use crate::racks::RackLinks;
 
-/// How long the kernel may take to wake a thread whose time has come, in ns.
+/// Time that the kernel may take to wake a thread whose timer has expired, in ns.
 const WAKEUP_LATENCY_NS: u64 = 100_000;
-/// After this many trains what waits is sent, so that a full batch does not wait for its last.
+/// Frames are flushed after this many received batches, so that the first frames of a full receive
+/// do not wait for its last.
 const BATCHES_PER_FLUSH: usize = 4;
-/// How often the processes below are announced above again, in ns: an announcement may be lost, and
-/// the switch above may have been started anew.
+/// Interval at which the processes below are announced to the switch above, in ns: an announcement
+/// may be lost, and that switch may have restarted.
 const ANNOUNCE_INTERVAL_NS: u64 = 100_000_000;
-/// What a join or a leave bears that is passed on: more hops than its process gives it, so that the
-/// switch above does not take the process for its neighbour.
+/// Hop count of a relayed Join or Leave: higher than that of its process, so that the switch above
+/// does not take the process for its neighbour.
 const RELAYED_HOPS: u8 = 2;
 
 #[derive(Debug)]
@@ -34,10 +35,10 @@ pub(crate) struct SwitchTransport {
     fault_injector: Option<FaultInjector>,
     egress: Option<Egress>,
     links: Option<RackLinks>,
-    /// The time of the turn under way.
+    /// The time of the turn in progress.
     now: Now,
     slot: Option<FrameRange>,
-    /// The life of each process below that has announced itself, to be repeated above.
+    /// The incarnation of each process below that has joined, to be announced above.
     joins: Vec<Option<Incarnation>>,
     announce_at: Mono,
     pub(crate) stats: Stats,
@@ -90,8 +91,8 @@ impl SwitchTransport {
         self.links.as_mut()
     }
 
-    /// A link has been silent for too long. Who sat behind it may start anew elsewhere: it is not
-    /// announced above any more.
+    /// Handles a link timeout. Its processes may restart elsewhere, so they are not announced above
+    /// any more.
     pub(crate) fn on_lost(&mut self, port: Port) {
         for (process, joined_at) in self.ports.joined() {
             if let Some(join) = self.joins.get_mut(process.index())
@@ -102,7 +103,7 @@ impl SwitchTransport {
         }
     }
 
-    /// The port of whoever sent a train, a new one if need be.
+    /// Returns the port of a batch's sender; assigns one if needed.
     fn port_of_batch(&mut self, batch: usize, now: Mono) -> Option<Port> {
         let from = self.socket.sender(batch)?;
         if let Some(port) = self.ports.find(from, now) {
@@ -125,7 +126,7 @@ impl SwitchTransport {
         Some(port)
     }
 
-    /// The machine has no use for a frame: there may be a reason that people should know.
+    /// Records why the machine has dropped a frame, if an operator should know.
     fn on_dropped(&mut self, range: FrameRange) {
         let Ok((header, _)) = parse_header(self.socket.frame(range)) else { return };
         let ends = [header.src(), header.dst()];
@@ -136,13 +137,14 @@ impl SwitchTransport {
         }
     }
 
-    /// The machine has taken a frame that goes no further: it may tell who sits where.
+    /// Learns from a frame that the machine has consumed where its process is.
     fn on_consumed(&mut self, port: Port, range: FrameRange) {
         let frame = self.socket.frame(range);
         let Ok((header, opcode)) = parse_header(frame) else { return };
         let process = header.src();
         match opcode {
-            // A controller greets instead of joining, and is to be found from above, too.
+            // A controller sends Hello frames instead of a Join, and must be reachable from above,
+            // too.
             Opcode::Join | Opcode::Hello if Some(port) != self.up => {
                 let incarnation = header.incarnation();
                 if let Some(join) = self.joins.get_mut(process.index())
@@ -161,19 +163,19 @@ impl SwitchTransport {
         }
     }
 
-    /// A process below has left for good: above, too, nobody shall look for it here.
+    /// Handles the Leave of a process below: the switch above must not route to it any more.
     fn relay_leave(&mut self, leave: &Header) {
         if let (Some(up), Some(join)) = (self.up, self.joins.get_mut(leave.src().index())) {
             *join = None;
-            // Only a process that was alone here takes the whole link with it.
+            // Only the Leave of the last process takes the whole link down.
             if self.ports.joined().next().is_none() {
                 self.send_header(up, leave);
             }
         }
     }
 
-    /// Tells the switch above who sits below, with a promise that raises nothing: what this switch
-    /// promises is told by its beacons.
+    /// Announces the processes below to the switch above by Join frames, with a promise that raises
+    /// nothing: the promises of this switch are in its beacons.
     fn announce(&mut self, now: Now) {
         let Some(up) = self.up else { return };
         if now.mono < self.announce_at {
@@ -190,7 +192,7 @@ impl SwitchTransport {
         }
     }
 
-    /// Passes a frame without payload on to the switch above.
+    /// Sends a frame without payload to the switch above.
     fn send_header(&mut self, up: Port, header: &Header) {
         let Some(slot) = self.socket.slot() else { return };
         let range = self.socket.keep(slot, HEADER_LEN);
@@ -198,7 +200,7 @@ impl SwitchTransport {
         self.socket.send(up.index(), range);
     }
 
-    /// A frame leaves, or meets its fate.
+    /// Sends a frame, subject to injected faults.
     #[inline]
     fn send_with_faults(&mut self, port: Port, range: FrameRange) {
         let Some(fault_injector) = &mut self.fault_injector else {
@@ -221,7 +223,7 @@ impl SwitchTransport {
         });
     }
 
-    /// A frame leaves, or waits until its link is free.
+    /// Sends a frame, or queues it until its link is free.
     #[inline]
     fn enqueue_or_send(&mut self, port: Port, range: FrameRange) {
         match &mut self.egress {
@@ -230,7 +232,7 @@ impl SwitchTransport {
         }
     }
 
-    /// Sends what has left its queue by now.
+    /// Sends the frames that have left their queues by now.
     fn drain_queues(&mut self) {
         if let Some(egress) = &mut self.egress
             && !egress.is_empty()
@@ -246,7 +248,7 @@ impl SwitchTransport {
     }
 }
 
-/// Sends a copy of a frame that is kept elsewhere.
+/// Sends a copy of a frame.
 fn send_copy(socket: &mut BatchSocket, port: Port, frame: &[u8]) {
     if let Some(slot) = socket.slot() {
         let range = socket.keep(slot, frame.len());
@@ -262,7 +264,7 @@ impl Transport for SwitchTransport {
         self.now = now;
         self.drain_queues();
         let batches = self.socket.receive();
-        // The queue of this switch is its receive buffer; what finds it long is marked.
+        // The queue of this switch is its receive buffer; frames that find it long are marked.
         let is_backlogged = self.socket.is_backlogged();
         let mut frames = 0;
         for batch in 0..batches {

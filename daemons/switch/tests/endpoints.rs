@@ -1,6 +1,7 @@
 //! Endpoints over real sockets through real switches: order, faults, trees, restarts.
 //!
-//! One thread gives everybody turns, so that a busy machine makes it slow and nothing else.
+//! One thread gives all nodes their turns, so that a busy machine makes the test slow and nothing
+//! else.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -14,18 +15,18 @@ use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
 use onepipe_transport_udp::{Config as UdpConfig, Offload, UdpLink};
 
-/// Everything here takes milliseconds; what takes this long never comes.
+/// Everything here takes milliseconds; what takes this long never happens.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Nobody is taken for dead because the machine is busy.
+/// Long enough that no node times out because the machine is busy.
 const LINK_TIMEOUT_NS: u64 = 20_000_000_000;
 
-/// A beacon on an Ethernet: the frame of 52 bytes, and 66 around it.
+/// A beacon on an Ethernet: the frame of 52 bytes, and 66 of overhead.
 const BEACON_ON_WIRE_BYTES: u64 = 52 + 66;
 
-/// What is said when everybody meets; logs are about what comes after.
+/// The first message of each node; logs are about what follows.
 const WARM_UP: &[u8] = b"hello";
 
-/// A message where it was delivered: timestamp, sender, index.
+/// A delivered message: timestamp, sender, index.
 type Key = (u64, u32, u16);
 
 struct MeshDriver {
@@ -63,7 +64,7 @@ impl MeshDriver {
             }
             Event::SendFailed(report) => {
                 let previous = failed.insert((report.scattering, report.index), report.outcome);
-                assert!(previous.is_none(), "one verdict a message");
+                assert!(previous.is_none(), "one outcome per message");
             }
             _ => {}
         });
@@ -117,7 +118,7 @@ impl Network {
         network
     }
 
-    /// Three stations at a switch whose links are slow.
+    /// Three nodes at a switch whose links are slow.
     fn slow(rate: LinkRate) -> Self {
         let mut network = Self { switches: vec![], nodes: vec![], events: vec![] };
         let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -163,14 +164,14 @@ impl Network {
         }
     }
 
-    /// Until everybody can be heard by everybody.
+    /// Runs until each node has reached all others.
     fn exchange_hellos(&mut self) {
         let count = self.nodes.len() as u32;
         for me in 0..count {
             let others: Vec<u32> = (0..count).filter(|other| *other != me).collect();
             self.nodes[me as usize].scatter(&others, WARM_UP);
         }
-        self.run_until("nobody is settled", |network| network.is_drained());
+        self.run_until("the first messages are not resolved", |network| network.is_drained());
         for node in &mut self.nodes {
             node.failed.clear();
         }
@@ -180,7 +181,7 @@ impl Network {
         self.nodes.iter().all(|node| node.driver.machine().is_drained())
     }
 
-    /// Everybody scatters to everybody, a number each, in bursts between turns.
+    /// All nodes scatter to all nodes, one number each, in bursts between turns.
     fn scatter_rounds(&mut self, rounds: u32) {
         let all_processes: Vec<u32> = (0..self.nodes.len() as u32).collect();
         for round in 0..rounds {
@@ -193,7 +194,7 @@ impl Network {
         }
     }
 
-    /// All logs ascend and agree on the order of what they share.
+    /// Checks that all logs ascend and agree on the order of what they share.
     fn check_order(&self) {
         for node in &self.nodes {
             assert!(node.log.windows(2).all(|pair| pair[0].0 < pair[1].0), "ascending");
@@ -221,9 +222,9 @@ fn slow_links_queue_frames_in_order() {
     let queues = network.switches[0].queues().expect("its links are slow");
     assert!(queues.bytes[4] > 4_096 && queues.marked > 0, "{queues:?}");
     assert_eq!(queues.dropped, 0, "{queues:?}");
-    // Barriers come faster than these links carry them, so that a beacon leaves all the time and
-    // another, which says the newest, waits behind it.
-    network.run_until("a queue stays", |network| {
+    // Barriers rise faster than these links can carry, so that a beacon leaves all the time and a
+    // newer one waits behind it.
+    network.run_until("a queue does not drain", |network| {
         let queues = network.switches[0].queues();
         queues.is_some_and(|queues| queues.present_bytes <= 2 * BEACON_ON_WIRE_BYTES)
     });
@@ -260,7 +261,7 @@ fn order_holds_and_every_message_resolves_under_faults() {
     let mut network = Network::new(faults, Offload::Segment, 3);
     network.exchange_hellos();
     network.scatter_rounds(200);
-    network.run_until("not all is settled", Network::is_drained);
+    network.run_until("not all messages are resolved", Network::is_drained);
     network.switches[0].set_faults(Faults::default()).expect("no faults are fine");
     let sent = 3 * 3 * 200;
     let count = |network: &Network| {
@@ -268,7 +269,7 @@ fn order_holds_and_every_message_resolves_under_faults() {
         let failed: usize = network.nodes.iter().map(|node| node.failed.len()).sum();
         (delivered, failed)
     };
-    network.run_until("some messages have no verdict", |network| {
+    network.run_until("some messages have no outcome", |network| {
         let (delivered, failed) = count(network);
         delivered + failed >= sent
     });
@@ -306,26 +307,26 @@ fn restarted_process_replaces_its_previous_incarnation() {
     let mut network = Network::new(Faults::default(), Offload::Segment, 3);
     network.exchange_hellos();
     let at = network.switches[0].local_addr();
-    // Killed: it says no goodbye, and comes back from another address.
+    // Killed: it sends no Leave, and comes back from another address.
     network.nodes[2] = MeshDriver::new(2, 2, at, Offload::Segment);
     network.run_until("the old port is not taken back", |network| {
         network.switches[0].stats().ports_reclaimed == 1
     });
     network.nodes[0].scatter(&[2], b"again");
-    network.run_until("the new life is not reached", |network| {
+    network.run_until("the new incarnation is not reached", |network| {
         network.nodes[2].log.iter().any(|(_, payload)| payload == b"again")
             || !network.nodes[0].failed.is_empty()
     });
-    // The first message may have been for the former life; then it was reported, and the next is
-    // not.
+    // The first message may have been for the previous incarnation; then it was reported as failed,
+    // and the next one is not.
     network.nodes[0].scatter(&[2], b"once more");
-    network.run_until("the new life is not reached", |network| {
+    network.run_until("the new incarnation is not reached", |network| {
         network.nodes[2].log.iter().any(|(_, payload)| payload == b"once more")
     });
     assert_eq!(network.switches[0].stats().ports_assigned, 4);
 }
 
-/// With and without controllers: the others go on at once, long before the link times out.
+/// With and without controllers: the others continue at once, long before the link times out.
 #[test]
 fn killed_process_is_detected_at_once() {
     for controllers in [None, Some(Controllers { first: ProcessId(15), count: 1 })] {
@@ -341,7 +342,7 @@ fn killed_process_is_detected_at_once() {
         network.exchange_hellos();
         network.nodes.truncate(2);
         let killed = Instant::now();
-        network.run_until("nobody is missed", |network| {
+        network.run_until("the loss is not detected", |network| {
             network.switches[0].stats().ports_reclaimed == 1
         });
         network.nodes[0].scatter(&[0, 1], b"without it");
@@ -362,17 +363,20 @@ fn leave_frees_the_port_at_once() {
     let mut network = Network::new(Faults::default(), Offload::Segment, 2);
     network.exchange_hellos();
     network.nodes[1].driver.machine_mut().leave();
-    network.run_until("nobody left", |network| network.switches[0].stats().ports_reclaimed == 1);
+    network.run_until("the leave has no effect", |network| {
+        network.switches[0].stats().ports_reclaimed == 1
+    });
     assert!(network.events.iter().any(|event| matches!(event, SwitchEvent::LinkLeft(_))));
     network.nodes[0].scatter(&[0], b"alone");
-    network.run_until("who stays is held up", |network| !network.nodes[0].log.is_empty());
+    network
+        .run_until("the remaining process is held up", |network| !network.nodes[0].log.is_empty());
 }
 
 #[test]
 fn dead_port_times_out_and_others_continue() {
     let mut network = Network { switches: vec![], nodes: vec![], events: vec![] };
     let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
-    // Long, as turns of a busy machine are far apart: the living are not to be missed.
+    // Long, as turns of a busy machine are far apart: nodes that are alive must not time out.
     (config.processes_max, config.link_timeout_ns) = (16, 1_000_000_000);
     network.switches.push(SoftwareSwitch::new(&config).expect("the loopback is there"));
     let at = network.switches[0].local_addr();
@@ -380,7 +384,7 @@ fn dead_port_times_out_and_others_continue() {
     network.exchange_hellos();
     let faults = Faults { dead_ports: vec![Port(1)], ..Faults::default() };
     network.switches[0].set_faults(faults).expect("a dead port is fine");
-    network.run_until("nobody is missed", |network| {
+    network.run_until("the loss is not detected", |network| {
         network.events.contains(&SwitchEvent::LinkLost(Port(1)))
     });
     network.nodes[0].scatter(&[0, 2], b"without it");
@@ -404,5 +408,5 @@ fn foreign_senders_get_no_port() {
     network.exchange_hellos();
     let stats = network.switches[0].stats();
     assert_eq!(stats.ports_assigned, 2);
-    assert_eq!(stats.batches_foreign, 6, "an empty datagram is no frame at all");
+    assert_eq!(stats.batches_foreign, 6, "an empty datagram is not counted");
 }

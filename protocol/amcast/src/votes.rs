@@ -95,7 +95,7 @@ impl Votes {
     ) {
         let Some(index) = self.index(id) else { return };
         let Some(cell) = self.cells[index].filter(|cell| cell.id == id) else { return };
-        let nth = cell.groups.place(group);
+        let nth = cell.groups.rank(group);
         if !cell.groups.contains(group) || nth >= self.message_groups_max {
             return;
         }
@@ -123,7 +123,7 @@ impl Votes {
     ) -> bool {
         let Some(index) = self.index(id) else { return false };
         let Some(cell) = self.cells[index].filter(|cell| cell.id == id) else { return false };
-        let nth = cell.groups.place(group);
+        let nth = cell.groups.rank(group);
         if !cell.groups.contains(group) || nth >= self.message_groups_max {
             return false;
         }
@@ -153,7 +153,7 @@ impl Votes {
     fn get_vote(&self, id: MessageId, group: GroupId) -> Vote {
         let found = self.index(id).and_then(|index| {
             let cell = self.cells[index].filter(|cell| cell.id == id)?;
-            let nth = cell.groups.place(group);
+            let nth = cell.groups.rank(group);
             let is_there = cell.groups.contains(group) && nth < self.message_groups_max;
             is_there.then(|| self.votes[index * self.message_groups_max + nth])
         });

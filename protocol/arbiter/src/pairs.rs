@@ -56,9 +56,9 @@ impl Pairs {
         }
     }
 
-    /// Renews the drained flows of `drained`. A flow whose pair has queued more stays in `drained`, and is
-    /// appended to `renewed` with the queued timeslots; the others are removed and their pairs
-    /// become inactive. `now` is the batch modulo 256 in which they restart, if the policy uses it.
+    /// Renews the flows in `drained`. A flow whose pair has queued more stays there, and is appended
+    /// to `renewed` with the queued timeslots; the others are removed and their pairs become
+    /// inactive. `now` is the batch modulo 256 in which they restart, if the policy uses it.
     pub fn renew(&mut self, drained: &mut Flows, now: Option<u8>, renewed: &mut Flows) {
         match self {
             Self::Dense(pairs) => renew(drained, now, renewed, |src, dst| pairs.take(src, dst)),
@@ -283,7 +283,10 @@ mod tests {
                         pairs.renew(&mut drained, now, &mut renewed);
                         let again = Flow::new(src as u16, dst as u16, had, now.unwrap_or(3));
                         let count = usize::from(had > 0);
-                        prop_assert_eq!((renewed.as_slice(), drained.len()), (&[again][..count], count));
+                        prop_assert_eq!(
+                            (renewed.as_slice(), drained.len()),
+                            (&[again][..count], count)
+                        );
                         if had == 0 {
                             expected.remove(&(src, dst));
                         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use core::hint::select_unpredictable;
 
-use onepipe_processor::{Line, Lines};
+use onepipe_processor::{MaskedCopy, WordBlock};
 
 use crate::Grant;
 
@@ -54,20 +54,20 @@ const fn unselected() -> [Lanes; 256] {
 }
 
 /// The row of an endpoint that sends nothing.
-const IDLE_ROW: Line = Line([NO_DESTINATION; SLOTS]);
+const IDLE_ROW: WordBlock = WordBlock([NO_DESTINATION; SLOTS]);
 
 /// The grants of a batch as a table: the destination of each endpoint in each timeslot.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// A row for each source, valid only if its busy mask is not zero; the last row is that of an
     /// endpoint that never sends.
-    rows: Vec<Line>,
+    rows: Vec<WordBlock>,
     /// The timeslots in which each source sends, one bit each.
     busy: Vec<u64>,
     /// Timeslots that may differ from [`NO_DESTINATION`] in any row.
     slots: usize,
     /// SIMD row writes, if the CPU supports them. The result is the same without.
-    lines: Option<Lines>,
+    lines: Option<MaskedCopy>,
 }
 
 impl Schedule {
@@ -78,7 +78,7 @@ impl Schedule {
             rows: alloc::vec![IDLE_ROW; nodes + 1],
             busy: alloc::vec![0; nodes],
             slots: 0,
-            lines: Lines::detect(),
+            lines: MaskedCopy::detect(),
         }
     }
 
@@ -117,7 +117,7 @@ impl Schedule {
     }
 
     /// Writes each grant with one SIMD operation.
-    fn fill_simd(&mut self, lines: Lines, grants: &[Grant]) {
+    fn fill_simd(&mut self, lines: MaskedCopy, grants: &[Grant]) {
         self.slots = SLOTS;
         let idle_row = self.busy.len();
         for grant in grants {
@@ -125,7 +125,7 @@ impl Schedule {
             let Some(busy) = self.busy.get_mut(src) else { continue };
             let before = select_unpredictable(*busy == 0, idle_row, src);
             *busy |= grant.slots;
-            lines.paint(&mut self.rows, (before, src), grant.slots, grant.dst);
+            lines.copy_masked(&mut self.rows, (before, src), grant.slots, grant.dst);
         }
     }
 
@@ -252,12 +252,12 @@ mod tests {
 
     #[test]
     fn fill_discards_the_previous_batch() {
-        for lines in [Lines::detect(), None] {
+        for lines in [MaskedCopy::detect(), None] {
             check_fill_discards_the_previous_batch(lines);
         }
     }
 
-    fn check_fill_discards_the_previous_batch(lines: Option<Lines>) {
+    fn check_fill_discards_the_previous_batch(lines: Option<MaskedCopy>) {
         let grant = |src, dst, slots| Grant { src, dst, slots };
         let before = [grant(0, 2, u64::MAX), grant(1, 0, 0xff), grant(9, 1, 1)];
         let after = [grant(1, 2, 1 << 63 | 2), grant(2, 0, 4), grant(1, 0, 4)];

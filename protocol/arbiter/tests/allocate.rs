@@ -153,7 +153,12 @@ proptest! {
         for _ in 0..2 * batches + u64::from(config.return_batches) {
             control_plane.batch();
         }
-        prop_assert_eq!((control_plane.wanted(), control_plane.allocator.pairs()), (0, 0), "{:?}", control_plane.wants);
+        prop_assert_eq!(
+            (control_plane.wanted(), control_plane.allocator.pairs()),
+            (0, 0),
+            "{:?}",
+            control_plane.wants
+        );
         prop_assert_eq!(control_plane.allocator.next_batch().granted(), 0);
     }
 

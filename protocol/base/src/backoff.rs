@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn said_at_once_then_ever_more_rarely_but_for_ever() {
+    fn repeats_with_doubling_interval_up_to_maximum() {
         let mut backoff = Backoff::new(10, 35);
         assert!(!backoff.take(Mono::from_ns(1_000)), "nothing to say yet");
         backoff.on_change(Mono::from_ns(100));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_begin_at_once_do_not_go_on_in_step() {
+    fn jitter_spreads_simultaneous_starts() {
         let address = |id| Address::Process(crate::ProcessId(id));
         let begin = |id| {
             let mut backoff = Backoff::with_jitter(10_000, 1_000_000, address(id));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_that_is_slow_for_a_large_fabric_repeats_nothing_fast() {
+    fn initial_interval_is_bounded_by_maximum() {
         let first = |max_ns| {
             let mut backoff =
                 Backoff::with_jitter(6_000, max_ns, Address::Process(crate::ProcessId(1)));

@@ -27,13 +27,13 @@ pub struct FrozenLinks {
     links: Vec<Frozen>,
     last: u32,
     /// Ports of failed switches whose failure is resolved, with their last commit promise.
-    passed: Vec<(Port, Address, Timestamp)>,
+    promised_before: Vec<(Port, Address, Timestamp)>,
 }
 
 impl FrozenLinks {
     /// Returns an empty list.
     pub const fn new() -> Self {
-        Self { links: Vec::new(), last: 0, passed: Vec::new() }
+        Self { links: Vec::new(), last: 0, promised_before: Vec::new() }
     }
 
     /// Freezes `port` of `registers`, where `instance` was. Returns whether the link was live.
@@ -43,7 +43,7 @@ impl FrozenLinks {
         port: Port,
         instance: Option<Instance>,
     ) -> bool {
-        if let Some(commit) = self.passed(port, instance) {
+        if let Some(commit) = self.promised_before(port, instance) {
             registers.assume_commit(port, commit);
         }
         let Some(commit) = registers.freeze(port) else { return false };
@@ -80,13 +80,14 @@ impl FrozenLinks {
     /// `port`. All nodes behind that switch have committed everything below; an instance that
     /// promised less had only not caught up. Applies to switches alone: each instance of a process
     /// counts for itself.
-    pub fn passed(&self, port: Port, instance: Option<Instance>) -> Option<Timestamp> {
+    pub fn promised_before(&self, port: Port, instance: Option<Instance>) -> Option<Timestamp> {
         let switch = instance.map(|instance| instance.address).filter(is_switch)?;
         let held = self.links.iter().filter(|frozen| frozen.port == port);
         let held = held
             .filter(|frozen| frozen.instance.is_some_and(|instance| instance.address == switch));
-        let passed = self.passed.iter().find(|(at, known, _)| (*at, *known) == (port, switch));
-        held.map(|frozen| frozen.commit).chain(passed.map(|(.., commit)| *commit)).max()
+        let promised_before =
+            self.promised_before.iter().find(|(at, known, _)| (*at, *known) == (port, switch));
+        held.map(|frozen| frozen.commit).chain(promised_before.map(|(.., commit)| *commit)).max()
     }
 
     /// Resolves failure `number` and releases its hold. Returns its link, if the failure exists.
@@ -100,21 +101,21 @@ impl FrozenLinks {
     pub fn take(&mut self, number: u32) -> Option<(Frozen, Option<Timestamp>)> {
         let at = self.links.iter().position(|frozen| frozen.number == number)?;
         let resolved = self.links.remove(at);
-        self.note_passed(resolved);
+        self.record_promised(resolved);
         let same = self.links.iter().filter(|frozen| frozen.port == resolved.port);
         Some((resolved, same.map(|frozen| frozen.commit).min()))
     }
 
-    fn note_passed(&mut self, resolved: Frozen) {
+    fn record_promised(&mut self, resolved: Frozen) {
         let Some(switch) = resolved.instance.map(|instance| instance.address).filter(is_switch)
         else {
             return;
         };
-        match self.passed.iter_mut().find(|(port, ..)| *port == resolved.port) {
+        match self.promised_before.iter_mut().find(|(port, ..)| *port == resolved.port) {
             Some((_, known, commit)) if *known == switch => *commit = resolved.commit.max(*commit),
             // Another switch is connected there now.
             Some(entry) => *entry = (resolved.port, switch, resolved.commit),
-            None => self.passed.push((resolved.port, switch, resolved.commit)),
+            None => self.promised_before.push((resolved.port, switch, resolved.commit)),
         }
     }
 
@@ -139,7 +140,7 @@ mod tests {
     use crate::{Incarnation, Mono, ProcessId, Promises, SwitchId};
 
     #[test]
-    fn two_deaths_on_one_port_are_resolved_in_either_order() {
+    fn two_failures_on_a_port_resolve_in_any_order() {
         for (first, second) in [(1, 2), (2, 1)] {
             let mut registers = Registers::new(2);
             let mut frozen = FrozenLinks::new();
@@ -169,7 +170,7 @@ mod tests {
 
     /// Port 0 promises 900; on port 1, instances of process 3 promise `commits`, and fail one after
     /// the other.
-    fn deaths(commits: &[(u32, u64)]) -> (Registers, FrozenLinks) {
+    fn fail_in_turn(commits: &[(u32, u64)]) -> (Registers, FrozenLinks) {
         let (mut registers, mut frozen) = (Registers::new(2), FrozenLinks::new());
         registers.update(Mono::from_ns(0), Port(0), Promises::both(Timestamp::from_ns(900)));
         for &(incarnation, ns) in commits {
@@ -191,9 +192,9 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_flaps_takes_no_room_and_keeps_its_first_commit() {
+    fn flapping_link_keeps_one_entry_at_first_commit() {
         for later in [700, 5] {
-            let (mut registers, mut frozen) = deaths(&[(1, 50), (1, later), (1, later)]);
+            let (mut registers, mut frozen) = fail_in_turn(&[(1, 50), (1, later), (1, later)]);
             assert_eq!(entries(&frozen), [(3, 1, 50)], "{later}");
             assert!(frozen.resolve(&mut registers, 2).is_none(), "taken in by the next");
             assert!(frozen.resolve(&mut registers, 3).is_some());
@@ -204,8 +205,8 @@ mod tests {
     /// An instance that comes back and promises nothing does not lower the commit of the one
     /// before.
     #[test]
-    fn lives_of_one_address_are_told_apart() {
-        let (mut registers, mut frozen) = deaths(&[(1, 50), (2, 5), (3, 70)]);
+    fn keeps_instances_of_one_address_apart() {
+        let (mut registers, mut frozen) = fail_in_turn(&[(1, 50), (2, 5), (3, 70)]);
         assert_eq!(entries(&frozen), [(1, 1, 50), (2, 2, 5), (3, 3, 70)]);
         let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
         for (number, then) in [(2, 50), (1, 70), (3, 900)] {
@@ -217,7 +218,7 @@ mod tests {
     /// Nodes behind a switch have promised what its previous instance did; the lower promise of a
     /// new instance that has not received theirs yet is no bound.
     #[test]
-    fn a_later_life_of_a_switch_freezes_no_lower_than_one_before() {
+    fn later_switch_instance_freezes_no_lower() {
         let instance = |incarnation| {
             let address = Address::Switch(SwitchId(7));
             Some(Instance { address, incarnation: Incarnation(incarnation) })
@@ -241,13 +242,13 @@ mod tests {
             assert_eq!(commits[commits.len() - 2..], [50, 70], "resolved: {is_resolved}");
             let other =
                 Some(Instance { address: Address::Switch(SwitchId(8)), ..instance(4).unwrap() });
-            assert_eq!(frozen.passed(Port(0), other), None, "another switch");
+            assert_eq!(frozen.promised_before(Port(0), other), None, "another switch");
         }
     }
 
     /// The last instance of the switch had promised nothing.
     #[test]
-    fn a_link_that_holds_nothing_is_frozen_where_a_switch_had_promised() {
+    fn empty_link_freezes_at_earlier_switch_promise() {
         let instance = |incarnation| {
             let address = Address::Switch(SwitchId(7));
             Some(Instance { address, incarnation: Incarnation(incarnation) })
@@ -266,10 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn lives_beyond_the_limit_share_the_last_entry() {
+    fn instances_beyond_limit_share_last_entry() {
         let commits: Vec<(u32, u64)> =
             (1..=12).map(|instance| (instance, u64::from(instance) * 10)).collect();
-        let (registers, frozen) = deaths(&commits);
+        let (registers, frozen) = fail_in_turn(&commits);
         assert_eq!(frozen.iter().len(), INSTANCES_MAX);
         assert_eq!(entries(&frozen).last(), Some(&(12, 12, 80)), "the lowest of the last five");
         assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(10));

@@ -95,7 +95,7 @@ impl Controllers {
 
     /// Returns all controller ids, ascending.
     pub fn iter(self) -> impl Iterator<Item = ProcessId> {
-        (0..self.count).map(move |place| ProcessId(self.first.0.wrapping_add(place)))
+        (0..self.count).map(move |index| ProcessId(self.first.0.wrapping_add(index)))
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_survive_the_wire() {
+    fn address_bits_round_trip() {
         for address in [
             Address::Process(ProcessId(0)),
             Address::Process(ProcessId((1 << 20) - 1)),

@@ -61,7 +61,7 @@ mistakes! {
         "Now and then a reliable packet is acknowledged and then dropped.";
     SiblingNotRecalled: "sibling-not-recalled",
         "Only the receivers that are out of reach are told of a recall.";
-    DeadLinkKept: "dead-link-kept",
+    DeadLinkRetained: "dead-link-retained",
         "A switch waits for dead links for ever.";
     LiveLinkDropped: "live-link-dropped",
         "A switch leaves its first lower port out of what it tells its upper ones.";
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn titles_are_unique_and_nothing_is_wrong_unless_chosen() {
+    fn titles_are_unique_and_no_mistake_is_selected() {
         for (at, mistake) in Mistake::ALL.iter().enumerate() {
             assert!(mistake.what().ends_with('.') && !makes(*mistake));
             let others = &Mistake::ALL[at + 1..];

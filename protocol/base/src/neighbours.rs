@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_life_is_told_from_the_old_one_and_a_stale_frame_from_both() {
+    fn detects_new_instances_and_stale_frames() {
         let own = Instance { address: Address::Process(ProcessId(1)), incarnation: Incarnation(4) };
         let mut neighbours = Neighbours::new(1);
         let port = Port(0);
@@ -265,8 +265,8 @@ mod tests {
             PeerUpdate::Stale,
             "said once"
         );
-        let former = Instance { incarnation: Incarnation(3), ..own };
-        assert_eq!(neighbours.on_hello(port, instance(5), Some(former), own), PeerUpdate::Stale);
+        let previous = Instance { incarnation: Incarnation(3), ..own };
+        assert_eq!(neighbours.on_hello(port, instance(5), Some(previous), own), PeerUpdate::Stale);
         assert!(!neighbours.is_two_way(port) && !neighbours.is_up(port));
         assert_eq!(neighbours.on_instance(port, instance(5)), PeerUpdate::Stale);
         assert_eq!(neighbours.on_hello(port, instance(5), Some(own), own), PeerUpdate::Same);
@@ -284,7 +284,7 @@ mod tests {
     /// end reports a false loss: the link goes down once at each end and comes up permanently. A
     /// link slower than half of [`STALE_MAX`] comes up too early a few times, but stops flapping.
     #[test]
-    fn a_lost_link_comes_back_whatever_the_delay() {
+    fn lost_link_comes_back_for_any_delay() {
         for (delay, alarm, downs_max) in [
             (1, 20, 1),
             (2, 20, 1),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_survive_the_wire() {
+    fn instance_words_round_trip() {
         for instance in [None, Some(instance(0)), Some(instance(u32::MAX))] {
             assert_eq!(Instance::from_words(Instance::to_words(instance)), instance);
         }

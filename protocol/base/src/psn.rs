@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_holds_across_the_wrap() {
+    fn order_holds_across_wrap() {
         let last = Psn(u32::MAX);
         assert!(last.is_before(last.plus(1)));
         assert_eq!(last.plus(3).since(last), 3);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_forward_moves_the_answer_by_the_slew_only() {
+    fn step_forward_moves_reading_by_slew_only() {
         let mut slew = Slew::new();
         slew.read(at(0, 2 * HOUR_NS));
         let reading = slew.read(at(512_000, 3 * HOUR_NS));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_back_does_not_stop_the_answer() {
+    fn step_back_does_not_stop_reading() {
         let mut slew = Slew::new();
         slew.read(at(0, 2 * HOUR_NS));
         let reading = slew.read(at(512_000, HOUR_NS));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn many_short_readings_slew_as_far_as_one_long_one() {
+    fn short_readings_slew_as_far_as_one_long_one() {
         let mut slew = Slew::new();
         slew.read(at(0, 2 * HOUR_NS));
         let mut reading = Timestamp::from_ns(0);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_caught_up_with_in_512_hours() {
+    fn catches_up_one_hour_in_512_hours() {
         let mut slew = Slew::new();
         slew.read(at(0, 2 * HOUR_NS));
         // 511 h later the reading is still behind; at 512 h it meets the clock, and stays with it.
@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_back_whatever_the_clock_does(readings in any_readings()) {
+        fn reading_never_goes_back(readings in any_readings()) {
             let (mut slew, mut mono, mut last) = (Slew::new(), 0, None);
             for (elapsed, sync) in readings {
                 mono += elapsed;
@@ -138,7 +138,7 @@ mod tests {
         }
 
         #[test]
-        fn never_faster_nor_slower_than_the_slew(readings in any_readings()) {
+        fn slew_rate_is_bounded(readings in any_readings()) {
             // Between any two readings, not only consecutive ones: short steps must not add up
             // to more.
             let (mut slew, mut mono) = (Slew::new(), 0u64);
@@ -147,9 +147,9 @@ mod tests {
                 mono += elapsed;
                 reading.push((mono, slew.read(at(mono, sync)).as_ns()));
             }
-            for (at, (from_mono, from_told)) in reading.iter().enumerate() {
-                for (to_mono, to_told) in &reading[at..] {
-                    let (elapsed, moved) = (to_mono - from_mono, to_told - from_told);
+            for (at, (from_mono, from_reading)) in reading.iter().enumerate() {
+                for (to_mono, to_reading) in &reading[at..] {
+                    let (elapsed, moved) = (to_mono - from_mono, to_reading - from_reading);
                     let slack = elapsed / Slew::RATE + 2;
                     prop_assert!(moved.abs_diff(elapsed) <= slack, "{moved} in {elapsed} ns");
                 }
@@ -157,7 +157,7 @@ mod tests {
         }
 
         #[test]
-        fn a_clock_that_drifts_by_500_ppm_is_followed(
+        fn follows_clock_with_500_ppm_drift(
             steps in prop::collection::vec(1u64..100_000, 1..500), ppm in -500i64..=500,
         ) {
             let (mut slew, mut mono) = (Slew::new(), 0u64);

@@ -139,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_timestamp_survives_the_48_bit_wrap() {
+    fn timestamp_round_trips_across_48_bit_wrap() {
         let before = Timestamp::from_ns(3 * WIRE_MODULUS - 1);
         let after = before.wrapping_add_ns(2);
         assert_eq!(after.to_wire().bits(), 1);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_between_two_the_earlier_is_taken() {
+    fn equally_near_times_expand_to_the_earlier() {
         let near = Timestamp::from_ns(7 * WIRE_MODULUS);
         let opposite = WireTimestamp::from_bits(WIRE_MODULUS / 2);
         let expanded = Timestamp::from_wire(opposite, near);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_before_the_origin_and_none_behind_the_end() {
+    fn expansion_stays_between_origin_and_end() {
         let expand = |bits, near| {
             Timestamp::from_wire(WireTimestamp::from_bits(bits), Timestamp::from_ns(near)).as_ns()
         };
@@ -187,8 +187,8 @@ mod tests {
             let expanded = Timestamp::from_wire(wire, Timestamp::from_ns(near));
             prop_assert_eq!(expanded.to_wire(), wire);
             let half = WIRE_MODULUS / 2;
-            let has_room = (half..=u64::MAX - half).contains(&near);
-            let limit = if has_room { half } else { WIRE_MODULUS };
+            let fits = (half..=u64::MAX - half).contains(&near);
+            let limit = if fits { half } else { WIRE_MODULUS };
             prop_assert!(expanded.as_ns().abs_diff(near) <= limit);
         }
     }

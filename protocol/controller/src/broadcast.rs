@@ -364,12 +364,12 @@ mod tests {
             assert_eq!(broadcast.pop(), Some(Outgoing::Notice(ProcessId(7))));
             assert_eq!(broadcast.pop(), None);
             let mut buf = [0; 200];
-            let bytes = broadcast.write(&mut buf).expect("under way");
-            let view = FloodView::parse(&buf[..bytes]).expect("just written");
+            let bytes = broadcast.write(&mut buf).expect("a round is in progress");
+            let view = FloodView::parse(&buf[..bytes]).expect("written above");
             received.extend(view.failures(Timestamp::from_ns(5)).map(|failure| failure.first.0));
             let id = FloodId { epoch: 3, sequence };
             assert_eq!(view.id, id);
-            assert!(broadcast.advance(now).is_none(), "nobody has answered");
+            assert!(broadcast.advance(now).is_none(), "no acknowledgement yet");
             let ack = FloodAck { id, kind: FloodKind::Notice };
             assert!(!broadcast.on_flood_ack(
                 now,
@@ -412,7 +412,7 @@ mod tests {
         let mut broadcast = Broadcast::new(&config());
         broadcast.start(Mono::from_ns(0), Notification::Freeze(vec![]), everyone(), false, 0);
         broadcast.on_failed(ProcessId(0));
-        assert!(broadcast.advance(Mono::from_ns(1)).is_none(), "port 0 is everybody's");
+        assert!(broadcast.advance(Mono::from_ns(1)).is_none(), "port 0 is the uplink");
         let mut retransmissions = 0;
         let restart = Mono::from_ns(config().restart_ns);
         assert!(broadcast.on_timeout(restart, &mut retransmissions));
@@ -433,7 +433,10 @@ mod tests {
             true,
             0,
         );
-        let ack = FloodAck { id: broadcast.round().expect("begun").id, kind: FloodKind::Notice };
+        let ack = FloodAck {
+            id: broadcast.round().expect("a round is in progress").id,
+            kind: FloodKind::Notice,
+        };
         let mut now = Mono::from_ns(0);
         for process in processes.into_iter().take(9) {
             now = now.after_ns(restart_ns - 1);
@@ -450,7 +453,10 @@ mod tests {
     fn acks_do_not_postpone_restart_after_path_change() {
         let mut broadcast = Broadcast::new(&config());
         broadcast.start(Mono::from_ns(0), Notification::Freeze(vec![]), everyone(), false, 0);
-        let ack = FloodAck { id: broadcast.round().expect("begun").id, kind: FloodKind::Freeze };
+        let ack = FloodAck {
+            id: broadcast.round().expect("a round is in progress").id,
+            kind: FloodKind::Freeze,
+        };
         broadcast.restart_by(Mono::from_ns(500));
         assert!(broadcast.on_completed(Mono::from_ns(400), ProcessId(7), ack));
         assert_eq!(broadcast.due(), Some(Mono::from_ns(500)));

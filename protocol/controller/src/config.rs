@@ -84,13 +84,13 @@ pub struct Config {
 #[non_exhaustive]
 pub enum ConfigError {
     /// The process is none of the controllers.
-    #[error("process {0} is none of the controllers")]
+    #[error("process {0} is not among the configured controllers")]
     NotAController(u32),
     /// A frame is too short for the smallest notice or announcement.
-    #[error("frames of {0} bytes hold no news")]
+    #[error("frame_len_max = {0} is too short for a notice or an announcement")]
     FrameTooShort(usize),
     /// A duration or a count is zero.
-    #[error("{0} is zero")]
+    #[error("{0} must be at least 1")]
     Zero(&'static str),
 }
 

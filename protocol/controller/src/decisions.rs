@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(decisions.open().collect::<Vec<_>>(), [open]);
         let (copy, _) = DecisionLog::load(NOW, &decisions.records());
         assert_eq!(copy, decisions);
-        assert_eq!(decisions.recent_failures(NOW, 0).len(), 1, "who is resolved is old at once");
+        assert_eq!(decisions.recent_failures(NOW, 0).len(), 1, "resolved failures are not recent");
         assert_eq!(decisions.recent_failures(NOW, 1).len(), 2);
     }
 

@@ -103,10 +103,10 @@ pub struct Severed {
 #[non_exhaustive]
 pub enum RecordError {
     /// They end too early.
-    #[error("a record ends too early")]
+    #[error("the record is truncated")]
     Truncated,
     /// Bytes follow the record.
-    #[error("{0} bytes behind a record")]
+    #[error("{0} bytes follow the record")]
     Trailing(usize),
     /// The tag is unknown in this version.
     #[error("unknown kind of record {0}")]
@@ -248,7 +248,7 @@ fn put_instance(bytes: &mut Vec<u8>, instance: Instance) {
 }
 
 fn put_list<T>(bytes: &mut Vec<u8>, list: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
-    put_u32(bytes, u32::try_from(list.len()).expect("no fabric has 2^32 lives"));
+    put_u32(bytes, u32::try_from(list.len()).expect("fewer than 2^32 entries"));
     list.iter().for_each(|item| put(bytes, item));
 }
 
@@ -307,7 +307,7 @@ mod tests {
 
     fn any_instance() -> impl Strategy<Value = Instance> {
         (0..u32::MAX, any::<u32>())
-            .prop_map(|words| Instance::from_words(words).expect("below the bits of nobody"))
+            .prop_map(|words| Instance::from_words(words).expect("valid address bits"))
     }
 
     fn any_record() -> impl Strategy<Value = Record> {

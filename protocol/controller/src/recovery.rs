@@ -91,7 +91,7 @@ mod tests {
             let (mut read_failures, mut read_recalls) = (Vec::new(), Vec::new());
             let mut part = 0;
             while let Some(bytes) = answer.write(part, &mut buf) {
-                let view = RecoveryView::parse(&buf[..bytes]).expect("just written");
+                let view = RecoveryView::parse(&buf[..bytes]).expect("written above");
                 read_failures.extend(view.failures(near));
                 read_recalls.extend(view.recalls(near));
                 part += 1;

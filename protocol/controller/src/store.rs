@@ -68,7 +68,7 @@ pub trait Store {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum StoreError<E> {
     /// The epoch is over: another replica is active, or may become so.
-    #[error("another controller has become active")]
+    #[error("the epoch is over: another controller may be active")]
     Deposed,
     /// The store itself has failed.
     #[error("the store has failed")]
@@ -199,12 +199,12 @@ mod tests {
         assert_eq!(other.campaign(OTHER), Ok(None));
         assert_eq!(store.append(Epoch(1), &record), Ok(()));
         store.expire_lease();
-        assert_eq!(store.renew(Epoch(1)), Ok(()), "nobody has taken it");
+        assert_eq!(store.renew(Epoch(1)), Ok(()), "no other replica took over");
         assert_eq!(other.campaign(OTHER), Ok(Some(Epoch(2))));
         assert_eq!(store.append(Epoch(1), &record), Err(StoreError::Deposed));
         assert_eq!(store.replace(Epoch(1), &[]), Err(StoreError::Deposed));
         assert_eq!(store.renew(Epoch(1)), Err(StoreError::Deposed));
-        assert_eq!(other.campaign(OTHER), Ok(Some(Epoch(3))), "it had crashed");
+        assert_eq!(other.campaign(OTHER), Ok(Some(Epoch(3))), "a restarted replica wins at once");
         let epoch = |epoch, replica| Record::Epoch { epoch: Epoch(epoch), replica };
         let log = vec![epoch(1, ONE), record.clone(), epoch(2, OTHER), epoch(3, OTHER)];
         assert_eq!(store.load(), Ok(log));

@@ -1,4 +1,4 @@
-//! One controller and the frames it gets, good and bad.
+//! One controller and its responses to valid and invalid frames.
 
 mod harness;
 
@@ -26,10 +26,10 @@ fn acks_announcements_once_the_store_has_the_member() {
     while let Some(transmit) = controller.poll_transmit(at(50_000), &mut slot) {
         opcodes.push(Frame::parse(&slot[..transmit.bytes]).expect("sealed").opcode);
     }
-    assert_eq!(opcodes, [Opcode::Hello], "nothing is written down yet");
+    assert_eq!(opcodes, [Opcode::Hello], "no member is recorded yet");
     let acked = |sent: Vec<(Opcode, ProcessId, Psn, Vec<u8>)>| {
         let acked = sent.into_iter().filter(|(opcode, ..)| *opcode == Opcode::AnnounceAck);
-        let named = acked.inspect(|(_, _, psn, _)| assert_eq!(*psn, Psn(1), "its life"));
+        let named = acked.inspect(|(_, _, psn, _)| assert_eq!(*psn, Psn(1), "its incarnation"));
         named.map(|(_, to, ..)| to.0).collect::<Vec<_>>()
     };
     assert_eq!(acked(drain(&mut controller, at(50_000))), [0, 1]);
@@ -46,7 +46,7 @@ fn evaluates_after_a_quiet_period_or_at_the_latest_deadline() {
     let evaluations = |controller: &Controller| controller.stats().evaluations;
     let tor = instance(switch(0), 1);
     let own = link(2, Side::Lower, instance(process(CONTROLLER.0), 1));
-    // One report after the other, each before the last has settled.
+    // One report after the other, each within the quiet period of the previous one.
     let (interval_ns, before) = (quiet_ns / 2, evaluations(&controller));
     let (mut now, mut evaluated) = (100_000, Vec::new());
     for generation in 2..22 {
@@ -61,13 +61,13 @@ fn evaluates_after_a_quiet_period_or_at_the_latest_deadline() {
     assert_eq!(evaluated, [18], "eight times as late as the first, and no later");
     let due = now + quiet_ns;
     controller.handle_timeout(at(due - 1));
-    assert_eq!(evaluations(&controller), before + 1, "not settled");
+    assert_eq!(evaluations(&controller), before + 1, "the quiet period is not over");
     controller.handle_timeout(at(due));
     assert_eq!(evaluations(&controller), before + 2);
-    // One comes in at the moment of the look, which takes longer than anything takes to settle.
+    // One report arrives during an evaluation, which takes longer than the quiet period.
     controller.handle_frame(at(due), Port(0), &mut announce(tor, 22, &[own]));
     controller.handle_timeout(at(due + 2 * quiet_ns));
-    assert_eq!(evaluations(&controller), before + 2, "others may wait to be read");
+    assert_eq!(evaluations(&controller), before + 2, "other reports may be unread");
     controller.handle_timeout(at(due + 3 * quiet_ns));
     assert_eq!(evaluations(&controller), before + 3);
 }
@@ -114,7 +114,7 @@ fn records_recalls_once_and_returns_them_on_recover() {
         assert_eq!(drain_only(&mut controller), [(Opcode::UndeliverableAck, Psn(17))]);
     }
 
-    // Nothing is decided above the failure yet, as process 0 has announced: no answer is complete.
+    // Process 0 has announced no commit barrier above the failure yet: no reply would be complete.
     let mut recover = frame(Opcode::Recover, failed.instance, 0, |_| 0);
     let verdict = controller.handle_frame(at(69_000), Port(0), &mut recover);
     assert_eq!((verdict, drain_only(&mut controller)), (Verdict::Dropped, vec![]));
@@ -125,7 +125,7 @@ fn records_recalls_once_and_returns_them_on_recover() {
     drain(&mut controller, at(69_000));
 
     let (mut recalls, mut failures) = (Vec::new(), 0);
-    // Time goes on; the answer stays, also for who asks for its front again.
+    // Time advances; the reply stays the same, even if part 0 is requested again.
     for (turn, part) in [0, 0, 1, 0].into_iter().enumerate() {
         let now = at(70_000 + turn as u64);
         let mut bytes = frame(Opcode::Recover, failed.instance, part, |_| 0);
@@ -199,9 +199,9 @@ fn counts_rejected_frames_by_reason() {
     assert!(controller.poll_persist().is_none() && !controller.is_active());
 }
 
-/// A switch that hangs takes everybody's answers with it, and so does a replica that is off its
-/// core: what others have said is still to be read. Found with a switch that was stopped for 0.3 s
-/// in a demo: it cost a process its life.
+/// A switch that hangs delays all answers, and so does a replica that is off its core: the answers
+/// are still to be read. Found with a switch that was stopped for 0.3 s, which cost a process its
+/// life.
 #[test]
 fn receive_stall_extends_pending_pings() {
     const MS: u64 = 1_000_000;
@@ -218,7 +218,7 @@ fn receive_stall_extends_pending_pings() {
         drain(&mut controller, at(50_000));
         controller.handle_frame(at(60_000), Port(0), &mut relay());
         assert_eq!(controller.stats().relayed, 1);
-        // The process has 5 ms for an answer, but nothing is heard at all before 20 ms.
+        // The process has 5 ms for an answer, but nothing is received at all before 20 ms.
         if is_timeout_first {
             controller.handle_timeout(at(10 * MS));
             controller.handle_timeout(at(20 * MS));
@@ -230,7 +230,7 @@ fn receive_stall_extends_pending_pings() {
         assert_eq!(controller.stats().pings_unanswered, 0);
         controller.handle_frame(at(24 * MS), Port(0), &mut beacon());
         controller.handle_timeout(at(26 * MS));
-        assert_eq!(controller.stats().pings_unanswered, 1, "the switch was heard all the time");
+        assert_eq!(controller.stats().pings_unanswered, 1, "frames arrived all the time");
     }
 }
 
@@ -247,10 +247,10 @@ fn counts_an_instance_at_two_switches() {
 #[test]
 fn snapshot_is_equivalent_to_the_log() {
     let mut controller = star(&[]);
-    assert_eq!(controller.snapshot(), None, "something is on its way");
+    assert_eq!(controller.snapshot(), None, "a record is pending");
     drain(&mut controller, at(50_000));
-    let snapshot = controller.snapshot().expect("nothing is on its way");
-    let mut copy = Controller::new(config()).expect("makes sense");
+    let snapshot = controller.snapshot().expect("no record is pending");
+    let mut copy = Controller::new(config()).expect("a valid configuration");
     copy.activate(at(60_000), Epoch(2), &snapshot);
     let instances = |controller: &Controller| {
         let members = controller.status().members.into_iter();
@@ -346,7 +346,7 @@ proptest! {
                 Step::Depose => controller.depose(at(now)),
             }
             drain(&mut controller, at(now));
-            // What is due is done, and then is due no more.
+            // Whatever is due is done, and then is not due any more.
             if controller.poll_timeout().is_some_and(|due| due <= at(now).mono) {
                 controller.handle_timeout(at(now));
                 drain(&mut controller, at(now));
@@ -358,7 +358,7 @@ proptest! {
     }
 }
 
-/// Lets timers run until `end`, answers all waves. Answers the frozen links that they resolve.
+/// Runs timers until `end` and acknowledges all floods. Returns the frozen links that they resolve.
 fn resolved(controller: &mut Controller, tor: Instance, end: u64) -> Vec<u32> {
     let mut numbers = Vec::new();
     let mut now = at(0);
@@ -410,7 +410,7 @@ fn resumes_each_death_of_a_resolved_instance() {
         assert_eq!(controller.handle_frame(at(ns), Port(0), &mut bytes), Verdict::Consumed);
         let numbers = resolved(&mut controller, tor, ns + 400_000);
         assert_eq!(numbers, [number], "turn {turn}");
-        // Its owner has not heard of it, and says so once more.
+        // Its owner has not received the Resume, and announces the link again.
         let mut bytes = announce(tor, 10 + 2 * turn, &links);
         controller.handle_frame(at(ns + 400_000), Port(0), &mut bytes);
         let again = resolved(&mut controller, tor, ns + 600_000);
@@ -424,7 +424,8 @@ fn resumes_each_death_of_a_resolved_instance() {
 #[test]
 fn mesh_link_down_fails_a_process_without_timeout() {
     let links = onepipe_controller::Links::Mesh(4);
-    let mut controller = Controller::new(Config { links, ..config() }).expect("makes sense");
+    let mut controller =
+        Controller::new(Config { links, ..config() }).expect("a valid configuration");
     controller.activate(at(0), Epoch(1), &[]);
     let own = instance(process(CONTROLLER.0), 1);
     for number in 0..3 {

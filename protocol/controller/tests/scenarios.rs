@@ -1,4 +1,4 @@
-//! What happens, told one failure at a time.
+//! Scenarios with one failure each.
 
 mod fabric;
 
@@ -20,7 +20,7 @@ fn ready_fabric(mut fabric: Fabric) -> Fabric {
 
 fn stats(fabric: &Fabric) -> Stats {
     let active = fabric.active.expect("one is active");
-    *fabric.replicas[active].machine.as_ref().expect("it lives").stats()
+    *fabric.replicas[active].machine.as_ref().expect("it is running").stats()
 }
 
 fn assert_healthy(fabric: &Fabric) {
@@ -95,7 +95,7 @@ fn spine_failure_fails_no_process() {
 fn severs_single_links_and_counts_partitions() {
     let mut fabric = ready_fabric(Fabric::leaf_spine(3, 2, 2, 5));
     let (left, right) = (fabric.find(switch(1)), fabric.find(switch(2)));
-    // Ports 0 and 1 are processes, 2 and 3 the spines.
+    // Ports 0 and 1 lead to processes, 2 and 3 to the spines.
     fabric.cut(left, 2, true);
     fabric.run(fabric.now + MS);
     assert_healthy(&fabric);
@@ -198,7 +198,7 @@ fn relay_target_fails_without_a_pong() {
             bytes
         });
         fabric.run(fabric.now + 10 * MS);
-        // In a mesh the controller misses its announcements before it gives up asking.
+        // In a mesh its missing announcements are noticed before the ping times out.
         assert_eq!(fabric.events.contains(&Event::PingTimedOut(instance)), !mesh);
         assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [instance]);
         assert_eq!((stats(&fabric).relayed, stats(&fabric).inexact), (1, 0));

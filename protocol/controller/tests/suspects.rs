@@ -1,4 +1,4 @@
-//! What is not decided while somebody is suspected.
+//! Decisions that are put off while an instance is suspected.
 
 mod harness;
 
@@ -7,7 +7,8 @@ use onepipe_base::{Instance, Machine, Port, Timestamp};
 use onepipe_controller::{Controller, Epoch, Member, MemberLink, Record, RecordId, Severed};
 use onepipe_wire::{Link, LinkState, Side};
 
-/// Lets timers run until `end`. Answers the first decision that is to be written, which is not.
+/// Runs timers until `end`. Returns the first decision that is offered to the store, without a
+/// result.
 fn offered(controller: &mut Controller, end: u64) -> Option<(RecordId, Record)> {
     loop {
         match controller.poll_persist() {
@@ -26,8 +27,8 @@ fn offered(controller: &mut Controller, end: u64) -> Option<(RecordId, Record)> 
 }
 
 /// Leaf 0 with the controller and process 0, a spine, leaf 2 with process 1. The spine dies and
-/// comes back, and when that is to be recorded, it is lost to the controller's leaf again, before
-/// it has promised anything there. What its former life has promised is all that is known of what
+/// comes back; when that is to be recorded, the controller's leaf loses it again, before it has
+/// promised anything there. The promises of its previous incarnation are all that is known of what
 /// process 1 has committed.
 #[test]
 fn keeps_a_dead_switch_open_while_dependents_are_suspected() {
@@ -40,7 +41,7 @@ fn keeps_a_dead_switch_open_while_dependents_are_suspected() {
     };
     let own = instance(process(CONTROLLER.0), 1);
     let below = [link(0, Side::Lower, near), link(1, Side::Lower, own)];
-    let mut controller = Controller::new(config()).expect("makes sense");
+    let mut controller = Controller::new(config()).expect("a valid configuration");
     controller.activate(at(0), Epoch(1), &[]);
     let send_announce = |controller: &mut Controller, ns, from, generation, links: &[Link]| {
         controller.handle_frame(at(ns), Port(0), &mut announce(from, generation, links));
@@ -70,7 +71,7 @@ fn keeps_a_dead_switch_open_while_dependents_are_suspected() {
     let lost = 100_000 + 4 * quiet_ns;
     let links = [&below[..], &[frozen(1, spine(1), 9_000), frozen(2, spine(2), 0)]].concat();
     send_announce(&mut controller, lost, leaf, 3, &links);
-    // A sign of life puts the decision off.
+    // A frame of the suspect postpones the decision.
     send_announce(&mut controller, lost + quiet_ns / 2, other, 1, &up(far));
     assert_eq!(offered(&mut controller, lost + quiet_ns), None);
     let now = lost + quiet_ns + 1;
@@ -85,8 +86,8 @@ fn keeps_a_dead_switch_open_while_dependents_are_suspected() {
     assert_eq!([other, far].map(at_ns), [9_000; 2]);
 }
 
-/// A link that had died alone was given up, and has come back. Who takes over knows from the store
-/// that it was given up; that it is down now nobody has said.
+/// A link that had died alone was severed, and has come back. After a takeover the controller knows
+/// from the store that it was severed; no node has announced that it is down now.
 #[test]
 fn severed_link_is_not_down_after_takeover() {
     let (near, far) = (instance(switch(0), 1), instance(switch(2), 1));
@@ -107,7 +108,7 @@ fn severed_link_is_not_down_after_takeover() {
     let severed = |owner, peer| Severed { owner, number: 1, peer };
     let links = vec![severed(spine, far), severed(far, spine)];
     let records = [Record::Members(members), Record::Resumed { instances: vec![], links }];
-    let mut controller = Controller::new(config()).expect("makes sense");
+    let mut controller = Controller::new(config()).expect("a valid configuration");
     controller.activate(at(0), Epoch(2), &records);
     let own = instance(process(CONTROLLER.0), 1);
     let links = [link(0, Side::Lower, one), link(1, Side::Lower, own), link(3, Side::Upper, spine)];

@@ -1,4 +1,4 @@
-//! Whatever fails, whenever, and whatever becomes of the frames.
+//! Random faults at random times under random frame faults.
 
 mod fabric;
 
@@ -38,7 +38,7 @@ fn any_frame_faults() -> impl Strategy<Value = FrameFaults> {
     ]
 }
 
-/// A scenario as drawn: what fails when.
+/// A drawn scenario: what fails when.
 #[derive(Clone, Debug)]
 struct Scenario {
     seed: u64,
@@ -80,7 +80,7 @@ fn run_scenario(scenario: &Scenario) -> Fabric {
     fabric.run(fabric.now + 2 * MS);
     fabric.frame_faults = scenario.frame_faults;
     fabric.crash_after = scenario.crash_after;
-    // The seats of the controllers stay: a fabric without any decides nothing.
+    // Attachments of controllers stay: a fabric without any decides nothing.
     let protected: Vec<usize> =
         fabric.replicas.iter().filter_map(|entry| Some(entry.attached_to?.0)).collect();
     let mut repairs = Vec::new();
@@ -103,7 +103,7 @@ fn run_scenario(scenario: &Scenario) -> Fabric {
             }
             Fault::Cut { node, port, for_ns } => {
                 let node = pick(node);
-                // One dead link of a mesh is a pair that cannot talk: nothing is exact then.
+                // One dead link of a mesh is a partitioned pair: no failure is exact then.
                 if scenario.shape == 3 {
                     continue;
                 }
@@ -124,7 +124,7 @@ fn run_scenario(scenario: &Scenario) -> Fabric {
                 }
             }
             Fault::Takeover { replica } => {
-                // The lease runs out though its holder lives on, and thinks it is active.
+                // The lease expires although its holder is running and believes to be active.
                 fabric.store.expire_lease();
                 fabric.campaign(replica);
             }
@@ -152,7 +152,7 @@ fn run_scenario(scenario: &Scenario) -> Fabric {
     fabric
 }
 
-/// Mends what is due, and lets the other replica take over if nobody is active.
+/// Repairs what is due, and lets the other replica take over if none is active.
 fn advance_faults(fabric: &mut Fabric, repairs: &mut Vec<(u64, usize, usize)>) {
     let now = fabric.now;
     for (_, node, port) in repairs.extract_if(.., |(at, _, _)| *at <= now) {
@@ -173,7 +173,7 @@ fn advance_faults(fabric: &mut Fabric, repairs: &mut Vec<(u64, usize, usize)>) {
     }
 }
 
-/// How often the machines have said that the cut was not exact, or a pair was cut off.
+/// Whether a controller has counted an inexact failure or a partition.
 fn is_inexact(fabric: &Fabric) -> bool {
     let stats = fabric.replicas.iter().filter_map(|entry| entry.machine.as_ref()).map(|machine| {
         let stats = machine.stats();
@@ -214,8 +214,9 @@ fn controller_may_crash_after_any_step() {
 }
 
 /// A spine whose link to the controller's leaf was cut is to be frozen by all. The other spine dies
-/// while that is told, so only that leaf hears it, when the link is mended already: nobody has a
-/// path to the controller but what sits below its leaf, unless the spine comes back as a new life.
+/// while the flood is in progress, so only that leaf receives it, when the link is repaired
+/// already: no instance has a path to the controller except those below its leaf, unless the spine
+/// restarts.
 #[test]
 fn switch_declared_dead_at_one_end_comes_back() {
     for flat in [false, true] {
@@ -230,9 +231,9 @@ fn switch_declared_dead_at_one_end_comes_back() {
     }
 }
 
-/// One half was declared failed, its spine last. Then the controller of that half took over, and
-/// completed that failure: but what is held for the spine bounds the other half, which has failed
-/// from here.
+/// One half was declared failed, its spine last. Then the controller of that half took over and
+/// completed that failure: but the registers held for the spine bound the other half, which has
+/// failed from there.
 #[test]
 fn registers_are_held_while_dependents_are_suspected() {
     let faults = vec![
@@ -249,8 +250,8 @@ fn registers_are_held_while_dependents_are_suspected() {
     assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
 }
 
-/// The active replica crashes, the other takes over, and the lease lapses at once: who is down does
-/// not win it, so the other goes on.
+/// The active replica crashes, the other takes over, and the lease expires at once: the crashed one
+/// does not win it, so the other continues.
 #[test]
 fn crashed_replica_wins_no_lease() {
     let faults = vec![

@@ -3,9 +3,9 @@
 //! `[scattering → send]` → switch → `[receive → reorder → deliver]`
 //!
 //! An [`Endpoint`] takes scatterings ([`Endpoint::scatter`]), received frames and the current time.
-//! It returns frames to send and [`Event`]s: messages in the total order `(timestamp, sender,
-//! index)` and a report of every message of this process that was lost. Its memory is bounded by
-//! [`Config`]; drive it as [`onepipe_base::Machine`] describes.
+//! An endpoint returns frames to send and [`Event`]s: messages in the total order
+//! `(timestamp, sender, index)` and a report of every message of this process that was lost. Its
+//! memory is bounded by [`Config`]; drive it as [`onepipe_base::Machine`] describes.
 //!
 //! ```
 //! use onepipe_base::{Incarnation, Machine, Mono, Now, ProcessId, Timestamp};
@@ -16,7 +16,7 @@
 //! alone.scatter(&[Message { to: ProcessId(0), payload: b"hello" }])?;
 //! for ns in [1_000, 2_000, 3_000] {
 //!     let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) };
-//!     assert!(alone.poll_transmit(now, &mut [0; 1472]).is_none(), "local messages need no frames");
+//!     assert!(alone.poll_transmit(now, &mut [0; 1472]).is_none(), "no frame is needed");
 //! }
 //! let Some(Event::Delivered(delivery)) = alone.poll_event() else { panic!() };
 //! assert_eq!(alone.payload(&delivery), b"hello");

@@ -1,95 +1,97 @@
 //! Events of the endpoint: passes messages on, and handles control messages.
 
-use onepipe_endpoint::{Delivery as Message, Event as Told, Outcome, SendFailed, Service};
+use onepipe_endpoint::{Delivery as Message, Event as EndpointEvent, Outcome, SendFailed, Service};
 use onepipe_wire::{ESCAPE_HEADER_LEN, LargeControl, LargeObject};
 
-use crate::event::Held;
+use crate::event::Storage;
 use crate::objects::Invitation;
 use crate::outgoing::Purpose;
 use crate::{Delivery, Event, LargeEndpoint};
 
 /// A parsed control message.
-enum Note {
-    Quoted,
+enum Control {
+    Escaped,
     Invitation(Invitation),
     Descriptor(LargeObject),
     Withdrawn(u64),
     /// Malformed.
-    Misread,
+    Invalid,
 }
 
 impl LargeEndpoint {
     /// Translates an event of the endpoint for the application.
     #[inline]
-    pub(crate) fn on_event(&mut self, event: Told) -> Option<Event> {
+    pub(crate) fn on_event(&mut self, event: EndpointEvent) -> Option<Event> {
         match event {
-            Told::Delivered(message) => {
+            EndpointEvent::Delivered(message) => {
                 if LargeControl::is_control(self.endpoint.payload(&message)) {
-                    return self.on_note(message);
+                    return self.on_control(message);
                 }
                 Some(Event::Delivered(as_message(message, 0)))
             }
-            other => self.on_news(other),
+            other => self.on_other_event(other),
         }
     }
 
     #[cold]
-    fn on_news(&mut self, event: Told) -> Option<Event> {
-        self.is_restless = true;
+    fn on_other_event(&mut self, event: EndpointEvent) -> Option<Event> {
+        self.has_work = true;
         match event {
-            Told::SendFailed(failed) => self.on_send_failed(failed),
-            Told::LinkLost(port) => Some(Event::LinkLost(port)),
-            Told::ProcessFailed(failed) => {
+            EndpointEvent::SendFailed(failed) => self.on_send_failed(failed),
+            EndpointEvent::LinkLost(port) => Some(Event::LinkLost(port)),
+            EndpointEvent::ProcessFailed(failed) => {
                 self.on_process_failed(failed.process, failed.at);
                 Some(Event::ProcessFailed(failed))
             }
-            Told::Excluded(at) => {
+            EndpointEvent::Excluded(at) => {
                 while !self.outgoing.queue.is_empty() {
                     self.abort(0);
                 }
                 Some(Event::Excluded(at))
             }
-            Told::Recovered(at) => Some(Event::Recovered(at)),
+            EndpointEvent::Recovered(at) => Some(Event::Recovered(at)),
             // Deliveries are handled by the caller, and there are no other events in this version.
             _ => None,
         }
     }
 
     #[cold]
-    fn on_note(&mut self, message: Message) -> Option<Event> {
-        self.is_restless = true;
-        let note = match LargeControl::parse(self.endpoint.payload(&message)) {
-            Ok(Some(LargeControl::Escaped(_))) => Note::Quoted,
+    fn on_control(&mut self, message: Message) -> Option<Event> {
+        self.has_work = true;
+        let descriptor = match LargeControl::parse(self.endpoint.payload(&message)) {
+            Ok(Some(LargeControl::Escaped(_))) => Control::Escaped,
             Ok(Some(LargeControl::Invitation { object, block_len, piece_len, members })) => {
                 let members = members.iter().collect();
-                Note::Invitation(Invitation { object, block_len, piece_len, members })
+                Control::Invitation(Invitation { object, block_len, piece_len, members })
             }
-            Ok(Some(LargeControl::Descriptor(object))) => Note::Descriptor(object),
-            Ok(Some(LargeControl::Withdrawn(group))) => Note::Withdrawn(group),
-            Ok(None) | Err(_) => Note::Misread,
+            Ok(Some(LargeControl::Descriptor(object))) => Control::Descriptor(object),
+            Ok(Some(LargeControl::Withdrawn(group))) => Control::Withdrawn(group),
+            Ok(None) | Err(_) => Control::Invalid,
         };
         let (from, service) = (message.from, message.service);
-        match note {
-            Note::Quoted => return Some(Event::Delivered(as_message(message, ESCAPE_HEADER_LEN))),
-            Note::Descriptor(object) => {
+        match descriptor {
+            Control::Escaped => {
+                return Some(Event::Delivered(as_message(message, ESCAPE_HEADER_LEN)));
+            }
+            Control::Descriptor(object) => {
                 let Message { timestamp, index, .. } = message;
-                let (bytes, held) = (object.bytes, Held::Object(object.group));
-                let delivery = Delivery { service, timestamp, from, index, bytes, held };
+                let (bytes, storage) = (object.bytes, Storage::Object(object.group));
+                let delivery = Delivery { service, timestamp, from, index, bytes, storage };
                 self.endpoint.release(message);
                 return self.on_descriptor(from, object).then_some(Event::Delivered(delivery));
             }
-            Note::Invitation(invitation) => {
+            Control::Invitation(invitation) => {
                 self.endpoint.release(message);
                 self.on_invitation(from, service, invitation);
             }
-            Note::Withdrawn(group) => {
+            Control::Withdrawn(group) => {
                 self.endpoint.release(message);
                 let arrival = self.incoming.arrivals.get(&group);
                 if arrival.is_some_and(|it| it.from == from && !it.is_ordered) {
                     self.drop_object(group);
                 }
             }
-            Note::Misread => {
+            Control::Invalid => {
                 self.endpoint.release(message);
                 self.stats.misbehaved += 1;
             }
@@ -101,7 +103,7 @@ impl LargeEndpoint {
     fn on_send_failed(&mut self, failed: SendFailed) -> Option<Event> {
         match self.outgoing.purpose(&failed).cloned() {
             None => {
-                let scattering = self.outgoing.id_of(failed.service, failed.scattering);
+                let scattering = self.outgoing.map_id(failed.service, failed.scattering);
                 Some(Event::SendFailed(SendFailed { scattering, ..failed }))
             }
             Some(Purpose::Invitation(group)) => {
@@ -112,7 +114,7 @@ impl LargeEndpoint {
                 }
                 None
             }
-            Some(Purpose::Order(scattering, objects)) => {
+            Some(Purpose::Descriptors(scattering, objects)) => {
                 let object = objects.get(usize::from(failed.index)).copied().flatten();
                 if let Some(group) = object {
                     self.on_not_ordered(failed.service, group, &failed);
@@ -144,6 +146,6 @@ impl LargeEndpoint {
 fn as_message(message: Message, skip: usize) -> Delivery {
     let Message { service, timestamp, from, index, len, .. } = message;
     let bytes = u64::from(len) - skip as u64;
-    let held = Held::Message { delivery: message, skip };
-    Delivery { service, timestamp, from, index, bytes, held }
+    let storage = Storage::Message { delivery: message, skip };
+    Delivery { service, timestamp, from, index, bytes, storage }
 }

@@ -8,7 +8,7 @@ use onepipe_bulk::Groups;
 use onepipe_endpoint::Endpoint;
 use onepipe_wire::header_unchecked;
 
-use crate::event::Held;
+use crate::event::Storage;
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use crate::{Config, ConfigError, Delivery, Event, Stats};
@@ -29,7 +29,7 @@ pub struct LargeEndpoint {
     pub(crate) written: Vec<u8>,
     is_leaving: bool,
     /// There may be frames to send without a received frame or an expired timer.
-    pub(crate) is_restless: bool,
+    pub(crate) has_work: bool,
 }
 
 impl LargeEndpoint {
@@ -49,7 +49,7 @@ impl LargeEndpoint {
             now: Mono::from_ns(0),
             written: Vec::new(),
             is_leaving: false,
-            is_restless: false,
+            has_work: false,
             config,
         })
     }
@@ -68,18 +68,18 @@ impl LargeEndpoint {
     /// Returns the payload of a delivered message that is not released yet.
     #[inline]
     pub fn payload(&self, delivery: &Delivery) -> &[u8] {
-        match &delivery.held {
-            Held::Message { delivery, skip } => &self.endpoint.payload(delivery)[*skip..],
-            Held::Object(group) => self.object(*group),
+        match &delivery.storage {
+            Storage::Message { delivery, skip } => &self.endpoint.payload(delivery)[*skip..],
+            Storage::Object(group) => self.object(*group),
         }
     }
 
     /// Releases a message that the application has processed.
     #[inline]
     pub fn release(&mut self, delivery: Delivery) {
-        match delivery.held {
-            Held::Message { delivery, .. } => self.endpoint.release(delivery),
-            Held::Object(group) => {
+        match delivery.storage {
+            Storage::Message { delivery, .. } => self.endpoint.release(delivery),
+            Storage::Object(group) => {
                 self.release_object(group);
             }
         }
@@ -88,13 +88,13 @@ impl LargeEndpoint {
     /// As [`LargeEndpoint::release`], and returns the payload. Does not copy a large payload that
     /// no group needs any more.
     pub fn take(&mut self, delivery: Delivery) -> Vec<u8> {
-        match delivery.held {
-            Held::Message { delivery, skip } => {
+        match delivery.storage {
+            Storage::Message { delivery, skip } => {
                 let payload = self.endpoint.payload(&delivery)[skip..].to_vec();
                 self.endpoint.release(delivery);
                 payload
             }
-            Held::Object(group) => {
+            Storage::Object(group) => {
                 let arrival = self.incoming.arrivals.get(&group);
                 let is_shared = arrival.is_some_and(|arrival| arrival.memory.is_none());
                 let copy = is_shared.then(|| self.object(group).to_vec());
@@ -154,9 +154,9 @@ impl LargeEndpoint {
 
     /// Processes the events of all groups, and advances the scatterings.
     #[inline]
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn process_groups_and_advance(&mut self) {
         if self.is_busy() {
-            self.hear_groups();
+            self.poll_groups();
             self.advance();
         }
     }
@@ -174,7 +174,7 @@ impl Machine for LargeEndpoint {
             true => self.groups.handle_frame(now, port, frame),
             false => self.endpoint.handle_frame(now, port, frame),
         };
-        self.settle();
+        self.process_groups_and_advance();
         verdict
     }
 
@@ -183,7 +183,7 @@ impl Machine for LargeEndpoint {
         self.endpoint.handle_timeout(now);
         self.groups.handle_timeout(now);
         self.drop_overdue();
-        self.settle();
+        self.process_groups_and_advance();
     }
 
     #[inline]
@@ -193,7 +193,7 @@ impl Machine for LargeEndpoint {
             return Some(sent);
         }
         let sent = self.groups.poll_transmit(now, slot);
-        self.is_restless &= sent.is_some();
+        self.has_work &= sent.is_some();
         sent
     }
 
@@ -214,7 +214,7 @@ impl Machine for LargeEndpoint {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.is_restless {
+        if self.has_work {
             return Some(self.now);
         }
         let of_parts = Mono::earlier(self.endpoint.poll_timeout(), self.groups.poll_timeout());

@@ -35,7 +35,7 @@ pub struct Delivery {
     pub index: u16,
     /// Length in bytes.
     pub bytes: u64,
-    pub(crate) held: Held,
+    pub(crate) storage: Storage,
 }
 
 impl Delivery {
@@ -46,8 +46,8 @@ impl Delivery {
     /// Returns `self` otherwise.
     #[inline]
     pub fn into_message(self) -> Result<onepipe_endpoint::Delivery, Self> {
-        match self.held {
-            Held::Message { delivery, skip: 0 } => Ok(delivery),
+        match self.storage {
+            Storage::Message { delivery, skip: 0 } => Ok(delivery),
             _ => Err(self),
         }
     }
@@ -55,7 +55,7 @@ impl Delivery {
 
 /// Where a payload is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Held {
+pub(crate) enum Storage {
     /// In the endpoint, after `skip` bytes of header.
     Message { delivery: onepipe_endpoint::Delivery, skip: usize },
     /// In the object of this group.

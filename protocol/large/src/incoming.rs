@@ -12,9 +12,9 @@ use onepipe_wire::LargeObject;
 pub(crate) struct Arrival {
     pub from: ProcessId,
     pub service: Service,
-    pub note: LargeObject,
+    pub descriptor: LargeObject,
     /// Memory is allocated for it, and counted.
-    pub has_room: bool,
+    pub has_memory: bool,
     /// The payload is complete and its digest is right.
     pub is_whole: bool,
     /// The bytes, once the group does not need them any more.
@@ -29,12 +29,12 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    pub fn new(from: ProcessId, service: Service, note: LargeObject) -> Self {
+    pub fn new(from: ProcessId, service: Service, descriptor: LargeObject) -> Self {
         Self {
             from,
             service,
-            note,
-            has_room: false,
+            descriptor,
+            has_memory: false,
             is_whole: false,
             memory: None,
             is_ordered: false,
@@ -52,17 +52,17 @@ pub(crate) struct Incoming {
     /// Allocated bytes.
     pub bytes: u64,
     /// Groups that wait for memory.
-    pub wanting: VecDeque<u64>,
+    pub waiting_for_memory: VecDeque<u64>,
 }
 
 impl Incoming {
     /// Removes and returns a payload.
     pub fn forget(&mut self, group: u64) -> Option<Arrival> {
         let arrival = self.arrivals.remove(&group)?;
-        if arrival.has_room {
-            self.bytes -= arrival.note.bytes;
+        if arrival.has_memory {
+            self.bytes -= arrival.descriptor.bytes;
         }
-        self.wanting.retain(|wanting| *wanting != group);
+        self.waiting_for_memory.retain(|waiting_for_memory| *waiting_for_memory != group);
         Some(arrival)
     }
 

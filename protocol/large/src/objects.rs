@@ -35,8 +35,8 @@ impl LargeEndpoint {
         let rank = members.iter().position(|member| *member == own);
         let fits = usize::from(piece_len) + PIECE_FRONT_LEN <= self.config.endpoint.frame_len_max;
         let is_known = self.incoming.arrivals.contains_key(&object.group);
-        let is_his = members.first() == Some(&from) && is_group_of(object.group, from);
-        let Some(rank) = rank.filter(|_| fits && is_his && !is_known) else {
+        let is_from_sender = members.first() == Some(&from) && is_group_of(object.group, from);
+        let Some(rank) = rank.filter(|_| fits && is_from_sender && !is_known) else {
             self.stats.misbehaved += 1;
             return;
         };
@@ -49,18 +49,18 @@ impl LargeEndpoint {
             return;
         };
         if from == own {
-            let begun = self
+            let is_sending = self
                 .outgoing
                 .object_mut(object.group)
                 .is_some_and(|(_, object)| group.send(core::mem::take(&mut object.memory)).is_ok());
-            if !begun {
+            if !is_sending {
                 return;
             }
         } else {
             self.incoming.arrivals.insert(object.group, Arrival::new(from, service, object));
         }
         self.groups.insert(group);
-        self.settle();
+        self.process_groups_and_advance();
     }
 
     fn group_config(&self, invitation: &Invitation, rank: usize) -> GroupConfig {
@@ -93,7 +93,7 @@ impl LargeEndpoint {
     }
 
     /// Handles the events of all groups, and removes finished groups.
-    pub(crate) fn hear_groups(&mut self) {
+    pub(crate) fn poll_groups(&mut self) {
         use onepipe_base::Machine as _;
         while let Some((GroupId(group), event)) = self.groups.poll_event() {
             match self.outgoing.object_mut(group).map(|(at, _)| at) {
@@ -101,14 +101,14 @@ impl LargeEndpoint {
                 None => self.on_group(group, event),
             }
         }
-        while let Some(GroupId(group)) = self.done_group() {
-            self.salvage(group);
+        while let Some(GroupId(group)) = self.finished_group() {
+            self.save_object(group);
             self.groups.remove(GroupId(group));
         }
     }
 
     /// Returns a group that is closed at all members.
-    fn done_group(&self) -> Option<GroupId> {
+    fn finished_group(&self) -> Option<GroupId> {
         let done = self.groups.iter().find(|group| group.is_done());
         done.map(|group| group.config().group)
     }
@@ -121,10 +121,15 @@ impl LargeEndpoint {
                 let mut own = None;
                 if let Some((_, object)) = self.outgoing.object_mut(group) {
                     object.is_whole = true;
-                    own = object.is_own.then_some(object.note);
+                    own = object.is_own.then_some(object.descriptor);
                 }
-                if let Some(note) = own {
-                    self.keep(self.config.endpoint.process, service, note, memory);
+                if let Some(descriptor) = own {
+                    self.insert_own_object(
+                        self.config.endpoint.process,
+                        service,
+                        descriptor,
+                        memory,
+                    );
                 }
             }
             // A payload is for all of its receivers, or for none.
@@ -141,8 +146,8 @@ impl LargeEndpoint {
     /// Handles an event of a group that carries another process's payload, or a resolved own one.
     fn on_group(&mut self, group: u64, event: GroupEvent) {
         match event {
-            GroupEvent::Announced { bytes, .. } => self.on_wanted(group, bytes),
-            GroupEvent::Delivered { .. } => self.on_whole(group),
+            GroupEvent::Announced { bytes, .. } => self.on_memory_requested(group, bytes),
+            GroupEvent::Delivered { .. } => self.on_complete(group),
             GroupEvent::Stable { memory, .. } => {
                 if let Some(arrival) = self.incoming.arrivals.get_mut(&group) {
                     arrival.memory = Some(memory);
@@ -162,46 +167,46 @@ impl LargeEndpoint {
         }
     }
 
-    fn on_wanted(&mut self, group: u64, bytes: u64) {
+    fn on_memory_requested(&mut self, group: u64, bytes: u64) {
         let Some(arrival) = self.incoming.arrivals.get(&group) else {
             return self.leave_group(group);
         };
-        if arrival.note.bytes != bytes || bytes > self.config.object_len_max {
+        if arrival.descriptor.bytes != bytes || bytes > self.config.object_len_max {
             if let Some(group) = self.groups.get_mut(GroupId(group)) {
                 group.decline(0);
             }
             return self.drop_object(group);
         }
-        self.incoming.wanting.push_back(group);
-        self.give_room();
+        self.incoming.waiting_for_memory.push_back(group);
+        self.allocate_memory();
     }
 
     /// Allocates memory for waiting groups, in order, as far as the limit allows.
-    fn give_room(&mut self) {
-        while let Some(group) = self.incoming.wanting.front().copied() {
+    fn allocate_memory(&mut self) {
+        while let Some(group) = self.incoming.waiting_for_memory.front().copied() {
             let Some(arrival) = self.incoming.arrivals.get_mut(&group) else {
-                self.incoming.wanting.pop_front();
+                self.incoming.waiting_for_memory.pop_front();
                 continue;
             };
-            let bytes = arrival.note.bytes;
+            let bytes = arrival.descriptor.bytes;
             if self.incoming.bytes + bytes > self.config.received_bytes_max {
                 return;
             }
-            self.incoming.wanting.pop_front();
+            self.incoming.waiting_for_memory.pop_front();
             let memory = alloc::vec![0; bytes as usize];
             let taken = self.groups.get_mut(GroupId(group));
             if taken.is_some_and(|group| group.provide(0, memory).is_ok()) {
-                arrival.has_room = true;
+                arrival.has_memory = true;
                 self.incoming.bytes += bytes;
             }
         }
     }
 
     /// Handles the last byte of a payload, of which the application does not know yet.
-    fn on_whole(&mut self, group: u64) {
+    fn on_complete(&mut self, group: u64) {
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
         let bytes = self.groups.get_mut(GroupId(group)).and_then(|group| group.bytes(0));
-        if bytes.map(xxh3_64) == Some(arrival.note.digest) {
+        if bytes.map(xxh3_64) == Some(arrival.descriptor.digest) {
             arrival.is_whole = true;
             self.stats.objects_received += 1;
         } else {
@@ -255,8 +260,8 @@ impl LargeEndpoint {
     /// The endpoint has no more events: everything deliverable was delivered, so it is known what a
     /// failed process has ordered, and all failures were reported.
     pub(crate) fn on_drained(&mut self) {
-        if self.outgoing.is_watching() && self.endpoint.is_drained() {
-            self.outgoing.unwatch();
+        if self.outgoing.is_tracking() && self.endpoint.is_drained() {
+            self.outgoing.stop_tracking();
         }
         if self.incoming.arrivals.is_empty() {
             return;
@@ -296,9 +301,9 @@ impl LargeEndpoint {
     }
 
     pub(crate) fn forget(&mut self, group: u64) -> bool {
-        let is_there = self.incoming.forget(group).is_some();
-        self.give_room();
-        is_there
+        let is_removed = self.incoming.forget(group).is_some();
+        self.allocate_memory();
+        is_removed
     }
 
     pub(crate) fn leave_group(&mut self, group: u64) {
@@ -315,7 +320,7 @@ impl LargeEndpoint {
     }
 
     /// Copies the payload of a finished group if it may still be needed.
-    fn salvage(&mut self, group: u64) {
+    fn save_object(&mut self, group: u64) {
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
         if arrival.memory.is_none() && arrival.is_whole {
             let bytes = self.groups.get_mut(GroupId(group)).and_then(|group| group.bytes(0));
@@ -331,9 +336,10 @@ impl LargeEndpoint {
     }
 
     /// Handles a descriptor. Returns whether its payload is here.
-    pub(crate) fn on_descriptor(&mut self, from: ProcessId, note: LargeObject) -> bool {
-        let arrival = self.incoming.arrivals.get_mut(&note.group);
-        let Some(arrival) = arrival.filter(|it| it.is_whole && it.note == note && it.from == from)
+    pub(crate) fn on_descriptor(&mut self, from: ProcessId, descriptor: LargeObject) -> bool {
+        let arrival = self.incoming.arrivals.get_mut(&descriptor.group);
+        let Some(arrival) =
+            arrival.filter(|it| it.is_whole && it.descriptor == descriptor && it.from == from)
         else {
             self.stats.orphans += 1;
             return false;

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Maximum number of own scatterings whose failures are tracked; failures of older ones are
 /// reported with the endpoint's id.
-const WATCHED_MAX: usize = 4_096;
+const TRACKED_MAX: usize = 4_096;
 
 /// One message of a scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +30,7 @@ enum Content {
 /// A large payload, shared by all messages that carry it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Object {
-    pub note: LargeObject,
+    pub descriptor: LargeObject,
     /// The bytes, until the group takes them.
     pub memory: Vec<u8>,
     /// The receivers except this process.
@@ -52,7 +52,7 @@ pub(crate) struct Scattering {
     small: Vec<u8>,
     pub bytes: u64,
     /// It counts towards the limit of payloads in flight.
-    pub has_begun: bool,
+    pub is_started: bool,
 }
 
 impl Scattering {
@@ -92,7 +92,7 @@ impl Scattering {
             parts.push(Part { to: *to, content });
         }
         let bytes = bytes_of(messages);
-        Self { id, service, parts, objects, small, bytes, has_begun: false }
+        Self { id, service, parts, objects, small, bytes, is_started: false }
     }
 
     /// Returns whether all payloads have reached all their receivers.
@@ -111,8 +111,10 @@ impl Scattering {
                     bytes.extend_from_slice(&self.small[begin..begin + length]);
                 }
                 Content::Object(object) => {
-                    let note = self.objects[object].note;
-                    LargeControl::write_descriptor(note, |part| bytes.extend_from_slice(part));
+                    let descriptor = self.objects[object].descriptor;
+                    LargeControl::write_descriptor(descriptor, |part| {
+                        bytes.extend_from_slice(part)
+                    });
                 }
             }
             at.push((part.to, from, bytes.len()));
@@ -123,7 +125,7 @@ impl Scattering {
     /// Returns the group of the object of the message at `index`, if it carries one.
     pub fn object_at(&self, index: usize) -> Option<u64> {
         match self.parts.get(index)?.content {
-            Content::Object(object) => Some(self.objects[object].note.group),
+            Content::Object(object) => Some(self.objects[object].descriptor.group),
             Content::Small(..) => None,
         }
     }
@@ -133,7 +135,7 @@ impl Object {
     fn new(payload: &[u8], group: u64) -> Self {
         let (bytes, digest) = (payload.len() as u64, xxh3_64(payload));
         Self {
-            note: LargeObject { group, bytes, digest },
+            descriptor: LargeObject { group, bytes, digest },
             memory: payload.to_vec(),
             receivers: Vec::new(),
             is_own: false,
@@ -162,7 +164,7 @@ pub(crate) enum Purpose {
     /// To invite the receivers of this object.
     Invitation(u64),
     /// To order these messages, with the object of each that carries one.
-    Order(ScatteringId, Vec<Option<u64>>),
+    Descriptors(ScatteringId, Vec<Option<u64>>),
     /// To withdraw this object.
     Withdrawal(u64),
 }
@@ -174,24 +176,24 @@ pub(crate) struct Outgoing {
     /// Bytes of all scatterings in the queue.
     pub bytes: u64,
     /// Own scatterings, in order of submission.
-    watched: VecDeque<(Service, ScatteringId, Purpose)>,
+    tracked: VecDeque<(Service, ScatteringId, Purpose)>,
     /// Pending withdrawals.
     pub withdrawn: VecDeque<(Service, u64, ProcessId)>,
     /// Ids by service.
-    numbers: [Numbers; 2],
+    ids: [IdMap; 2],
     /// Number of groups so far.
     pub groups: u32,
 }
 
 /// Maps the endpoint's scattering ids, which include control messages, to the application's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Numbers {
+struct IdMap {
     next: u64,
     /// `(endpoint id, offset)`: the offset to add from that id on, modulo 2^64.
     shifts: VecDeque<(u64, u64)>,
 }
 
-impl Numbers {
+impl IdMap {
     fn next(&mut self) -> ScatteringId {
         self.next += 1;
         ScatteringId(self.next - 1)
@@ -199,11 +201,11 @@ impl Numbers {
 
     /// Returns the application's id of a scattering just accepted by the endpoint.
     #[inline]
-    fn of_new(&mut self, endpoint: ScatteringId) -> ScatteringId {
+    fn map_new(&mut self, endpoint: ScatteringId) -> ScatteringId {
         let own = self.next();
         let shift = own.0.wrapping_sub(endpoint.0);
         if self.shifts.back().map_or(0, |(_, shift)| *shift) != shift {
-            if self.shifts.len() == WATCHED_MAX {
+            if self.shifts.len() == TRACKED_MAX {
                 self.shifts.pop_front();
             }
             self.shifts.push_back((endpoint.0, shift));
@@ -220,24 +222,24 @@ impl Numbers {
 impl Outgoing {
     /// Returns the id of the next scattering with a large payload.
     pub fn next_id(&mut self, service: Service) -> ScatteringId {
-        self.numbers[service as usize].next()
+        self.ids[service as usize].next()
     }
 
     /// Returns the application's id of a scattering just accepted by the endpoint.
     #[inline]
-    pub fn id_of_new(&mut self, service: Service, endpoint: ScatteringId) -> ScatteringId {
-        self.numbers[service as usize].of_new(endpoint)
+    pub fn map_new_id(&mut self, service: Service, endpoint: ScatteringId) -> ScatteringId {
+        self.ids[service as usize].map_new(endpoint)
     }
 
     /// Returns the application's id of a scattering that the endpoint names.
-    pub fn id_of(&self, service: Service, endpoint: ScatteringId) -> ScatteringId {
-        self.numbers[service as usize].of(endpoint)
+    pub fn map_id(&self, service: Service, endpoint: ScatteringId) -> ScatteringId {
+        self.ids[service as usize].of(endpoint)
     }
 
     /// Returns the number of payloads in flight.
-    pub fn under_way(&self) -> usize {
-        let begun = self.queue.iter().filter(|scattering| scattering.has_begun);
-        begun.map(|scattering| scattering.objects.len()).sum()
+    pub fn in_flight(&self) -> usize {
+        let is_sending = self.queue.iter().filter(|scattering| scattering.is_started);
+        is_sending.map(|scattering| scattering.objects.len()).sum()
     }
 
     /// Returns the object of a group, and the index of its scattering.
@@ -245,7 +247,7 @@ impl Outgoing {
         let mut objects = self.queue.iter_mut().enumerate().flat_map(|(at, scattering)| {
             scattering.objects.iter_mut().map(move |object| (at, object))
         });
-        objects.find(|(_, object)| object.note.group == group)
+        objects.find(|(_, object)| object.descriptor.group == group)
     }
 
     pub fn remove(&mut self, at: usize) -> Option<Scattering> {
@@ -254,11 +256,11 @@ impl Outgoing {
         Some(scattering)
     }
 
-    pub fn watch(&mut self, service: Service, id: ScatteringId, purpose: Purpose) {
-        if self.watched.len() == WATCHED_MAX {
-            self.watched.pop_front();
+    pub fn track(&mut self, service: Service, id: ScatteringId, purpose: Purpose) {
+        if self.tracked.len() == TRACKED_MAX {
+            self.tracked.pop_front();
         }
-        self.watched.push_back((service, id, purpose));
+        self.tracked.push_back((service, id, purpose));
     }
 
     /// Returns the purpose of a failed scattering; `None` for one of the application.
@@ -266,21 +268,21 @@ impl Outgoing {
         let is = |(service, id, _): &&(Service, ScatteringId, Purpose)| {
             (*service, *id) == (failed.service, failed.scattering)
         };
-        self.watched.iter().find(is).map(|(.., purpose)| purpose)
+        self.tracked.iter().find(is).map(|(.., purpose)| purpose)
     }
 
     /// Returns whether any scattering is tracked.
     #[inline]
-    pub fn is_watching(&self) -> bool {
-        !self.watched.is_empty()
+    pub fn is_tracking(&self) -> bool {
+        !self.tracked.is_empty()
     }
 
     /// Forgets the tracked scatterings: all outcomes are known and were reported.
-    pub fn unwatch(&mut self) {
-        self.watched.clear();
-        for numbers in &mut self.numbers {
-            let old = numbers.shifts.len().saturating_sub(1);
-            numbers.shifts.drain(..old);
+    pub fn stop_tracking(&mut self) {
+        self.tracked.clear();
+        for ids in &mut self.ids {
+            let old = ids.shifts.len().saturating_sub(1);
+            ids.shifts.drain(..old);
         }
     }
 }

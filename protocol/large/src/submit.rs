@@ -13,7 +13,7 @@ use crate::{Event, LargeEndpoint, SendError};
 
 /// Layout of a group number: 20 bits of sender, 12 of incarnation, 32 of counter.
 const SENDER_SHIFT: u32 = 44;
-const LIFE_SHIFT: u32 = 32;
+const INCARNATION_SHIFT: u32 = 32;
 
 /// Returns whether a group belongs to this sender.
 pub(crate) fn is_group_of(group: u64, sender: ProcessId) -> bool {
@@ -32,7 +32,7 @@ impl LargeEndpoint {
         match self.is_plain(messages) {
             true => {
                 let id = self.endpoint.scatter(messages)?;
-                Ok(self.outgoing.id_of_new(Service::BestEffort, id))
+                Ok(self.outgoing.map_new_id(Service::BestEffort, id))
             }
             false => self.submit(Service::BestEffort, messages),
         }
@@ -51,7 +51,7 @@ impl LargeEndpoint {
         match self.is_plain(messages) {
             true => {
                 let id = self.endpoint.scatter_reliably(messages)?;
-                Ok(self.outgoing.id_of_new(Service::Reliable, id))
+                Ok(self.outgoing.map_new_id(Service::Reliable, id))
             }
             false => self.submit(Service::Reliable, messages),
         }
@@ -79,8 +79,8 @@ impl LargeEndpoint {
         let large_bytes = self.config.large_bytes;
         let is_large = |message: &Message<'_>| message.payload.len() > large_bytes;
         if !messages.iter().any(is_large) {
-            let id = self.submit_quoted(service, messages)?;
-            return Ok(self.outgoing.id_of_new(service, id));
+            let id = self.submit_escaped(service, messages)?;
+            return Ok(self.outgoing.map_new_id(service, id));
         }
         self.check(messages)?;
         let id = self.outgoing.next_id(service);
@@ -106,7 +106,7 @@ impl LargeEndpoint {
     }
 
     /// Submits a scattering of small messages, some of which must be escaped.
-    fn submit_quoted(
+    fn submit_escaped(
         &mut self,
         service: Service,
         messages: &[Message<'_>],
@@ -140,9 +140,10 @@ impl LargeEndpoint {
 
     fn next_group(&self) -> u64 {
         let endpoint = &self.config.endpoint;
-        let life = u64::from(endpoint.incarnation.0) & ((1 << (SENDER_SHIFT - LIFE_SHIFT)) - 1);
+        let incarnation =
+            u64::from(endpoint.incarnation.0) & ((1 << (SENDER_SHIFT - INCARNATION_SHIFT)) - 1);
         let sender = u64::from(endpoint.process.0);
-        sender << SENDER_SHIFT | life << LIFE_SHIFT | u64::from(self.outgoing.groups)
+        sender << SENDER_SHIFT | incarnation << INCARNATION_SHIFT | u64::from(self.outgoing.groups)
     }
 
     /// Advances all scatterings as far as possible, in the order of submission.
@@ -158,20 +159,20 @@ impl LargeEndpoint {
             let scattering = &self.outgoing.queue[at];
             let result = if scattering.is_whole() {
                 self.order(at)
-            } else if scattering.has_begun {
+            } else if scattering.is_started {
                 self.invite(at)
             } else {
-                let under_way = self.outgoing.under_way();
-                let all = under_way + scattering.objects.len();
-                if under_way > 0 && all > self.config.objects_max {
+                let in_flight = self.outgoing.in_flight();
+                let all = in_flight + scattering.objects.len();
+                if in_flight > 0 && all > self.config.objects_max {
                     break;
                 }
-                self.outgoing.queue[at].has_begun = true;
+                self.outgoing.queue[at].is_started = true;
                 self.invite(at)
             };
             match result {
-                Ok(Step::Over) => {}
-                Ok(Step::Waits) => at += 1,
+                Ok(Step::Done) => {}
+                Ok(Step::Waiting) => at += 1,
                 // Transmissions will free buffer space.
                 Err(onepipe_endpoint::SendError::BufferFull { .. }) => break,
                 Err(_) => self.abort(at),
@@ -192,20 +193,20 @@ impl LargeEndpoint {
             if object.is_invited {
                 continue;
             }
-            let note = object.note;
+            let descriptor = object.descriptor;
             if object.receivers.is_empty() {
                 // This process is the only receiver.
                 (object.is_invited, object.is_whole) = (true, true);
                 let memory = core::mem::take(&mut object.memory);
-                self.keep(own, service, note, memory);
+                self.insert_own_object(own, service, descriptor, memory);
                 continue;
             }
             let mut written = core::mem::take(&mut self.written);
             written.clear();
             let members: Vec<ProcessId> =
                 core::iter::once(own).chain(object.receivers.iter().copied()).collect();
-            let plan = (block_len(note.bytes), self.config.piece_len());
-            LargeControl::write_invitation(note, plan, members.iter().copied(), |part| {
+            let plan = (block_len(descriptor.bytes), self.config.piece_len());
+            LargeControl::write_invitation(descriptor, plan, members.iter().copied(), |part| {
                 written.extend_from_slice(part);
             });
             // Include this process: all members start when they deliver the invitation.
@@ -213,13 +214,13 @@ impl LargeEndpoint {
             let result = self.scatter_written(service, &written, &all);
             self.written = written;
             let id = result?;
-            self.outgoing.watch(service, id, Purpose::Invitation(note.group));
+            self.outgoing.track(service, id, Purpose::Invitation(descriptor.group));
             self.outgoing.queue[at].objects[number].is_invited = true;
             self.stats.objects_sent += 1;
         }
         match self.outgoing.queue[at].is_whole() {
             true => self.order(at),
-            false => Ok(Step::Waits),
+            false => Ok(Step::Waiting),
         }
     }
 
@@ -233,14 +234,14 @@ impl LargeEndpoint {
         let result = self.scatter_written(service, &written, &messages);
         self.written = written;
         let id = result?;
-        let Some(scattering) = self.outgoing.remove(at) else { return Ok(Step::Over) };
+        let Some(scattering) = self.outgoing.remove(at) else { return Ok(Step::Done) };
         let objects = (0..scattering.parts.len()).map(|index| scattering.object_at(index));
-        self.outgoing.watch(service, id, Purpose::Order(scattering.id, objects.collect()));
+        self.outgoing.track(service, id, Purpose::Descriptors(scattering.id, objects.collect()));
         for object in &scattering.objects {
             self.stats.objects_ordered += 1;
-            self.close_group(object.note.group);
+            self.close_group(object.descriptor.group);
         }
-        Ok(Step::Over)
+        Ok(Step::Done)
     }
 
     /// Gives up a scattering that cannot reach all its receivers: nothing of it is ordered.
@@ -259,23 +260,23 @@ impl LargeEndpoint {
         for object in &scattering.objects {
             self.stats.objects_failed += 1;
             // Receivers of the payload detect that the root has left, and drop it.
-            self.leave_group(object.note.group);
-            self.forget(object.note.group);
+            self.leave_group(object.descriptor.group);
+            self.forget(object.descriptor.group);
         }
     }
 
     /// Stores an own payload of which this process is a receiver.
-    pub(crate) fn keep(
+    pub(crate) fn insert_own_object(
         &mut self,
         own: ProcessId,
         service: Service,
-        note: onepipe_wire::LargeObject,
+        descriptor: onepipe_wire::LargeObject,
         memory: Vec<u8>,
     ) {
-        let mut arrival = Arrival::new(own, service, note);
-        (arrival.is_whole, arrival.has_room, arrival.memory) = (true, true, Some(memory));
-        self.incoming.bytes += note.bytes;
-        self.incoming.arrivals.insert(note.group, arrival);
+        let mut arrival = Arrival::new(own, service, descriptor);
+        (arrival.is_whole, arrival.has_memory, arrival.memory) = (true, true, Some(memory));
+        self.incoming.bytes += descriptor.bytes;
+        self.incoming.arrivals.insert(descriptor.group, arrival);
     }
 
     fn withdraw(
@@ -292,7 +293,7 @@ impl LargeEndpoint {
         LargeControl::write_withdrawn(group, |part| written.extend_from_slice(part));
         match self.scatter_written(service, &written, &[(to, 0, written.len())]) {
             Ok(id) => {
-                self.outgoing.watch(service, id, Purpose::Withdrawal(group));
+                self.outgoing.track(service, id, Purpose::Withdrawal(group));
                 Ok(())
             }
             Err(full @ onepipe_endpoint::SendError::BufferFull { .. }) => Err(full),
@@ -305,7 +306,7 @@ impl LargeEndpoint {
 /// Progress of a scattering.
 pub(crate) enum Step {
     /// All descriptors are sent.
-    Over,
+    Done,
     /// Payloads are in flight.
-    Waits,
+    Waiting,
 }

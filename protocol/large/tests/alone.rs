@@ -38,7 +38,7 @@ fn deliveries(end: &mut LargeEndpoint, ns: &mut u64) -> Vec<Delivery> {
     all
 }
 
-fn to_itself(payload: &[u8]) -> Message<'_> {
+fn to_self(payload: &[u8]) -> Message<'_> {
     Message { to: ProcessId(0), payload }
 }
 
@@ -47,20 +47,20 @@ fn payloads_of_all_sizes_share_a_scattering() {
     for service in [Service::BestEffort, Service::Reliable] {
         let (mut end, mut ns) = (alone(), 0);
         // An application message that begins like a control message.
-        let mut quoted = vec![0xf1, 0x1b, 0x9d, 0xc4, 0x27, 0xe8, 0x5a, 0xb3];
-        quoted.extend([4; 40]);
-        let payloads = [vec![], b"small".to_vec(), vec![3; 5_000], quoted, vec![3; 5_000]];
-        let all: Vec<Message<'_>> = payloads.iter().map(|payload| to_itself(payload)).collect();
+        let mut escaped = vec![0xf1, 0x1b, 0x9d, 0xc4, 0x27, 0xe8, 0x5a, 0xb3];
+        escaped.extend([4; 40]);
+        let payloads = [vec![], b"small".to_vec(), vec![3; 5_000], escaped, vec![3; 5_000]];
+        let all: Vec<Message<'_>> = payloads.iter().map(|payload| to_self(payload)).collect();
         for messages in [&all[..], &all[..2], &all[3..4], &all[2..3]] {
             match service {
                 Service::BestEffort => end.scatter(messages),
                 Service::Reliable => end.scatter_reliably(messages),
             }
             .expect("there is room");
-            let found = deliveries(&mut end, &mut ns);
-            assert_eq!(found.len(), messages.len(), "{service:?}");
-            let one = found[0].timestamp;
-            for (index, (delivery, message)) in found.into_iter().zip(messages).enumerate() {
+            let delivered = deliveries(&mut end, &mut ns);
+            assert_eq!(delivered.len(), messages.len(), "{service:?}");
+            let one = delivered[0].timestamp;
+            for (index, (delivery, message)) in delivered.into_iter().zip(messages).enumerate() {
                 assert_eq!((usize::from(delivery.index), delivery.timestamp), (index, one));
                 assert_eq!(delivery.bytes, message.payload.len() as u64);
                 assert_eq!(end.payload(&delivery), message.payload);
@@ -76,15 +76,15 @@ fn payloads_of_all_sizes_share_a_scattering() {
 }
 
 #[test]
-fn what_is_too_much_is_refused() {
+fn refuses_oversized_scatterings() {
     let mut end = alone();
     let (too_large, large) = (vec![1; 100_001], vec![1; 100_000]);
-    let refused = end.scatter(&[to_itself(b"small"), to_itself(&too_large)]);
+    let refused = end.scatter(&[to_self(b"small"), to_self(&too_large)]);
     assert_eq!(refused, Err(SendError::TooLarge { index: 1, bytes: 100_001, max: 100_000 }));
-    let refused = end.scatter(&[to_itself(&large), to_itself(&large), to_itself(&large)]);
+    let refused = end.scatter(&[to_self(&large), to_self(&large), to_self(&large)]);
     assert_eq!(refused, Err(SendError::TooLarge { index: 0, bytes: 300_000, max: 250_000 }));
-    let stranger = Message { to: ProcessId(1_000), payload: &large };
-    let refused = end.scatter(&[to_itself(b"small"), stranger]);
+    let unknown_receiver = Message { to: ProcessId(1_000), payload: &large };
+    let refused = end.scatter(&[to_self(b"small"), unknown_receiver]);
     let unknown = Refused::UnknownProcess { index: 1, process: 1_000, max: 64 };
     assert_eq!(refused, Err(SendError::Endpoint(unknown)));
     assert_eq!(end.large_bytes(), (0, 0), "nothing of all this was taken");
@@ -99,13 +99,13 @@ fn what_is_too_much_is_refused() {
     let mut end = alone();
     end.leave();
     for payload in [&b"small"[..], &large] {
-        let refused = end.scatter_reliably(&[to_itself(payload)]);
+        let refused = end.scatter_reliably(&[to_self(payload)]);
         assert_eq!(refused, Err(SendError::Endpoint(Refused::Left)));
     }
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused() {
+fn refuses_invalid_config() {
     let too_large = Config { object_len_max: 300_000, ..config() };
     let refused = ConfigError::OutOfRange { field: "object_len_max", value: 300_000 };
     assert_eq!(LargeEndpoint::new(too_large).err(), Some(refused));
@@ -115,20 +115,20 @@ fn settings_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn scatterings_are_numbered_as_the_program_submits_them() {
+fn numbers_scatterings_in_submission_order() {
     let (mut end, mut ns) = (alone(), 0);
     let large = vec![1; 5_000];
     let payloads = [&b"one"[..], &large, b"three", &large, &large, b"six"];
     for service in [Service::Reliable, Service::BestEffort] {
         for (number, payload) in payloads.iter().enumerate() {
             let id = match service {
-                Service::BestEffort => end.scatter(&[to_itself(payload)]),
-                Service::Reliable => end.scatter_reliably(&[to_itself(payload)]),
+                Service::BestEffort => end.scatter(&[to_self(payload)]),
+                Service::Reliable => end.scatter_reliably(&[to_self(payload)]),
             };
             assert_eq!(id.map(|id| id.0), Ok(number as u64));
-            let found = deliveries(&mut end, &mut ns);
-            assert_eq!(found.len(), 1);
-            found.into_iter().for_each(|delivery| end.release(delivery));
+            let delivered = deliveries(&mut end, &mut ns);
+            assert_eq!(delivered.len(), 1);
+            delivered.into_iter().for_each(|delivery| end.release(delivery));
         }
     }
 }

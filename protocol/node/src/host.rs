@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 
-use crate::flags::Flags;
+use crate::ready_set::ReadySet;
 
 /// An event of one of the parts of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,13 +25,13 @@ pub struct Host<S, P> {
     processes: Vec<Option<P>>,
     card: Port,
     /// Processes that may have a frame to send; their cached deadlines may be stale.
-    sending: Flags,
-    switch_sends: bool,
+    may_send: ReadySet,
+    switch_may_send: bool,
     /// Processes that may have an event.
-    speaking: Flags,
-    switch_speaks: bool,
+    may_have_event: ReadySet,
+    switch_may_have_event: bool,
     /// The process to poll first next time (round robin).
-    turn: usize,
+    next_process: usize,
     /// `poll_timeout` of each process when it was last drained.
     deadlines: Vec<Option<Mono>>,
     /// Frames refused by a process of this host.
@@ -47,11 +47,11 @@ impl<S: Machine, P: Machine> Host<S, P> {
             switch,
             processes: processes.into_iter().map(Some).collect(),
             card: Port(u16::try_from(count).expect("a switch has no more ports")),
-            sending: Flags::all(count),
-            switch_sends: true,
-            speaking: Flags::all(count),
-            switch_speaks: true,
-            turn: 0,
+            may_send: ReadySet::all(count),
+            switch_may_send: true,
+            may_have_event: ReadySet::all(count),
+            switch_may_have_event: true,
+            next_process: 0,
             deadlines: alloc::vec![None; count],
             refused: 0,
         }
@@ -70,8 +70,8 @@ impl<S: Machine, P: Machine> Host<S, P> {
     /// Returns the process at `port`, for commands. The driver must drain the host afterwards (D2).
     pub fn process_mut(&mut self, port: Port) -> Option<&mut P> {
         let process = self.processes.get_mut(port.index())?.as_mut()?;
-        self.sending.set(port.index());
-        self.speaking.set(port.index());
+        self.may_send.set(port.index());
+        self.may_have_event.set(port.index());
         Some(process)
     }
 
@@ -86,8 +86,8 @@ impl<S: Machine, P: Machine> Host<S, P> {
     /// If the host has no such port.
     pub fn start(&mut self, port: Port, process: P) {
         self.processes[port.index()] = Some(process);
-        self.sending.set(port.index());
-        self.speaking.set(port.index());
+        self.may_send.set(port.index());
+        self.may_have_event.set(port.index());
     }
 
     /// Returns the number of frames refused by the processes; the virtual switch counts its own.
@@ -105,15 +105,15 @@ impl<S: Machine, P: Machine> Host<S, P> {
         if process.handle_frame(now, Port(0), frame) == Verdict::Dropped {
             self.refused += 1;
         }
-        self.sending.set(port.index());
-        self.speaking.set(port.index());
+        self.may_send.set(port.index());
+        self.may_have_event.set(port.index());
     }
 
     /// Returns the deadline of the process at `index`: cached while the process is not touched.
     #[inline]
     fn deadline(&self, index: usize) -> Option<Mono> {
         match &self.processes[index] {
-            Some(process) if self.sending.has(index) => process.poll_timeout(),
+            Some(process) if self.may_send.has(index) => process.poll_timeout(),
             Some(_) => self.deadlines[index],
             None => None,
         }
@@ -127,7 +127,7 @@ impl<S: Machine, P: Machine> Host<S, P> {
             }
             self.deliver(now, transmit.port, &mut slot[..transmit.bytes]);
         }
-        self.switch_sends = false;
+        self.switch_may_send = false;
         None
     }
 
@@ -138,15 +138,15 @@ impl<S: Machine, P: Machine> Host<S, P> {
         let process = self.processes[index].as_mut();
         let polled = process.and_then(|process| process.poll_transmit(now, slot));
         // The poll may have produced an event: a message to the process itself, or a failure.
-        self.speaking.set(index);
+        self.may_have_event.set(index);
         let Some(transmit) = polled else {
-            self.sending.clear(index);
+            self.may_send.clear(index);
             self.deadlines[index] = self.processes[index].as_ref().and_then(P::poll_timeout);
             return None;
         };
         let frame = &mut slot[..transmit.bytes];
         let verdict = self.switch.handle_frame(now, Port(index as u16), frame);
-        (self.switch_sends, self.switch_speaks) = (true, true);
+        (self.switch_may_send, self.switch_may_have_event) = (true, true);
         match verdict {
             Verdict::Forward(port) if port == self.card => Some(Transmit { port, ..transmit }),
             Verdict::Forward(port) => {
@@ -166,7 +166,7 @@ impl<S: Machine, P: Machine> Machine for Host<S, P> {
         if port != self.card {
             return Verdict::Dropped;
         }
-        (self.switch_sends, self.switch_speaks) = (true, true);
+        (self.switch_may_send, self.switch_may_have_event) = (true, true);
         match self.switch.handle_frame(now, port, frame) {
             Verdict::Forward(port) => {
                 self.deliver(now, port, frame);
@@ -180,29 +180,29 @@ impl<S: Machine, P: Machine> Machine for Host<S, P> {
         let is_due = |deadline: Option<Mono>| deadline.is_some_and(|due| due <= now.mono);
         if is_due(self.switch.poll_timeout()) {
             self.switch.handle_timeout(now);
-            (self.switch_sends, self.switch_speaks) = (true, true);
+            (self.switch_may_send, self.switch_may_have_event) = (true, true);
         }
         for index in 0..self.processes.len() {
             if is_due(self.deadline(index)) {
                 if let Some(process) = &mut self.processes[index] {
                     process.handle_timeout(now);
                 }
-                self.sending.set(index);
-                self.speaking.set(index);
+                self.may_send.set(index);
+                self.may_have_event.set(index);
             }
         }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         loop {
-            if self.switch_sends
+            if self.switch_may_send
                 && let Some(transmit) = self.poll_switch(now, slot)
             {
                 return Some(transmit);
             }
-            let index = self.sending.next(self.turn)?;
+            let index = self.may_send.next(self.next_process)?;
             // Round robin, whether or not the process had a frame.
-            self.turn = if index + 1 < self.processes.len() { index + 1 } else { 0 };
+            self.next_process = if index + 1 < self.processes.len() { index + 1 } else { 0 };
             if let Some(transmit) = self.poll_process(now, slot, index) {
                 return Some(transmit);
             }
@@ -210,17 +210,17 @@ impl<S: Machine, P: Machine> Machine for Host<S, P> {
     }
 
     fn poll_event(&mut self) -> Option<Self::Event> {
-        while let Some(index) = self.speaking.next(0) {
+        while let Some(index) = self.may_have_event.next(0) {
             match self.processes[index].as_mut().and_then(P::poll_event) {
                 Some(event) => return Some(HostEvent::Process(Port(index as u16), event)),
-                None => self.speaking.clear(index),
+                None => self.may_have_event.clear(index),
             }
         }
-        if !self.switch_speaks {
+        if !self.switch_may_have_event {
             return None;
         }
         let event = self.switch.poll_event();
-        self.switch_speaks = event.is_some();
+        self.switch_may_have_event = event.is_some();
         event.map(HostEvent::Switch)
     }
 

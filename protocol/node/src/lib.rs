@@ -19,7 +19,7 @@
 
 extern crate alloc;
 
-mod flags;
 mod host;
+mod ready_set;
 
 pub use host::{Host, HostEvent};

@@ -15,7 +15,7 @@ use onepipe_wire::{Frame, Header, Opcode, seal};
 struct Toy {
     id: u32,
     outbox: VecDeque<(u32, u32)>,
-    heard: VecDeque<(u32, u32)>,
+    received: VecDeque<(u32, u32)>,
     timer: Option<Mono>,
 }
 
@@ -26,21 +26,21 @@ impl Machine for Toy {
         assert_eq!(port, Port(0), "a process has one link");
         let Ok(frame) = Frame::parse(frame) else { return Verdict::Dropped };
         if frame.opcode == Opcode::Data {
-            self.heard.push_back((frame.header.src().0, frame.header.psn().0));
+            self.received.push_back((frame.header.src().0, frame.header.psn().0));
         }
         Verdict::Consumed
     }
 
     fn handle_timeout(&mut self, now: Now) {
         assert!(self.timer.take().expect("set") <= now.mono, "rule D5: never early");
-        self.heard.push_back((self.id, u32::MAX));
+        self.received.push_back((self.id, u32::MAX));
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let (to, number) = self.outbox.pop_front()?;
         if to == self.id {
             // A message to itself becomes an event during the transmit poll.
-            self.heard.push_back((to, number));
+            self.received.push_back((to, number));
             return None;
         }
         let header = Header::new(Opcode::Data, ProcessId(self.id), ProcessId(to), Incarnation(0))
@@ -49,7 +49,7 @@ impl Machine for Toy {
     }
 
     fn poll_event(&mut self) -> Option<(u32, u32)> {
-        self.heard.pop_front()
+        self.received.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
@@ -67,7 +67,7 @@ fn host() -> Host<Switch, Toy> {
     let mut switch = Config::new(3, 1, topology.route(node));
     (switch.beacon_interval_ns, switch.link_timeout_ns, switch.start_wait_ns) = (0, 0, 0);
     switch.eager_beacons = Eager::Never;
-    let toy = |id| Toy { id, outbox: VecDeque::new(), heard: VecDeque::new(), timer: None };
+    let toy = |id| Toy { id, outbox: VecDeque::new(), received: VecDeque::new(), timer: None };
     let mut host = Host::new(Switch::new(switch).expect("in range"), (0..3).map(toy).collect());
     host.handle_timeout(now(0));
     drain(&mut host, 0);
@@ -99,32 +99,32 @@ fn drain(host: &mut Host<Switch, Toy>, ns: u64) -> (Frames, Reports) {
     (frames, reports)
 }
 
-fn say(host: &mut Host<Switch, Toy>, from: u16, to: u32, numbers: std::ops::Range<u32>) {
+fn queue_messages(host: &mut Host<Switch, Toy>, from: u16, to: u32, numbers: std::ops::Range<u32>) {
     let process = host.process_mut(Port(from)).expect("runs");
     process.outbox.extend(numbers.map(|number| (to, number)));
 }
 
 #[test]
-fn processes_of_a_host_reach_each_other_without_the_card() {
+fn local_messages_bypass_network_card() {
     let mut host = host();
-    say(&mut host, 0, 2, 0..3);
+    queue_messages(&mut host, 0, 2, 0..3);
     let (frames, reports) = drain(&mut host, 10);
     assert_eq!((frames, reports), (vec![], vec![(2, 0, 0), (2, 0, 1), (2, 0, 2)]));
 }
 
 #[test]
-fn what_comes_up_while_frames_are_polled_is_said_at_once() {
+fn events_during_transmit_poll_are_reported() {
     let mut host = host();
-    say(&mut host, 1, 1, 7..8);
+    queue_messages(&mut host, 1, 1, 7..8);
     assert_eq!(host.poll_event(), None, "nothing yet");
     assert_eq!(drain(&mut host, 10), (vec![], vec![(1, 1, 7)]));
 }
 
 #[test]
-fn others_are_reached_through_the_card_and_no_process_starves_another() {
+fn processes_share_network_card_fairly() {
     let mut host = host();
-    say(&mut host, 0, 4, 0..100);
-    say(&mut host, 1, 4, 0..2);
+    queue_messages(&mut host, 0, 4, 0..100);
+    queue_messages(&mut host, 1, 4, 0..2);
     let (frames, _) = drain(&mut host, 10);
     assert_eq!(frames.len(), 102);
     assert!(frames[..4].iter().filter(|(from, _)| *from == 1).count() == 2, "{:?}", &frames[..4]);
@@ -134,7 +134,7 @@ fn others_are_reached_through_the_card_and_no_process_starves_another() {
 }
 
 #[test]
-fn what_arrives_at_the_card_goes_to_its_process() {
+fn delivers_arriving_frame_to_its_process() {
     let mut host = host();
     let mut slot = [0; 128];
     let mut arrive = |host: &mut Host<Switch, Toy>, to, port| {
@@ -150,7 +150,7 @@ fn what_arrives_at_the_card_goes_to_its_process() {
 }
 
 #[test]
-fn the_earliest_timer_counts_and_only_due_ones_ring() {
+fn fires_only_due_timers() {
     let mut host = host();
     assert_eq!(host.poll_timeout(), None);
     host.process_mut(Port(1)).expect("runs").timer = Some(Mono::from_ns(70));
@@ -164,13 +164,13 @@ fn the_earliest_timer_counts_and_only_due_ones_ring() {
 }
 
 #[test]
-fn a_stopped_process_hears_nothing_and_another_may_take_its_place() {
+fn stopped_process_receives_nothing_until_restart() {
     let mut host = host();
     let stopped = host.stop(Port(2)).expect("ran");
-    say(&mut host, 0, 2, 0..3);
+    queue_messages(&mut host, 0, 2, 0..3);
     assert_eq!(drain(&mut host, 10), (vec![], vec![]));
     assert_eq!((host.refused(), host.process(Port(2))), (3, None));
     host.start(Port(2), stopped);
-    say(&mut host, 0, 2, 3..4);
+    queue_messages(&mut host, 0, 2, 3..4);
     assert_eq!(drain(&mut host, 20).1, [(2, 0, 3)]);
 }

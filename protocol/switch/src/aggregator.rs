@@ -1,4 +1,4 @@
-//! The two logical switches in one: who feeds whom.
+//! The two logical switches in one: which inputs feed which outputs.
 
 use alloc::vec::Vec;
 
@@ -7,38 +7,39 @@ use onepipe_base::{Mono, Port, Promises, Registers, Timestamp};
 
 use crate::port_set::PortSet;
 
-/// No promise was told on an output yet, or none since it was told that nothing feeds it.
+/// No promise was advertised on an output yet, or none since it was last advertised as unfed.
 const NOT_ADVERTISED: Option<Timestamp> = Some(Timestamp::from_ns(u64::MAX));
 
-/// Registers of all input links, and what every output link has been told.
+/// The registers of all input links and the promises advertised on every output link.
 ///
-/// - Up: an upper port is told the minimum over the lower ports.
-/// - Down: a lower port is told the minimum over the upper ports and all *other* lower ports. Its
-///   own promise need not come back: a process inserts its messages to itself locally, and its
-///   stamping floor is at least any barrier that it has received. A port that is quite alone is
-///   told its own promise, so that its barrier moves at all.
+/// - Up: an upper port gets the minimum over the lower ports.
+/// - Down: a lower port gets the minimum over the upper ports and all *other* lower ports. Its own
+///   promise need not come back: a process inserts messages to itself locally, and its timestamps
+///   are at least any barrier that it has received. A lone port gets its own promise, so that its
+///   barrier advances at all.
 ///
-/// An output holds what it was told last while the minimum lies below (a newcomer catches up).
+/// An output keeps its last advertised promise while the minimum lies below (a joiner catches up).
 ///
-/// What a dead link holds counts in the commit minimum wherever the link would, and for the lower
-/// port's own output, too: who sits there now may have messages of who sat there before.
+/// The hold of a dead link counts in the commit minimum wherever the link would, and also for the
+/// lower port's own output: the current peer may have messages of its predecessor.
 ///
-/// An output that no input feeds can still show that it is up (design: failure.md, "What does a
-/// switch say that nothing feeds?"): [`Aggregator::advertise_unfed`]. What it is told next lies above that.
+/// An output without any input can still show that it is up (`docs/design/failure.md`, "What does a
+/// switch say that nothing feeds?"): [`Aggregator::advertise_unfed`]. The next promise on it lies
+/// above that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Aggregator {
     lower_ports: u16,
     lower: Registers,
     upper: Registers,
     advertised: Vec<Option<Promises>>,
-    /// By output, what its other end must be heard to count before this switch's own newcomers
-    /// commit; `None`: it has been.
+    /// For each output, the barrier that its other end must count before this switch's own joiners
+    /// commit; `None` once it does.
     awaited: Vec<Option<Timestamp>>,
-    /// The outputs that were told last that nothing feeds them.
+    /// Outputs that were last advertised as unfed.
     unfed: PortSet,
-    /// The highest commit told on any output.
+    /// The highest commit advertised on any output.
     max_commit_advertised: Option<Timestamp>,
-    /// The highest commit told on a lower output.
+    /// The highest commit advertised on a lower output.
     max_commit_below: Option<Timestamp>,
 }
 
@@ -61,7 +62,7 @@ impl Aggregator {
         port.0 >= self.lower_ports
     }
 
-    /// Notes a promise heard on `port`. Answers whether the link was not live before.
+    /// Applies promises received on `port`. Returns whether the link was not live before.
     #[inline]
     pub(crate) fn update(&mut self, now: Mono, port: Port, promises: Promises) -> bool {
         if self.is_upper(port) {
@@ -71,8 +72,7 @@ impl Aggregator {
         }
     }
 
-    /// As [`Aggregator::update`] for a sign of life of a link that nothing feeds: see
-    /// [`Registers::update_unfed`].
+    /// As [`Aggregator::update`] for a beacon of an unfed link: see [`Registers::update_unfed`].
     pub(crate) fn update_unfed(
         &mut self,
         now: Mono,
@@ -84,7 +84,7 @@ impl Aggregator {
         registers.update_unfed(now, port, mark, held)
     }
 
-    /// What `port` has promised, if something feeds it.
+    /// Returns the promises of `port`, if an input feeds it.
     pub(crate) fn promised(&self, port: Port) -> Option<Promises> {
         if self.is_upper(port) {
             self.upper.get(self.upper_index(port))
@@ -98,7 +98,7 @@ impl Aggregator {
         self.minimum_live(port).is_some()
     }
 
-    /// Whether `port` is up and holds no commit but those of its dead lives.
+    /// Whether `port` is up and holds no commit except those of its dead instances.
     pub(crate) fn holds_nothing(&self, port: Port) -> bool {
         if self.is_upper(port) {
             self.upper.holds_nothing(self.upper_index(port))
@@ -120,28 +120,28 @@ impl Aggregator {
         (self.lower.live() + self.upper.live()) as usize == self.advertised.len()
     }
 
-    /// Takes a link out of the minima. Answers whether it was live.
+    /// Takes a link out of the minima. Returns whether it was live.
     pub(crate) fn remove(&mut self, port: Port) -> bool {
         let (registers, port) = self.registers_mut(port);
         registers.remove(port)
     }
 
-    /// Takes all links last heard before `deadline` out.
+    /// Takes all links without an update since `deadline` out.
     pub(crate) fn expire(&mut self, deadline: Mono, mut lost: impl FnMut(Port)) {
         self.lower.expire(deadline, &mut lost);
         let lower_ports = self.lower_ports;
         self.upper.expire(deadline, |port| lost(Port(port.0 + lower_ports)));
     }
 
-    /// Takes a live link out of the barriers and freezes its commit. Answers the last one promised,
-    /// or `None` when the link was not live.
+    /// Takes a live link out of the barriers and freezes its commit. Returns the last commit
+    /// promised, or `None` when the link was not live.
     pub(crate) fn freeze(&mut self, port: Port) -> Option<Timestamp> {
         let (registers, port) = self.registers_mut(port);
         registers.freeze(port)
     }
 
-    /// Whoever feeds `port`, which is live, had promised `commit` before. Of that counts what was
-    /// told of it: who has come since then promises no less.
+    /// Assumes that the instance feeding `port`, which is live, had promised `commit` before, as
+    /// far as that was advertised: an instance that joined since promises no less.
     pub(crate) fn assume_promised(&mut self, port: Port, commit: Timestamp) {
         let advertised =
             if self.is_upper(port) { self.max_commit_below } else { self.max_commit_advertised };
@@ -150,13 +150,13 @@ impl Aggregator {
         registers.assume_commit(port, commit.min(advertised));
     }
 
-    /// Holds the commit of `port` at `held` from now on, or nowhere.
+    /// Holds the commit of `port` at `held` from now on, or releases it.
     pub(crate) fn hold(&mut self, port: Port, held: Option<Timestamp>) {
         let (registers, port) = self.registers_mut(port);
         registers.hold(port, held);
     }
 
-    /// Whether dead lives hold the commit of `port`.
+    /// Whether dead instances hold the commit of `port`.
     pub(crate) fn is_held(&self, port: Port) -> bool {
         if self.is_upper(port) {
             self.upper.is_held(self.upper_index(port))
@@ -165,32 +165,32 @@ impl Aggregator {
         }
     }
 
-    /// A live link last heard before `deadline`, if there is one.
+    /// Returns a live link without an update since `deadline`, if there is one.
     pub(crate) fn idle_since(&self, deadline: Mono) -> Option<Port> {
         let upper = || self.upper.idle_since(deadline);
         self.lower.idle_since(deadline).or_else(|| Some(Port(upper()?.0 + self.lower_ports)))
     }
 
-    /// When the live link that has been silent longest was last heard.
+    /// Returns the oldest last update of a live link.
     pub(crate) fn oldest_update(&self) -> Option<Mono> {
         Mono::earlier(self.lower.oldest_update(), self.upper.oldest_update())
     }
 
-    /// Forgets what `port` was told: a new link takes its place.
+    /// Forgets what was advertised on `port`: a new link takes its place.
     pub(crate) fn forget_advertised(&mut self, port: Port) {
         self.advertised[port.index()] = None;
         self.awaited[port.index()] = NOT_ADVERTISED;
         self.unfed.remove(port);
     }
 
-    /// A link has come up: whether its other end counts what it is told is not known.
+    /// Handles a link that has come up: whether its other end counts what it receives is unknown.
     pub(crate) fn await_counted(&mut self, port: Port) {
         let promises = self.advertised[port.index()].filter(|_| !self.unfed.contains(port));
         self.awaited[port.index()] =
             promises.map_or(NOT_ADVERTISED, |promises| Some(promises.barrier));
     }
 
-    /// The other end of `port` counts what it was told up to `counted`.
+    /// Notes that the other end of `port` counts what was advertised up to `counted`.
     pub(crate) fn on_counted(&mut self, port: Port, counted: Timestamp) {
         let awaited = &mut self.awaited[port.index()];
         if awaited.is_some_and(|awaited| awaited <= counted) {
@@ -198,18 +198,18 @@ impl Aggregator {
         }
     }
 
-    /// Whether the other end of `port`, if anybody is there, is known to count what this switch
-    /// tells it.
+    /// Whether the other end of `port`, if the link is live, is known to count what this switch
+    /// advertises.
     pub(crate) fn is_counted(&self, port: Port) -> bool {
         self.awaited[port.index()].is_none() || !self.is_live(port)
     }
 
-    /// What `port` has been told.
+    /// Returns what was advertised on `port`.
     pub(crate) fn advertised(&self, port: Port) -> Option<Promises> {
         self.advertised[port.index()]
     }
 
-    /// What `port` can be told now, and from now on has been; `None` while no input feeds it.
+    /// Returns what can be advertised on `port`, and records it; `None` while no input feeds it.
     #[inline]
     pub(crate) fn advertise(&mut self, port: Port) -> Option<Promises> {
         let fresh = self.minimum(port)?;
@@ -226,12 +226,12 @@ impl Aggregator {
         }
     }
 
-    /// A former life of this switch may have told commits up to here.
+    /// Assumes that a previous incarnation of this switch has advertised commits up to here.
     pub(crate) fn assume_advertised(&mut self, commit: Timestamp) {
         self.max_commit_advertised = self.max_commit_advertised.max(Some(commit));
     }
 
-    /// Notes that `port` is told as much as `fresh`, and what it was told before.
+    /// Raises what was advertised on `port` to `fresh`, and returns it.
     #[inline]
     fn record_advertised(&mut self, port: Port, fresh: Promises) -> Promises {
         let index = port.index();
@@ -258,12 +258,12 @@ impl Aggregator {
         promises
     }
 
-    /// What shows at `port` that it is up though nothing feeds it: a mark, at least `nothing`, and
-    /// whether dead links hold commits at the commit that goes with it. Told is a commit only if
-    /// the other end may be.
+    /// Returns the mark that shows on an unfed `port` that it is up, at least `nothing`, and
+    /// whether dead links hold commits at the commit that goes with it. The commit is included only
+    /// if `with_commit`.
     ///
-    /// The mark lies above all that was told before: nobody lives who could still say that. So at
-    /// the other end frames that change places are told apart.
+    /// The mark lies above everything advertised before, which no live input could contradict: so
+    /// the other end can tell reordered frames apart.
     pub(crate) fn advertise_unfed(
         &mut self,
         port: Port,
@@ -286,11 +286,11 @@ impl Aggregator {
         (promises, floor.is_some())
     }
 
-    /// Whether no commit above what `port` promises was told on any output that it feeds: who
-    /// promises that from now on holds each of them at or below what it has promised.
+    /// Whether no commit above the promises of `port` was advertised on any output that it feeds:
+    /// an instance that promises that much holds each of them at or below its own promise.
     ///
-    /// A switch above tells no commit while it waits to be counted. Newcomers above it are bound by
-    /// its barrier just so: nothing of theirs is open.
+    /// A switch above advertises no commit while it waits to be counted. Joiners above it are bound
+    /// by its barrier in the same way: they have nothing open.
     pub(crate) fn has_reached(&self, port: Port, promises: Promises) -> bool {
         match self.is_upper(port) {
             true => self.max_commit_below.is_none_or(|advertised| advertised <= promises.barrier),
@@ -300,14 +300,14 @@ impl Aggregator {
         }
     }
 
-    /// As [`Aggregator::advertise`] for an output whose other end may not know yet whose promises it hears:
-    /// no commit is told that was not told before, at least `nothing`.
+    /// As [`Aggregator::advertise`] for an output whose other end may not know yet which instance
+    /// it receives: the commit stays at what was advertised before, at least `nothing`.
     pub(crate) fn advertise_barrier(&mut self, port: Port, nothing: Timestamp) -> Option<Promises> {
         let fresh = Promises { commit: nothing, ..self.minimum(port)? };
         Some(self.record_advertised(port, fresh))
     }
 
-    /// Whether `port` could be told more than it has been; of commits only if it may be told any.
+    /// Whether more could be advertised on `port`; commits count only if `with_commit`.
     #[inline]
     pub(crate) fn has_update(&self, port: Port, with_commit: bool) -> bool {
         let Some(fresh) = self.minimum(port) else { return false };
@@ -317,13 +317,13 @@ impl Aggregator {
         })
     }
 
-    /// The minimum over all inputs of the up half.
+    /// Returns the minimum over all inputs of the uplinks.
     #[inline]
     pub(crate) fn up(&self) -> Option<Promises> {
         self.lower.all()
     }
 
-    /// The minimum over all inputs of the down half.
+    /// Returns the minimum over all inputs of the downlinks.
     #[inline]
     pub(crate) fn down(&self) -> Option<Promises> {
         match (self.upper.all(), self.lower.all()) {
@@ -340,8 +340,8 @@ impl Aggregator {
         self.minimum_live(port)
     }
 
-    /// As [`Aggregator::minimum_live`] while dead links hold commits: they do so even where no link is
-    /// live beside them.
+    /// As [`Aggregator::minimum_live`] while dead links hold commits, which they do even where no
+    /// link is live beside them.
     #[cold]
     fn minimum_held(&self, port: Port) -> Option<Promises> {
         let live = self.minimum_live(port)?;
@@ -349,7 +349,7 @@ impl Aggregator {
         Some(Promises { commit, ..live })
     }
 
-    /// The lowest commit of all that feed `port`, or would if they were not dead.
+    /// Returns the lowest commit of all inputs of `port`, dead ones included.
     fn commit_floor(&self, port: Port) -> Option<Timestamp> {
         let floors = if self.is_upper(port) {
             [self.lower.commit_floor(), None]
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(
             aggregator.advertise(Port(1)),
             Some(promise(40)),
-            "nothing heard there, yet it is told"
+            "no input there, but an output"
         );
     }
 
@@ -483,14 +483,18 @@ mod tests {
             let (barrier, commit) = (Timestamp::from_ns(barrier), Timestamp::from_ns(commit));
             Some(Promises { barrier, commit })
         };
-        assert_eq!(aggregator.advertise(Port(0)), promises(400, 35), "no upper link lives");
+        assert_eq!(aggregator.advertise(Port(0)), promises(400, 35), "no upper link is live");
         assert_eq!(
             aggregator.advertise(Port(3)),
             promises(400, 200),
-            "what lies above does not count upwards"
+            "upper inputs do not count for uplinks"
         );
         assert_eq!(freeze(&mut aggregator, 1), Some(200));
-        assert_eq!(aggregator.advertise(Port(0)), promises(500, 35), "alone, but for the dead");
+        assert_eq!(
+            aggregator.advertise(Port(0)),
+            promises(500, 35),
+            "lone port with a frozen link"
+        );
         aggregator.hold(Port(3), None);
         assert_eq!(aggregator.advertise(Port(0)), promises(500, 200));
         aggregator.update(Mono::from_ns(0), Port(0), promise(1_000));
@@ -498,7 +502,7 @@ mod tests {
         assert_eq!(
             aggregator.advertise(Port(1)),
             promises(1_000, 200),
-            "its own former life holds it, too"
+            "held by its own previous incarnation as well"
         );
         aggregator.hold(Port(1), None);
         assert_eq!(aggregator.advertise(Port(1)), promises(1_000, 500));

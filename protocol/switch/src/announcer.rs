@@ -1,17 +1,17 @@
-//! When the controllers are told of this node's links, and how far that has got.
+//! The schedule of announcements to the controllers.
 
 use onepipe_base::{Address, Backoff, Controllers, Mono, ProcessId};
 
-/// Rounds of announcements: in each, every controller is told all links, in as many parts as
+/// Rounds of announcements: in each round every controller gets all links, in as many parts as
 /// needed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Announcer {
     pace: Backoff,
-    /// No two rounds are closer than this: changes that come together are told together.
+    /// Minimum time between two rounds; changes within this time are announced together.
     gap_ns: u64,
     generation: u32,
     has_changed: bool,
-    /// When the last round began.
+    /// When the last round started.
     began: Option<Mono>,
     round: Option<Round>,
     rounds: u32,
@@ -19,9 +19,9 @@ pub(crate) struct Announcer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Round {
-    /// Whose turn it is, as a place among the controllers.
+    /// Index of the controller whose turn it is.
     controller: u32,
-    /// The first link of the part that is next.
+    /// The first link of the next part.
     first: u16,
 }
 
@@ -31,18 +31,19 @@ pub(crate) struct Part {
     pub(crate) to: ProcessId,
     pub(crate) generation: u32,
     pub(crate) first: u16,
-    /// Which round this is: successive rounds may take other ways.
+    /// Number of the round; successive rounds may take different paths.
     pub(crate) round: u32,
 }
 
 impl Announcer {
-    /// Of the switch at `address`. Steps and slow pace in ns, as in [`Backoff::spread`].
+    /// Creates the announcer of the switch at `address`; intervals in ns as in
+    /// [`Backoff::with_jitter`].
     pub(crate) fn new(address: Address, step_ns: u64, slow_ns: u64) -> Self {
         Self {
             pace: Backoff::with_jitter(step_ns, slow_ns, address),
             gap_ns: step_ns,
             generation: 0,
-            // That this node is here is news, too.
+            // The presence of this node has to be announced as well.
             has_changed: true,
             began: None,
             round: None,
@@ -50,21 +51,21 @@ impl Announcer {
         }
     }
 
-    /// A link has changed.
+    /// Notes that a link has changed.
     pub(crate) fn on_change(&mut self) {
         self.has_changed = true;
     }
 
-    /// When the next round is due.
+    /// Returns when the next round is due.
     pub(crate) fn due(&self) -> Option<Mono> {
         self.pace.due()
     }
 
-    /// The part that is to be sent now, if there is one.
+    /// Returns the part to be sent now, if any.
     pub(crate) fn part(&mut self, now: Mono, controllers: Controllers) -> Option<Part> {
         if core::mem::take(&mut self.has_changed) {
             self.generation = self.generation.wrapping_add(1);
-            // What is left of a round that was under way would not fit what it began with.
+            // The remainder of the round in progress would not match its first parts.
             self.round = None;
             let earliest = self.began.map_or(now, |began| began.after_ns(self.gap_ns));
             self.pace.on_change(earliest.max(now));
@@ -79,7 +80,8 @@ impl Announcer {
         Some(Part { to, generation: self.generation, first, round: self.rounds })
     }
 
-    /// `part` was sent with `count` of `total` links; 0 when there was no way to its controller.
+    /// Notes that a part was sent with `count` of `total` links; 0 if there was no path to its
+    /// controller.
     pub(crate) fn on_sent(&mut self, count: u16, total: u16, controllers: Controllers) {
         let Some(round) = &mut self.round else { return };
         round.first = round.first.saturating_add(count);
@@ -100,7 +102,7 @@ mod tests {
     const SWITCH: Address = Address::Switch(onepipe_base::SwitchId(3));
     const TWO: Controllers = Controllers { first: ProcessId(60), count: 2 };
 
-    /// Sends all that is to be sent, three links a part of five; 61 cannot be reached.
+    /// Sends everything due, three links per part of five; controller 61 is unreachable.
     fn drain(announcer: &mut Announcer, ns: u64) -> Vec<(u32, u32, u16)> {
         let mut sent = Vec::new();
         while let Some(part) = announcer.part(Mono::from_ns(ns), TWO) {
@@ -116,7 +118,7 @@ mod tests {
         let mut announcer = Announcer::new(SWITCH, 10, 1_000);
         let round = |generation| [(60, generation, 0), (60, generation, 3), (61, generation, 0)];
         assert_eq!(drain(&mut announcer, 100), round(1));
-        let again = announcer.due().expect("for ever").as_ns();
+        let again = announcer.due().expect("announcements are periodic").as_ns();
         assert!((105..=110).contains(&again));
         assert_eq!(drain(&mut announcer, again - 1), []);
         assert_eq!(drain(&mut announcer, again), round(1));
@@ -132,7 +134,7 @@ mod tests {
     #[test]
     fn change_during_a_round_restarts_it() {
         let mut announcer = Announcer::new(SWITCH, 10, 1_000);
-        let part = announcer.part(Mono::from_ns(100), TWO).expect("it is here");
+        let part = announcer.part(Mono::from_ns(100), TWO).expect("a part is due");
         assert_eq!((part.generation, part.first), (1, 0));
         announcer.on_sent(3, 5, TWO);
         announcer.on_change();

@@ -1,17 +1,17 @@
-//! Which idle links are owed a beacon, and when.
+//! The schedule of beacons on idle links.
 
 use onepipe_base::{Mono, Now, Port};
 
 use crate::port_set::PortSet;
 
 /// Beacon instants are multiples of the interval of the synchronised clock, so that the beacons of
-/// all hops fall together and each hop waits for half an interval on average instead of a whole one
+/// all hops coincide and each hop waits for half an interval on average instead of a whole one
 /// (1Pipe section 4.2).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Beacons {
     interval_ns: u64,
-    /// The next instant, by the local clock: recomputed at each instant, so that a synchronised
-    /// clock that steps can shift an instant by less than an interval, never by the step.
+    /// The next instant by the local clock. Recomputed at each instant, so that a step of the
+    /// synchronised clock shifts an instant by less than an interval.
     next: Option<Mono>,
     /// Links that have carried a frame since the last instant.
     busy: PortSet,
@@ -27,41 +27,41 @@ impl Beacons {
         self.next = (self.interval_ns > 0).then(|| self.instant_after(now));
     }
 
-    /// The next instant.
+    /// Returns the next instant.
     pub(crate) fn due(&self) -> Option<Mono> {
         self.next
     }
 
-    /// `port` has carried a frame, and with it the barrier.
+    /// Notes that `port` has carried a frame, and with it the barrier.
     #[inline]
     pub(crate) fn on_forwarded(&mut self, port: Port) {
         self.busy.insert(port);
     }
 
-    /// Whether an instant has come.
+    /// Whether an instant is due.
     pub(crate) fn is_due(&self, now: Mono) -> bool {
         self.next.is_some_and(|next| next <= now)
     }
 
-    /// `port` shall get a beacon at the coming instant, even if it was busy.
+    /// Makes `port` get a beacon at the next instant even if it was busy.
     pub(crate) fn force_next(&mut self, port: Port) {
         self.busy.remove(port);
     }
 
-    /// Owes `port` a beacon at once.
+    /// Requests a beacon for `port` at once.
     #[inline]
     pub(crate) fn request(&mut self, port: Port) {
         self.pending.insert(port);
     }
 
-    /// The next port that is owed a beacon.
+    /// Takes the next port with a requested beacon.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Port> {
         self.pending.pop()
     }
 
-    /// At an instant: owes a beacon to each link of `linked` that was idle. However many instants a
-    /// late timer has missed, they count as one.
+    /// At an instant, requests a beacon for each idle link of `linked`. Instants missed by a late
+    /// timer count as one.
     pub(crate) fn on_timeout(&mut self, now: Now, linked: &PortSet) {
         if self.next.is_none_or(|next| next > now.mono) {
             return;
@@ -71,9 +71,9 @@ impl Beacons {
         self.next = Some(self.instant_after(now));
     }
 
-    /// The first multiple of the interval that is more than an eighth of it away: the two clocks do
-    /// not run at quite the same rate, and a timer a little ahead of its instant shall not fire
-    /// twice.
+    /// Returns the first multiple of the interval that is more than an eighth of it away: the two
+    /// clocks run at slightly different rates, and a timer slightly ahead of its instant must not
+    /// fire twice.
     fn instant_after(&self, now: Now) -> Mono {
         let interval_ns = self.interval_ns;
         let wait_ns = interval_ns - now.sync.as_ns() % interval_ns;

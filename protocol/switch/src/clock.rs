@@ -1,13 +1,13 @@
-//! The switch's idea of the time, and what it makes of 48-bit promises.
+//! The switch's reference time and the expansion of 48-bit promises.
 
 use onepipe_base::{Now, Promises, Slew, Timestamp};
 use onepipe_wire::Header;
 
 use crate::config::QUARTER_RANGE_NS;
 
-/// A reference to expand promises against. It follows the synchronised clock without ever
-/// stepping: a step could move it by more than half the range, and then every promise would expand
-/// to the wrong turn of the wire's clock.
+/// The reference for expanding promises. It follows the synchronised clock without ever stepping: a
+/// step of more than half the range would expand every promise to the wrong period of the wire
+/// clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Clock {
     slew: Slew,
@@ -24,7 +24,7 @@ impl Clock {
         self.slew.read(now)
     }
 
-    /// A header's promises, or `None` when they lie absurdly far ahead.
+    /// Returns a header's promises, or `None` if they are too far ahead.
     #[inline]
     pub(crate) fn promises(&self, header: &Header, reference: Timestamp) -> Option<Promises> {
         let promises = header.promises(reference);
@@ -33,11 +33,11 @@ impl Clock {
     }
 }
 
-/// What a frame says that bears no promise: a quarter of the wire's range ago.
+/// The promise of a frame that carries none: a quarter of the wire's range ago.
 ///
-/// Nobody sends a message that old, so it is true of every link. A receiver whose clock is hours
-/// off still reads it as the past, where it raises nothing; and a receiver that has heard nothing
-/// else on the link holds its barrier until it does, as it must for a link that has not caught up.
+/// No message is that old, so the promise holds on every link. A receiver whose clock is hours off
+/// still reads it as the past, where it raises nothing; and a receiver without any other promise on
+/// the link holds its barrier, as it must for a link that has not caught up.
 pub(crate) const fn no_promise(reference: Timestamp) -> Promises {
     Promises::both(reference.saturating_sub_ns(QUARTER_RANGE_NS))
 }

@@ -1,72 +1,73 @@
-//! Every number that an experiment or an operator might change.
+//! The configuration of a switch.
 
 use onepipe_base::{Address, Controllers, Incarnation, Instance, SwitchId};
 use onepipe_topology::{Route, Spread};
 
 use crate::{Eager, Form};
 
-/// What a switch is.
+/// The configuration of a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Its own number, below 2^31 - 1, by which its neighbours and the controllers know it; salts
-    /// its choice among equal ways. Default 0.
+    /// Number of the switch, below 2^31 - 1, by which its neighbours and the controllers know it;
+    /// also salts its choice among equal paths. Default 0.
     pub switch: SwitchId,
-    /// Which life of this switch: higher than that of any former life under the same number, which
-    /// has taken its registers with it. Default 0.
+    /// Incarnation of the switch: higher than any previous one under the same number, whose
+    /// registers are lost. Default 0.
     pub incarnation: Incarnation,
     /// Ports `0..lower_ports` lead towards the hosts.
     pub lower_ports: u16,
     /// Ports `lower_ports..lower_ports + upper_ports` lead towards the roots. At least one port in
     /// all, at most 65,535.
     pub upper_ports: u16,
-    /// Which way leads to whom. A [`Route::Table`] starts empty and is learned from joins,
-    /// or from any other frame of a process; its lower ports get no beacon before something was
-    /// heard on them.
+    /// The routes. A [`Route::Table`] starts empty and is learned from joins, or from any other
+    /// frame of a process; its lower ports get no beacon before a frame has arrived on them.
     pub route: Route,
-    /// Where the aggregation runs. Default [`Form::Chip`].
+    /// Where aggregation runs. Default [`Form::Chip`].
     pub form: Form,
-    /// How frames spread over equal ways. Default [`Spread::PerFlow`].
+    /// How frames spread over equal paths. Default [`Spread::PerFlow`].
     pub spread: Spread,
-    /// An output link that has carried nothing since the last multiple of this of the synchronised
-    /// clock gets a beacon at the next one, in ns. 0: none but eager ones and those that answer a
-    /// join. Default 3,000 (1Pipe section 7.1).
+    /// Beacon interval in ns: an output link that has carried nothing since the last multiple of
+    /// this of the synchronised clock gets a beacon at the next one. 0: only eager beacons and
+    /// those that answer a join. Default 3,000 (1Pipe section 7.1).
     pub beacon_interval_ns: u64,
-    /// Of which rises of its barrier an output is told before that. Default [`Eager::ByRound`].
+    /// Which rises of its barrier are advertised on an output before that. Default
+    /// [`Eager::ByRound`].
     pub eager_beacons: Eager,
-    /// An input link on which nothing was heard for this long is taken out of the barriers, in ns.
+    /// Link timeout in ns: an input link that was idle for this long is taken out of the barriers.
     /// 0: never. Default 30,000: ten beacon intervals (1Pipe section 4.2).
     pub link_timeout_ns: u64,
-    /// For this long after its start a switch tells no barrier, unless it has heard all its inputs,
-    /// in ns: a barrier that left out a slow neighbour would cost that neighbour's messages.
+    /// For this time in ns after its start a switch advertises no barrier, unless all its inputs
+    /// have promised: a barrier without a slow neighbour would cost that neighbour's messages.
     /// Default 9,000: three beacon intervals, so that one lost beacon does not matter.
     pub start_wait_ns: u64,
-    /// A promise further than this ahead of the switch's own clock is taken for misbehaviour and
-    /// its frame is dropped, in ns; below 2^46 (a quarter of the wire's range). Default two hours:
-    /// a clock may be an hour off on either side. See [`crate::Switch`] on why there is a limit.
+    /// A frame with a promise further than this ahead of the switch's own clock, in ns, is treated
+    /// as misbehaviour and dropped; below 2^46 (a quarter of the wire's range). Default two hours:
+    /// each clock may be an hour off. See [`crate::Switch`] for the reason of the limit.
     pub ahead_ns_max: u64,
-    /// The process ids of the controllers, if the fabric has any: then the commit of a dead link is
-    /// held until they resolve it, this switch announces its links to them, and passes their waves
-    /// on (design: failure.md). Default none: a dead link is dropped from commits as from barriers.
+    /// Process ids of the controllers, if the fabric has any: then the commit of a dead link is
+    /// held until they resolve it, this switch announces its links to them and passes on their
+    /// floods (`docs/design/failure.md`). Default none: a dead link is dropped from commits as from
+    /// barriers.
     pub controllers: Option<Controllers>,
-    /// Whether a newcomer from below is told no commit before it has promised what others were
-    /// told, without controllers, too (failure.md, "When does a newcomer commit?"). Where messages
-    /// do not pass this switch nothing else keeps them from coming too late (overlay.md). Default
-    /// false; so it is anyway in forms other than the chip.
+    /// Whether a joiner from below gets no commit before it has promised what others were sent,
+    /// even without controllers (`docs/design/failure.md`, "When does a newcomer commit?"). Needed
+    /// where messages bypass this switch, so that nothing else keeps them from arriving late
+    /// (`docs/design/overlay.md`). Default false; always the case in forms other than the chip.
     pub holds_joiners: bool,
-    /// How often at least the links are announced to the controllers, in ns; after a change at
-    /// once, then after 2, 4, 8 … beacon intervals. At least 1, default 10,000,000.
+    /// Longest interval between announcements to the controllers, in ns; after a change they follow
+    /// at once, then after 2, 4, 8 … beacon intervals. At least 1, default 10,000,000.
     pub announce_interval_ns: u64,
-    /// How often a wave is repeated on a link that does not answer, in ns. At least 1, default
+    /// Retransmission interval of a flood on an unacknowledged link, in ns. At least 1, default
     /// 12,000: four beacon intervals.
     pub flood_interval_ns: u64,
-    /// The longest frame that the switch may write itself, in bytes: announcements come in parts
-    /// of at most this, longer waves are refused. 256 to 65,000, default 1,472 (Ethernet's 1,500
-    /// less IPv4 and UDP). Without controllers only beacons are written, whatever stands here.
+    /// The longest frame that the switch may write itself, in bytes: announcements are split into
+    /// parts of at most this, longer floods are rejected. 256 to 65,000, default 1,472 (Ethernet's
+    /// 1,500 less IPv4 and UDP). Without controllers only beacons are written, whatever this is.
     pub frame_len_max: usize,
 }
 
 impl Config {
-    /// The defaults for a switch with these ports and this route.
+    /// Returns the defaults for a switch with these ports and this route.
     pub fn new(lower_ports: u16, upper_ports: u16, route: Route) -> Self {
         Self {
             switch: SwitchId(0),
@@ -89,7 +90,7 @@ impl Config {
         }
     }
 
-    /// This life of this switch.
+    /// Returns the instance of this switch.
     pub(crate) fn instance(&self) -> Instance {
         Instance { address: Address::Switch(self.switch), incarnation: self.incarnation }
     }
@@ -121,16 +122,16 @@ impl Config {
 /// A quarter of the wire's range of timestamps, 19.5 h.
 pub(crate) const QUARTER_RANGE_NS: u64 = onepipe_base::WIRE_MODULUS / 4;
 
-/// A configuration that no switch can have.
+/// Why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number outside its range.
+    /// A number is outside its range.
     #[error("{field} = {value} is out of range")]
     OutOfRange {
-        /// Which field of [`Config`].
+        /// The field of [`Config`].
         field: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: u64,
     },
 }

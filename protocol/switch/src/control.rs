@@ -1,4 +1,4 @@
-//! The part of [`Switch`] that works for the controllers: waves, greetings, announcements.
+//! The part of [`Switch`] that serves the controllers: floods, Hello frames, announcements.
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use onepipe_base::{
     Address, Controllers, FrozenLinks, Instance, Mono, Port, ProcessId, Psn, Timestamp, Transmit,
     Verdict,
 };
-use onepipe_topology::{Next, PortRange, Route};
+use onepipe_topology::{NextHop, PortRange, Route};
 use onepipe_wire::{
     Announce, FloodAck, FloodId, FloodView, Frame, HEADER_LEN, HOPS_MAX, Header, Link, LinkState,
     Opcode, Side, Slot, seal, seal_with_hops,
@@ -20,11 +20,11 @@ use crate::form::{Form, chip};
 use crate::switch::{FlowKey, count_drop};
 use crate::{Config, Switch, SwitchEvent};
 
-/// Every so many beacon instants a link gets its beacon even if it is busy: who is confirmed has
-/// no other reason to send one, and the other end may have missed those that bore its life.
+/// Every so many beacon instants a link gets a beacon even if it is busy: a confirmed link has no
+/// other reason for one, and the other end may have missed the earlier ones that confirmed it.
 const REMINDER_INSTANTS: u32 = 16;
 
-/// What a switch keeps for the controllers.
+/// State kept for the controllers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Control {
     controllers: Controllers,
@@ -33,14 +33,14 @@ pub(crate) struct Control {
     pub(crate) announcer: Announcer,
     pub(crate) flood: FloodState,
     instants: u32,
-    /// Lives that controllers have declared dead, one an address.
+    /// Instances that controllers have declared dead, one per address.
     pub(crate) dead: Vec<Instance>,
-    /// A switch among them that was heard, where, and is to be told.
+    /// A declared-dead switch that was received, with its port; it is to be notified.
     pub(crate) death_notice: Option<(Port, Instance)>,
 }
 
 impl Control {
-    /// For the switch of `config`; `None` where there are no controllers.
+    /// Creates the state for the switch of `config`; `None` without controllers.
     pub(crate) fn new(config: &Config) -> Option<Self> {
         let controllers = config.controllers?;
         let ports = config.lower_ports + config.upper_ports;
@@ -65,7 +65,7 @@ impl Control {
         })
     }
 
-    /// When something is due, if anything is.
+    /// Returns when something is due.
     pub(crate) fn due(&self) -> Option<Mono> {
         let repeats = Mono::earlier(self.flood.due(), self.announcer.due());
         Mono::earlier(repeats, self.controller_ports.due())
@@ -73,7 +73,7 @@ impl Control {
 }
 
 impl Switch {
-    /// A frame that speaks of links, not of messages.
+    /// Handles a control frame, which concerns links, not messages.
     #[cold]
     pub(crate) fn on_control(
         &mut self,
@@ -111,16 +111,16 @@ impl Switch {
             return count_drop(&mut self.stats.dropped_back);
         };
         let output = if let Some(output) = labelled(next_hops, header, frame) {
-            // Alive or not: that it is lost there is what the arbiter must hear of.
+            // Even if it is dead: the arbiter must learn that frames are lost there.
             output
         } else if header.opcode().is_ok_and(Opcode::is_path_pinned) {
-            // It may count on its order, and on being spread as everything else is.
+            // The frame may depend on its order, and spreads like all others.
             self.choose(
                 next_hops,
                 FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() },
             )
         } else {
-            // What is lost here is said again: each time it may go another way.
+            // A lost frame is sent again and may take another path each time.
             self.live_next_hop(next_hops, header.psn().0)
         };
         let is_untouched = self.config.form == Form::OffChip;
@@ -131,7 +131,7 @@ impl Switch {
         Verdict::Forward(output)
     }
 
-    /// One of `next_hops`, the `nth` or the first live one behind it; the `nth` if none is live.
+    /// Returns the `nth` of `next_hops`, or the first live one after it; the `nth` if none is live.
     fn live_next_hop(&self, next_hops: PortRange, nth: u32) -> Port {
         let first = nth % u32::from(next_hops.count());
         let mut all = (0..u32::from(next_hops.count())).map(|step| next_hops.nth(first + step));
@@ -149,7 +149,7 @@ impl Switch {
         {
             return self.on_death_notice(header, view);
         }
-        // Only a switch that is heard here, or a controller that sits here, passes waves on.
+        // Only a live neighbour switch, or a controller at its port, may send floods.
         let is_switch = |instance: &Instance| matches!(instance.address, Address::Switch(_));
         let neighbour = match self.aggregator.is_live(from) {
             true => self.neighbours.instance(from).filter(is_switch),
@@ -178,9 +178,9 @@ impl Switch {
         Verdict::Consumed
     }
 
-    /// A controller says that `instance` is dead, heard or not: its link is frozen, and it is heard
-    /// here no more (design: failure.md, "What if a receiver cannot be reached, and has not
-    /// failed?").
+    /// Handles a controller's declaration that `instance` is dead, even if it is still received:
+    /// its link is frozen, and its frames are ignored from now on (`docs/design/failure.md`, "What
+    /// if a receiver cannot be reached, and has not failed?").
     fn declare_dead(&mut self, from: Port, instance: Instance) {
         let Some(control) = &mut self.control else { return };
         let is_same = |known: &Instance| known.address == instance.address;
@@ -199,7 +199,7 @@ impl Switch {
         }
     }
 
-    /// Whether a frame is of a life that was declared dead, straight from there.
+    /// Whether a frame comes directly from an instance that was declared dead.
     #[inline]
     pub(crate) fn is_declared_dead(&self, header: &Header, opcode: Opcode) -> bool {
         let dead = self.control.as_ref().map_or(&[][..], |control| &control.dead);
@@ -213,12 +213,12 @@ impl Switch {
         })
     }
 
-    /// A controller says that nobody needs what the death `number` holds.
+    /// Handles a controller's Resume: what the death `number` holds is released.
     fn resolve(&mut self, number: u32) {
         let taken = self.control.as_mut().and_then(|control| control.frozen.take(number));
         let Some((frozen, held)) = taken else { return };
         self.aggregator.hold(frozen.port, held);
-        // Who is there now tells commits once it knows.
+        // The current peer gets commits once it knows that the hold is gone.
         self.beacons.request(frozen.port);
         if let Some(control) = &mut self.control {
             control.announcer.on_change();
@@ -245,7 +245,7 @@ impl Switch {
         Verdict::Consumed
     }
 
-    /// A controller says that it sits at `port`.
+    /// Handles the Hello of a controller at `port`.
     fn on_hello(&mut self, now: Mono, port: Port, header: &Header) -> Verdict {
         let Some(control) = &mut self.control else {
             return count_drop(&mut self.stats.dropped_unexpected);
@@ -256,9 +256,9 @@ impl Switch {
         };
         let is_upper = self.aggregator.is_upper(port);
         let is_routed_to = match &mut self.config.route {
-            Route::Table(table) => !is_upper && table.learn(process, port),
+            Route::ForwardingTable(table) => !is_upper && table.learn(process, port),
             Route::Tree(_) => match self.config.route.next(process) {
-                Some(Next::Down(next_hops)) => next_hops.contains(port),
+                Some(NextHop::Down(next_hops)) => next_hops.contains(port),
                 _ => false,
             },
         };
@@ -278,7 +278,8 @@ impl Switch {
         Verdict::Consumed
     }
 
-    /// What is due for the controllers at `now`; before the beacons of this instant are owed.
+    /// Handles what is due for the controllers at `now`; runs before the beacons of this instant
+    /// are requested.
     pub(crate) fn on_control_timeout(&mut self, now: Mono) {
         let Some(control) = &mut self.control else { return };
         control.flood.on_timeout(now, |port| self.aggregator.is_live(port));
@@ -290,7 +291,8 @@ impl Switch {
                     self.beacons.force_next(port);
                 }
             }
-            // Who was lost and shows itself is told so; who does not is told no longer.
+            // A lost neighbour that still sends gets beacons that tell it so; a silent one gets
+            // none any more.
             for port in (0..if reminds { self.config.lower_ports } else { 0 }).map(Port) {
                 if !self.aggregator.is_live(port) {
                     self.stop_beacons(port);
@@ -307,7 +309,7 @@ impl Switch {
         }
     }
 
-    /// The next frame for the controllers or for their waves.
+    /// Returns the next frame for the controllers or of their floods.
     pub(crate) fn poll_control(
         &mut self,
         now: Mono,
@@ -326,7 +328,7 @@ impl Switch {
         }
     }
 
-    /// Writes a wave, or an answer to one.
+    /// Writes a flood, or the acknowledgement of one.
     fn write_outgoing(
         &mut self,
         reference: Timestamp,
@@ -358,7 +360,7 @@ impl Switch {
         Some(Transmit { port, bytes: seal_with_hops(slot, header, bytes, 0) })
     }
 
-    /// The next part of what is announced to a controller to which there is a way.
+    /// Writes the next part of an announcement to a controller with a path.
     fn poll_announce(
         &mut self,
         now: Mono,
@@ -401,7 +403,8 @@ impl Switch {
         Some((count, Transmit { port, bytes: seal(slot, header, bytes) }))
     }
 
-    /// All links that are announced: the dead ones, oldest first, and who is heard and hears.
+    /// Returns all announced links: the frozen ones, oldest first, controller ports, and two-way
+    /// links.
     fn links(&self) -> impl Iterator<Item = Link> + '_ {
         let control = self.control.as_ref();
         let frozen = control.into_iter().flat_map(|control| control.frozen.iter());
@@ -426,8 +429,9 @@ impl Switch {
     }
 }
 
-/// The one of several ways, up or in a bundle down, that the label of a frame in a granted timeslot
-/// asks this switch to take (design: arbiter.md section 3).
+/// Returns the next hop, among several up or in a bundle down, that the label of a frame in a
+/// granted timeslot selects for this switch (`docs/design/arbiter.md`, "Why must a switch obey a
+/// label though it knows that the link is dead?").
 fn labelled(next_hops: PortRange, header: &Header, frame: &[u8]) -> Option<Port> {
     if header.opcode() != Ok(Opcode::Slot) || next_hops.count() == 1 {
         return None;

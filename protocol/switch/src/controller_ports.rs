@@ -1,11 +1,11 @@
-//! Where controllers sit.
+//! The ports of controllers.
 
 use alloc::vec::Vec;
 
 use onepipe_base::{Instance, Mono, Port};
 
-/// The ports behind which a controller says that it sits. They take no part in the barriers
-/// (design: failure.md, "Where is the controller?").
+/// The ports at which a controller has announced itself by Hello frames. They take no part in the
+/// barriers (`docs/design/failure.md`, "Where is the controller?").
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ControllerPorts {
     ports: Vec<ControllerPort>,
@@ -13,8 +13,9 @@ pub(crate) struct ControllerPorts {
     timeout_ns: u64,
 }
 
-/// A controller that has much to read or to think says nothing meanwhile. Nobody's barrier waits
-/// for its link, but it knows nothing about anybody without one.
+/// Factor of a controller's timeout over the link timeout. A controller that has much to read or to
+/// evaluate sends nothing meanwhile. No barrier waits for its link, but without one it knows
+/// nothing about any node.
 const TIMEOUT_FACTOR: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,26 +25,26 @@ struct ControllerPort {
     last_seen: Mono,
 }
 
-/// What a greeting has changed.
+/// The effect of a Hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Registration {
-    /// Nothing: it sat there already.
+    /// The port was registered already.
     Duplicate,
-    /// Somebody sits there who did not.
+    /// The port is newly registered, or by a new instance.
     New,
-    /// It comes from an earlier life than the one that sits there, or there is no room.
+    /// The Hello is of an earlier incarnation, or all ports are in use.
     Refused,
 }
 
 impl ControllerPorts {
-    /// Room for `max` seats on links with this timeout, in ns; 0: none. Each is free after
-    /// [`TIMEOUT_FACTOR`] times as long without a greeting.
+    /// Creates an empty table of `max` ports on links with this timeout, in ns; 0: none. An entry
+    /// expires after [`TIMEOUT_FACTOR`] times as long without a Hello.
     pub(crate) fn new(max: usize, link_timeout_ns: u64) -> Self {
         let timeout_ns = link_timeout_ns.saturating_mul(TIMEOUT_FACTOR);
         Self { ports: Vec::with_capacity(max), max, timeout_ns }
     }
 
-    /// `instance` says that it sits at `port`.
+    /// Registers `instance` at `port`.
     pub(crate) fn register(&mut self, now: Mono, port: Port, instance: Instance) -> Registration {
         let Some(entry) = self.ports.iter_mut().find(|entry| entry.port == port) else {
             if self.ports.len() == self.max {
@@ -62,25 +63,25 @@ impl ControllerPorts {
         if is_same { Registration::Duplicate } else { Registration::New }
     }
 
-    /// Who sits at `port`.
+    /// Returns the controller at `port`.
     pub(crate) fn instance(&self, port: Port) -> Option<Instance> {
         self.ports.iter().find(|entry| entry.port == port).map(|entry| entry.instance)
     }
 
-    /// A seat that has been silent for too long, which is free from now on.
+    /// Removes and returns a port that has timed out.
     pub(crate) fn pop_expired(&mut self, now: Mono) -> Option<Port> {
         let at = self.ports.iter().position(|entry| self.is_expired(entry, now))?;
         Some(self.ports.remove(at).port)
     }
 
-    /// Frees `port`. Answers whether somebody sat there.
+    /// Removes `port`. Returns whether it was registered.
     pub(crate) fn remove(&mut self, port: Port) -> bool {
         let before = self.ports.len();
         self.ports.retain(|entry| entry.port != port);
         self.ports.len() < before
     }
 
-    /// When the next seat may be silent for too long.
+    /// Returns when the next port may time out.
     pub(crate) fn due(&self) -> Option<Mono> {
         let last_seen = self.ports.iter().map(|entry| entry.last_seen).min()?;
         (self.timeout_ns > 0).then(|| last_seen.after_ns(self.timeout_ns.saturating_add(1)))
@@ -112,7 +113,11 @@ mod tests {
         assert_eq!(ports.register(at(0), Port(1), instance(2)), Registration::New);
         assert_eq!(ports.register(at(5), Port(1), instance(2)), Registration::Duplicate);
         assert_eq!(ports.register(at(6), Port(1), instance(1)), Registration::Refused);
-        assert_eq!(ports.register(at(6), Port(2), instance(9)), Registration::Refused, "no room");
+        assert_eq!(
+            ports.register(at(6), Port(2), instance(9)),
+            Registration::Refused,
+            "no free entry"
+        );
         assert_eq!(ports.register(at(7), Port(1), instance(3)), Registration::New);
         assert_eq!((ports.instance(Port(1)), ports.due()), (Some(instance(3)), Some(at(808))));
         assert_eq!(ports.pop_expired(at(807)), None);

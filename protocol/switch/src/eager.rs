@@ -1,8 +1,8 @@
-//! When news of a barrier leaves before the next beacon instant.
+//! When a risen barrier is advertised before the next beacon instant.
 
 use onepipe_base::Promises;
 
-/// Which rises of the barrier an output is told of at once, as soon as the driver drains
+/// Which rises of the barrier are advertised on an output at once, as soon as the driver drains
 /// `poll_transmit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Eager {
@@ -10,18 +10,18 @@ pub enum Eager {
     /// interval at each hop.
     Never,
     /// Those by a quarter of a beacon interval or more. All hops send beacons at the same instants,
-    /// so the minimum rises by an interval when the last input of an instant is in, and its news
-    /// goes through the whole fabric in one crossing: an idle fabric waits for half an interval in
-    /// all, however deep it is (1Pipe section 7.2). A beacon that has left early is not sent again
-    /// at the next instant; clocks that are apart make a round rise in parts, and each part that is
-    /// large enough is told: an idle testbed of 32 processes carries 1.6 times the frames.
+    /// so the minimum rises by an interval when the last input of an instant has arrived, and the
+    /// rise crosses the whole fabric in one go: an idle fabric waits for half an interval in all,
+    /// however deep it is (1Pipe section 7.2). A beacon that has left early is not sent again at
+    /// the next instant. Clock skew makes a round rise in parts, and each part that is large enough
+    /// is advertised: an idle testbed of 32 processes carries 1.6 times the frames.
     ByRound,
-    /// All. For links that are fast to send on and slow to wait for; costs up to a beacon a port
+    /// All. For links that are fast to send on and slow to wait for. Costs up to a beacon per port
     /// for every drain, so a driver that sets it drains after a batch of frames, not after each.
     Always,
 }
 
-/// How far the two halves had risen when outputs were last told of it.
+/// The minima of both directions when they were last advertised eagerly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rounds {
     step_ns: u64,
@@ -34,8 +34,8 @@ impl Rounds {
         Self { step_ns: (beacon_interval_ns / 4).max(1), up: None, down: None }
     }
 
-    /// Whether either half, whose minima over all inputs these are, has risen by a quarter of an
-    /// interval since this last was so.
+    /// Whether either direction, whose minima over all inputs these are, has risen by a quarter of
+    /// an interval since this last returned true for it.
     #[inline]
     pub(crate) fn is_over(&mut self, up: Option<Promises>, down: Option<Promises>) -> bool {
         let step_ns = self.step_ns;
@@ -50,7 +50,7 @@ impl Rounds {
             }
             has_risen
         };
-        // Both are looked at: each has its own memory.
+        // Both are evaluated: each has its own memory.
         is_over(&mut self.up, up) | is_over(&mut self.down, down)
     }
 }
@@ -70,15 +70,15 @@ mod tests {
     fn round_ends_when_a_minimum_rises_by_a_quarter_interval() {
         let mut rounds = Rounds::new(3_000);
         assert!(!rounds.is_over(None, None));
-        assert!(rounds.is_over(at(9_000, 9_000), None), "the first news");
+        assert!(rounds.is_over(at(9_000, 9_000), None), "the first promise");
         assert!(!rounds.is_over(at(9_749, 9_000), None));
         assert!(
             rounds.is_over(at(9_750, 9_000), None),
-            "a quarter of an interval since the last time"
+            "a quarter of an interval since the last rise"
         );
         assert!(!rounds.is_over(at(10_499, 9_001), None));
-        assert!(rounds.is_over(at(10_499, 9_750), None), "commits alone");
+        assert!(rounds.is_over(at(10_499, 9_750), None), "commits rise alone");
         assert!(rounds.is_over(at(10_499, 9_750), at(5_000, 5_000)), "the other half");
-        assert!(!rounds.is_over(at(1_000, 1_000), at(2_000, 2_000)), "a newcomer is behind");
+        assert!(!rounds.is_over(at(1_000, 1_000), at(2_000, 2_000)), "a joiner is behind");
     }
 }

@@ -1,35 +1,35 @@
-//! What a switch tells its operator.
+//! Events of a switch.
 
 use alloc::collections::VecDeque;
 
 use onepipe_base::Port;
 
-/// A change in which links take part in the barriers, and what they hold.
+/// A change in which links take part in the barriers, and in what they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SwitchEvent {
-    /// Heard for the first time, or again after a loss or a leave.
+    /// The first frame on a link, or the first one after a loss or a leave.
     LinkJoined(Port),
-    /// Silent for longer than the link timeout: out of the barriers.
-    LinkLost(Port),
-    /// Took its leave: out of the barriers.
-    LinkLeft(Port),
-    /// Who is at the other end does not hear this one any more: out of the barriers.
-    LinkOneWay(Port),
-    /// Another life has come in the place of the one that was there: that one is out of the
+    /// The link was idle for longer than the link timeout, or was reported lost; it is out of the
     /// barriers.
+    LinkLost(Port),
+    /// The process left; its link is out of the barriers.
+    LinkLeft(Port),
+    /// The peer does not receive this switch any more; the link is out of the barriers.
+    LinkOneWay(Port),
+    /// A new incarnation has replaced the previous one, which is out of the barriers.
     LinkRestarted(Port),
-    /// The commits of the link that was just lost, left or reborn are held until a controller has
-    /// resolved it. Follows the event that says why.
+    /// The commits of the link that was just lost, left or restarted are held until a controller
+    /// resolves it. Follows the event that gives the reason.
     LinkFrozen(Port),
-    /// A controller has resolved a frozen link: it holds commits no longer.
+    /// A controller has resolved a frozen link: it holds no commits any more.
     LinkResolved(Port),
-    /// A controller sits at this port.
+    /// A controller is at this port.
     ControllerJoined(Port),
-    /// No controller is heard at this port any more.
+    /// The controller at this port has timed out.
     ControllerLost(Port),
-    /// This life was declared dead while it lived: all links are forgotten, and the next life has
-    /// begun.
+    /// This switch was declared dead while running: all links are forgotten, and the next
+    /// incarnation has started.
     Restarted,
 }
 
@@ -45,7 +45,7 @@ impl Events {
         Self { queue: VecDeque::with_capacity(max), max }
     }
 
-    /// Queues an event. Answers false when there is no room: the driver breaks rule D2.
+    /// Queues an event. Returns false when the queue is full: the driver breaks rule D2.
     pub(crate) fn push(&mut self, event: SwitchEvent) -> bool {
         let has_capacity = self.queue.len() < self.max;
         if has_capacity {

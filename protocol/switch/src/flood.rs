@@ -1,4 +1,4 @@
-//! The wave that is passing through this switch.
+//! The flood in progress at this switch.
 
 use alloc::vec::Vec;
 
@@ -7,23 +7,23 @@ use onepipe_wire::{FloodAck, FloodId, FloodKind};
 
 use crate::port_set::PortSet;
 
-/// Propagation of information with feedback (Segall 1983; design: failure.md, "How does the news
-/// get around?"): the latest wave, over which links it has still to be answered, and who waits for
-/// the answer.
+/// Propagation of information with feedback (Segall 1983; `docs/design/failure.md`, "How does the
+/// news get around?"): the latest flood, the links that have not acknowledged it, and the parent
+/// that waits for the acknowledgement.
 ///
-/// A link that dies before it has answered keeps the wave open: what lies behind it may not have
-/// heard the news. If it comes back with the same life it is asked again; if not, the controllers,
-/// to whom the death is announced, give a later wave.
+/// A link that dies unacknowledged keeps the flood open: nodes behind it may not have received it.
+/// If the link comes back with the same instance the flood is sent again. Otherwise the
+/// controllers, to which the death is announced, start a later flood.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FloodState {
     repeat_ns: u64,
     current: Option<Current>,
     payload: Vec<u8>,
-    /// Links that have not answered.
+    /// Links that have not acknowledged.
     pending: PortSet,
-    /// Links on which the wave is to be sent now.
+    /// Links on which the flood is to be sent now.
     unsent: PortSet,
-    /// Links on which it is to be answered now.
+    /// Links on which it is to be acknowledged now.
     acks: PortSet,
     repeat_at: Option<Mono>,
 }
@@ -33,34 +33,34 @@ struct Current {
     id: FloodId,
     kind: FloodKind,
     parent: Port,
-    /// Somebody has gone for good who has not answered: this switch never will, either.
+    /// An instance is gone that has not acknowledged: this switch never will, either.
     is_broken: bool,
-    /// All have answered. Who comes later is waited for by nobody but this switch.
+    /// All links have acknowledged. Only this switch waits for links that come up later.
     is_acked: bool,
 }
 
-/// What became of a wave that has arrived.
+/// The effect of a flood that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// The first of its kind: it is passed on.
+    /// It is new: it is passed on.
     New,
-    /// It is here already.
+    /// It is known already.
     Duplicate,
-    /// A later one is here.
+    /// A later one is known.
     Superseded,
 }
 
-/// What is to be sent.
+/// The next transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outgoing {
-    /// The wave itself.
+    /// The flood itself.
     Flood(Port),
-    /// An answer.
+    /// An acknowledgement.
     FloodAck(Port, FloodAck),
 }
 
 impl FloodState {
-    /// No wave yet. A wave's payload is at most `bytes_max`.
+    /// Creates a state without a flood. The payload of a flood has at most `bytes_max` bytes.
     pub(crate) fn new(ports: u16, bytes_max: usize, repeat_ns: u64) -> Self {
         let none = || PortSet::new(ports);
         Self {
@@ -74,7 +74,7 @@ impl FloodState {
         }
     }
 
-    /// A wave has come in at `from`; `others` are the links to pass it on.
+    /// Handles a flood received at `from`; `others` are the links to pass it on.
     pub(crate) fn on_flood(
         &mut self,
         now: Mono,
@@ -86,8 +86,8 @@ impl FloodState {
         match self.current {
             Some(current) if id < current.id => Arrived::Superseded,
             Some(current) if id == current.id => {
-                // Who sends the wave has it, and is not waited for; nor does it wait for what lies
-                // behind this switch, unless it is the parent.
+                // A neighbour that sends the flood has it and need not acknowledge; nor does it
+                // wait for the nodes behind this switch, unless it is the parent.
                 if from != current.parent {
                     self.pending.remove(from);
                     self.unsent.remove(from);
@@ -118,7 +118,7 @@ impl FloodState {
         }
     }
 
-    /// All behind `from` have done what `peer_at` says. Answers whether that was waited for.
+    /// Handles the acknowledgement of all nodes behind `from`. Returns whether it was outstanding.
     pub(crate) fn on_flood_ack(&mut self, from: Port, ack: FloodAck) -> bool {
         let is_current = self.current.is_some_and(|current| {
             (current.id, current.kind) == (ack.id, ack.kind) && self.pending.contains(from)
@@ -131,7 +131,8 @@ impl FloodState {
         is_current
     }
 
-    /// `port` has come to life: it may not have heard the latest notice, or not have answered.
+    /// Handles a link that has come up: its peer may not have received the latest notice, or not
+    /// have acknowledged.
     pub(crate) fn on_joined(&mut self, now: Mono, port: Port) {
         let Some(current) = self.current else { return };
         if port != current.parent && current.kind == FloodKind::Notice {
@@ -143,7 +144,7 @@ impl FloodState {
         }
     }
 
-    /// Who was at `port` will not come back.
+    /// Handles that the instance at `port` will not come back.
     pub(crate) fn on_gone(&mut self, port: Port) {
         if let Some(current) = &mut self.current {
             current.is_broken |= self.pending.contains(port) && !current.is_acked;
@@ -153,12 +154,12 @@ impl FloodState {
         self.acks.remove(port);
     }
 
-    /// When something is to be repeated.
+    /// Returns when the next retransmission is due.
     pub(crate) fn due(&self) -> Option<Mono> {
         self.repeat_at
     }
 
-    /// Repeats the wave where it was not answered.
+    /// Schedules retransmissions on live links that have not acknowledged.
     pub(crate) fn on_timeout(&mut self, now: Mono, is_live: impl Fn(Port) -> bool) {
         if self.repeat_at.is_none_or(|at| now < at) {
             return;
@@ -170,7 +171,7 @@ impl FloodState {
         }
     }
 
-    /// The next to be sent.
+    /// Takes the next transmission.
     pub(crate) fn pop(&mut self) -> Option<Outgoing> {
         let Current { id, kind, .. } = self.current?;
         if let Some(port) = self.acks.pop() {
@@ -179,7 +180,7 @@ impl FloodState {
         self.unsent.pop().map(Outgoing::Flood)
     }
 
-    /// The payload of the latest wave.
+    /// Returns the payload of the latest flood.
     pub(crate) fn payload(&self) -> &[u8] {
         &self.payload
     }
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn acks_parent_after_all_other_links_ack() {
         let mut flood = flood();
-        assert!(!flood.on_flood_ack(Port(0), peer_at(1)), "no wave yet");
+        assert!(!flood.on_flood_ack(Port(0), peer_at(1)), "no flood yet");
         assert_eq!(arrive(&mut flood, 0, 1, 1), Arrived::New);
         assert_eq!(pop(&mut flood), [('w', 0), ('w', 2), ('w', 3)]);
         assert_eq!(flood.payload(), [9]);
@@ -249,13 +250,17 @@ mod tests {
         flood.on_timeout(Mono::from_ns(99), |_| true);
         assert_eq!(pop(&mut flood), []);
         flood.on_timeout(Mono::from_ns(100), |port| port != Port(3));
-        assert_eq!(pop(&mut flood), [('w', 2)], "3 is dead at the moment");
+        assert_eq!(pop(&mut flood), [('w', 2)], "link 3 is down");
         assert_eq!(flood.due(), Some(Mono::from_ns(200)));
-        assert_eq!(arrive(&mut flood, 1, 2, 1), Arrived::Duplicate, "it has come another way");
+        assert_eq!(
+            arrive(&mut flood, 1, 2, 1),
+            Arrived::Duplicate,
+            "the flood arrived on another link"
+        );
         assert_eq!(pop(&mut flood), [('e', 2)]);
         assert!(flood.on_flood_ack(Port(3), peer_at(1)));
         assert_eq!(pop(&mut flood), [('e', 1)]);
-        assert_eq!(arrive(&mut flood, 1, 1, 1), Arrived::Duplicate, "the answer was lost");
+        assert_eq!(arrive(&mut flood, 1, 1, 1), Arrived::Duplicate, "the acknowledgement was lost");
         assert_eq!(pop(&mut flood), [('e', 1)]);
         flood.on_timeout(Mono::from_ns(200), |_| true);
         assert_eq!((pop(&mut flood).len(), flood.due()), (0, None));
@@ -281,11 +286,11 @@ mod tests {
         flood.on_joined(Mono::from_ns(0), Port(3));
         assert_eq!(pop(&mut flood), [('w', 3)]);
         flood.on_flood_ack(Port(1), peer_at(1));
-        assert_eq!(pop(&mut flood), [], "3 is waited for");
+        assert_eq!(pop(&mut flood), [], "link 3 has not acknowledged");
         flood.on_flood_ack(Port(3), peer_at(1));
         assert_eq!(pop(&mut flood), [('e', 0)]);
         flood.on_joined(Mono::from_ns(0), Port(2));
-        assert_eq!(pop(&mut flood), [('w', 2)], "told, though nobody above waits for it");
+        assert_eq!(pop(&mut flood), [('w', 2)], "sent although the parent does not wait for it");
         flood.on_timeout(Mono::from_ns(100), |_| true);
         assert_eq!(pop(&mut flood), [('w', 2)]);
         assert!(flood.on_flood_ack(Port(2), peer_at(1)));
@@ -312,7 +317,7 @@ mod tests {
         flood.on_gone(Port(1));
         flood.on_gone(Port(3));
         flood.on_joined(Mono::from_ns(0), Port(3));
-        assert_eq!(pop(&mut flood), [('w', 3)], "somebody else");
+        assert_eq!(pop(&mut flood), [('w', 3)], "another instance");
         assert_eq!((flood.on_flood_ack(Port(3), peer_at(1)), pop(&mut flood)), (true, Vec::new()));
         arrive(&mut flood, 0, 0, 2);
         pop(&mut flood);

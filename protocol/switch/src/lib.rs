@@ -1,22 +1,23 @@
-//! The switch: forwards frames and tells every output link what all its inputs together promise.
+//! The switch: forwards frames and advertises on every output link what all its inputs promise.
 //!
 //! scattering → send → `[switch]` → receive → reorder → deliver
 //!
 //! The one public machine is [`Switch`], set up by a [`Config`]. Frames go in by `handle_frame` and
 //! come out, rewritten in place, by `Verdict::Forward`; beacons come out of `poll_transmit`, and
-//! [`SwitchEvent`]s tell which links live. It knows nothing about messages, PSN order or windows;
-//! marking congestion is left to the world around it, which has the queues.
+//! [`SwitchEvent`]s report which links are live. The switch knows nothing about messages, PSN order
+//! or windows. Congestion marking is left to the caller, which has the queues.
 //!
-//! Where a fabric has controllers ([`Config::controllers`]; design: failure.md) a switch also
-//! - knows which life of whom is at the other end of each link, and hears nobody else there;
-//! - freezes the commit of a link that is lost, left, deaf or reborn until a controller resolves
-//!   it;
-//! - announces its links to all controllers, and greets none of them itself;
-//! - passes the waves of the active one on and answers them when all behind it have answered.
+//! In a fabric with controllers ([`Config::controllers`]; `docs/design/failure.md`) a switch also
+//! - tracks the instance at the other end of each link, and accepts no other there;
+//! - freezes the commit of a link that is lost, left, one-way or restarted until a controller
+//!   resolves it;
+//! - announces its links to all controllers;
+//! - passes the floods of the active controller on, and acknowledges them when all nodes behind it
+//!   have.
 //!
-//! A physical switch is two logical ones, so that the links form a DAG: the *up* half feeds the
-//! upper ports from the lower ones; the *down* half feeds each lower port from the upper ones and
-//! from all other lower ones.
+//! A physical switch is two logical ones, so that the links form a DAG: the *uplink* aggregator
+//! feeds the upper ports from the lower ones; the *downlink* aggregator feeds each lower port from
+//! the upper ones and from all other lower ones.
 //!
 //! ```
 //! use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Verdict};
@@ -40,20 +41,20 @@
 //! ```
 //!
 //! # Invariants
-//! - I9: what is told on a link never moves back (design: ordering.md section 7).
-//! - Nothing is told that a live input has not promised; what a switch cannot vouch for it does not
-//!   pass on, least of all a frame's own promise.
-//! - A commit is told on a link only once its other end has echoed this life of the switch, and no
-//!   promise of a life is ever taken for one of another: so a switch that starts anew with empty
-//!   registers lets no commit pass that its former life held.
-//! - Frames of the controllers' range make no link live, and their promises count nowhere.
-//! - A frame is never overtaken between its registration and its departure: the machine is one
-//!   thread, and the driver keeps each port in order (rule D3).
-//! - Bounded: no allocation after [`Switch::new`] but for what a death holds, one entry a port and
-//!   address; every per-frame step takes constant time but the search for a new minimum, which
-//!   takes one pass over the ports.
+//! - Advertised promises on a link never decrease (`ARCHITECTURE.md`, "Invariants", I9).
+//! - Nothing is advertised that a live input has not promised. A frame's own promise is never
+//!   passed on.
+//! - A commit is advertised on a link only once its other end has confirmed this incarnation of the
+//!   switch, and promises of one instance are never attributed to another: so a restarted switch
+//!   with empty registers releases no commit that its previous incarnation held.
+//! - Frames of the controllers' opcode range make no link live, and their promises are ignored.
+//! - No frame is overtaken between its arrival and its departure: the machine is single-threaded,
+//!   and the driver keeps each port in order (rule D3).
+//! - Bounded memory: no allocation after [`Switch::new`] except for what dead links hold, one entry
+//!   per port and address. Every per-frame step takes constant time except the search for a new
+//!   minimum, which is one pass over the ports.
 //!
-//! What the other forms ([`Form`]) do with a frame that passes is in the module `form`.
+//! How other forms ([`Form`]) treat a passing frame is described in the module `form`.
 
 #![no_std]
 #![forbid(unsafe_code)]

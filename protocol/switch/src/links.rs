@@ -1,32 +1,32 @@
-//! Links that come, go, die and come back: the part of [`Switch`] that keeps them.
+//! Link state: the part of [`Switch`] that brings links up and takes them down.
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Address, Instance, Mono, Now, PeerUpdate, Port, ProcessId, Promises, Verdict};
-use onepipe_topology::{Next, Route};
+use onepipe_topology::{NextHop, Route};
 use onepipe_wire::{Flags, HOPS_MAX, Header, Opcode};
 
 use crate::switch::count_drop;
 use crate::{Switch, SwitchEvent};
 
-/// Hop-only frames leave their sender with at most this many hops; with [`HOPS_MAX`] they are taken
-/// for as fresh. In between they were passed on by a switch that sits between their sender and
-/// this one: they teach the way, and say nothing of the link.
+/// Hop-only frames leave their sender with at most this hop count; a count of [`HOPS_MAX`] counts
+/// as direct as well. In between they were relayed by a switch between their sender and this one:
+/// such frames teach the route, and say nothing about the link.
 const HOP_ONLY_HOPS_MAX: u8 = 1;
 
-/// What a frame is to its link, where dead links are frozen.
+/// The relation of a frame to its link, where dead links are frozen.
 pub(crate) enum LinkCheck {
-    /// Its promises are those of whoever is known to be at the other end.
+    /// Its promises are those of the known peer.
     Accepted,
-    /// It is taken or passed on, but its promises count nowhere.
+    /// It is consumed or forwarded, but its promises are ignored.
     Ignored,
-    /// It is of no use.
+    /// It is rejected.
     Refused(Verdict),
 }
 
 impl Switch {
-    /// Tells that `port` leads to nobody any more, and may lead to somebody else from now on: its
-    /// promise, its route and what it was told are forgotten. Where there are controllers its
-    /// commit is frozen. Takes time in proportion to the route table.
+    /// Handles that `port` leads nowhere any more, and may lead to another peer from now on: its
+    /// promise, its route and what was advertised are forgotten. With controllers its commit is
+    /// frozen. Takes time in proportion to the route table.
     pub fn unplug(&mut self, port: Port) {
         if port.index() >= self.port_count() {
             return;
@@ -42,21 +42,21 @@ impl Switch {
                 self.notify(SwitchEvent::ControllerLost(port));
             }
         }
-        if let Route::Table(table) = &mut self.config.route {
+        if let Route::ForwardingTable(table) = &mut self.config.route {
             table.forget_port(port);
         }
     }
 
-    /// Tells that nobody answers at `port`, as the world knows for certain: the link is dead, and
-    /// waits for no timeout. Whoever is heard there again brings it back.
+    /// Handles the certain loss of the link at `port`: it is dead without a timeout. A later frame
+    /// brings it back.
     pub fn mark_link_lost(&mut self, port: Port) {
         if port.index() < self.port_count() {
             self.take_down(port, SwitchEvent::LinkLost(port));
         }
     }
 
-    /// Tells that the driver has slept until `now`, and what the neighbours have said meanwhile
-    /// waits to be read: none of them is missed before half a link timeout has passed.
+    /// Handles that the driver has stalled until `now`, and frames of the neighbours are yet to be
+    /// read: no link times out before half a link timeout has passed.
     pub fn handle_stall(&mut self, now: Now) {
         self.liveness.postpone(now.mono);
     }
@@ -66,7 +66,7 @@ impl Switch {
         self.has_update = true;
         let is_new = self.aggregator.update(now, port, promises);
         if !self.is_advertising() && !self.aggregator.is_upper(port) {
-            // Who was told a commit promises no less.
+            // A process that was sent a commit promises no less.
             self.aggregator.assume_advertised(promises.commit);
         }
         if !self.caught_up.contains(port) {
@@ -77,14 +77,14 @@ impl Switch {
         }
     }
 
-    /// As [`Switch::on_promises`] for a sign of life of a link that nothing feeds.
+    /// As [`Switch::on_promises`] for a beacon of an unfed link.
     #[cold]
     pub(crate) fn on_unfed(&mut self, now: Mono, port: Port, promises: Promises, holds: bool) {
         self.has_update = true;
         let held = holds.then_some(promises.commit);
         let is_new = self.aggregator.update_unfed(now, port, promises.barrier, held);
         if self.aggregator.promised(port).is_none() {
-            // Who feeds it next is a newcomer.
+            // The next instance that feeds it is a joiner.
             self.caught_up.remove(port);
         }
         if is_new {
@@ -92,8 +92,8 @@ impl Switch {
         }
     }
 
-    /// Whether who has promised this on `port` has caught up: with all that was told here, and,
-    /// from below, with all that was told further up, as far as this switch's promises reach.
+    /// Marks `port` as caught up if its promises have reached everything advertised here and, for a
+    /// lower port, everything advertised further up, as far as this switch's promises reach.
     fn check_caught_up(&mut self, port: Port, promises: Promises) {
         if !self.aggregator.has_reached(port, promises) || self.aggregator.promised(port).is_none()
         {
@@ -104,15 +104,15 @@ impl Switch {
                 return;
             }
             if self.is_switch_at(port) {
-                // Who sits behind that waits to be told.
+                // The other end waits for this beacon before its joiners commit.
                 self.beacons.request(port);
             }
         }
         self.caught_up.insert(port);
     }
 
-    /// Whether all other switches count what this one tells them: then nothing that is told above
-    /// them or below them lies above what a newcomer at `port` has promised.
+    /// Whether all other switches count what this one advertises: then no commit advertised above
+    /// or below them lies above what a joiner at `port` has promised.
     fn is_counted_elsewhere(&self, port: Port) -> bool {
         let mut others = (0..self.port_count() as u16).map(Port).filter(|other| *other != port);
         others.all(|other| {
@@ -121,8 +121,8 @@ impl Switch {
         })
     }
 
-    /// Another switch has come at `port`: commits were told there that nobody below another port
-    /// has promised.
+    /// Makes all lower ports except `port` catch up again: the switch that has come up there has
+    /// advertised commits that the processes below have not promised.
     #[cold]
     fn recheck_joiners(&mut self, port: Port) {
         for other in (0..self.config.lower_ports).map(Port).filter(|other| *other != port) {
@@ -145,14 +145,13 @@ impl Switch {
         }
     }
 
-    /// Whether another switch was last heard at `port`.
+    /// Whether the last peer at `port` was a switch.
     pub(crate) fn is_switch_at(&self, port: Port) -> bool {
         let instance = self.neighbours.instance(port);
         instance.is_some_and(|instance| matches!(instance.address, Address::Switch(_)))
     }
 
-    /// Takes a link that may be live out of the barriers; where there are controllers, its commit
-    /// is frozen.
+    /// Takes a link that may be live out of the barriers; with controllers, its commit is frozen.
     pub(crate) fn take_down(&mut self, port: Port, event: SwitchEvent) {
         if self.control.is_some() {
             let instance = self.neighbours.instance(port);
@@ -169,7 +168,7 @@ impl Switch {
         self.stats.links_lost += u64::from(matches!(event, SwitchEvent::LinkLost(_)));
         self.stop_beacons(port);
         self.notify(event);
-        // Whom nothing feeds any more need not wait for the instant to take this link out.
+        // Outputs that have become unfed need not wait for the next instant.
         for upper in (self.config.lower_ports..self.port_count() as u16).map(Port) {
             if !self.aggregator.is_fed(upper) {
                 self.beacons.request(upper);
@@ -177,17 +176,19 @@ impl Switch {
         }
     }
 
-    /// A port that leads to nobody known gets no beacons.
+    /// Stops beacons on a port without a known peer.
     pub(crate) fn stop_beacons(&mut self, port: Port) {
         if self.config.route.is_learned() && !self.aggregator.is_upper(port) {
             self.linked.remove(port);
         }
     }
 
-    /// Freezes `port`, where `instance` was, if it is live.
+    /// Freezes `port`, whose peer was `instance`, if it is live.
     fn freeze(&mut self, port: Port, instance: Option<Instance>, event: SwitchEvent) {
         let control = self.control.as_ref();
-        if let Some(commit) = control.and_then(|control| control.frozen.passed(port, instance)) {
+        if let Some(commit) =
+            control.and_then(|control| control.frozen.promised_before(port, instance))
+        {
             self.aggregator.assume_promised(port, commit);
         }
         if self.aggregator.holds_nothing(port) {
@@ -211,13 +212,14 @@ impl Switch {
         self.notify(SwitchEvent::LinkFrozen(port));
     }
 
-    /// Who is heard on `port`, if anybody is: what its beacons and waves bear.
+    /// Returns the instance received on `port`, if the link is live: the one that beacons and
+    /// floods name as peer.
     pub(crate) fn peer_at(&self, port: Port) -> Option<Instance> {
         if self.aggregator.is_live(port) { self.neighbours.instance(port) } else { None }
     }
 
-    /// What a frame is to its link (design: failure.md, "Who is on a link?"). Freezes what has died
-    /// before the frame's promise can be heard.
+    /// Determines the relation of a frame to its link (`docs/design/failure.md`, "Who is on a
+    /// link?"). Freezes what has died before the frame's promises can be applied.
     pub(crate) fn check_link(&mut self, port: Port, header: &Header, opcode: Opcode) -> LinkCheck {
         let (hops, is_of_link) = (header.hops(), opcode.is_hop_only());
         if is_of_link && (HOP_ONLY_HOPS_MAX + 1..HOPS_MAX).contains(&hops) {
@@ -235,7 +237,7 @@ impl Switch {
             return LinkCheck::Refused(count_drop(&mut self.stats.dropped_misplaced));
         };
         let was_two_way = self.neighbours.is_two_way(port);
-        // A goodbye is heard whatever its sender hears.
+        // A Leave is accepted whether or not its sender receives this switch.
         let update = match is_of_link && opcode != Opcode::Leave {
             true => self.neighbours.on_hello(port, instance, header.peer(), self.config.instance()),
             false => self.neighbours.on_instance(port, instance),
@@ -266,7 +268,7 @@ impl Switch {
             PeerUpdate::Stale if self.neighbours.instance(port) != Some(instance) => {
                 LinkCheck::Refused(count_drop(&mut self.stats.dropped_stale))
             }
-            // It waits to be told that the link was lost.
+            // The peer waits to learn that the link was lost.
             PeerUpdate::Stale => {
                 self.linked.insert(port);
                 LinkCheck::Ignored
@@ -280,8 +282,8 @@ impl Switch {
         }
     }
 
-    /// Whether `instance` can be at the other end of `port`. Who is alive there is replaced by a later
-    /// life of its own only.
+    /// Whether `instance` can be at the other end of `port`. A live peer is replaced only by a
+    /// later incarnation of its own.
     fn is_plausible_at(&self, port: Port, instance: Instance) -> bool {
         let known = self.neighbours.instance(port);
         if known == Some(instance) {
@@ -299,33 +301,33 @@ impl Switch {
         fits && !(is_other && self.aggregator.is_live(port))
     }
 
-    /// Whether the ways that are known allow `process` behind `port`.
+    /// Whether the known routes allow `process` behind `port`.
     pub(crate) fn is_routed_to(&self, port: Port, process: ProcessId) -> bool {
         match self.config.route {
-            Route::Table(_) => true,
+            Route::ForwardingTable(_) => true,
             Route::Tree(_) => leads_to(self.config.route.next(process), port),
         }
     }
 
-    /// Any frame shows where its sender sits. A process repeats its join only until it has heard
-    /// something, so a switch that lost the join, or restarted with an empty table, must not depend
-    /// on another one. The beacons of other switches bear no process and teach nothing.
+    /// Learns the port of a process from any of its frames. A process repeats its Join only until
+    /// it has received something, so a switch that lost the Join, or restarted with an empty table,
+    /// must not depend on another one. Beacons of other switches name no process and teach nothing.
     #[inline]
     pub(crate) fn learn(&mut self, port: Port, src: ProcessId) {
-        if let Route::Table(table) = &mut self.config.route
+        if let Route::ForwardingTable(table) = &mut self.config.route
             && port.0 < self.config.lower_ports
         {
             table.learn(src, port);
         }
     }
 
-    /// A process says that it sits behind `port`. It is told the barrier at once, so that it can
-    /// lift its floor: until then its old promise holds everybody.
+    /// Handles the Join of a process behind `port`. The barrier is advertised to it at once, so
+    /// that it can raise its timestamps: until then its low promise holds all others back.
     pub(crate) fn on_join(&mut self, port: Port, src: ProcessId) -> Verdict {
         let upper = self.aggregator.is_upper(port);
         let fits = !upper
             && match &mut self.config.route {
-                Route::Table(table) => table.learn(src, port),
+                Route::ForwardingTable(table) => table.learn(src, port),
                 Route::Tree(_) => leads_to(self.config.route.next(src), port),
             };
         if !fits {
@@ -336,8 +338,9 @@ impl Switch {
         Verdict::Consumed
     }
 
-    /// A process takes its leave: its link waits for no timeout. `last` is what it promised with
-    /// its goodbye: what it has settled before it left shall lie below the commit that is frozen.
+    /// Handles the Leave of a process: its link goes down without a timeout. `last` is the promise
+    /// of the Leave frame: scatterings acknowledged before it shall lie below the commit that is
+    /// frozen.
     pub(crate) fn on_leave(
         &mut self,
         now: Mono,
@@ -349,7 +352,7 @@ impl Switch {
         if !sits_there {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
-        if let Route::Table(table) = &mut self.config.route {
+        if let Route::ForwardingTable(table) = &mut self.config.route {
             table.forget(src, port);
         }
         self.stats.leaves_received += 1;
@@ -365,6 +368,6 @@ impl Switch {
 }
 
 #[inline]
-fn leads_to(next: Option<Next>, port: Port) -> bool {
-    matches!(next, Some(Next::Down(next_hops)) if next_hops.contains(port))
+fn leads_to(next: Option<NextHop>, port: Port) -> bool {
+    matches!(next, Some(NextHop::Down(next_hops)) if next_hops.contains(port))
 }

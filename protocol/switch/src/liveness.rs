@@ -1,9 +1,9 @@
-//! When to look for links that have fallen silent.
+//! The schedule of link-timeout checks.
 
 use onepipe_base::Mono;
 
-/// Times the search for dead links. The search is a pass over all ports, so it is done about once a
-/// timeout, not once a frame.
+/// Times the check for idle links. A check is a pass over all ports, so it runs about once per
+/// timeout, not once per frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Liveness {
     timeout_ns: u64,
@@ -16,7 +16,7 @@ impl Liveness {
         Self { timeout_ns, due: None, has_postponed: false }
     }
 
-    /// A link has come to life: there is something to watch.
+    /// Starts checking once a link has come up.
     #[inline]
     pub(crate) fn on_joined(&mut self, now: Mono) {
         if self.timeout_ns > 0 && self.due.is_none() {
@@ -24,22 +24,24 @@ impl Liveness {
         }
     }
 
-    /// The driver has slept: no search before the neighbours had half a timeout to be heard.
+    /// Handles a stall of the driver: no check before the neighbours had half a timeout to be
+    /// received.
     pub(crate) fn postpone(&mut self, now: Mono) {
         let earliest = now.after_ns(self.timeout_ns / 2);
         self.due = self.due.map(|due| due.max(earliest));
     }
 
-    /// When the next search is due.
+    /// Returns when the next check is due.
     pub(crate) fn due(&self) -> Option<Mono> {
         self.due
     }
 
-    /// Whether to search now; links that were last heard before the instant answered are dead.
+    /// Returns the deadline of a check that is due now: links without an update since then are
+    /// dead.
     ///
-    /// A switch whose driver slept through half a timeout has not listened: what its neighbours
-    /// said is still waiting to be read. So the first late search is put off by one timeout; the
-    /// next one is held, however late, lest a driver that is always late never finds anything.
+    /// A switch whose driver stalled for half a timeout has not received: frames of its neighbours
+    /// are still to be read. So the first late check is postponed by one timeout. The next one runs
+    /// however late it is, lest a driver that is always late never detects anything.
     pub(crate) fn check(&mut self, now: Mono) -> Option<Mono> {
         let due = self.due.filter(|due| *due <= now)?;
         let is_late = now.since_ns(due) > self.timeout_ns / 2;
@@ -52,15 +54,16 @@ impl Liveness {
         Some(Mono::from_ns(now.as_ns().saturating_sub(self.timeout_ns)))
     }
 
-    /// The search is over; `oldest` is when the live link silent longest was last heard. The next
-    /// search is at least an eighth of the timeout away: staggered links must not cause one each.
+    /// Completes a check; `oldest` is the oldest last update of a live link. The next check is at
+    /// least an eighth of the timeout away: staggered links must not cause one each.
     pub(crate) fn on_checked(&mut self, now: Mono, oldest: Option<Mono>) {
         self.due = oldest.map(|last_update| {
             self.check_after(last_update).max(now.after_ns(self.timeout_ns / 8 + 1))
         });
     }
 
-    /// Just past the timeout: a link heard exactly a timeout ago is not dead yet.
+    /// Returns the instant just past the timeout: a link idle for exactly the timeout is not dead
+    /// yet.
     fn check_after(&self, last_update: Mono) -> Mono {
         last_update.after_ns(self.timeout_ns.saturating_add(1))
     }
@@ -85,7 +88,7 @@ mod tests {
         liveness.on_checked(at(901), Some(at(500)));
         assert_eq!(liveness.due(), Some(at(1_301)));
         liveness.on_checked(at(1_301), Some(at(502)));
-        assert_eq!(liveness.due(), Some(at(1_402)), "not at once again");
+        assert_eq!(liveness.due(), Some(at(1_402)), "not immediately again");
         liveness.on_checked(at(1_402), None);
         assert_eq!(liveness.due(), None);
     }
@@ -96,7 +99,7 @@ mod tests {
         liveness.on_joined(at(0));
         assert_eq!(liveness.check(at(5_000)), None);
         assert_eq!(liveness.due(), Some(at(5_800)));
-        assert_eq!(liveness.check(at(9_000)), Some(at(8_200)), "late again: not excused again");
+        assert_eq!(liveness.check(at(9_000)), Some(at(8_200)), "late again: not postponed again");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! A set of ports, a bit each.
+//! A set of ports as a bit table.
 
 use alloc::vec::Vec;
 
 use onepipe_base::Port;
 
-/// Some of the ports `0..count`.
+/// A subset of the ports `0..count`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PortSet {
     words: Vec<u64>,
-    /// No word below this one has a bit set.
+    /// No word below this index has a bit set.
     low: usize,
 }
 
@@ -42,7 +42,7 @@ impl PortSet {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// Takes the lowest port out.
+    /// Removes and returns the lowest port.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Port> {
         while let Some(word) = self.words.get_mut(self.low) {
@@ -65,7 +65,7 @@ impl PortSet {
         self.low = 0;
     }
 
-    /// All of them, ascending.
+    /// Returns all ports in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Port> + '_ {
         self.words.iter().enumerate().flat_map(|(index, &word)| {
             let mut rest = word;

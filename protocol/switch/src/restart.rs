@@ -1,5 +1,5 @@
-//! A switch that was declared dead though it lives: it is told so, and begins a new life (design:
-//! failure.md, "What if a receiver cannot be reached, and has not failed?").
+//! The restart of a switch that was declared dead while it was running (`docs/design/failure.md`,
+//! "What if a receiver cannot be reached, and has not failed?").
 
 use onepipe_base::{Address, Incarnation, Instance, Port, Timestamp, Transmit, Verdict};
 use onepipe_wire::{Flood, FloodId, FloodView, HEADER_LEN, Header, Opcode, seal_with_hops};
@@ -9,8 +9,8 @@ use crate::switch::count_drop;
 use crate::{Config, Switch, SwitchEvent};
 
 impl Switch {
-    /// A life that was declared dead is heard at `port`. Its frames count nowhere; if it is a
-    /// switch that shows that it is up, it is told.
+    /// Handles a frame at `port` of an instance that was declared dead. The frame is ignored; a
+    /// switch that sends beacons is sent a death notice.
     #[cold]
     pub(crate) fn on_declared_dead(&mut self, port: Port, speaker: Option<Instance>) -> Verdict {
         if let (Some(control), Some(instance)) = (&mut self.control, speaker)
@@ -21,7 +21,7 @@ impl Switch {
         count_drop(&mut self.stats.dropped_stale)
     }
 
-    /// Tells who is at `port` that `instance` was declared dead.
+    /// Writes a death notice about `instance` to the peer at `port`.
     pub(crate) fn write_death_notice(
         &mut self,
         reference: Timestamp,
@@ -39,7 +39,8 @@ impl Switch {
         Some(Transmit { port, bytes: seal_with_hops(slot, header, bytes, 0) })
     }
 
-    /// A neighbour says something that is no wave: whom it takes for dead by a controller's word.
+    /// Handles a death notice of a neighbour, which is no flood: it names the instance that a
+    /// controller has declared dead.
     pub(crate) fn on_death_notice(&mut self, header: &Header, view: FloodView<'_>) -> Verdict {
         let is_switch = |instance: &Instance| matches!(instance.address, Address::Switch(_));
         if !header.sender().as_ref().is_some_and(is_switch) {
@@ -52,9 +53,8 @@ impl Switch {
         Verdict::Consumed
     }
 
-    /// Forgets everything but what it was set up with, which processes it has learned to find
-    /// where, its clock, its counters, and events that wait: as if it had crashed and come back at
-    /// once.
+    /// Starts the next incarnation. Only the configuration, learned routes, the clock, counters and
+    /// pending events survive, as if the switch had crashed and come back at once.
     fn restart(&mut self) {
         let incarnation = Incarnation(self.config.incarnation.0.saturating_add(1));
         let config = Config { incarnation, ..self.config.clone() };

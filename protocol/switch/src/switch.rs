@@ -1,4 +1,4 @@
-//! The composer: takes frames and time, asks the stages, and counts.
+//! The switch machine: passes frames and time to its stages, and counts.
 
 use alloc::boxed::Box;
 
@@ -6,7 +6,7 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{
     Machine, Mono, Neighbours, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
 };
-use onepipe_topology::{Next, PortRange};
+use onepipe_topology::{NextHop, PortRange};
 use onepipe_wire::{Flags, HEADER_LEN, Header, Opcode, parse_header, seal_with_hops};
 
 use crate::aggregator::Aggregator;
@@ -21,54 +21,55 @@ use crate::liveness::Liveness;
 use crate::port_set::PortSet;
 use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
 
-/// A switch. In the form of a chip every frame that passes is rewritten to say what all inputs
-/// together promise; in the others only beacons say it: see [`Form`].
+/// A switch. In the form of a chip every passing frame is rewritten with what all inputs together
+/// promise; in the other forms only beacons carry that: see [`Form`].
 ///
-/// Before its first `handle_*` it has no idea of the time: `poll_timeout` is due at once, and the
-/// driver's first `handle_timeout` starts it. For [`Config::start_wait_ns`] from there, or until it
-/// has heard all inputs, it tells no barrier: it sends no beacons, and frames pass with a promise
-/// that raises nothing anywhere.
+/// Before its first `handle_*` it does not know the time: `poll_timeout` is due at once, and the
+/// driver's first `handle_timeout` starts it. For [`Config::start_wait_ns`] from there, or until
+/// all inputs have promised, it advertises no barrier: it sends no beacons, and frames pass with a
+/// promise that raises nothing anywhere.
 ///
 /// # What one bad input can do
 /// A minimum is only as good as its live inputs. An input that promises too little holds the
 /// barrier until its link times out or it catches up. One that promises too much can raise a
-/// barrier only where it is the only live input; but a barrier hours ahead would stop everybody's
-/// clock for hours, so a frame with a promise beyond [`Config::ahead_ns_max`] is dropped whole and
-/// its link not heard: it dies like a silent one. Clamping the promise instead would keep the link
-/// alive and let messages from far in the future pile up at their receivers.
+/// barrier only where it is the only live input; but a barrier hours ahead would stop every clock
+/// for hours, so a frame with a promise beyond [`Config::ahead_ns_max`] is dropped as a whole and
+/// does not keep its link alive: it dies like an idle one. Clamping the promise instead would keep
+/// the link alive and let messages from far in the future pile up at their receivers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Switch {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
-    /// When it starts to tell barriers; `None` before the first call.
+    /// When it starts to advertise barriers; `None` before the first call.
     advertise_at: Option<Mono>,
     is_advertising: bool,
     pub(crate) aggregator: Aggregator,
     pub(crate) neighbours: Neighbours,
     /// Outputs that get beacons: all of a tree; of a table's lower ports the live ones, and those
-    /// that do not know yet that they were lost.
+    /// whose peer does not know yet that the link was lost.
     pub(crate) linked: PortSet,
-    /// Where a former life of this switch holds commits at the other end.
+    /// Outputs whose other end holds commits of a previous incarnation of this switch.
     pub(crate) previous_holds: PortSet,
-    /// Another switch above was heard, or there is none, or none was in time.
+    /// Whether joiners may get commits as far as switches above are concerned: one was received,
+    /// there is none, or none was in time.
     pub(crate) is_uplink_ready: bool,
-    /// Inputs that have promised as much as was told on any output, since they came.
+    /// Inputs that have promised, since they came up, as much as was advertised on any output.
     pub(crate) caught_up: PortSet,
     pub(crate) liveness: Liveness,
-    /// Links found dead in the search under way; empty between calls.
+    /// Links found dead in the check in progress; empty between calls.
     lost: PortSet,
     pub(crate) beacons: Beacons,
-    /// Something was heard since eager beacons were last considered.
+    /// Whether promises were received since eager beacons were last considered.
     pub(crate) has_update: bool,
     rounds: Rounds,
-    /// `None` where there are no controllers: dead links are dropped, not frozen.
+    /// `None` without controllers: dead links are dropped, not frozen.
     pub(crate) control: Option<Box<Control>>,
     pub(crate) events: Events,
     pub(crate) stats: Stats,
 }
 
 impl Switch {
-    /// A switch that has heard nothing.
+    /// Creates a switch without any state.
     ///
     /// # Errors
     /// When the configuration is out of range.
@@ -88,7 +89,7 @@ impl Switch {
             is_uplink_ready: config.upper_ports == 0,
             caught_up: PortSet::new(ports),
             previous_holds: PortSet::new(ports),
-            liveness: Liveness::new(match makes(Mistake::DeadLinkKept) {
+            liveness: Liveness::new(match makes(Mistake::DeadLinkRetained) {
                 true => 0,
                 false => config.link_timeout_ns,
             }),
@@ -97,19 +98,19 @@ impl Switch {
             has_update: false,
             rounds: Rounds::new(config.beacon_interval_ns),
             control: Control::new(&config).map(Box::new),
-            // One mutation changes each link at most once, with up to three events.
+            // One call changes each link at most once, with up to three events.
             events: Events::new(3 * usize::from(ports) + 1),
             stats: Stats::default(),
             config,
         })
     }
 
-    /// What it was set up with; a [`onepipe_topology::Route::Table`] as learned since.
+    /// Returns the configuration; a [`onepipe_topology::Route::Table`] as learned since.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
@@ -123,12 +124,12 @@ impl Switch {
         usize::from(self.config.lower_ports) + usize::from(self.config.upper_ports)
     }
 
-    /// Whether it tells barriers: it has waited for its inputs, or heard them all.
+    /// Whether it advertises barriers: it has waited for its inputs, or all have promised.
     pub(crate) fn is_advertising(&self) -> bool {
         self.is_advertising
     }
 
-    /// Notes the time; at the first call starts the timers.
+    /// Reads the clock; starts the timers at the first call.
     #[inline]
     fn observe_time(&mut self, now: Now) -> Timestamp {
         if !self.is_advertising {
@@ -184,7 +185,7 @@ impl Switch {
         Verdict::Forward(output)
     }
 
-    /// Lets a frame pass to a link on which only beacons promise anything.
+    /// Forwards a frame to a link on which only beacons carry promises.
     #[inline]
     fn pass_without_promise(
         &mut self,
@@ -192,7 +193,8 @@ impl Switch {
         output: Port,
         frame: &mut [u8],
     ) -> Verdict {
-        // Who takes its promise for that of a link is not misled by what an edge lets out.
+        // A receiver that takes the frame's promise for that of the link must not be misled by a
+        // frame that leaves an edge.
         if self.config.form == Form::Edge && !chip::pass(frame, no_promise(reference)) {
             return count_drop(&mut self.stats.dropped_hops);
         }
@@ -200,7 +202,7 @@ impl Switch {
         Verdict::Forward(output)
     }
 
-    /// What `port` is told now.
+    /// Returns what is advertised on `port` now.
     #[inline]
     fn advertise(&mut self, reference: Timestamp, port: Port) -> Option<Promises> {
         if self.may_advertise_commit(port) {
@@ -211,14 +213,14 @@ impl Switch {
         if !self.aggregator.is_upper(port)
             && let Some(advertised) = &mut advertised
         {
-            // What was told here may have been told to somebody else.
+            // What was advertised here may have been received by another instance.
             advertised.commit = nothing;
         }
         advertised
     }
 
-    /// What shows at `port` that it is up though nothing feeds it, and the flags that go with it.
-    /// `None` where nobody listens: a process that is not heard shall find its link silent.
+    /// Returns the mark that shows on the unfed `port` that it is up, and its flags. `None` where
+    /// no peer needs it: a process that is not received shall find its link idle.
     #[cold]
     fn advertise_unfed(&mut self, reference: Timestamp, port: Port) -> Option<(Promises, u8)> {
         let is_upper = self.aggregator.is_upper(port);
@@ -231,7 +233,7 @@ impl Switch {
         Some((promises, if holds { Flags::UNFED | Flags::HOLDS } else { Flags::UNFED }))
     }
 
-    /// A beacon for `port`, if there is anything to say there.
+    /// Writes a beacon for `port`, if there is anything to advertise.
     fn write_beacon(
         &mut self,
         reference: Timestamp,
@@ -256,19 +258,19 @@ impl Switch {
         Some(Transmit { port, bytes })
     }
 
-    /// Whether newcomers are told no commit before they have caught up.
+    /// Whether joiners get no commit before they have caught up.
     #[inline]
     pub(crate) fn must_hold_joiners(&self) -> bool {
-        // Where frames are not rewritten they do not say what was told on their way.
+        // Where frames are not rewritten they do not carry what was advertised on their path.
         let is_chip = self.config.form == Form::Chip;
         self.control.is_some() || self.config.holds_joiners || !is_chip
     }
 
-    /// Whether who hears this switch at `port`, if it is a newcomer from below, has caught up
-    /// (design: failure.md, "When does a newcomer commit?"). And, where dead links are frozen,
-    /// whether it knows which life of this switch it hears: else a commit could raise the register
-    /// that a former life has left there, before a beacon explains it; and whether the register is
-    /// free to be raised by it.
+    /// Whether commits may be advertised on `port`. A joiner from below must have caught up
+    /// (`docs/design/failure.md`, "When does a newcomer commit?"). Where dead links are frozen, the
+    /// peer must also know the incarnation of this switch, or a commit could raise the register of
+    /// a previous incarnation there before a beacon explains it; and no such register may hold
+    /// commits.
     #[inline]
     fn may_advertise_commit(&self, port: Port) -> bool {
         let has_caught_up = || self.aggregator.is_upper(port) || self.caught_up.contains(port);
@@ -282,25 +284,25 @@ impl Switch {
         }
     }
 
-    /// The ports that lead on without leading back: not to where the frame came from, and not up
-    /// again once it has come down. The switch's own frames come from nowhere.
+    /// Returns the ports that lead on without leading back: not to where the frame came from, and
+    /// not up again once it has descended. The switch's own frames have no input.
     #[inline]
-    pub(crate) fn next_hops(&self, next: Next, input: Option<Port>) -> Option<PortRange> {
+    pub(crate) fn next_hops(&self, next: NextHop, input: Option<Port>) -> Option<PortRange> {
         match next {
-            Next::Down(next_hops) => {
+            NextHop::Down(next_hops) => {
                 (!input.is_some_and(|port| next_hops.contains(port))).then_some(next_hops)
             }
-            Next::Up if self.config.upper_ports == 0 => None,
-            Next::Up if input.is_some_and(|port| self.aggregator.is_upper(port)) => None,
-            Next::Up => {
+            NextHop::Up if self.config.upper_ports == 0 => None,
+            NextHop::Up if input.is_some_and(|port| self.aggregator.is_upper(port)) => None,
+            NextHop::Up => {
                 Some(PortRange::new(Port(self.config.lower_ports), self.config.upper_ports))
             }
         }
     }
 
-    /// One of several equal ways: the spread's choice or, when that link is dead, the next live one
-    /// behind it, so that the loss of one link of a bundle, or of one root, costs a timeout and not
-    /// a share of all flows for good.
+    /// Chooses one of several equal next hops: the spread's choice or, when that link is dead, the
+    /// next live one after it, so that the loss of one link of a bundle, or of one root, costs a
+    /// timeout and not a share of all flows permanently.
     #[inline]
     pub(crate) fn choose(&self, next_hops: PortRange, to: FlowKey) -> Port {
         let salt = self.config.switch.0;
@@ -313,21 +315,21 @@ impl Switch {
         others.find(|port| self.aggregator.is_live(*port)).unwrap_or(chosen)
     }
 
-    /// Owes a beacon to every output that could be told more than it has been.
+    /// Requests a beacon for every output on which more could be advertised.
     fn request_updates(&mut self) {
         let is_round = self.config.eager_beacons == Eager::ByRound;
         for port in self.linked.iter() {
             if self.aggregator.has_update(port, self.may_advertise_commit(port)) {
                 self.beacons.request(port);
                 if is_round {
-                    // Instead of the one at the next instant.
+                    // Replaces the beacon of the next instant.
                     self.beacons.on_forwarded(port);
                 }
             }
         }
     }
 
-    /// Whether outputs are to be told before the next beacon instant.
+    /// Whether outputs are to be advertised before the next beacon instant.
     fn wants_eager_beacons(&mut self) -> bool {
         core::mem::take(&mut self.has_update)
             && match self.config.eager_beacons {
@@ -338,7 +340,7 @@ impl Switch {
     }
 }
 
-/// What the choice of the way needs of a header.
+/// The header fields that determine the next hop.
 #[derive(Clone, Copy)]
 pub(crate) struct FlowKey {
     pub src: ProcessId,

@@ -1,4 +1,4 @@
-//! The steady state takes nothing from the heap.
+//! The steady state does not allocate.
 
 mod harness;
 
@@ -28,8 +28,8 @@ fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
                     continue;
                 }
                 if round.is_multiple_of(16) {
-                    // What is said here of who hears whom contradicts itself; a switch believes
-                    // that of each neighbour less and less.
+                    // The frames here contradict each other about two-way links; a switch that
+                    // loses a link often needs more and more frames to bring it up again.
                     switch.unplug(Port(port));
                 }
             }
@@ -43,7 +43,7 @@ fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
     }
 }
 
-/// What a fabric with controllers adds: beacons that confirm, greetings, waves and answers.
+/// Sends what controllers add: confirming beacons, Hello frames, floods and acknowledgements.
 fn control(switch: &mut Switch, round: u64, port: u16, controller: u32) {
     let now = at(1_000 + round * 700);
     let instance = if port == 0 { process(controller, 1) } else { process(port.into(), 1) };
@@ -86,7 +86,7 @@ fn steady_state_does_not_allocate() {
         let is_guarded = config.controllers.is_some();
         let mut switch = Switch::new(config).expect("valid");
         if is_guarded {
-            // The first deaths make room for what is held.
+            // The first deaths allocate the entries for what is held.
             drive(&mut switch, ports, processes, 64);
         }
         let taken = measure(|| drive(&mut switch, ports, processes, 2_000));

@@ -1,4 +1,4 @@
-//! What the controllers are told, when, and by which way.
+//! Announcements to the controllers: contents, timing and path.
 
 mod harness;
 
@@ -10,7 +10,7 @@ use onepipe_base::{
     Address, Controllers, Incarnation, Instance, Machine, Port, ProcessId, Psn, SwitchId, Verdict,
 };
 use onepipe_switch::{Config, Switch, SwitchEvent};
-use onepipe_topology::{Route, Table, Tree};
+use onepipe_topology::{ForwardingTable, Route, Tree};
 use onepipe_wire::{AnnounceView, Header, Link, LinkState, Opcode, Side};
 
 fn new(config: Config) -> Switch {
@@ -39,7 +39,7 @@ fn up(port: u16, side: Side, instance: Instance) -> Link {
 #[test]
 fn announces_all_links_after_changes_and_periodically() {
     let mut switch = new(guarded(3));
-    assert_eq!(announces(sent(&mut switch, at(0))).len(), 0, "no way to the controller yet");
+    assert_eq!(announces(sent(&mut switch, at(0))).len(), 0, "no route to the controller yet");
     let controller = process(CONTROLLER, 4);
     assert_eq!(hello(&mut switch, 10_000, 2, controller), Verdict::Consumed);
     assert_eq!(events(&mut switch), [SwitchEvent::ControllerJoined(Port(2))]);
@@ -53,7 +53,7 @@ fn announces_all_links_after_changes_and_periodically() {
     let one = process(1, 1);
     beacon(&mut switch, at(20_000), 0, (one, None), both(20_000));
     let announced = announces(sent(&mut switch, at(20_000)));
-    assert_eq!(links(&announced[0]), [up(2, Side::Lower, controller)], "heard, but not confirmed");
+    assert_eq!(links(&announced[0]), [up(2, Side::Lower, controller)], "one-way until confirmed");
     beacon(&mut switch, at(30_000), 0, (one, Some(OWN)), both(30_000));
     let announced = announces(sent(&mut switch, at(30_000)));
     assert_eq!(links(&announced[0]), [up(2, Side::Lower, controller), up(0, Side::Lower, one)]);
@@ -68,7 +68,7 @@ fn announces_all_links_after_changes_and_periodically() {
     beacon(&mut switch, at(50_000), 0, (two, Some(OWN)), both(50_000));
     let announced = announces(sent(&mut switch, at(50_000)));
     let both_instances = [frozen, up(2, Side::Lower, controller), up(0, Side::Lower, two)];
-    assert_eq!(links(&announced[0]), both_instances, "the dead and the living");
+    assert_eq!(links(&announced[0]), both_instances, "frozen and live links");
 
     let generation = |sent: &Sent| AnnounceView::parse(&sent.payload).unwrap().announce.generation;
     let mut times = Vec::new();
@@ -91,10 +91,11 @@ fn announces_all_links_after_changes_and_periodically() {
             times.push(now - 50_000);
         }
     }
-    assert_eq!(times.len(), 5, "ever more rarely: {times:?}");
+    assert_eq!(times.len(), 5, "at growing intervals: {times:?}");
     let mut before = 0;
     for (time, pause_ns) in times.into_iter().zip([10_000, 20_000, 40_000, 80_000, 160_000]) {
-        // A thousandth of the slow one first; shortened by up to a half; seen at the next us.
+        // A thousandth of the slow interval first; shortened by up to a half; observed at the next
+        // us.
         assert!((pause_ns / 2..=pause_ns + 1_000).contains(&(time - before)), "{time}");
         before = time;
     }
@@ -144,7 +145,7 @@ fn announcements_are_split_into_parts() {
 
 #[test]
 fn announcements_rotate_over_live_uplinks() {
-    let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 64 };
+    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 64 };
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
     let spine = |port: u16| instance_of(Address::Switch(SwitchId(10 + u32::from(port))), 1);
@@ -159,7 +160,7 @@ fn announcements_rotate_over_live_uplinks() {
         }
         for announced in announces(sent(&mut switch, at(now))) {
             taken.insert(announced.port);
-            assert!(switch.is_live(Port(announced.port)), "3 never was alive");
+            assert!(switch.is_live(Port(announced.port)), "link 3 never was up");
             assert!(links(&announced).iter().any(|link| link.side == Side::Upper));
         }
     }
@@ -168,7 +169,7 @@ fn announcements_rotate_over_live_uplinks() {
 
 #[test]
 fn foreign_frames_keep_one_path_per_pair() {
-    let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 64 };
+    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 64 };
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
     for port in 2..6 {
@@ -190,8 +191,8 @@ fn foreign_frames_keep_one_path_per_pair() {
 
 #[test]
 fn controller_port_is_learned_from_hello_and_times_out() {
-    let table = Table::new(64, false);
-    let mut switch = new(Config { route: Route::Table(table), ..guarded(3) });
+    let table = ForwardingTable::new(64, false);
+    let mut switch = new(Config { route: Route::ForwardingTable(table), ..guarded(3) });
     hello(&mut switch, 10, 2, process(CONTROLLER, 4));
     events(&mut switch);
     assert_eq!(hello(&mut switch, 20, 2, process(CONTROLLER, 3)), Verdict::Dropped, "stale");
@@ -201,7 +202,7 @@ fn controller_port_is_learned_from_hello_and_times_out() {
     beacon(&mut switch, at(20), 1, (process(1, 1), None), both(20));
     assert_eq!(hello(&mut switch, 21, 1, process(CONTROLLER, 5)), Verdict::Dropped, "it is taken");
     assert_eq!((switch.stats().hellos_received, switch.stats().dropped_misplaced), (1, 3));
-    // A controller may be silent for eight times as long as others.
+    // A controller times out eight times as late as other neighbours.
     run(&mut switch, 240_010);
     events(&mut switch);
     run(&mut switch, 240_011);
@@ -211,7 +212,7 @@ fn controller_port_is_learned_from_hello_and_times_out() {
     let gone = [SwitchEvent::ControllerJoined(Port(2)), SwitchEvent::ControllerLost(Port(2))];
     assert!(events(&mut switch).ends_with(&gone));
     let ping = harness::frame(Opcode::Ping, 1, CONTROLLER, both(250_000));
-    assert_eq!(put(&mut switch, at(250_001), 1, ping), Verdict::Dropped, "nobody knows the way");
+    assert_eq!(put(&mut switch, at(250_001), 1, ping), Verdict::Dropped, "no route is known");
 }
 
 #[test]

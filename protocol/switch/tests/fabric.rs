@@ -1,6 +1,6 @@
 //! Whole fabrics of switches over FIFO links with random delays: no message arrives below a barrier
-//! that its receiver was told, and everybody's barrier keeps moving. With chips, and with
-//! processors beside them that hear and speak late.
+//! that its receiver was sent, and all barriers keep advancing. With chips, and with off-chip CPUs
+//! that receive and send late.
 
 mod harness;
 
@@ -14,20 +14,21 @@ use onepipe_wire::{HEADER_LEN, Opcode, parse_header};
 use proptest::prelude::*;
 
 const STEP_NS: u64 = 50;
-/// Until then somebody may be a newcomer who has not caught up: a slow clock does so by itself
-/// here. Beside chips each switch hears the next one an interval later, when that one speaks.
+/// Until then a process may be a joiner that has not caught up; a slow clock does so by itself
+/// here. With off-chip CPUs each switch receives the next one an interval later, once that one
+/// advertises.
 const START_NS: u64 = 30_000;
 const START_OFF_CHIP_NS: u64 = 90_000;
 const RUN_NS: u64 = 90_000;
 const DELAY_NS_MAX: u64 = 1_500;
-/// More than a way through the fabric takes: only the minimum keeps a slow clock in time.
+/// More than a crossing of the fabric takes: only the minimum keeps a slow clock in time.
 const SKEW_NS_MAX: u64 = 20_000;
 const INTERVAL_NS: u64 = 3_000;
-/// How far away the processor beside a chip is, at most.
+/// Greatest delay between a chip and its CPU, one way.
 const CPU_DELAY_NS_MAX: u64 = 4_000;
 
-/// One process a host, at the host's network card: stamps with a skewed clock and promises what it
-/// stamped last.
+/// One process per host, at the host's network card: stamps with a skewed clock and promises its
+/// last timestamp.
 struct Sender {
     skew_ns: u64,
     barrier: Option<Timestamp>,
@@ -37,9 +38,9 @@ struct Sender {
 struct Fabric {
     topology: Topology,
     form: Form,
-    /// Each way between a chip and what is beside it.
+    /// One-way delay between a chip and its CPU.
     cpu_delay_ns: u64,
-    /// What is on its way to the processors, by input, and from them, by output.
+    /// Frames on their way to the CPUs, by input, and from them, by output.
     cpu_queues: BTreeMap<(End, bool), VecDeque<(u64, Bytes)>>,
     switches: Vec<Switch>,
     senders: Vec<Sender>,
@@ -106,7 +107,7 @@ impl Fabric {
             if sends {
                 self.send(card, frame(Opcode::Data, host, dst, Promises::both(stamp)));
             }
-            // A beacon beside the message only where the message promises nothing.
+            // A beacon next to a message only where the message promises nothing.
             if is_instant && (!sends || self.form == Form::OffChip) {
                 self.send(card, frame(Opcode::Beacon, host, dst, Promises::both(stamp)));
             }
@@ -148,7 +149,7 @@ impl Fabric {
         }
     }
 
-    /// Processors hear and speak.
+    /// CPUs receive and send.
     fn run_cpus(&mut self) {
         let keys: Vec<(End, bool)> = self.cpu_queues.keys().copied().collect();
         for key @ (end, is_input) in keys {
@@ -157,7 +158,7 @@ impl Fabric {
                 .get_mut(&key)
                 .and_then(|queue| queue.pop_front_if(|(due, _)| *due <= self.now))
             {
-                let Node::Switch(id) = end.node else { unreachable!("only switches have one") };
+                let Node::Switch(id) = end.node else { unreachable!("only switches have a CPU") };
                 if is_input {
                     let switch = &mut self.switches[id.index()];
                     let verdict = switch.handle_frame(at(self.now), end.port, &mut bytes);
@@ -207,7 +208,7 @@ fn is_beacon(bytes: &Bytes) -> bool {
     parse_header(bytes).expect("well-formed").1 == Opcode::Beacon
 }
 
-/// The shape, the form with how far aside it is, whether each packet takes its own way, and a seed.
+/// The shape, the form with its CPU delay, whether each packet takes its own path, and a seed.
 fn inputs() -> impl Strategy<Value = (Shape, (Form, u64), bool, u64)> {
     let shapes = prop::sample::select(vec!["testbed", "star:5", "leaf-spine:3x2x3", "fat-tree:4"])
         .prop_map(|text| text.parse().expect("well-formed"));
@@ -228,7 +229,8 @@ proptest! {
         while fabric.now < end_ns {
             fabric.step();
         }
-        // Six hops, each a delay, a way aside and back, and a beacon interval of waiting at most.
+        // Six hops, each a delay, a way to the CPU and back, and a beacon interval of waiting at
+        // most.
         let lag_ns_max = 6 * (DELAY_NS_MAX + 2 * form.1 + INTERVAL_NS);
         for (host, sender) in fabric.senders.iter().enumerate() {
             let lag_ns = sender.barrier.map(|barrier| ts(fabric.now).since_ns(barrier));

@@ -1,4 +1,4 @@
-//! Waves: passed on, answered, superseded; links resolved by them; and what is none.
+//! Floods: passed on, acknowledged, superseded; links resolved by them; and frames that are none.
 
 mod harness;
 
@@ -85,7 +85,7 @@ fn controller() -> Instance {
     process(CONTROLLER, 1)
 }
 
-/// Ports of waves and of answers sent now.
+/// Returns the ports of floods and of acknowledgements sent now.
 fn flood_ports(switch: &mut Switch) -> (Vec<u16>, Vec<u16>) {
     let sent = sent(switch, at(1));
     (ports_of(&sent, Opcode::Flood), ports_of(&sent, Opcode::FloodAck))
@@ -96,23 +96,31 @@ fn notice_is_flooded_and_acked_when_all_have_acked() {
     let mut switch = set_up();
     assert_eq!(flood(&mut switch, 1, CONTROLLER_PORT, controller(), &notice(1)), Verdict::Consumed);
     let out = sent(&mut switch, at(1));
-    assert_eq!(ports_of(&out, Opcode::Flood), [0, 1, 2], "not back, and to no other seat");
+    assert_eq!(
+        ports_of(&out, Opcode::Flood),
+        [0, 1, 2],
+        "not back, and to no other controller port"
+    );
     let first = out.iter().find(|sent| sent.opcode == Opcode::Flood).expect("three");
     assert_eq!(first.payload, notice(1), "verbatim");
     assert_eq!((first.header.sender(), first.header.hops()), (Some(OWN), 0));
 
     assert_eq!(flood(&mut switch, 1, CONTROLLER_PORT, controller(), &notice(1)), Verdict::Consumed);
-    assert_eq!(flood_ports(&mut switch), (vec![], vec![]), "heard already, not answered yet");
+    assert_eq!(flood_ports(&mut switch), (vec![], vec![]), "duplicate, not acknowledged yet");
     for (port, instance) in [(0, process(0, 1)), (2, below())] {
         assert_eq!(ack_from(&mut switch, port, instance, 1, FloodKind::Notice), Verdict::Consumed);
     }
     let repeated = run(&mut switch, 12_001);
-    assert_eq!(ports_of(&repeated, Opcode::Flood), [1], "once, where it is not answered");
+    assert_eq!(ports_of(&repeated, Opcode::Flood), [1], "once, where it is unacknowledged");
     assert_eq!(ports_of(&repeated, Opcode::FloodAck), []);
     assert_eq!(ack_from(&mut switch, 1, process(1, 1), 1, FloodKind::Notice), Verdict::Consumed);
     assert_eq!(flood_ports(&mut switch), (vec![], vec![CONTROLLER_PORT]));
     flood(&mut switch, 1, CONTROLLER_PORT, controller(), &notice(1));
-    assert_eq!(flood_ports(&mut switch), (vec![], vec![CONTROLLER_PORT]), "the answer was lost");
+    assert_eq!(
+        flood_ports(&mut switch),
+        (vec![], vec![CONTROLLER_PORT]),
+        "the acknowledgement was lost"
+    );
     let stats = *switch.stats();
     assert_eq!((stats.floods_received, stats.floods_sent), (3, 4));
     assert_eq!((stats.flood_acks_received, stats.flood_acks_sent), (3, 2));
@@ -128,7 +136,11 @@ fn duplicate_flood_from_another_link_is_acked_at_once() {
     for port in [0, 1] {
         ack_from(&mut switch, port, process(port.into(), 1), 1, FloodKind::Notice);
     }
-    assert_eq!(flood_ports(&mut switch), (vec![], vec![CONTROLLER_PORT]), "2 is not waited for");
+    assert_eq!(
+        flood_ports(&mut switch),
+        (vec![], vec![CONTROLLER_PORT]),
+        "port 2 need not acknowledge"
+    );
 }
 
 #[test]
@@ -168,7 +180,7 @@ fn unacked_dead_link_keeps_the_flood_open() {
     beacon(&mut switch, at(1), 1, (process(1, 2), Some(OWN)), both(0));
     assert_eq!(flood_ports(&mut switch).0, [1]);
     ack_from(&mut switch, 1, process(1, 2), 1, FloodKind::Notice);
-    assert_eq!(flood_ports(&mut switch).1, [], "another life cannot answer for it");
+    assert_eq!(flood_ports(&mut switch).1, [], "another incarnation cannot acknowledge for it");
     flood(&mut switch, 1, CONTROLLER_PORT, controller(), &notice(2));
     assert_eq!(flood_ports(&mut switch).0, [0, 1, 2]);
 }
@@ -196,19 +208,23 @@ fn resume_releases_only_the_named_links() {
         let beacon = sent.iter().find(|sent| sent.opcode == Opcode::Beacon && sent.port == 1);
         beacon.map(|beacon| beacon.header.promises(ts(0)).commit)
     };
-    assert_eq!(commit(&switch), Some(ts(0)), "held by the switch below");
+    assert_eq!(commit(&switch), Some(ts(0)), "held for the switch below");
     let previous = Instance { incarnation: Incarnation(4), ..OWN };
     let others = [(previous, 1), (previous, 2), (below(), 1), (OWN, 3), (OWN, 0)];
     flood(&mut switch, 3, CONTROLLER_PORT, controller(), &resume(1, &others));
     assert_eq!((events(&mut switch), commit(&switch)), (vec![], Some(ts(0))));
     let passed_on = sent(&mut switch, at(3));
-    assert_eq!(ports_of(&passed_on, Opcode::Flood), [1], "of no use here, but perhaps elsewhere");
+    assert_eq!(
+        ports_of(&passed_on, Opcode::Flood),
+        [1],
+        "forwarded although nothing here is resolved"
+    );
 
     flood(&mut switch, 4, CONTROLLER_PORT, controller(), &resume(2, &[(OWN, 1)]));
     assert_eq!(events(&mut switch), [SwitchEvent::LinkResolved(Port(2))]);
-    assert_eq!(commit(&switch), Some(ts(30)), "held by process 0");
+    assert_eq!(commit(&switch), Some(ts(30)), "held for process 0");
     flood(&mut switch, 4, CONTROLLER_PORT, controller(), &resume(2, &[(OWN, 2)]));
-    assert_eq!(events(&mut switch), [], "the same wave again");
+    assert_eq!(events(&mut switch), [], "a duplicate flood");
     flood(&mut switch, 5, CONTROLLER_PORT, controller(), &resume(3, &[(OWN, 1), (OWN, 2)]));
     assert_eq!(events(&mut switch), [SwitchEvent::LinkResolved(Port(0))]);
     assert_eq!(commit(&switch), Some(ts(80)));
@@ -221,11 +237,11 @@ fn foreign_and_malformed_floods_change_nothing() {
     let before = switch.clone();
     let later = instance_of(Address::Switch(SwitchId(7)), 4);
     for (port, from, why) in [
-        (2, later, "not the life that is known there"),
-        (0, below(), "it sits elsewhere"),
-        (0, process(0, 1), "a process passes nothing on"),
-        (0, controller(), "it sits elsewhere"),
-        (CONTROLLER_PORT, process(CONTROLLER, 2), "not the life that sits there"),
+        (2, later, "not the instance at that port"),
+        (0, below(), "the sender is at another port"),
+        (0, process(0, 1), "processes do not forward floods"),
+        (0, controller(), "the sender is at another port"),
+        (CONTROLLER_PORT, process(CONTROLLER, 2), "not the controller at that port"),
     ] {
         let verdict = flood(&mut switch, 1, port, from, &notice(1));
         assert_eq!(verdict, Verdict::Dropped, "{why}");
@@ -274,7 +290,7 @@ fn declared_dead_instance_is_frozen_and_ignored() {
     assert_eq!(flood(&mut switch, 1, CONTROLLER_PORT, controller(), &buf), Verdict::Consumed);
     assert!(events(&mut switch).contains(&SwitchEvent::LinkFrozen(Port(1))));
     assert!(!switch.is_live(Port(1)) && switch.is_live(Port(0)));
-    // Nothing of it is waited for, and nothing that it says brings it back.
+    // No acknowledgement of it is outstanding, and no frame of it brings the link back.
     let asked = ports_of(&sent(&mut switch, at(1)), Opcode::Flood);
     assert_eq!(asked, [0, 2]);
     for instance in [process(1, 1), process(1, 0)] {
@@ -284,14 +300,14 @@ fn declared_dead_instance_is_frozen_and_ignored() {
         }
     }
     assert!(!switch.is_live(Port(1)));
-    // A later life is another matter.
+    // A later incarnation is accepted.
     for ack_from in [None, Some(OWN)] {
         beacon(&mut switch, at(10), 1, (process(1, 2), ack_from), both(10));
     }
     assert!(switch.is_live(Port(1)));
 }
 
-/// A freeze of `instance`, said to nobody but the receiver.
+/// Returns a death notice about `instance`.
 fn death_notice(instance: Instance) -> Vec<u8> {
     let mut buf = vec![0; 40];
     let written = Flood { id: FloodId::HOP_ONLY }.write_freeze(&mut buf, [instance].into_iter());
@@ -325,13 +341,13 @@ fn switch_restarts_on_a_death_notice() {
         flood(&mut switch, 1, 2, from, &death_notice(named));
         assert_eq!(switch.config().incarnation, OWN.incarnation, "{from:?} names {named:?}");
     }
-    assert!(switch.is_live(Port(1)), "nobody else is taken for dead by a neighbour's word");
+    assert!(switch.is_live(Port(1)), "a death notice only concerns its receiver");
     assert_eq!(flood(&mut switch, 2, 2, below(), &death_notice(OWN)), Verdict::Consumed);
     assert_eq!(switch.config().incarnation, Incarnation(6));
     assert!(!switch.is_live(Port(0)) && !switch.is_live(Port(2)));
     assert_eq!((events(&mut switch), switch.stats().restarts), (vec![SwitchEvent::Restarted], 1));
-    assert_eq!(switch.poll_timeout(), Some(Mono::from_ns(0)), "it starts anew");
-    // It is another one now: said again, that changes nothing.
+    assert_eq!(switch.poll_timeout(), Some(Mono::from_ns(0)), "it restarts");
+    // It is another instance now: a repeated notice changes nothing.
     flood(&mut switch, 3, 2, below(), &death_notice(OWN));
     assert_eq!(switch.stats().restarts, 1);
 }

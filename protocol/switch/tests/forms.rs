@@ -1,37 +1,38 @@
-//! Forms other than the chip: whose promises count, what passes as it is, who gets beacons.
+//! Forms other than the chip: whose promises count, which frames pass unchanged, which links get
+//! beacons.
 
 mod harness;
 
 use harness::{at, beacon_from, beacons, both, frame, join, promises_of, put, run, ts};
 use onepipe_base::{Port, Promises, Verdict};
 use onepipe_switch::{Config, Eager, Form, Switch};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{HOPS_MAX, Opcode, parse_header};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 const INTERVAL_NS: u64 = 3_000;
 
-/// Two lower ports, and two upper ones behind them.
+/// Returns a switch with two lower ports followed by two upper ones.
 fn switch(form: Form) -> Switch {
-    let route = Route::Table(Table::new(8, true));
+    let route = Route::ForwardingTable(ForwardingTable::new(8, true));
     let config = Config { form, start_wait_ns: 0, ..Config::new(2, 2, route) };
     Switch::new(config).expect("valid")
 }
 
-/// All four inputs have promised `ns`.
+/// Returns a switch whose four inputs have promised `ns`.
 fn with_promises(form: Form, ns: u64) -> Switch {
     let mut switch = switch(form);
     (0..2).for_each(|port| join(&mut switch, at(ns), port, port.into(), both(ns)));
     (2..4).for_each(|port| beacon_from(&mut switch, at(ns), port, both(ns)));
     while !beacons(&mut switch, at(ns)).is_empty() {}
-    // Those above have come since, and count it: now the processes are placed.
+    // The upper switches have come up since, and count it: now the processes have caught up.
     (2..4).chain(0..2).for_each(|port| beacon_from(&mut switch, at(ns), port, both(ns)));
     while !beacons(&mut switch, at(ns)).is_empty() {}
     switch
 }
 
-/// What each port is told next, at the latest.
+/// Returns the last barrier that each port gets within two intervals.
 fn advertised(switch: &mut Switch, ns: u64) -> Vec<u64> {
     let sent = run(switch, ns + 2 * INTERVAL_NS);
     let last = |port| sent.iter().rev().find(|sent| sent.port == port);
@@ -54,7 +55,7 @@ fn off_chip_frames_pass_unchanged_and_only_beacons_count() {
         assert!(matches!(verdict, Verdict::Forward(_)), "{from} to {to}: {verdict:?}");
         assert_eq!(bytes, before, "{from} to {to}");
     }
-    assert_eq!(advertised(&mut beside, 12_000), [10_000; 4], "no frame was heard");
+    assert_eq!(advertised(&mut beside, 12_000), [10_000; 4], "frames do not count");
     let mut chip = with_promises(Form::Chip, 10_000);
     for (from, to) in [(0, 1), (1, 5), (2, 0), (3, 1)] {
         put(&mut chip, at(11_000), from as u16, frame(Opcode::Data, from, to, both(90_000)));
@@ -64,7 +65,7 @@ fn off_chip_frames_pass_unchanged_and_only_beacons_count() {
 
 #[test]
 fn off_chip_busy_links_get_beacons_and_silent_ones_time_out() {
-    // Port 1 is busy; only instants count, early news aside.
+    // Port 1 is busy; only instants count, eager beacons are off.
     let beacons_of_busy = |form| {
         let config = Config { eager_beacons: Eager::Never, ..switch(form).config().clone() };
         let mut switch = Switch::new(config).expect("valid");
@@ -77,7 +78,7 @@ fn off_chip_busy_links_get_beacons_and_silent_ones_time_out() {
         }
         count
     };
-    // The chip's one answers the join.
+    // The chip's one beacon answers the join.
     assert_eq!((beacons_of_busy(Form::OffChip), beacons_of_busy(Form::Chip)), (3, 1));
     let mut beside = with_promises(Form::OffChip, 12_000);
     for ns in 12_001..60_000 {
@@ -94,18 +95,18 @@ fn off_chip_busy_links_get_beacons_and_silent_ones_time_out() {
 #[test]
 fn edge_counts_frames_from_below_and_beacons_from_above() {
     let mut edge = with_promises(Form::Edge, 10_000);
-    // From above: rewritten for the process, and not heard.
+    // From above: rewritten for the process, and not counted.
     let mut down = frame(Opcode::Data, 5, 0, both(90_000));
     let verdict = onepipe_base::Machine::handle_frame(&mut edge, at(11_000), Port(2), &mut down);
     assert_eq!(verdict, Verdict::Forward(Port(0)));
     assert_eq!(promises_of(&down, at(11_000)), both(10_000));
-    // From below: heard, and told to the neighbour at once.
+    // From below: counted, and advertised to the neighbour at once.
     let mut across = frame(Opcode::Data, 0, 1, both(12_000));
     let verdict = onepipe_base::Machine::handle_frame(&mut edge, at(11_000), Port(0), &mut across);
     assert_eq!(verdict, Verdict::Forward(Port(1)));
     assert_eq!(promises_of(&across, at(11_000)), both(10_000), "the upper ports hold it");
     (2..4).for_each(|port| beacon_from(&mut edge, at(11_000), port, both(20_000)));
-    // Out: it raises nothing anywhere.
+    // Leaving: raises nothing anywhere.
     let mut out = frame(Opcode::Data, 1, 5, both(13_000));
     let verdict = onepipe_base::Machine::handle_frame(&mut edge, at(11_000), Port(1), &mut out);
     assert!(matches!(verdict, Verdict::Forward(Port(2 | 3))), "{verdict:?}");
@@ -128,7 +129,7 @@ fn data_frame_does_not_bring_up_a_beacon_only_link() {
 }
 
 proptest! {
-    /// Whatever frames bear that pass beside, what is told is what beacons have said.
+    /// Whatever promises passing frames carry, only the promises of beacons are advertised.
     #[test]
     fn off_chip_data_does_not_change_beacons(
         frames in vec((0u16..4, 0u32..8, any::<u64>(), any::<bool>()), 0..60),

@@ -1,4 +1,5 @@
-//! Who is on a link, and what becomes of commits when that changes: fabrics with a controller.
+//! Instances on a link, and what happens to commits when they change: switches in a fabric with a
+//! controller.
 
 mod harness;
 
@@ -21,7 +22,7 @@ fn promises_of_both(barrier: u64, commit: u64) -> Promises {
     Promises { barrier: ts(barrier), commit: ts(commit) }
 }
 
-/// Processes 0, 1, … in life 1 at as many ports; all hear and are heard.
+/// Processes 0, 1, … with incarnation 1 at as many ports, all two-way.
 fn set_up_links(config: Config, promises: Promises) -> Switch {
     let ports = config.lower_ports;
     let mut switch = new(config);
@@ -34,7 +35,7 @@ fn set_up_links(config: Config, promises: Promises) -> Switch {
     switch
 }
 
-/// What port `to` is told now: by a frame of process 9, which no barrier counts.
+/// Returns what port `to` gets now: by a frame of process 9, which no barrier counts.
 fn advertised_to(switch: &mut Switch, now: u64, to: u16) -> Promises {
     let mut switch = switch.clone();
     let from = u16::from(to == 0);
@@ -59,11 +60,14 @@ fn commit_needs_a_two_way_link() {
         switch
     };
     let promises = advertised_to(&mut switch, 2, 1);
-    assert_eq!(promises.barrier, ts(50), "the barrier is told");
-    assert!(promises.commit < ts(0), "the commit is not: {promises:?}");
+    assert_eq!(promises.barrier, ts(50), "the barrier is advertised");
+    assert!(promises.commit < ts(0), "the commit is not advertised: {promises:?}");
     let previous = Instance { incarnation: onepipe_base::Incarnation(4), ..OWN };
     beacon(&mut switch, at(2), 1, (unconfirmed, Some(previous)), promises_of_both(61, 56));
-    assert!(advertised_to(&mut switch, 2, 1).commit < ts(0), "it hears a former life");
+    assert!(
+        advertised_to(&mut switch, 2, 1).commit < ts(0),
+        "the peer names a previous incarnation"
+    );
     beacon(&mut switch, at(3), 1, (unconfirmed, Some(OWN)), promises_of_both(62, 57));
     assert_eq!(advertised_to(&mut switch, 3, 1), promises_of_both(50, 40));
 }
@@ -83,7 +87,7 @@ fn unconfirmed_link_gets_beacons_even_when_busy() {
     assert_eq!(beacons(&mut switch, 3_000), []);
     beacon(&mut switch, at(3_500), 0, (process(0, 2), None), both(3_500));
     busy(&mut switch, 4_000);
-    assert_eq!(beacons(&mut switch, 6_000), [0], "not sure whether process 0 has heard");
+    assert_eq!(beacons(&mut switch, 6_000), [0], "process 0 is unconfirmed");
     beacon(&mut switch, at(6_500), 0, (process(0, 2), Some(OWN)), both(6_500));
     let mut reminded = Vec::new();
     for instant in 3..=34 {
@@ -143,7 +147,7 @@ fn reported_loss_needs_no_timeout() {
 fn new_incarnation_freezes_the_previous_one() {
     let mut switch = set_up_links(guarded(2), promises_of_both(50, 40));
     let mut bytes = frame_with_hops(Opcode::Ack, 1, 0, promises_of_both(900, 800), HOPS_MAX);
-    // The rig's frames are of incarnation 1; life 2 speaks by a beacon, and by data afterwards.
+    // Frames of the harness have incarnation 1; incarnation 2 sends a beacon, and data afterwards.
     assert_eq!(switch.handle_frame(at(5), Port(1), &mut bytes), Verdict::Forward(Port(0)));
     beacon(&mut switch, at(6), 1, (process(1, 2), None), promises_of_both(2_000, 1_900));
     let [reborn, held] = frozen(1, SwitchEvent::LinkRestarted);
@@ -151,7 +155,7 @@ fn new_incarnation_freezes_the_previous_one() {
     assert_eq!(
         advertised_to(&mut switch, 7, 0),
         promises_of_both(2_000, 800),
-        "the old life's last commit holds"
+        "the last commit of the previous incarnation is held"
     );
     let stale = frame_with_hops(Opcode::Ack, 1, 0, promises_of_both(9_000, 9_000), HOPS_MAX);
     assert_eq!(put(&mut switch, at(8), 1, stale), Verdict::Dropped);
@@ -165,7 +169,7 @@ fn new_incarnation_freezes_the_previous_one() {
 
 #[test]
 fn data_frame_reveals_a_new_incarnation() {
-    // Life 1 is what the rig's frames bear; make the known life an earlier one.
+    // Frames of the harness have incarnation 1; make the known incarnation an earlier one.
     let mut switch = set_up_links(guarded(2), promises_of_both(50, 40));
     beacon(&mut switch, at(5), 0, (process(0, 0), None), both(9));
     assert_eq!(switch.stats().dropped_stale, 1);
@@ -176,7 +180,7 @@ fn data_frame_reveals_a_new_incarnation() {
     let (_, promises) = pass(&mut switch, at(7), 0, bytes);
     let [reborn, held] = frozen(0, SwitchEvent::LinkRestarted);
     assert_eq!(events(&mut switch), [reborn, held, SwitchEvent::LinkJoined(Port(0))]);
-    assert_eq!(promises, promises_of_both(3_000, 40), "40: of the one that was unplugged");
+    assert_eq!(promises, promises_of_both(3_000, 40), "40: held for the unplugged peer");
 }
 
 #[test]
@@ -187,7 +191,7 @@ fn one_way_link_is_down_until_both_ends_know() {
     assert_eq!(events(&mut switch), frozen(1, SwitchEvent::LinkOneWay));
     let answer = sent(&mut switch, at(10));
     let to_it: Vec<_> = answer.iter().filter(|sent| sent.port == 1).collect();
-    assert_eq!(to_it.len(), 1, "told at once that it is not heard, either");
+    assert_eq!(to_it.len(), 1, "notified at once that it is not received, either");
     assert_eq!((to_it[0].header.sender(), to_it[0].header.peer()), (Some(OWN), None));
     beacon(&mut switch, at(11), 1, one_way, promises_of_both(90, 90));
     let passing = frame_with_hops(Opcode::Ack, 1, 0, promises_of_both(95, 95), HOPS_MAX);
@@ -209,13 +213,13 @@ fn lost_link_returns_after_the_peer_noticed() {
     switch.mark_link_lost(Port(1));
     events(&mut switch);
     beacon(&mut switch, at(1), 1, (process(1, 1), Some(OWN)), promises_of_both(60, 60));
-    assert_eq!(events(&mut switch), [], "it does not know yet");
+    assert_eq!(events(&mut switch), [], "the peer does not know yet");
     let advertised_to: Vec<_> = run(&mut switch, 3_000);
     let echoes: Vec<_> = advertised_to.iter().filter(|sent| sent.port == 1).collect();
-    assert_eq!(echoes.len(), 1, "it is told at the next instant");
+    assert_eq!(echoes.len(), 1, "it gets a beacon at the next instant");
     assert_eq!(echoes[0].header.peer(), None);
     let silent = ports_of(&run(&mut switch.clone(), 120_000), Opcode::Beacon);
-    assert!(silent.iter().filter(|port| **port == 1).count() <= 16, "it is given up: {silent:?}");
+    assert!(silent.iter().filter(|port| **port == 1).count() <= 16, "beacons stop: {silent:?}");
     beacon(&mut switch, at(3_001), 1, (process(1, 1), None), promises_of_both(3_000, 3_000));
     assert_eq!(events(&mut switch), [SwitchEvent::LinkJoined(Port(1))]);
 }
@@ -224,11 +228,15 @@ fn lost_link_returns_after_the_peer_noticed() {
 fn frames_from_unknown_senders_are_ignored() {
     let mut switch = new(guarded(2));
     let passed_on = frame_with_hops(Opcode::Ack, 1, 0, both(10), HOPS_MAX - 3);
-    assert_eq!(put(&mut switch, at(1), 1, passed_on), Verdict::Dropped, "0 is nowhere yet");
+    assert_eq!(
+        put(&mut switch, at(1), 1, passed_on),
+        Verdict::Dropped,
+        "the port of process 0 is unknown"
+    );
     assert!(!switch.is_live(Port(1)));
     let direct = frame_with_hops(Opcode::Ack, 1, 0, both(10), HOPS_MAX);
     put(&mut switch, at(2), 1, direct);
-    assert!(switch.is_live(Port(1)), "a process's own frames say who it is");
+    assert!(switch.is_live(Port(1)), "a process's own frames name their sender");
     let no_instance =
         harness::frame(Opcode::Beacon, harness::NO_PROCESS, harness::NO_PROCESS, both(10));
     assert_eq!(put(&mut switch, at(3), 0, no_instance), Verdict::Dropped);
@@ -242,8 +250,8 @@ fn forged_sources_change_nothing() {
     for (instance, why) in [
         (process(3, 9), "another process where one is alive"),
         (other, "a switch where a process is alive"),
-        (OWN, "ourselves"),
-        (instance_of(Address::Switch(SwitchId(1)), 77), "ourselves, later"),
+        (OWN, "this switch"),
+        (instance_of(Address::Switch(SwitchId(1)), 77), "a later incarnation of this switch"),
         (process(harness::CONTROLLER, 1), "a controller makes no link live"),
     ] {
         let verdict = beacon(&mut switch, at(1), 1, (instance, Some(OWN)), both(9_000));
@@ -254,7 +262,7 @@ fn forged_sources_change_nothing() {
     assert_eq!((events(&mut switch), switch.stats().dropped_misplaced), (vec![], 6));
     assert_eq!(advertised_to(&mut switch, 2, 0), advertised_to(&mut before.clone(), 2, 0));
 
-    let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 8 };
+    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 8 };
     let config = Config { lower_ports: 2, upper_ports: 1, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
     for (port, instance) in [(0, process(1, 1)), (2, process(1, 1)), (2, process(5, 1))] {
@@ -288,7 +296,7 @@ fn control_frames_pass_unchanged_and_bring_up_no_link() {
     assert_eq!(pass(&mut switch, at(1), 2, relay), (1, both(7_777)));
     assert!(!switch.is_live(Port(2)));
     let back = frame_with_hops(Opcode::Pong, 1, 0, both(1), HOPS_MAX);
-    assert_eq!(pass(&mut switch, at(2), 1, back).0, 2, "it has taught the way");
+    assert_eq!(pass(&mut switch, at(2), 1, back).0, 2, "the route was learned");
     assert_eq!(advertised_to(&mut switch, 3, 1).barrier, ts(50));
     // A link that carries nothing else still gets its beacons.
     let due = run(&mut switch, 3_000);

@@ -1,4 +1,4 @@
-//! A newcomer's promise may lie below what others were told (design: failure.md, "When does a
+//! A joiner's promise may lie below what others were sent (`docs/design/failure.md`, "When does a
 //! newcomer commit?").
 
 mod harness;
@@ -6,10 +6,10 @@ mod harness;
 use harness::{OWN, at, beacon, both, bytes_of, guarded, instance_of, process, put, star};
 use onepipe_base::{Address, Instance, Machine, SwitchId, Timestamp};
 use onepipe_switch::{Config, Switch};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{Header, Opcode};
 
-/// What the beacons of the next instant tell each port of commits.
+/// Returns the commits that the beacons of the next instant carry, by port.
 fn commits_advertised(switch: &mut Switch, now: u64) -> [Option<Timestamp>; 3] {
     switch.handle_timeout(at(now));
     let mut advertised = [None; 3];
@@ -31,7 +31,7 @@ fn join_at(switch: &mut Switch, now: u64, port: u16, promise: u64) {
     promise_on(switch, now, port, promise);
 }
 
-/// With controllers, and without them where messages do not pass the switch.
+/// With controllers, and without them where messages bypass the switch.
 #[test]
 fn joiner_gets_no_commit_before_it_caught_up() {
     check_joiner(guarded(3));
@@ -39,7 +39,7 @@ fn joiner_gets_no_commit_before_it_caught_up() {
 }
 
 fn check_joiner(mut config: Config) {
-    config.route = Route::Table(Table::new(64, false));
+    config.route = Route::ForwardingTable(ForwardingTable::new(64, false));
     let mut switch = Switch::new(config).expect("valid");
     switch.handle_timeout(at(0));
     for port in [0, 1] {
@@ -49,7 +49,7 @@ fn check_joiner(mut config: Config) {
     let advertised = commits_advertised(&mut switch, 24_000);
     assert_eq!([advertised[0], advertised[1]], [both(20_000).commit; 2].map(Some));
 
-    // Its clock is behind: it holds the others, and is told nothing of commits itself.
+    // Its clock is behind: it holds the others, and gets no commits itself.
     join_at(&mut switch, 25_000, 2, 15_000);
     let advertised = commits_advertised(&mut switch, 27_000);
     assert_eq!([advertised[0], advertised[1]], [both(20_000).commit; 2].map(Some), "held");
@@ -65,14 +65,14 @@ fn check_joiner(mut config: Config) {
     assert_eq!([advertised[0], advertised[1]], [both(20_000).commit; 2].map(Some));
 }
 
-/// Those below a switch that has begun are told no commits of each other alone: the rest of the
-/// fabric may be behind. A table has no others to hear, nor has one whose links above are silent.
+/// Processes below a restarted switch do not get commits of each other alone: the rest of the
+/// fabric may be behind. A table has no other inputs, nor has one whose upper links are silent.
 #[test]
 fn no_commit_below_before_an_uplink_is_ready() {
     for (upper_ports, has_upper_switch, advertised_at) in
         [(0, false, 11_000), (1, true, 23_000), (1, false, 41_000)]
     {
-        let route = Route::Table(Table::new(64, upper_ports > 0));
+        let route = Route::ForwardingTable(ForwardingTable::new(64, upper_ports > 0));
         let link_timeout_ns = 30_000;
         let mut switch = Switch::new(Config { upper_ports, link_timeout_ns, route, ..guarded(2) })
             .expect("valid");
@@ -88,6 +88,10 @@ fn no_commit_below_before_an_uplink_is_ready() {
             advertised[..2].iter().flatten().any(|commit| *commit > both(0).commit)
         };
         let first = (11_000..60_000).step_by(3_000).find(|now| gets_commit(*now));
-        assert_eq!(first, Some(advertised_at), "{upper_ports} above, heard: {has_upper_switch}");
+        assert_eq!(
+            first,
+            Some(advertised_at),
+            "{upper_ports} above, with a switch: {has_upper_switch}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Frames in granted timeslots take the way that their labels say.
+//! Frames in granted timeslots take the path of their label.
 
 mod harness;
 
@@ -12,16 +12,16 @@ use onepipe_wire::{
     ANY_LINK, HEADER_LEN, HOPS_MAX, Header, Opcode, SLOT_HEADER_LEN, Slot, seal_with_hops,
 };
 
-/// Two processes below, four ways up, of which none has ever been heard.
+/// Two processes below, four uplinks on which no frame has ever arrived.
 fn switch() -> Switch {
-    let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 64 };
+    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 64 };
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..harness::star(2) };
     let mut switch = Switch::new(config).expect("valid");
     switch.handle_timeout(at(0));
     switch
 }
 
-/// Where a slot frame goes that has passed `passed` switches and bears this label.
+/// Returns the verdict on a slot frame with this label that has passed `passed` switches.
 fn next_hop(switch: &mut Switch, (from, dst): (u16, u32), label: [u8; 4], passed: u8) -> Verdict {
     let mut bytes = [0; HEADER_LEN + SLOT_HEADER_LEN];
     let slot = Slot { label, timeslot: 1, path: 0, earlier: [0; 3] };
@@ -40,14 +40,22 @@ fn each_switch_follows_its_own_byte_of_the_label() {
         assert_eq!(next_hop(&mut switch, (1, 40), label, nth), to(5));
         assert_eq!(next_hop(&mut switch, (1, 40), label, (nth + 1) % 4), to(2));
     }
-    assert_eq!(next_hop(&mut switch, (1, 40), [6; 4], 0), to(4), "counted round and round");
-    assert_eq!(next_hop(&mut switch, (1, 0), [3; 4], 0), to(0), "the way down is not chosen");
+    assert_eq!(
+        next_hop(&mut switch, (1, 40), [6; 4], 0),
+        to(4),
+        "taken modulo the number of links"
+    );
+    assert_eq!(
+        next_hop(&mut switch, (1, 0), [3; 4], 0),
+        to(0),
+        "the label does not affect a single next hop"
+    );
     assert_eq!(next_hop(&mut switch, (2, 40), [3; 4], 0), Verdict::Dropped, "not up again");
 }
 
 #[test]
 fn label_selects_a_link_of_a_downward_bundle() {
-    let tree = Tree { base: 0, span: 16, child_span: 8, lanes: 4, processes: 64 };
+    let tree = Tree { base: 0, span: 16, child_span: 8, links_per_child: 4, processes: 64 };
     let config =
         Config { lower_ports: 8, upper_ports: 4, route: Route::Tree(tree), ..harness::star(2) };
     let mut switch = Switch::new(config).expect("valid");

@@ -1,4 +1,4 @@
-//! Links that come, go, die and come back.
+//! Links that come up, time out, leave and come back.
 
 mod harness;
 
@@ -30,9 +30,13 @@ fn join_is_answered_by_a_beacon_and_moves_no_barrier_back() {
     assert_eq!(pass(&mut switch, at(1_001), 0, frame(Opcode::Ack, 0, 1, both(960))).1, both(960));
 
     join(&mut switch, at(1_002), 2, 2, both(10));
-    assert_eq!(beacons(&mut switch, at(1_002)), [(2, both(950))], "so that it lifts its floor");
+    assert_eq!(
+        beacons(&mut switch, at(1_002)),
+        [(2, both(950))],
+        "so that the process raises its timestamps"
+    );
     let held = pass(&mut switch, at(1_003), 0, frame(Opcode::Ack, 0, 1, both(990)));
-    assert_eq!(held, (1, both(960)), "held while the newcomer lies below, never moved back");
+    assert_eq!(held, (1, both(960)), "held while the joiner catches up, never lowered");
     beacon_from(&mut switch, at(1_004), 2, both(980));
     let moved = pass(&mut switch, at(1_005), 0, frame(Opcode::Ack, 0, 1, both(995)));
     assert_eq!(moved, (1, both(980)));
@@ -50,9 +54,9 @@ fn link_times_out_and_comes_back() {
         beacon_from(&mut switch, at(time), 1, both(time));
     }
     let stalled = pass(&mut switch, at(1_000), 0, frame(Opcode::Ack, 0, 1, both(1_000)));
-    assert_eq!(stalled, (1, both(0)), "the silent one holds everybody");
+    assert_eq!(stalled, (1, both(0)), "the idle link holds the barrier");
     switch.handle_timeout(at(1_000));
-    assert_eq!(events(&mut switch), [], "silent for exactly the timeout is not too long");
+    assert_eq!(events(&mut switch), [], "idle for exactly the timeout is not too long");
 
     assert_eq!(switch.poll_timeout(), Some(at(1_001).mono));
     switch.handle_timeout(at(1_001));
@@ -94,7 +98,7 @@ fn route_follows_a_process_to_its_new_port() {
     join(&mut switch, at(1), 2, 5, both(20));
     assert_eq!(pass(&mut switch, at(2), 0, frame(Opcode::Ack, 0, 5, both(30))).0, 2);
     let late = put(&mut switch, at(3), 1, frame(Opcode::Leave, 5, 0, both(15)));
-    assert_eq!(late, Verdict::Dropped, "the goodbye of its former place");
+    assert_eq!(late, Verdict::Dropped, "a Leave from its previous port");
     assert_eq!(pass(&mut switch, at(4), 0, frame(Opcode::Ack, 0, 5, both(40))).0, 2);
 }
 
@@ -108,7 +112,7 @@ fn learns_routes_from_any_frame() {
     assert_eq!(pass(&mut switch, at(3), 1, frame(Opcode::Ack, 1, 0, both(3))).0, 0);
     beacon_from(&mut switch, at(4), 2, both(4));
     let unknown = put(&mut switch, at(5), 1, frame(Opcode::Ack, 1, 2, both(5)));
-    assert_eq!(unknown, Verdict::Dropped, "the beacon of a switch names nobody");
+    assert_eq!(unknown, Verdict::Dropped, "a switch's beacon names no process");
 }
 
 #[test]
@@ -136,7 +140,7 @@ fn misplaced_joins_are_counted_and_not_learned() {
     let beyond = put(&mut switch, at(0), 0, frame(Opcode::Join, 64, 0, both(0)));
     assert_eq!((beyond, switch.stats().dropped_misplaced), (Verdict::Dropped, 1));
 
-    let tree = Tree { base: 4, span: 2, child_span: 1, lanes: 1, processes: 8 };
+    let tree = Tree { base: 4, span: 2, child_span: 1, links_per_child: 1, processes: 8 };
     let mut switch = new(Config { start_wait_ns: 0, ..Config::new(2, 1, Route::Tree(tree)) });
     for (port, process, verdict) in [
         (0, 4, Verdict::Consumed),
@@ -156,19 +160,19 @@ fn stalled_switch_does_not_time_out_its_neighbours() {
     join(&mut switch, at(0), 1, 1, both(0));
     events(&mut switch);
     switch.handle_timeout(at(50_000));
-    assert_eq!(events(&mut switch), [], "what they said meanwhile waits to be read");
+    assert_eq!(events(&mut switch), [], "their frames are still to be read");
     beacon_from(&mut switch, at(50_000), 0, both(49_900));
     switch.handle_timeout(switch_due(&switch));
-    assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(1))], "this one said nothing");
+    assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(1))], "this one sent nothing");
 }
 
 fn switch_due(switch: &Switch) -> onepipe_base::Now {
     at(switch.poll_timeout().expect("a live link is watched").as_ns())
 }
 
-/// A spine of two ToR with bundles of two, and two links to cores.
+/// A spine of two racks with bundles of two links, and two links to cores.
 fn spine() -> Switch {
-    let tree = Tree { base: 0, span: 4, child_span: 2, lanes: 2, processes: 8 };
+    let tree = Tree { base: 0, span: 4, child_span: 2, links_per_child: 2, processes: 8 };
     new(Config {
         start_wait_ns: 0,
         link_timeout_ns: 1_000,
@@ -221,5 +225,9 @@ fn unfed_uplinks_get_a_beacon_at_once() {
     switch.handle_timeout(at(3_000));
     beacon_from(&mut switch, at(3_000), 4, both(3_000));
     let ports = [(0, false), (1, false), (2, false), (3, false), (4, true), (5, true)];
-    assert_eq!(promises(&mut switch, 3_000), ports, "roots must not let it hold everybody");
+    assert_eq!(
+        promises(&mut switch, 3_000),
+        ports,
+        "roots must not let the unfed link hold the barrier"
+    );
 }

@@ -1,4 +1,5 @@
-//! What is told where a former life holds commits (design: failure.md).
+//! Commits on links whose other end holds commits of a previous incarnation
+//! (`docs/design/failure.md`, "What is told where a former life holds commits?").
 
 mod harness;
 
@@ -8,16 +9,16 @@ use harness::{
 };
 use onepipe_base::{Address, Instance, Machine, Port, Promises, SwitchId, Verdict};
 use onepipe_switch::{Config, Switch};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{Flags, Flood, FloodId, HEADER_LEN, Header, Opcode, Resolved, seal_with_hops};
 
-/// Ports 0 and 1 are below, this one is above.
+/// Ports 0 and 1 are lower ports, this one is upper.
 const UP: u16 = 2;
 const SPINE: Instance = instance_of(Address::Switch(SwitchId(9)), 3);
 
-/// A leaf whose neighbours hear it, count it, and promise 11,000.
+/// Returns a leaf with two-way neighbours that count it and promise 11,000.
 fn leaf() -> Switch {
-    let route = Route::Table(Table::new(64, true));
+    let route = Route::ForwardingTable(ForwardingTable::new(64, true));
     let config = Config { upper_ports: 1, link_timeout_ns: 0, route, ..guarded(2) };
     let mut leaf = Switch::new(config).expect("valid");
     leaf.handle_timeout(at(0));
@@ -28,7 +29,7 @@ fn leaf() -> Switch {
     leaf
 }
 
-/// What is at `port` promises this, and counts as much.
+/// Sends a beacon from `port` that promises `promise`, and counts as much.
 fn promise_on(leaf: &mut Switch, now: u64, port: u16, promise: u64, flags: u8) {
     let instance = if port == UP { SPINE } else { process(port.into(), 1) };
     let header = Header::hop_only(Opcode::Beacon, instance, Some(OWN), both(promise));
@@ -36,7 +37,7 @@ fn promise_on(leaf: &mut Switch, now: u64, port: u16, promise: u64, flags: u8) {
     assert_eq!(put(leaf, at(now), port, bytes_of(header)), Verdict::Consumed);
 }
 
-/// All promise the time; at one of them a former life of the leaf holds commits.
+/// All neighbours promise `now`; one of them holds commits of a previous incarnation of the leaf.
 fn all_promise(leaf: &mut Switch, now: u64, previous_at: Option<u16>) {
     for port in [UP, 0, 1] {
         let flags = if previous_at == Some(port) { Flags::PREVIOUS_HOLDS } else { 0 };
@@ -44,7 +45,7 @@ fn all_promise(leaf: &mut Switch, now: u64, previous_at: Option<u16>) {
     }
 }
 
-/// The beacon of the instant `now` for `port`.
+/// Returns the beacon for `port` of the instant `now`.
 fn beacon_to(leaf: &mut Switch, now: u64, port: u16) -> Sent {
     leaf.handle_timeout(at(now));
     let mut all = sent(leaf, at(now)).into_iter();
@@ -55,7 +56,8 @@ fn advertised_to(leaf: &mut Switch, now: u64, port: u16) -> Promises {
     beacon_to(leaf, now, port).header.promises(at(now).sync)
 }
 
-/// It would be counted when that is resolved, however little the rest had promised by then.
+/// The commit would count once the hold is resolved, however little the others had promised by
+/// then.
 #[test]
 fn no_commit_where_a_previous_incarnation_holds_one() {
     for port in [0, UP] {
@@ -63,16 +65,16 @@ fn no_commit_where_a_previous_incarnation_holds_one() {
         assert_eq!(advertised_to(&mut leaf, 15_000, port), both(11_000));
         all_promise(&mut leaf, 17_000, Some(port));
         let promises = advertised_to(&mut leaf, 18_000, port);
-        assert_eq!(promises.barrier, both(17_000).barrier, "of best effort it is told all");
-        assert!(promises.commit <= both(11_000).commit, "no more than before: {promises:?}");
+        assert_eq!(promises.barrier, both(17_000).barrier, "the barrier is not held");
+        assert!(promises.commit <= both(11_000).commit, "the commit does not rise: {promises:?}");
         let other = if port == UP { 0 } else { UP };
-        assert_eq!(advertised_to(&mut leaf, 21_000, other), both(17_000), "others are told it");
+        assert_eq!(advertised_to(&mut leaf, 21_000, other), both(17_000), "other ports get it");
         all_promise(&mut leaf, 23_000, None);
-        assert_eq!(advertised_to(&mut leaf, 24_000, port), both(23_000), "it is resolved there");
+        assert_eq!(advertised_to(&mut leaf, 24_000, port), both(23_000), "the hold is resolved");
     }
 }
 
-/// And who is there now is told at once when it is resolved.
+/// When the hold is resolved, the current peer gets a beacon at once.
 #[test]
 fn beacon_flags_a_previous_incarnations_hold() {
     let mut leaf = leaf();
@@ -80,7 +82,7 @@ fn beacon_flags_a_previous_incarnations_hold() {
     assert!(!has_flag(&beacon_to(&mut leaf, 15_000, 0)));
     beacon(&mut leaf, at(16_000), 0, (process(0, 2), Some(OWN)), both(16_000));
     assert!(has_flag(&beacon_to(&mut leaf, 18_000, 0)));
-    assert!(!has_flag(&beacon_to(&mut leaf, 21_000, 1)), "nobody else has died");
+    assert!(!has_flag(&beacon_to(&mut leaf, 21_000, 1)), "no other link has died");
 
     leaf.unplug(Port(1));
     let controller = process(CONTROLLER, 1);

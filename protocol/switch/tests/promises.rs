@@ -1,4 +1,4 @@
-//! What a switch tells: when it may, when it must, and what it never passes on.
+//! When a switch may advertise, when it must, and what it never passes on.
 
 mod harness;
 
@@ -62,7 +62,7 @@ fn promise_too_far_ahead_drops_the_frame() {
     assert_eq!(switch.stats().dropped_ahead, 4);
     assert_eq!(pass(&mut switch, at(2), 0, frame(Opcode::Ack, 0, 1, both(2))), (1, both(2)));
     let hour_ahead = pass(&mut switch, at(3), 0, frame(Opcode::Ack, 0, 1, both(HOUR_NS)));
-    assert_eq!(hour_ahead, (1, both(HOUR_NS)), "an honest clock may be an hour off");
+    assert_eq!(hour_ahead, (1, both(HOUR_NS)), "a correct clock may be an hour off");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn clock_steps_do_not_disturb_the_switch() {
         mono: Mono::from_ns(ns),
         sync: Timestamp::from_ns(ts(ns).as_ns().wrapping_add_signed(hours * HOUR_NS as i64)),
     };
-    // 30 hours would carry the promises past half the wire's range if it moved the reference.
+    // 30 hours would carry the promises past half the wire's range if the step moved the reference.
     for hours in [-30, -1, 0, 1, 30] {
         let mut switch = new(Config { beacon_interval_ns: 3_000, ..star(2) });
         join(&mut switch, at(0), 0, 0, both(0));
@@ -157,7 +157,7 @@ fn eager_beacons_are_sent_once_per_rise() {
 
     let (_, promises) = pass(&mut switch, at(12), 0, frame(Opcode::Ack, 0, 1, both(12)));
     assert_eq!(promises, both(10));
-    assert_eq!(beacons(&mut switch, at(12)), [], "nobody's minimum has moved");
+    assert_eq!(beacons(&mut switch, at(12)), [], "no minimum has risen");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn eager_round_is_sent_once_when_the_last_beacon_arrives() {
     beacons(&mut switch, at(0));
     for (ns, port) in [(3_100, 2), (3_400, 0)] {
         beacon_from(&mut switch, at(ns), port, both(ns - 100));
-        assert_eq!(beacons(&mut switch, at(ns)), [], "port 1 has yet to speak");
+        assert_eq!(beacons(&mut switch, at(ns)), [], "port 1 has not promised yet");
     }
     beacon_from(&mut switch, at(3_500), 1, both(3_050));
     let advertised = [(0, both(3_000)), (1, both(3_000)), (2, both(3_050))];
@@ -182,9 +182,13 @@ fn eager_round_is_sent_once_when_the_last_beacon_arrives() {
         "less than a quarter of an interval is no round"
     );
     switch.handle_timeout(at(6_000));
-    assert_eq!(beacons(&mut switch, at(6_000)), [], "all have been told since the last instant");
+    assert_eq!(
+        beacons(&mut switch, at(6_000)),
+        [],
+        "all outputs were advertised since the last instant"
+    );
     switch.handle_timeout(at(9_000));
-    assert_eq!(beacons(&mut switch, at(9_000)).len(), 3, "a sign of life at the least");
+    assert_eq!(beacons(&mut switch, at(9_000)).len(), 3, "beacons also show that the link is up");
 }
 
 #[test]
@@ -199,7 +203,7 @@ fn lazy_switch_waits_for_the_instant() {
 
 #[test]
 fn tree_sends_beacons_before_hearing_neighbours() {
-    let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 4 };
+    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 4 };
     let config = Config { start_wait_ns: 0, ..Config::new(2, 1, Route::Tree(tree)) };
     let mut switch = new(config);
     switch.handle_timeout(at(0));
@@ -207,7 +211,11 @@ fn tree_sends_beacons_before_hearing_neighbours() {
     let due = switch.poll_timeout().expect("an instant").as_ns();
     switch.handle_timeout(at(due));
     let sent = beacons(&mut switch, at(due));
-    assert_eq!(sent, [0, 1, 2].map(|port| (port, both(1))), "never heard: port 1, and 2 above");
+    assert_eq!(
+        sent,
+        [0, 1, 2].map(|port| (port, both(1))),
+        "no frame yet on port 1, and on 2 above"
+    );
 }
 
 #[test]

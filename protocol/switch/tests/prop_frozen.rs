@@ -1,4 +1,4 @@
-//! Random deaths, rebirths and resumes against the formula for frozen commits written out naively.
+//! Random deaths, restarts and resumes against a naive model of frozen commits.
 
 mod harness;
 
@@ -9,7 +9,7 @@ use onepipe_base::{
     Address, Instance, Machine, Port, Promises, SwitchId, Timestamp, Verdict, WIRE_MODULUS,
 };
 use onepipe_switch::{Config, Switch, SwitchEvent};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{
     AnnounceView, Flags, Flood, FloodId, HEADER_LEN, HOPS_MAX, Header, LinkState, Opcode, Resolved,
     seal_with_hops,
@@ -19,14 +19,14 @@ use proptest::prelude::*;
 
 const LOWER: usize = 4;
 const PORTS: usize = 6;
-/// How many dead lives of one address a port tells apart.
+/// Dead instances of one address that a port distinguishes.
 const INSTANCES_MAX: usize = 8;
-/// Where the controller sits: the lower port behind those of the processes.
+/// The controller's port: the lower port after those of the processes.
 const CONTROLLER_PORT: u16 = LOWER as u16;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A frame for a process that another switch has sent on: it counts for its link.
+    /// A frame for a process that another switch has relayed: it counts for its link.
     Frame {
         from: usize,
         to: usize,
@@ -37,21 +37,21 @@ enum Step {
     Restarted {
         from: usize,
     },
-    /// The other end says that it hears nothing.
+    /// The other end says that it receives nothing.
     OneWay {
         from: usize,
     },
     Lost {
         from: usize,
     },
-    /// Lost, and somebody else comes in its place.
+    /// Lost, and another peer takes its place.
     Moved {
         from: usize,
     },
     Leave {
         from: usize,
     },
-    /// Names one of the dead, or nobody.
+    /// Names one of the dead links, or none.
     Resume {
         which: usize,
     },
@@ -88,23 +88,22 @@ enum Await {
     Counted,
 }
 
-/// The formula of the design page, with no thought of speed.
+/// The formula of `docs/design/failure.md`, with no thought of speed.
 #[derive(Default)]
 struct Model {
     live: [Option<Promises>; PORTS],
     confirmed: [bool; PORTS],
     advertised: [Option<Promises>; PORTS],
-    /// Who has promised as much as was told to anybody, since it came.
+    /// Inputs that have promised, since they came up, as much as was advertised on any output.
     caught_up: [bool; PORTS],
-    /// What the other end of an upper port must count before newcomers below commit: no promise was
-    /// told yet, or this one, or it does.
+    /// What the other end of an upper port must count before joiners below commit.
     awaited: [Await; PORTS],
     max_commit_advertised: Option<Timestamp>,
     /// The same for lower ports alone.
     max_commit_below: Option<Timestamp>,
     dead: Vec<Dead>,
     last: u32,
-    /// Which switch has died at an upper port, and is resolved, and up to where it had promised.
+    /// The switch that has died at an upper port and is resolved, and up to where it had promised.
     passed: [Option<(Address, Timestamp)>; PORTS],
 }
 
@@ -129,12 +128,12 @@ impl Model {
             false => self.max_commit_below <= Some(promises.barrier),
         };
         if held.is_none() && port >= LOWER {
-            // Whoever sits below waits until it is counted there, too.
+            // The ports below wait until they are counted there, too.
             self.caught_up[..LOWER].fill(false);
         }
     }
 
-    /// The other end of `port` says in a beacon that it counts what it was told up to there.
+    /// Handles a beacon of `port` that counts what was advertised up to `counted`.
     fn on_counted(&mut self, port: usize, counted: Timestamp) {
         if matches!(self.awaited[port], Await::Count(awaited) if awaited <= counted) {
             self.awaited[port] = Await::Counted;
@@ -163,8 +162,9 @@ impl Model {
         true
     }
 
-    /// What is known of what sits behind `port`, whatever the switch there that dies now has
-    /// promised: up to where lives of it had promised before, of that what was told.
+    /// Returns what is known of the nodes behind `port`, whatever the switch that dies there now
+    /// has promised: up to where its incarnations had promised before, as far as that was
+    /// advertised.
     fn presumed(&self, port: usize, instance: Instance) -> Timestamp {
         let is_previous =
             |dead: &&Dead| dead.port == port && dead.instance.address == instance.address;
@@ -201,7 +201,7 @@ impl Model {
         let promised = (0..PORTS).filter(|port| counts(*port)).filter_map(live);
         let commits = promised.map(|promises| promises.commit).chain(held);
         let alone = self.live[output].map(|own| own.commit);
-        let commit = commits.min().or(alone).expect("somebody has promised");
+        let commit = commits.min().or(alone).expect("at least one promise");
         let nothing = Timestamp::from_ns(ts(now).as_ns() - WIRE_MODULUS / 4);
         let may_advertise = self.confirmed[output] && (output >= LOWER || self.caught_up[output]);
         let commit = if may_advertise { commit } else { nothing };
@@ -217,7 +217,7 @@ impl Model {
                 self.max_commit_below = self.max_commit_below.max(Some(advertised.commit));
             }
         }
-        // A process may be another than the one that was told commits here.
+        // A process may be another instance than the one that got commits here.
         let commit = if may_advertise || output >= LOWER { advertised.commit } else { nothing };
         Some(Promises { commit, ..advertised })
     }
@@ -244,7 +244,7 @@ impl Harness {
             upper_ports: 2,
             link_timeout_ns: 0,
             frame_len_max: 65_000,
-            route: Route::Table(Table::new(64, true)),
+            route: Route::ForwardingTable(ForwardingTable::new(64, true)),
             ..guarded(LOWER as u16 + 1)
         };
         let mut switch = Switch::new(config).expect("valid");
@@ -286,7 +286,7 @@ impl Harness {
         assert_eq!(verdict, Verdict::Consumed);
     }
 
-    /// The same as often as it takes: a link that was lost often needs more.
+    /// Sends the beacon as often as needed: a link that was lost often needs more.
     fn beacon_until_up(&mut self, from: usize, ack_from: Option<Instance>, promises: Promises) {
         let port = Port(machine_port(from));
         for _ in 0..1_024 {
@@ -364,7 +364,7 @@ impl Harness {
                     let promises = self.promise(from, behind, commit_behind);
                     self.beacon(from, None, promises);
                     self.kill(from);
-                    // It must be heard again by the other end, which says so.
+                    // The other end must receive it again, and say so.
                     self.beacon_until_up(from, Some(OWN), promises);
                     self.update(from, promises);
                     self.model.on_counted(from, promises.barrier);
@@ -422,7 +422,7 @@ impl Harness {
         assert_eq!(verdict, Verdict::Consumed);
     }
 
-    /// What every output would be told now, by a switch like this one.
+    /// Checks what every output would get now, on a clone of the switch.
     fn check_advertised(&mut self) {
         let mut switch = self.switch.clone();
         let due = switch.poll_timeout().expect("an instant").as_ns().max(self.now) + 3_000;
@@ -434,7 +434,7 @@ impl Harness {
                 let promises = sent.header.promises(at(due).sync);
                 let expected = model.advertise(due, index);
                 if sent.header.has(Flags::UNFED) {
-                    assert!(index >= LOWER, "processes are told nothing");
+                    assert!(index >= LOWER, "processes get no unfed beacons");
                     let is_held = self.model.dead.iter().any(|dead| dead.port < LOWER);
                     assert_eq!((expected, is_held), (None, sent.header.has(Flags::HOLDS)));
                     continue;
@@ -453,7 +453,7 @@ impl Harness {
         }
     }
 
-    /// What the controller is told of the dead.
+    /// Checks which dead links are announced to the controller.
     fn check_dead(&mut self) {
         let mut switch = self.switch.clone();
         let due = switch.poll_timeout().expect("an instant").as_ns().max(self.now) + 20_000_000;

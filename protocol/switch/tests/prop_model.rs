@@ -1,11 +1,11 @@
-//! Random histories against the formula written out naively, and against what the formula is for.
+//! Random histories against a naive model of the formula, and against its purpose.
 
 mod harness;
 
 use harness::{at, events, frame, promises_of, put, sent, ts};
 use onepipe_base::{Machine, Mono, Promises, Verdict};
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{Flags, Opcode};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -45,20 +45,20 @@ fn steps() -> impl Strategy<Value = Vec<(Step, u64, u64)>> {
         1 => (0..LOWER).prop_map(|from| Step::Leave { from }),
         2 => (1..2 * TIMEOUT_NS).prop_map(|ns| Step::Wait { ns }),
     ];
-    // What follows is how far the barrier and the commit promise lie behind the clock.
+    // Followed by how far the barrier and the commit promise lie behind the clock.
     vec((step, 0..2_000u64, 0..4_000u64), 1..200)
 }
 
-/// The formula as the design page has it, with no thought of speed.
+/// The formula of `docs/design/ordering.md`, with no thought of speed.
 #[derive(Default)]
 struct Model {
     inputs: [Option<Promises>; PORTS],
     last_update: [u64; PORTS],
     advertised: [Option<Promises>; PORTS],
-    /// What each output had been told when each input came to life.
+    /// What each output had been sent when each input came up.
     base: [[Option<Promises>; PORTS]; PORTS],
     busy: [bool; PORTS],
-    /// Outputs that were told last that nothing feeds them.
+    /// Outputs that were last advertised as unfed.
     unfed: [bool; PORTS],
 }
 
@@ -92,8 +92,8 @@ impl Model {
         Some(advertised)
     }
 
-    /// What it is all for: a live input sends nothing that lies below a barrier which an output was
-    /// told after the input came to life.
+    /// The purpose: a live input sends nothing that lies below a barrier which an output got after
+    /// the input came up.
     fn assert_not_late(&self, input: usize, output: usize, sent: Promises) {
         let (base, advertised) = (self.base[input][output], self.advertised[output]);
         let Some(advertised) = advertised else { return };
@@ -109,7 +109,7 @@ struct Harness {
     model: Model,
     now: u64,
     pending: [bool; PORTS],
-    /// What each sender has promised so far: a sender never takes a promise back.
+    /// What each sender has promised so far; senders never lower a promise.
     senders: [Option<Promises>; PORTS],
 }
 
@@ -120,7 +120,7 @@ impl Harness {
             link_timeout_ns: TIMEOUT_NS,
             start_wait_ns: 0,
             eager_beacons: if eager { Eager::Always } else { Eager::Never },
-            ..Config::new(LOWER as u16, 2, Route::Table(Table::new(8, true)))
+            ..Config::new(LOWER as u16, 2, Route::ForwardingTable(ForwardingTable::new(8, true)))
         };
         let mut switch = Switch::new(config).expect("valid");
         switch.handle_timeout(at(0));
@@ -133,7 +133,7 @@ impl Harness {
         }
     }
 
-    /// Time passes, timers fire when they are due.
+    /// Time advances, and timers fire when they are due.
     fn wait(&mut self, ns: u64) {
         let end = self.now + ns;
         while let Some(due) = self.switch.poll_timeout().filter(|due| *due <= Mono::from_ns(end)) {
@@ -155,16 +155,16 @@ impl Harness {
 
     fn take_events(&mut self) {
         for event in events(&mut self.switch) {
-            let SwitchEvent::LinkLost(port) = event else { panic!("{event:?} out of the blue") };
+            let SwitchEvent::LinkLost(port) = event else { panic!("unexpected {event:?}") };
             let port = port.index();
-            assert!(self.model.inputs[port].is_some(), "lost a dead link");
-            assert!(self.now - self.model.last_update[port] > TIMEOUT_NS, "lost too early");
+            assert!(self.model.inputs[port].is_some(), "a dead link timed out");
+            assert!(self.now - self.model.last_update[port] > TIMEOUT_NS, "timed out too early");
             self.model.inputs[port] = None;
         }
         for port in 0..PORTS {
             let idle_ns = self.now - self.model.last_update[port];
             let bound_ns = TIMEOUT_NS + TIMEOUT_NS / 8 + 2;
-            assert!(self.model.inputs[port].is_none() || idle_ns <= bound_ns, "lost too late");
+            assert!(self.model.inputs[port].is_none() || idle_ns <= bound_ns, "timed out too late");
         }
     }
 
@@ -190,18 +190,21 @@ impl Harness {
             let was_pending = core::mem::take(&mut self.pending[port]);
             assert!(
                 was_pending || (is_eager && before != Some(promises)),
-                "a beacon that nobody is owed"
+                "a beacon that was not requested"
             );
         }
         for port in 0..PORTS {
             let minimum = self.model.minimum(port);
-            assert!(!self.pending[port] || minimum.is_none(), "port {port} was not told");
+            assert!(!self.pending[port] || minimum.is_none(), "port {port} did not get its beacon");
             let advertised = self.model.advertised[port];
             let linked = port >= LOWER || self.model.inputs[port].is_some();
             let has_update = minimum.is_some_and(|fresh| {
                 advertised.is_none_or(|advertised| advertised.max(fresh) != advertised)
             });
-            assert!(!(is_eager && linked && has_update), "port {port} was not told the news");
+            assert!(
+                !(is_eager && linked && has_update),
+                "port {port} did not get the risen barrier"
+            );
         }
         self.pending = [false; PORTS];
     }
@@ -279,7 +282,7 @@ proptest! {
         }
     }
 
-    /// Well-formed headers with wild contents: any opcode, any addresses, any promise.
+    /// Well-formed headers with random contents: any opcode, any addresses, any promise.
     #[test]
     fn random_headers_do_not_panic(frames in vec(wild(), 0..80)) {
         let mut harness = Harness::new(true);

@@ -1,5 +1,5 @@
-//! A switch dies in the middle and starts anew with empty registers: processes 0 and 1 below the
-//! switch A, A below B, processes 2 and 3 below B.
+//! A switch dies and restarts with empty registers: processes 0 and 1 below switch A, A below B,
+//! processes 2 and 3 below B.
 
 mod harness;
 
@@ -8,17 +8,17 @@ use onepipe_base::{
     Address, Incarnation, Instance, Machine, Port, ProcessId, Promises, SwitchId, Verdict,
 };
 use onepipe_switch::{Config, Switch};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{HOPS_MAX, Header, Opcode, parse_header, seal_with_hops};
 
 const STEP_NS: u64 = 500;
 const A: usize = 0;
 const B: usize = 1;
 
-/// What a process does of its protocol here: promises, hears, and notes what it is told.
+/// A minimal process: promises, receives, and records what it is sent.
 struct Process {
     instance: Instance,
-    /// The switch's life it hears; what that life's predecessors promised holds commits.
+    /// The instance of its switch; promises of earlier instances hold commits.
     heard_instance: Option<Instance>,
     held: Option<u64>,
     commit: u64,
@@ -34,7 +34,7 @@ struct Network {
 }
 
 fn switch(id: u32, incarnation: u32, upper: u16) -> Switch {
-    let route = Route::Table(Table::new(64, upper > 0));
+    let route = Route::ForwardingTable(ForwardingTable::new(64, upper > 0));
     Switch::new(Config {
         switch: SwitchId(id),
         incarnation: Incarnation(incarnation),
@@ -46,7 +46,7 @@ fn switch(id: u32, incarnation: u32, upper: u16) -> Switch {
     .expect("valid")
 }
 
-/// Who is at the other end of a port: `Err` for a process.
+/// Returns the other end of a port: `Err` for a process.
 fn peer(at_switch: usize, port: Port) -> Result<(usize, Port), usize> {
     match (at_switch, port.0) {
         (A, 3) => Ok((B, Port(2))),
@@ -100,7 +100,7 @@ impl Network {
             process_state.heard_instance = header.sender();
         }
         let before = process_state.advertised;
-        // It does not tell the lives of passing frames apart: it must not need to.
+        // It does not distinguish the incarnations of passing frames: it must not need to.
         let commit = match process_state.held {
             Some(held) => promises.commit.as_ns().min(held),
             None => promises.commit.as_ns(),
@@ -109,7 +109,7 @@ impl Network {
         let fresh = Promises { commit, ..promises };
         process_state.advertised = Some(before.map_or(fresh, |before| before.max(fresh)));
         if let Some(held_at) = self.held_at {
-            assert!(commit <= ts(held_at), "{commit:?} told past what is held at {held_at}");
+            assert!(commit <= ts(held_at), "{commit:?} advertised above the hold at {held_at}");
         }
     }
 
@@ -129,7 +129,7 @@ impl Network {
                 promises,
             );
             self.deliver(to, port, beacon);
-            // Data on all ways, so that passing frames come before beacons do.
+            // Data on all paths, so that passing frames arrive before beacons.
             let peer = ProcessId(((id + 2) % 4) as u32);
             let header = Header::new(Opcode::Data, ProcessId(id as u32), peer, Incarnation(1));
             let mut bytes = Bytes::from([0; 52]);
@@ -160,10 +160,10 @@ fn restart_does_not_release_held_commits() {
         network.step(false);
     }
     for process_state in &network.processes {
-        let advertised = process_state.advertised.expect("told");
+        let advertised = process_state.advertised.expect("advertised");
         assert!(advertised.commit > ts(network.now - 12_000), "{advertised:?} at {}", network.now);
     }
-    // Process 1 sticks: its scattering is not acknowledged. Then it dies, and A freezes its link.
+    // Process 1 is stuck with an unacknowledged scattering. Then it dies, and A freezes its link.
     for _ in 0..10 {
         network.step(true);
     }
@@ -173,7 +173,7 @@ fn restart_does_not_release_held_commits() {
     for _ in 0..20 {
         network.step(true);
     }
-    // A starts anew, and remembers nothing.
+    // A restarts without state.
     network.held_at = Some(stuck);
     let barriers: Vec<_> =
         network.processes.iter().map(|process_state| process_state.advertised).collect();
@@ -185,7 +185,8 @@ fn restart_does_not_release_held_commits() {
         if id == 1 {
             continue;
         }
-        let (now, before) = (process_state.advertised.expect("told"), before.expect("told"));
+        let (now, before) =
+            (process_state.advertised.expect("advertised"), before.expect("advertised"));
         assert!(now.commit <= ts(stuck) && now.commit >= before.commit, "{id}: {now:?}");
         assert!(now.barrier > ts(network.now - 12_000), "{id}: {now:?}: barriers go on");
     }

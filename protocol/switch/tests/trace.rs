@@ -1,7 +1,7 @@
-//! Stories that a network person can read: `testdata/*.txt`.
+//! Readable scenarios: `testdata/*.txt`.
 //!
 //! A line that starts with `@` is an input at that many nanoseconds; the indented lines below it
-//! are all that the switch must answer. The first line sets the switch up, `#` starts a comment.
+//! are all outputs of the switch. The first line configures the switch, `#` starts a comment.
 
 mod harness;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use harness::{OFFSET_NS, at, beacons, events, frame, promises_of, ts};
 use onepipe_base::{Machine, Port, Promises, Verdict};
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
-use onepipe_topology::{Route, Table, Tree};
+use onepipe_topology::{ForwardingTable, Route, Tree};
 use onepipe_wire::Opcode;
 
 /// The words of a line: `name`, or `name=number`.
@@ -45,13 +45,22 @@ fn set_up(line: &str) -> Switch {
     let words = Words(line);
     assert!(words.has("switch"), "the first line sets the switch up: {line:?}");
     let route = match words.text("tree") {
-        None => Route::Table(Table::new(16, words.number("upper").is_some_and(|ports| ports > 0))),
+        None => Route::ForwardingTable(ForwardingTable::new(
+            16,
+            words.number("upper").is_some_and(|ports| ports > 0),
+        )),
         Some(text) => {
             let numbers: Vec<u32> = text.split(',').map(|item| number(item) as u32).collect();
-            let [base, span, child_span, lanes, processes] = numbers[..] else {
+            let [base, span, child_span, links_per_child, processes] = numbers[..] else {
                 panic!("tree=BASE,SPAN,CHILD_SPAN,LANES,PROCESSES")
             };
-            Route::Tree(Tree { base, span, child_span, lanes: lanes as u16, processes })
+            Route::Tree(Tree {
+                base,
+                span,
+                child_span,
+                links_per_child: links_per_child as u16,
+                processes,
+            })
         }
     };
     let upper_ports = words.number("upper").unwrap_or(0) as u16;
@@ -65,7 +74,7 @@ fn set_up(line: &str) -> Switch {
     .expect("valid")
 }
 
-/// `12_345`.
+/// Formats a number like `12_345`.
 fn grouped(ns: u64) -> String {
     let digits = ns.to_string();
     let mut text = String::new();
@@ -101,7 +110,7 @@ fn opcode(words: &Words<'_>) -> Opcode {
     found.unwrap_or_else(|| panic!("no opcode in {:?}", words.0)).1
 }
 
-/// Runs one input line; answers the lines that the switch answers.
+/// Runs one input line. Returns the output lines of the switch.
 fn run(switch: &mut Switch, line: &str) -> String {
     let words = Words(line);
     let time = number(line[1..].split_whitespace().next().expect("a time behind the @"));
@@ -165,7 +174,7 @@ fn every_scenario_replays_exactly() {
         .map(|entry| entry.expect("readable").path())
         .collect();
     scenarios.sort();
-    assert!(scenarios.len() >= 4, "stories are missing");
+    assert!(scenarios.len() >= 4, "scenarios are missing");
     for path in scenarios {
         let scenario = fs::read_to_string(&path).expect("text");
         let output = replay(&scenario);

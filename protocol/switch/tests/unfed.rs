@@ -1,4 +1,4 @@
-//! Switches with no live process below them (design: failure.md, "What does a switch say that
+//! Switches with no live process below them (`docs/design/failure.md`, "What does a switch say that
 //! nothing feeds?").
 
 mod harness;
@@ -9,25 +9,25 @@ use harness::{
 };
 use onepipe_base::{Address, Instance, Machine, Port, Promises, SwitchId, Timestamp, Verdict};
 use onepipe_switch::{Config, Switch, SwitchEvent};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{
     AnnounceView, Flags, Flood, FloodId, HEADER_LEN, Header, LinkState, Opcode, Resolved,
     seal_with_hops,
 };
 
-/// A leaf with two lower ports and one upper one, port 2.
+/// A leaf has two lower ports and one upper one, port 2.
 const UP: u16 = 2;
 const SPINE: Instance = instance_of(Address::Switch(SwitchId(9)), 3);
 
 fn with_upper(config: Config) -> Switch {
-    let route = Route::Table(Table::new(64, true));
+    let route = Route::ForwardingTable(ForwardingTable::new(64, true));
     let config = Config { upper_ports: 1, beacon_interval_ns: 3_000, route, ..config };
     let mut switch = Switch::new(config).expect("valid");
     switch.handle_timeout(at(0));
     switch
 }
 
-/// The beacons of the instant `now`.
+/// Returns the beacons of the instant `now`.
 fn beacons(switch: &mut Switch, now: u64) -> Vec<Sent> {
     switch.handle_timeout(at(now));
     let mut all = sent(switch, at(now));
@@ -35,7 +35,7 @@ fn beacons(switch: &mut Switch, now: u64) -> Vec<Sent> {
     all
 }
 
-/// What the beacon of the instant `now` says to `port`, and its flags.
+/// Returns the promises and flags of the beacon for `port` of the instant `now`.
 fn promises_to(switch: &mut Switch, now: u64, port: u16) -> Option<(Promises, bool, bool)> {
     let all = beacons(switch, now);
     let beacon = all.iter().find(|sent| sent.port == port)?;
@@ -43,7 +43,7 @@ fn promises_to(switch: &mut Switch, now: u64, port: u16) -> Option<(Promises, bo
     Some((beacon.header.promises(at(now).sync), flag(Flags::UNFED), flag(Flags::HOLDS)))
 }
 
-/// A beacon from below of a switch that nothing feeds; `held` is what dead links hold there.
+/// Delivers a beacon of an unfed switch below; `held` is what dead links hold there.
 fn unfed(
     switch: &mut Switch,
     now: u64,
@@ -59,7 +59,7 @@ fn unfed(
     assert_eq!(put(switch, at(now), port, bytes), Verdict::Consumed);
 }
 
-/// The spine counts what it was told up to `counted`, and promises `ns`.
+/// Delivers a beacon of the spine that counts what it got up to `counted`, and promises `ns`.
 fn from_spine(switch: &mut Switch, now: u64, ns: u64, counted: Option<u64>) {
     let nothing = Timestamp::from_ns(at(0).sync.as_ns() - (1 << 46));
     let header = Header::hop_only(Opcode::Beacon, SPINE, Some(OWN), both(ns))
@@ -73,8 +73,7 @@ fn from_spine(switch: &mut Switch, now: u64, ns: u64, counted: Option<u64>) {
 fn unfed_leaf_sends_beacons() {
     for config in [guarded(2), star(2)] {
         let mut leaf = with_upper(config);
-        let (promises, is_unfed, holds) =
-            promises_to(&mut leaf, 3_000, UP).expect("a sign of life");
+        let (promises, is_unfed, holds) = promises_to(&mut leaf, 3_000, UP).expect("a beacon");
         assert!(is_unfed && !holds && promises.barrier < harness::ts(0), "{promises:?}");
         assert_eq!(ports_of(&beacons(&mut leaf, 6_000), Opcode::Beacon), [UP], "to no process");
     }
@@ -87,7 +86,7 @@ fn unfed_mark_follows_the_clock() {
     let mut before = None;
     for turn in 1..20 {
         let now = turn * quarter;
-        let (promises, is_unfed, _) = promises_to(&mut leaf, now, UP).expect("a sign of life");
+        let (promises, is_unfed, _) = promises_to(&mut leaf, now, UP).expect("a beacon");
         assert!(is_unfed && before < Some(promises.barrier));
         let age_ns = at(now).sync.since_ns(promises.barrier);
         assert!((quarter - 1..=quarter).contains(&age_ns), "{age_ns}");
@@ -95,7 +94,7 @@ fn unfed_mark_follows_the_clock() {
     }
 }
 
-/// A switch hears a leaf below it that nothing feeds: with controllers and without.
+/// A leaf below the switch is unfed: with controllers and without.
 #[test]
 fn unfed_link_is_up_and_holds_no_barrier() {
     for config in [guarded(3), star(3)] {
@@ -111,10 +110,14 @@ fn unfed_link_is_up_and_holds_no_barrier() {
         let (advertised, ..) = promises_to(&mut switch, 3_000, 0).expect("a beacon");
         assert_eq!(advertised.barrier, both(100).barrier);
         let all = beacons(&mut switch, 6_000);
-        let ack_from =
-            all.iter().find(|sent| sent.port == 2).expect("it is owed one").header.peer();
-        assert_eq!(ack_from, Some(leaf), "it is heard");
-        // It falls silent: there was nothing to hold.
+        let ack_from = all
+            .iter()
+            .find(|sent| sent.port == 2)
+            .expect("an unconfirmed link gets a beacon")
+            .header
+            .peer();
+        assert_eq!(ack_from, Some(leaf), "the peer is confirmed");
+        // The link times out: there was nothing to hold.
         for port in [0, 1] {
             let instance = process(port.into(), 1);
             beacon(&mut switch, at(9_000), port, (instance, Some(OWN)), both(9_000));
@@ -122,7 +125,8 @@ fn unfed_link_is_up_and_holds_no_barrier() {
         events(&mut switch);
         switch.handle_timeout(at(10_001));
         assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(2))]);
-        // It has not said that it counts this switch, so processes wait for its end to be placed.
+        // The leaf has not said that it counts this switch, so processes wait until its end has
+        // caught up.
         for port in [0, 1] {
             let instance = process(port.into(), 1);
             beacon(&mut switch, at(11_000), port, (instance, Some(OWN)), both(9_000));
@@ -143,7 +147,7 @@ fn late_frame_of_an_unfed_link_carries_no_promise() {
     let late = frame(Opcode::Ack, 0, 60, both(500));
     let (output, promises_to) = pass(&mut switch, at(1_100), 0, late);
     assert_eq!(output, UP);
-    assert!(promises_to.barrier < both(0).barrier, "nobody feeds the output: {promises_to:?}");
+    assert!(promises_to.barrier < both(0).barrier, "the output is unfed: {promises_to:?}");
 }
 
 #[test]
@@ -158,26 +162,26 @@ fn holds_behind_an_unfed_link_count_until_resolved() {
     };
     promise_all(&mut switch, 1_000);
     beacon(&mut switch, at(1_000), 2, (leaf, Some(OWN)), both(900));
-    // It counts what it is told.
+    // The leaf counts what it gets.
     promises_to(&mut switch, 3_000, 2).expect("a beacon");
     let counts = Header::hop_only(Opcode::Beacon, leaf, Some(OWN), both(900));
     put(&mut switch, at(3_500), 2, harness::bytes_of(counts.with_counted(both(1_000).barrier)));
-    // What fed it is dead.
+    // The inputs of the leaf are dead.
     promise_all(&mut switch, 4_000);
     unfed(&mut switch, 4_000, (2, leaf), both(901).barrier, Some(both(900).commit));
     let (advertised, ..) = promises_to(&mut switch, 6_000, 0).expect("a beacon");
     assert_eq!((advertised.barrier, advertised.commit), (both(4_000).barrier, both(900).commit));
-    // So it is when the leaf itself dies.
+    // The hold remains when the leaf itself dies.
     let mut orphan = switch.clone();
     orphan.mark_link_lost(Port(2));
     promise_all(&mut orphan, 8_000);
     let (advertised, ..) = promises_to(&mut orphan, 9_000, 0).expect("a beacon");
     assert_eq!((advertised.commit, orphan.stats().links_frozen), (both(900).commit, 1));
-    // That is resolved.
+    // The hold is resolved.
     unfed(&mut switch, 7_000, (2, leaf), both(901).barrier, None);
     let (advertised, ..) = promises_to(&mut switch, 9_000, 0).expect("a beacon");
     assert_eq!(advertised.commit, both(4_000).commit);
-    // A frame of before comes late.
+    // A frame from before arrives late.
     let late = of_link(Opcode::Beacon, leaf, Some(OWN), both(900));
     put(&mut switch, at(10_000), 2, late);
     promise_all(&mut switch, 11_000);
@@ -185,7 +189,7 @@ fn holds_behind_an_unfed_link_count_until_resolved() {
     assert_eq!(advertised, both(11_000));
 }
 
-/// The only process of a leaf dies: nobody waits for a second timeout, and its commit is held.
+/// The only process of a leaf dies: no second timeout is needed, and its commit is held.
 #[test]
 fn loss_of_the_only_process_is_advertised_at_once() {
     let mut leaf = with_upper(Config { link_timeout_ns: 10_000, ..guarded(2) });
@@ -196,14 +200,14 @@ fn loss_of_the_only_process_is_advertised_at_once() {
     leaf.handle_timeout(at(10_001));
     let mark = Promises { barrier: both(101).barrier, ..both(100) };
     assert_eq!(promises_to(&mut leaf, 10_001, UP), Some((mark, true, true)), "at once");
-    // It is announced, and resolved.
+    // The death is announced, and resolved.
     let all = harness::run(&mut leaf, 30_000_000);
     let announce = all.iter().rev().find(|sent| sent.opcode == Opcode::Announce).expect("due");
     let view = AnnounceView::parse(&announce.payload).expect("well-formed");
     let frozen = |link: &onepipe_wire::Link| matches!(link.state, LinkState::Frozen { .. });
     let frozen: Vec<_> =
         view.links(harness::ts(0)).filter(frozen).map(|link| link.port.0).collect();
-    assert_eq!(frozen, [0, UP], "by now the spine is silent, too");
+    assert_eq!(frozen, [0, UP], "the spine has timed out, too");
     from_spine(&mut leaf, 30_000_000, 30_000_000, None);
     let mut bytes = [0; HEADER_LEN + 64];
     let flood = Flood { id: FloodId { epoch: 1, sequence: 1 } };
@@ -215,17 +219,17 @@ fn loss_of_the_only_process_is_advertised_at_once() {
     let length = seal_with_hops(&mut bytes, header, payload, 0);
     let verdict = leaf.handle_frame(at(30_000_000), Port(1), &mut bytes[..length]);
     assert_eq!(verdict, Verdict::Consumed);
-    let (_, is_unfed, holds) = promises_to(&mut leaf, 30_003_000, UP).expect("a sign of life");
+    let (_, is_unfed, holds) = promises_to(&mut leaf, 30_003_000, UP).expect("a beacon");
     assert!(is_unfed && !holds);
 }
 
-/// A newcomer below a leaf that nothing fed is told no commit before the spine counts it.
+/// A joiner below an unfed leaf gets no commit before the spine counts it.
 #[test]
 fn first_process_commits_once_counted_above() {
     for config in [guarded(2), Config { holds_joiners: true, ..star(2) }] {
         let mut leaf = with_upper(Config { link_timeout_ns: 0, ..config });
         from_spine(&mut leaf, 1_000, 1_000, Some(1_000));
-        let (_, is_unfed, _) = promises_to(&mut leaf, 3_000, UP).expect("a sign of life");
+        let (_, is_unfed, _) = promises_to(&mut leaf, 3_000, UP).expect("a beacon");
         assert!(is_unfed);
         let promise_all = |leaf: &mut Switch, now| {
             beacon(leaf, at(now), 0, (process(0, 1), Some(OWN)), both(now));
@@ -237,21 +241,21 @@ fn first_process_commits_once_counted_above() {
         promise_all(&mut leaf, 4_000);
         from_spine(&mut leaf, 5_000, 5_000, Some(1_000));
         promise_all(&mut leaf, 5_500);
-        assert!(!gets_commit(&mut leaf, 6_000), "the spine said so of what it was told before");
+        assert!(!gets_commit(&mut leaf, 6_000), "the spine counted an earlier barrier");
         from_spine(&mut leaf, 7_000, 7_000, None);
         promise_all(&mut leaf, 8_000);
         assert!(!gets_commit(&mut leaf, 9_000), "it has not caught up there");
         from_spine(&mut leaf, 10_000, 10_000, Some(5_500));
         promise_all(&mut leaf, 11_000);
         assert!(gets_commit(&mut leaf, 12_000));
-        // A second one waits for nobody above.
+        // A second joiner waits for no switch above.
         beacon(&mut leaf, at(13_000), 1, (process(1, 1), Some(OWN)), both(13_000));
         let (advertised, ..) = promises_to(&mut leaf, 15_000, 1).expect("a beacon");
         assert!(advertised.commit > harness::ts(0));
     }
 }
 
-/// What a switch says that it counts: nothing before the other end has caught up.
+/// A switch counts a peer only after the peer has caught up.
 #[test]
 fn counts_a_peer_once_it_caught_up() {
     let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 0, ..guarded(3) });
@@ -269,16 +273,16 @@ fn counts_a_peer_once_it_caught_up() {
     unfed(&mut switch, 4_000, (2, leaf), both(0).barrier, None);
     assert!(counted(&mut switch, 6_000) < harness::ts(0));
     beacon(&mut switch, at(7_000), 2, (leaf, Some(OWN)), both(900));
-    assert!(counted(&mut switch, 9_000) < harness::ts(0), "others were told more");
+    assert!(counted(&mut switch, 9_000) < harness::ts(0), "other ports got more");
     beacon(&mut switch, at(10_000), 2, (leaf, Some(OWN)), both(1_100));
     let at_once = sent(&mut switch, at(10_000));
-    assert_eq!(ports_of(&at_once, Opcode::Beacon), [2], "whoever is behind it waits");
+    assert_eq!(ports_of(&at_once, Opcode::Beacon), [2], "joiners behind it wait for the beacon");
     assert_eq!(counted(&mut switch, 12_000), both(1_100).barrier);
     unfed(&mut switch, 13_000, (2, leaf), both(1_101).barrier, None);
     assert!(counted(&mut switch, 15_000) < harness::ts(0));
 }
 
-/// Two switches that nothing feeds keep each other's link up.
+/// Two unfed switches keep each other's link up.
 #[test]
 fn fabric_without_processes_stays_linked() {
     let mut root = with_upper(Config { upper_ports: 0, link_timeout_ns: 10_000, ..guarded(1) });
@@ -286,12 +290,12 @@ fn fabric_without_processes_stays_linked() {
     for now in (0..60_000).step_by(3_000) {
         unfed(&mut root, now, (0, leaf), both(now).barrier, None);
         let Some((_, is_unfed, holds)) = promises_to(&mut root, now + 3_000, 0) else {
-            panic!("silent at {now}");
+            panic!("no beacon at {now}");
         };
         assert!(is_unfed && !holds);
     }
     assert_eq!(root.stats().links_lost, 0);
-    // What an upper switch says so feeds nobody below.
+    // A beacon of an unfed upper switch feeds no port below.
     let mut lower = with_upper(Config { link_timeout_ns: 0, ..guarded(2) });
     unfed(&mut lower, 0, (UP, SPINE), both(0).barrier, None);
     assert!(lower.is_live(Port(UP)));

@@ -62,14 +62,14 @@ impl PortCounts {
 pub struct Topology {
     pub(crate) shape: Shape,
     processes_per_host: u16,
-    pub(crate) switches: Vec<Placed>,
+    pub(crate) switches: Vec<SwitchPorts>,
     /// The other end of each switch port, switch by switch.
     pub(crate) peers: Vec<End>,
 }
 
 /// A switch with its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Placed {
+pub(crate) struct SwitchPorts {
     /// Index of its first port in `peers`.
     pub(crate) first: usize,
     pub(crate) ports: PortCounts,
@@ -93,9 +93,9 @@ impl Topology {
         let mut topology =
             Self { shape, processes_per_host, switches: Vec::new(), peers: Vec::new() };
         let [tor, spine, core] = shape.port_counts();
-        topology.place(shape.tor_count(), 2, tor);
-        topology.place(shape.pods * shape.spines, 3, spine);
-        topology.place(shape.cores, 4, core);
+        topology.add_switches(shape.tor_count(), 2, tor);
+        topology.add_switches(shape.pods * shape.spines, 3, spine);
+        topology.add_switches(shape.cores, 4, core);
         topology.link_hosts();
         topology.link_spines();
         topology.link_cores();
@@ -221,7 +221,7 @@ impl Topology {
         let Shape { tors, hosts, tor_links, core_links, .. } = self.shape;
         let host_span = u32::from(self.processes_per_host);
         let (tor_span, pod_span) = (hosts * host_span, tors * hosts * host_span);
-        let (index, span, child_span, lanes) = match (node, self.tier(node)) {
+        let (index, span, child_span, links_per_child) = match (node, self.tier(node)) {
             (Node::Host(id), _) => (id.0, host_span, 1, 1),
             (Node::Switch(id), 2) => (id.0, tor_span, host_span, 1),
             (Node::Switch(id), 3) => {
@@ -233,12 +233,12 @@ impl Topology {
             }
             (Node::Process(_), _) => panic!("a process has but one link"),
         };
-        let lanes = lanes as u16;
+        let links_per_child = links_per_child as u16;
         Route::Tree(Tree {
             base: index * span,
             span,
             child_span,
-            lanes,
+            links_per_child,
             processes: self.processes(),
         })
     }

@@ -2,18 +2,18 @@
 
 use onepipe_base::{HostId, Port, SwitchId};
 
-use crate::graph::Placed;
+use crate::graph::SwitchPorts;
 use crate::{End, Node, PortCounts, Shape, Topology};
 
 impl Topology {
-    pub(crate) fn place(&mut self, count: u32, tier: u8, (lower, upper): (u32, u32)) {
+    pub(crate) fn add_switches(&mut self, count: u32, tier: u8, (lower, upper): (u32, u32)) {
         let ports = PortCounts { lower: lower as u16, upper: upper as u16 };
         for _ in 0..count {
             let first = self.peers.len();
             let unlinked =
                 End { node: Node::Switch(SwitchId(self.switches.len() as u32)), port: Port(0) };
             self.peers.resize(first + usize::from(ports.total()), unlinked);
-            self.switches.push(Placed { first, ports, tier });
+            self.switches.push(SwitchPorts { first, ports, tier });
         }
     }
 
@@ -29,11 +29,11 @@ impl Topology {
     pub(crate) fn link_spines(&mut self) {
         let Shape { tors, hosts, spines, tor_links, .. } = self.shape;
         for tor in 0..self.shape.tor_count() {
-            let (pod, place) = (tor / tors, tor % tors);
-            for (spine, lane) in pairs(spines, tor_links) {
+            let (pod, add_switches) = (tor / tors, tor % tors);
+            for (spine, parallel) in pairs(spines, tor_links) {
                 let id = self.shape.tor_count() + pod * spines + spine;
-                let above = switch_end(id, place * tor_links + lane);
-                self.join(switch_end(tor, hosts + spine * tor_links + lane), above);
+                let above = switch_end(id, add_switches * tor_links + parallel);
+                self.join(switch_end(tor, hosts + spine * tor_links + parallel), above);
             }
         }
     }
@@ -48,14 +48,14 @@ impl Topology {
         let first_core = first_spine + pods * spines;
         let (mates, plane_cores) = (self.shape.plane_spines(), self.shape.plane_cores());
         for (pod, spine) in pairs(pods, spines) {
-            let (plane, place) = (spine / mates, pod * mates + spine % mates);
-            for (core, lane) in pairs(plane_cores, core_links) {
+            let (plane, add_switches) = (spine / mates, pod * mates + spine % mates);
+            for (core, parallel) in pairs(plane_cores, core_links) {
                 let below = switch_end(
                     first_spine + pod * spines + spine,
-                    tors * tor_links + core * core_links + lane,
+                    tors * tor_links + core * core_links + parallel,
                 );
                 let id = first_core + plane * plane_cores + core;
-                self.join(below, switch_end(id, place * core_links + lane));
+                self.join(below, switch_end(id, add_switches * core_links + parallel));
             }
         }
     }

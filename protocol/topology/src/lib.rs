@@ -40,6 +40,7 @@
 
 extern crate alloc;
 
+mod forwarding_table;
 mod graph;
 mod layout;
 mod path;
@@ -47,11 +48,10 @@ mod route;
 mod shape;
 mod shape_text;
 mod spread;
-mod table;
 
+pub use forwarding_table::ForwardingTable;
 pub use graph::{End, Link, Node, PortCounts, Topology};
 pub use path::Path;
-pub use route::{Next, PortRange, Route, Tree};
+pub use route::{NextHop, PortRange, Route, Tree};
 pub use shape::{PROCESSES_MAX, Shape, ShapeError};
 pub use spread::Spread;
-pub use table::Table;

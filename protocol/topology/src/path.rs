@@ -2,7 +2,7 @@
 
 use onepipe_base::{Port, ProcessId};
 
-use crate::{End, Next, Node, PortRange, Topology};
+use crate::{End, NextHop, Node, PortRange, Topology};
 
 /// Iterator over the ends through which a frame leaves each node from `src` to `dst`; see
 /// [`Topology::path`].
@@ -36,12 +36,12 @@ impl<Choose: FnMut(Node, PortRange) -> Port> Iterator for Path<'_, Choose> {
         }
         let counts = self.topology.ports(self.at);
         let next = match self.at {
-            Node::Process(_) => Next::Up,
+            Node::Process(_) => NextHop::Up,
             node => self.topology.route(node).next(self.dst)?,
         };
         let ports = match next {
-            Next::Down(ports) => ports,
-            Next::Up => PortRange::new(Port(counts.lower), counts.upper),
+            NextHop::Down(ports) => ports,
+            NextHop::Up => PortRange::new(Port(counts.lower), counts.upper),
         };
         let end = End { node: self.at, port: (self.choose)(self.at, ports) };
         self.at = self.topology.peer(end)?.node;

@@ -2,7 +2,7 @@
 
 use onepipe_base::{Port, ProcessId};
 
-use crate::Table;
+use crate::ForwardingTable;
 
 /// Consecutive ports, at least one: equal-cost next hops, of which [`crate::Spread`] selects one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ impl PortRange {
 
 /// The next hop of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Next {
+pub enum NextHop {
     /// Any of these lower ports: the destination lies below.
     Down(PortRange),
     /// Any upper port.
@@ -69,22 +69,22 @@ pub enum Route {
     /// A node of a regular tree.
     Tree(Tree),
     /// A node that learns the port of each process.
-    Table(Table),
+    ForwardingTable(ForwardingTable),
 }
 
 impl Route {
     /// Returns the next hop to `dst`; `None` if there is no such process, or no route to it.
     #[inline]
-    pub fn next(&self, dst: ProcessId) -> Option<Next> {
+    pub fn next(&self, dst: ProcessId) -> Option<NextHop> {
         match self {
             Self::Tree(tree) => tree.next(dst),
-            Self::Table(table) => table.next(dst),
+            Self::ForwardingTable(forwarding_table) => forwarding_table.next(dst),
         }
     }
 
     /// Returns whether the port of a process is unknown until the process joins.
     pub const fn is_learned(&self) -> bool {
-        matches!(self, Self::Table(_))
+        matches!(self, Self::ForwardingTable(_))
     }
 }
 
@@ -99,20 +99,23 @@ pub struct Tree {
     /// Number of processes below each child, at least 1.
     pub child_span: u32,
     /// Number of consecutive lower ports to each child, at least 1.
-    pub lanes: u16,
+    pub links_per_child: u16,
     /// Number of processes that are reachable at all; equal to `span` for a root.
     pub processes: u32,
 }
 
 impl Tree {
     #[inline]
-    fn next(&self, dst: ProcessId) -> Option<Next> {
+    fn next(&self, dst: ProcessId) -> Option<NextHop> {
         let offset = dst.0.wrapping_sub(self.base);
         if offset < self.span {
             let child = (offset / self.child_span) as u16;
-            Some(Next::Down(PortRange::new(Port(child * self.lanes), self.lanes)))
+            Some(NextHop::Down(PortRange::new(
+                Port(child * self.links_per_child),
+                self.links_per_child,
+            )))
         } else if dst.0 < self.processes && self.span < self.processes {
-            Some(Next::Up)
+            Some(NextHop::Up)
         } else {
             None
         }
@@ -123,28 +126,29 @@ impl Tree {
 mod tests {
     use super::*;
 
-    const SPINE: Tree = Tree { base: 32, span: 32, child_span: 16, lanes: 4, processes: 64 };
+    const SPINE: Tree =
+        Tree { base: 32, span: 32, child_span: 16, links_per_child: 4, processes: 64 };
 
     #[test]
-    fn the_way_is_down_to_the_child_that_holds_it_else_up() {
+    fn routes_down_to_owning_child_else_up() {
         let route = Route::Tree(SPINE);
-        let below = |first| Some(Next::Down(PortRange::new(Port(first), 4)));
-        assert_eq!(route.next(ProcessId(31)), Some(Next::Up));
+        let below = |first| Some(NextHop::Down(PortRange::new(Port(first), 4)));
+        assert_eq!(route.next(ProcessId(31)), Some(NextHop::Up));
         assert_eq!(route.next(ProcessId(32)), below(0));
         assert_eq!(route.next(ProcessId(47)), below(0));
         assert_eq!(route.next(ProcessId(48)), below(4));
-        assert_eq!(route.next(ProcessId(0)), Some(Next::Up));
+        assert_eq!(route.next(ProcessId(0)), Some(NextHop::Up));
     }
 
     #[test]
-    fn there_is_no_way_to_a_process_that_does_not_exist() {
+    fn no_route_to_unknown_process() {
         let route = Route::Tree(SPINE);
         assert_eq!(route.next(ProcessId(64)), None);
         assert_eq!(route.next(ProcessId(u32::MAX)), None);
     }
 
     #[test]
-    fn a_range_knows_its_ports() {
+    fn port_range_contains_its_ports() {
         let range = PortRange::new(Port(4), 3);
         assert!(!range.contains(Port(3)) && range.contains(Port(6)) && !range.contains(Port(7)));
         assert_eq!(range.nth(4), Port(5));

@@ -69,14 +69,14 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn every_kind_reads_and_prints_the_same_text() {
+    fn shapes_round_trip_as_text() {
         for text in ["testbed", "star:8", "leaf-spine:4x2x8", "fat-tree:8", "fat-tree:2"] {
             assert_eq!(text.parse::<Shape>().expect(text).to_string(), text);
         }
     }
 
     #[test]
-    fn malformed_texts_say_what_was_expected() {
+    fn malformed_text_names_expected_format() {
         let star = ShapeError::Malformed { expected: "star:HOSTS" };
         for text in
             ["star", "star:", "star:x", "star:8x2", "star:-1", "star:+1", "star:99999999999"]
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_numbers_are_refused_not_overflowed() {
+    fn refuses_impossible_numbers() {
         assert_eq!("fat-tree:7".parse::<Shape>(), Err(ShapeError::Odd { k: 7 }));
         for text in
             ["star:0", "fat-tree:0", "leaf-spine:0x1x1", "leaf-spine:1x0x1", "leaf-spine:1x1x0"]

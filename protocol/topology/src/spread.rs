@@ -63,10 +63,10 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_keeps_its_way_and_packets_do_not() {
-        let way = |spread, psn| choose(spread, 1, 2, 3, psn);
-        assert!((0..100).all(|psn| way(Spread::PerFlow, psn) == way(Spread::PerFlow, 0)));
-        assert!((0..100).any(|psn| way(Spread::PerPacket, psn) != way(Spread::PerPacket, 0)));
+    fn flows_keep_their_path_and_packets_do_not() {
+        let port = |spread, psn| choose(spread, 1, 2, 3, psn);
+        assert!((0..100).all(|psn| port(Spread::PerFlow, psn) == port(Spread::PerFlow, 0)));
+        assert!((0..100).any(|psn| port(Spread::PerPacket, psn) != port(Spread::PerPacket, 0)));
     }
 
     #[test]
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_tier_does_not_repeat_the_choice_of_the_last() {
+    fn tiers_choose_independently() {
         let mut second = [0; 8];
         for n in 0..64_000u32 {
             let (src, dst) = (n % 253, n / 253);

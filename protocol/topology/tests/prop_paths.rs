@@ -19,7 +19,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 
 proptest! {
     #[test]
-    fn links_have_opposites_and_join_neighbouring_tiers(shape in shapes(), processes in 1u16..4) {
+    fn links_are_bidirectional_between_adjacent_tiers(shape in shapes(), processes in 1u16..4) {
         let topology = Topology::new(shape, processes).expect("small");
         let mut count = 0;
         for link in topology.links() {
@@ -41,7 +41,7 @@ proptest! {
     }
 
     #[test]
-    fn no_way_has_a_valley(shape in shapes(), processes in 1u16..4, seed in any::<u64>()) {
+    fn paths_are_valley_free(shape in shapes(), processes in 1u16..4, seed in any::<u64>()) {
         let topology = Topology::new(shape, processes).expect("small");
         let total = topology.processes();
         for pair in 0..total * 4 {
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn no_way_leads_to_a_process_that_does_not_exist(shape in shapes(), beyond in any::<u32>()) {
+    fn no_route_to_missing_process(shape in shapes(), beyond in any::<u32>()) {
         let topology = Topology::new(shape, 2).expect("small");
         let dst = ProcessId(topology.processes().saturating_add(beyond));
         for node in topology.nodes() {
@@ -80,7 +80,7 @@ proptest! {
 }
 
 #[test]
-fn the_testbed_is_the_papers() {
+fn testbed_matches_paper() {
     let topology = Topology::new(Shape::testbed(), 16).expect("512 processes");
     assert_eq!((topology.hosts(), topology.switches(), topology.processes()), (32, 10, 512));
     let count = |tier| topology.nodes().filter(|node| topology.tier(*node) == tier).count();
@@ -100,7 +100,7 @@ fn the_testbed_is_the_papers() {
 }
 
 #[test]
-fn a_fat_tree_of_k_ports_has_its_textbook_numbers() {
+fn fat_tree_matches_textbook_numbers() {
     for k in [2, 4, 8, 16] {
         let topology = Topology::new(Shape::fat_tree(k).expect("even"), 1).expect("small");
         assert_eq!((topology.hosts(), topology.switches()), (k * k * k / 4, 5 * k * k / 4));
@@ -110,7 +110,7 @@ fn a_fat_tree_of_k_ports_has_its_textbook_numbers() {
 }
 
 #[test]
-fn a_route_at_32_ki_hosts_with_16_processes_each_is_as_small_as_any() {
+fn route_size_does_not_grow_with_fabric() {
     let topology = Topology::new(Shape::fat_tree(52).expect("even"), 16).expect("within limits");
     assert_eq!((topology.hosts(), topology.processes()), (35_152, 562_432));
     let last = ProcessId(topology.processes() - 1);
@@ -121,7 +121,7 @@ fn a_route_at_32_ki_hosts_with_16_processes_each_is_as_small_as_any() {
 }
 
 #[test]
-fn ends_that_do_not_exist_have_no_peer() {
+fn missing_ends_have_no_peer() {
     let topology = Topology::new(Shape::star(2).expect("small"), 2).expect("small");
     for (node, port) in [
         (Node::Process(ProcessId(4)), 0),

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_address_come_back() {
+    fn ipv4_and_ipv6_round_trip() {
         for address in ["10.1.2.3:4410", "[fd00::7]:65535", "0.0.0.0:0"] {
             for asks in [false, true] {
                 let ad = AddressAd { asks, address: address.parse().expect("an address") };

@@ -86,7 +86,7 @@ impl GroupSet {
     }
 
     /// Returns the number of groups in the set below `group`: the rank of `group`.
-    pub const fn place(self, group: GroupId) -> usize {
+    pub const fn rank(self, group: GroupId) -> usize {
         (self.0 & ((1 << (group.0 % GROUPS_MAX)) - 1)).count_ones() as usize
     }
 
@@ -255,7 +255,7 @@ mod tests {
     use crate::Opcode;
 
     #[test]
-    fn a_frame_has_one_message_or_many_packets() {
+    fn frame_has_one_message_or_many_packets() {
         let packet = |count| Amcast { count, ..Amcast::new(GroupId(1), 1) };
         let mut bytes = [0; 3 * AMCAST_LEN];
         for (count, buf) in (1..).zip(bytes.chunks_mut(AMCAST_LEN)) {
@@ -276,18 +276,18 @@ mod tests {
     }
 
     #[test]
-    fn groups_have_places_in_their_set() {
+    fn groups_have_ranks_in_their_set() {
         let groups = [63, 3, 0].map(GroupId).into_iter().fold(GroupSet::EMPTY, GroupSet::with);
         assert!(groups.iter().map(|group| group.0).eq([0, 3, 63]));
-        for (place, group) in groups.iter().enumerate() {
-            assert!(groups.contains(group) && groups.place(group) == place);
+        for (rank, group) in groups.iter().enumerate() {
+            assert!(groups.contains(group) && groups.rank(group) == rank);
             assert!(!groups.without(group).contains(group));
         }
         assert!(!groups.contains(GroupId(64)) && groups.with(GroupId(64)) == groups);
     }
 
     #[test]
-    fn what_no_sender_says_is_refused() {
+    fn refuses_invalid_fields() {
         let set = GroupSet::EMPTY.with(GroupId(1));
         let good = Amcast::new(GroupId(1), 1).of(MessageId { client: 0, sequence: 0 }, set);
         let bad = [

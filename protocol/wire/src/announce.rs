@@ -92,9 +92,9 @@ impl Announce {
     pub fn write(&self, buf: &mut [u8], links: impl Iterator<Item = Link>) -> Option<(u16, usize)> {
         let (front, rest) = buf.split_at_mut_checked(ANNOUNCE_HEADER_LEN)?;
         let mut count = 0u16;
-        let places = rest.chunks_exact_mut(LINK_LEN).take(u16::MAX.into());
-        for (place, link) in places.zip(links) {
-            place.copy_from_slice(lay_out(link).as_bytes());
+        let slots = rest.chunks_exact_mut(LINK_LEN).take(u16::MAX.into());
+        for (slot, link) in slots.zip(links) {
+            slot.copy_from_slice(to_layout(link).as_bytes());
             count += 1;
         }
         let layout = Front {
@@ -109,7 +109,7 @@ impl Announce {
     }
 }
 
-fn lay_out(link: Link) -> LinkLayout {
+fn to_layout(link: Link) -> LinkLayout {
     let (address, incarnation) = Instance::to_words(link.instance);
     let (state, number, commit) = match link.state {
         LinkState::Up => (0, 0, 0),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn links_survive_the_wire_in_parts() {
+    fn links_round_trip_in_parts() {
         let mut buf = [0; ANNOUNCE_HEADER_LEN + 2 * LINK_LEN + 5];
         let announce = Announce { generation: 8, first: 0, total: 3 };
         let written = announce.write(&mut buf, links().into_iter());
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn refuses_invalid_entries() {
         let mut buf = [0; ANNOUNCE_HEADER_LEN + 3 * LINK_LEN];
         let announce = Announce { generation: 8, first: 0, total: 3 };
         announce.write(&mut buf, links().into_iter()).expect("all fit");

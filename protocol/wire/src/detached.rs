@@ -57,7 +57,7 @@ mod tests {
     use onepipe_base::{Incarnation, ProcessId};
 
     #[test]
-    fn a_front_is_checked_and_what_follows_is_not() {
+    fn checks_front_and_not_detached_bytes() {
         let header = Header::new(Opcode::BulkPiece, ProcessId(1), ProcessId(2), Incarnation(3));
         let mut frame = [7u8; DETACHED_FRONT_LEN + 9];
         assert_eq!(seal_detached(&mut frame, header, 9), DETACHED_FRONT_LEN);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pieces_may_say_so() {
+    fn only_pieces_may_be_detached() {
         let header = Header::new(Opcode::BulkAck, ProcessId(1), ProcessId(2), Incarnation(3));
         let mut frame = [7u8; DETACHED_FRONT_LEN + 9];
         seal_detached(&mut frame, header, 9);

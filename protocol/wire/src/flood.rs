@@ -64,8 +64,8 @@ pub struct Failure {
 impl Failure {
     /// Returns whether this incarnation of `process` is among them.
     pub fn covers(&self, process: ProcessId, incarnation: Incarnation) -> bool {
-        let place = process.0.wrapping_sub(self.first.0);
-        place < self.count && incarnation <= self.incarnation
+        let slot = process.0.wrapping_sub(self.first.0);
+        slot < self.count && incarnation <= self.incarnation
     }
 }
 
@@ -164,8 +164,8 @@ impl ResolvedLayout {
     fn read(&self) -> Result<Resolved, DecodeError> {
         let (address, number) = (self.address.get(), self.number.get());
         let owner = Instance::from_words((address, self.incarnation.get()));
-        let nobody = DecodeError::Field { field: "owner of a link", value: address.into() };
-        owner.map(|owner| Resolved { owner, number }).ok_or(nobody)
+        let missing = DecodeError::Field { field: "owner of a link", value: address.into() };
+        owner.map(|owner| Resolved { owner, number }).ok_or(missing)
     }
 }
 
@@ -233,9 +233,9 @@ fn write<T: IntoBytes + Immutable>(
 ) -> Option<(u16, usize)> {
     let (front, rest) = buf.split_at_mut_checked(FLOOD_HEADER_LEN)?;
     let mut count = 0u16;
-    let places = rest.chunks_exact_mut(size_of::<T>()).take(u16::MAX.into());
-    for (place, entry) in places.zip(entries) {
-        place.copy_from_slice(entry.as_bytes());
+    let slots = rest.chunks_exact_mut(size_of::<T>()).take(u16::MAX.into());
+    for (slot, entry) in slots.zip(entries) {
+        slot.copy_from_slice(entry.as_bytes());
         count += 1;
     }
     front.copy_from_slice(Front::new(id, kind, count).as_bytes());
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_survives_the_wire() {
+    fn notice_round_trips() {
         let mut buf = [0; 200];
         let (count, bytes) =
             Flood { id: ID }.write_notice(&mut buf, failures().into_iter()).expect("fits");
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resume_survives_the_wire_as_far_as_it_fits() {
+    fn resume_writes_as_many_entries_as_fit() {
         let owner = Instance { address: Address::Switch(SwitchId(5)), incarnation: Incarnation(1) };
         let resolved = [1, 2, 3].map(|number| Resolved { owner, number });
         let mut buf = [0; FLOOD_HEADER_LEN + 2 * RESOLVED_LEN + 3];
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freeze_survives_the_wire() {
+    fn freeze_round_trips() {
         let instance = |switch| Instance {
             address: Address::Switch(SwitchId(switch)),
             incarnation: Incarnation(switch + 1),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_covers_lives_up_to_its_own() {
+    fn failure_covers_incarnations_up_to_its_own() {
         let failure = failures()[0];
         let covers = |process, instance| failure.covers(ProcessId(process), Incarnation(instance));
         assert!(covers(16, 4) && covers(31, 0));
@@ -441,18 +441,18 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn refuses_invalid_entries() {
         let mut buf = [0; 200];
-        let nobody = Failure { count: 0, ..failures()[0] };
+        let missing = Failure { count: 0, ..failures()[0] };
         let (_, bytes) =
-            Flood { id: ID }.write_notice(&mut buf, [nobody].into_iter()).expect("fits");
+            Flood { id: ID }.write_notice(&mut buf, [missing].into_iter()).expect("fits");
         assert!(FloodView::parse(&buf[..bytes]).is_err());
         buf[8] = 7;
         assert!(FloodView::parse(&buf[..bytes]).is_err() && FloodAck::parse(&buf).is_err());
     }
 
     #[test]
-    fn an_echo_survives_the_wire() {
+    fn flood_ack_round_trips() {
         let ack = FloodAck { id: ID, kind: FloodKind::Resume };
         let mut buf = [0; FLOOD_ACK_LEN];
         assert_eq!(ack.write(&mut buf), Some(FLOOD_ACK_LEN));

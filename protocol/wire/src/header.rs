@@ -281,7 +281,7 @@ mod tests {
     use onepipe_base::{Address, SwitchId};
 
     #[test]
-    fn both_ends_of_a_link_survive_the_wire() {
+    fn hop_only_instances_round_trip() {
         let instance = |switch, incarnation| Instance {
             address: Address::Switch(SwitchId(switch)),
             incarnation: Incarnation(incarnation),

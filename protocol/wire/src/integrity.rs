@@ -39,16 +39,16 @@ pub fn seal_with_hops(bytes: &mut [u8], header: Header, payload_len: usize, hops
 pub(crate) fn complete(
     bytes: &mut [u8],
     mut header: Header,
-    (here, payload_len): (usize, usize),
+    (present_len, payload_len): (usize, usize),
     hops: u8,
 ) -> usize {
     let (front, rest) = bytes.split_at_mut(HEADER_LEN);
     header.length = U16::new(u16::try_from(payload_len).expect("payload exceeds 65,535 bytes"));
     header.hops = hops;
-    header.integrity = U64::new(end_to_end(&header, &rest[..here]));
+    header.integrity = U64::new(end_to_end(&header, &rest[..present_len]));
     header.hop_check = U32::new(hop(&header));
     front.copy_from_slice(header.as_bytes());
-    HEADER_LEN + here
+    HEADER_LEN + present_len
 }
 
 /// Rewrites the promises of a frame in place and renews its hop check, whatever it was: the caller

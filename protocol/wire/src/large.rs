@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn control_messages_round_trip() {
         let members = [ProcessId(9), ProcessId(2), ProcessId(70_000)];
         let bytes = written(|put| {
             LargeControl::write_invitation(OBJECT, (65_536, 1_304), members.into_iter(), put);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_may_say_anything() {
+    fn any_application_message_round_trips() {
         for message in [&b""[..], b"hello", &MAGIC[..7]] {
             assert_eq!(LargeControl::parse(message), Ok(None));
         }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_unknown_is_refused() {
+    fn refuses_truncated_and_unknown_messages() {
         let members = [ProcessId(1), ProcessId(2)];
         let invitation = written(|put| {
             LargeControl::write_invitation(OBJECT, (1, 1), members.into_iter(), put);

@@ -249,20 +249,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_services_have_the_same_opcodes_sixteen_apart() {
+    fn reliable_opcodes_are_best_effort_plus_sixteen() {
         for opcode in Opcode::ALL.iter().copied() {
             if opcode.service() != Some(Service::Reliable) {
                 continue;
             }
-            let twin = opcode.in_best_effort();
+            let best_effort = opcode.in_best_effort();
             if matches!(opcode, Opcode::Recall | Opcode::RecallAck) {
-                assert_eq!(twin, opcode);
+                assert_eq!(best_effort, opcode);
                 continue;
             }
-            assert_eq!(twin as u8 + 0x10, opcode as u8);
-            assert_eq!(twin.in_service(Service::Reliable), opcode);
-            assert_eq!(twin.in_service(Service::BestEffort), twin);
-            assert_eq!(twin.service(), Some(Service::BestEffort));
+            assert_eq!(best_effort as u8 + 0x10, opcode as u8);
+            assert_eq!(best_effort.in_service(Service::Reliable), opcode);
+            assert_eq!(best_effort.in_service(Service::BestEffort), best_effort);
+            assert_eq!(best_effort.service(), Some(Service::BestEffort));
         }
         assert_eq!((Opcode::Beacon.service(), Opcode::Flood.service()), (None, None));
         assert!(Opcode::Announce.is_control() && !Opcode::Recall.is_control());

@@ -144,8 +144,8 @@ impl PieceAck {
         let buf = buf.get_mut(..PIECE_ACK_HEADER_LEN + 8 * count)?;
         let (front, behind) = buf.split_at_mut(PIECE_ACK_HEADER_LEN);
         front.copy_from_slice(layout.as_bytes());
-        for (place, word) in behind.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_be_bytes());
+        for (slot, word) in behind.chunks_exact_mut(8).zip(words) {
+            slot.copy_from_slice(&word.to_be_bytes());
         }
         Some(buf.len())
     }
@@ -174,8 +174,8 @@ impl<'a> PieceAckWords<'a> {
 
     /// Returns a word, if the index is in range.
     #[inline]
-    pub fn get(self, place: usize) -> Option<u64> {
-        self.words.get(place).map(|word| word.get())
+    pub fn get(self, slot: usize) -> Option<u64> {
+        self.words.get(slot).map(|word| word.get())
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_as_long_as_its_place_says() {
+    fn piece_length_follows_from_index() {
         for (bytes, index, length) in [(25, 0, 10), (25, 2, 5), (20, 1, 10), (0, 0, 0)] {
             let (mut buf, data) = ([0; 64], [9; 16]);
             let piece = piece(bytes, index);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_survives_and_no_other_state_is_taken() {
+    fn piece_ack_round_trips_and_refuses_unknown_state() {
         let report = PieceAck {
             object: 7,
             state: PieceAckState::Refused,
@@ -279,7 +279,7 @@ mod tests {
         };
         assert_eq!(read, report);
         assert!(words.iter().eq([1, u64::MAX]));
-        assert_eq!([0, 1, 2].map(|place| words.get(place)), [Some(1), Some(u64::MAX), None]);
+        assert_eq!([0, 1, 2].map(|slot| words.get(slot)), [Some(1), Some(u64::MAX), None]);
         assert!((0..end).all(|end| TransferPacket::parse(&buf[..end]).is_err()));
         buf[1] = 3;
         assert!(TransferPacket::parse(&buf[..end]).is_err());

@@ -23,8 +23,8 @@ impl<'a> Recall<'a> {
     /// Writes as many of `timestamps` as fit. Returns their length.
     pub fn write(buf: &mut [u8], timestamps: impl Iterator<Item = Timestamp>) -> usize {
         let mut bytes = 0;
-        for (place, timestamp) in buf.chunks_exact_mut(RECALL_LEN).zip(timestamps) {
-            place.copy_from_slice(&timestamp.to_wire().bits().to_be_bytes());
+        for (slot, timestamp) in buf.chunks_exact_mut(RECALL_LEN).zip(timestamps) {
+            slot.copy_from_slice(&timestamp.to_wire().bits().to_be_bytes());
             bytes += RECALL_LEN;
         }
         bytes
@@ -74,13 +74,13 @@ impl Undeliverable {
     /// Writes as many of `entries` as fit. Returns their length.
     pub fn write(buf: &mut [u8], entries: impl Iterator<Item = Self>) -> usize {
         let mut bytes = 0;
-        for (place, entry) in buf.chunks_exact_mut(UNDELIVERABLE_LEN).zip(entries) {
+        for (slot, entry) in buf.chunks_exact_mut(UNDELIVERABLE_LEN).zip(entries) {
             let layout = Layout {
                 to: U32::new(entry.to.0),
                 incarnation: U32::new(entry.incarnation.0),
                 timestamp: U64::new(entry.timestamp.to_wire().bits()),
             };
-            place.copy_from_slice(layout.as_bytes());
+            slot.copy_from_slice(layout.as_bytes());
             bytes += UNDELIVERABLE_LEN;
         }
         bytes
@@ -115,7 +115,7 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn timestamps_survive_the_wire_as_far_as_they_fit() {
+    fn recall_writes_as_many_timestamps_as_fit() {
         let stamps = [(1 << 48) - 1, (1 << 48) + 3, 1 << 48].map(Timestamp::from_ns);
         let mut buf = [0; 2 * RECALL_LEN + 7];
         let bytes = Recall::write(&mut buf, stamps.into_iter());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn undeliverable_recalls_survive_the_wire() {
+    fn undeliverable_recalls_round_trip() {
         let entries = [3, 4].map(|to| Undeliverable {
             to: ProcessId(to),
             incarnation: Incarnation(to + 1),

@@ -10,7 +10,7 @@ use crate::{DecodeError, FAILURE_LEN, Failure};
 
 /// Length of a recovery without its entries.
 pub const RECOVERY_HEADER_LEN: usize = 16;
-const TAKEN_BACK_LEN: usize = 12;
+const RECALLED_LEN: usize = 12;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -24,13 +24,13 @@ struct Front {
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct TakenBack {
+struct RecalledLayout {
     sender: U32,
     timestamp: U64,
 }
 
 const _: () = assert!(size_of::<Front>() == RECOVERY_HEADER_LEN);
-const _: () = assert!(size_of::<TakenBack>() == TAKEN_BACK_LEN);
+const _: () = assert!(size_of::<RecalledLayout>() == RECALLED_LEN);
 
 /// The header of one part of the answer to [`crate::Opcode::Recover`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Recovery {
     /// Returns the number of recalls that fit `bytes` of payload together with `failures`.
     pub const fn fit(bytes: usize, failures: usize) -> usize {
         let left = bytes.saturating_sub(RECOVERY_HEADER_LEN + failures * FAILURE_LEN);
-        left / TAKEN_BACK_LEN
+        left / RECALLED_LEN
     }
 
     /// Writes the part. Returns its length, or `None` if it does not fit.
@@ -59,7 +59,7 @@ impl Recovery {
     ) -> Option<usize> {
         let counts = (u16::try_from(failures.len()).ok()?, u16::try_from(recalls.len()).ok()?);
         let bytes =
-            RECOVERY_HEADER_LEN + failures.len() * FAILURE_LEN + recalls.len() * TAKEN_BACK_LEN;
+            RECOVERY_HEADER_LEN + failures.len() * FAILURE_LEN + recalls.len() * RECALLED_LEN;
         let buf = buf.get_mut(..bytes)?;
         let front = Front {
             complete: U64::new(self.complete.to_wire().bits()),
@@ -68,17 +68,17 @@ impl Recovery {
             failures: U16::new(counts.0),
             recalls: U16::new(counts.1),
         };
-        let (place, rest) = buf.split_at_mut(RECOVERY_HEADER_LEN);
-        place.copy_from_slice(front.as_bytes());
-        let (failed, taken_back) = rest.split_at_mut(failures.len() * FAILURE_LEN);
-        for (place, failure) in failed.chunks_exact_mut(FAILURE_LEN).zip(failures) {
-            place.copy_from_slice(FailureLayout::new(failure).as_bytes());
+        let (slot, rest) = buf.split_at_mut(RECOVERY_HEADER_LEN);
+        slot.copy_from_slice(front.as_bytes());
+        let (failed, recalled) = rest.split_at_mut(failures.len() * FAILURE_LEN);
+        for (slot, failure) in failed.chunks_exact_mut(FAILURE_LEN).zip(failures) {
+            slot.copy_from_slice(FailureLayout::new(failure).as_bytes());
         }
-        let places = taken_back.chunks_exact_mut(TAKEN_BACK_LEN);
-        for (place, (sender, timestamp)) in places.zip(recalls) {
+        let places = recalled.chunks_exact_mut(RECALLED_LEN);
+        for (slot, (sender, timestamp)) in places.zip(recalls) {
             let timestamp = U64::new(timestamp.to_wire().bits());
-            let layout = TakenBack { sender: U32::new(sender.0), timestamp };
-            place.copy_from_slice(layout.as_bytes());
+            let layout = RecalledLayout { sender: U32::new(sender.0), timestamp };
+            slot.copy_from_slice(layout.as_bytes());
         }
         Some(bytes)
     }
@@ -89,7 +89,7 @@ impl Recovery {
 pub struct RecoveryView<'a> {
     front: &'a Front,
     failures: &'a [FailureLayout],
-    recalls: &'a [TakenBack],
+    recalls: &'a [RecalledLayout],
 }
 
 impl<'a> RecoveryView<'a> {
@@ -103,11 +103,11 @@ impl<'a> RecoveryView<'a> {
         let (front, rest) =
             Front::ref_from_prefix(payload).map_err(|_| truncated(RECOVERY_HEADER_LEN))?;
         let (failures, recalls) = (front.failures.get().into(), front.recalls.get().into());
-        let need = RECOVERY_HEADER_LEN + failures * FAILURE_LEN + recalls * TAKEN_BACK_LEN;
+        let need = RECOVERY_HEADER_LEN + failures * FAILURE_LEN + recalls * RECALLED_LEN;
         let (failures, rest) = <[FailureLayout]>::ref_from_prefix_with_elems(rest, failures)
             .map_err(|_| truncated(need))?;
         failures.iter().try_for_each(FailureLayout::check)?;
-        let (recalls, _) = <[TakenBack]>::ref_from_prefix_with_elems(rest, recalls)
+        let (recalls, _) = <[RecalledLayout]>::ref_from_prefix_with_elems(rest, recalls)
             .map_err(|_| truncated(need))?;
         if front.part.get() >= front.parts.get() {
             let value = u64::from(front.part.get());
@@ -135,9 +135,9 @@ impl<'a> RecoveryView<'a> {
         &self,
         near: Timestamp,
     ) -> impl ExactSizeIterator<Item = (ProcessId, Timestamp)> + 'a {
-        self.recalls.iter().map(move |taken_back| {
-            let timestamp = expand(taken_back.timestamp.get(), near);
-            (ProcessId(taken_back.sender.get()), timestamp)
+        self.recalls.iter().map(move |recalled| {
+            let timestamp = expand(recalled.timestamp.get(), near);
+            (ProcessId(recalled.sender.get()), timestamp)
         })
     }
 }
@@ -151,13 +151,13 @@ mod tests {
     use onepipe_base::Incarnation;
 
     #[test]
-    fn a_part_survives_the_wire() {
+    fn recovery_part_round_trips() {
         let near = Timestamp::from_ns(1 << 50);
         let incarnation = Incarnation(1);
         let failure = Failure { first: ProcessId(1), count: 2, incarnation, at: near };
         let recalls = [(ProcessId(4), near), (ProcessId(5), near.wrapping_add_ns(9))];
         let recovery = Recovery { complete: near, part: 1, parts: 2 };
-        let mut buf = [0; RECOVERY_HEADER_LEN + FAILURE_LEN + 2 * TAKEN_BACK_LEN];
+        let mut buf = [0; RECOVERY_HEADER_LEN + FAILURE_LEN + 2 * RECALLED_LEN];
         assert_eq!(Recovery::fit(buf.len(), 1), 2);
         let bytes =
             recovery.write(&mut buf, [failure].into_iter(), recalls.into_iter()).expect("fits");

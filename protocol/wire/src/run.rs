@@ -13,8 +13,8 @@ impl Amcast {
 
     /// As [`Amcast::packets`], without splitting the runs.
     pub const fn runs(opcode: Opcode, payload: &[u8]) -> AmcastRuns<'_> {
-        let bears_message = matches!(opcode, Opcode::Start | Opcode::Prop);
-        AmcastRuns { rest: Some(payload), bears_message }
+        let carries_message = matches!(opcode, Opcode::Start | Opcode::Prop);
+        AmcastRuns { rest: Some(payload), carries_message }
     }
 
     /// Returns packet `nth` of a run, from 0, on its own. Not meaningful beyond [`Amcast::more`].
@@ -40,12 +40,12 @@ impl Amcast {
         let is_like = self.flags & next.flags & Self::MESSAGE != 0
             && (self.flags, self.group, self.epoch) == (next.flags, next.group, next.epoch)
             && (self.groups, self.id.client) == (next.groups, next.id.client);
-        let next_place = (next.id.sequence, next.timestamp.0, next.position);
+        let next_position = (next.id.sequence, next.timestamp.0, next.position);
         let longer = Self { more: self.more.saturating_add(1), ..*self };
         let is_next = is_like
             && self.more < u8::MAX
             && next.more == 0
-            && longer.last_of_run().is_some_and(|last| last == next_place);
+            && longer.last_of_run().is_some_and(|last| last == next_position);
         if is_next {
             let Self { clock, barrier, count, .. } = *next;
             *self = Self { clock, barrier, count, ..longer };
@@ -78,7 +78,7 @@ impl<'a> AmcastRun<'a> {
 #[derive(Clone, Debug)]
 pub struct AmcastRuns<'a> {
     rest: Option<&'a [u8]>,
-    bears_message: bool,
+    carries_message: bool,
 }
 
 impl<'a> Iterator for AmcastRuns<'a> {
@@ -87,7 +87,7 @@ impl<'a> Iterator for AmcastRuns<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.rest.take()?;
         Some(Amcast::parse(rest).and_then(|(first, behind)| {
-            if !self.bears_message {
+            if !self.carries_message {
                 self.rest = (!behind.is_empty()).then_some(behind);
                 return Ok(AmcastRun { first, messages: &[] });
             }
@@ -141,7 +141,7 @@ impl<'a> Iterator for AmcastPackets<'a> {
 impl<'a> AmcastPackets<'a> {
     /// Returns the next message of the run, whose lengths have been verified.
     fn next_message(&mut self) -> &'a [u8] {
-        let Some(run) = self.run.as_mut().filter(|_| self.runs.bears_message) else { return &[] };
+        let Some(run) = self.run.as_mut().filter(|_| self.runs.carries_message) else { return &[] };
         let Some((message, rest)) = AmcastRun::split(run.messages) else { return &[] };
         run.messages = rest;
         message
@@ -154,7 +154,7 @@ mod tests {
     use crate::{AMCAST_LEN, GroupId, GroupSet};
 
     #[test]
-    fn a_run_is_read_as_its_packets() {
+    fn run_parses_as_its_packets() {
         let id = |sequence| MessageId { client: 3, sequence };
         let packet = |nth: u64| Amcast {
             timestamp: LogicalTime(70 + nth),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_an_end() {
+    fn run_does_not_overflow() {
         let id = MessageId { client: 0, sequence: u32::MAX - 1 };
         let first = Amcast::new(GroupId(0), 1).of(id, GroupSet::from_bits(1));
         let mut run = Amcast { more: 1, ..first };

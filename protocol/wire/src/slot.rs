@@ -99,10 +99,10 @@ impl Slot {
 #[inline]
 pub fn write_packet(buf: &mut [u8], packet: &[u8]) -> Option<usize> {
     let length = u16::try_from(packet.len()).ok()?;
-    let place = buf.get_mut(..2 + packet.len())?;
-    place[..2].copy_from_slice(&length.to_be_bytes());
-    place[2..].copy_from_slice(packet);
-    Some(place.len())
+    let entry = buf.get_mut(..2 + packet.len())?;
+    entry[..2].copy_from_slice(&length.to_be_bytes());
+    entry[2..].copy_from_slice(packet);
+    Some(entry.len())
 }
 
 /// Iterator over the packets of a slot frame.
@@ -153,15 +153,15 @@ impl<'a> Drops<'a> {
     /// Writes as many of `losses` as fit. Returns their length.
     pub fn write(buf: &mut [u8], losses: impl Iterator<Item = Loss>) -> usize {
         let mut bytes = 0;
-        for (place, loss) in buf.chunks_exact_mut(size_of::<LossLayout>()).zip(losses) {
+        for (entry, loss) in buf.chunks_exact_mut(size_of::<LossLayout>()).zip(losses) {
             let layout = LossLayout {
                 src: U16::new(loss.src),
                 lost: U16::new(loss.lost),
                 path: loss.path,
                 reserved: 0,
             };
-            place.copy_from_slice(layout.as_bytes());
-            bytes += place.len();
+            entry.copy_from_slice(layout.as_bytes());
+            bytes += entry.len();
         }
         bytes
     }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_speaks_to_each_switch_by_its_place() {
+    fn label_selects_link_per_switch() {
         let slot =
             Slot { label: [ANY_LINK, 3, 0, ANY_LINK], timeslot: 7, path: 3, earlier: [0; 3] };
         let mut buf = [0; SLOT_HEADER_LEN];
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_whole_or_the_frame_is_refused() {
+    fn refuses_partial_packets() {
         let mut buf = [0; SLOT_HEADER_LEN + 7];
         let mut end = SLOT_HEADER_LEN;
         for packet in [&b"abc"[..], b""] {

@@ -41,7 +41,7 @@ pub struct Queue<E> {
     /// Bitmap of the non-empty slots.
     occupied: Vec<u64>,
     /// Empty buffers with capacity.
-    spare: Vec<Vec<Entry<E>>>,
+    free_buffers: Vec<Vec<Entry<E>>>,
     /// Number of events in the wheel.
     near: usize,
     /// Events at or beyond the horizon (`cursor` + slots), and how many there ever were.
@@ -50,7 +50,7 @@ pub struct Queue<E> {
     /// Scratch for sorting: instant within the slot, and position in the slot.
     order: Vec<u64>,
     /// `take_fresh` has not been called since the slot became active.
-    has_turned: bool,
+    is_fresh: bool,
     now: Instant,
 }
 
@@ -68,12 +68,12 @@ impl<E: Copy> Queue<E> {
             cursor: 0,
             slots: (0..span.slots).map(|_| Vec::new()).collect(),
             occupied: vec![0; span.slots as usize / 64],
-            spare: Vec::new(),
+            free_buffers: Vec::new(),
             near: 0,
             far: BinaryHeap::new(),
             far_number: 0,
             order: Vec::new(),
-            has_turned: false,
+            is_fresh: false,
             now: Instant::START,
         }
     }
@@ -102,8 +102,8 @@ impl<E: Copy> Queue<E> {
         if slot <= self.cursor {
             // Rare: due in the active slot. It is inserted after simultaneous events.
             let waiting = &self.active[self.taken..];
-            let place = self.taken + waiting.partition_point(|held| held.at <= entry.at);
-            self.active.insert(place, entry);
+            let position = self.taken + waiting.partition_point(|held| held.at <= entry.at);
+            self.active.insert(position, entry);
         } else if slot < self.cursor + self.span.slots {
             self.put(entry);
         } else {
@@ -130,8 +130,8 @@ impl<E: Copy> Queue<E> {
     /// Returns the events of the active slot once after it became active, so that the caller can
     /// prefetch their data together instead of one after the other.
     #[inline]
-    pub fn take_turned(&mut self) -> Option<impl Iterator<Item = &E> + Clone> {
-        if !std::mem::replace(&mut self.has_turned, false) {
+    pub fn take_fresh(&mut self) -> Option<impl Iterator<Item = &E> + Clone> {
+        if !std::mem::replace(&mut self.is_fresh, false) {
             return None;
         }
         Some(self.active[self.taken..].iter().map(|entry| &entry.event))
@@ -169,7 +169,7 @@ impl<E: Copy> Queue<E> {
         let index = self.index(self.slot(&entry));
         let slot = &mut self.slots[index];
         if slot.capacity() == 0 {
-            *slot = self.spare.pop().unwrap_or_default();
+            *slot = self.free_buffers.pop().unwrap_or_default();
         }
         slot.push(entry);
         self.occupied[index / 64] |= 1 << (index % 64);
@@ -199,7 +199,7 @@ impl<E: Copy> Queue<E> {
         }
         self.activate(&slot);
         slot.clear();
-        self.spare.push(slot);
+        self.free_buffers.push(slot);
         true
     }
 
@@ -233,8 +233,8 @@ impl<E: Copy> Queue<E> {
     /// slot in the high bits, the position in the low ones.
     fn activate(&mut self, slot: &[Entry<E>]) {
         let bits = self.span.slot_bits;
-        let word = |(place, entry): (u64, &Entry<E>)| {
-            (entry.at & ((1 << bits) - 1)) << (64 - bits) | place
+        let word = |(position, entry): (u64, &Entry<E>)| {
+            (entry.at & ((1 << bits) - 1)) << (64 - bits) | position
         };
         self.order.clear();
         self.order.extend((0u64..).zip(slot).map(word));
@@ -243,7 +243,7 @@ impl<E: Copy> Queue<E> {
         self.active.clear();
         self.active.extend(self.order.iter().map(entry));
         self.taken = 0;
-        self.has_turned = true;
+        self.is_fresh = true;
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn simultaneous_events_come_in_the_order_of_scheduling_on_both_sides_of_the_horizon() {
+    fn simultaneous_events_keep_scheduling_order() {
         for at in [0, 7, 1 << 13, 1 << 40] {
             let mut queue = Queue::new(Span::FABRIC);
             (0..100).for_each(|n| queue.schedule(Instant::from_ps(at), n));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_events_is_used_again() {
+    fn reuses_event_buffers() {
         let mut queue = Queue::new(Span::FABRIC);
         (0..1_000u64).for_each(|n| queue.schedule(Instant::from_ps(n * 900), n));
         let mut random = crate::Random::named(1, "queue", 0);
@@ -315,7 +315,7 @@ mod tests {
         (0..100_000).for_each(|_| step(&mut queue));
         let buffers = |queue: &Queue<u64>| {
             let held = queue.slots.iter().filter(|slot| slot.capacity() > 0);
-            held.count() + queue.spare.len()
+            held.count() + queue.free_buffers.len()
         };
         let before = buffers(&queue);
         (0..1_000_000).for_each(|_| step(&mut queue));
@@ -325,23 +325,23 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_next_is_shown_once() {
+    fn fresh_events_are_shown_once() {
         let mut queue = Queue::new(Span::FABRIC);
         for at in [9_000, 8_999, 9_001, 70_000] {
             queue.schedule(Instant::from_ps(at), at);
         }
-        assert!(queue.take_turned().is_none(), "nothing is active yet");
+        assert!(queue.take_fresh().is_none(), "nothing is active yet");
         assert_eq!(queue.next_until(Instant::END).map(|(_, at)| at), Some(8_999));
-        let shown: Option<Vec<u64>> = queue.take_turned().map(|events| events.copied().collect());
+        let shown: Option<Vec<u64>> = queue.take_fresh().map(|events| events.copied().collect());
         assert_eq!(shown, Some(vec![9_000, 9_001]));
-        assert!(queue.take_turned().is_none());
+        assert!(queue.take_fresh().is_none());
     }
 
     proptest! {
         /// Compares with an ordered map, for any mix of near and far events, and of polls with and
         /// without a limit.
         #[test]
-        fn the_order_is_that_of_an_ordered_map(steps in prop::collection::vec((0u8..5, 0u64..1 << 26), 1..400)) {
+        fn order_matches_ordered_map(steps in prop::collection::vec((0u8..5, 0u64..1 << 26), 1..400)) {
             let mut queue = Queue::new(Span::FABRIC);
             let mut model = BTreeMap::new();
             let mut now = 0;

@@ -21,9 +21,9 @@ pub struct Random {
 impl Random {
     /// Returns the stream `name`, `number` of `seed`.
     pub fn named(seed: u64, name: &str, number: u64) -> Self {
-        let of_name = xxh3_64_with_seed(name.as_bytes(), seed);
-        let of_number = xxh3_64_with_seed(&number.to_be_bytes(), of_name);
-        Self { generator: Xoshiro256PlusPlus::seed_from_u64(of_number) }
+        let name_hash = xxh3_64_with_seed(name.as_bytes(), seed);
+        let number_hash = xxh3_64_with_seed(&number.to_be_bytes(), name_hash);
+        Self { generator: Xoshiro256PlusPlus::seed_from_u64(number_hash) }
     }
 
     /// Returns 64 random bits.
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_the_same_each_time_and_differ_by_seed_name_and_number() {
+    fn streams_depend_on_seed_name_and_number() {
         let first = |seed, name, number| Random::named(seed, name, number).bits();
         let base = first(1, "loss", 0);
         assert_eq!(base, first(1, "loss", 0));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_generator_is_pinned_across_versions() {
+    fn generator_is_pinned() {
         // Another generator would change the history of every seed.
         let mut random = Random::named(42, "pinned", 7);
         let drawn = [random.bits(), random.below(1_000), random.between(5, 9)];
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn frequencies_are_what_was_asked_for() {
+    fn frequencies_match_parameters() {
         let mut random = Random::named(3, "frequency", 0);
         let hits = (0..100_000).filter(|_| random.happens(300_000)).count();
         assert!((29_000..31_000).contains(&hits), "{hits} of 100000 at 30 %");

@@ -19,7 +19,7 @@ impl Seeds {
     /// time, in order of completion.
     pub fn for_each<R>(
         &self,
-        stops: &AtomicBool,
+        is_stopped: &AtomicBool,
         run: impl Fn(u64) -> R + Sync,
         take: impl FnMut(u64, R) + Send,
     ) {
@@ -27,7 +27,7 @@ impl Seeds {
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.max(1) {
                 scope.spawn(|| {
-                    while !stops.load(Ordering::Relaxed) {
+                    while !is_stopped.load(Ordering::Relaxed) {
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         if number >= self.count {
                             return;
@@ -48,21 +48,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_seed_is_run_once_and_none_after_the_end() {
-        let stops = AtomicBool::new(false);
+    fn runs_each_seed_once_until_stopped() {
+        let is_stopped = AtomicBool::new(false);
         let mut seen = Vec::new();
         let seeds = Seeds { first: u64::MAX, count: 100, jobs: 3 };
-        seeds.for_each(&stops, |seed| seed.wrapping_mul(2), |seed, twice| seen.push((seed, twice)));
+        seeds.for_each(
+            &is_stopped,
+            |seed| seed.wrapping_mul(2),
+            |seed, twice| seen.push((seed, twice)),
+        );
         seen.sort_unstable();
         let expected = (0..99).map(|seed| (seed, 2 * seed)).chain([(u64::MAX, u64::MAX - 1)]);
         assert!(seen.iter().copied().eq(expected));
         let mut count = 0;
         Seeds { first: 0, count: 100, jobs: 1 }.for_each(
-            &stops,
+            &is_stopped,
             |_| (),
             |_, ()| {
                 count += 1;
-                stops.store(count == 7, Ordering::Relaxed);
+                is_stopped.store(count == 7, Ordering::Relaxed);
             },
         );
         assert_eq!(count, 7);

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn instant_place_content_and_order_all_count() {
+    fn hash_covers_time_kind_content_and_order() {
         let base = hash(&[(1, 2, 3), (4, 5, 6)]);
         assert_eq!(base, hash(&[(1, 2, 3), (4, 5, 6)]));
         for other in [
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_tail_is_kept_as_text() {
+    fn keeps_only_last_lines_as_text() {
         let mut trace = Trace::new(2);
         (0..5u64).for_each(|n| trace.line(Instant::from_ps(n * 1_500), || format!("event {n}")));
         assert_eq!(trace.lines().collect::<Vec<_>>(), ["@4.500 event 3", "@6.000 event 4"]);

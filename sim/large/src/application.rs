@@ -12,7 +12,7 @@ use onepipe_sim_network::{Application, At, LinkId, NodeId};
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
-use crate::node::{Node, Said};
+use crate::node::{Node, NodeEvent};
 use crate::setup::Setup;
 
 /// Alarm tokens: a probe, the store, or (from `ALARM_FIRST` on) a scattering.
@@ -20,15 +20,15 @@ const ALARM_PROBE: u32 = 0;
 const ALARM_STORE: u32 = 1;
 const ALARM_FIRST: u32 = 2;
 /// Latency of the store, in ns.
-const STORE_NS: u64 = 1_000;
+const STORE_LATENCY_NS: u64 = 1_000;
 /// Retry interval of a scattering that does not fit the send buffer, in ns.
-const AGAIN_NS: u64 = 10_000;
+const RETRY_NS: u64 = 10_000;
 /// Tags of probes start here; tags of scatterings lie below.
 const PROBES: u64 = 1 << 32;
 
 /// A message as delivered at a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Received {
     /// The service that carried it.
     pub service: Service,
     /// The timestamp of its scattering, in ns.
@@ -47,9 +47,9 @@ pub struct Seen {
 
 /// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Story {
+pub struct Report {
     /// By process: deliveries, in order.
-    pub delivered: Vec<Vec<Seen>>,
+    pub delivered: Vec<Vec<Received>>,
     /// By process: failures reported to it, with the index of the scattering.
     pub failed: Vec<Vec<(usize, SendFailed)>>,
     /// By scattering: whether it was accepted.
@@ -66,22 +66,23 @@ pub struct Story {
     pub trace_hash: u64,
 }
 
-impl Story {
+impl Report {
     /// Returns the latencies, in ns, ascending, of the probes sent within a time range.
     pub fn probes_ns(&self, within: std::ops::Range<u64>) -> Vec<u64> {
-        let probes = self.delivered.iter().flatten().filter(|seen| seen.scattering.is_none());
-        let sent = |seen: &&Seen| within.contains(&(seen.at_ns - seen.after_ns));
-        let mut all: Vec<u64> = probes.filter(sent).map(|seen| seen.after_ns).collect();
+        let probes =
+            self.delivered.iter().flatten().filter(|received| received.scattering.is_none());
+        let sent = |received: &&Received| within.contains(&(received.at_ns - received.after_ns));
+        let mut all: Vec<u64> = probes.filter(sent).map(|received| received.after_ns).collect();
         all.sort_unstable();
         all
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct Workload {
     setup: Setup,
     topology: Topology,
-    pub story: Story,
+    pub report: Report,
     /// Index of the scattering, by sender, whether it is reliable, and id.
     submitted: BTreeMap<(u32, bool, ScatteringId), usize>,
     probe_at: BTreeMap<u64, Instant>,
@@ -89,18 +90,18 @@ pub(crate) struct Bench {
     writing: VecDeque<RecordId>,
 }
 
-impl Bench {
+impl Workload {
     pub fn new(setup: Setup, topology: Topology) -> Self {
         let processes = setup.processes as usize;
-        let story = Story {
+        let report = Report {
             delivered: vec![vec![]; processes],
             failed: vec![vec![]; processes],
             is_accepted: vec![false; setup.scatterings.len()],
             bytes_held_max: vec![0; processes],
-            ..Story::default()
+            ..Report::default()
         };
         let (submitted, probe_at) = (BTreeMap::new(), BTreeMap::new());
-        Self { setup, topology, story, submitted, probe_at, probes: 0, writing: VecDeque::new() }
+        Self { setup, topology, report, submitted, probe_at, probes: 0, writing: VecDeque::new() }
     }
 
     fn controllers(&self) -> Option<Controllers> {
@@ -139,7 +140,7 @@ impl Bench {
         LargeEndpoint::new(config).expect("the settings are in range")
     }
 
-    fn court(&self, controllers: Controllers) -> Controller {
+    fn verify(&self, controllers: Controllers) -> Controller {
         let config = onepipe_controller::Config {
             incarnation: Incarnation(1),
             frame_len_max: self.setup.frame_len_max,
@@ -149,10 +150,10 @@ impl Bench {
         Controller::new(config).expect("the settings are in range")
     }
 
-    fn serve(&mut self, at: &mut At<'_>, controller: &mut Controller) {
+    fn poll_store(&mut self, at: &mut At<'_>, controller: &mut Controller) {
         while let Some((id, _)) = controller.poll_persist() {
             self.writing.push_back(id);
-            at.alarm(STORE_NS * NANOSECOND, ALARM_STORE);
+            at.alarm(STORE_LATENCY_NS * NANOSECOND, ALARM_STORE);
         }
     }
 
@@ -186,17 +187,22 @@ impl Bench {
             Ok(id) => {
                 let key = (at.node.0, service == Service::Reliable, id);
                 assert!(self.submitted.insert(key, number).is_none(), "two with one number");
-                self.story.is_accepted[number] = true;
+                self.report.is_accepted[number] = true;
             }
             Err(SendError::Full { .. }) => {
-                at.alarm(AGAIN_NS * NANOSECOND, ALARM_FIRST + number as u32);
+                at.alarm(RETRY_NS * NANOSECOND, ALARM_FIRST + number as u32);
             }
             // A receiver, or the sender itself, has failed.
             Err(_) => {}
         }
     }
 
-    fn see(&mut self, at: &At<'_>, process: &mut LargeEndpoint, delivery: onepipe_large::Delivery) {
+    fn on_delivered(
+        &mut self,
+        at: &At<'_>,
+        process: &mut LargeEndpoint,
+        delivery: onepipe_large::Delivery,
+    ) {
         let bytes = process.payload(&delivery);
         let tag = u64::from_be_bytes(bytes[..8].try_into().expect("eight bytes"));
         assert_eq!(bytes.len() as u64, delivery.bytes);
@@ -207,7 +213,7 @@ impl Bench {
             None => self.probe_at.get(&tag).map_or(0, |at| at.as_ns()),
         };
         let at_ns = at.instant.as_ns();
-        self.story.delivered[at.node.index()].push(Seen {
+        self.report.delivered[at.node.index()].push(Received {
             service: delivery.service,
             timestamp: delivery.timestamp.as_ns(),
             from: delivery.from.0,
@@ -243,15 +249,15 @@ fn payload(tag: u64, bytes: usize) -> Vec<u8> {
     payload
 }
 
-impl Application<Node> for Bench {
-    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+impl Application<Node> for Workload {
+    fn build(&mut self, node: NodeId, _incarnation: u32) -> Node {
         let hosts = self.topology.hosts();
         if node.0 >= hosts {
             let vertex = Vertex::Switch(SwitchId(node.0 - hosts));
             return Node::Switch(self.switch(vertex, node.0));
         }
         if let Some(controllers) = self.controllers().filter(|all| all.first.0 == node.0) {
-            let controller = Box::new(self.court(controllers));
+            let controller = Box::new(self.verify(controllers));
             return Node::Controller(controller, self.topology.network_card());
         }
         if node.0 >= self.setup.processes {
@@ -264,7 +270,7 @@ impl Application<Node> for Bench {
     fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
         if let Node::Controller(controller, _) = machine {
             controller.activate(at.now, Epoch(1), &[]);
-            return self.serve(&mut at, controller);
+            return self.poll_store(&mut at, controller);
         }
         if machine.process().is_none() {
             return;
@@ -281,17 +287,17 @@ impl Application<Node> for Bench {
         }
     }
 
-    fn on_event(&mut self, at: At<'_>, machine: &mut Node, event: Said) {
-        let Said::Process(event) = event else { return };
+    fn on_event(&mut self, at: At<'_>, machine: &mut Node, event: NodeEvent) {
+        let NodeEvent::Process(event) = event else { return };
         let Some(process) = machine.process_mut() else { return };
         match event {
-            Event::Delivered(delivery) => self.see(&at, process, delivery),
+            Event::Delivered(delivery) => self.on_delivered(&at, process, delivery),
             Event::ProcessFailed(_) => process.endpoint_mut().on_failure_handled(),
             Event::SendFailed(failed) => {
                 let key = (at.node.0, failed.service == Service::Reliable, failed.scattering);
                 // Failures of probes are ignored.
                 if let Some(number) = self.submitted.get(&key) {
-                    self.story.failed[at.node.index()].push((*number, failed));
+                    self.report.failed[at.node.index()].push((*number, failed));
                 }
             }
             _ => {}
@@ -300,10 +306,10 @@ impl Application<Node> for Bench {
 
     fn on_settled(&mut self, mut at: At<'_>, machine: &mut Node) {
         if let Node::Controller(controller, _) = machine {
-            return self.serve(&mut at, controller);
+            return self.poll_store(&mut at, controller);
         }
         if let Some(process) = machine.process() {
-            let held = &mut self.story.bytes_held_max[at.node.index()];
+            let held = &mut self.report.bytes_held_max[at.node.index()];
             *held = (*held).max(process.large_bytes().1);
         }
     }
@@ -313,7 +319,7 @@ impl Application<Node> for Bench {
             if let Some(id) = self.writing.pop_front() {
                 controller.handle_persisted(at.now, id, Ok(()));
             }
-            return self.serve(&mut at, controller);
+            return self.poll_store(&mut at, controller);
         }
         let Some(process) = machine.process_mut() else { return };
         match token {

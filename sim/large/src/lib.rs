@@ -26,6 +26,6 @@ mod node;
 mod setup;
 mod world;
 
-pub use application::{Seen, Story};
+pub use application::{Received, Report};
 pub use setup::{Probes, Scattering, Setup};
 pub use world::World;

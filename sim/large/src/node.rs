@@ -18,7 +18,7 @@ pub(crate) enum Node {
 
 /// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Said {
+pub(crate) enum NodeEvent {
     Process(Event),
     Switch(SwitchEvent),
     Controller,
@@ -43,7 +43,7 @@ impl Node {
 }
 
 impl Machine for Node {
-    type Event = Said;
+    type Event = NodeEvent;
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
@@ -78,14 +78,16 @@ impl Machine for Node {
     }
 
     #[inline]
-    fn poll_event(&mut self) -> Option<Said> {
+    fn poll_event(&mut self) -> Option<NodeEvent> {
         match self {
             Self::Host(host) => host.poll_event().map(|event| match event {
-                HostEvent::Process(_, event) => Said::Process(event),
-                HostEvent::Switch(event) => Said::Switch(event),
+                HostEvent::Process(_, event) => NodeEvent::Process(event),
+                HostEvent::Switch(event) => NodeEvent::Switch(event),
             }),
-            Self::Switch(switch) => switch.poll_event().map(Said::Switch),
-            Self::Controller(controller, _) => controller.poll_event().map(|_| Said::Controller),
+            Self::Switch(switch) => switch.poll_event().map(NodeEvent::Switch),
+            Self::Controller(controller, _) => {
+                controller.poll_event().map(|_| NodeEvent::Controller)
+            }
             Self::Idle => None,
         }
     }

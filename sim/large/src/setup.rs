@@ -73,10 +73,10 @@ pub struct Setup {
     /// Probes in addition.
     pub probes: Option<Probes>,
     /// Crashes: process, and time in ns.
-    pub deaths: Vec<(u32, u64)>,
+    pub crashes: Vec<(u32, u64)>,
     /// Crashes: process, time in ns, and number of frames (without beacons) sent after that time
     /// before the crash.
-    pub deaths_after: Vec<(u32, u64, u32)>,
+    pub crashes_after: Vec<(u32, u64, u32)>,
     /// Seed of all random numbers.
     pub seed: u64,
 }
@@ -100,8 +100,8 @@ impl Setup {
             dead_after_ns: 2_000_000,
             scatterings: vec![],
             probes: None,
-            deaths: vec![],
-            deaths_after: vec![],
+            crashes: vec![],
+            crashes_after: vec![],
             seed: 1,
         }
     }

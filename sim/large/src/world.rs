@@ -4,14 +4,14 @@ use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{ClockConfig, Config, Fault, LinkFaults, Loss, Network, NodeId};
 use onepipe_topology::Topology;
 
-use crate::application::{Bench, Story};
+use crate::application::{Report, Workload};
 use crate::node::Node;
 use crate::setup::Setup;
 
 /// A network at the start of virtual time.
 #[derive(Debug)]
 pub struct World {
-    network: Network<Node, Bench>,
+    network: Network<Node, Workload>,
     setup: Setup,
 }
 
@@ -22,8 +22,8 @@ impl World {
     /// If it has more processes than the fabric has hosts, or a number is out of range.
     pub fn new(setup: Setup) -> Self {
         let topology = Topology::new(setup.shape, 1).expect("a host has one process");
-        let places = topology.hosts() - u32::from(setup.has_controller);
-        assert!(setup.processes <= places, "a process has a host of its own");
+        let host_count = topology.hosts() - u32::from(setup.has_controller);
+        assert!(setup.processes <= host_count, "a process has a host of its own");
         let config = Config {
             host_link: setup.host_link,
             switch_link: setup.switch_link,
@@ -32,7 +32,7 @@ impl World {
             class: Setup::class,
             ..Config::default()
         };
-        let bench = Bench::new(setup.clone(), topology.clone());
+        let bench = Workload::new(setup.clone(), topology.clone());
         let mut network = Network::new(topology, config, setup.seed, bench);
         if setup.loss_ppm > 0 {
             let faults = LinkFaults { loss: Loss::every(setup.loss_ppm), ..LinkFaults::default() };
@@ -40,27 +40,27 @@ impl World {
             links.into_iter().for_each(|link| network.inflict(Fault::Switches(link, faults)));
         }
         let at = |ns: u64| Instant::from_ps(ns * NANOSECOND);
-        for (process, ns) in &setup.deaths {
+        for (process, ns) in &setup.crashes {
             network.schedule(at(*ns), Fault::Crash(NodeId(*process)));
         }
-        for (process, ns, frames) in &setup.deaths_after {
+        for (process, ns, frames) in &setup.crashes_after {
             network.schedule(at(*ns), Fault::CrashAfter(NodeId(*process), *frames));
         }
         Self { network, setup }
     }
 
     /// Runs for `ns` ns of virtual time.
-    pub fn run(mut self, ns: u64) -> Story {
+    pub fn run(mut self, ns: u64) -> Report {
         self.network.run_for(ns * NANOSECOND);
-        let mut story = std::mem::take(&mut self.network.application.story);
+        let mut report = std::mem::take(&mut self.network.application.report);
         let processes = (0..self.setup.processes).map(NodeId);
         let processes = processes.map(|node| self.network.machine(node).and_then(Node::process));
         for process in processes {
-            story.bytes_held.push(process.map(|process| process.large_bytes().1));
-            story.is_drained.push(process.map(|process| process.is_drained()));
-            story.stats.push(process.map(|process| *process.stats()));
+            report.bytes_held.push(process.map(|process| process.large_bytes().1));
+            report.is_drained.push(process.map(|process| process.is_drained()));
+            report.stats.push(process.map(|process| *process.stats()));
         }
-        story.trace_hash = self.network.trace_hash();
-        story
+        report.trace_hash = self.network.trace_hash();
+        report
     }
 }

@@ -285,7 +285,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// overlap. Taken one after the other they would cost more than the events themselves.
     #[inline]
     fn fetch_ahead(&mut self, zone: usize) {
-        let Some(events) = self.queues[zone].take_turned() else { return };
+        let Some(events) = self.queues[zone].take_fresh() else { return };
         let mut fetched = 0;
         for event in events.clone() {
             if let Event::Arrive { frame, .. } = event {

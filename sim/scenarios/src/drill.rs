@@ -41,7 +41,7 @@ fn breaks(mistake: Mistake) -> &'static [Rule] {
         M::CommitWhileOpen | M::AckBeforeBuffering | M::LiveLinkDropped => &[I6, I7, I12],
         M::NoClockClamp => &[I3],
         M::DuplicateAccepted => &[I1, I4],
-        M::DeadLinkKept => &[I10],
+        M::DeadLinkRetained => &[I10],
         M::DeadCommitDropped | M::RestartIgnored => &[I8],
         M::BarrierBack => &[I9],
         M::TwoActive | M::RefusalIgnored => &[E],

@@ -3,7 +3,7 @@
 use onepipe_base::{Controllers, Incarnation, ProcessId};
 use onepipe_sim_network::{Load, Placement, origin_of};
 use onepipe_switch::Form;
-use onepipe_topology::{Route, Shape, Table};
+use onepipe_topology::{ForwardingTable, Route, Shape};
 
 use crate::Bug;
 
@@ -98,7 +98,7 @@ impl Plan {
             sync_origin: origin_of(seed, run_ns / 2),
             ..onepipe_sim_network::Config::default()
         };
-        let route = Route::Table(Table::new(1, false));
+        let route = Route::ForwardingTable(ForwardingTable::new(1, false));
         Self {
             shape,
             processes_per_host,

@@ -24,7 +24,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::LateAccepted, 24),
     (Mistake::AckBeforeBuffering, 11),
     (Mistake::SiblingNotRecalled, 1),
-    (Mistake::DeadLinkKept, 24),
+    (Mistake::DeadLinkRetained, 24),
     (Mistake::LiveLinkDropped, 0),
     (Mistake::DeadCommitDropped, 1),
     (Mistake::RestartIgnored, 1),
@@ -44,7 +44,7 @@ fn is_apt(mistake: Mistake, swarm: &Swarm) -> bool {
         Mistake::TwoActive | Mistake::RefusalIgnored => {
             replicas > 1 && draws(|what| matches!(what, Mishap::Lapse))
         }
-        Mistake::DeadLinkKept => swarm.missing.is_some(),
+        Mistake::DeadLinkRetained => swarm.missing.is_some(),
         Mistake::DuplicateAccepted => {
             draws(|what| matches!(what, Mishap::AllLinks(faults) if faults.duplicate_ppm > 0))
         }

@@ -1,7 +1,7 @@
 //! A switch that only forwards.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
-use onepipe_topology::{Next, PortCounts, PortRange, Route, Spread};
+use onepipe_topology::{NextHop, PortCounts, PortRange, Route, Spread};
 use onepipe_wire::{HEADER_LEN, Opcode, Slot, parse_header};
 
 /// The tier of the switches right above the hosts (`Topology::tier`).
@@ -29,8 +29,8 @@ impl Forwarder {
     #[inline]
     pub fn port(&self, src: ProcessId, dst: ProcessId, psn: Psn) -> Option<Port> {
         let ports = match self.route.next(dst)? {
-            Next::Down(ports) => ports,
-            Next::Up => PortRange::new(Port(self.ports.lower), self.ports.upper),
+            NextHop::Down(ports) => ports,
+            NextHop::Up => PortRange::new(Port(self.ports.lower), self.ports.upper),
         };
         Some(Spread::PerFlow.choose(ports, self.salt, (src, dst), psn))
     }
@@ -43,7 +43,7 @@ impl Machine for Forwarder {
     fn handle_frame(&mut self, _now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
         let Ok((header, opcode)) = parse_header(frame) else { return Verdict::Dropped };
         if opcode == Opcode::Slot
-            && self.route.next(header.dst()) == Some(Next::Up)
+            && self.route.next(header.dst()) == Some(NextHop::Up)
             && let Some(way) =
                 frame.get(HEADER_LEN..).and_then(|payload| Slot::next_link(payload, self.nth))
         {

@@ -269,7 +269,7 @@ fn lost_altered_doubled_or_reordered_frames_do_no_harm() {
 }
 
 /// Sends small objects one by one, each once the previous one is stable. Frames that follow the
-/// news of stability must find the memory of the previous object returned.
+/// announcement of stability must find the memory of the previous object returned.
 #[test]
 fn returned_memory_receives_the_next_object() {
     const OBJECTS: u32 = 300;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onepipe_transport_tcp::{Listener, Rendezvous, connect_members};
 
-const TEST: &str = "a_root_that_is_stopped_while_it_waits_goes_on";
+const TEST: &str = "stopped_root_resumes_the_rendezvous";
 /// The address of the other member; set in the process that plays the root.
 const OTHER: &str = "ONEPIPE_TEST_OTHER";
 /// This bound only fails a hanging test.

@@ -128,7 +128,7 @@ fn large(seed: u64) -> u64 {
     let crash = (random.below(PROCESSES.into()) as u32, 400_000, random.below(150) as u32);
     let setup = Setup {
         scatterings,
-        deaths_after: if seed.is_multiple_of(2) { vec![crash] } else { vec![] },
+        crashes_after: if seed.is_multiple_of(2) { vec![crash] } else { vec![] },
         loss_ppm: if seed.is_multiple_of(3) { 10_000 } else { 0 },
         large_bytes: 4 << 10,
         seed,

@@ -20,6 +20,7 @@ use crate::deadline::Deadline;
 /// A message is *complete* when a member of each of its groups has acknowledged that it can be
 /// delivered; until then it is retransmitted. Duplicates are filtered: each message is delivered
 /// once. The directory's window bounds the number of messages in flight.
+///
 /// ```no_run
 /// use onepipe::{Amcast, Directory};
 /// use std::time::Duration;

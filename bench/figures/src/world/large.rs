@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use onepipe_endpoint::Service;
-use onepipe_sim_large::{Probes, Scattering, Setup, Story, World};
+use onepipe_sim_large::{Probes, Report, Scattering, Setup, World};
 use onepipe_sim_network::LinkConfig;
 use onepipe_topology::Shape;
 use serde::{Deserialize, Serialize};
@@ -51,8 +51,8 @@ impl Large {
     /// # Errors
     /// If a receiver has not delivered the payload.
     pub fn run(&self) -> Result<Values> {
-        let story = self.story(true);
-        let took = story.delivered.iter().flatten().filter(|seen| seen.scattering.is_some());
+        let report = self.report(true);
+        let took = report.delivered.iter().flatten().filter(|seen| seen.scattering.is_some());
         let took: Vec<u64> = took.map(|seen| seen.after_ns).collect();
         ensure!(took.len() == self.receivers as usize, "{} have delivered the payload", took.len());
         let took_ns = took.into_iter().max().unwrap_or(0);
@@ -61,7 +61,7 @@ impl Large {
         }
         let within = BEGIN_NS..BEGIN_NS + took_ns;
         let (shared, alone) =
-            (story.probes_ns(within.clone()), self.story(false).probes_ns(within));
+            (report.probes_ns(within.clone()), self.report(false).probes_ns(within));
         let mean_us = |all: &[u64]| all.iter().sum::<u64>() as f64 / all.len().max(1) as f64 / 1e3;
         let values = [
             ("took_us", took_ns as f64 / 1e3),
@@ -72,7 +72,7 @@ impl Large {
         Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
     }
 
-    fn story(&self, is_there: bool) -> Story {
+    fn report(&self, is_there: bool) -> Report {
         let service = if self.is_reliable { Service::Reliable } else { Service::BestEffort };
         let to = (1..=self.receivers).collect();
         let large = Scattering::new(BEGIN_NS, 0, to, self.bytes as usize);

@@ -1,4 +1,4 @@
-//! Calls to a cluster whose members come and go.
+//! Calls to an etcd cluster whose members may fail.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{EtcdConfig, EtcdError};
 
-/// The pauses between two attempts grow from the first to the second.
+/// Pause before another attempt: doubles from the first value to the second.
 const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_millis(250);
 
-/// The members of an etcd cluster; one of them is asked as long as it answers.
+/// The members of an etcd cluster. Calls go to one member as long as it answers.
 pub(super) struct Cluster {
-    /// Keeps the connections alive between two calls, on a thread of its own. There until dropped.
+    /// Keeps the connections alive between calls, on a thread of its own. Present until dropped.
     runtime: Option<Runtime>,
     members: Vec<Member>,
     at: usize,
@@ -27,15 +27,15 @@ struct Member {
     client: Client,
 }
 
-/// What the cluster has answered.
+/// The result of a call.
 pub(super) struct Answer<T> {
     pub(super) value: T,
-    /// There were attempts before that were not answered: they may have been carried out as well.
+    /// Whether earlier attempts were not answered: they may have taken effect as well.
     pub(super) is_repeated: bool,
 }
 
 impl Cluster {
-    /// Nothing is sent yet.
+    /// Creates the clients; no request is sent yet.
     pub(super) fn new(config: &EtcdConfig) -> Result<Self, EtcdError> {
         if config.endpoints.is_empty() {
             return Err(EtcdError::NoEndpoint);
@@ -46,7 +46,7 @@ impl Cluster {
             .enable_all()
             .build()
             .map_err(EtcdError::Thread)?;
-        // A member that is cut off from the others says so, instead of letting us wait.
+        // A member that is partitioned from the others returns an error, instead of blocking.
         let options = ConnectOptions::new()
             .with_require_leader(true)
             .with_connect_timeout(config.attempt_timeout)
@@ -64,7 +64,7 @@ impl Cluster {
         Ok(Self { runtime: Some(runtime), members, at: 0, deadline, attempt_timeout })
     }
 
-    /// Asks one member after the other until one answers or the time is over.
+    /// Calls one member after the other until one answers or the deadline has passed.
     pub(super) fn call<T, F>(&mut self, ask: impl Fn(Client) -> F) -> Result<Answer<T>, EtcdError>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
@@ -104,7 +104,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Does not wait for calls under way: nobody waits for their answer.
+        // Does not wait for calls in progress: their results are not needed.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -117,12 +117,12 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// Whether another attempt would get the same answer.
+/// Whether another attempt would get the same error.
 fn is_final(error: &etcd_client::Error) -> bool {
     use etcd_client::Error;
     // Invalid argument, not found, already exists, permission denied, failed precondition, out of
-    // range, unimplemented, unauthenticated: the codes of gRPC that speak of the request, not of
-    // the state of the server.
+    // range, unimplemented, unauthenticated: gRPC codes that concern the request, not the state of
+    // the server.
     const REQUEST_ERRORS: [i32; 8] = [3, 5, 6, 7, 9, 11, 12, 16];
     match error {
         Error::GRpcStatus(status) => REQUEST_ERRORS.contains(&i32::from(status.code())),
@@ -131,7 +131,7 @@ fn is_final(error: &etcd_client::Error) -> bool {
     }
 }
 
-/// Whether what was asked for lies before what the server still knows.
+/// Whether the requested revision was compacted.
 pub(super) fn is_compacted(error: &EtcdError) -> bool {
     const OUT_OF_RANGE: i32 = 11;
     let EtcdError::Refused { source: etcd_client::Error::GRpcStatus(status), .. } = error else {
@@ -140,7 +140,7 @@ pub(super) fn is_compacted(error: &EtcdError) -> bool {
     i32::from(status.code()) == OUT_OF_RANGE
 }
 
-/// Whether a lease has run out.
+/// Whether a lease has expired.
 pub(super) fn is_expired(error: &EtcdError) -> bool {
     use etcd_client::Error;
     const NOT_FOUND: i32 = 5;
@@ -153,7 +153,7 @@ pub(super) fn is_expired(error: &EtcdError) -> bool {
     }
 }
 
-/// What a member says, without the debris of the transport.
+/// Returns the message of an error, without details of the transport.
 fn message_of(error: &etcd_client::Error) -> String {
     match error {
         etcd_client::Error::GRpcStatus(status) => status.message().to_owned(),

@@ -1,30 +1,30 @@
-//! Which etcd, and how patient to be with it.
+//! The configuration and the errors of the etcd store.
 
 use std::time::Duration;
 
 use onepipe_controller::RecordError;
 
-/// Where the etcd cluster is and how it is asked.
+/// The address of an etcd cluster and the timeouts of calls to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdConfig {
-    /// The client addresses of its members, like `http://10.0.0.1:2379`. At least one; all of them,
-    /// if the store is to go on without one.
+    /// Client addresses of its members, like `http://10.0.0.1:2379`. At least one; all of them, if
+    /// the store is to survive the loss of a member.
     pub endpoints: Vec<String>,
-    /// What the keys of this fabric begin with. Default `/onepipe/default/`: two fabrics on one
-    /// etcd need two.
+    /// Prefix of all keys of this fabric. Default `/onepipe/default/`: two fabrics on one etcd need
+    /// two.
     pub prefix: String,
-    /// How long an active replica that says nothing stays active, in whole seconds. At least 1,
-    /// default 5. etcd raises it to one and a half of its own election timeouts.
+    /// Lease of an active replica that does not renew, in whole seconds. At least 1, default 5.
+    /// etcd raises it to one and a half of its own election timeouts.
     pub lease_ttl_s: u32,
-    /// How long one call of the store may take in all, with all repetitions. Default 5 s: an etcd
-    /// that has lost its leader has a new one in one or two.
+    /// Deadline of one call of the store, with all attempts. Default 5 s: an etcd that has lost its
+    /// leader has a new one in one or two.
     pub deadline: Duration,
-    /// How long one member is waited for before the next one is asked. Default 1 s.
+    /// Timeout of one attempt at one member. Default 1 s.
     pub attempt_timeout: Duration,
 }
 
 impl EtcdConfig {
-    /// The defaults for a cluster with these members.
+    /// Returns the defaults for a cluster with these members.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -36,55 +36,55 @@ impl EtcdConfig {
     }
 }
 
-/// Why an etcd does not do.
+/// Why an operation of the etcd store has failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
     /// The configuration names no member.
     #[error("no etcd endpoint is configured")]
     NoEndpoint,
-    /// What the configuration names is no address.
-    #[error("{endpoint:?} is no etcd endpoint")]
+    /// A configured member is no valid address.
+    #[error("{endpoint:?} is not a valid etcd endpoint")]
     Endpoint {
         /// As configured.
         endpoint: String,
-        /// What is wrong with it.
+        /// The cause.
         source: etcd_client::Error,
     },
-    /// The system gives it no thread.
+    /// A thread could not be started.
     #[error("cannot start a thread for the etcd client")]
     Thread(#[source] std::io::Error),
-    /// No member has answered in time: the network is cut, or the cluster has no quorum. It may be
-    /// asked again at any time.
+    /// No member has answered in time: the network is down, or the cluster has no quorum. The call
+    /// may be repeated at any time.
     #[error("etcd at {endpoints} is unavailable: {reason}")]
     Unavailable {
-        /// All of them.
+        /// All members.
         endpoints: String,
-        /// What the one asked last has said.
+        /// The error of the last attempt.
         reason: String,
     },
-    /// It has answered, and will not do it.
-    #[error("etcd at {endpoint} refuses")]
+    /// A member has answered with an error.
+    #[error("etcd at {endpoint} rejected the request")]
     Refused {
-        /// The member asked.
+        /// The member.
         endpoint: String,
-        /// What it says.
+        /// Its error.
         source: etcd_client::Error,
     },
-    /// Something else has written under the prefix.
+    /// Another program has written under the prefix.
     #[error("the etcd key {key:?} does not belong to a controller: {value:?}")]
     Foreign {
-        /// Which key.
+        /// The key.
         key: String,
-        /// What it holds.
+        /// Its value.
         value: String,
     },
-    /// It holds a record that this version cannot read.
+    /// A record is not readable by this version.
     #[error("the record under etcd key {key:?} is unreadable")]
     Record {
         /// Its key.
         key: String,
-        /// What is wrong with it.
+        /// The cause.
         source: RecordError,
     },
 }

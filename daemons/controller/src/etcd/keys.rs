@@ -1,4 +1,4 @@
-//! Where everything lies in the etcd. Numbers are text, so that `etcdctl get --prefix` shows them.
+//! The keys in etcd. Numbers are text, so that `etcdctl get --prefix` shows them.
 
 use etcd_client::KeyValue;
 use onepipe_controller::Epoch;
@@ -26,36 +26,37 @@ impl Keys {
         format!("{}epoch", self.prefix)
     }
 
-    /// Which generation of the log counts. Each [`onepipe_controller::Store::replace`] writes
+    /// The current generation of the log. Each [`onepipe_controller::Store::replace`] writes
     /// another one beside it, and then changes this key.
     pub(super) fn generation(&self) -> String {
         format!("{}generation", self.prefix)
     }
 
-    /// What all records of all generations begin with.
+    /// The prefix of all records of all generations.
     pub(super) fn logs(&self) -> String {
         format!("{}log/", self.prefix)
     }
 
-    /// What all records of `generation` begin with, and those of none before it.
+    /// The prefix of all records of `generation`.
     pub(super) fn log(&self, generation: u64) -> String {
         format!("{}log/{generation:010}/", self.prefix)
     }
 
-    /// Behind all records of all generations.
+    /// The end of the range of all records of all generations.
     pub(super) fn logs_end(&self) -> String {
         // '0' follows '/'.
         format!("{}log0", self.prefix)
     }
 
-    /// The `number`th record that `epoch` has written. Keys in order are records in order, because
-    /// no epoch writes after a later one has begun.
+    /// The key of the `number`th record written in `epoch`. Keys in order are records in order,
+    /// because no epoch writes after a later one has started.
     pub(super) fn record(&self, generation: u64, epoch: Epoch, number: u64) -> String {
         format!("{}{:010}/{number:010}", self.log(generation), epoch.0)
     }
 }
 
-/// The number under a key, and when it was written. An absent key has number 0 and revision 0.
+/// Returns the number under a key, and the revision that wrote it. An absent key has number 0 and
+/// revision 0.
 pub(super) fn number(pair: Option<&KeyValue>) -> Result<(u64, i64), EtcdError> {
     let Some(pair) = pair else { return Ok((0, 0)) };
     let text = std::str::from_utf8(pair.value()).ok();

@@ -1,8 +1,8 @@
 //! The store for replicas on several machines: an etcd cluster.
 //!
-//! Who is active is a key bound to a lease; the epoch is another. Every write is a transaction that
-//! etcd carries out only while the epoch is the writer's: an old active replica writes nothing,
-//! however late its request arrives.
+//! The active replica is a key bound to a lease; the epoch is another key. Every write is a
+//! transaction that etcd carries out only while the epoch is the writer's: a deposed replica writes
+//! nothing, however late its request arrives.
 
 mod cluster;
 mod config;
@@ -19,12 +19,12 @@ use cluster::{Answer, Cluster, is_compacted, is_expired};
 pub use config::{EtcdConfig, EtcdError};
 use keys::{Keys, number};
 
-/// How often a transaction that has lost a race is tried again. Every loss is somebody's success.
+/// How often a transaction that has lost a race is retried. In every race another one succeeds.
 const RACES_MAX: u32 = 8;
-/// Records read at once.
+/// Records per read.
 const PAGE_RECORDS: i64 = 256;
 
-/// Records in an etcd, and an election by lease.
+/// Records in etcd, and an election by lease.
 ///
 /// Every call blocks, for [`EtcdConfig::deadline`] or a few times that. It must not be made from
 /// within an asynchronous runtime.
@@ -42,15 +42,15 @@ struct Term {
     epoch: Epoch,
     replica: ProcessId,
     lease: i64,
-    /// Of the log that counts.
+    /// The current generation of the log.
     generation: u64,
-    /// The highest that this epoch has begun to write: none is written twice.
+    /// The highest generation that this epoch has started to write: none is written twice.
     generation_last: u64,
     /// Number of this epoch's next record.
     next: u64,
 }
 
-/// What etcd says about who is active.
+/// The state of the election in etcd.
 #[derive(Debug)]
 struct State {
     active: Option<Active>,
@@ -68,10 +68,10 @@ struct Active {
 }
 
 impl EtcdStore {
-    /// A store in the etcd that `config` names. Nothing is asked yet.
+    /// Creates a store in the etcd that `config` names. No request is sent yet.
     ///
     /// # Errors
-    /// When an endpoint is no address.
+    /// When an endpoint is no valid address.
     pub fn new(config: &EtcdConfig) -> Result<Self, EtcdError> {
         Ok(Self {
             cluster: Cluster::new(config)?,
@@ -96,7 +96,7 @@ impl EtcdStore {
         Ok(self.cluster.call(grant)?.value.id())
     }
 
-    /// Lets go of a lease. If that fails, it runs out.
+    /// Revokes a lease. If that fails, it expires.
     fn revoke(&mut self, lease: i64) {
         let revoke =
             |client: etcd_client::Client| async move { client.lease_client().revoke(lease).await };
@@ -124,7 +124,7 @@ impl EtcdStore {
         Ok(State { active, epoch, epoch_revision, generation, generation_revision })
     }
 
-    /// Becomes active with `lease`, if nobody else is.
+    /// Becomes active with `lease`, if no other replica is.
     fn try_activate(&mut self, replica: ProcessId, lease: i64) -> Result<Option<Term>, EtcdError> {
         let mut last = String::new();
         for _ in 0..RACES_MAX {
@@ -138,7 +138,7 @@ impl EtcdStore {
                 next: 1,
             };
             let active_revision = match &state.active {
-                // An attempt whose answer was lost.
+                // An earlier attempt succeeded, but its answer was lost.
                 Some(active) if active.lease == lease => return Ok(Some(term)),
                 Some(active) if active.replica != u64::from(replica.0) => return Ok(None),
                 active => active.as_ref().map_or(0, |active| active.revision),
@@ -171,7 +171,7 @@ impl EtcdStore {
         Err(self.lost_race(last))
     }
 
-    /// This replica's reign, if it is that of `epoch`.
+    /// Returns this replica's term, if it is that of `epoch`.
     fn term_of(&mut self, epoch: Epoch) -> Result<&mut Term, StoreError<EtcdError>> {
         match &mut self.term {
             Some(term) if term.epoch == epoch => Ok(term),
@@ -179,13 +179,13 @@ impl EtcdStore {
         }
     }
 
-    /// The epoch is over.
+    /// Notes that the epoch is over.
     fn mark_deposed(&mut self) -> StoreError<EtcdError> {
         self.term = None;
         StoreError::Deposed
     }
 
-    /// What only the active replica of `term` may do.
+    /// Returns the condition that `epoch` is current.
     fn guard(&self, epoch: Epoch) -> Compare {
         Compare::value(self.keys.epoch(), CompareOp::Equal, epoch.0.to_string())
     }
@@ -194,7 +194,7 @@ impl EtcdStore {
         EtcdError::Unavailable { endpoints: self.cluster.endpoints(), reason }
     }
 
-    /// Whether the lease is kept alive. False: it has run out.
+    /// Keeps the lease alive. Returns false if it has expired.
     fn keep_alive(&mut self, lease: i64) -> Result<bool, EtcdError> {
         let keep_alive = |client: etcd_client::Client| async move {
             client.lease_client().keep_alive(lease).await
@@ -206,7 +206,7 @@ impl EtcdStore {
         }
     }
 
-    /// Binds the active key to a lease that lives, in a reign that nobody has ended.
+    /// Binds the active key to a new lease, if the epoch is still current.
     fn rebind(&mut self, epoch: Epoch, replica: ProcessId) -> Result<bool, EtcdError> {
         let lease = self.grant()?;
         let bound = PutOptions::new().with_lease(lease);
@@ -223,7 +223,7 @@ impl EtcdStore {
         Ok(succeeded)
     }
 
-    /// The log of the generation that counts, as of one moment.
+    /// Reads the log of the current generation as of one revision.
     fn read(&mut self) -> Result<Vec<Record>, EtcdError> {
         let key = self.keys.generation();
         let answer = self.cluster.call(|client| {
@@ -255,13 +255,13 @@ impl EtcdStore {
             if !page.more() {
                 return Ok(records);
             }
-            // The next key that there can be.
+            // The next possible key.
             from.push('\0');
         }
     }
 }
 
-/// The first pair of each of the gets.
+/// Returns the first pair of each get operation.
 fn pairs<const N: usize>(response: &TxnResponse) -> [Option<KeyValue>; N] {
     let mut responses = response.op_responses().into_iter();
     [(); N].map(|()| match responses.next() {
@@ -280,7 +280,7 @@ impl Store for EtcdStore {
     type Error = EtcdError;
 
     fn campaign(&mut self, replica: ProcessId) -> Result<Option<Epoch>, EtcdError> {
-        // Who waits for another one's end asks often, and shall not leave leases behind.
+        // A waiting replica campaigns often, and must not leave leases behind.
         if self.state()?.active.is_some_and(|active| active.replica != u64::from(replica.0)) {
             return Ok(None);
         }
@@ -291,7 +291,7 @@ impl Store for EtcdStore {
             Ok(Some(term)) => {
                 let epoch = term.epoch;
                 self.term = Some(term);
-                // It holds no key any more.
+                // No key is bound to it any more.
                 if let Some(previous) = previous {
                     self.revoke(previous.lease);
                 }
@@ -337,7 +337,7 @@ impl Store for EtcdStore {
     }
 
     fn load(&mut self) -> Result<Vec<Record>, EtcdError> {
-        // Read as of one revision, which a compaction may forget meanwhile.
+        // Reads are as of one revision, which may be compacted meanwhile.
         for _ in 1..RACES_MAX {
             match self.read() {
                 Err(error) if is_compacted(&error) => {}

@@ -1,4 +1,4 @@
-//! Writing to the log: one record, or all of it anew.
+//! Writes to the log: single records, or a replacement of the whole log.
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
 use onepipe_controller::{Epoch, Record, StoreError};
@@ -6,13 +6,13 @@ use onepipe_controller::{Epoch, Record, StoreError};
 use super::keys::number;
 use super::{Answer, EtcdError, EtcdStore, RACES_MAX, encode, pairs};
 
-/// What one transaction may hold, below etcd's own limits (128 operations, 1.5 MiB a request).
+/// Limits of one transaction, below etcd's own limits (128 operations, 1.5 MiB per request).
 const BATCH_RECORDS: usize = 100;
 const BATCH_BYTES: usize = 512 << 10;
 
 impl EtcdStore {
-    /// Writes one record of `epoch`, if `generation` is the log that counts. Answers false if it is
-    /// not; then this knows which one is.
+    /// Writes one record of `epoch`, if `generation` is current. Otherwise returns false and notes
+    /// the current generation.
     pub(super) fn write(
         &mut self,
         epoch: Epoch,
@@ -46,14 +46,14 @@ impl EtcdStore {
         }
         let deposed = self.mark_deposed();
         if is_repeated && current != generation {
-            // The successor has replaced the log: whether the record was in it cannot be told.
+            // The successor has replaced the log: whether the record was in it is unknown.
             let reason = "the epoch ended while a record was being written".to_owned();
             return Err(StoreError::Failed(self.lost_race(reason)));
         }
         Err(deposed)
     }
 
-    /// Writes a new generation beside the log, then lets it count.
+    /// Writes a new generation beside the log, then makes it current.
     pub(super) fn replace_log(
         &mut self,
         epoch: Epoch,
@@ -78,8 +78,8 @@ impl EtcdStore {
         Err(StoreError::Failed(self.lost_race(reason)))
     }
 
-    /// Removes what an earlier epoch has left half written. Answers the revision after that: what
-    /// is appended later has a higher one.
+    /// Removes what an earlier epoch has written partially. Returns the revision after that: later
+    /// appends have a higher one.
     fn clear(&mut self, epoch: Epoch, new: u64) -> Result<i64, StoreError<EtcdError>> {
         let behind = DeleteOptions::new().with_range(self.keys.logs_end());
         let txn = Txn::new()
@@ -119,8 +119,8 @@ impl EtcdStore {
         Ok(())
     }
 
-    /// Lets generation `new` count instead of `old`, if nothing was appended to that one since
-    /// `revision`: an append whose answer was lost may have been late. Answers false if there was.
+    /// Makes generation `new` current instead of `old`, if nothing was appended to that one since
+    /// `revision`: an append whose answer was lost may have been late. Returns false if there was.
     fn exchange(
         &mut self,
         epoch: Epoch,

@@ -7,10 +7,10 @@ use onepipe_transport_driver::Waker;
 use super::*;
 
 const REPLICA: ProcessId = ProcessId(7);
-/// No test waits for this; it ends one that would hang.
+/// Longer than any test waits; ends a test that would hang.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A store whose clones are one, and which does what it is told to.
+/// A store whose clones share their state, and which the test controls.
 #[derive(Clone, Default)]
 struct ScriptedStore(Arc<Mutex<Shared>>);
 
@@ -104,7 +104,7 @@ fn open(store: &ScriptedStore) -> (StoreHandle, Arc<WakeCount>) {
 }
 
 fn next(handle: &StoreHandle) -> StoreEvent {
-    handle.events.recv_timeout(TIMEOUT).expect("the clerk has something to tell")
+    handle.events.recv_timeout(TIMEOUT).expect("an event of the store worker")
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -154,7 +154,10 @@ fn unavailable_store_is_retried_and_reported() {
     assert!(matches!(next(&handle), StoreEvent::Written(RecordId(1), Err(PersistError::Failed))));
     store.set(|shared| shared.is_down = false);
     handle.append(epoch, RecordId(1), record());
-    assert!(matches!(next(&handle), StoreEvent::Written(RecordId(1), Ok(()))), "its epoch goes on");
+    assert!(
+        matches!(next(&handle), StoreEvent::Written(RecordId(1), Ok(()))),
+        "its epoch is still current"
+    );
 }
 
 #[test]
@@ -178,7 +181,7 @@ fn deposition_is_reported_once_before_campaigning_again() {
     let (handle, _) = open(&store);
     let StoreEvent::Elected(first, _) = next(&handle) else { panic!("elected") };
     store.set(|shared| shared.is_taken = true);
-    let StoreEvent::Deposed(over) = next(&handle) else { panic!("the next renewal says so") };
+    let StoreEvent::Deposed(over) = next(&handle) else { panic!("reported by the next renewal") };
     assert_eq!(over, first);
     handle.append(first, RecordId(9), record());
     assert!(matches!(next(&handle), StoreEvent::Written(RecordId(9), Err(PersistError::Deposed))));

@@ -1,4 +1,4 @@
-//! What every store must do, whatever lies under it.
+//! The properties that every store must have.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use onepipe_base::{Incarnation, ProcessId, Timestamp};
 use onepipe_controller::{Epoch, Record, Store, StoreError};
 use onepipe_wire::Undeliverable;
 
-/// Far longer than any lease lives, on a machine that has other things to do.
+/// Far longer than any lease, on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub const ONE: ProcessId = ProcessId(90);
@@ -17,14 +17,14 @@ pub const OTHER: ProcessId = ProcessId(91);
 pub trait Shared {
     type Store: Store<Error: Debug>;
 
-    /// What one more replica sees of it.
+    /// Returns the log as seen by one more replica.
     fn replica(&mut self) -> Self::Store;
 
-    /// Whoever was active says nothing any more, but its store may still be asked.
+    /// Makes `active` stop renewing, while its store may still be called.
     fn stop_renewing(&mut self, active: &mut Self::Store);
 }
 
-/// A record that no other number makes.
+/// Returns a record that differs for each number.
 pub fn record(number: u32) -> Record {
     let (to, incarnation) = (ProcessId(7), Incarnation(1));
     let entry = Undeliverable { to, incarnation, timestamp: Timestamp::from_ns(1 << 50) };
@@ -39,7 +39,7 @@ pub fn numbers(records: &[Record]) -> Vec<u32> {
     records.iter().filter_map(number).collect()
 }
 
-/// Asks until nobody else is active.
+/// Campaigns until no other replica is active.
 pub fn campaign<S: Store<Error: Debug>>(store: &mut S, replica: ProcessId) -> Epoch {
     let began = Instant::now();
     loop {
@@ -51,7 +51,7 @@ pub fn campaign<S: Store<Error: Debug>>(store: &mut S, replica: ProcessId) -> Ep
     }
 }
 
-/// Runs everything, one log for each.
+/// Runs all checks, with a new log for each.
 pub fn check_conformance<L: Shared>(mut log: impl FnMut() -> L) {
     one_replica_is_active(log());
     deposed_epoch_cannot_write(log());
@@ -104,7 +104,7 @@ fn active_replica_wins_again_at_once(mut log: impl Shared) {
     let mut again = log.replica();
     let second = again.campaign(ONE).expect("available").expect("it was active itself");
     assert!(second > first);
-    let third = again.campaign(ONE).expect("available").expect("and is so still");
+    let third = again.campaign(ONE).expect("available").expect("and still is");
     assert!(third > second);
     assert!(matches!(again.append(second, &record(2)), Err(StoreError::Deposed)));
     again.append(third, &record(3)).expect("active");
@@ -140,10 +140,10 @@ fn resigning_frees_the_election_at_once(mut log: impl Shared) {
     let (mut one, mut other) = (log.replica(), log.replica());
     let first = campaign(&mut one, ONE);
     one.resign(first).expect("active");
-    let second = other.campaign(OTHER).expect("available").expect("nobody is active");
+    let second = other.campaign(OTHER).expect("available").expect("no replica is active");
     assert!(matches!(one.append(first, &record(1)), Err(StoreError::Deposed)));
     other.resign(second).expect("active");
-    let third = one.campaign(ONE).expect("available").expect("nobody is active");
+    let third = one.campaign(ONE).expect("available").expect("no replica is active");
     assert!(first < second && second < third);
 }
 

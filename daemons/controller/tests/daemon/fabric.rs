@@ -1,4 +1,4 @@
-//! A switch and processes that can be made to die.
+//! A switch and processes that can be killed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 use crate::harness::{CONTROLLERS, PROCESSES};
 
-/// However busy this machine is, who is off its core is not taken for dead: the kernel says at once
-/// who is.
+/// Long enough that no process that is merely off its core times out: the kernel reports killed
+/// processes at once.
 const LINK_TIMEOUT_NS: u64 = 60_000_000_000;
 
-/// Something with a thread of its own, which stops at once when it is dropped: it says no goodbye.
+/// A machine with a thread of its own, which stops at once when dropped, without a Leave.
 pub struct Running {
     stop: Arc<AtomicBool>,
     doorbell: Doorbell,
@@ -40,11 +40,11 @@ impl Drop for Running {
         self.stop.store(true, Ordering::Release);
         self.doorbell.ring();
         let ended = self.thread.take().expect("it runs until here").join();
-        assert!(ended.is_ok() || std::thread::panicking(), "it has panicked");
+        assert!(ended.is_ok() || std::thread::panicking(), "the thread has panicked");
     }
 }
 
-/// A switch that knows of the controllers.
+/// Starts a switch that knows the controllers.
 pub fn switch() -> (Running, SocketAddr) {
     let mut config = SwitchConfig::new("127.0.0.1:0".parse().expect("an address"));
     config.processes_max = PROCESSES;
@@ -56,7 +56,7 @@ pub fn switch() -> (Running, SocketAddr) {
     (Running::start(doorbell, move |stop| switch.run(stop, |_| {})), address)
 }
 
-/// A process behind it that does what a failure of others asks for.
+/// Starts a process behind `switch` that handles failures of others.
 pub fn process(switch: SocketAddr, process: u32) -> Running {
     let udp = UdpConfig::default();
     let link = UdpLink::connect(switch, &udp).expect("loopback is there");
@@ -70,10 +70,11 @@ pub fn process(switch: SocketAddr, process: u32) -> Running {
     drive(config, link, SystemClock::calibrated().following_system(100_000_000))
 }
 
-/// The same in shared memory.
+/// Starts such a process in shared memory.
 pub fn process_in(segment: &str, process: u32) -> Running {
     let sizes = ShmConfig { processes_max: PROCESSES, ..ShmConfig::default() };
-    let shm = Shm::attach(segment, Some(ProcessId(process)), &sizes).expect("the place is free");
+    let shm =
+        Shm::attach(segment, Some(ProcessId(process)), &sizes).expect("the process id is free");
     let config = Config {
         links: Links::Mesh,
         frame_len_max: shm.config().frame_len_max,

@@ -1,4 +1,4 @@
-//! A controller with a thread of its own, and questions to it.
+//! A controller with a thread of its own, and status requests to it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,12 +12,12 @@ use onepipe_base::{Controllers, ProcessId};
 use onepipe_daemon_controller::{Attachment, Config, ControllerDaemon, RedbStore, Report};
 use onepipe_transport_driver::Doorbell;
 
-/// No test waits for this; it ends one that would hang.
+/// Longer than any test waits; ends a test that would hang.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Process ids lie below this.
+/// Limit of process ids.
 pub const PROCESSES: u32 = 8;
-/// The controllers of all fabrics here: the last two of them.
+/// The controllers of all fabrics here: the last two process ids.
 pub const CONTROLLERS: Controllers = Controllers { first: ProcessId(6), count: 2 };
 
 /// A running replica. When it is dropped it resigns and ends.
@@ -37,7 +37,8 @@ pub fn config(attachment: Attachment, process: u32) -> Config {
 
 impl Replica {
     pub fn start(config: &Config, store: &Path) -> Self {
-        let daemon = ControllerDaemon::new(config, RedbStore::new(store)).expect("it starts");
+        let daemon =
+            ControllerDaemon::new(config, RedbStore::new(store)).expect("the daemon starts");
         let address = daemon.status_addr().expect("configured");
         let doorbell = daemon.doorbell();
         let stop = Arc::new(AtomicBool::new(false));
@@ -47,14 +48,14 @@ impl Replica {
         Self { address, stop, doorbell, thread: Some(thread) }
     }
 
-    /// What it knows.
+    /// Returns its status.
     pub fn report(&self) -> Report {
         let (head, body) = get(self.address, "/status");
         assert!(head.starts_with("HTTP/1.0 200"), "{head}");
         serde_json::from_str(&body).expect("a report")
     }
 
-    /// Asks until `holds`.
+    /// Polls the status until `holds`.
     pub fn until(&self, what: &str, holds: impl Fn(&Report) -> bool) -> Report {
         let began = Instant::now();
         loop {
@@ -77,13 +78,13 @@ impl Drop for Replica {
     }
 }
 
-/// Head and body of what is answered.
+/// Returns head and body of the response.
 pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(TIMEOUT)).expect("a time");
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").expect("it listens");
     let mut text = String::new();
-    stream.read_to_string(&mut text).expect("it answers");
+    stream.read_to_string(&mut text).expect("it responds");
     let (head, body) = text.split_once("\r\n\r\n").expect("head and body");
     (head.to_owned(), body.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Controllers at work, with real processes.
+//! Controller daemons with real processes.
 
 mod fabric;
 mod harness;

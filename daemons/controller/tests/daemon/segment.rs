@@ -1,4 +1,4 @@
-//! In shared memory, among processes that are killed.
+//! A controller in shared memory, among processes that are killed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,10 +9,10 @@ use crate::fabric::process_in;
 use crate::harness::{Replica, config, is};
 
 const VICTIM: &str = "segment::killed_process_failure_outlives_the_controller";
-/// Tells the child which fabric to join.
+/// Names the fabric that the child is to join.
 const FABRIC: &str = "ONEPIPE_TEST_FABRIC";
 
-/// A process of its own that has joined as number 3, and does nothing more.
+/// A child process that has joined as process 3, and does nothing more.
 struct Victim(Child);
 
 impl Victim {
@@ -33,7 +33,7 @@ impl Victim {
 
 impl Drop for Victim {
     fn drop(&mut self) {
-        // Killed before, or now.
+        // It may have been killed before.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -74,7 +74,7 @@ fn killed_process_failure_outlives_the_controller() {
     drop(replica);
     let other = Replica::start(&config(attachment, 7), &store);
     let report = other.until("active", |report| report.epoch == Some(2));
-    assert_eq!(report.failures, [failure], "decided for ever");
+    assert_eq!(report.failures, [failure], "decisions are final");
     other.until("the others up", |report| {
         (0..3).all(|id| is(report, &format!("process {id}"), "up"))
     });

@@ -1,10 +1,10 @@
-//! What a controller without a fabric says.
+//! The status of a controller without a fabric.
 
 use onepipe_daemon_controller::{Attachment, ControllerDaemon, RedbStore, StartError};
 
 use crate::harness::{Replica, config, get};
 
-/// Nobody listens here.
+/// An address without a listener.
 fn nowhere() -> Attachment {
     Attachment::Switch("127.0.0.1:9".parse().expect("an address"))
 }
@@ -30,10 +30,10 @@ fn unusable_store_is_reported_and_retried() {
     let store = folder.path().join("log");
     std::fs::write(&store, "no store").expect("write");
     let replica = Replica::start(&config(nowhere(), 6), &store);
-    let report = replica.until("told", |report| report.store.error.is_some());
+    let report = replica.until("reported", |report| report.store.error.is_some());
     assert!(!report.store.is_available && report.epoch.is_none());
     let error = report.store.error.expect("there is one");
-    assert!(error.contains("is no controller's store"), "{error}");
+    assert!(error.contains("is not a controller's store"), "{error}");
     std::fs::remove_file(&store).expect("ours");
     replica.until("active", |report| report.epoch == Some(1) && report.store.is_available);
 }
@@ -63,6 +63,6 @@ fn start_errors_name_the_cause() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     wrong = config(nowhere(), 6);
     wrong.status_listen = taken.local_addr().ok();
-    let error = ControllerDaemon::new(&wrong, store()).expect_err("somebody listens there");
+    let error = ControllerDaemon::new(&wrong, store()).expect_err("the address is in use");
     assert!(matches!(error, StartError::Listen { .. }), "{error:?}");
 }

@@ -1,4 +1,4 @@
-//! Behind a switch, among processes that die.
+//! A controller behind a switch, among processes that die.
 
 use onepipe_daemon_controller::{Attachment, Report};
 
@@ -29,13 +29,13 @@ fn dead_process_failure_outlives_the_controller() {
     let counter = |name: &str| report.counters[name];
     assert_eq!((counter("failures"), counter("inexact"), counter("partitions")), (1, 0, 0));
 
-    // Another replica knows of it, and decides about others.
+    // Another replica knows the failure, and decides about others.
     drop(replica);
     let other = Replica::start(&config(attachment, 7), &store);
-    let report = other.until("active and told who is there", |report| {
+    let report = other.until("active and the processes up", |report| {
         are_up(report, 0..3) && report.epoch == Some(2)
     });
-    assert_eq!(report.failures, [failure], "decided for ever");
+    assert_eq!(report.failures, [failure], "decisions are final");
     processes.pop();
     let report = other.until("decided and recovered", |report| {
         report.failures.len() == 2 && report.open.is_empty() && report.frozen.is_empty()

@@ -15,11 +15,11 @@ use crate::conformance::TIMEOUT;
 
 const MEMBERS: usize = 3;
 
-/// One cluster at a time: three of them on two cores would elect leaders all day.
+/// One cluster at a time: three of them on two cores would keep electing leaders.
 static CLUSTER_LOCK: Mutex<()> = Mutex::new(());
 
-/// Three members in a folder. They are killed when this is dropped, a panic included; and when the
-/// thread that has started them ends in any other way.
+/// Three members in a folder. They are killed when this is dropped, also in a panic, and when the
+/// thread that started them ends in any other way.
 pub struct Cluster {
     members: Vec<Member>,
     runtime: Runtime,
@@ -35,7 +35,7 @@ struct Member {
 }
 
 impl Cluster {
-    /// Starts one and waits until it has a leader.
+    /// Starts a cluster and waits until it has a leader.
     pub fn start() -> Self {
         let lock = CLUSTER_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -57,7 +57,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a member, with what it has on disk.
+    /// Starts a member with the data that it has on disk.
     pub fn start_member(&mut self, at: usize) {
         let all: Vec<String> = self
             .members
@@ -70,7 +70,7 @@ impl Cluster {
             .append(true)
             .open(self.folder.path().join(format!("{}.log", member.name)));
         let log: File = log.expect("a log");
-        // A member shall not outlive whoever started it, whatever that one dies of.
+        // A member must not outlive its parent, however that ends.
         let mut etcd = Command::new("setpriv");
         etcd.args(["--pdeathsig", "KILL", "etcd", "--initial-cluster-state", "new"])
             .args(["--name", &member.name, "--initial-cluster", &all.join(",")])
@@ -87,14 +87,14 @@ impl Cluster {
         member.process = Some(etcd.spawn().expect("`cargo xtask test` installs etcd-server"));
     }
 
-    /// SIGKILL.
+    /// Kills a member (SIGKILL).
     pub fn kill(&mut self, at: usize) {
         let mut process = self.members[at].process.take().expect("it runs");
         process.kill().expect("it is ours");
         process.wait().expect("it is ours");
     }
 
-    /// Which member leads, once one does.
+    /// Returns the leader, once there is one.
     pub fn leader(&self) -> usize {
         let began = Instant::now();
         loop {
@@ -118,7 +118,7 @@ impl Cluster {
         self.runtime.block_on(ask).ok().flatten() == Some(true)
     }
 
-    /// Everything up to now is forgotten, but for the last value of each key.
+    /// Compacts everything up to now, except the last value of each key.
     pub fn compact(&self) {
         let url = &self.members[self.leader()].client_url;
         let compact = async {
@@ -129,7 +129,8 @@ impl Cluster {
         self.runtime.block_on(compact).expect("there is a quorum");
     }
 
-    /// What a replica needs to know. Every test cluster is new: one prefix does.
+    /// Returns the configuration of a replica. Every test has a new cluster: one prefix is
+    /// sufficient.
     pub fn config(&self) -> EtcdConfig {
         let urls = self.members.iter().map(|member| member.client_url.clone());
         EtcdConfig::new(urls)
@@ -139,7 +140,7 @@ impl Cluster {
         EtcdStore::new(&self.config()).expect("the endpoints are addresses")
     }
 
-    /// The last words of each member.
+    /// Returns the last log lines of each member.
     fn logs(&self) -> String {
         let last = |member: &Member| {
             let path = self.folder.path().join(format!("{}.log", member.name));
@@ -154,14 +155,14 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for process in self.members.iter_mut().filter_map(|member| member.process.as_mut()) {
-            // Whatever it has died of, it is gone.
+            // It may have ended before.
             let _ = process.kill();
             let _ = process.wait();
         }
     }
 }
 
-/// Ports that nobody uses at the moment.
+/// Returns ports that are free at the moment.
 fn free_ports() -> Vec<u16> {
     let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
     let listeners: Vec<TcpListener> = (0..2 * MEMBERS).map(listen).collect();

@@ -16,10 +16,10 @@ use onepipe_transport_driver::DrivenMachine;
 use crate::cluster::Cluster;
 use crate::conformance::TIMEOUT;
 
-/// Whoever is named, told with the place of the coordinator that says so.
+/// An event, with the index of its coordinator.
 type CoordinatorNotice = (usize, CoordinatorEvent);
 
-/// One who works in a thread of its own, until it is told to stop: that is how it dies.
+/// Runs a node in a thread of its own until it is stopped: that is how it dies.
 fn run_node<'scope, M: DrivenMachine + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     mut mesh_driver: MeshDriver<M>,
@@ -41,7 +41,7 @@ fn run_coordinator<'scope>(
 ) {
     let mut config =
         CoordinatorConfig::new(directory.clone(), directory.of(Role::Coordinator)[index]);
-    // Who is merely slow on a busy machine is not replaced.
+    // A leader that is merely slow on a busy machine is not replaced.
     (config.probe_interval, config.leader_timeout) =
         (Duration::from_millis(100), Duration::from_secs(2));
     let store = onepipe_daemon_controller::EtcdStore::new(etcd).expect("these are addresses");
@@ -54,7 +54,7 @@ fn run_coordinator<'scope>(
     });
 }
 
-/// Stops everybody when the test is over, however it ends.
+/// Stops all nodes when the test is over, however it ends.
 struct StopAll<'a>([&'a AtomicBool; 4]);
 
 impl Drop for StopAll<'_> {
@@ -63,7 +63,7 @@ impl Drop for StopAll<'_> {
     }
 }
 
-/// Waits for news of one kind. Answers them.
+/// Waits for a matching event and returns it.
 fn await_notice(
     notices_rx: &Receiver<CoordinatorNotice>,
     is_it: impl Fn(&CoordinatorNotice) -> bool,
@@ -71,7 +71,7 @@ fn await_notice(
     let began = Instant::now();
     loop {
         let left = TIMEOUT.saturating_sub(began.elapsed());
-        let notice = notices_rx.recv_timeout(left).expect("a coordinator says so");
+        let notice = notices_rx.recv_timeout(left).expect("an event of a coordinator");
         if is_it(&notice) {
             return notice;
         }
@@ -126,20 +126,20 @@ fn leader_is_replaced_while_store_members_die() {
         run_coordinator(scope, (1, &directory, &etcd), &second, notices_tx.clone());
         deliver(&mut client, &mut replica, b"before");
 
-        // Both at once: who leads the group, and who leads the store that is to say who does next.
+        // Both at once: the leader of the group, and the leader of the store of the next decision.
         let etcd_leader = cluster.leader();
         cluster.kill(etcd_leader);
         first_member.store(true, Ordering::Release);
         let leads = |notice: &CoordinatorNotice| matches!(notice.1, CoordinatorEvent::Leads(_));
         let (_, CoordinatorEvent::Leads(decision)) = await_notice(&notices_rx, leads) else {
-            unreachable!("that was waited for")
+            unreachable!("filtered above")
         };
         assert!(decision.epoch > 1 && decision.leader.0 != 0, "{decision:?}");
         deliver(&mut client, &mut replica, b"after");
         cluster.start_member(etcd_leader);
         cluster.leader();
 
-        // Another coordinator goes on from what is written there.
+        // Another coordinator continues from the recorded state.
         first.store(true, Ordering::Release);
         await_notice(&notices_rx, is_active(1));
         deliver(&mut client, &mut replica, b"with another one");

@@ -29,7 +29,7 @@ impl Shared for Fabric<'_> {
     }
 
     fn stop_renewing(&mut self, _: &mut EtcdStore) {
-        // Its lease runs out, because nobody renews it.
+        // Its lease expires without renewals.
     }
 }
 
@@ -48,10 +48,10 @@ fn expired_lease_is_rebound_if_nobody_took_over() {
     let cluster = Cluster::start();
     let mut one = cluster.replica();
     let epoch = campaign(&mut one, ONE);
-    // As long as two leases: if that is not enough for once, the rest holds all the same.
+    // As long as two leases; if that is not enough for once, the rest holds all the same.
     std::thread::sleep(std::time::Duration::from_secs(10));
-    one.append(epoch, &record(1)).expect("nobody else has become active");
-    one.renew(epoch).expect("nobody else has become active");
+    one.append(epoch, &record(1)).expect("no other replica has become active");
+    one.renew(epoch).expect("no other replica has become active");
     let mut other = cluster.replica();
     assert_eq!(other.campaign(OTHER).expect("available"), None, "it is bound to a new lease");
     let second = campaign(&mut other, OTHER);
@@ -66,11 +66,11 @@ fn one_of_two_duplicate_replicas_writes() {
     let first = campaign(&mut one, ONE);
     let second = duplicate.campaign(ONE).expect("available").expect("it was active itself");
     assert!(second > first);
-    // Its lease lives, but its epoch is over.
+    // Its lease is alive, but its epoch is over.
     assert!(matches!(one.renew(first), Err(StoreError::Deposed)));
     duplicate.renew(second).expect("active");
     duplicate.append(second, &record(1)).expect("active");
-    let third = one.campaign(ONE).expect("available").expect("it is not refused either");
+    let third = one.campaign(ONE).expect("available").expect("it wins as well");
     assert!(matches!(duplicate.append(second, &record(2)), Err(StoreError::Deposed)));
     one.append(third, &record(3)).expect("active");
     assert_eq!(numbers(&one.load().expect("available")), [1, 3]);
@@ -104,7 +104,7 @@ fn invalid_endpoints_are_reported() {
         ..EtcdConfig::new(["http://127.0.0.1:1"])
     };
     let mut store = EtcdStore::new(&config).expect("an address");
-    let error = store.campaign(ONE).expect_err("nobody listens");
+    let error = store.campaign(ONE).expect_err("no listener");
     assert!(matches!(error, EtcdError::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().contains("etcd at http://127.0.0.1:1 is unavailable"), "{error}");
 }

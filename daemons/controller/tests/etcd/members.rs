@@ -1,4 +1,4 @@
-//! Members that are killed.
+//! Members of the cluster that are killed.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,8 @@ use onepipe_daemon_controller::{EtcdError, EtcdStore};
 use crate::cluster::Cluster;
 use crate::conformance::{ONE, OTHER, TIMEOUT, campaign, numbers, record};
 
-/// Appends until it is told to stop, and tells what was acknowledged, and how many times an append
-/// had to be repeated.
+/// Appends until stopped, and sends the numbers of acknowledged records. Returns the epoch and the
+/// number of failed calls.
 fn append_until_stopped(
     mut store: EtcdStore,
     stop: &AtomicBool,
@@ -25,7 +25,7 @@ fn append_until_stopped(
     while !stop.load(Ordering::Relaxed) {
         match store.append(epoch, &record(number)) {
             Ok(()) => {
-                acked_tx.send(number).expect("somebody listens");
+                acked_tx.send(number).expect("the receiver is open");
                 number += 1;
             }
             Err(StoreError::Failed(EtcdError::Unavailable { .. })) => failures += 1,
@@ -65,14 +65,14 @@ fn killed_leader_loses_no_record() {
         for _ in 0..2 {
             let leader = cluster.leader();
             cluster.kill(leader);
-            // More than can have been on their way already.
+            // More than can have been in flight already.
             take(200, &mut gap);
             cluster.start_member(leader);
             cluster.leader();
             take(100, &mut gap);
         }
         stop.store(true, Ordering::Relaxed);
-        let (epoch, failures) = writer.join().expect("no surprise");
+        let (epoch, failures) = writer.join().expect("the thread has not panicked");
         acknowledged.extend(acked_rx.try_iter());
         println!("longest gap {gap:?}, {failures} calls failed");
         (acknowledged, epoch, gap)
@@ -102,7 +102,7 @@ fn contending_replicas_never_share_an_epoch() {
             };
             epochs.push(epoch);
             let is_written = store.append(epoch, &record(epoch.0)).is_ok();
-            // Every third time it says nothing more, and its lease has to run out.
+            // Every third replica stops without resigning, and its lease has to expire.
             if epoch.0 % 3 != 0 {
                 let _ = store.resign(epoch);
             }
@@ -126,8 +126,10 @@ fn contending_replicas_never_share_an_epoch() {
         cluster.leader();
         std::thread::sleep(Duration::from_secs(2));
         stop.store(true, Ordering::Relaxed);
-        let epochs: Vec<Epoch> =
-            threads.into_iter().flat_map(|thread| thread.join().expect("no surprise")).collect();
+        let epochs: Vec<Epoch> = threads
+            .into_iter()
+            .flat_map(|thread| thread.join().expect("the thread has not panicked"))
+            .collect();
         (epochs, cluster.replica().load().expect("available"))
     });
     let distinct: BTreeSet<Epoch> = epochs.iter().copied().collect();
@@ -167,10 +169,10 @@ fn unavailable_without_quorum_and_resumes_with_one() {
     cluster.start_member(1);
     cluster.leader();
     let began = Instant::now();
-    // Its lease may have run out, but nobody has taken over.
+    // Its lease may have expired, but no replica has taken over.
     while let Err(error) = store.renew(epoch) {
         assert!(matches!(error, StoreError::Failed(EtcdError::Unavailable { .. })), "{error:?}");
-        assert!(began.elapsed() < TIMEOUT, "it does not come back");
+        assert!(began.elapsed() < TIMEOUT, "the lease is not renewed");
     }
     store.append(epoch, &record(3)).expect("there is a quorum");
     let found = numbers(&store.load().expect("there is a quorum"));

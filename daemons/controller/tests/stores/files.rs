@@ -1,4 +1,4 @@
-//! Files that are not what they should be.
+//! Files that are not valid stores.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::conformance::{ONE, OTHER, numbers, record};
 
 fn written(path: &Path, records: u32) {
     let mut store = RedbStore::new(path);
-    let epoch = store.campaign(ONE).expect("a new file").expect("nobody else");
+    let epoch = store.campaign(ONE).expect("a new file").expect("no other replica is active");
     (0..records).for_each(|number| store.append(epoch, &record(number)).expect("active"));
 }
 
@@ -23,14 +23,14 @@ fn log_survives_restart_in_one_file() {
     assert_eq!(store.campaign(OTHER).expect("it is a store"), Some(Epoch(2)));
     assert_eq!(numbers(&store.load().expect("active")), [0, 1, 2, 3, 4]);
     let names = fs::read_dir(file.0.path()).expect("a folder").count();
-    assert_eq!(names, 1, "drafts are removed");
+    assert_eq!(names, 1, "temporary files are removed");
 }
 
 #[test]
 fn load_fails_while_another_replica_holds_the_file() {
     let file = OneFile::new();
     let mut active = RedbStore::new(file.path());
-    active.campaign(ONE).expect("a new file").expect("nobody else");
+    active.campaign(ONE).expect("a new file").expect("no other replica is active");
     let mut other = RedbStore::new(file.path());
     let error = other.load().expect_err("held");
     assert!(matches!(error, RedbError::Held { .. }));
@@ -40,11 +40,11 @@ fn load_fails_while_another_replica_holds_the_file() {
 #[test]
 fn foreign_file_is_rejected_and_unchanged() {
     let file = OneFile::new();
-    let text = "a letter that somebody has written\n".repeat(1000);
+    let text = "a text file of another program\n".repeat(1000);
     fs::write(file.path(), &text).expect("write");
     let error = RedbStore::new(file.path()).campaign(ONE).expect_err("no store");
     assert!(matches!(error, RedbError::Foreign { .. }), "{error:?}");
-    assert!(error.to_string().contains("controller.redb is no controller's store"), "{error}");
+    assert!(error.to_string().contains("controller.redb is not a controller's store"), "{error}");
     assert_eq!(fs::read_to_string(file.path()).expect("read"), text);
 }
 
@@ -66,7 +66,7 @@ fn truncated_file_is_rejected_at_any_length() {
     for cut in cuts {
         fs::write(file.path(), &complete[..cut]).expect("write");
         let mut store = RedbStore::new(file.path());
-        let error = store.campaign(ONE).expect_err("a part of it is lost");
+        let error = store.campaign(ONE).expect_err("the file is truncated");
         let is_reported = matches!(error, RedbError::Torn { .. } | RedbError::Foreign { .. });
         assert!(is_reported && error.to_string().contains("controller.redb"), "{cut}: {error:?}");
     }
@@ -80,7 +80,7 @@ fn unusable_path_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let nowhere = folder.path().join("no/such/folder/controller.redb");
     for path in [nowhere.as_path(), folder.path(), Path::new("/proc/controller.redb")] {
-        let error = RedbStore::new(path).campaign(ONE).expect_err("no place for a file");
+        let error = RedbStore::new(path).campaign(ONE).expect_err("an unusable path");
         assert!(matches!(error, RedbError::System { .. }), "{error:?}");
         assert!(error.to_string().contains(path.to_str().expect("text")), "{error}");
     }

@@ -10,7 +10,7 @@ use crate::OneFile;
 use crate::conformance::{ONE, OTHER, numbers, record};
 
 const THIS: &str = "killed::acked_records_survive_a_kill_and_the_lock_is_freed";
-/// Where the child finds its file.
+/// Names the file of the child.
 const FILE: &str = "ONEPIPE_TEST_STORE";
 
 #[test]
@@ -45,7 +45,7 @@ fn acked_records_survive_a_kill_and_the_lock_is_freed() {
 }
 
 fn write_until_killed(mut store: RedbStore) -> ! {
-    let epoch = store.campaign(ONE).expect("a new file").expect("nobody else");
+    let epoch = store.campaign(ONE).expect("a new file").expect("no other replica is active");
     let mut number = 0;
     loop {
         store.append(epoch, &record(number)).expect("active");

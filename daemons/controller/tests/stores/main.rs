@@ -1,4 +1,4 @@
-//! The stores that need nothing but this machine.
+//! The stores that need no other machine.
 
 #[path = "../conformance/mod.rs"]
 mod conformance;
@@ -46,7 +46,7 @@ impl Shared for OneFile {
     }
 
     fn stop_renewing(&mut self, active: &mut RedbStore) {
-        // Its process ends, and another one of the same replica asks on.
+        // Its process ends, and another one of the same replica continues.
         *active = RedbStore::new(self.path());
     }
 }

@@ -10,7 +10,7 @@ use crate::{Config, ConfigError, Policy, RequestError};
 /// moves through the stages; further requests of the pair are queued here meanwhile. A drained
 /// flow comes back, and [`Config::return_batches`] batches later it is either renewed with what its
 /// pair had queued when that batch was closed, or removed. The delay is always the same number of
-/// batches, so that the outcome does not depend on when the flow came back, nor from which core.
+/// batches, so that the outcome does not depend on when, or from which core, the flow came back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DemandTable {
     nodes: u32,
@@ -304,8 +304,8 @@ impl DemandTable {
     }
 
     /// Accounts for the result of a batch: `granted` timeslots were granted, `dropped` belonged to
-    /// endpoints that were reset, and the flows in `drained` are drained. Takes those flows. Results
-    /// are reported in the order of the batches.
+    /// endpoints that were reset. Takes the flows in `drained`. Results are reported in the order of
+    /// the batches.
     pub fn on_batch(&mut self, granted: u32, dropped: u64, drained: &mut Flows) {
         self.wanted -= u64::from(granted) + dropped;
         let returned_count = self.returned.len().max(1) as u64;

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use onepipe_processor::{Marks, Mesh, Sieve};
+use onepipe_processor::{BitTable, PartitionKernel, PartitionTables};
 
 use super::capacity::Limit;
 use crate::config::NODES_MAX;
@@ -25,11 +25,11 @@ pub(super) struct FreeSlots {
     /// As destination.
     pub to: Words,
     /// Which endpoints had free timeslots at the last update, as source and as destination.
-    marks: [Marks; 2],
+    marks: [BitTable; 2],
     /// Grants since the last update may have changed `marks`.
     is_stale: bool,
     /// The SIMD partition kernel, if the CPU supports it. The result is the same without.
-    sieve: Option<Sieve>,
+    sieve: Option<PartitionKernel>,
 }
 
 impl FreeSlots {
@@ -42,9 +42,9 @@ impl FreeSlots {
             nodes,
             from: words(),
             to: words(),
-            marks: [Marks::NONE; 2],
+            marks: [BitTable::NONE; 2],
             is_stale: true,
-            sieve: Sieve::detect().filter(|_| nodes <= Marks::NUMBERS),
+            sieve: PartitionKernel::detect().filter(|_| nodes <= BitTable::NUMBERS),
         }
     }
 
@@ -88,8 +88,9 @@ impl FreeSlots {
                     sieve.mark(&self.to[..self.nodes], second);
                     self.is_stale = false;
                 }
-                let mesh = Mesh { first, second, exempt: Flow::NO_YIELD, step: Flow::YIELD };
-                sieve.sift(Flow::words(flows), mesh, outputs.map(Flow::words_mut))
+                let mesh =
+                    PartitionTables { first, second, exempt: Flow::NO_YIELD, step: Flow::YIELD };
+                sieve.partition(Flow::words(flows), mesh, outputs.map(Flow::words_mut))
             }
             None => self.partition_portable(flows, outputs),
         };
@@ -168,8 +169,10 @@ mod tests {
                 free_slots.from[node] *= u64::from(from[node]);
                 free_slots.to[node] *= u64::from(to[node]);
             }
-            let flows: Vec<_> =
-                flows.into_iter().map(|(src, dst, yielded_count)| Flow::new(src, dst, 5, yielded_count)).collect();
+            let flows: Vec<_> = flows
+                .into_iter()
+                .map(|(src, dst, yielded_count)| Flow::new(src, dst, 5, yielded_count))
+                .collect();
             let mut expected = [(); 3].map(|()| Vec::new());
             for flow in &flows {
                 let ends = [from[flow.src()], to[flow.dst()]];

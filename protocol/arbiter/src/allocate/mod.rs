@@ -159,7 +159,10 @@ mod tests {
             portable.stage.disable_simd();
             for requests in rounds {
                 for (src, dst, slots) in requests {
-                    prop_assert_eq!(simd.request(src, dst, slots), portable.request(src, dst, slots));
+                    prop_assert_eq!(
+                        simd.request(src, dst, slots),
+                        portable.request(src, dst, slots)
+                    );
                 }
                 let grants: Vec<Grant> = simd.next_batch().grants().to_vec();
                 prop_assert_eq!(&grants, portable.next_batch().grants());

@@ -31,7 +31,6 @@ const MARGIN: u64 = 8;
 const TIMEOUTS_MAX: u32 = 5;
 
 /// The totals of one destination.
-/// Of one destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Totals {
     /// Timeslots requested since the reset, modulo 2^16, and granted, as known from the arbiter.
@@ -68,7 +67,7 @@ pub(super) struct Requester {
     session: Session,
     /// The highest claim received: the epoch of a reset, and the arbiter that sent it.
     known: Option<Watchdog>,
-    /// An arbiter that does not know that another one is requested.
+    /// An arbiter that does not know that another one is asked.
     stale_arbiter: Option<ProcessId>,
     /// The last incarnation of each arbiter that was in step, and an arbiter of which an earlier
     /// incarnation has sent a packet since.

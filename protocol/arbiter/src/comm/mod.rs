@@ -58,7 +58,7 @@ struct Peer {
     resend: Ring<u16>,
     last_seen: Mono,
     /// The first batch that counts the demand since the last reset. Batches before it, which may be
-    /// in flight, grant timeslots to the demand of before.
+    /// in flight, serve the demand before the reset.
     first_batch: u64,
     /// Timeslots requested and not granted.
     pending: u32,
@@ -74,7 +74,6 @@ struct Peer {
 }
 
 /// The arbiter's sessions with all endpoints.
-/// The arbiter's ends of the control protocol, one for each endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Comm {
     config: CommConfig,

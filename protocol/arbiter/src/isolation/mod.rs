@@ -45,7 +45,6 @@ const GRACE_REPORT_NS: u64 = 1_000_000;
 const RETRY_GRACES: u64 = 5;
 const RETRY_MAX_NS: u64 = 1_000_000_000;
 /// Maximum number of faults that are remembered.
-/// Faults that are remembered at a time.
 const FAULTS_MAX: usize = 64;
 
 /// A faulty link or path.

@@ -122,7 +122,6 @@ pub struct Paths {
     /// The path of each colour in each timeslot.
     path_of: Vec<PathOf>,
     /// By rack and timeslot: the colours that no outgoing, or incoming, packet has yet.
-    /// In each timeslot, by rack: the colours that no packet has yet that leaves it, or enters it.
     leaving: Vec<[u64; SLOTS]>,
     entering: Vec<[u64; SLOTS]>,
     colouring: Colouring,

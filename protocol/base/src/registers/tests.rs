@@ -8,7 +8,7 @@ fn promise(ns: u64) -> Promises {
 }
 
 #[test]
-fn silent_links_do_not_count_and_dead_ones_are_taken_out() {
+fn ignores_idle_links_and_expires_dead_ones() {
     let mut registers = Registers::new(3);
     assert_eq!(registers.all(), None);
     assert!(registers.update(Mono::from_ns(5), Port(0), promise(100)));
@@ -24,14 +24,14 @@ fn silent_links_do_not_count_and_dead_ones_are_taken_out() {
 }
 
 #[test]
-fn an_unknown_port_changes_nothing() {
+fn unknown_port_changes_nothing() {
     let mut registers = Registers::new(2);
     assert!(!registers.update(Mono::from_ns(0), Port(7), promise(1)));
     assert_eq!((registers.all(), registers.remove(Port(7))), (None, false));
 }
 
 #[test]
-fn a_frozen_link_holds_commits_and_no_barrier_until_it_is_resolved() {
+fn frozen_link_holds_commits_until_resolved() {
     let mut registers = Registers::new(2);
     registers.update(Mono::from_ns(0), Port(0), promise(100));
     registers.update(Mono::from_ns(0), Port(1), promise(40));
@@ -62,7 +62,7 @@ fn a_frozen_link_holds_commits_and_no_barrier_until_it_is_resolved() {
 }
 
 #[test]
-fn what_was_set_aside_counts_once_the_hold_ends() {
+fn deferred_commit_counts_after_hold_ends() {
     let mut registers = Registers::new(2);
     registers.update(Mono::from_ns(0), Port(0), promise(900));
     registers.update(Mono::from_ns(0), Port(1), promise(40));
@@ -77,7 +77,7 @@ fn what_was_set_aside_counts_once_the_hold_ends() {
 }
 
 #[test]
-fn the_end_of_time_is_no_silence() {
+fn maximum_timestamp_is_a_valid_promise() {
     let mut registers = Registers::new(2);
     let end = Promises::both(Timestamp::from_ns(u64::MAX));
     assert!(registers.update(Mono::from_ns(0), Port(0), end));
@@ -86,7 +86,7 @@ fn the_end_of_time_is_no_silence() {
 }
 
 #[test]
-fn a_link_heard_at_the_deadline_lives() {
+fn link_updated_at_deadline_stays_live() {
     let mut registers = Registers::new(1);
     registers.update(Mono::from_ns(7), Port(0), promise(9));
     registers.expire(Mono::from_ns(7), |_| unreachable!("it was heard just then"));
@@ -94,7 +94,7 @@ fn a_link_heard_at_the_deadline_lives() {
 }
 
 #[test]
-fn a_link_that_nothing_feeds_lives_and_counts_nowhere() {
+fn unfed_link_is_live_but_not_in_minimum() {
     let mut registers = Registers::new(2);
     let mark = |registers: &mut Registers, ns, held| {
         let held = Option::map(held, Timestamp::from_ns);
@@ -136,7 +136,7 @@ fn a_link_that_nothing_feeds_lives_and_counts_nowhere() {
 }
 
 #[test]
-fn a_former_life_holds_a_link_that_nothing_feeds() {
+fn previous_instance_holds_unfed_link() {
     let mut registers = Registers::new(2);
     registers.update(Mono::from_ns(0), Port(0), promise(900));
     registers.update(Mono::from_ns(0), Port(1), promise(40));
@@ -159,24 +159,24 @@ const LINKS: u16 = 6;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Hear { port: u16, barrier: u64, commit: u64 },
+    Update { port: u16, barrier: u64, commit: u64 },
     Unfed { port: u16, mark: u64, held: Option<u64> },
     Remove { port: u16 },
-    Expire { silent_ns: u64 },
+    Expire { idle_ns: u64 },
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
     let port = 0..LINKS + 1;
     // A small range, so that links are often equal.
     let update = (port.clone(), 1u64..40, 1u64..40)
-        .prop_map(|(port, barrier, commit)| Step::Hear { port, barrier, commit });
+        .prop_map(|(port, barrier, commit)| Step::Update { port, barrier, commit });
     let unfed = (port.clone(), 1u64..40, prop::option::of(1u64..40))
         .prop_map(|(port, mark, held)| Step::Unfed { port, mark, held });
     prop_oneof![
         16 => update,
         4 => unfed,
         1 => port.prop_map(|port| Step::Remove { port }),
-        1 => (0u64..20).prop_map(|silent_ns| Step::Expire { silent_ns }),
+        1 => (0u64..20).prop_map(|idle_ns| Step::Expire { idle_ns }),
     ]
 }
 
@@ -186,23 +186,23 @@ struct Known {
     last_seen: Mono,
     is_fed: bool,
     /// The highest barrier promised, or mark.
-    said: u64,
+    highest: u64,
     commit: Option<u64>,
 }
 
-const NEW: Known = Known { last_seen: Mono::from_ns(0), is_fed: false, said: 0, commit: None };
+const NEW: Known = Known { last_seen: Mono::from_ns(0), is_fed: false, highest: 0, commit: None };
 
 proptest! {
     /// Compares with a model that caches nothing and searches all links each time.
     #[test]
-    fn the_kept_minima_are_the_real_ones(steps in prop::collection::vec(any_step(), 1..300)) {
+    fn cached_minima_match_model(steps in prop::collection::vec(any_step(), 1..300)) {
         let mut registers = Registers::new(LINKS);
         let mut model = [None::<Known>; LINKS as usize];
         for (clock, step) in steps.into_iter().enumerate() {
             let now = Mono::from_ns(clock as u64);
             match step {
-                Step::Hear { port, barrier, commit } => {
-                    let (said, promised) = (barrier, Timestamp::from_ns(barrier));
+                Step::Update { port, barrier, commit } => {
+                    let (highest, promised) = (barrier, Timestamp::from_ns(barrier));
                     let promises =
                         Promises { barrier: promised, commit: Timestamp::from_ns(commit) };
                     let is_new = registers.update(now, Port(port), promises);
@@ -213,9 +213,9 @@ proptest! {
                     prop_assert_eq!(is_new, slot.is_none());
                     let known = slot.get_or_insert(Known { last_seen: now, ..NEW });
                     known.last_seen = now;
-                    if known.is_fed || said >= known.said {
+                    if known.is_fed || highest >= known.highest {
                         known.is_fed = true;
-                        known.said = known.said.max(said);
+                        known.highest = known.highest.max(highest);
                         known.commit = known.commit.max(Some(commit));
                     }
                 }
@@ -229,8 +229,8 @@ proptest! {
                     prop_assert_eq!(is_new, slot.is_none());
                     let known = slot.get_or_insert(Known { last_seen: now, ..NEW });
                     known.last_seen = now;
-                    if mark > known.said || (mark == known.said && !known.is_fed) {
-                        (known.is_fed, known.said) = (false, mark);
+                    if mark > known.highest || (mark == known.highest && !known.is_fed) {
+                        (known.is_fed, known.highest) = (false, mark);
                         known.commit = held.and(known.commit.max(held));
                     }
                 }
@@ -238,8 +238,8 @@ proptest! {
                     let slot = model.get_mut(usize::from(port)).and_then(Option::take);
                     prop_assert_eq!(registers.remove(Port(port)), slot.is_some());
                 }
-                Step::Expire { silent_ns } => {
-                    let deadline = Mono::from_ns(now.as_ns().saturating_sub(silent_ns));
+                Step::Expire { idle_ns } => {
+                    let deadline = Mono::from_ns(now.as_ns().saturating_sub(idle_ns));
                     let mut lost = Vec::new();
                     registers.expire(deadline, |port| lost.push(port.index()));
                     let mut late = Vec::new();
@@ -255,7 +255,7 @@ proptest! {
                 let others = model.iter().enumerate().filter(|(at, _)| *at != skip);
                 let others: Vec<Known> = others.filter_map(|(_, slot)| *slot).collect();
                 let fed = others.iter().filter(|known| known.is_fed);
-                let barrier = fed.map(|known| known.said).min()?;
+                let barrier = fed.map(|known| known.highest).min()?;
                 let commit = others.iter().filter_map(|known| known.commit).min()?;
                 let (barrier, commit) = (Timestamp::from_ns(barrier), Timestamp::from_ns(commit));
                 Some(Promises { barrier, commit })

@@ -85,7 +85,7 @@ struct Environment {
 
 impl Environment {
     fn new(config: Config) -> Self {
-        let controller = Controller::new(config.clone()).expect("makes sense");
+        let controller = Controller::new(config.clone()).expect("a valid configuration");
         let (store, generations) = (MemoryStore::new(), BTreeMap::new());
         let mut env = Self { controller, config, store, ns: 1_000_000_000, generations };
         env.campaign();
@@ -98,8 +98,12 @@ impl Environment {
 
     fn campaign(&mut self) {
         self.store.expire_lease();
-        let epoch = self.store.campaign(CONTROLLER).expect("it answers").expect("nobody else is");
-        let records = self.store.load().expect("it answers");
+        let epoch = self
+            .store
+            .campaign(CONTROLLER)
+            .expect("it responds")
+            .expect("no other replica is active");
+        let records = self.store.load().expect("it responds");
         self.controller.activate(self.now(), epoch, &records);
     }
 
@@ -117,7 +121,8 @@ impl Environment {
             Step::Relay(to) => self.relay(*to),
             Step::TakeOver => {
                 // The new replica has not received the announcements sent to the previous one.
-                self.controller = Controller::new(self.config.clone()).expect("makes sense");
+                self.controller =
+                    Controller::new(self.config.clone()).expect("a valid configuration");
                 self.campaign();
             }
             Step::Depose => self.controller.depose(self.now()),
@@ -186,7 +191,7 @@ impl Environment {
     fn persist(&mut self, is_available: bool) {
         self.store.set_available(is_available);
         while let Some((id, record)) = self.controller.poll_persist() {
-            let epoch = self.controller.status().active.expect("only it asks");
+            let epoch = self.controller.status().active.expect("only the active replica persists");
             let result = self.store.append(epoch, &record).map_err(PersistError::from);
             self.controller.handle_persisted(self.now(), id, result);
         }
@@ -197,7 +202,7 @@ impl Environment {
         let mut slot = alloc::vec![0; 1_500];
         let mut acks = Vec::new();
         while let Some(transmit) = self.controller.poll_transmit(self.now(), &mut slot) {
-            let frame = Frame::parse(&slot[..transmit.bytes]).expect("just sealed");
+            let frame = Frame::parse(&slot[..transmit.bytes]).expect("sealed above");
             let Ok(view) = FloodView::parse(frame.payload) else { continue };
             let ack = FloodAck { id: view.id, kind: view.kind };
             match frame.opcode {

@@ -31,7 +31,7 @@ impl<'a> Reference<'a> {
                 }
                 let view = if edge.is_up { View::Up } else { View::Down };
                 let unknown = (View::Unknown, View::Unknown);
-                let own = arcs.get_mut(&instance).expect("all are there");
+                let own = arcs.get_mut(&instance).expect("every instance is a key");
                 own.entry((edge.instance, edge.side)).or_insert(unknown).0 = view;
                 let other = arcs.get_mut(&edge.instance).expect("seen above");
                 other.entry((instance, opposite(edge.side))).or_insert(unknown).1 = view;
@@ -71,7 +71,7 @@ impl<'a> Reference<'a> {
     pub(crate) fn check_net(&self) {
         let adjacency = self.graph.adjacency();
         for (instance, arcs) in &self.arcs {
-            let at = adjacency.index(*instance).expect("whoever is in the graph is in the net");
+            let at = adjacency.index(*instance).expect("every node of the graph has an index");
             let found: BTreeMap<(Instance, Side), Views> = (adjacency.arcs(at))
                 .map(|arc| ((adjacency.instance(arc.to), arc.side), (arc.own, arc.other)))
                 .collect();
@@ -104,7 +104,8 @@ impl<'a> Reference<'a> {
         assert_eq!(self.graph.owners().map(|(instance, _)| instance).collect::<Vec<_>>(), owners);
         let resumable =
             owners.iter().filter(|owner| self.reached.contains(owner)).flat_map(|owner| {
-                let frozen = self.graph.get(*owner).expect("it owns links").frozen.iter();
+                let frozen =
+                    self.graph.get(*owner).expect("owners are nodes of the graph").frozen.iter();
                 let resumable = frozen.filter(|entry| entry.is_resolved && !entry.is_notified);
                 resumable.map(|entry| (*owner, entry.number))
             });

@@ -1,4 +1,4 @@
-//! What must hold, whatever happens.
+//! The safety and liveness properties of the fabric.
 
 use onepipe_base::{Address, Instance};
 use onepipe_controller::{MemberState, MemberStatus, Record};
@@ -7,7 +7,7 @@ use onepipe_wire::Side;
 use super::Fabric;
 
 impl Fabric {
-    /// The store has taken a record.
+    /// Checks a record that the store has accepted.
     pub fn on_record(&mut self, record: &Record) {
         let Record::Failed(instances) = record else { return };
         for failed in instances {
@@ -35,7 +35,7 @@ impl Fabric {
         }
     }
 
-    /// Nothing at or above F is delivered by whoever does not know of the failure.
+    /// Checks that a node unaware of a failure has delivered nothing at or above its F.
     pub fn check_barrier(&mut self, node: usize) {
         let receiver = &self.nodes[node];
         let (Some(barrier), true) = (receiver.barrier, receiver.known.is_welcome) else { return };
@@ -47,14 +47,14 @@ impl Fabric {
             let covers =
                 |failure: &onepipe_wire::Failure| failure.covers(process, instance.incarnation);
             let knows = receiver.known.failures.iter().any(covers);
-            // Not for this receiver were messages of a former life of its own process (which a
-            // switch leaves out of what it tells it), of who was dead before it lived, and in a
-            // mesh of whom it has never heard.
+            // Not intended for this receiver are messages of a previous incarnation of its own
+            // process (a switch leaves its promise out), of instances that ended before the
+            // receiver started, and, in a mesh, of peers that never promised it anything.
             let is_mesh = receiver.ports.iter().all(|port_state| port_state.side == Side::Direct);
             let is_concerned = instance.address != receiver.address
                 && self.ended.get(instance).is_none_or(|ended| *ended >= receiver.started_at)
                 && (!is_mesh || receiver.peers_seen.contains(instance));
-            // It has sent nothing before it began.
+            // An instance has sent nothing before it started.
             let minimum = *at.max(self.started.get(instance).unwrap_or(at));
             if !knows && barrier > minimum && is_concerned {
                 late_deliveries.push(format!(
@@ -71,17 +71,18 @@ impl Fabric {
         }
     }
 
-    /// Something is wrong with `instance`, unless it turns out to have failed.
+    /// Reports a violation by `instance`; it does not count if the instance turns out to have
+    /// failed.
     fn report_violation(&mut self, instance: Instance, text: String) {
         self.violations.push((instance, text));
     }
 
-    /// Somebody who never fails.
+    /// Returns an instance that never fails.
     fn never_failing(&self) -> Instance {
         Instance { address: Address::Process(self.controllers.first), ..self.nodes[0].instance() }
     }
 
-    /// Safety, over all that has happened.
+    /// Checks safety over the whole run.
     pub fn check_safety(&self) -> Result<(), String> {
         let is_failed = |instance: &Instance| self.decided.contains_key(instance);
         match self.violations.iter().find(|(instance, _)| !is_failed(instance)) {
@@ -90,10 +91,10 @@ impl Fabric {
         }
     }
 
-    /// Once nothing goes wrong any more, everything goes on.
+    /// Checks that everything progresses once no fault is active.
     pub fn check_liveness(&self) -> Result<(), String> {
-        let active = self.active.ok_or("nobody is active")?;
-        let machine = self.replicas[active].machine.as_ref().ok_or("the active one is down")?;
+        let active = self.active.ok_or("no replica is active")?;
+        let machine = self.replicas[active].machine.as_ref().ok_or("the active replica is down")?;
         let status = machine.status();
         if !status.open.is_empty() {
             return Err(format!("still open: {:?}", status.open));
@@ -114,7 +115,7 @@ impl Fabric {
                 return Err(format!("{:?} still holds {:?}", node.instance(), port_state.frozen));
             }
             let lag = node.barrier.map(|barrier| self.now - barrier.min(self.now));
-            // Who is all alone waits for nobody.
+            // A node without inputs waits for no one.
             let has_input = node.ports.iter().any(|port_state| port_state.commit.is_some());
             if node.is_process() && has_input && lag.is_none_or(|lag| lag > 1_000_000) {
                 return Err(format!("{:?} stands still: {lag:?}", node.instance()));

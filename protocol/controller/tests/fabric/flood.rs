@@ -1,4 +1,4 @@
-//! Waves: down the tree, their echoes up again.
+//! Floods down the tree, and their acknowledgements up again.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{Fabric, FloodInProgress, Item};
 
 impl Fabric {
     pub(super) fn on_flood(&mut self, node: usize, port: usize, payload: Vec<u8>) {
-        let view = FloodView::parse(&payload).expect("a controller has written it");
+        let view = FloodView::parse(&payload).expect("written by a controller");
         let (id, kind) = (view.id, view.kind);
         let ack = FloodAck { id, kind };
         match &mut self.nodes[node].flood {
@@ -47,10 +47,10 @@ impl Fabric {
         self.finish_flood(node);
     }
 
-    /// Does what a wave or a notice asks.
+    /// Does what a flood or a notice asks for.
     pub(super) fn apply_flood(&mut self, node: usize, payload: &[u8]) {
         let now = self.now;
-        let view = FloodView::parse(payload).expect("a controller has written it");
+        let view = FloodView::parse(payload).expect("written by a controller");
         let own = self.nodes[node].instance();
         match view.kind {
             FloodKind::Notice => {
@@ -122,7 +122,7 @@ impl Fabric {
     fn send_ack(&mut self, node: usize, port: usize, ack: FloodAck) {
         let own = self.nodes[node].instance();
         if self.nodes[node].known.is_excluded {
-            // It has stopped; its link dies of silence.
+            // An excluded process has stopped; its link times out.
             return;
         }
         match self.nodes[node].ports[port].peer {

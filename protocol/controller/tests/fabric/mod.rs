@@ -1,5 +1,5 @@
-//! A fabric as naive as can be, for the controllers to look after: every node recomputes its
-//! commit from all it has heard, and all that is checked is checked against everybody's real state.
+//! A deliberately naive model of a fabric for the controllers: every node recomputes its commit
+//! from all it has received, and the checks use the true state of all nodes.
 #![allow(dead_code, reason = "each test uses its part")]
 
 mod check;
@@ -15,63 +15,63 @@ use onepipe_wire::{Failure, FloodAck, FloodId, FloodKind, Side};
 
 pub use node::Node;
 
-/// When a link that is silent counts as dead, in ns.
+/// Link timeout, in ns.
 pub const LINK_TIMEOUT_NS: u64 = 30_000;
-/// How often a beacon is sent, in ns.
+/// Beacon interval, in ns.
 pub const BEACON_NS: u64 = 5_000;
 
-/// How frames fare.
+/// Frame faults.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameFaults {
-    /// Of a thousand frames, how many are lost; beacons as well.
+    /// Lost frames per thousand, beacons included.
     pub lost: u64,
-    /// Of a thousand frames, how many arrive twice.
+    /// Duplicated frames per thousand.
     pub duplicated: u64,
-    /// How much longer than others a frame may take, in ns.
+    /// Greatest additional delay of a frame, in ns.
     pub jitter_ns: u64,
 }
 
-/// What is on its way.
+/// A scheduled event.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// To a port of a node, from the other end of the link: who speaks, whom it hears, and its
-    /// commit, if it tells one.
+    /// A beacon to a port of a node: the sender, the instance that the sender sees at the other
+    /// end, and its commit, if any.
     Beacon { node: usize, port: usize, from: Instance, ack: Option<Instance>, commit: Option<u64> },
-    /// A wave over one link.
+    /// A flood over one link.
     Flood { node: usize, port: usize, payload: Vec<u8> },
-    /// To a switch over a link: it was declared dead, and begins its next life.
+    /// A death notice to a switch over a link: it was declared dead, and restarts.
     DeathNotice { node: usize, port: usize, instance: Instance },
-    /// Its answer.
+    /// The acknowledgement of a flood.
     FloodAck { node: usize, port: usize, ack: FloodAck },
     /// A frame of a node to a controller.
     ToController { from: usize, replica: usize, bytes: Vec<u8> },
     /// A frame of a controller to a process.
     ToProcess { replica: usize, process: ProcessId, bytes: Vec<u8> },
-    /// A frame of a controller over its link.
+    /// A frame of a controller over its own link.
     FromController { replica: usize, link: usize, bytes: Vec<u8> },
     /// A frame of a neighbour to a controller.
     OverLink { replica: usize, link: usize, bytes: Vec<u8> },
-    /// A node's clock ticks.
+    /// A tick of a node's timer.
     Tick { node: usize, incarnation: u32 },
-    /// A controller's deadline.
+    /// A deadline of a controller.
     Wake { replica: usize },
 }
 
-/// One controller and where it sits.
+/// A controller and its attachment.
 pub struct Replica {
     pub machine: Option<Controller>,
     pub process: ProcessId,
     pub incarnation: u32,
-    /// Its switch, and where it sits there; `None`: in a mesh.
+    /// The switch and its port; `None` in a mesh.
     pub attached_to: Option<(usize, usize)>,
     pub wake_at: Option<u64>,
 }
 
-/// The whole.
+/// The whole fabric.
 pub struct Fabric {
     pub now: u64,
     pub nodes: Vec<Node>,
-    /// Links that are cut, by either end.
+    /// Cut links; both ends are listed.
     pub cut: BTreeSet<(usize, usize)>,
     pub replicas: Vec<Replica>,
     pub controllers: Controllers,
@@ -79,25 +79,25 @@ pub struct Fabric {
     pub store: MemoryStore,
     pub frame_faults: FrameFaults,
     pub events: Vec<Event>,
-    /// What was decided, as the store has it.
+    /// Failures as recorded in the store.
     pub decided: BTreeMap<Instance, u64>,
-    /// Who has ever been welcome: only they have sent anything reliable.
+    /// Instances whose announcement was ever acknowledged: only they have sent reliable messages.
     pub welcome: BTreeSet<Instance>,
-    /// Last promise of each life that has ended.
+    /// The last promise of each instance that has ended.
     pub last_promise: BTreeMap<Instance, u64>,
-    /// When each life began, and when it ended.
+    /// When each instance started, and when it ended.
     pub started: BTreeMap<Instance, u64>,
     pub ended: BTreeMap<Instance, u64>,
     pub violations: Vec<(Instance, String)>,
     pub flat: bool,
-    /// How many steps of the active controller until it crashes.
+    /// Steps of the active controller until it crashes.
     pub crash_after: Option<u64>,
     queue: BTreeMap<(u64, u64), Item>,
     sequence: u64,
     seed: u64,
 }
 
-/// A wave at a node.
+/// A flood in progress at a node.
 #[derive(Clone, Debug)]
 pub struct FloodInProgress {
     pub id: FloodId,
@@ -115,7 +115,7 @@ pub struct Known {
     pub failures: Vec<Failure>,
     pub is_welcome: bool,
     pub is_excluded: bool,
-    /// It takes part, but answers no controller.
+    /// It is a member, but answers no controller.
     pub is_unresponsive: bool,
 }
 
@@ -128,7 +128,7 @@ pub fn switch(number: u32) -> Address {
 }
 
 impl Fabric {
-    /// Leaves with processes below, all linked to all spines; controllers on leaf 0 and 1.
+    /// Builds leaves with processes below, all linked to all spines; controllers on leaves 0 and 1.
     pub fn leaf_spine(leaves: usize, spines: usize, per_leaf: usize, seed: u64) -> Self {
         let mut nodes: Vec<Node> = Vec::new();
         for leaf in 0..leaves {
@@ -150,7 +150,7 @@ impl Fabric {
         Self::with(nodes, &[Some(0), Some(1.min(leaves - 1))], seed)
     }
 
-    /// A chain of switches, each with processes below and the next above it.
+    /// Builds a chain of switches, each with processes below and the next switch above.
     pub fn tower(levels: usize, per_leaf: usize, seed: u64) -> Self {
         let mut nodes: Vec<Node> =
             (0..levels).map(|number| Node::new(switch(number as u32))).collect();
@@ -164,7 +164,7 @@ impl Fabric {
         Self::with(nodes, &[Some(levels - 1); 2], seed)
     }
 
-    /// Processes that are all linked to each other.
+    /// Builds a full mesh of processes.
     pub fn mesh(processes: usize, seed: u64) -> Self {
         let mut nodes: Vec<Node> =
             (0..processes).map(|number| Node::new(process(number as u32))).collect();
@@ -232,12 +232,12 @@ impl Fabric {
         fabric
     }
 
-    /// The node with this address.
+    /// Returns the node with this address.
     pub fn find(&self, address: Address) -> usize {
         self.nodes.iter().position(|node| node.address == address).expect("there is one")
     }
 
-    /// A number below `limit`, from the seed.
+    /// Draws a number below `limit`.
     pub fn draw(&mut self, limit: u64) -> u64 {
         // SplitMix64.
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -247,7 +247,7 @@ impl Fabric {
         (mixed ^ (mixed >> 31)) % limit.max(1)
     }
 
-    /// A frame sets out: it takes a microsecond, more in bad weather, and may get lost.
+    /// Sends a frame: it takes a microsecond, more with jitter, and may be lost or duplicated.
     pub fn send(&mut self, item: Item) {
         if self.draw(1_000) < self.frame_faults.lost {
             return;

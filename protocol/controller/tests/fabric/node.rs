@@ -1,4 +1,4 @@
-//! A switch or a process, as plain as can be.
+//! A naive switch or process.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use onepipe_wire::{Link, LinkState, Side};
 
 use super::{FloodInProgress, Known, LINK_TIMEOUT_NS};
 
-/// What is at the other end of a port.
+/// The other end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     Node(usize, usize),
@@ -18,13 +18,13 @@ pub enum Peer {
 pub struct PortState {
     pub side: Side,
     pub peer: Peer,
-    /// Who is heard there.
+    /// The instance seen there.
     pub instance: Option<Instance>,
-    /// The latest life ever heard there.
+    /// The latest instance ever seen there.
     pub latest: Option<Instance>,
     pub is_two_way: bool,
     pub last_seen: u64,
-    /// Promised since the last death.
+    /// The commit promised since the last death.
     pub commit: Option<u64>,
     pub advertised: Option<u64>,
     pub has_caught_up: bool,
@@ -50,12 +50,12 @@ pub struct Node {
     pub started_at: u64,
     pub advertises_at: u64,
     pub flood: Option<FloodInProgress>,
-    /// Whom a controller has told to take for dead, heard or not.
+    /// Instances that a controller has declared dead.
     pub dead: BTreeSet<Instance>,
-    /// Of a process.
+    /// For a process: its promise.
     pub promise: u64,
     pub barrier: Option<u64>,
-    /// Who has ever told it a commit, and so has heard it.
+    /// Instances that ever promised it a commit, and so have received frames of it.
     pub peers_seen: BTreeSet<Instance>,
     pub known: Known,
 }
@@ -105,7 +105,7 @@ impl Node {
         matches!(self.address, Address::Process(_))
     }
 
-    /// A new life begins, with nothing remembered.
+    /// Starts the next incarnation, without any state.
     pub fn restart(&mut self, now: u64) {
         let mut fresh = Self::new(self.address);
         for port_state in &self.ports {
@@ -135,19 +135,19 @@ impl Node {
         if let Some(flood) = &mut self.flood
             && flood.pending.contains(&port)
         {
-            // As the real switch does: who is waited for may come back, or not.
+            // As in the real switch: the link may come back or not.
             flood.is_broken = true;
         }
         self.on_change(now);
     }
 
-    /// Whether a controller has said that `instance` is dead.
+    /// Whether a controller has declared `instance` dead.
     pub fn is_declared_dead(&self, instance: Instance) -> bool {
         let mut dead = self.dead.iter().filter(|dead| dead.address == instance.address);
         dead.any(|dead| instance.incarnation <= dead.incarnation)
     }
 
-    /// A beacon has come in.
+    /// Handles a beacon.
     pub fn on_beacon(
         &mut self,
         now: u64,
@@ -197,7 +197,7 @@ impl Node {
         }
     }
 
-    /// Links on which nothing was heard for too long.
+    /// Times out idle links.
     pub fn expire(&mut self, now: u64) {
         for port in 0..self.ports.len() {
             let port_state = &self.ports[port];
@@ -205,7 +205,7 @@ impl Node {
                 if !matches!(port_state.peer, Peer::Controller(_)) {
                     self.freeze(now, port);
                 } else {
-                    // It is in no minimum.
+                    // Links to controllers are in no minimum.
                     self.on_change(now);
                 }
                 self.ports[port].instance = None;
@@ -214,12 +214,12 @@ impl Node {
         }
     }
 
-    /// The least that these ports promise or hold.
+    /// Returns the minimum that these ports promise or hold.
     fn minimum(&self, ports: &BTreeSet<usize>) -> Option<u64> {
         let of = |port: &usize| {
             let port_state = &self.ports[*port];
             let held = port_state.frozen.iter().map(|frozen| frozen.commit);
-            // Who is heard and has not told a commit yet has promised nothing.
+            // A live peer that has not promised a commit yet counts as 0.
             let is_live =
                 port_state.instance.is_some() && !matches!(port_state.peer, Peer::Controller(_));
             held.chain(port_state.commit.or(is_live.then_some(0))).min()
@@ -227,7 +227,7 @@ impl Node {
         ports.iter().filter_map(of).min()
     }
 
-    /// The least that feeds `port`.
+    /// Returns the minimum of the inputs of `port`.
     fn inputs(&self, port: usize) -> Option<u64> {
         let port_state = &self.ports[port];
         let is_input = |other: &usize| {
@@ -241,7 +241,7 @@ impl Node {
         }
     }
 
-    /// What it tells on `port`.
+    /// Returns the commit that it advertises on `port`.
     pub fn advertise(&mut self, now: u64, port: usize) -> Option<u64> {
         let port_state = &self.ports[port];
         if !port_state.is_two_way {
@@ -250,14 +250,14 @@ impl Node {
         if self.is_process() {
             return Some(self.promise);
         }
-        // A newcomer is told nothing until it has promised what others were told.
+        // A joiner gets no commit until it has promised what others were sent.
         if port_state.side == Side::Lower && !port_state.has_caught_up {
             return None;
         }
         if now < self.advertises_at {
             return None;
         }
-        // Nobody is there whose messages it would have to wait for: its own clock will do.
+        // No process is there whose messages would have to be awaited: its own clock is sufficient.
         let is_upper = self.ports[port].side == Side::Upper;
         let minimum = self.inputs(port).or(is_upper.then_some(now));
         let port_state = &mut self.ports[port];
@@ -269,7 +269,7 @@ impl Node {
         self.ports[port].instance.is_some() && self.ports[port].is_two_way
     }
 
-    /// What it announces.
+    /// Returns the links that it announces.
     pub fn links(&self) -> Vec<Link> {
         let mut links = Vec::new();
         for (port, port_state) in self.ports.iter().enumerate() {

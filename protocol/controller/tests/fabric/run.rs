@@ -1,4 +1,4 @@
-//! Time goes on.
+//! The event loop of the fabric.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ impl Fabric {
         Now { mono: Mono::from_ns(self.now), sync: Timestamp::from_ns(self.now) }
     }
 
-    /// A node comes to life.
+    /// Starts a node.
     pub fn start(&mut self, node: usize) {
         self.nodes[node].restart(self.now);
         let incarnation = self.nodes[node].incarnation;
@@ -24,7 +24,7 @@ impl Fabric {
         self.at(self.now, Item::Tick { node, incarnation });
     }
 
-    /// It ends, without a word.
+    /// Kills a node.
     pub fn kill(&mut self, node: usize) {
         let ended = &mut self.nodes[node];
         if ended.is_alive {
@@ -35,7 +35,7 @@ impl Fabric {
         }
     }
 
-    /// The link at a port of a node is cut or mended.
+    /// Cuts or repairs the link at a port of a node.
     pub fn cut(&mut self, node: usize, port: usize, is_cut: bool) {
         let mut ends = vec![(node, port)];
         if let Peer::Node(other, there) = self.nodes[node].ports[port].peer {
@@ -50,7 +50,7 @@ impl Fabric {
         }
     }
 
-    /// A controller starts to listen.
+    /// Starts a controller, which only receives at first.
     pub fn start_replica(&mut self, replica: usize) {
         let entry = &mut self.replicas[replica];
         entry.incarnation += 1;
@@ -65,15 +65,15 @@ impl Fabric {
             freeze_after_ns: 300_000,
             restart_ns: 500_000,
             store_retry_ns: 50_000,
-            // Three slow announcements.
+            // Three slow announcement intervals.
             link_timeout_ns: 1_000_000,
             ..Config::new(entry.process, self.controllers)
         };
-        entry.machine = Some(Controller::new(config).expect("makes sense"));
+        entry.machine = Some(Controller::new(config).expect("a valid configuration"));
         self.at(self.now, Item::Wake { replica });
     }
 
-    /// It crashes, and forgets everything.
+    /// Crashes a controller: it forgets everything.
     pub fn crash_replica(&mut self, replica: usize) {
         self.replicas[replica].machine = None;
         if self.active == Some(replica) {
@@ -82,7 +82,7 @@ impl Fabric {
         }
     }
 
-    /// It becomes active, if it lives and nobody else is.
+    /// Makes a replica active, if it is running and no other one is.
     pub fn campaign(&mut self, replica: usize) {
         if self.replicas[replica].machine.is_none() {
             return;
@@ -102,7 +102,7 @@ impl Fabric {
         self.drain(replica);
     }
 
-    /// Everything until `until`.
+    /// Runs all events up to `until`.
     pub fn run(&mut self, until: u64) {
         while let Some(((when, _), item)) = self.queue.pop_first() {
             if when > until {
@@ -162,7 +162,7 @@ impl Fabric {
         }
     }
 
-    /// A switch that was declared dead and is heard nevertheless is told so.
+    /// Tells a switch that was declared dead, but still sends, to restart.
     pub(super) fn send_death_notice(&mut self, node: usize, port: usize, instance: Instance) {
         if let Peer::Node(other, there) = self.nodes[node].ports[port].peer
             && matches!(instance.address, Address::Switch(_))
@@ -172,12 +172,12 @@ impl Fabric {
         }
     }
 
-    /// Whether a frame gets over the link to `port` of `node`.
+    /// Whether frames get over the link to `port` of `node`.
     pub(super) fn is_intact(&self, node: usize, port: usize) -> bool {
         self.nodes[node].is_alive && !self.cut.contains(&(node, port))
     }
 
-    /// Whether frames get from a controller to a node that lives, and back.
+    /// Whether frames get from a controller to a running node and back.
     pub fn connects(&self, replica: usize, node: usize) -> bool {
         let is_linked = match self.replicas[replica].attached_to {
             Some((attached_to, _)) => self.has_path(attached_to, node),
@@ -191,7 +191,7 @@ impl Fabric {
         self.nodes[node].is_alive && is_linked
     }
 
-    /// On which of its links the controller hears a node.
+    /// Returns the link on which the controller receives frames of a node.
     pub(super) fn link_of(&self, replica: usize, node: usize) -> usize {
         match (self.replicas[replica].attached_to, self.nodes[node].address) {
             (None, Address::Process(process)) => process.index(),
@@ -199,7 +199,7 @@ impl Fabric {
         }
     }
 
-    /// Whether frames find a way, up and then down, between a switch and a node.
+    /// Whether a path, up and then down, exists between a switch and a node.
     fn has_path(&self, start: usize, end: usize) -> bool {
         let mut seen = BTreeSet::new();
         let mut work = vec![(start, true)];
@@ -235,7 +235,7 @@ impl Fabric {
         let now = self.now;
         self.nodes[node].expire(now);
         if self.nodes[node].is_process() && !self.nodes[node].known.is_excluded {
-            // Now and then a scattering takes its time.
+            // From time to time a scattering takes long.
             let is_free = self.nodes[node].known.is_welcome;
             let lag = if !is_free {
                 0
@@ -253,7 +253,7 @@ impl Fabric {
             && !ports.clone().any(is_up)
             && self.nodes[node].ports.iter().any(|port_state| !port_state.frozen.is_empty())
         {
-            // Cut off: it comes back as a new life.
+            // Cut off: it returns as a new incarnation.
             self.kill(node);
             return self.start(node);
         }
@@ -295,7 +295,7 @@ impl Fabric {
             let mut first = 0;
             loop {
                 let announce = Announce { generation: self.nodes[node].generation, first, total };
-                // Few links a part, so that there are several.
+                // Few links per part, so that there are several parts.
                 let mut slot = vec![0; HEADER_LEN + 12 + 3 * 24];
                 let rest = links[usize::from(first)..].iter().copied();
                 let (count, bytes) =
@@ -332,7 +332,7 @@ impl Fabric {
         if !self.is_intact(node, port) {
             return;
         }
-        let frame = Frame::parse(bytes).expect("a controller has sealed it");
+        let frame = Frame::parse(bytes).expect("sealed by a controller");
         match frame.opcode {
             Opcode::Hello => {
                 let now = self.now;
@@ -353,12 +353,12 @@ impl Fabric {
         }
     }
 
-    /// A frame for a process has arrived.
+    /// Handles a frame of a controller at a process.
     fn on_controller_frame(&mut self, node: usize, replica: usize, bytes: &[u8]) {
         if self.nodes[node].known.is_unresponsive {
             return;
         }
-        let frame = Frame::parse(bytes).expect("a controller has sealed it");
+        let frame = Frame::parse(bytes).expect("sealed by a controller");
         match frame.opcode {
             Opcode::AnnounceAck => {
                 let has_commit = self.nodes[node].ports[0].commit.is_some();
@@ -369,7 +369,7 @@ impl Fabric {
             }
             Opcode::Notice => {
                 self.apply_flood(node, frame.payload);
-                let view = FloodView::parse(frame.payload).expect("a controller has written it");
+                let view = FloodView::parse(frame.payload).expect("written by a controller");
                 let ack = FloodAck { id: view.id, kind: view.kind };
                 self.send_to_controller(node, replica, Opcode::Completed, |buf| {
                     ack.write(buf).expect("fits")
@@ -380,7 +380,7 @@ impl Fabric {
         }
     }
 
-    /// A process says something to a controller.
+    /// Sends a frame from a process to a controller.
     pub fn send_to_controller(
         &mut self,
         node: usize,
@@ -420,7 +420,7 @@ impl Fabric {
         self.drain(replica);
     }
 
-    /// One step of the active controller is done. Answers whether it crashes now.
+    /// Counts a step of the active controller. Returns whether it crashes now.
     fn take_crash_step(&mut self, replica: usize) -> bool {
         if self.active != Some(replica) {
             return false;
@@ -453,7 +453,7 @@ impl Fabric {
                     return;
                 }
                 let result = result.map_err(PersistError::from);
-                let machine = self.replicas[replica].machine.as_mut().expect("has not crashed");
+                let machine = self.replicas[replica].machine.as_mut().expect("still running");
                 machine.handle_persisted(now, id, result);
                 continue;
             }

@@ -1,4 +1,4 @@
-//! One controller and the frames that it is given.
+//! One controller and helpers to build its frames.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use onepipe_base::{
@@ -8,7 +8,7 @@ use onepipe_base::{
 use onepipe_controller::{Config, Controller, Epoch, Record};
 use onepipe_wire::{Announce, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, Side, seal};
 
-/// The only replica that there is.
+/// The replica under test.
 pub const CONTROLLER: ProcessId = ProcessId(90);
 pub const CONTROLLERS: Controllers = Controllers { first: CONTROLLER, count: 2 };
 
@@ -70,7 +70,7 @@ pub fn announce(from: Instance, generation: u32, links: &[Link]) -> Vec<u8> {
     announce_decided(from, generation, links, at(0).sync)
 }
 
-/// The same of a process that was told that reliable messages are decided up to `decided`.
+/// As [`announce`], of a process that was told that reliable messages are decided up to `decided`.
 pub fn announce_decided(
     from: Instance,
     generation: u32,
@@ -83,7 +83,7 @@ pub fn announce_decided(
     })
 }
 
-/// Takes everything out; writes down all that is asked for. Answers the frames.
+/// Drains the controller and acknowledges all records. Returns the frames.
 pub fn drain(controller: &mut Controller, now: Now) -> Vec<(Opcode, ProcessId, Psn, Vec<u8>)> {
     let mut sent = Vec::new();
     loop {
@@ -101,9 +101,9 @@ pub fn drain(controller: &mut Controller, now: Now) -> Vec<(Opcode, ProcessId, P
     sent
 }
 
-/// A switch with the controller and processes 0 and 1 below it.
+/// Returns the controller of a switch with processes 0 and 1 below it.
 pub fn star(records: &[Record]) -> Controller {
-    let mut controller = Controller::new(config()).expect("makes sense");
+    let mut controller = Controller::new(config()).expect("a valid configuration");
     controller.activate(at(0), Epoch(1), records);
     let own = instance(process(CONTROLLER.0), 1);
     let tor = instance(switch(0), 1);

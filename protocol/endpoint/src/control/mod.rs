@@ -281,8 +281,8 @@ impl ControlPlane {
     }
 
     /// Takes a sealed frame to be relayed by the controllers. Returns false if another frame still
-    /// waits for [`ControlPlane::write_next`], the frame is too long by [`crate::config::RELAY_OVERHEAD_BYTES`],
-    /// or there are no controllers.
+    /// waits for [`ControlPlane::write_next`], the frame is too long by
+    /// [`crate::config::RELAY_OVERHEAD_BYTES`], or there are no controllers.
     pub fn encapsulate(&mut self, inner: &[u8]) -> bool {
         let active = self.active.map(|(process, _)| process);
         self.controllers.is_some() && self.relay.encapsulate(inner, active)

@@ -246,7 +246,7 @@ fn first_scattering_to_a_rejoined_process_arrives() {
         mesh.scatter(0, &[1, 3], 30);
         mesh.run(500);
         assert_eq!(mesh.nodes[0].failed.len(), 4, "at once");
-        // It restarts much later, after a time without scatterings to it.
+        // The process restarts much later, after a time without scatterings to it.
         mesh.run(20_000_000);
         mesh.restart(3);
         mesh.run(200_000);

@@ -8,11 +8,11 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 
 use onepipe_wire::Service;
-use world::{Said, World};
+use world::{Sent, World};
 
 /// Time in which everything is sent, and time for retransmissions afterwards, in ns.
-const TALK_NS: u64 = 12_000_000;
-const SETTLE_NS: u64 = 25_000_000;
+const SEND_NS: u64 = 12_000_000;
+const DRAIN_NS: u64 = 25_000_000;
 
 /// Outcomes of the scatterings of one run.
 #[derive(Debug, Default)]
@@ -30,32 +30,36 @@ struct Verdicts {
 /// Receivers of a scattering's messages, and the timestamps of the deliveries.
 type Delivered = (BTreeSet<(u32, u16)>, BTreeSet<u64>);
 
-fn play(seed: u64, is_rash: bool) -> (Verdicts, World) {
-    let mut world = World::new(seed, is_rash);
-    world.run(TALK_NS, true);
-    world.run(TALK_NS + SETTLE_NS, false);
-    let verdicts = judge(seed, &world);
+fn run_seed(seed: u64, is_premature: bool) -> (Verdicts, World) {
+    let mut world = World::new(seed, is_premature);
+    world.run(SEND_NS, true);
+    world.run(SEND_NS + DRAIN_NS, false);
+    let verdicts = verify(seed, &world);
     (verdicts, world)
 }
 
-fn judge(seed: u64, world: &World) -> Verdicts {
+fn verify(seed: u64, world: &World) -> Verdicts {
     let mut verdicts = Verdicts::default();
     let mut delivered: BTreeMap<(Service, u32), Delivered> = BTreeMap::new();
     for (process, log) in &world.logs {
         for service in [Service::BestEffort, Service::Reliable] {
-            let of_service: Vec<_> = log.iter().filter(|got| got.service == service).collect();
+            let of_service: Vec<_> =
+                log.iter().filter(|received_message| received_message.service == service).collect();
             for pair in of_service.windows(2) {
                 assert!(pair[0].key < pair[1].key, "seed {seed}: order at process {process}");
             }
-            for got in of_service {
-                let (by, at) = delivered.entry((service, got.number)).or_default();
-                assert!(by.insert((*process, got.key.2)), "seed {seed}: twice at {process}");
-                at.insert(got.key.0);
+            for received_message in of_service {
+                let (by, at) = delivered.entry((service, received_message.number)).or_default();
+                assert!(
+                    by.insert((*process, received_message.key.2)),
+                    "seed {seed}: twice at {process}"
+                );
+                at.insert(received_message.key.0);
             }
         }
     }
     let nobody = Delivered::default();
-    for Said { service, number, messages, failed } in world.said.values() {
+    for Sent { service, number, messages, failed } in world.sent_scatterings.values() {
         let (by, at) = delivered.get(&(*service, *number)).unwrap_or(&nobody);
         assert!(at.len() <= 1, "seed {seed}: one timestamp a scattering");
         let failed: BTreeSet<_> = failed.iter().copied().collect();
@@ -75,10 +79,10 @@ fn judge(seed: u64, world: &World) -> Verdicts {
 }
 
 #[test]
-fn reliable_scatterings_keep_order_and_are_whole_whatever_the_network_does() {
+fn reliable_scatterings_stay_ordered_and_atomic() {
     let (mut delivered, mut lost, mut overtaken) = (0, 0, 0);
     for seed in 0..4 {
-        let (verdicts, world) = play(seed, false);
+        let (verdicts, world) = run_seed(seed, false);
         assert_eq!((verdicts.torn, verdicts.open), (0, 0), "seed {seed}: {verdicts:?}");
         delivered += verdicts.delivered;
         lost += verdicts.lost;
@@ -92,7 +96,7 @@ fn reliable_scatterings_keep_order_and_are_whole_whatever_the_network_does() {
 /// The verification can fail: a process that commits before all acknowledgements breaks the
 /// atomicity of its scatterings.
 #[test]
-fn a_process_that_promises_too_much_is_found_out() {
-    let torn: Vec<_> = (0..4).map(|seed| play(seed, true).0.torn).collect();
+fn detects_premature_commits() {
+    let torn: Vec<_> = (0..4).map(|seed| run_seed(seed, true).0.torn).collect();
     assert!(torn.iter().any(|torn| *torn > 0), "{torn:?}");
 }

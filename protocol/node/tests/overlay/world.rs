@@ -8,7 +8,7 @@ use onepipe_base::{
 };
 use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Links, Message};
 use onepipe_switch::{Config as SwitchConfig, Eager, Switch};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{Service, parse_header, rewrite_promises};
 
 /// A multiple of the beacon interval.
@@ -20,20 +20,20 @@ const SKEW_NS: u64 = 1_000_000;
 const JOINS_UNTIL_NS: u64 = 8_000_000;
 /// One in this many messages is lost; one in `DUPLICATE` arrives twice.
 const LOSS: u64 = 10;
-const DOUBLE: u64 = 20;
+const DUPLICATE: u64 = 20;
 /// One in this many frames of the tree is lost.
 const TREE_LOSS: u64 = 20;
 /// How far ahead a premature process promises commits, in ns.
-const RASH_NS: u64 = 500_000;
+const PREMATURE_NS: u64 = 500_000;
 /// Parent of each aggregator: the first is the root.
 const PARENTS: [Option<usize>; 4] = [None, Some(0), Some(0), Some(1)];
 /// Aggregator of each process: leaves, an inner one, and the root.
-const HOMES: [usize; 8] = [2, 3, 2, 3, 3, 1, 0, 2];
+const ATTACHMENTS: [usize; 8] = [2, 3, 2, 3, 3, 1, 0, 2];
 const SWITCHES: usize = PARENTS.len();
 const SWITCH_PORTS: u16 = 8;
 
 /// A delivered message.
-pub struct Got {
+pub struct Received {
     pub service: Service,
     /// `(timestamp, from, index)`.
     pub key: (u64, u32, u16),
@@ -42,7 +42,7 @@ pub struct Got {
 }
 
 /// A scattering, with the failures reported to its sender.
-pub struct Said {
+pub struct Sent {
     pub service: Service,
     pub number: u32,
     pub messages: Vec<u32>,
@@ -55,63 +55,63 @@ enum Node {
     Endpoint(Box<Endpoint>),
 }
 
-enum What {
-    Arrives { port: Port, bytes: Vec<u8>, sent: u64 },
-    Wakes,
+enum NetEvent {
+    Arrive { port: Port, bytes: Vec<u8>, sent: u64 },
+    Wake,
 }
 
 pub struct World {
     nodes: Vec<Node>,
     /// By node: clock error, and start time.
     skews: Vec<i64>,
-    begins: Vec<u64>,
+    start_ns: Vec<u64>,
     /// By node: the next wake-up.
-    wakes: Vec<u64>,
+    wake_at: Vec<u64>,
     /// The other end of each port of the tree.
     links: BTreeMap<(usize, u16), (usize, u16)>,
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    events: BTreeMap<u64, What>,
+    events: BTreeMap<u64, NetEvent>,
     sequence: u64,
     now: u64,
     random: u64,
-    is_rash: bool,
+    is_premature: bool,
     /// By pair of processes: when the last arrived message was sent.
     last: BTreeMap<(u32, u32), u64>,
     /// Messages that arrived after a later one.
     pub overtaken: usize,
-    pub logs: BTreeMap<u32, Vec<Got>>,
-    pub said: BTreeMap<(u32, Service, ScatteringId), Said>,
+    pub logs: BTreeMap<u32, Vec<Received>>,
+    pub sent_scatterings: BTreeMap<(u32, Service, ScatteringId), Sent>,
 }
 
 impl World {
     /// If `is_premature`, the first process promises commits of the near future.
-    pub fn new(seed: u64, is_rash: bool) -> Self {
+    pub fn new(seed: u64, is_premature: bool) -> Self {
         let mut world = Self {
             nodes: Vec::new(),
             skews: Vec::new(),
-            begins: Vec::new(),
-            wakes: Vec::new(),
+            start_ns: Vec::new(),
+            wake_at: Vec::new(),
             links: BTreeMap::new(),
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             sequence: 0,
             now: 0,
             random: seed,
-            is_rash,
+            is_premature,
             last: BTreeMap::new(),
             overtaken: 0,
             logs: BTreeMap::new(),
-            said: BTreeMap::new(),
+            sent_scatterings: BTreeMap::new(),
         };
         let mut next_port = [0; SWITCHES];
-        let mut plug = |world: &mut Self, node: usize, port: u16, parent: usize| {
+        let mut connect = |world: &mut Self, node: usize, port: u16, parent: usize| {
             let lower = next_port[parent];
             next_port[parent] += 1;
             world.links.insert((node, port), (parent, lower));
             world.links.insert((parent, lower), (node, port));
         };
         for (number, parent) in PARENTS.into_iter().enumerate() {
-            let route = Route::Table(Table::new(16, parent.is_some()));
+            let route = Route::ForwardingTable(ForwardingTable::new(16, parent.is_some()));
             let config = SwitchConfig {
                 beacon_interval_ns: BEACON_INTERVAL_NS,
                 eager_beacons: Eager::Never,
@@ -122,10 +122,10 @@ impl World {
             let switch = Switch::new(config).expect("the numbers are in range");
             world.add(Node::Switch(Box::new(switch)), 0);
             if let Some(parent) = parent {
-                plug(&mut world, number, SWITCH_PORTS, parent);
+                connect(&mut world, number, SWITCH_PORTS, parent);
             }
         }
-        for (number, home) in HOMES.into_iter().enumerate() {
+        for (number, attachment) in ATTACHMENTS.into_iter().enumerate() {
             let process = ProcessId(number as u32);
             let config = EndpointConfig {
                 links: Links::Overlay,
@@ -138,22 +138,22 @@ impl World {
                 ..EndpointConfig::new(process, Incarnation(1))
             };
             let endpoint = Endpoint::new(config).expect("the numbers are in range");
-            let begins = world.below(JOINS_UNTIL_NS) * u64::from(number > 1);
-            let node = world.add(Node::Endpoint(Box::new(endpoint)), begins);
-            plug(&mut world, node, 0, home);
+            let start_ns = world.below(JOINS_UNTIL_NS) * u64::from(number > 1);
+            let node = world.add(Node::Endpoint(Box::new(endpoint)), start_ns);
+            connect(&mut world, node, 0, attachment);
             world.logs.insert(process.0, Vec::new());
         }
         world
     }
 
-    fn add(&mut self, node: Node, begins: u64) -> usize {
+    fn add(&mut self, node: Node, start_ns: u64) -> usize {
         let number = self.nodes.len();
         self.nodes.push(node);
         let skew = self.below(2 * SKEW_NS) as i64 - SKEW_NS as i64;
         self.skews.push(skew);
-        self.begins.push(begins);
-        self.wakes.push(begins);
-        self.push(begins, number, What::Wakes);
+        self.start_ns.push(start_ns);
+        self.wake_at.push(start_ns);
+        self.push(start_ns, number, NetEvent::Wake);
         number
     }
 
@@ -166,9 +166,9 @@ impl World {
         (word ^ (word >> 31)) % limit
     }
 
-    fn push(&mut self, at: u64, node: usize, what: What) {
+    fn push(&mut self, at: u64, node: usize, net_event: NetEvent) {
         self.sequence += 1;
-        self.events.insert(self.sequence, what);
+        self.events.insert(self.sequence, net_event);
         self.queue.push(Reverse((at, self.sequence, node)));
     }
 
@@ -178,29 +178,29 @@ impl World {
     }
 
     /// Runs until `end`; running processes send messages if `sends`.
-    pub fn run(&mut self, end: u64, talks: bool) {
-        let mut talk_at = self.now;
+    pub fn run(&mut self, end: u64, sends: bool) {
+        let mut send_at = self.now;
         while let Some(Reverse((at, key, node))) = self.queue.pop() {
             if at > end {
                 self.queue.push(Reverse((at, key, node)));
                 break;
             }
             self.now = self.now.max(at);
-            if talks && self.now >= talk_at {
-                talk_at = self.now + 10_000;
-                self.talk();
+            if sends && self.now >= send_at {
+                send_at = self.now + 10_000;
+                self.send_random();
             }
-            let what = self.events.remove(&key).expect("pushed with it");
-            self.step(node, what);
+            let net_event = self.events.remove(&key).expect("pushed with it");
+            self.step(node, net_event);
         }
         self.now = end;
     }
 
-    fn step(&mut self, node: usize, what: What) {
+    fn step(&mut self, node: usize, net_event: NetEvent) {
         let now = self.clock(node);
-        match what {
-            _ if self.now < self.begins[node] => return,
-            What::Arrives { port, mut bytes, sent } => {
+        match net_event {
+            _ if self.now < self.start_ns[node] => return,
+            NetEvent::Arrive { port, mut bytes, sent } => {
                 self.note_arrival(port, &bytes, sent);
                 let verdict = match &mut self.nodes[node] {
                     Node::Switch(switch) => switch.handle_frame(now, port, &mut bytes),
@@ -210,8 +210,8 @@ impl World {
                     self.send(node, port, bytes);
                 }
             }
-            What::Wakes => {
-                self.wakes[node] = u64::MAX;
+            NetEvent::Wake => {
+                self.wake_at[node] = u64::MAX;
                 if self.due(node).is_some_and(|due| due <= now.mono) {
                     match &mut self.nodes[node] {
                         Node::Switch(switch) => switch.handle_timeout(now),
@@ -223,9 +223,9 @@ impl World {
         self.drain(node);
         if let Some(due) = self.due(node) {
             let at = due.as_ns().saturating_sub(1).max(self.now + 1);
-            if at < self.wakes[node] {
-                self.wakes[node] = at;
-                self.push(at, node, What::Wakes);
+            if at < self.wake_at[node] {
+                self.wake_at[node] = at;
+                self.push(at, node, NetEvent::Wake);
             }
         }
     }
@@ -275,13 +275,14 @@ impl World {
                     let key = (delivery.timestamp.as_ns(), delivery.from.0, delivery.index);
                     let (service, number) = (delivery.service, u32::from_be_bytes(name));
                     let log = self.logs.get_mut(&process).expect("there from the start");
-                    log.push(Got { service, key, number });
+                    log.push(Received { service, key, number });
                     end.release(delivery);
                 }
                 Event::SendFailed(failed) => {
                     let key = (process, failed.service, failed.scattering);
-                    let said = self.said.get_mut(&key).expect("it was said");
-                    said.failed.push((failed.to.0, failed.index));
+                    let sent_scatterings =
+                        self.sent_scatterings.get_mut(&key).expect("it was said");
+                    sent_scatterings.failed.push((failed.to.0, failed.index));
                 }
                 other => panic!("nobody dies: {other:?}"),
             }
@@ -291,46 +292,46 @@ impl World {
     /// Sends a frame: through the tree on one path, directly on one of several.
     fn send(&mut self, node: usize, port: Port, mut bytes: Vec<u8>) {
         let sent = self.now;
-        if self.is_rash && (node, port) == (SWITCHES, Port(0)) {
+        if self.is_premature && (node, port) == (SWITCHES, Port(0)) {
             let clock = self.clock(node).sync;
             let promised = parse_header(&bytes).expect("it seals what it sends").0.promises(clock);
-            let commit = promised.commit.wrapping_add_ns(RASH_NS);
+            let commit = promised.commit.wrapping_add_ns(PREMATURE_NS);
             rewrite_promises(&mut bytes, Promises { commit, ..promised });
         }
         if let Some((to, port)) = self.links.get(&(node, port.0)).copied() {
             if self.below(TREE_LOSS) > 0 {
                 let at = sent + 1_000 + self.below(4_000);
-                self.push(at, to, What::Arrives { port: Port(port), bytes, sent });
+                self.push(at, to, NetEvent::Arrive { port: Port(port), bytes, sent });
             }
             return;
         }
         let (header, opcode) = parse_header(&bytes).expect("it seals what it sends");
         assert!(port == Port(1) && opcode.service().is_some(), "{opcode:?} past the tree");
         let to = SWITCHES + header.dst().index();
-        let copies = u64::from(self.below(LOSS) > 0) + u64::from(self.below(DOUBLE) == 0);
+        let copies = u64::from(self.below(LOSS) > 0) + u64::from(self.below(DUPLICATE) == 0);
         for _ in 0..copies {
             // One of four paths, with queueing.
-            let way = [3_000, 10_000, 40_000, 150_000][self.below(4) as usize];
-            let at = sent + way + self.below(way);
-            self.push(at, to, What::Arrives { port, bytes: bytes.clone(), sent });
+            let path_ns = [3_000, 10_000, 40_000, 150_000][self.below(4) as usize];
+            let at = sent + path_ns + self.below(path_ns);
+            self.push(at, to, NetEvent::Arrive { port, bytes: bytes.clone(), sent });
         }
     }
 
     /// Lets a random running process scatter to random running processes.
-    fn talk(&mut self) {
-        let there: Vec<u32> = (0..HOMES.len() as u32)
-            .filter(|process| self.begins[SWITCHES + *process as usize] < self.now)
+    fn send_random(&mut self) {
+        let started: Vec<u32> = (0..ATTACHMENTS.len() as u32)
+            .filter(|process| self.start_ns[SWITCHES + *process as usize] < self.now)
             .collect();
-        if there.is_empty() {
+        if started.is_empty() {
             return;
         }
-        let from = there[self.below(there.len() as u64) as usize];
-        let messages: Vec<u32> = there.into_iter().filter(|_| self.below(3) > 0).collect();
+        let from = started[self.below(started.len() as u64) as usize];
+        let messages: Vec<u32> = started.into_iter().filter(|_| self.below(3) > 0).collect();
         let service = match self.below(3) {
             0 => Service::BestEffort,
             _ => Service::Reliable,
         };
-        let number = self.said.len() as u32;
+        let number = self.sent_scatterings.len() as u32;
         let payload = number.to_be_bytes();
         let all: Vec<_> =
             messages.iter().map(|to| Message { to: ProcessId(*to), payload: &payload }).collect();
@@ -342,9 +343,9 @@ impl World {
             Service::Reliable => end.scatter_reliably(&all),
         };
         if let Ok(id) = sent {
-            let said = Said { service, number, messages, failed: Vec::new() };
-            self.said.insert((from, service, id), said);
-            self.push(self.now, SWITCHES + from as usize, What::Wakes);
+            let sent_scatterings = Sent { service, number, messages, failed: Vec::new() };
+            self.sent_scatterings.insert((from, service, id), sent_scatterings);
+            self.push(self.now, SWITCHES + from as usize, NetEvent::Wake);
         }
     }
 }

@@ -3,8 +3,8 @@
 use onepipe_base::{Promises, Timestamp};
 use onepipe_wire::{parse_header, rewrite_promises, take_hop};
 
-/// Makes a passing frame say what its output link is told. Answers false when it has passed too
-/// many switches.
+/// Rewrites a passing frame with the promises of its output link. Returns false when its hop limit
+/// is used up.
 #[inline]
 pub(crate) fn pass(frame: &mut [u8], promises: Promises) -> bool {
     let may_pass = take_hop(frame);
@@ -14,8 +14,8 @@ pub(crate) fn pass(frame: &mut [u8], promises: Promises) -> bool {
     may_pass
 }
 
-/// Lets a frame pass that speaks of links: its promises count nowhere and stay as they are.
-/// Answers false when it has passed too many switches.
+/// Passes a control frame, whose promises are ignored and stay unchanged. Returns false when its
+/// hop limit is used up.
 pub(crate) fn pass_control(frame: &mut [u8], reference: Timestamp) -> bool {
     let Ok((header, _)) = parse_header(frame) else { return false };
     let promises = header.promises(reference);

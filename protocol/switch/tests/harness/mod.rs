@@ -1,23 +1,23 @@
-//! A switch on the bench: frames are made, handed in and read back by hand.
-#![allow(dead_code, reason = "each test program uses its own part of the rig")]
+//! A switch and helpers to build and read its frames.
+#![allow(dead_code, reason = "each test program uses its own part of the harness")]
 
 use onepipe_base::{
     Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
     Psn, SwitchId, Timestamp, Verdict,
 };
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, parse_header, seal, seal_with_hops};
 
-/// Both clocks at once; the synchronised one is `OFFSET_NS` ahead of the local one.
-/// A multiple of every beacon interval in use, so that instants are round numbers.
+/// Both clocks at once; the synchronised one is `OFFSET_NS` ahead of the local one. A multiple of
+/// every beacon interval in use, so that instants are round numbers.
 pub const OFFSET_NS: u64 = 1_125_900_000_000_000;
 
 pub fn at(mono: u64) -> Now {
     Now { mono: Mono::from_ns(mono), sync: ts(mono) }
 }
 
-/// The timestamp `ns` after the tests' origin.
+/// Returns the timestamp `ns` after the tests' origin.
 pub fn ts(ns: u64) -> Timestamp {
     Timestamp::from_ns(OFFSET_NS + ns)
 }
@@ -26,14 +26,14 @@ pub fn both(ns: u64) -> Promises {
     Promises::both(ts(ns))
 }
 
-/// A star that learns who sits where, with its eager mode, start wait and periodic beacons off:
-/// each test turns on what it is about.
+/// Returns the configuration of a star that learns its routes, with eager beacons, start wait and
+/// periodic beacons off: each test turns on what it is about.
 pub fn star(ports: u16) -> Config {
     Config {
         beacon_interval_ns: 0,
         eager_beacons: Eager::Never,
         start_wait_ns: 0,
-        ..Config::new(ports, 0, Route::Table(Table::new(64, false)))
+        ..Config::new(ports, 0, Route::ForwardingTable(ForwardingTable::new(64, false)))
     }
 }
 
@@ -52,7 +52,7 @@ pub fn guarded(ports: u16) -> Config {
     }
 }
 
-/// The life of a switch of [`guarded`].
+/// The instance of a switch configured by [`guarded`].
 pub const OWN: Instance = instance_of(Address::Switch(SwitchId(1)), 5);
 
 pub const fn instance_of(address: Address, incarnation: u32) -> Instance {
@@ -63,7 +63,7 @@ pub const fn process(id: u32, incarnation: u32) -> Instance {
     instance_of(Address::Process(ProcessId(id)), incarnation)
 }
 
-/// A frame that speaks of its link.
+/// Returns a hop-only frame.
 pub fn of_link(
     opcode: Opcode,
     own: Instance,
@@ -75,7 +75,7 @@ pub fn of_link(
     bytes
 }
 
-/// Hands in a beacon of `instance`, which hears `ack_from`.
+/// Delivers a beacon of `instance`, which names `peer`.
 pub fn beacon(
     switch: &mut Switch,
     now: Now,
@@ -86,7 +86,7 @@ pub fn beacon(
     put(switch, now, port, of_link(Opcode::Beacon, instance, ack_from, promises))
 }
 
-/// A frame that a switch has sent by itself.
+/// A frame sent by the switch itself.
 pub struct Sent {
     pub port: u16,
     pub opcode: Opcode,
@@ -94,12 +94,12 @@ pub struct Sent {
     pub payload: Vec<u8>,
 }
 
-/// All that the switch wants to send now.
+/// Returns everything that the switch sends now.
 pub fn sent(switch: &mut Switch, now: Now) -> Vec<Sent> {
     sent_in(switch, now, 1_472)
 }
 
-/// As [`sent`], with a slot of so many bytes.
+/// As [`sent`], with a slot of `slot_bytes` bytes.
 pub fn sent_in(switch: &mut Switch, now: Now, slot_bytes: usize) -> Vec<Sent> {
     let (mut slot, mut sent) = (vec![0; slot_bytes], Vec::new());
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
@@ -110,12 +110,12 @@ pub fn sent_in(switch: &mut Switch, now: Now, slot_bytes: usize) -> Vec<Sent> {
     sent
 }
 
-/// Of these, the ports of the frames of one kind.
+/// Returns the ports of the frames with this opcode.
 pub fn ports_of(sent: &[Sent], opcode: Opcode) -> Vec<u16> {
     sent.iter().filter(|sent| sent.opcode == opcode).map(|sent| sent.port).collect()
 }
 
-/// Lets time pass, with all timers, until `end`; answers all that was sent.
+/// Lets time pass, with all timers, until `end`. Returns everything sent.
 pub fn run(switch: &mut Switch, end: u64) -> Vec<Sent> {
     let mut all = Vec::new();
     while let Some(due) = switch.poll_timeout().filter(|due| due.as_ns() <= end) {
@@ -125,7 +125,7 @@ pub fn run(switch: &mut Switch, end: u64) -> Vec<Sent> {
     all
 }
 
-/// What a switch's beacon bears in place of a process, in a fabric without controllers.
+/// Stands for a process in a switch's beacon, in a fabric without controllers.
 pub const NO_PROCESS: u32 = u32::MAX;
 
 pub type Bytes = [u8; HEADER_LEN];
@@ -148,12 +148,12 @@ pub fn bytes_of(header: Header) -> Bytes {
     bytes
 }
 
-/// Hands a frame in.
+/// Delivers a frame.
 pub fn put(switch: &mut Switch, now: Now, port: u16, mut bytes: Bytes) -> Verdict {
     switch.handle_frame(now, Port(port), &mut bytes)
 }
 
-/// Hands a frame in that must be forwarded; answers the output port and what it says there.
+/// Delivers a frame that must be forwarded. Returns the output port and the promises there.
 pub fn pass(switch: &mut Switch, now: Now, port: u16, mut bytes: Bytes) -> (u16, Promises) {
     match switch.handle_frame(now, Port(port), &mut bytes) {
         Verdict::Forward(output) => (output.0, promises_of(&bytes, now)),
@@ -161,13 +161,13 @@ pub fn pass(switch: &mut Switch, now: Now, port: u16, mut bytes: Bytes) -> (u16,
     }
 }
 
-/// Hands a beacon in.
+/// Delivers a beacon.
 pub fn beacon_from(switch: &mut Switch, now: Now, port: u16, promises: Promises) {
     let verdict = put(switch, now, port, frame(Opcode::Beacon, NO_PROCESS, NO_PROCESS, promises));
     assert_eq!(verdict, Verdict::Consumed);
 }
 
-/// Hands a join in.
+/// Delivers a join.
 pub fn join(switch: &mut Switch, now: Now, port: u16, process: u32, promises: Promises) {
     let verdict = put(switch, now, port, frame(Opcode::Join, process, 0, promises));
     assert_eq!(verdict, Verdict::Consumed);
@@ -177,7 +177,7 @@ pub fn promises_of(bytes: &[u8], now: Now) -> Promises {
     parse_header(bytes).expect("a switch sends well-formed frames").0.promises(now.sync)
 }
 
-/// All beacons that the switch wants to send now.
+/// Returns all beacons that the switch sends now.
 pub fn beacons(switch: &mut Switch, now: Now) -> Vec<(u16, Promises)> {
     let (mut slot, mut sent) = ([0; 256], Vec::new());
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {

@@ -1,4 +1,4 @@
-//! Sequences of anything: drawn ones, and those that a fuzzer has found.
+//! Random sequences of frames and time, and those that a fuzzer has found.
 
 mod properties;
 

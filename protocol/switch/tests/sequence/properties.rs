@@ -1,12 +1,12 @@
-//! Any sequence of frames, silence and time: what must hold for a switch whatever its neighbours
-//! say. Shared with `verify/fuzz`.
+//! Properties of a switch under any sequence of frames, idle times and clock steps, whatever its
+//! neighbours send. Shared with `verify/fuzz`.
 
 use onepipe_base::{
     Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
     Psn, SwitchId, Timestamp, Verdict,
 };
 use onepipe_switch::{Config, Eager, Switch};
-use onepipe_topology::{Route, Table};
+use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{
     Failure, Flags, Flood, FloodAck, FloodId, FloodKind, HEADER_LEN, HOPS_MAX, Header, Opcode,
     Resolved, parse_header, seal_with_hops,
@@ -16,7 +16,7 @@ const PORTS: u16 = 6;
 const ORIGIN_NS: u64 = 1 << 50;
 const INCARNATION: Incarnation = Incarnation(2);
 
-/// Bytes that decide what happens next; zeros behind their end.
+/// The bytes that decide what happens next; zeros after their end.
 struct Script<'a> {
     rest: &'a [u8],
 }
@@ -32,7 +32,7 @@ impl Script<'_> {
         u64::from(self.byte()) % limit
     }
 
-    /// A time not far off, or far.
+    /// Returns a time near `near`, or sometimes a distant one.
     fn time(&mut self, near: u64) -> u64 {
         match self.byte() {
             choice @ 0..=219 => near.wrapping_add(u64::from(choice) * 100).wrapping_sub(2_000),
@@ -45,10 +45,10 @@ impl Script<'_> {
     }
 }
 
-/// What lies further back promises nothing: half of a quarter of the wire's range.
+/// A promise further back than this promises nothing: half of a quarter of the wire's range.
 const NO_PROMISE_NS: u64 = 1 << 45;
 
-/// What was last promised out of each port; that never goes back (I9).
+/// The last promises sent on each port, which never decrease (I9).
 struct Advertised {
     promises: [Option<Promises>; PORTS as usize],
 }
@@ -60,12 +60,12 @@ impl Advertised {
             return;
         }
         let advertised = &mut self.promises[port.index()];
-        // Expanded next to what was promised before, so that no step back can hide in the wrap.
+        // Expanded next to the previous promise, so that no decrease can hide in the wrap.
         let near = advertised.map_or(Timestamp::from_ns(ORIGIN_NS), |promises| promises.barrier);
         let mut promises = header.promises(near);
         if let Some(before) = *advertised {
             assert!(promises.barrier >= before.barrier, "a barrier went back on {port:?}");
-            // Whoever is new there is told none.
+            // A new instance there gets none.
             let is_no_promise = promises.barrier.since_ns(promises.commit) > NO_PROMISE_NS;
             assert!(
                 promises.commit >= before.commit || is_no_promise,
@@ -77,7 +77,7 @@ impl Advertised {
     }
 }
 
-/// Plays `bytes` as a script.
+/// Runs `bytes` as a script.
 pub fn switch(bytes: &[u8]) {
     let mut script = Script { rest: bytes };
     let shape = script.byte();
@@ -90,7 +90,7 @@ pub fn switch(bytes: &[u8]) {
         incarnation: INCARNATION,
         beacon_interval_ns: intervals_ns[script.below(2) as usize],
         start_wait_ns: [0, 50_000][script.below(2) as usize],
-        ..Config::new(lower, upper, Route::Table(Table::new(16, upper > 0)))
+        ..Config::new(lower, upper, Route::ForwardingTable(ForwardingTable::new(16, upper > 0)))
     };
     let mut switch = Switch::new(config).expect("a valid configuration");
     let mut advertised = Advertised { promises: [None; PORTS as usize] };
@@ -139,12 +139,13 @@ fn frame(script: &mut Script<'_>, switch: &mut Switch, now: Now, advertised: &mu
         bytes[script.below(length as u64) as usize] ^= 1;
     }
     if let Verdict::Forward(output) = switch.handle_frame(now, port, &mut bytes[..length]) {
-        assert_ne!(output, port, "a frame goes back where it came from");
+        assert_ne!(output, port, "a frame goes back to its input port");
         advertised.record(output, &bytes[..length]);
     }
 }
 
-/// A header from one of a few lives to this switch, to nobody or to a former life of it.
+/// Returns a header from one of a few instances that names this switch, no peer, or a previous
+/// incarnation of this switch.
 fn of_link(script: &mut Script<'_>, opcode: Opcode, promises: Promises) -> Header {
     let address = match script.byte() {
         choice @ 0..=99 => Address::Switch(SwitchId(u32::from(choice % 4))),
@@ -160,7 +161,7 @@ fn of_link(script: &mut Script<'_>, opcode: Opcode, promises: Promises) -> Heade
     Header::hop_only(opcode, Instance { address, incarnation }, ack_from, promises)
 }
 
-/// A payload that makes sense where one is asked for. Answers its length.
+/// Writes a valid payload where the opcode requires one. Returns its length.
 fn payload(script: &mut Script<'_>, opcode: Opcode, buf: &mut [u8]) -> usize {
     let id = FloodId { epoch: 1, sequence: script.below(4) as u32 };
     let kind = [FloodKind::Notice, FloodKind::Resume][script.below(2) as usize];
@@ -189,7 +190,7 @@ fn drain(switch: &mut Switch, now: Now, advertised: &mut Advertised) {
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
         advertised.record(transmit.port, &slot[..transmit.bytes]);
         frames += 1;
-        // Beacons, eager ones, waves and answers, and announcements to two controllers.
+        // Beacons, eager ones, floods and acknowledgements, and announcements to two controllers.
         assert!(frames <= 6 * usize::from(PORTS), "it never stops sending");
     }
     while switch.poll_event().is_some() {}

@@ -38,14 +38,14 @@ impl<'a> BulkFailures<'a> {
     /// Writes as many entries as fit. Returns their length.
     pub fn write(buf: &mut [u8], entries: impl Iterator<Item = BulkFailure>) -> usize {
         let mut bytes = 0;
-        for (place, failure) in buf.chunks_exact_mut(BULK_FAILURE_LEN).zip(entries) {
+        for (slot, failure) in buf.chunks_exact_mut(BULK_FAILURE_LEN).zip(entries) {
             let layout = FailureLayout {
                 rank: U16::new(failure.rank),
                 by: U16::new(failure.by),
                 reason: failure.reason,
                 reserved: [0; 3],
             };
-            place.copy_from_slice(layout.as_bytes());
+            slot.copy_from_slice(layout.as_bytes());
             bytes += BULK_FAILURE_LEN;
         }
         bytes
@@ -133,8 +133,8 @@ impl<'a> BulkHaveView<'a> {
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
         let (layout, rest) = read::<HaveLayout>(rest, "bulk have")?;
         let is_known = layout.block_len.get() > 0;
-        let told = layout.bytes.get() | u64::from(layout.words.get()) | u64::from(layout.kind);
-        check(is_known || told == 0, "words of an unknown object", told)?;
+        let described = layout.bytes.get() | u64::from(layout.words.get()) | u64::from(layout.kind);
+        check(is_known || described == 0, "words of an unknown object", described)?;
         let extent = match is_known {
             true => Some(Extent::read(layout.bytes, layout.block_len, layout.kind)?),
             false => None,

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeslot_takes_as_many_bits_as_tell_it_apart() {
+    fn grants_use_minimal_bits() {
         let written = |slots: u64, of: fn(usize) -> (u16, u8)| {
             let mut buf = [0xff; 200];
             let bytes = write(&mut buf, (7, slots), of).expect("it fits");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_way_to_say_it() {
+    fn refuses_non_canonical_encoding() {
         let split = |dst_bits: u8, dst: u16, slots: u64, codes: &[u8]| {
             let [high, low] = dst.to_be_bytes();
             let front = [GRANT, dst_bits, 0, 255, high, low, 0, 0, 0, 0, 0, 9];

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_survives_and_what_does_not_is_said_so() {
+    fn parts_round_trip_and_report_overflow() {
         let terms = FcpParams { slot_ns: 1 << 30, nodes: 4_096 };
         let reset = FcpReset { time: Timestamp::from_ns(u64::MAX - 1), epoch: 9, terms };
         let totals = [1u16, 2, 9].map(|dst| FcpTotal { dst, total: 65_535 - dst });
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_heard_stands_last_and_alone() {
+    fn holes_part_stands_last_and_alone() {
         let part = |holes: u64| [&[HOLES][..], &holes.to_be_bytes()].concat();
         assert_eq!(split_holes(&part(0b110)), Some(0b110));
         assert_eq!((split_holes(&part(0)), split_holes(&part(0b111))), (None, None));

@@ -102,7 +102,7 @@ impl<'a> FcpTotals<'a> {
     /// Returns each total.
     pub fn totals(self) -> impl Iterator<Item = FcpTotal> + 'a {
         let mut rest = self.bytes;
-        let (mut place, mut marks) = (0, self.map.first().copied().unwrap_or_default());
+        let (mut byte_index, mut marks) = (0, self.map.first().copied().unwrap_or_default());
         core::iter::from_fn(move || {
             let mut next = |bytes: usize| {
                 let (value, behind) = rest.split_at_checked(bytes)?;
@@ -113,10 +113,10 @@ impl<'a> FcpTotals<'a> {
                 return Some(FcpTotal { dst: next(2)?, total: next(2)? });
             }
             while marks == 0 {
-                place += 1;
-                marks = *self.map.get(place)?;
+                byte_index += 1;
+                marks = *self.map.get(byte_index)?;
             }
-            let dst = self.first + (place * 8) as u16 + marks.trailing_zeros() as u16;
+            let dst = self.first + (byte_index * 8) as u16 + marks.trailing_zeros() as u16;
             marks &= marks - 1;
             Some(FcpTotal { dst, total: next(self.form.total_len())? })
         })
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_way_to_say_it() {
+    fn refuses_non_canonical_encoding() {
         assert!(!split(&[TOTALS, 0]) && split(&[TOTALS, 1, 0, 0, 0, 0]));
         assert!(!split(&[TOTALS, 1, 0, 0, 0]));
         assert!(split(&[MAP, 1, 0, 7, 0b101, 0, 1, 0, 2]));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_form_is_taken() {
+    fn selects_shortest_form() {
         let of = |every: usize, count: usize| {
             let all: [FcpTotal; 40] =
                 core::array::from_fn(|at| FcpTotal { dst: (at * every) as u16, total: 9 });

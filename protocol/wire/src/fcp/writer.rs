@@ -76,8 +76,8 @@ impl<'a> FcpWriter<'a> {
         let map = &mut self.buf[self.bytes..][..marks];
         map.fill(0);
         for FcpTotal { dst, .. } in totals {
-            let place = usize::from(dst - first.dst);
-            map[place / 8] |= 1 << (place % 8);
+            let bit_index = usize::from(dst - first.dst);
+            map[bit_index / 8] |= 1 << (bit_index % 8);
         }
         self.bytes += marks;
         for FcpTotal { total, .. } in totals {

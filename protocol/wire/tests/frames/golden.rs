@@ -110,7 +110,7 @@ fn every_opcode_has_a_golden_frame() {
 }
 
 #[test]
-fn headers_say_what_the_labels_say() {
+fn headers_match_labels() {
     for golden in Golden::all() {
         let (frame, name) = (golden.frame(), &golden.name);
         let (header, near) = (frame.header, golden.time("near"));
@@ -131,7 +131,7 @@ fn headers_say_what_the_labels_say() {
 }
 
 #[test]
-fn hop_only_frames_say_who_is_at_both_ends() {
+fn hop_only_frames_name_both_instances() {
     for golden in Golden::all() {
         let frame = golden.frame();
         if frame.opcode.is_hop_only() {
@@ -141,7 +141,7 @@ fn hop_only_frames_say_who_is_at_both_ends() {
 }
 
 #[test]
-fn frames_are_written_as_they_were_read() {
+fn golden_frames_round_trip() {
     for golden in Golden::all() {
         let frame = golden.frame();
         let written = properties::resealed(&frame);
@@ -150,7 +150,7 @@ fn frames_are_written_as_they_were_read() {
 }
 
 #[test]
-fn bodies_say_what_the_labels_say_and_are_written_so() {
+fn bodies_match_labels_and_round_trip() {
     for golden in Golden::all() {
         let frame = golden.frame();
         match frame.opcode.in_best_effort() {
@@ -234,9 +234,9 @@ fn acknowledgement(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(u64::from(ack.connection), golden.number("connection"));
     assert_eq!(u64::from(ack.reservation), golden.number("room"));
     assert_eq!(read.words().len() as u64, golden.number("words"));
-    let (received, fenced): (Vec<u64>, Vec<u64>) = read.words().unzip();
+    let (received, rejected): (Vec<u64>, Vec<u64>) = read.words().unzip();
     assert_eq!(received, golden.numbers("received_bits"));
-    assert_eq!(fenced, golden.numbers("fenced_bits"));
+    assert_eq!(rejected, golden.numbers("fenced_bits"));
     let mut written = vec![0xff; frame.payload.len()];
     assert_eq!(ack.write(&mut written, read.words()), Some(frame.payload.len()));
     assert_eq!(written, frame.payload);
@@ -262,7 +262,7 @@ fn connect(golden: &Golden, frame: &Frame<'_>) {
 }
 
 #[test]
-fn padding_is_not_read() {
+fn padding_is_ignored_by_parser() {
     let golden = Golden::named("padded.hex");
     let padding = golden.bytes_of("padding")[0].len();
     let end = golden.bytes.len() - padding;
@@ -276,7 +276,7 @@ fn padding_is_not_read() {
 }
 
 #[test]
-fn no_single_bit_and_no_byte_of_a_golden_frame_may_be_missing_or_wrong() {
+fn refuses_any_bit_flip_and_truncation() {
     for golden in Golden::all() {
         let end = HEADER_LEN + golden.frame().payload.len();
         for length in 0..end {
@@ -293,7 +293,7 @@ fn no_single_bit_and_no_byte_of_a_golden_frame_may_be_missing_or_wrong() {
 /// Recomputes both checks from the description in `docs/wire-format.md`, so that the golden frames
 /// match the specification and not only this encoder.
 #[test]
-fn the_checks_are_those_of_the_description() {
+fn checks_match_specification() {
     for golden in Golden::all() {
         let payload = golden.frame().payload;
         let mut fixed = golden.bytes[..HEADER_LEN].to_vec();
@@ -309,14 +309,14 @@ fn the_checks_are_those_of_the_description() {
     }
 }
 
-fn description() -> String {
+fn specification() -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/wire-format.md");
     fs::read_to_string(path).expect("the description is there")
 }
 
 #[test]
-fn the_description_lists_every_opcode_and_flag() {
-    let text = description();
+fn specification_lists_every_opcode_and_flag() {
+    let text = specification();
     for opcode in Opcode::ALL {
         let row = format!("\n| {:#04x} | {opcode:?} |", *opcode as u8);
         assert!(text.contains(&row), "{row}");
@@ -334,8 +334,8 @@ fn the_description_lists_every_opcode_and_flag() {
 }
 
 #[test]
-fn the_frame_by_hand_of_the_description_is_a_golden_one() {
-    let text = description();
+fn example_of_specification_is_a_golden_frame() {
+    let text = specification();
     let by_hand = text.split("## A frame by hand").nth(1).expect("the section is there");
     let rows = by_hand.split("```").nth(1).expect("the bytes are there").lines();
     let is_byte = |word: &&str| word.len() == 2 && u8::from_str_radix(word, 16).is_ok();

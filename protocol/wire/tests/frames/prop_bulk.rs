@@ -22,7 +22,7 @@ const BULK: [Opcode; 7] = [
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_panic_and_written_as_they_were(
+    fn arbitrary_bytes_round_trip_without_panic(
         opcode in prop::sample::select(&BULK[..]),
         payload in vec(prop_oneof![Just(0u8), Just(1u8), any::<u8>()], 0..140),
     ) {
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn a_piece_outside_its_block_or_its_object_is_refused(
+    fn refuses_piece_outside_block_or_object(
         (bytes, block_len) in (0..2_000u64, 1..100u32),
         (block, offset, length) in (0..50u32, 0..120u32, 0..120usize),
     ) {
@@ -56,7 +56,7 @@ proptest! {
 }
 
 #[test]
-fn what_no_sender_writes_is_refused_by_name() {
+fn refuses_invalid_fields_by_name() {
     let refuses = |error: Option<DecodeError>, name: &str| match error {
         Some(DecodeError::Field { field, .. }) => assert_eq!(field, name),
         other => panic!("{name}: {other:?}"),

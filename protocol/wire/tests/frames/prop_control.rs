@@ -114,7 +114,7 @@ fn assert_bits_mean_something(
 
 proptest! {
     #[test]
-    fn both_ends_of_a_link_are_read_as_they_were_written(
+    fn hop_only_instances_round_trip(
         (own, peer) in (any_instance(), prop::option::of(any_instance())),
         (barrier, commit) in (any_time(), any_time()),
     ) {
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn an_announcement_is_read_as_it_was_written(
+    fn announcement_round_trips(
         links in vec(any_link(), 0..9),
         (buf, spare, at) in (0usize..9, 0usize..LINK_LEN, 0usize..8),
         (generation, first, behind) in any::<(u32, u16, u16)>(),
@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn an_announcement_of_more_links_than_there_are_is_refused(
+    fn refuses_announcement_of_too_many_links(
         links in vec(any_link(), 1..5), first in any::<u16>(), missing in 1u16..4,
     ) {
         let end = usize::from(first) + links.len();
@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn a_notice_is_read_as_it_was_written(
+    fn notice_round_trips(
         flood in any_flood(),
         failures in vec(any_failure(), 0..9),
         (buf, spare, at) in (0usize..9, 0usize..FAILURE_LEN, 0usize..8),
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn a_resume_is_read_as_it_was_written(
+    fn resume_round_trips(
         flood in any_flood(),
         resolved in vec(any_resolved(), 0..9),
         (buf, spare, at) in (0usize..9, 0usize..RESOLVED_LEN, 0usize..8),
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn a_freeze_is_read_as_it_was_written(
+    fn freeze_round_trips(
         flood in any_flood(),
         instances in vec(any_instance(), 0..9),
         (buf, spare, at) in (0usize..9, 0usize..INSTANCE_LEN, 0usize..8),
@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn an_echo_is_read_as_it_was_written(
+    fn flood_ack_round_trips(
         flood in any_flood(),
         kind in select(&[FloodKind::Notice, FloodKind::Resume, FloodKind::Freeze]),
     ) {
@@ -259,7 +259,7 @@ proptest! {
     }
 
     #[test]
-    fn recalls_are_read_as_they_were_written(
+    fn recalls_round_trip(
         timestamps in vec(any_time(), 1..20),
         entries in vec(any_undeliverable(), 1..20),
         at in 0usize..8,
@@ -292,7 +292,7 @@ proptest! {
     }
 
     #[test]
-    fn a_recovery_is_read_as_it_was_written(
+    fn recovery_round_trips(
         recovery in any_recovery(),
         failures in vec(any_failure(), 0..6),
         recalls in vec(any_recall(), 0..9),
@@ -322,7 +322,7 @@ proptest! {
     }
 
     #[test]
-    fn failures_of_processes_that_cannot_be_are_refused(
+    fn refuses_failures_of_invalid_processes(
         first in prop_oneof![0..PROCESSES, any::<u32>(), Just(u32::MAX)],
         count in prop_oneof![0..3u32, any::<u32>(), Just(PROCESSES), Just(u32::MAX)],
         flood in any_flood(),
@@ -343,7 +343,7 @@ proptest! {
 }
 
 #[test]
-fn what_waves_say_of_nobody_is_refused() {
+fn refuses_floods_about_no_address() {
     let owner = Instance { address: Address::Process(ProcessId(1)), incarnation: Incarnation(1) };
     let flood = Flood { id: FloodId { epoch: 1, sequence: 1 } };
     let mut buf = [0; FLOOD_HEADER_LEN + RESOLVED_LEN];

@@ -67,7 +67,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn a_header_is_read_as_it_was_written(
+    fn header_round_trips(
         (ids, flags) in any::<([u32; 4], u8)>(),
         (ts, promises) in (any_time(), any_promises()),
         opcode in select(Opcode::ALL),
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn coalesced_messages_are_read_as_they_were_written(
+    fn coalesced_messages_round_trip(
         messages in prop::collection::vec(
             (any::<u32>(), any::<u16>(), prop::collection::vec(any::<u8>(), 0..40)), 0..20),
         spare in 0usize..20,
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn a_fragment_is_read_as_it_was_written(
+    fn fragment_round_trips(
         index in any::<u16>(),
         offset in 3..u32::MAX,
         behind in prop_oneof![-3i64..3, 0..i64::from(u32::MAX)],
@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn an_acknowledgement_is_read_as_it_was_written(
+    fn acknowledgement_round_trips(
         ack in any_ack(),
         words in prop::collection::vec(any::<(u64, u64)>(), 0..=ACK_WORDS_MAX),
         spare in 0usize..20,
@@ -170,13 +170,13 @@ proptest! {
     }
 
     #[test]
-    fn probes_and_connects_are_read_as_they_were_written(
-        (settled, span, reservation_done) in (any::<u32>(), 0..=i32::MAX as u32, any::<u32>()),
+    fn probes_and_connects_round_trip(
+        (resolved, span, reservation_done) in (any::<u32>(), 0..=i32::MAX as u32, any::<u32>()),
         (reservation_id, reservation_bytes) in any::<(u32, u64)>(),
     ) {
         let mut buf = [0xaa; PROBE_LEN];
         let probe =
-            Probe { resolved: Psn(settled), until: Psn(settled).plus(span), reservation_done };
+            Probe { resolved: Psn(resolved), until: Psn(resolved).plus(span), reservation_done };
         prop_assert_eq!(probe.write(&mut buf[..PROBE_LEN - 1]), None);
         prop_assert_eq!(probe.write(&mut buf), Some(PROBE_LEN));
         prop_assert_eq!(Probe::parse(&buf), Ok(probe));
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_that_is_cut_anywhere_is_refused(frame in any_frame()) {
+    fn refuses_truncated_frame(frame in any_frame()) {
         for length in 0..frame.len() {
             let error = Frame::parse(&frame[..length]).expect_err("cut");
             let is_truncated = matches!(error, DecodeError::Truncated { .. });
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_with_one_wrong_bit_is_refused(frame in any_frame()) {
+    fn refuses_frame_with_bit_flip(frame in any_frame()) {
         for bit in 0..frame.len() * 8 {
             let mut wrong = frame.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_with_any_bytes_replaced_is_refused(
+    fn refuses_frame_with_replaced_bytes(
         frame in any_frame(),
         at in any::<prop::sample::Index>(),
         noise in prop::collection::vec(any::<u8>(), 1..20),
@@ -228,7 +228,7 @@ proptest! {
     }
 
     #[test]
-    fn payloads_cannot_be_swapped(a in any_frame(), b in any_frame()) {
+    fn refuses_swapped_payload(a in any_frame(), b in any_frame()) {
         // A frame that begins with the original payload is valid, with padding.
         prop_assume!(!b[HEADER_LEN..].starts_with(&a[HEADER_LEN..]));
         let mut mixed = a[..HEADER_LEN].to_vec();
@@ -246,7 +246,7 @@ proptest! {
     }
 
     #[test]
-    fn hops_change_promises_hops_and_the_congestion_flag_only(
+    fn hops_rewrite_only_their_fields(
         frame in any_frame(),
         hops in prop::collection::vec((any_promises(), any::<bool>()), 1..6),
     ) {
@@ -283,7 +283,7 @@ proptest! {
     }
 
     #[test]
-    fn marking_a_corrupt_frame_leaves_it_corrupt(
+    fn marking_does_not_repair_corrupt_frame(
         frame in any_frame(), bit in 0..HEADER_LEN * 8,
     ) {
         // The one error that marking repairs is a lost congestion flag itself.
@@ -296,7 +296,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_too_short_for_a_header_are_left_alone(
+    fn leaves_short_buffers_alone(
         bytes in prop::collection::vec(any::<u8>(), 0..HEADER_LEN), promises in any_promises(),
     ) {
         let mut touched = bytes.clone();
@@ -307,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_whatever_are_read_without_panic(
+    fn parses_arbitrary_bytes_without_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         properties::frame(&bytes);
@@ -319,7 +319,7 @@ proptest! {
 }
 
 #[test]
-fn foreign_versions_and_opcodes_are_named() {
+fn reports_unknown_version_and_opcode() {
     let mut bytes = [0; HEADER_LEN];
     let header = Header::new(Opcode::Beacon, ProcessId(1), ProcessId(2), Incarnation(0));
     seal(&mut bytes, header, 0);
@@ -337,7 +337,7 @@ fn foreign_versions_and_opcodes_are_named() {
 }
 
 #[test]
-fn acknowledgements_that_no_receiver_writes_are_refused() {
+fn refuses_invalid_acknowledgements() {
     let ack = Ack {
         cumulative: Psn(0),
         received: 0,
@@ -361,7 +361,7 @@ fn acknowledgements_that_no_receiver_writes_are_refused() {
 }
 
 #[test]
-fn a_probe_that_runs_backwards_is_refused() {
+fn refuses_probe_with_reversed_range() {
     let mut buf = [0; PROBE_LEN];
     let backwards = Probe { resolved: Psn(5), until: Psn(4), reservation_done: 0 };
     backwards.write(&mut buf).expect("it fits");

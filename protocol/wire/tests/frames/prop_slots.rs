@@ -13,7 +13,7 @@ use crate::properties;
 
 proptest! {
     #[test]
-    fn control_packets_survive(
+    fn control_packets_round_trip(
         seed in any::<u64>(),
         (number, received, holes) in any::<(u32, u32, u64)>(),
         reset in prop::option::of(any::<(u64, u32, u32, u16)>()),
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn packets_of_transfers_survive(
+    fn transfer_packets_round_trip(
         (object, serial, cumulative, state, instance) in any::<(u32, u32, u32, u8, u32)>(),
         (bytes, piece_len) in (0u64..400, 1u16..50),
         index in any::<prop::sample::Index>(),
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn losses_survive(losses in vec(any::<(u16, u16, u8)>(), 1..50), cut in 1usize..6) {
+    fn losses_round_trip(losses in vec(any::<(u16, u16, u8)>(), 1..50), cut in 1usize..6) {
         let losses: Vec<Loss> =
             losses.into_iter().map(|(src, lost, path)| Loss { src, lost, path }).collect();
         let mut buf = vec![0xff; 6 * losses.len() + cut - 1];

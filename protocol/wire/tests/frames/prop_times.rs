@@ -27,7 +27,7 @@ fn near_a_wrap() -> impl Strategy<Value = Timestamp> {
 
 proptest! {
     #[test]
-    fn all_three_times_survive_the_wrap(
+    fn times_round_trip_across_wrap(
         near in near_a_wrap(),
         (message, barrier, commit) in (-5_000i64..5_000, -5_000i64..5_000, -5_000i64..5_000),
     ) {
@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn readers_whose_clocks_differ_agree(
+    fn readers_with_different_clocks_agree(
         ts in near_a_wrap(),
         skews in prop::collection::vec(-(HALF as i64) + 1..HALF as i64, 1..8),
     ) {
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn the_minimum_over_links_is_right_across_the_wrap(
+    fn minimum_over_links_is_right_across_wrap(
         wrap in 1u64..60_000,
         offsets in prop::collection::vec(-500i64..500, 2..6),
         own in -500i64..500,
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn the_time_read_is_never_farther_than_half_the_range(
+    fn expanded_time_is_within_half_range(
         wire in any::<u64>(),
         near in prop_oneof![any::<u64>(), 0..HALF, u64::MAX - HALF..=u64::MAX],
     ) {
@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn a_clock_near_its_origin_reads_no_time_before_it() {
+fn no_time_expands_before_origin() {
     // A foreign or damaged time that would lie before the origin must not become the end of time:
     // such a barrier would let every message pass.
     let bytes = frame(

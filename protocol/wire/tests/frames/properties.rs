@@ -68,14 +68,14 @@ pub fn messages(bytes: &[u8]) {
     LargeControl::write_escaped(&[], |part| note.extend_from_slice(part));
     note.truncate(8);
     note.extend_from_slice(payload);
-    large_note(&note);
+    large_control(&note);
     for opcode in Opcode::try_from(*code).into_iter() {
         body(opcode, payload);
     }
 }
 
 /// A control message of a large payload round-trips.
-fn large_note(bytes: &[u8]) {
+fn large_control(bytes: &[u8]) {
     let Ok(Some(note)) = LargeControl::parse(bytes) else { return };
     let mut again = Vec::new();
     let put = |part: &[u8]| again.extend_from_slice(part);
@@ -120,9 +120,9 @@ pub fn rewrite(bytes: &[u8]) {
     assert_eq!(before.header.src(), after.header.src());
     assert_eq!(before.header.dst(), after.header.dst());
     let said = if is_rewritten { promises } else { before.header.promises(NEAR) };
-    let told = after.header.promises(NEAR);
-    assert_eq!(told.barrier.to_wire(), said.barrier.to_wire());
-    assert_eq!(told.commit.to_wire(), said.commit.to_wire());
+    let described = after.header.promises(NEAR);
+    assert_eq!(described.barrier.to_wire(), said.barrier.to_wire());
+    assert_eq!(described.commit.to_wire(), said.commit.to_wire());
 }
 
 fn parse(bytes: &[u8]) -> Frame<'_> {

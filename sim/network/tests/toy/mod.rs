@@ -8,7 +8,7 @@ use onepipe_base::{
 };
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Application, At, Config, Fault, LinkId, Network, NodeId};
-use onepipe_topology::{Next, Node, Route, Shape, Spread, Topology};
+use onepipe_topology::{NextHop, Node, Route, Shape, Spread, Topology};
 use onepipe_wire::{Header, Opcode, parse_header, seal};
 
 /// Frames with this number or a higher one are hop-only frames.
@@ -42,8 +42,8 @@ impl Machine for Toy {
         let flow = (header.src(), header.dst());
         let ports = match route.next(header.dst()) {
             None => return Verdict::Dropped,
-            Some(Next::Down(ports)) => ports,
-            Some(Next::Up) => {
+            Some(NextHop::Down(ports)) => ports,
+            Some(NextHop::Up) => {
                 onepipe_topology::PortRange::new(Port(self.lower), self.ports - self.lower)
             }
         };

@@ -113,7 +113,7 @@ fn reliable_scattering_is_sent_whole_or_not_at_all() {
     let now = Mono::from_ns(1_000);
     harness.sender.on_failed(&harness.config, now, ProcessId(3), Incarnation(1));
     // A Connect was sent, and no new incarnation has responded.
-    let gone = harness.sender.peers.index_of(ProcessId(3)).expect("it was written to");
+    let gone = harness.sender.peers.index_of(ProcessId(3)).expect("process 3 has a connection");
     harness.sender.peers.get_mut(gone).state = State::Unreachable(now.after_ns(1_000_000));
     // The oldest waits for 2 and claims 164 bytes at 1.
     harness.scatter(&[(1, 100), (2, 100)]);

@@ -4,16 +4,16 @@ use alloc::vec::Vec;
 
 /// Bit set of the parts that must be polled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Flags {
+pub(crate) struct ReadySet {
     words: Vec<u64>,
 }
 
-impl Flags {
+impl ReadySet {
     /// Returns a set of all `count` parts.
     pub fn all(count: usize) -> Self {
-        let mut flags = Self { words: alloc::vec![0; count.div_ceil(64)] };
-        (0..count).for_each(|index| flags.set(index));
-        flags
+        let mut ready_set = Self { words: alloc::vec![0; count.div_ceil(64)] };
+        (0..count).for_each(|index| ready_set.set(index));
+        ready_set
     }
 
     #[inline]
@@ -52,15 +52,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_search_goes_round() {
-        let mut flags = Flags::all(130);
-        (0..130).filter(|index| ![3, 64, 129].contains(index)).for_each(|index| flags.clear(index));
-        let found: Vec<_> = [0, 4, 65, 129].map(|from| flags.next(from)).into();
+    fn search_wraps_around() {
+        let mut ready_set = ReadySet::all(130);
+        (0..130)
+            .filter(|index| ![3, 64, 129].contains(index))
+            .for_each(|index| ready_set.clear(index));
+        let found: Vec<_> = [0, 4, 65, 129].map(|from| ready_set.next(from)).into();
         assert_eq!(found, [Some(3), Some(64), Some(129), Some(129)]);
-        flags.clear(129);
-        assert_eq!(flags.next(65), Some(3));
-        assert!(flags.has(64) && !flags.has(129));
-        [3, 64].into_iter().for_each(|index| flags.clear(index));
-        assert_eq!(flags.next(65), None);
+        ready_set.clear(129);
+        assert_eq!(ready_set.next(65), Some(3));
+        assert!(ready_set.has(64) && !ready_set.has(129));
+        [3, 64].into_iter().for_each(|index| ready_set.clear(index));
+        assert_eq!(ready_set.next(65), None);
     }
 }

@@ -1,13 +1,13 @@
 //! Large payloads without faults: their latency, and the effect on other traffic.
 
 use onepipe_endpoint::Service;
-use onepipe_sim_large::{Probes, Scattering, Setup, Story, World};
+use onepipe_sim_large::{Probes, Report, Scattering, Setup, World};
 use onepipe_topology::Shape;
 
 const BEGIN_NS: u64 = 300_000;
 
 /// Runs probes between 31 processes of the testbed, with and without a large payload of process 0.
-fn beside(bytes: Option<usize>, receivers: u32, service: Service) -> Story {
+fn run_with_probes(bytes: Option<usize>, receivers: u32, service: Service) -> Report {
     let to = (1..=receivers).collect();
     let large =
         bytes.map(|bytes| Scattering { service, ..Scattering::new(BEGIN_NS, 0, to, bytes) });
@@ -25,19 +25,21 @@ fn beside(bytes: Option<usize>, receivers: u32, service: Service) -> Story {
     World::new(setup).run(BEGIN_NS + 700_000)
 }
 
-fn mean_ns(story: &Story) -> f64 {
-    let all = story.probes_ns(BEGIN_NS..BEGIN_NS + 120_000);
+fn mean_ns(report: &Report) -> f64 {
+    let all = report.probes_ns(BEGIN_NS..BEGIN_NS + 120_000);
     all.iter().sum::<u64>() as f64 / all.len() as f64
 }
 
 #[test]
-fn a_mebibyte_in_the_order_delays_others_by_less_than_two_microseconds() {
+fn one_mebibyte_delays_others_by_less_than_2_us() {
     for service in [Service::BestEffort, Service::Reliable] {
-        let (alone, large) = (beside(None, 7, service), beside(Some(1 << 20), 7, service));
+        let (alone, large) =
+            (run_with_probes(None, 7, service), run_with_probes(Some(1 << 20), 7, service));
         let more_ns = mean_ns(&large) - mean_ns(&alone);
         assert!((-100.0..2_000.0).contains(&more_ns), "{service:?}: {more_ns} ns more");
-        let took = large.delivered.iter().flatten().filter(|seen| seen.scattering.is_some());
-        let took: Vec<u64> = took.map(|seen| seen.after_ns).collect();
+        let took =
+            large.delivered.iter().flatten().filter(|received| received.scattering.is_some());
+        let took: Vec<u64> = took.map(|received| received.after_ns).collect();
         // The bytes alone take 84 us at 100 Gbit/s.
         assert!(
             took.len() == 7 && took.iter().all(|ns| (84_000..200_000).contains(ns)),
@@ -47,7 +49,7 @@ fn a_mebibyte_in_the_order_delays_others_by_less_than_two_microseconds() {
 }
 
 #[test]
-fn equal_setups_live_through_equal_histories() {
-    let run = || beside(Some(100_000), 3, Service::Reliable);
+fn equal_setups_give_equal_reports() {
+    let run = || run_with_probes(Some(100_000), 3, Service::Reliable);
     assert_eq!(run(), run());
 }

@@ -1,15 +1,15 @@
 //! Partition of 64-bit words by two bit-table lookups each.
 
-use super::Lines;
+use super::MaskedCopy;
 
 /// Words processed per step: 512 bits.
-const LANES: usize = 8;
+const VECTOR_WORDS: usize = 8;
 
 /// One bit for each number below [`BitTable::NUMBERS`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Marks([u64; Marks::NUMBERS / 64]);
+pub struct BitTable([u64; BitTable::NUMBERS / 64]);
 
-impl Marks {
+impl BitTable {
     /// Number of bits: two 512-bit registers.
     pub const NUMBERS: usize = 1024;
 
@@ -19,26 +19,26 @@ impl Marks {
 
 /// Capability: instructions that partition words (AVX-512).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Sieve(());
+pub struct PartitionKernel(());
 
 /// Tables and constants of a partition.
 #[derive(Clone, Copy, Debug)]
-pub struct Mesh<'a> {
+pub struct PartitionTables<'a> {
     /// Looked up with bits 63 to 52 of a word, modulo [`BitTable::NUMBERS`].
-    pub first: &'a Marks,
+    pub first: &'a BitTable,
     /// Looked up with bits 51 to 40 of a word, likewise.
-    pub second: &'a Marks,
+    pub second: &'a BitTable,
     /// A word with one of these bits goes to the second output instead of the third.
     pub exempt: u64,
     /// Added to the words of the third output.
     pub step: u64,
 }
 
-impl Sieve {
+impl PartitionKernel {
     /// Returns `None` if the processor lacks the instructions, or the operating system does not
     /// save their registers.
     pub fn detect() -> Option<Self> {
-        Lines::detect().map(|_| Self(()))
+        MaskedCopy::detect().map(|_| Self(()))
     }
 
     /// Sets the bits of the nonzero entries and clears those of the others. Bits above, up to the
@@ -47,7 +47,7 @@ impl Sieve {
     /// # Panics
     /// If there are more than [`BitTable::NUMBERS`] entries.
     #[inline]
-    pub fn mark(self, entries: &[u64], marks: &mut Marks) {
+    pub fn mark(self, entries: &[u64], marks: &mut BitTable) {
         mark(entries, &mut marks.0[..entries.len().div_ceil(64)]);
     }
 
@@ -59,14 +59,19 @@ impl Sieve {
     /// # Panics
     /// If an output is shorter than the number of words, rounded up to a multiple of eight.
     #[inline]
-    pub fn sift(self, words: &[u64], mesh: Mesh<'_>, rooms: [&mut [u64]; 3]) -> [usize; 3] {
-        let least = words.len().next_multiple_of(LANES);
-        sift(words, mesh, rooms.map(|room| &mut room[..least]))
+    pub fn partition(
+        self,
+        words: &[u64],
+        tables: PartitionTables<'_>,
+        outputs: [&mut [u64]; 3],
+    ) -> [usize; 3] {
+        let least = words.len().next_multiple_of(VECTOR_WORDS);
+        partition(words, tables, outputs.map(|output| &mut output[..least]))
     }
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-mod there {
+mod native {
     use core::arch::x86_64::{
         __m512i, _mm512_add_epi64, _mm512_and_si512, _mm512_loadu_si512,
         _mm512_maskz_compress_epi64, _mm512_maskz_loadu_epi64, _mm512_or_si512,
@@ -74,53 +79,61 @@ mod there {
         _mm512_storeu_si512, _mm512_test_epi64_mask,
     };
 
-    use super::{LANES, Marks, Mesh};
+    use super::{BitTable, PartitionTables, VECTOR_WORDS};
 
     #[inline]
     pub fn mark(entries: &[u64], marks: &mut [u64]) {
         // SAFETY: a `PartitionKernel` exists only if a `MaskedCopy` does, so the processor has
         // AVX-512 F; only its method calls this.
-        unsafe { mark_there(entries, marks) }
+        unsafe { mark_avx512(entries, marks) }
     }
 
     #[inline]
-    pub fn sift(words: &[u64], mesh: Mesh<'_>, rooms: [&mut [u64]; 3]) -> [usize; 3] {
+    pub fn partition(
+        words: &[u64],
+        tables: PartitionTables<'_>,
+        outputs: [&mut [u64]; 3],
+    ) -> [usize; 3] {
         // SAFETY: as in `mark`; every processor with AVX-512 F also has POPCNT.
-        unsafe { sift_there(words, mesh, rooms) }
+        unsafe { partition_avx512(words, tables, outputs) }
     }
 
     #[target_feature(enable = "avx512f")]
-    fn mark_there(entries: &[u64], marks: &mut [u64]) {
+    fn mark_avx512(entries: &[u64], marks: &mut [u64]) {
         let (whole, rest) = entries.as_chunks::<64>();
         for (entries, mark) in whole.iter().zip(&mut *marks) {
-            *mark = mark_64(entries);
+            *mark = mark_word(entries);
         }
         if let (Some(mark), false) = (marks.last_mut(), rest.is_empty()) {
-            *mark = mark_64(rest);
+            *mark = mark_word(rest);
         }
     }
 
     /// Returns the bits of up to 64 entries.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn mark_64(entries: &[u64]) -> u64 {
-        entries.chunks(LANES).enumerate().fold(0, |mark, (at, lanes)| {
-            let entry = load(lanes);
-            mark | u64::from(_mm512_test_epi64_mask(entry, entry)) << (LANES * at)
+    fn mark_word(entries: &[u64]) -> u64 {
+        entries.chunks(VECTOR_WORDS).enumerate().fold(0, |mark, (at, vector)| {
+            let entry = load(vector);
+            mark | u64::from(_mm512_test_epi64_mask(entry, entry)) << (VECTOR_WORDS * at)
         })
     }
 
     #[target_feature(enable = "avx512f,popcnt")]
-    fn sift_there(words: &[u64], mesh: Mesh<'_>, rooms: [&mut [u64]; 3]) -> [usize; 3] {
-        let [open, other, empty] = rooms;
-        let (first, second) = (table(mesh.first), table(mesh.second));
-        let exempt = _mm512_set1_epi64(mesh.exempt as i64);
-        let step = _mm512_set1_epi64(mesh.step as i64);
+    fn partition_avx512(
+        words: &[u64],
+        tables: PartitionTables<'_>,
+        outputs: [&mut [u64]; 3],
+    ) -> [usize; 3] {
+        let [open, other, empty] = outputs;
+        let (first, second) = (table(tables.first), table(tables.second));
+        let exempt = _mm512_set1_epi64(tables.exempt as i64);
+        let step = _mm512_set1_epi64(tables.step as i64);
         let one = _mm512_set1_epi64(1);
         let (mut opens, mut others, mut empties) = (0, 0, 0);
-        for lanes in words.chunks(LANES) {
-            let all = 0xff >> (LANES - lanes.len());
-            let word = load(lanes);
+        for vector in words.chunks(VECTOR_WORDS) {
+            let all = 0xff >> (VECTOR_WORDS - vector.len());
+            let word = load(vector);
             let is_first = look_up(first, _mm512_srli_epi64::<52>(word));
             let is_second = look_up(second, _mm512_srli_epi64::<40>(word));
             let is_first = _mm512_and_si512(is_first, one);
@@ -140,15 +153,17 @@ mod there {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn load(words: &[u64]) -> __m512i {
-        debug_assert!((1..=LANES).contains(&words.len()));
+        debug_assert!((1..=VECTOR_WORDS).contains(&words.len()));
         // SAFETY: the mask limits the load to the words of the slice.
-        unsafe { _mm512_maskz_loadu_epi64(0xff >> (LANES - words.len()), words.as_ptr().cast()) }
+        unsafe {
+            _mm512_maskz_loadu_epi64(0xff >> (VECTOR_WORDS - words.len()), words.as_ptr().cast())
+        }
     }
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn table(marks: &Marks) -> [__m512i; 2] {
-        let (words, _) = marks.0.as_chunks::<LANES>();
+    fn table(marks: &BitTable) -> [__m512i; 2] {
+        let (words, _) = marks.0.as_chunks::<VECTOR_WORDS>();
         // SAFETY: each chunk has exactly as many words as are loaded.
         [&words[0], &words[1]].map(|words| unsafe { _mm512_loadu_si512(words.as_ptr().cast()) })
     }
@@ -165,27 +180,28 @@ mod there {
     /// Stores the selected elements consecutively, and returns their number.
     #[inline]
     #[target_feature(enable = "avx512f,popcnt")]
-    fn put(room: &mut [u64], lanes: u8, word: __m512i) -> usize {
-        let room: &mut [u64; LANES] = room.first_chunk_mut().expect("as many as words before");
+    fn put(output: &mut [u64], vector: u8, word: __m512i) -> usize {
+        let output: &mut [u64; VECTOR_WORDS] =
+            output.first_chunk_mut().expect("as many as words before");
         // SAFETY: the array has as many words as are stored.
         unsafe {
-            let kept = _mm512_maskz_compress_epi64(lanes, word);
-            _mm512_storeu_si512(room.as_mut_ptr().cast(), kept);
+            let saved = _mm512_maskz_compress_epi64(vector, word);
+            _mm512_storeu_si512(output.as_mut_ptr().cast(), saved);
         }
-        lanes.count_ones() as usize
+        vector.count_ones() as usize
     }
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use there::{mark, sift};
+use native::{mark, partition};
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-use plain::{mark, sift};
+use portable::{mark, partition};
 
 /// Portable implementation.
 #[cfg(any(test, not(all(target_arch = "x86_64", not(miri)))))]
-mod plain {
-    use super::{Marks, Mesh};
+mod portable {
+    use super::{BitTable, PartitionTables};
 
     pub fn mark(entries: &[u64], marks: &mut [u64]) {
         for (entries, mark) in entries.chunks(64).zip(marks) {
@@ -196,20 +212,24 @@ mod plain {
         }
     }
 
-    pub fn sift(words: &[u64], mesh: Mesh<'_>, rooms: [&mut [u64]; 3]) -> [usize; 3] {
+    pub fn partition(
+        words: &[u64],
+        tables: PartitionTables<'_>,
+        outputs: [&mut [u64]; 3],
+    ) -> [usize; 3] {
         let mut counts = [0; 3];
         for &word in words {
-            let is_marked = |marks: &Marks, at: u64| {
-                let number = at as usize % Marks::NUMBERS;
+            let is_marked = |marks: &BitTable, at: u64| {
+                let number = at as usize % BitTable::NUMBERS;
                 marks.0[number / 64] >> (number % 64) & 1 == 1
             };
-            let ends = (is_marked(mesh.first, word >> 52), is_marked(mesh.second, word >> 40));
+            let ends = (is_marked(tables.first, word >> 52), is_marked(tables.second, word >> 40));
             let (place, step) = match ends {
                 (true, true) => (0, 0),
-                (false, false) if word & mesh.exempt == 0 => (2, mesh.step),
+                (false, false) if word & tables.exempt == 0 => (2, tables.step),
                 _ => (1, 0),
             };
-            rooms[place][counts[place]] = word.wrapping_add(step);
+            outputs[place][counts[place]] = word.wrapping_add(step);
             counts[place] += 1;
         }
         counts
@@ -226,45 +246,49 @@ mod tests {
 
     extern crate std;
 
-    type Sift = fn(&[u64], Mesh<'_>, [&mut [u64]; 3]) -> [usize; 3];
+    type PartitionFn = fn(&[u64], PartitionTables<'_>, [&mut [u64]; 3]) -> [usize; 3];
 
     /// Uses the instructions if available.
-    fn own(words: &[u64], mesh: Mesh<'_>, rooms: [&mut [u64]; 3]) -> [usize; 3] {
-        match Sieve::detect() {
-            Some(sieve) => sieve.sift(words, mesh, rooms),
-            None => plain::sift(words, mesh, rooms),
+    fn own(words: &[u64], tables: PartitionTables<'_>, outputs: [&mut [u64]; 3]) -> [usize; 3] {
+        match PartitionKernel::detect() {
+            Some(partition) => partition.partition(words, tables, outputs),
+            None => portable::partition(words, tables, outputs),
         }
     }
 
-    fn sifted(words: &[u64], mesh: Mesh<'_>, sift: Sift) -> [Vec<u64>; 3] {
-        let mut rooms = [[7; 136]; 3];
-        let counts = sift(words, mesh, rooms.each_mut().map(<[u64; 136]>::as_mut_slice));
-        let [one, two, three] = rooms;
+    fn partitioned(
+        words: &[u64],
+        tables: PartitionTables<'_>,
+        partition: PartitionFn,
+    ) -> [Vec<u64>; 3] {
+        let mut outputs = [[7; 136]; 3];
+        let counts = partition(words, tables, outputs.each_mut().map(<[u64; 136]>::as_mut_slice));
+        let [one, two, three] = outputs;
         [(one, counts[0]), (two, counts[1]), (three, counts[2])]
-            .map(|(room, count)| room[..count].to_vec())
+            .map(|(output, count)| output[..count].to_vec())
     }
 
     proptest! {
         #[test]
-        fn the_instructions_do_what_others_say(
+        fn native_matches_portable(
             words in prop::collection::vec(any::<u64>(), 0..130),
             (first, second) in any::<([u64; 16], [u64; 16])>(),
             step in any::<u64>(),
         ) {
-            let (first, second) = (&Marks(first), &Marks(second));
-            let mesh = Mesh { first, second, exempt: 3 << 38, step };
-            prop_assert_eq!(sifted(&words, mesh, own), sifted(&words, mesh, plain::sift));
+            let (first, second) = (&BitTable(first), &BitTable(second));
+            let tables = PartitionTables { first, second, exempt: 3 << 38, step };
+            prop_assert_eq!(partitioned(&words, tables, own), partitioned(&words, tables, portable::partition));
         }
 
         #[test]
-        fn what_is_not_zero_is_marked(
+        fn marks_nonzero_entries(
             entries in prop::collection::vec(0u64..3, 0..1025),
             marks in any::<[u64; 16]>(),
         ) {
-            let (mut own, mut known) = (Marks(marks), Marks(marks));
-            plain::mark(&entries, &mut known.0[..entries.len().div_ceil(64)]);
-            match Sieve::detect() {
-                Some(sieve) => sieve.mark(&entries, &mut own),
+            let (mut own, mut known) = (BitTable(marks), BitTable(marks));
+            portable::mark(&entries, &mut known.0[..entries.len().div_ceil(64)]);
+            match PartitionKernel::detect() {
+                Some(partition) => partition.mark(&entries, &mut own),
                 None => own.clone_from(&known),
             }
             prop_assert_eq!(&own, &known);
@@ -275,8 +299,8 @@ mod tests {
     }
 
     #[test]
-    fn each_of_the_three_ways_is_taken() {
-        let (mut first, mut second) = (Marks::NONE, Marks::NONE);
+    fn covers_all_three_outputs() {
+        let (mut first, mut second) = (BitTable::NONE, BitTable::NONE);
         (first.0[0], second.0[0]) = (1 << 1, 1 << 2);
         first.0[15] = 1 << 63;
         let word = |src: u64, dst: u64, rest: u64| src << 52 | dst << 40 | rest;
@@ -288,24 +312,26 @@ mod tests {
             word(1023, 2, 6),
             word(1023, 1023, 5),
         ];
-        let mesh = Mesh { first: &first, second: &second, exempt: 1 << 38, step: 1 << 32 };
+        let tables =
+            PartitionTables { first: &first, second: &second, exempt: 1 << 38, step: 1 << 32 };
         let known = [
             [words[0], words[4]].to_vec(),
             [words[1], words[3], words[5]].to_vec(),
             [words[2] + (1 << 32)].to_vec(),
         ];
-        assert_eq!(sifted(&words, mesh, plain::sift), known);
-        assert_eq!(sifted(&words, mesh, own), known);
+        assert_eq!(partitioned(&words, tables, portable::partition), known);
+        assert_eq!(partitioned(&words, tables, own), known);
     }
 
     #[test]
     #[should_panic(expected = "out of range")]
-    fn a_room_that_is_too_small_is_not_written() {
-        let mesh = Mesh { first: &Marks::NONE, second: &Marks::NONE, exempt: 0, step: 0 };
-        let rooms = &mut [[0; 8], [0; 8], [0; 8]];
-        let rooms = rooms.each_mut().map(<[u64; 8]>::as_mut_slice);
-        match Sieve::detect() {
-            Some(sieve) => sieve.sift(&[0; 9], mesh, rooms),
+    fn short_output_panics() {
+        let tables =
+            PartitionTables { first: &BitTable::NONE, second: &BitTable::NONE, exempt: 0, step: 0 };
+        let outputs = &mut [[0; 8], [0; 8], [0; 8]];
+        let outputs = outputs.each_mut().map(<[u64; 8]>::as_mut_slice);
+        match PartitionKernel::detect() {
+            Some(partition) => partition.partition(&[0; 9], tables, outputs),
             None => panic!("range end index 9 out of range"),
         };
     }

@@ -1,7 +1,7 @@
 //! Random runs: payloads of all sizes between any processes, by both services, with frame loss,
 //! skewed clocks, scarce memory and a crash.
 
-mod court;
+mod verify;
 
 use onepipe_endpoint::Service;
 use onepipe_sim_large::{Probes, Scattering, Setup, World};
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const PROCESSES: u32 = 5;
 /// All nodes know the controller by then, in ns.
-const CALM_NS: u64 = 400_000;
+const READY_NS: u64 = 400_000;
 /// Submissions, and the crash, happen within this time, in ns.
 const BUSY_NS: u64 = 200_000;
 /// Payloads longer than this are large.
@@ -41,39 +41,39 @@ fn scattering() -> impl Strategy<Value = Scattering> {
     (0..BUSY_NS, 0..PROCESSES, split, bytes(), service()).prop_map(
         |(at_ns, from, (receivers, split), bytes, service)| {
             // Some receive the payload, others a small message of the same scattering.
-            let keeps = |to: &u32| split >> to & 1 == 0;
+            let gets_payload = |to: &u32| split >> to & 1 == 0;
             let (mut to, mut small_to): (Vec<u32>, Vec<u32>) =
-                receivers.into_iter().partition(keeps);
+                receivers.into_iter().partition(gets_payload);
             if to.is_empty() {
                 std::mem::swap(&mut to, &mut small_to);
             }
-            Scattering { small_to, service, ..Scattering::new(CALM_NS + at_ns, from, to, bytes) }
+            Scattering { small_to, service, ..Scattering::new(READY_NS + at_ns, from, to, bytes) }
         },
     )
 }
 
 fn setup() -> impl Strategy<Value = Setup> {
-    let death = prop_oneof![
+    let crash = prop_oneof![
         1 => Just(None),
         1 => (0..PROCESSES, 0..BUSY_NS, 0u32..200).prop_map(Some),
     ];
     let loss = prop_oneof![2 => Just(0u32), 1 => 0u32..20_000];
-    let room = prop_oneof![2 => Just(1u64 << 30), 1 => 60_000u64..150_000];
-    (vec(scattering(), 1..12), death, loss, room, 0u64..2_000, any::<u64>(), any::<bool>())
-        .prop_map(|(scatterings, death, loss_ppm, room, clock_ns, seed, has_probes)| {
+    let memory = prop_oneof![2 => Just(1u64 << 30), 1 => 60_000u64..150_000];
+    (vec(scattering(), 1..12), crash, loss, memory, 0u64..2_000, any::<u64>(), any::<bool>())
+        .prop_map(|(scatterings, crash, loss_ppm, memory, clock_ns, seed, has_probes)| {
             let probes = has_probes.then_some(Probes {
                 every_ns: 5_000,
-                from_ns: CALM_NS,
-                until_ns: CALM_NS + BUSY_NS,
+                from_ns: READY_NS,
+                until_ns: READY_NS + BUSY_NS,
                 service: Service::Reliable,
             });
-            let death = death.map(|(who, at_ns, frames)| (who, CALM_NS + at_ns, frames));
+            let crash = crash.map(|(who, at_ns, frames)| (who, READY_NS + at_ns, frames));
             Setup {
                 scatterings,
                 probes,
-                deaths_after: death.into_iter().collect(),
+                crashes_after: crash.into_iter().collect(),
                 loss_ppm,
-                received_bytes_max: room,
+                received_bytes_max: memory,
                 clock_ns,
                 seed,
                 large_bytes: LARGE_BYTES,
@@ -83,11 +83,11 @@ fn setup() -> impl Strategy<Value = Setup> {
         })
 }
 
-fn judged(setup: &Setup) -> Result<(), TestCaseError> {
-    let story = World::new(setup.clone()).run(RUN_NS);
-    match court::judge(setup, &story) {
+fn run_verified(setup: &Setup) -> Result<(), TestCaseError> {
+    let report = World::new(setup.clone()).run(RUN_NS);
+    match verify::verify(setup, &report) {
         None => Ok(()),
-        Some(wrong) => Err(TestCaseError::fail(format!("{wrong}\n{:?}", story.failed))),
+        Some(wrong) => Err(TestCaseError::fail(format!("{wrong}\n{:?}", report.failed))),
     }
 }
 
@@ -100,7 +100,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_is_sent_has_one_order_and_one_fate(setup in setup()) {
-        judged(&setup)?;
+    fn random_runs_are_ordered_and_atomic(setup in setup()) {
+        run_verified(&setup)?;
     }
 }
