@@ -247,9 +247,9 @@ fn wait_for(
 ) -> Result<usize, Failure> {
     let start = Instant::now();
     loop {
-        let heard = pending.iter().filter(|(_, said)| *said == signal as u8);
-        if heard.clone().count() >= count {
-            let first = heard.map(|(from, _)| *from).next().ok_or("count is zero")?;
+        let received = pending.iter().filter(|(_, said)| *said == signal as u8);
+        if received.clone().count() >= count {
+            let first = received.map(|(from, _)| *from).next().ok_or("count is zero")?;
             let mut rest = count;
             pending.retain(|(_, said)| {
                 let is_taken = rest > 0 && *said == signal as u8;
@@ -259,7 +259,7 @@ fn wait_for(
             return Ok(first);
         }
         match channel.receive()? {
-            Some(heard) => pending.push(heard),
+            Some(received) => pending.push(received),
             None if start.elapsed() > TIMEOUT => {
                 return Err(format!("{signal:?} was not received in time").into());
             }

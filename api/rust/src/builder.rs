@@ -38,18 +38,18 @@ pub(crate) const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 /// kernel reports deaths at once, in shared memory and, to a switch, by refused datagrams; so
 /// silence alone counts late: on two overloaded cores a process was off its core for 0.1 s
 /// (measured).
-const SILENCE_TIMEOUT_NS: u64 = 1_000_000_000;
+const EXCLUSION_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// An unresponsive process is probed after 1, 2, 4, and then every 8 of the first timeouts, and
-/// then reported to the controllers: not before [`SILENCE_TIMEOUT_NS`].
+/// then reported to the controllers: not before [`EXCLUSION_TIMEOUT_NS`].
 const _: () = {
     let probing_ns = PROBE_TIMEOUT_NS * (1 + 2 + 4 + 8 * (PROBES_MAX as u64 - 3));
-    assert!(probing_ns >= SILENCE_TIMEOUT_NS);
+    assert!(probing_ns >= EXCLUSION_TIMEOUT_NS);
 };
 
 /// Failure timeout of a member of a bulk group, in ns: longer than the link timeout, because a
 /// payload that has failed is not retransmitted.
-const LARGE_DEAD_AFTER_NS: u64 = 4 * SILENCE_TIMEOUT_NS;
+const LARGE_DEAD_AFTER_NS: u64 = 4 * EXCLUSION_TIMEOUT_NS;
 
 /// How long a sender waits for a receiver that does not drain its ring before it drops frames, in
 /// ns: below the link timeout, because other processes wait for the sender meanwhile.
@@ -324,7 +324,7 @@ impl Builder {
         config.controllers = self.controllers;
         config.receive_mode = self.receive_mode;
         config.link_timeout_ns = match self.controllers {
-            Some(_) => SILENCE_TIMEOUT_NS,
+            Some(_) => EXCLUSION_TIMEOUT_NS,
             None => LINK_TIMEOUT_NS,
         };
         config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;

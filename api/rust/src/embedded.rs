@@ -207,7 +207,7 @@ impl EmbeddedPipe {
             loop {
                 match graceful_leave.step(engine, false) {
                     Some(true) => return Ok(()),
-                    Some(false) => return Err(LeaveError::Unsettled(engine.process())),
+                    Some(false) => return Err(LeaveError::Unresolved(engine.process())),
                     None => {}
                 }
                 let progress = engine.turn(|node, event| deliver(node, event, &mut on_event));

@@ -14,10 +14,10 @@ use crate::{FabricStats, Idle, Stats};
 
 /// Maximum number of turns between checks for departed processes, which must be noticed within the
 /// link timeout, not within a turn.
-const REFRESH_TURNS: u64 = 64;
+const REFRESH_EVERY: u64 = 64;
 /// Maximum number of turns to drain what a departed process has published before its link is taken
 /// down; each turn takes a batch from every ring in turn.
-const DRAIN_TURNS: u64 = 1024;
+const DRAIN_TURN_MAX: u64 = 1024;
 
 /// A transport with its knowledge of other processes.
 pub(crate) trait Fabric: Transport + Send + 'static {
@@ -77,7 +77,7 @@ pub(crate) struct Engine<T> {
     scratch: ProcessSet,
     peers_changed: bool,
     deaths: u64,
-    turns: u64,
+    turn_count: u64,
     /// Departed processes whose frames may still be in flight.
     departed: Vec<DepartedPeer>,
 }
@@ -102,15 +102,15 @@ impl<T: Fabric> Engine<T> {
         let driver = Driver::new(Node::new(pipe_endpoint), fabric, clock, config);
         let scratch = peers.clone();
         let (peers_changed, departed) = (false, Vec::new());
-        Self { driver, peers, scratch, peers_changed, deaths: 0, turns: 0, departed }
+        Self { driver, peers, scratch, peers_changed, deaths: 0, turn_count: 0, departed }
     }
 
     /// Takes one turn of the driver. Never blocks.
     #[inline]
     pub(crate) fn turn(&mut self, on_event: impl FnMut(&mut Node, NodeEvent)) -> Progress {
         let progress = self.driver.turn(on_event);
-        self.turns += 1;
-        if progress.is_idle() || self.turns.is_multiple_of(REFRESH_TURNS) {
+        self.turn_count += 1;
+        if progress.is_idle() || self.turn_count.is_multiple_of(REFRESH_EVERY) {
             self.refresh_peers();
         }
         if !self.departed.is_empty() {
@@ -137,7 +137,7 @@ impl<T: Fabric> Engine<T> {
             self.departed.push(DepartedPeer {
                 process,
                 has_died,
-                last_turn: self.turns + DRAIN_TURNS,
+                last_turn: self.turn_count + DRAIN_TURN_MAX,
             });
         }
         std::mem::swap(&mut self.peers, &mut self.scratch);
@@ -148,9 +148,9 @@ impl<T: Fabric> Engine<T> {
     /// `is_drained` or long enough ago.
     #[cold]
     fn unlink_departed(&mut self, is_drained: bool) {
-        let (node, peers, turns) = (self.driver.machine_mut(), &self.peers, self.turns);
+        let (node, peers, turn_count) = (self.driver.machine_mut(), &self.peers, self.turn_count);
         self.departed.retain(|departed| {
-            let stays = !is_drained && turns < departed.last_turn;
+            let stays = !is_drained && turn_count < departed.last_turn;
             if !stays {
                 let is_back = peers.contains(departed.process);
                 node.unlink_departed(departed.process, departed.has_died, is_back);

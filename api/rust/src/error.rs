@@ -99,7 +99,7 @@ pub enum ReceiveError {
 pub enum LeaveError {
     /// The outcomes of some messages were not known in time.
     #[error("process {} left before the outcomes of all its messages were known", .0.0)]
-    Unsettled(ProcessId),
+    Unresolved(ProcessId),
     /// The thread that drove the pipe has panicked, in a callback or by a bug of this crate.
     #[error("the thread that drove process {} has panicked", .0.0)]
     Panicked(ProcessId),

@@ -24,7 +24,7 @@ impl Idle {
     }
 
     /// Number of consecutive idle turns that do not block; `None` if none ever does.
-    pub(crate) fn turns_awake(self) -> Option<u32> {
+    pub(crate) fn awake_turn_count(self) -> Option<u32> {
         match self.strategy() {
             driver::Idle::Backoff { spins, yields } => Some(spins.saturating_add(yields)),
             _ => None,

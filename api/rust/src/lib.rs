@@ -120,7 +120,7 @@
 //! (`onepipe member`) order messages by quorums, and go on while a majority of each is alive. An
 //! [`Amcast`] client sends to one or several groups, all or none, and an [`AmcastReplica`] delivers
 //! the messages of its group, in the same order as all others. It is independent of pipes. The
-//! example `register` replicates a value on three replicas; `ledger` moves money between two
+//! example `register` replicates a value on three replicas; `accounts` moves money between two
 //! groups.
 //!
 //! # Failures

@@ -55,7 +55,7 @@ fn read(replica: &mut AmcastReplica, count: usize) -> Vec<(u64, Vec<u8>)> {
     let mut read = Vec::new();
     while read.len() < count {
         let has_come = replica
-            .wait(TIMEOUT, |message, _, place| read.push((place.0, message.to_vec())))
+            .wait(TIMEOUT, |message, _, timestamp| read.push((timestamp.0, message.to_vec())))
             .expect("no state transfer is required");
         assert!(has_come, "{} of {count} have come", read.len());
     }

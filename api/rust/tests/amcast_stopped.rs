@@ -29,9 +29,9 @@ fn deliver(directory: &str) {
     while seen < BEFORE + MEANWHILE {
         let mut said = std::io::stdout().lock();
         let has_come = replica
-            .wait(TIMEOUT, |message, _, place| {
+            .wait(TIMEOUT, |message, _, timestamp| {
                 seen += 1;
-                writeln!(said, "delivers {} at {}", number(message), place.0)
+                writeln!(said, "delivers {} at {}", number(message), timestamp.0)
                     .expect("stdout is open");
             })
             .expect("members retain what the replica misses");
@@ -81,8 +81,8 @@ fn send(
             numbers.next();
         }
         client.poll(|_| over += 1);
-        let take = |message: &[u8], _, place: onepipe::LogicalTime| {
-            delivered.push(format!("delivers {} at {}", number(message), place.0));
+        let take = |message: &[u8], _, timestamp: onepipe::LogicalTime| {
+            delivered.push(format!("delivers {} at {}", number(message), timestamp.0));
         };
         replica.poll(take).expect("no state transfer is required");
         std::thread::yield_now();

@@ -134,7 +134,7 @@ fn leaving_waits_for_outcomes_with_a_bound() {
         .embedded()
         .expect("the id is free");
     leaver.scatter(&[to(1, b"nobody drives you")]).expect("there is capacity");
-    assert_eq!(leaver.leave(|_| {}), Err(LeaveError::Unsettled(ProcessId(0))));
+    assert_eq!(leaver.leave(|_| {}), Err(LeaveError::Unresolved(ProcessId(0))));
     assert_eq!(undriven.process(), ProcessId(1));
     process(&name, 0).join().expect("the id is free after an unresolved leave");
 }

@@ -103,8 +103,8 @@ fn register() {
 }
 
 #[test]
-fn ledger() {
-    let said = run("ledger");
+fn accounts() {
+    let said = run("accounts");
     assert!(
         said.starts_with("60 transfers, ") && said.ends_with(" by both; 200 in the end\n"),
         "{said}"

@@ -27,7 +27,7 @@ macro_rules! over {
                 files_of_every_size_arrive_with_their_digest
                 file_transfer_resumes_and_detects_a_wrong_prefix
                 full_disk_at_one_receiver_fails_only_that_receiver
-                late_member_is_told_the_group_state
+                late_member_learns_the_group_state
                 one_thread_drives_all_members
             }
         }
@@ -342,8 +342,8 @@ impl Write for FullDisk {
 }
 
 impl Read for FullDisk {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        self.0.read(room)
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
     }
 }
 
@@ -380,7 +380,7 @@ fn full_disk_at_one_receiver_fails_only_that_receiver(carrier: Carrier) {
 
 /// Tests late members while the group runs, and after it has ended and no member polls its
 /// listener.
-fn late_member_is_told_the_group_state(carrier: Carrier) {
+fn late_member_learns_the_group_state(carrier: Carrier) {
     let listeners = listeners(3);
     let members = addresses(&listeners);
     let late = |own: u32, group_state: GroupState| {

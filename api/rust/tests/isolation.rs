@@ -164,8 +164,8 @@ fn check_link_is_avoided_then_used(cores: usize) {
             if on != last.0 {
                 last = (on, elsewhere);
             }
-            let is_told = fixture.arbiter.report().avoided.contains(&avoided);
-            is_told && elsewhere - last.1 >= ELSEWHERE
+            let is_reported = fixture.arbiter.report().avoided.contains(&avoided);
+            is_reported && elsewhere - last.1 >= ELSEWHERE
         });
 
         fixture.tried.clear();

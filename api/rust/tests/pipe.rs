@@ -183,8 +183,8 @@ fn slow_reader_fills_the_buffers_without_loss() {
         while sent < end {
             payload[..8].copy_from_slice(&sent.to_be_bytes());
             // Everything sent has been read: now there must be capacity.
-            let patience = if next == sent { DEADLINE } else { Duration::ZERO };
-            let Ok(id) = sender.scatter_wait(&[to(1, &payload)], patience) else {
+            let timeout = if next == sent { DEADLINE } else { Duration::ZERO };
+            let Ok(id) = sender.scatter_wait(&[to(1, &payload)], timeout) else {
                 assert!(next < sent, "there is capacity again");
                 break;
             };

@@ -305,7 +305,7 @@ fn dropping_a_sending_cancels_it() {
     let mut all: Vec<_> = (0..100).map(|_| in_vain().expect("there is capacity")).collect();
     assert!(matches!(in_vain(), Err(ObjectError::Full { queued: 100_000, .. })));
     assert_eq!(all[99].wait(Duration::from_millis(20)), None);
-    let room_for = |bytes: usize| {
+    let send_when_free = |bytes: usize| {
         let began = Instant::now();
         loop {
             match from.send(ProcessId(1), object(bytes, 3)) {
@@ -317,9 +317,9 @@ fn dropping_a_sending_cancels_it() {
     };
     all.truncate(99);
     all.remove(0).cancel();
-    assert_eq!(room_for(2_000).wait(TIMEOUT), Some(Ok(())));
+    assert_eq!(send_when_free(2_000).wait(TIMEOUT), Some(Ok(())));
     all.clear();
-    let whole = room_for(100_000);
+    let whole = send_when_free(100_000);
     assert!(from.close(TIMEOUT), "cancelled objects do not delay closing");
     assert_eq!(whole.outcome(), Some(Ok(())));
     assert_eq!(to.try_recv().map(|came| came.bytes.len()), Some(2_000));

@@ -58,7 +58,7 @@ fn without_a_switch_leaving_is_bounded() {
         .expect("joining over a switch needs no reply");
     alone.scatter(&[to(1, b"is anybody there?")]).expect("there is capacity");
     assert_eq!(alone.recv_timeout(Duration::from_millis(50)), None);
-    assert_eq!(alone.leave(), Err(onepipe::LeaveError::Unsettled(ProcessId(0))));
+    assert_eq!(alone.leave(), Err(onepipe::LeaveError::Unresolved(ProcessId(0))));
 }
 
 #[test]

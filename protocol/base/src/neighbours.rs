@@ -80,7 +80,7 @@ impl Neighbours {
     }
 
     /// Handles a hop-only frame that arrived on `port` from `instance` and names `peer` as the
-    /// instance that its sender hears on this link. `own` is the instance of this end.
+    /// instance that its sender receives from on this link. `own` is the instance of this end.
     pub fn on_hello(
         &mut self,
         port: Port,

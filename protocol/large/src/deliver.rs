@@ -14,7 +14,6 @@ enum Control {
     Invitation(Invitation),
     Descriptor(LargeObject),
     Withdrawn(u64),
-    /// Malformed.
     Invalid,
 }
 

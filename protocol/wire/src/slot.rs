@@ -35,7 +35,7 @@ pub struct Slot {
     pub timeslot: u32,
     /// The granted path, as numbered by the arbiter, or [`NO_PATH`].
     pub path: u8,
-    /// The paths of the preceding frames, most recent first: they tell the receiver on which path a
+    /// The paths of the preceding frames, most recent first: from them the receiver knows on which path a
     /// frame was lost.
     pub earlier: [u8; 3],
 }

@@ -6,41 +6,13 @@ use onepipe_bulk::{Event, Group};
 use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::Doorbell;
 use onepipe_transport_pages as pages;
-use onepipe_transport_pages::{AttachError, ObjectBytes, PageIndex, PagePool};
+use onepipe_transport_pages::{ObjectBytes, PageIndex, PagePool};
 use onepipe_transport_tcp as tcp;
-use onepipe_transport_tcp::{Listener, Progress, Rendezvous, RendezvousError};
+use onepipe_transport_tcp::{Listener, Progress, Rendezvous};
 
-use crate::Carrier;
 use crate::state_guard::GroupStateGuard;
 use crate::udp::UdpGroupDriver;
-
-/// Why a member could not join its group.
-#[derive(Debug, thiserror::Error)]
-pub enum JoinError {
-    /// The members could not connect to each other.
-    #[error(transparent)]
-    Rendezvous(#[from] RendezvousError),
-    /// The members cannot share memory; typically they are not on one host.
-    #[error(transparent)]
-    Attach(#[from] AttachError),
-    /// A system call failed.
-    #[error("cannot {what}")]
-    System {
-        /// The operation that failed.
-        what: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
-}
-
-impl From<pages::JoinError> for JoinError {
-    fn from(error: pages::JoinError) -> Self {
-        match error {
-            pages::JoinError::Rendezvous(error) => Self::Rendezvous(error),
-            pages::JoinError::Attach(error) => Self::Attach(error),
-        }
-    }
-}
+use crate::{Carrier, JoinError};
 
 /// One member of a group and its links. A thread calls [`GroupDriver::turn`] in a loop, with the
 /// time that it may wait.

@@ -21,11 +21,13 @@
 
 mod carrier;
 mod driver;
+mod error;
 mod state_guard;
 mod udp;
 
 pub use carrier::Carrier;
-pub use driver::{GroupDriver, JoinError};
+pub use driver::GroupDriver;
+pub use error::JoinError;
 pub use onepipe_transport_pages::{AttachError, ObjectBytes, Page, PageIndex, PageMut, PagePool};
 pub use onepipe_transport_tcp::{GroupState, Listener, Progress, Rendezvous, RendezvousError};
 

@@ -224,9 +224,9 @@ fn run_over_faulty_network(
         exchanges.iter().map(|it| it.local_addr().expect("the socket is bound")).collect();
     let begin = Barrier::new(n);
     let got = thread::scope(|scope| {
-        for (way, to) in inner.iter().zip(&at) {
+        for (relay, to) in inner.iter().zip(&at) {
             let network = Arc::clone(&network);
-            scope.spawn(move || forward(way, *to, &network, one_in));
+            scope.spawn(move || forward(relay, *to, &network, one_in));
         }
         let (inner, begin) = (&inner, &begin);
         let members: Vec<_> = exchanges

@@ -175,12 +175,12 @@ impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
         progress: &mut Progress,
         on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
     ) {
-        let trains = self.socket.receive();
+        let batches = self.socket.receive();
         // The receive buffer is the queue before this member: a long queue marks its frames.
         let is_backlogged = self.socket.is_backlogged();
-        for train in 0..trains {
-            for place in self.socket.frames(train) {
-                let frame = self.socket.frame(place);
+        for batch in 0..batches {
+            for range in self.socket.frames(batch) {
+                let frame = self.socket.frame(range);
                 if is_backlogged {
                     mark_congestion(frame);
                 }

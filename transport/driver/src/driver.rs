@@ -165,7 +165,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         }
         self.transport.hold_commits(self.machine.oldest_open());
         if !progress.is_idle() {
-            self.duty.turns_busy += 1;
+            self.duty.busy_turn_count += 1;
         }
         progress
     }

@@ -7,11 +7,11 @@ use onepipe_base::Mono;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Duty {
     /// Turns taken.
-    pub turns: u64,
+    pub turn_count: u64,
     /// Turns that did some work.
-    pub turns_busy: u64,
+    pub busy_turn_count: u64,
     /// Turns longer than the threshold.
-    pub turns_long: u64,
+    pub long_turn_count: u64,
     /// Longest time from the start of one turn to the start of the next, in ns, excluding waits.
     pub turn_max_ns: u64,
     /// Number of times that the driver blocked.
@@ -24,9 +24,9 @@ pub struct Duty {
 impl Duty {
     pub(crate) const fn new() -> Self {
         Self {
-            turns: 0,
-            turns_busy: 0,
-            turns_long: 0,
+            turn_count: 0,
+            busy_turn_count: 0,
+            long_turn_count: 0,
             turn_max_ns: 0,
             waits: 0,
             clock_held: 0,
@@ -37,11 +37,11 @@ impl Duty {
     /// Starts a turn and so ends the previous one. Uses the turn's own clock reading.
     #[inline]
     pub(crate) fn on_turn(&mut self, now: Mono, threshold_ns: u64) {
-        self.turns += 1;
+        self.turn_count += 1;
         if let Some(started) = self.started {
             let took_ns = now.since_ns(started);
             self.turn_max_ns = self.turn_max_ns.max(took_ns);
-            self.turns_long += u64::from(took_ns > threshold_ns);
+            self.long_turn_count += u64::from(took_ns > threshold_ns);
         }
         self.started = Some(now);
     }

@@ -38,31 +38,31 @@ pub enum IdleAction {
 #[derive(Clone, Debug)]
 pub struct Idler {
     idle: Idle,
-    turns: u32,
+    idle_turn_count: u32,
 }
 
 impl Idler {
     /// Starts with no idle turn.
     pub fn new(idle: Idle) -> Self {
-        Self { idle, turns: 0 }
+        Self { idle, idle_turn_count: 0 }
     }
 
     /// Notes a turn that did some work.
     pub fn on_busy(&mut self) {
-        self.turns = 0;
+        self.idle_turn_count = 0;
     }
 
     /// Returns the next step of backing off; `may_block` is false while the driver waits for
     /// something that does not wake it.
     pub fn on_idle(&mut self, may_block: bool) -> IdleAction {
-        let turns = self.turns;
-        self.turns = turns.saturating_add(1);
+        let idle_turn_count = self.idle_turn_count;
+        self.idle_turn_count = idle_turn_count.saturating_add(1);
         match self.idle {
             Idle::Spin => IdleAction::Spin,
             Idle::Yield => IdleAction::Yield,
-            Idle::Backoff { spins, .. } if turns < spins => IdleAction::Spin,
+            Idle::Backoff { spins, .. } if idle_turn_count < spins => IdleAction::Spin,
             Idle::Backoff { spins, yields }
-                if turns < spins.saturating_add(yields) || !may_block =>
+                if idle_turn_count < spins.saturating_add(yields) || !may_block =>
             {
                 IdleAction::Yield
             }

@@ -33,7 +33,7 @@ type Log = Rc<RefCell<Vec<Step>>>;
 
 /// Sends every received byte back and emits an event for it.
 #[derive(Default)]
-struct Echo {
+struct ReplyMachine {
     log: Log,
     out: VecDeque<u8>,
     events: VecDeque<u8>,
@@ -42,7 +42,7 @@ struct Echo {
     is_waiting: bool,
 }
 
-impl Machine for Echo {
+impl Machine for ReplyMachine {
     type Event = u8;
 
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
@@ -76,7 +76,7 @@ impl Machine for Echo {
     }
 }
 
-impl DrivenMachine for Echo {
+impl DrivenMachine for ReplyMachine {
     fn handle_promises(&mut self, _: Now, _: Port, promises: Promises) {
         self.log.borrow_mut().push(Step::PromisesRead(promises.barrier.as_ns()));
     }
@@ -195,19 +195,19 @@ impl Clock for ScriptedClock {
     }
 }
 
-type EchoDriver = Driver<Echo, ScriptedTransport, ScriptedClock>;
+type ReplyDriver = Driver<ReplyMachine, ScriptedTransport, ScriptedClock>;
 
-fn driver(times: &[u64], idle: Idle) -> (EchoDriver, Log) {
+fn driver(times: &[u64], idle: Idle) -> (ReplyDriver, Log) {
     let log = Log::default();
-    let echo = Echo { log: log.clone(), ..Echo::default() };
+    let machine = ReplyMachine { log: log.clone(), ..ReplyMachine::default() };
     let transport =
         ScriptedTransport { log: log.clone(), capacity: 8, ..ScriptedTransport::default() };
     let clock = ScriptedClock { log: log.clone(), times: times.iter().copied().collect(), last: 0 };
     let config = Config { idle, burst_frames_max: 4, ..Config::default() };
-    (Driver::new(echo, transport, clock, config), log)
+    (Driver::new(machine, transport, clock, config), log)
 }
 
-fn turn(driver: &mut EchoDriver, log: &Log) -> (Progress, Vec<Step>) {
+fn turn(driver: &mut ReplyDriver, log: &Log) -> (Progress, Vec<Step>) {
     log.borrow_mut().clear();
     let progress = driver.turn(|machine, event| machine.log.borrow_mut().push(Step::Event(event)));
     (progress, log.borrow().clone())
@@ -291,12 +291,12 @@ fn d2_commands_from_an_event_are_drained_in_the_same_turn() {
 #[test]
 fn output_is_sent_between_event_bursts() {
     let log = Log::default();
-    let echo = Echo { log: log.clone(), ..Echo::default() };
+    let machine = ReplyMachine { log: log.clone(), ..ReplyMachine::default() };
     let transport =
         ScriptedTransport { log: log.clone(), capacity: 8, ..ScriptedTransport::default() };
     let clock = ScriptedClock { log: log.clone(), times: [10, 20, 30, 40].into(), last: 0 };
     let config = Config { idle: Idle::Spin, burst_events_max: 2, ..Config::default() };
-    let mut driver = Driver::new(echo, transport, clock, config);
+    let mut driver = Driver::new(machine, transport, clock, config);
     driver.transport_mut().arriving.extend([1, 2, 3, 4, 5]);
     let (progress, steps) = turn(&mut driver, &log);
     let is_output = |step: &&Step| matches!(step, Step::Event(_) | Step::Sent(_));
@@ -415,5 +415,5 @@ fn long_turns_are_counted_and_waits_are_excluded() {
     driver.rest(Progress::default());
     turn(&mut driver, &log);
     let duty = driver.duty();
-    assert_eq!((duty.turns, duty.turns_long, duty.turn_max_ns), (4, 1, 2_000_000));
+    assert_eq!((duty.turn_count, duty.long_turn_count, duty.turn_max_ns), (4, 1, 2_000_000));
 }

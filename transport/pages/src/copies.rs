@@ -10,7 +10,7 @@ pub(crate) struct Copies(Vec<(u32, Page)>);
 
 impl Copies {
     /// Returns where other members can read an object. `None` if there is no memory for a copy.
-    pub(crate) fn place(
+    pub(crate) fn location(
         &mut self,
         page_pool: &PagePool,
         object: u32,

@@ -138,7 +138,7 @@ impl<C: Clock> ShmGroupDriver<C> {
                 continue;
             };
             let bytes = self.group.memory(object);
-            let Some(place) = bytes.and_then(|bytes| self.role.place(object, bytes)) else {
+            let Some(location) = bytes.and_then(|bytes| self.role.location(object, bytes)) else {
                 // A receiver always knows the location of an object it has. At the root no memory
                 // was left for a copy that others could read: the object cannot be sent.
                 if self.page_pool().is_some() {
@@ -147,7 +147,7 @@ impl<C: Clock> ShmGroupDriver<C> {
                 continue;
             };
             let bytes = sent.header.bytes + PAGE_LOCATION_LEN;
-            slot[sent.header.bytes..bytes].copy_from_slice(&place.to_bytes());
+            slot[sent.header.bytes..bytes].copy_from_slice(&location.to_bytes());
             self.shm.send(Transmit { port: sent.header.port, bytes });
             if sent.bytes() >= FLUSH_BYTES {
                 // Preparing the next piece takes a while: let the receiver start on this one.
@@ -176,12 +176,12 @@ impl<C: Clock> ShmGroupDriver<C> {
         let Self { group, shm, role, .. } = self;
         let mut events = Progress::default();
         let frames = shm.receive(now, |port, frame| {
-            let (PageRole::Receiver(page_index), Some((object, place))) =
+            let (PageRole::Receiver(page_index), Some((object, location))) =
                 (&*role, page_location(frame))
             else {
                 return group.handle_frame(now, port, frame);
             };
-            page_index.insert(object, place);
+            page_index.insert(object, location);
             if group.has_events() {
                 // The application may have offered memory that this piece belongs to.
                 deliver_events(group, role, &mut events, on_event);
@@ -239,13 +239,13 @@ fn copy_piece(
     placement: &Placement,
 ) -> Verdict {
     let (object, at, bytes) = (placement.object(), placement.offset(), placement.bytes());
-    if let Some(room) = group.placement_mut(placement) {
+    if let Some(destination) = group.placement_mut(placement) {
         let Some(page) = page_index.page(object, at + bytes) else {
             // The region was reused, which the root does only after counting this member as failed.
             group.abandon_placement(placement);
             return Verdict::Dropped;
         };
-        room.copy_from_slice(&page[at..at + bytes]);
+        destination.copy_from_slice(&page[at..at + bytes]);
     }
     group.handle_placed(now, port, placement)
 }

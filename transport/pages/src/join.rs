@@ -35,11 +35,11 @@ pub(crate) enum PageRole {
 
 impl PageRole {
     /// Returns the location of an object held by this member.
-    pub(crate) fn place(&mut self, object: u32, bytes: &ObjectBytes) -> Option<PageLocation> {
+    pub(crate) fn location(&mut self, object: u32, bytes: &ObjectBytes) -> Option<PageLocation> {
         match (self, bytes) {
-            (Self::Root(page_pool, copies), bytes) => copies.place(page_pool, object, bytes),
+            (Self::Root(page_pool, copies), bytes) => copies.location(page_pool, object, bytes),
             (_, ObjectBytes::Shared(page)) => Some(page.location()),
-            (Self::Receiver(page_index), ObjectBytes::Private(_)) => page_index.place(object),
+            (Self::Receiver(page_index), ObjectBytes::Private(_)) => page_index.location(object),
         }
     }
 

@@ -17,7 +17,7 @@ pub struct PageIndex {
 #[derive(Debug)]
 struct Entry {
     object: u32,
-    place: PageLocation,
+    location: PageLocation,
     /// Claimed on first use and until the object is finished, so that its bytes stay unchanged even
     /// if the other members count this one as failed.
     page: Option<Page>,
@@ -35,7 +35,7 @@ impl PageIndex {
         let mut entries = self.entries();
         let entry = entries.iter_mut().find(|entry| entry.object == object)?;
         if entry.page.as_ref().is_none_or(|page| page.len() < bytes) {
-            entry.page = Some(self.reader.page(entry.place, bytes)?);
+            entry.page = Some(self.reader.page(entry.location, bytes)?);
         }
         let mut page = entry.page.clone()?;
         page.truncate(bytes);
@@ -43,11 +43,11 @@ impl PageIndex {
     }
 
     /// Records the location of an object.
-    pub(crate) fn insert(&self, object: u32, place: PageLocation) {
+    pub(crate) fn insert(&self, object: u32, location: PageLocation) {
         let mut entries = self.entries();
         match entries.iter_mut().find(|entry| entry.object == object) {
-            Some(entry) if entry.place == place => {}
-            Some(entry) => (entry.place, entry.page) = (place, None),
+            Some(entry) if entry.location == location => {}
+            Some(entry) => (entry.location, entry.page) = (location, None),
             None => {
                 if entries.len() >= OBJECTS_MAX as usize {
                     // The number of objects in flight is limited: the oldest entry is stale.
@@ -55,14 +55,14 @@ impl PageIndex {
                         (0..entries.len()).min_by_key(|at| entries[*at].object).unwrap_or(0);
                     entries.swap_remove(least);
                 }
-                entries.push(Entry { object, place, page: None });
+                entries.push(Entry { object, location, page: None });
             }
         }
     }
 
     /// Returns the location of an object.
-    pub(crate) fn place(&self, object: u32) -> Option<PageLocation> {
-        self.entries().iter().find(|entry| entry.object == object).map(|entry| entry.place)
+    pub(crate) fn location(&self, object: u32) -> Option<PageLocation> {
+        self.entries().iter().find(|entry| entry.object == object).map(|entry| entry.location)
     }
 
     /// Removes a finished object.

@@ -38,6 +38,9 @@ impl Default for Config {
     }
 }
 
+/// Incremented whenever anything in a segment changes its position or meaning.
+pub(crate) const VERSION: u64 = 3;
+
 /// Two cache lines: processors fetch lines in pairs.
 const LINE_BYTES: usize = 128;
 /// Number of inline cells beside each ring, a power of two: as many short frames need no slot.

@@ -49,7 +49,7 @@ pub enum AttachError {
     /// Live processes use a segment of this name whose layout this version does not understand.
     #[error(
         "the segment is in use with layout version {version}, this program needs {}: use the same version or another name",
-        crate::segment::VERSION
+        crate::config::VERSION
     )]
     Layout {
         /// The version in its header.

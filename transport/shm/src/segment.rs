@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_transport_clock::Calibration;
 
+use crate::config::VERSION;
 use crate::mapping::Mapping;
 use crate::promise::{CommitHold, PromiseWord};
 use crate::ring::RingView;
@@ -22,8 +23,6 @@ use crate::{AttachError, Config, futex, lock};
 
 /// "onepipe" and a byte that no text begins with.
 const MAGIC: u64 = 0x6f6e_6570_6970_6501;
-/// Incremented whenever anything in the segment changes its position or meaning.
-pub(crate) const VERSION: u64 = 3;
 
 /// Offsets of the words of the header.
 mod at {
@@ -250,7 +249,7 @@ impl Drop for Segment {
         state.store(VACANT, Ordering::Release);
         self.epoch().fetch_add(1, Ordering::Release);
         let is_last = lock::unlock_process(&self.file, self.process).is_ok()
-            && lock::has_live_process(&self.file).is_ok_and(|somebody| !somebody);
+            && lock::has_live_process(&self.file).is_ok_and(|is_live| !is_live);
         if is_last {
             // A process that has opened the file already, and waits for the setup lock, finds it
             // removed and starts over.

@@ -6,13 +6,13 @@ use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver};
 use onepipe_transport_shm::{Config, Shm};
 
 /// Sends two frames for every received one, up to a limit.
-struct Echo {
+struct ReplyMachine {
     to: Port,
     pending: u32,
     received: u64,
 }
 
-impl Machine for Echo {
+impl Machine for ReplyMachine {
     type Event = ();
 
     fn handle_frame(&mut self, _: Now, _: Port, _: &mut [u8]) -> Verdict {
@@ -38,7 +38,7 @@ impl Machine for Echo {
     }
 }
 
-impl DrivenMachine for Echo {}
+impl DrivenMachine for ReplyMachine {}
 
 #[test]
 fn frames_cost_no_allocation() {
@@ -47,8 +47,8 @@ fn frames_cost_no_allocation() {
     let mut drivers = [0u32, 1].map(|process| {
         let shm = Shm::attach(&name, Some(ProcessId(process)), &config).expect("free");
         let clock = shm.clock();
-        let echo = Echo { to: Port(1 - process as u16), pending: 1, received: 0 };
-        Driver::new(echo, shm, clock, DriverConfig::default())
+        let machine = ReplyMachine { to: Port(1 - process as u16), pending: 1, received: 0 };
+        Driver::new(machine, shm, clock, DriverConfig::default())
     });
     let mut turn = |times: u32| {
         for _ in 0..times {

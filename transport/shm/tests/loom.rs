@@ -63,12 +63,12 @@ impl Segment {
 
     fn write(&self, slot: u32, value: u64) {
         // SAFETY: loom checks that no other thread accesses the slot meanwhile.
-        self.arena[slot as usize].with_mut(|place| unsafe { *place = value });
+        self.arena[slot as usize].with_mut(|stored| unsafe { *stored = value });
     }
 
     fn read(&self, slot: u32) -> u64 {
         // SAFETY: as above.
-        self.arena[slot as usize].with(|place| unsafe { *place })
+        self.arena[slot as usize].with(|stored| unsafe { *stored })
     }
 }
 
@@ -131,7 +131,7 @@ fn inline_cell_is_never_written_while_read() {
                     producer.reclaim(segment.view(), |slot| free.push(slot));
                     if producer.cell(1).is_some() {
                         // SAFETY: loom checks that no other thread accesses the cell meanwhile.
-                        segment.cell.with_mut(|place| unsafe { *place = sent });
+                        segment.cell.with_mut(|stored| unsafe { *stored = sent });
                         assert!(producer.stage(Entry { slot: INLINE, bytes: 1 }));
                     } else if let Some(slot) = free.pop() {
                         segment.write(slot, sent);
@@ -156,7 +156,7 @@ fn inline_cell_is_never_written_while_read() {
             };
             let value = match entry.slot {
                 // SAFETY: as above.
-                INLINE => segment.cell.with(|place| unsafe { *place }),
+                INLINE => segment.cell.with(|stored| unsafe { *stored }),
                 slot => segment.read(slot),
             };
             assert_eq!(value, expected);

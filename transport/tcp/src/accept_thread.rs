@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use onepipe_transport_driver::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::acceptor::Acceptor;
 use crate::event_fd::EventFd;
-use crate::listener::Acceptor;
 
 /// Interval of polling incomplete handshakes, which mostly complete within this time.
 const PENDING_INTERVAL: Duration = Duration::from_millis(1);
@@ -29,7 +29,7 @@ impl AcceptThread {
     pub fn new(listener: TcpListener, acceptor: Arc<Mutex<Acceptor>>) -> io::Result<Self> {
         let event_fd = Arc::new(EventFd::new()?);
         let thread_event_fd = Arc::clone(&event_fd);
-        let builder = std::thread::Builder::new().name("onepipe-door".to_owned());
+        let builder = std::thread::Builder::new().name("onepipe-accept".to_owned());
         let thread = builder.spawn(move || run(&listener, &acceptor, &thread_event_fd))?;
         Ok(Self { event_fd, thread: Some(thread) })
     }

@@ -97,7 +97,7 @@ impl Inbound {
         match &self.state {
             ReadState::Front => from.read(front),
             ReadState::Piece { placement, have } => match group.placement_mut(placement) {
-                Some(room) => read_both(from, &mut room[*have..], front),
+                Some(destination) => read_both(from, &mut destination[*have..], front),
                 None => {
                     // The piece is not needed any more: discard its bytes.
                     self.frame.resize(placement.bytes(), 0);
@@ -167,8 +167,8 @@ impl Inbound {
                 break;
             } else if let Some(placement) = group.begin_placement(rest) {
                 let have = rest.len() - DETACHED_FRONT_LEN;
-                if let Some(room) = group.placement_mut(&placement) {
-                    room[..have].copy_from_slice(&rest[DETACHED_FRONT_LEN..]);
+                if let Some(destination) = group.placement_mut(&placement) {
+                    destination[..have].copy_from_slice(&rest[DETACHED_FRONT_LEN..]);
                 }
                 self.state = ReadState::Piece { placement, have };
                 at = self.have;

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod accept_thread;
+mod acceptor;
 mod connection;
 mod driver;
 mod event_fd;

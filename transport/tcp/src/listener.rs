@@ -1,20 +1,15 @@
 //! The listening socket of a process, shared by any number of groups.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::accept_thread::AcceptThread;
-use crate::group_state::{GroupState, GroupStates};
-use crate::handshake::{Handshake, HandshakeKind, LEN};
+use crate::acceptor::Acceptor;
+use crate::group_state::GroupState;
+use crate::handshake::{Handshake, HandshakeKind};
 
-/// Maximum time to receive the handshake of a connection.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum time that an accepted connection waits to be claimed.
-const ACCEPTED_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum number of connections held here; more wait in the kernel's backlog.
-const WAITING_MAX: usize = 1024;
 /// Polling interval while a caller waits for a connection.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
@@ -30,23 +25,6 @@ pub struct Listener {
     _accept_thread: Arc<AcceptThread>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Acceptor {
-    listener: TcpListener,
-    pending: Vec<PendingConnection>,
-    accepted: Vec<(Handshake, TcpStream, Instant)>,
-    states: GroupStates,
-}
-
-/// A connection whose handshake is incomplete.
-#[derive(Debug)]
-struct PendingConnection {
-    stream: TcpStream,
-    bytes: [u8; LEN],
-    have: usize,
-    since: Instant,
-}
-
 impl Listener {
     /// Binds a listener at an address; port 0 selects a free one.
     ///
@@ -56,9 +34,8 @@ impl Listener {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (pending, accepted, states) = (Vec::new(), Vec::new(), GroupStates::default());
         let accept_listener = listener.try_clone()?;
-        let acceptor = Arc::new(Mutex::new(Acceptor { listener, pending, accepted, states }));
+        let acceptor = Arc::new(Mutex::new(Acceptor::new(listener)));
         let accept_thread = Arc::new(AcceptThread::new(accept_listener, Arc::clone(&acceptor))?);
         Ok(Self { address, acceptor, _accept_thread: accept_thread })
     }
@@ -141,68 +118,6 @@ impl Listener {
                 return Ok(None);
             }
             std::thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(now)));
-        }
-    }
-}
-
-impl Acceptor {
-    /// Whether any connection's handshake is incomplete.
-    pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
-    /// Whether the limit of held connections is reached.
-    pub fn is_full(&self) -> bool {
-        self.pending.len() + self.accepted.len() >= WAITING_MAX
-    }
-
-    /// Accepts connections, reads handshakes and answers state queries.
-    pub fn accept_pending(&mut self, now: Instant) -> io::Result<()> {
-        while !self.is_full() {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    stream.set_nonblocking(true)?;
-                    let bytes = [0; LEN];
-                    self.pending.push(PendingConnection { stream, bytes, have: 0, since: now });
-                }
-                // The client has closed the connection already.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
-        for connection in std::mem::take(&mut self.pending) {
-            self.read_handshake(connection, now);
-        }
-        self.accepted.retain(|(_, _, since)| now.duration_since(*since) < ACCEPTED_TIMEOUT);
-        Ok(())
-    }
-
-    fn read_handshake(&mut self, mut connection: PendingConnection, now: Instant) {
-        match connection.stream.read(&mut connection.bytes[connection.have..]) {
-            Ok(0) => return,
-            Ok(more) => connection.have += more,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return,
-        }
-        if connection.have < LEN {
-            if now.duration_since(connection.since) < HANDSHAKE_TIMEOUT {
-                self.pending.push(connection);
-            }
-        } else if let Some(handshake) = Handshake::parse(&connection.bytes) {
-            match handshake.kind {
-                HandshakeKind::StateQuery => {
-                    let group_state = self.states.get(handshake.group);
-                    let reply = Handshake {
-                        kind: HandshakeKind::StateReply,
-                        to: group_state.bits(),
-                        ..handshake
-                    };
-                    // A client that misses the reply queries again.
-                    let _ = reply.send(&connection.stream);
-                }
-                _ => self.accepted.push((handshake, connection.stream, now)),
-            }
         }
     }
 }

@@ -186,8 +186,8 @@ fn waiting_member_learns_the_group_state() {
         Listener::bind("127.0.0.1:0".parse().expect("a valid address")).expect("the listener binds")
     });
     let members = [listeners[0].address(), listeners[1].address()];
-    let come = |patience_ms| {
-        let timeout = Duration::from_millis(patience_ms);
+    let come = |timeout_ms| {
+        let timeout = Duration::from_millis(timeout_ms);
         let rendezvous = Rendezvous { group: 7, members: &members, own: 1, timeout };
         connect_members(&rendezvous, &listeners[1]).expect_err("the root does not connect")
     };

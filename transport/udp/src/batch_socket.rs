@@ -372,9 +372,9 @@ impl BatchSocket {
         let Destination { address, batches, .. } = &mut self.destinations[destination];
         let batch = batches.waiting()[0];
         let is_late_report = error.kind() == io::ErrorKind::ConnectionRefused;
-        let is_train = batch.frames > 1
+        let is_batch = batch.frames > 1
             && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE));
-        let sent = if is_train || is_late_report {
+        let sent = if is_batch || is_late_report {
             let ranges = batches.ranges(&batch);
             self.sender.send_segments(&self.socket, &self.memory, &batch, ranges, address.as_ref())
         } else {
@@ -383,7 +383,7 @@ impl BatchSocket {
         batches.on_sent(1);
         self.stats.frames_sent += sent as u64;
         self.stats.frames_refused += (batch.frames - sent) as u64;
-        if is_train && sent > 0 {
+        if is_batch && sent > 0 {
             self.offload = Offload::Batch;
             self.destinations.iter_mut().for_each(|to| to.batches.disable_gso());
         }

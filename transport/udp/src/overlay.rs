@@ -9,7 +9,7 @@ use onepipe_wire::{
     AddressAd, Frame, HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal,
 };
 
-use crate::peer_table::{AddressQuery, PeerTable};
+use crate::peer_table::{PeerTable, PendingAd};
 use crate::{BatchSocket, Config, FrameRange, Offload, OverlayStats, Stats};
 
 /// The port of the aggregator.
@@ -51,7 +51,7 @@ pub struct UdpOverlay {
     peers: PeerTable,
     /// The process and address of each direct route, from destination [`DIRECT_BASE`] on.
     direct_slots: Vec<Option<(ProcessId, SocketAddr)>>,
-    ads: Vec<AddressQuery>,
+    ads: Vec<PendingAd>,
     now: Option<Now>,
     slot: Option<FrameRange>,
     is_blocked: bool,
@@ -152,30 +152,30 @@ impl UdpOverlay {
                 ads.push(ad);
             }
         });
-        let Some(range) = route.and_then(|at| self.assign_destination(to, at)) else {
+        let Some(destination) = route.and_then(|at| self.assign_destination(to, at)) else {
             self.stats.frames_by_tree += 1;
             return TREE_DESTINATION;
         };
         self.stats.frames_direct += 1;
-        range
+        destination
     }
 
     /// Returns the destination with address `at` for `process`, or `None` if its slot is in use.
     #[inline]
     fn assign_destination(&mut self, process: ProcessId, at: SocketAddr) -> Option<usize> {
-        let assign_destination = process.index() % self.direct_slots.len();
-        if self.direct_slots[assign_destination] == Some((process, at)) {
-            return Some(DIRECT_BASE + assign_destination);
+        let direct_slot = process.index() % self.direct_slots.len();
+        if self.direct_slots[direct_slot] == Some((process, at)) {
+            return Some(DIRECT_BASE + direct_slot);
         }
         let is_others =
             |(other, _): (ProcessId, _)| other != process && self.peers.direct(other).is_some();
-        if self.direct_slots[assign_destination].is_some_and(is_others) {
+        if self.direct_slots[direct_slot].is_some_and(is_others) {
             return None;
         }
         let at_socket = self.to_socket_family(at)?;
-        self.direct_slots[assign_destination] = Some((process, at));
-        self.socket.set_destination(DIRECT_BASE + assign_destination, Some(at_socket));
-        Some(DIRECT_BASE + assign_destination)
+        self.direct_slots[direct_slot] = Some((process, at));
+        self.socket.set_destination(DIRECT_BASE + direct_slot, Some(at_socket));
+        Some(DIRECT_BASE + direct_slot)
     }
 
     /// Converts an address to the family of this socket.
@@ -238,7 +238,7 @@ fn write_address_ad(
     slot: &mut [u8],
     own: LocalProcess,
     now: Now,
-    (ad, advertised): (AddressQuery, SocketAddr),
+    (ad, advertised): (PendingAd, SocketAddr),
 ) -> usize {
     let payload = AddressAd { asks: ad.asks, address: advertised };
     let bytes =

@@ -15,7 +15,7 @@ const REFRESH_NS: u64 = 1_000_000_000;
 
 /// An address advertisement to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AddressQuery {
+pub(crate) struct PendingAd {
     pub(crate) to: ProcessId,
     /// Destination address for a direct advertisement; `None` sends it by the tree.
     pub(crate) at: Option<SocketAddr>,
@@ -73,7 +73,7 @@ impl PeerTable {
         &mut self,
         now: Mono,
         to: ProcessId,
-        send_query: impl FnMut(AddressQuery),
+        send_query: impl FnMut(PendingAd),
     ) -> Option<SocketAddr> {
         let peer = self.peers.get_mut(to.index())?;
         if peer.next_query <= now {
@@ -87,16 +87,16 @@ impl PeerTable {
         peer: &mut Peer,
         now: Mono,
         to: ProcessId,
-        mut send_query: impl FnMut(AddressQuery),
+        mut send_query: impl FnMut(PendingAd),
     ) {
         if peer.unanswered >= RETRIES_MAX {
             (peer.direct, peer.candidate) = (None, None);
         }
         if let Some(at) = peer.direct.or(peer.candidate) {
-            send_query(AddressQuery { to, at: Some(at), asks: true });
+            send_query(PendingAd { to, at: Some(at), asks: true });
         }
         if peer.direct.is_none() {
-            send_query(AddressQuery { to, at: None, asks: true });
+            send_query(PendingAd { to, at: None, asks: true });
         }
         peer.schedule_query(now);
     }
@@ -119,7 +119,7 @@ impl PeerTable {
         (from, incarnation): (ProcessId, Incarnation),
         advertised: AddressAd,
         seen: Option<SocketAddr>,
-    ) -> Option<AddressQuery> {
+    ) -> Option<PendingAd> {
         if from == self.own {
             return None;
         }
@@ -137,7 +137,7 @@ impl PeerTable {
                 peer.candidate = Some(advertised.address);
             }
             let at = if advertised.asks { None } else { peer.candidate };
-            return (advertised.asks || at.is_some()).then_some(AddressQuery {
+            return (advertised.asks || at.is_some()).then_some(PendingAd {
                 to: from,
                 at,
                 asks: !advertised.asks,
@@ -145,7 +145,7 @@ impl PeerTable {
         };
         peer.candidate = Some(seen);
         if advertised.asks {
-            return Some(AddressQuery { to: from, at: Some(seen), asks: false });
+            return Some(PendingAd { to: from, at: Some(seen), asks: false });
         }
         peer.direct = Some(seen);
         peer.unanswered = 0;

@@ -37,8 +37,8 @@ fn burst(link: &mut UdpLink, lengths: &[usize]) {
     link.end_burst(None);
 }
 
-/// Receives until `count` frames have arrived; sends them back in place if `echo`.
-fn receive(socket: &mut BatchSocket, count: usize, echo: bool) -> Vec<Vec<u8>> {
+/// Receives until `count` frames have arrived; sends them back in place if `send_back`.
+fn receive(socket: &mut BatchSocket, count: usize, send_back: bool) -> Vec<Vec<u8>> {
     let started = Instant::now();
     let mut frames = Vec::new();
     while frames.len() < count {
@@ -49,7 +49,7 @@ fn receive(socket: &mut BatchSocket, count: usize, echo: bool) -> Vec<Vec<u8>> {
             socket.set_destination(1, Some(from));
             for range in socket.frames(batch) {
                 frames.push(socket.frame(range).to_vec());
-                if echo {
+                if send_back {
                     socket.send(1, range);
                 }
             }
@@ -59,7 +59,7 @@ fn receive(socket: &mut BatchSocket, count: usize, echo: bool) -> Vec<Vec<u8>> {
     frames
 }
 
-fn receive_echo(link: &mut UdpLink, count: usize) -> Vec<Vec<u8>> {
+fn receive_returned(link: &mut UdpLink, count: usize) -> Vec<Vec<u8>> {
     let started = Instant::now();
     let mut frames = Vec::new();
     while frames.len() < count {
@@ -94,7 +94,7 @@ fn every_offload_round_trips_frames_in_order() {
             for lengths in mixtures {
                 burst(&mut link, lengths);
                 check(&receive(&mut socket, lengths.len(), true), lengths);
-                check(&receive_echo(&mut link, lengths.len()), lengths);
+                check(&receive_returned(&mut link, lengths.len()), lengths);
             }
             assert_eq!(link.stats().frames_sent, 144);
             assert_eq!(link.stats().frames_received, 144);
@@ -161,7 +161,7 @@ fn batch_rejected_by_the_path_is_sent_in_segments() {
 }
 
 #[test]
-fn forwarded_frames_are_sent_in_place() {
+fn forwarded_frames_are_not_copied() {
     let (mut socket, address) = bound("127.0.0.1", Offload::Segment);
     let mut link = connected(address, Offload::Segment);
     burst(&mut link, &[80, 80]);

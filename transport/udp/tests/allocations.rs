@@ -7,8 +7,8 @@ use onepipe_base::{Mono, Now, Port, Timestamp, Transmit, Verdict};
 use onepipe_transport_driver::Transport;
 use onepipe_transport_udp::{BatchSocket, Config, UdpLink};
 
-/// Sends 40 frames of two lengths to `echo`, and waits until they have come back.
-fn there_and_back(link: &mut UdpLink, echo: &mut BatchSocket) {
+/// Sends 40 frames of two lengths to `reflector`, and waits until they have come back.
+fn there_and_back(link: &mut UdpLink, reflector: &mut BatchSocket) {
     const FRAMES: usize = 40;
     let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
     for frame in 0..FRAMES {
@@ -20,13 +20,13 @@ fn there_and_back(link: &mut UdpLink, echo: &mut BatchSocket) {
     let (started, mut back) = (Instant::now(), 0);
     while back < FRAMES {
         assert!(started.elapsed() < Duration::from_secs(10), "{back} of {FRAMES} came back");
-        for batch in 0..echo.receive() {
-            let from = echo.sender(batch);
-            echo.set_destination(0, from);
-            for range in echo.frames(batch) {
-                echo.send(0, range);
+        for batch in 0..reflector.receive() {
+            let from = reflector.sender(batch);
+            reflector.set_destination(0, from);
+            for range in reflector.frames(batch) {
+                reflector.send(0, range);
             }
-            echo.flush();
+            reflector.flush();
         }
         back += link.receive(now, |_, _| Verdict::Consumed);
     }
@@ -35,11 +35,11 @@ fn there_and_back(link: &mut UdpLink, echo: &mut BatchSocket) {
 #[test]
 fn frames_cost_no_allocation() {
     let bind = Some("127.0.0.1:0".parse().expect("a valid address"));
-    let mut echo = BatchSocket::bind(&Config { bind, ..Config::default() }, 1)
+    let mut reflector = BatchSocket::bind(&Config { bind, ..Config::default() }, 1)
         .expect("the loopback is available");
-    let to = echo.local_addr().expect("the socket is bound");
+    let to = reflector.local_addr().expect("the socket is bound");
     let mut link = UdpLink::connect(to, &Config::default()).expect("the loopback is available");
-    there_and_back(&mut link, &mut echo);
-    let asked = measure(|| (0..200).for_each(|_| there_and_back(&mut link, &mut echo)));
+    there_and_back(&mut link, &mut reflector);
+    let asked = measure(|| (0..200).for_each(|_| there_and_back(&mut link, &mut reflector)));
     assert_eq!(asked.count_total, 0);
 }

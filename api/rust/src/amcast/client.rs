@@ -35,7 +35,7 @@ use crate::deadline::Deadline;
 pub struct Amcast {
     mesh_driver: MeshDriver<Client>,
     /// Completions not yet handed out.
-    over: VecDeque<Completed>,
+    completed: VecDeque<Completed>,
 }
 
 /// Why waiting for a message failed.
@@ -69,7 +69,7 @@ impl Amcast {
         options: &Options,
     ) -> Result<Self, OpenError> {
         let mesh_driver = open(directory, (at, "client"), options, Client::new)?;
-        Ok(Self { mesh_driver, over: VecDeque::new() })
+        Ok(Self { mesh_driver, completed: VecDeque::new() })
     }
 
     /// Submits a message for all replicas of `groups`. Never blocks.
@@ -90,9 +90,9 @@ impl Amcast {
     }
 
     /// Drives the client once and hands out completions. Never blocks.
-    pub fn poll(&mut self, mut on_over: impl FnMut(Completed)) -> Progress {
-        self.over.drain(..).for_each(&mut on_over);
-        self.mesh_driver.turn(|_, over| on_over(over))
+    pub fn poll(&mut self, mut on_completed: impl FnMut(Completed)) -> Progress {
+        self.completed.drain(..).for_each(&mut on_completed);
+        self.mesh_driver.turn(|_, completed| on_completed(completed))
     }
 
     /// Spins, yields or blocks by the idle strategy after a turn that did `progress`.
@@ -108,16 +108,16 @@ impl Amcast {
     pub fn wait(&mut self, message: MessageId, timeout: Duration) -> Result<Completed, WaitError> {
         let until = Deadline::after(timeout);
         loop {
-            if let Some(at) = self.over.iter().position(|over| over.id == message) {
-                return self.over.remove(at).ok_or(WaitError::Unknown);
+            if let Some(at) = self.completed.iter().position(|completed| completed.id == message) {
+                return self.completed.remove(at).ok_or(WaitError::Unknown);
             }
             if !self.mesh_driver.machine().is_open(message) {
                 return Err(WaitError::Unknown);
             }
             let left = until.remaining().ok_or(WaitError::Timeout)?;
-            let over = &mut self.over;
+            let completed = &mut self.completed;
             drive_until(&mut self.mesh_driver, left, |_, event| {
-                over.push_back(event);
+                completed.push_back(event);
                 event.id == message
             });
         }

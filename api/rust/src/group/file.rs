@@ -157,9 +157,9 @@ impl Group {
         let mut at = from;
         while at < bytes {
             let chunk = (bytes - at).min(chunk_len.max(1).into());
-            let mut read = |room: &mut [u8]| {
-                file.read_exact(room).map_err(|source| FileError::Read { at, source })?;
-                hasher.update(room);
+            let mut read = |buffer: &mut [u8]| {
+                file.read_exact(buffer).map_err(|source| FileError::Read { at, source })?;
+                hasher.update(buffer);
                 Ok::<(), FileError>(())
             };
             let object = match self.alloc_page(chunk as usize) {
@@ -236,9 +236,9 @@ fn hash_before(file: &mut impl Read, from: u64) -> Result<blake3::Hasher, FileEr
     let mut at = 0;
     while at < from {
         let bytes = (from - at).min(memory.len() as u64) as usize;
-        let room = &mut memory[..bytes];
-        file.read_exact(room).map_err(|source| FileError::Read { at, source })?;
-        hasher.update(room);
+        let buffer = &mut memory[..bytes];
+        file.read_exact(buffer).map_err(|source| FileError::Read { at, source })?;
+        hasher.update(buffer);
         at += bytes as u64;
     }
     Ok(hasher)

@@ -338,7 +338,7 @@ impl Pipe {
         thread.join().map_err(|_| LeaveError::Panicked(process))?;
         match self.shared.is_drained.load(Ordering::Acquire) {
             true => Ok(()),
-            false => Err(LeaveError::Unsettled(process)),
+            false => Err(LeaveError::Unresolved(process)),
         }
     }
 
@@ -358,7 +358,7 @@ impl Pipe {
     /// Waits for an event according to the idle strategy, until `deadline` if there is one.
     fn wait_for_events(&self, deadline: Option<Deadline>) {
         let is_ready = || self.event_reader.has_events() || self.has_ended();
-        let awake = self.idle.turns_awake();
+        let awake = self.idle.awake_turn_count();
         let is_over = || deadline.is_some_and(|deadline| deadline.remaining().is_none());
         let mut looks: u32 = 0;
         while awake.is_none_or(|awake| looks < awake) {

@@ -67,7 +67,7 @@ impl SendRequest {
             return with(&messages.collect::<Vec<_>>());
         }
         let mut array = [Message { to: ProcessId(0), payload: &[] }; MESSAGES_ON_STACK];
-        array.iter_mut().zip(messages).for_each(|(place, message)| *place = message);
+        array.iter_mut().zip(messages).for_each(|(slot, message)| *slot = message);
         with(&array[..self.headers.len()])
     }
 }

@@ -21,7 +21,7 @@ use crate::node::{Node, NodeEvent};
 /// Maximum number of requests accepted between two turns, so that receiving is not starved.
 const REQUESTS_PER_TURN: usize = 256;
 /// Number of busy turns between publications of counters.
-const PUBLISH_TURNS: u32 = 64;
+const PUBLISH_EVERY: u32 = 64;
 
 /// The state of the driving thread.
 pub(crate) struct Thread<T> {
@@ -85,8 +85,8 @@ impl<T: Fabric> Thread<T> {
         let mut taken = [0; 2];
         // The request that does not fit the endpoint's send buffer.
         let mut deferred: Option<SendRequest> = None;
-        let turns_awake = idle.turns_awake();
-        let mut idle_turns = 0;
+        let awake_turn_count = idle.awake_turn_count();
+        let mut idle_turn_count = 0;
         let mut unpublished = 0;
         let mut graceful_leave: Option<GracefulLeave> = None;
         loop {
@@ -126,12 +126,12 @@ impl<T: Fabric> Thread<T> {
             }
 
             let is_idle = accepted == 0 && !caught_up && progress.is_idle();
-            idle_turns = if is_idle { idle_turns + 1 } else { 0 };
+            idle_turn_count = if is_idle { idle_turn_count + 1 } else { 0 };
             if event_sink.event_writer.publish(is_idle) {
                 shared.event_waiter.wake();
             }
             unpublished += 1;
-            if idle_turns == 1 || unpublished >= PUBLISH_TURNS {
+            if idle_turn_count == 1 || unpublished >= PUBLISH_EVERY {
                 unpublished = 0;
                 shared.publish_stats(engine.stats());
             }
@@ -140,7 +140,7 @@ impl<T: Fabric> Thread<T> {
                 engine.rest(Progress { events: 1, ..progress });
             } else if graceful_leave.is_some_and(|graceful_leave| graceful_leave.is_near(&engine)) {
                 std::thread::yield_now();
-            } else if turns_awake.is_some_and(|turns| idle_turns > turns) {
+            } else if awake_turn_count.is_some_and(|limit| idle_turn_count > limit) {
                 // A deferred request waits for frames, as the endpoint does.
                 let can_take = deferred.is_none();
                 sleep(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use onepipe_transport_driver::Doorbell;
 
 use super::ObjectError;
-use super::shared::{lock, wait};
+use super::sync::{lock, wait};
 use crate::deadline::Deadline;
 
 /// An object in transit: a future of its outcome.

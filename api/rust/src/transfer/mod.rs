@@ -4,6 +4,7 @@ mod builder;
 mod completion;
 mod embedded;
 mod shared;
+mod sync;
 mod thread;
 
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::deadline::Deadline;
 pub use builder::{OpenError, TransferBuilder};
 pub use completion::Sending;
 pub use embedded::EmbeddedTransfer;
-use shared::{Shared, lock};
+use shared::Shared;
+use sync::{lock, wait};
 
 /// A received object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +129,7 @@ impl Transfer {
             if let Some(object) = inbox.take() {
                 return Some(object);
             }
-            inbox = shared::wait(&self.shared.arrived, inbox, until.remaining()?);
+            inbox = wait(&self.shared.arrived, inbox, until.remaining()?);
         }
     }
 
@@ -139,7 +141,7 @@ impl Transfer {
         let mut queued = lock(&self.shared.queued);
         while queued.count > 0 {
             let Some(left) = until.remaining() else { break };
-            queued = shared::wait(&self.shared.completed, queued, left);
+            queued = wait(&self.shared.completed, queued, left);
         }
         let completed = queued.count == 0;
         drop(queued);

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
-use std::time::Duration;
 
 use onepipe_arbiter::{ClientStats, OBJECT_LEN_MIN, TermsMismatch, TransferStats};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
 use super::completion::{CancelSignal, Completion, Sending};
+use super::sync::lock;
 use super::{Object, ObjectError};
 
 /// An object on its way to the thread.
@@ -133,8 +133,8 @@ impl Shared {
 
     /// Bytes that may still be received.
     pub(super) fn receive_capacity(&self) -> u64 {
-        let deferred = lock(&self.inbox).bytes;
-        self.receive_bytes_max.saturating_sub(deferred)
+        let received = lock(&self.inbox).bytes;
+        self.receive_bytes_max.saturating_sub(received)
     }
 
     pub(super) fn on_received(&self, object: Object) {
@@ -148,20 +148,4 @@ impl Shared {
             waker.wake();
         }
     }
-}
-
-/// Locks `mutex`. A thread that panicked while holding the lock changed one field at a time, so the
-/// value is consistent.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits for a notification for at most `timeout`.
-pub(super) fn wait<'a, T>(
-    condition: &Condvar,
-    guard: MutexGuard<'a, T>,
-    timeout: Duration,
-) -> MutexGuard<'a, T> {
-    let waited = condition.wait_timeout(guard, timeout);
-    waited.unwrap_or_else(PoisonError::into_inner).0
 }

@@ -10,7 +10,8 @@ use onepipe_base::ProcessId;
 use onepipe_transport_clock::reduce_wakeup_latency;
 
 use super::completion::Completion;
-use super::shared::{Shared, Snapshot, TransferRequest, charge, lock};
+use super::shared::{Shared, Snapshot, TransferRequest, charge};
+use super::sync::lock;
 use super::{EmbeddedTransfer, Object, ObjectError};
 
 /// Runs until the endpoint is closed.

@@ -19,7 +19,7 @@ const PAGES: [usize; 4] = [1, 4096, 5000, 70_000];
 struct Fixture {
     pages: Vec<Page>,
     reader: PageReader,
-    _shelf: PagePool,
+    _page_pool: PagePool,
 }
 
 impl Fixture {
@@ -34,7 +34,7 @@ impl Fixture {
             page_mut.fill(bytes as u8 | 1);
             page_mut.freeze()
         };
-        Self { pages: PAGES.map(page).into(), reader, _shelf: page_pool }
+        Self { pages: PAGES.map(page).into(), reader, _page_pool: page_pool }
     }
 }
 
@@ -44,40 +44,40 @@ thread_local! {
 
 /// Checks `bytes` as a location, as a change to a valid location, and as a frame that carries one.
 pub fn check_locations(bytes: &[u8]) {
-    FIXTURE.with_borrow_mut(|room| {
-        let room = room.get_or_insert_with(Fixture::new);
+    FIXTURE.with_borrow_mut(|fixture| {
+        let fixture = fixture.get_or_insert_with(Fixture::new);
         let [which, sealed, changed, rest @ ..] = bytes else {
-            return check_location(room, bytes, 0);
+            return check_location(fixture, bytes, 0);
         };
-        let page = &room.pages[usize::from(*which) % PAGES.len()];
-        let mut place = page.location().to_bytes();
+        let page = &fixture.pages[usize::from(*which) % PAGES.len()];
+        let mut location = page.location().to_bytes();
         for (byte, at) in rest.iter().zip(usize::from(*changed)..PAGE_LOCATION_LEN) {
-            place[at] = *byte;
+            location[at] = *byte;
         }
         let asked = rest.last().map_or(0, |last| usize::from(*last) * 400);
-        check_location(room, &place, asked);
-        check_location(room, rest, asked);
-        check_frame(rest, *sealed, &place);
+        check_location(fixture, &location, asked);
+        check_location(fixture, rest, asked);
+        check_frame(rest, *sealed, &location);
         // No claim was left behind: each region can still be read.
-        let own = room.reader.page(page.location(), page.len()).expect("the pool exists");
+        let own = fixture.reader.page(page.location(), page.len()).expect("the pool exists");
         assert!(own[..] == page[..]);
     });
 }
 
 /// A location round-trips, and every page that a reader returns is readable to its last byte.
-fn check_location(room: &Fixture, bytes: &[u8], asked: usize) {
-    let Some(place) = PageLocation::parse(bytes) else { return };
-    assert_eq!(place.to_bytes(), bytes[..PAGE_LOCATION_LEN], "a location has one encoding");
+fn check_location(fixture: &Fixture, bytes: &[u8], asked: usize) {
+    let Some(location) = PageLocation::parse(bytes) else { return };
+    assert_eq!(location.to_bytes(), bytes[..PAGE_LOCATION_LEN], "a location has one encoding");
     for asked in [asked, 0, 1 << 12, 1 << 17, usize::MAX] {
-        let Some(page) = room.reader.page(place, asked) else { continue };
-        assert_eq!((page.len(), page.location()), (asked, place));
+        let Some(page) = fixture.reader.page(location, asked) else { continue };
+        assert_eq!((page.len(), page.location()), (asked, location));
         assert!(page.iter().fold(0u64, |sum, byte| sum + u64::from(*byte)) <= 255 * asked as u64);
     }
 }
 
 /// Only an intact frame carries a location, and exactly the one that follows it.
-fn check_frame(bytes: &[u8], sealed: u8, place: &[u8; PAGE_LOCATION_LEN]) {
-    assert_eq!(page_location(bytes).map(|(_, place)| Some(place)), {
+fn check_frame(bytes: &[u8], sealed: u8, location: &[u8; PAGE_LOCATION_LEN]) {
+    assert_eq!(page_location(bytes).map(|(_, location)| Some(location)), {
         let behind = bytes.get(DETACHED_FRONT_LEN..).and_then(PageLocation::parse);
         page_location(bytes).map(|_| behind)
     });
@@ -94,8 +94,8 @@ fn check_frame(bytes: &[u8], sealed: u8, place: &[u8; PAGE_LOCATION_LEN]) {
         offers: sealed & 2 > 0,
     };
     let mut frame = [0; DETACHED_FRONT_LEN + PAGE_LOCATION_LEN];
-    let room = front.write(&mut frame[HEADER_LEN..]).expect("the frame is large enough");
-    piece.write(room).expect("the frame is large enough");
+    let fixture = front.write(&mut frame[HEADER_LEN..]).expect("the frame is large enough");
+    piece.write(fixture).expect("the frame is large enough");
     let (from, to) = (ProcessId(byte(0)), ProcessId(1));
     let header = Header::new(Opcode::BulkPiece, from, to, Incarnation(1));
     let now = Timestamp::from_ns(1 << 50);
@@ -104,8 +104,8 @@ fn check_frame(bytes: &[u8], sealed: u8, place: &[u8; PAGE_LOCATION_LEN]) {
         0 => seal_detached(&mut frame, header, 0),
         _ => seal(&mut frame, header, BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN),
     };
-    frame[DETACHED_FRONT_LEN..].copy_from_slice(place);
-    let expected = PageLocation::parse(place).map(|place| (piece.object, place));
+    frame[DETACHED_FRONT_LEN..].copy_from_slice(location);
+    let expected = PageLocation::parse(location).map(|location| (piece.object, location));
     assert_eq!(page_location(&frame), expected, "an intact frame must carry its location");
     if sealed & 8 > 0 {
         let at = (byte(8) << 8 | byte(9)) as usize % (DETACHED_FRONT_LEN * 8);

@@ -33,8 +33,8 @@ impl PageLocation {
     pub fn to_bytes(self) -> [u8; PAGE_LOCATION_LEN] {
         let mut bytes = [0; PAGE_LOCATION_LEN];
         let words = [self.region, self.generation, self.at, self.capacity];
-        for (room, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-            *room = word.to_be_bytes();
+        for (chunk, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *chunk = word.to_be_bytes();
         }
         bytes
     }
@@ -46,12 +46,12 @@ impl PageLocation {
         let location =
             Self { region: word(0), generation: word(1), at: word(2), capacity: word(3) };
         let is_page = |bytes: u64| bytes.is_multiple_of(PAGE_BYTES as u64);
-        let is_place = location.region < REGIONS_MAX as u64
+        let is_valid = location.region < REGIONS_MAX as u64
             && location.at >= HEADER_LEN as u64
             && is_page(location.at)
             && is_page(location.capacity)
             && location.at.checked_add(location.capacity).is_some_and(|end| end <= i64::MAX as u64);
-        is_place.then_some(location)
+        is_valid.then_some(location)
     }
 }
 

@@ -19,7 +19,7 @@ fn path(test: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn page_is_read_in_place() {
+fn pages_are_read_without_a_copy() {
     let (page_pool, reader) = both("read");
     for bytes in [0, 1, 4095, 4096, 4097, 1_000_000] {
         let mut page_mut = page_pool.alloc(bytes).expect("memory is available");
@@ -54,9 +54,11 @@ fn region_is_reused_once_its_page_is_dropped() {
     assert_eq!(&read[..], b"first");
     drop((read, other));
     // The region that was never read was reused first; both are free now.
-    let places = [(); 2].map(|()| page_pool.alloc(5).expect("memory is available").freeze());
-    let again =
-        places.iter().find(|page| page.location().at == location.at).expect("the region is reused");
+    let locations = [(); 2].map(|()| page_pool.alloc(5).expect("memory is available").freeze());
+    let again = locations
+        .iter()
+        .find(|page| page.location().at == location.at)
+        .expect("the region is reused");
     assert_eq!(reader.page(location, 5), None, "the old page is gone");
     assert!(reader.page(again.location(), 5).is_some());
 }
@@ -65,15 +67,19 @@ fn region_is_reused_once_its_page_is_dropped() {
 fn unread_region_is_reused_though_others_are_read() {
     let (page_pool, reader) = both("whichever");
     let pages = [(); 4].map(|()| page_pool.alloc(5).expect("memory is available").freeze());
-    let places = pages.each_ref().map(crate::Page::location);
-    let mut read: Vec<_> = places.map(|location| reader.page(location, 5)).into();
+    let locations = pages.each_ref().map(crate::Page::location);
+    let mut read: Vec<_> = locations.map(|location| reader.page(location, 5)).into();
     assert!(read.iter().all(Option::is_some));
     drop(pages);
     for free in [3, 1] {
         read[free] = None;
         let page_mut = page_pool.alloc(5).expect("memory is available");
-        assert_eq!(page_mut.freeze().location().at, places[free].at, "no new region is appended");
-        read[free] = reader.page(places[free], 5);
+        assert_eq!(
+            page_mut.freeze().location().at,
+            locations[free].at,
+            "no new region is appended"
+        );
+        read[free] = reader.page(locations[free], 5);
         assert!(read[free].is_none(), "the old page is gone");
     }
 }

@@ -2,7 +2,7 @@
 //! it, in the same order among all transfers, or neither does; so the total never changes, and both
 //! refuse the same transfers.
 //!
-//! `cargo run -p onepipe --example ledger`
+//! `cargo run -p onepipe --example accounts`
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
