@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
-use onepipe_sim_network::{ClockConfig, Load, Pace, Workload};
+use onepipe_sim_network::{ClockConfig, Load, SendPattern, Workload};
 use onepipe_sim_scenarios::{Options, Placement, Report};
 use onepipe_topology::Shape;
 use serde::Serialize;
@@ -198,16 +198,16 @@ fn options(arguments: &Arguments) -> Options {
         WorkloadArg::Random => Workload::Random { fan_out_max: fan_out, bytes_max: bytes },
         WorkloadArg::Ping => Workload::Ping { bytes },
     };
-    let pace = match arguments.interval {
-        Some(ns) => Pace::Every { ns },
-        None => Pace::ClosedLoop { messages_max: arguments.outstanding },
+    let pattern = match arguments.interval {
+        Some(ns) => SendPattern::OpenLoop { ns },
+        None => SendPattern::ClosedLoop { messages_max: arguments.outstanding },
     };
     let defaults =
         Options::new(arguments.topology, arguments.processes, arguments.seed, arguments.duration);
     Options {
         placement: arguments.form.placement(),
         loss_ppm: (arguments.loss * 1e6).round() as u32,
-        load: Load { workload, pace },
+        load: Load { workload, pattern },
         clocks: ClockConfig { offset_ns_max: arguments.clock_offset, ..defaults.clocks },
         trace_lines_max: arguments.trace.as_ref().map_or(0, |_| arguments.trace_events),
         ..defaults

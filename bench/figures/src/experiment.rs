@@ -85,7 +85,7 @@ pub struct Claim {
     /// The claim.
     pub text: &'static str,
     /// Verifies the claim by the measured curves; `None` if they do not reach far enough.
-    pub judge: fn(&Measured) -> Option<Verdict>,
+    pub verify: fn(&Measured) -> Option<Verdict>,
     /// Explanation if the claim does not hold.
     pub remark: &'static str,
 }

@@ -43,6 +43,6 @@ pub use output::{Figure, Line, lines, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
 pub use world::{
-    Background, Bulk, Form, Large, Lesson, Mishap, Multicast, Rack, Scheduler, Scheme, Setup,
-    System, Takeover, Traffic,
+    Background, Bulk, Condition, Form, Large, Multicast, PrimaryFault, Rack, Scheduler, Scheme,
+    Setup, System, Takeover, Traffic,
 };

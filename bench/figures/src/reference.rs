@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_head_lines_are_read() {
+    fn parses_both_header_styles() {
         let loss = Reference::new(include_str!("../data/loss_latency.tsv"));
         assert_eq!(loss.at("R-chip", 1e-6), Some(18.18));
         let order = Reference::new(include_str!("../data/total_order.tsv"));

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use onepipe_bench_figures::{
-    Background, Bulk, Calibration, Experiment, Figure, Form, Large, Lesson, Multicast, Rack,
+    Background, Bulk, Calibration, Condition, Experiment, Figure, Form, Large, Multicast, Rack,
     Record, Scheduler, Scheme, Setup, System, Task, Traffic, Values, all, lines, write,
 };
 
@@ -17,7 +17,7 @@ fn figure(id: &str) -> Experiment {
 }
 
 #[test]
-fn equal_setups_measure_the_same_and_every_system_delivers() {
+fn every_system_delivers_deterministically() {
     use System::{BestEffort, HostSequencer, Lamport, Reliable, SwitchSequencer, Token, Unordered};
     let systems = [BestEffort, Reliable, Unordered, Token, Lamport, SwitchSequencer, HostSequencer];
     for system in systems {
@@ -33,7 +33,7 @@ fn equal_setups_measure_the_same_and_every_system_delivers() {
 }
 
 #[test]
-fn order_costs_an_idle_message_less_than_two_beacon_intervals_however_far_it_goes() {
+fn ordering_costs_less_than_two_beacon_intervals() {
     for processes in [8, 16, 32] {
         let latency =
             |system| setup(system, processes).run().expect("the run succeeds")["latency_mean_us"];
@@ -43,7 +43,7 @@ fn order_costs_an_idle_message_less_than_two_beacon_intervals_however_far_it_goe
 }
 
 #[test]
-fn flows_share_the_links_and_hold_messages_up_the_longer_the_queues_they_leave() {
+fn background_flows_delay_messages_by_queue_length() {
     let run = |flows, is_dctcp, oversubscription| {
         let setup = Setup { warm_up_us: 600, measure_us: 400, ..setup(System::BestEffort, 32) };
         let background = Background { oversubscription, ..Background::new(flows, is_dctcp) };
@@ -68,7 +68,7 @@ fn flows_share_the_links_and_hold_messages_up_the_longer_the_queues_they_leave()
 }
 
 #[test]
-fn a_delegate_costs_its_detour_at_every_switch() {
+fn delegates_add_their_detour_per_switch() {
     for (processes, switches) in [(8, 1.0), (32, 5.0)] {
         for system in [System::BestEffort, System::Reliable] {
             let latency = |form| {
@@ -93,7 +93,7 @@ fn beacons_take_more_of_a_slower_link() {
 }
 
 #[test]
-fn scheduled_flows_share_the_links_and_hold_messages_up_by_less_than_two_us() {
+fn scheduled_flows_add_less_than_two_us() {
     let run = |flows: u32| {
         let setup = Setup { warm_up_us: 2_000, measure_us: 400, ..setup(System::BestEffort, 32) };
         let is_scheduled = flows > 0;
@@ -108,7 +108,7 @@ fn scheduled_flows_share_the_links_and_hold_messages_up_by_less_than_two_us() {
 }
 
 #[test]
-fn behind_messages_flows_hold_reliable_ones_up_by_less_than_two_us_scheduled_or_not() {
+fn low_priority_flows_add_less_than_two_us() {
     let run = |flows: u32, is_scheduled, has_classes| {
         let setup = Setup { warm_up_us: 2_000, measure_us: 400, ..setup(System::Reliable, 32) };
         let background = Background::new(flows, false);
@@ -126,7 +126,7 @@ fn behind_messages_flows_hold_reliable_ones_up_by_less_than_two_us_scheduled_or_
 }
 
 #[test]
-fn shares_stay_equal_while_senders_come_and_go() {
+fn arbiter_keeps_shares_equal_as_senders_change() {
     let run = |scheduler| {
         let bulk = Bulk::ComeAndGo { interval_ms: 10 };
         Task::Rack(Rack { scheduler, bulk, seed: 1 }).run().expect("the run succeeds")
@@ -143,12 +143,12 @@ fn shares_stay_equal_while_senders_come_and_go() {
 }
 
 #[test]
-fn on_the_rack_equal_runs_are_equal_and_the_arbiter_makes_shares_equal() {
+fn rack_runs_are_deterministic_and_arbiter_is_fair() {
     let run = |scheduler, bulk| {
         let task = Task::Rack(Rack { scheduler, bulk, seed: 1 });
         task.run().unwrap_or_else(|error| panic!("{task:?}: {error}"))
     };
-    let five = |scheduler| run(scheduler, Bulk::Five { interval_ms: 5 });
+    let five = |scheduler| run(scheduler, Bulk::FiveSenders { interval_ms: 5 });
     let (tcp, arbiter) = (five(Scheduler::Tcp), five(Scheduler::Arbiter));
     assert_eq!(arbiter, five(Scheduler::Arbiter));
     let deviation = |values: &Values| values["deviation_mbps"];
@@ -161,27 +161,27 @@ fn on_the_rack_equal_runs_are_equal_and_the_arbiter_makes_shares_equal() {
 }
 
 #[test]
-fn multicasts_are_equal_when_their_tasks_are_and_the_worse_schedule_is_slower() {
-    let run = |lesson, scheme, members| {
+fn multicast_runs_are_deterministic_and_rank_schedules() {
+    let run = |condition, scheme, members| {
         let (bytes, block_len) = (1 << 20, 1 << 16);
-        let task = Task::Multicast(Multicast { lesson, scheme, members, bytes, block_len });
+        let task = Task::Multicast(Multicast { condition, scheme, members, bytes, block_len });
         task.run().unwrap_or_else(|error| panic!("{task:?}: {error}"))
     };
-    let calm = |scheme| run(Lesson::Calm, scheme, 8);
+    let calm = |scheme| run(Condition::Undisturbed, scheme, 8);
     let (pipeline, tree) = (calm(Scheme::Pipeline), calm(Scheme::Tree));
     assert_eq!(pipeline, calm(Scheme::Pipeline));
     assert!(pipeline["ms"] < tree["ms"] && tree["ms"] < calm(Scheme::Sequential)["ms"]);
-    let parts = run(Lesson::Breakdown, Scheme::Pipeline, 4);
+    let parts = run(Condition::Breakdown, Scheme::Pipeline, 4);
     let sum = parts["part_1_us"] + parts["part_2_us"] + parts["part_3_us"];
     assert!((sum - parts["part_4_us"]).abs() < 1.0, "the parts add up to the total: {parts:?}");
-    let stall = run(Lesson::Stall { us: 50 }, Scheme::Pipeline, 4);
+    let stall = run(Condition::Stall { us: 50 }, Scheme::Pipeline, 4);
     assert!((1.0..120.0).contains(&stall["more_us"]), "{stall:?}");
-    assert!(run(Lesson::SlowLink, Scheme::Chain, 8)["kept_percent"] < 70.0);
-    assert!(run(Lesson::Sierra, Scheme::Pipeline, 4)["ms"] > 0.2, "1 MiB at 40 Gbit/s");
+    assert!(run(Condition::SlowLink, Scheme::Chain, 8)["kept_percent"] < 70.0);
+    assert!(run(Condition::Sierra, Scheme::Pipeline, 4)["ms"] > 0.2, "1 MiB at 40 Gbit/s");
 }
 
 #[test]
-fn a_large_payload_takes_longer_by_bulk_when_it_is_small_and_others_see_nothing_of_it() {
+fn bulk_is_slower_for_small_payloads_and_spares_others() {
     let run = |bytes, is_bulk, has_others| {
         let large = Large {
             bytes,
@@ -199,7 +199,7 @@ fn a_large_payload_takes_longer_by_bulk_when_it_is_small_and_others_see_nothing_
 }
 
 #[test]
-fn what_has_no_place_is_refused_with_a_reason() {
+fn rejects_processes_that_do_not_fit() {
     for processes in [0, 1, 33, 100] {
         let refused =
             setup(System::BestEffort, processes).run().expect_err("the processes do not fit");
@@ -208,7 +208,7 @@ fn what_has_no_place_is_refused_with_a_reason() {
 }
 
 #[test]
-fn an_interrupted_evaluation_goes_on_where_it_was() {
+fn interrupted_evaluation_resumes() {
     let directory = tempfile::tempdir().expect("a temporary directory can be created");
     let tasks: Vec<Task> = [System::Unordered, System::BestEffort, System::Unordered]
         .map(|system| Task::Order(setup(system, 2)))
@@ -233,7 +233,7 @@ fn an_interrupted_evaluation_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_another_build_has_measured_counts_if_that_is_asked_for() {
+fn records_of_other_builds_are_optional() {
     let directory = tempfile::tempdir().expect("a temporary directory can be created");
     let mut experiment = figure("9a");
     experiment.xs_quick = &[8.0];
@@ -252,7 +252,7 @@ fn what_another_build_has_measured_counts_if_that_is_asked_for() {
 }
 
 #[test]
-fn every_figure_leaves_points_a_picture_and_claims() {
+fn every_figure_writes_csv_svg_and_claims() {
     let directory = tempfile::tempdir().expect("a temporary directory can be created");
     let mut experiment = figure("9a");
     experiment.xs_quick = &[8.0, 16.0];
@@ -291,7 +291,7 @@ fn every_figure_leaves_points_a_picture_and_claims() {
 }
 
 #[test]
-fn every_point_of_a_curve_that_the_paper_has_lies_beside_one_of_the_papers() {
+fn compared_points_exist_in_the_reference() {
     for experiment in all() {
         for (curve, x, _) in experiment.cases(false) {
             let column = experiment.curves.iter().find(|one| one.name == curve);

@@ -109,7 +109,7 @@ fn look(directory: &Path, html: &str) -> (Seen, Vec<String>) {
 }
 
 #[test]
-fn a_browser_shows_every_figure_and_has_nothing_to_complain_about() {
+fn browser_shows_every_figure_without_errors() {
     let directory = tempfile::tempdir().expect("a temporary directory can be created");
     let figures = figures();
     write(directory.path(), &figures, false).expect("the output can be written");

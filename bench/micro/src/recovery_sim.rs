@@ -116,9 +116,9 @@ fn measure(
         detail("resume", mean(|one| one.resume_us), "us"),
         detail("last barrier", mean(|one| one.last_us), "us"),
         detail("contacts", mean(|one| one.contacts as f64), ""),
-        detail("graph searches", mean(|one| one.thought.looks as f64), ""),
-        detail("nodes visited", mean(|one| one.thought.visits as f64), ""),
-        detail("search time", mean(|one| one.thought.ns as f64 / 1_000.0), "us"),
+        detail("graph searches", mean(|one| one.controller_work.evaluations as f64), ""),
+        detail("nodes visited", mean(|one| one.controller_work.visits as f64), ""),
+        detail("search time", mean(|one| one.controller_work.ns as f64 / 1_000.0), "us"),
         detail("wall time per run", began.elapsed().as_secs_f64() / all.len().max(1) as f64, "s"),
         detail("memory, peak so far", memory_mib(), "MiB"),
     ];

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_sim_engine::Seeds;
 use onepipe_sim_scenarios::{
-    Failing, FuzzOptions, FuzzReport, Mishap, Outcome, Swarm, fuzz, shrink,
+    Failing, FaultEvent, FuzzOptions, FuzzReport, RunOutcome, Swarm, fuzz, shrink,
 };
 use serde::Serialize;
 
@@ -229,15 +229,15 @@ fn json(
         first_failing: first.map(|first| JsonFailing {
             seed: first.seed,
             reproduce: format!("onepipe sim fuzz --seed {} --trace", first.seed),
-            complaints: first.complaints.clone(),
-            faults_drawn: first.mishaps,
+            complaints: first.violations.clone(),
+            faults_drawn: first.faults,
             faults_needed: faults(&first.timeline, first.missing),
         }),
     }
 }
 
 /// Formats the faults of a timeline, one per line.
-fn faults(timeline: &[(u64, Mishap)], missing: Option<u32>) -> Vec<String> {
+fn faults(timeline: &[(u64, FaultEvent)], missing: Option<u32>) -> Vec<String> {
     let lines = timeline.iter().map(|(at_us, what)| format!("{at_us} us: {what:?}"));
     lines.chain(missing.map(|id| format!("after healing: process {id} stays down"))).collect()
 }
@@ -306,16 +306,16 @@ fn trace(seed: u64) -> Result<ExitCode> {
     for line in faults(&swarm.timeline, swarm.missing) {
         writeln!(out, "  fault      {line}")?;
     }
-    for text in outcome.complaints() {
+    for text in outcome.violations() {
         writeln!(out, "  VIOLATION  {text}")?;
     }
-    if let Outcome::Report(report) = &outcome {
+    if let RunOutcome::Report(report) = &outcome {
         let path = PathBuf::from(format!("seed-{seed}.txt"));
         std::fs::write(&path, report.trace_lines.join("\n") + "\n")
             .with_context(|| format!("cannot write the history to {}", path.display()))?;
         writeln!(out, "  history    {}", path.display())?;
     }
-    let verdict = if outcome.is_right() { "every invariant held" } else { "FAILED" };
+    let verdict = if outcome.is_ok() { "every invariant held" } else { "FAILED" };
     writeln!(out, "  verdict    {verdict}")?;
-    Ok(if outcome.is_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

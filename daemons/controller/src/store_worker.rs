@@ -249,7 +249,7 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
     }
 
     fn report(&self, events: StoreEvent) {
-        // If the receiver is gone, the worker will be told to end.
+        // If the receiver is gone, the worker gets `Command::End` soon.
         let _ = self.event_sender.send(events);
         self.doorbell.ring();
     }

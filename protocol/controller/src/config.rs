@@ -53,7 +53,7 @@ pub struct Config {
     /// intervals, in which every node announces its current links.
     pub grace_ns: u64,
     /// How long correct nodes may list an instance that has no path to the controller as up, before
-    /// they are told to freeze their links to it.
+    /// the nodes have to freeze their links to it.
     pub freeze_after_ns: u64,
     /// How long a required register may be missing, before the failure is decided without it and
     /// counted as inexact.

@@ -41,7 +41,7 @@ pub(crate) struct Suspects {
 /// Visits per evaluation without a backoff: a pod of a fat tree of 32 K hosts has half of that.
 const VISITS_PER_EVALUATION: usize = 16_384;
 /// Backoff for each visited node and link, in ns. A visit takes some 10 ns (measured by
-/// `sim/recovery/examples/look.rs`): where half of a large fabric is suspected and changes all the
+/// `sim/recovery/examples/evaluation.rs`): where half of a large fabric is suspected and changes all the
 /// time, evaluations take at most a third of the time.
 const BACKOFF_NS_PER_VISIT: u64 = 20;
 
@@ -52,7 +52,7 @@ pub(crate) struct Findings {
     pub joined: Vec<Instance>,
     /// Failures to be recorded, with the time since when they were suspected.
     pub failed: Vec<(FailedInstance, Mono)>,
-    /// Instances whose neighbours are to be told to freeze their links to them.
+    /// Instances whose neighbours have to freeze their links to them.
     pub freeze: Vec<Instance>,
     /// Processes to be pinged.
     pub ping: Vec<ProcessId>,
@@ -94,7 +94,7 @@ impl Suspects {
     }
 
     /// Handles recorded failures. If other instances are suspected by now, the next evaluation
-    /// tells whether they are behind these.
+    /// determines whether they are behind these.
     pub(crate) fn on_decided(&mut self, instances: impl Iterator<Item = Instance>) {
         if !self.is_empty() {
             self.dependencies.extend(instances);

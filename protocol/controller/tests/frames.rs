@@ -200,8 +200,7 @@ fn counts_rejected_frames_by_reason() {
 }
 
 /// A switch that hangs delays all answers, and so does a replica that is off its core: the answers
-/// are still to be read. Found with a switch that was stopped for 0.3 s, which cost a process its
-/// life.
+/// are still to be read. Found with a switch that was stopped for 0.3 s, which excluded a process.
 #[test]
 fn receive_stall_extends_pending_pings() {
     const MS: u64 = 1_000_000;

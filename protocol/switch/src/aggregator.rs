@@ -263,7 +263,7 @@ impl Aggregator {
     /// if `with_commit`.
     ///
     /// The mark lies above everything advertised before, which no live input could contradict: so
-    /// the other end can tell reordered frames apart.
+    /// the other end can recognise reordered frames.
     pub(crate) fn advertise_unfed(
         &mut self,
         port: Port,

@@ -291,7 +291,7 @@ impl Switch {
                     self.beacons.force_next(port);
                 }
             }
-            // A lost neighbour that still sends gets beacons that tell it so; a silent one gets
+            // A lost neighbour that still sends gets beacons that show it; a silent one gets
             // none any more.
             for port in (0..if reminds { self.config.lower_ports } else { 0 }).map(Port) {
                 if !self.aggregator.is_live(port) {

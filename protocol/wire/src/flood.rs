@@ -29,7 +29,7 @@ pub struct FloodId {
 
 impl FloodId {
     /// Not flooded: a freeze sent to one neighbour, which neither forwards nor acknowledges it.
-    /// Tells a switch that it was declared dead itself.
+    /// Informs a switch that it was declared dead itself.
     pub const HOP_ONLY: Self = Self { epoch: 0, sequence: 0 };
 }
 

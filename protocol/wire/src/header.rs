@@ -92,8 +92,8 @@ impl Header {
         }
     }
 
-    /// Returns the header of a hop-only frame from `own`, which names `peer` as the instance heard
-    /// at the other end of the link (docs/design/failure.md, "Who is on a link?").
+    /// Returns the header of a hop-only frame from `own`, which names `peer` as the instance at the
+    /// other end of the link (docs/design/failure.md, "Who is on a link?").
     pub fn hop_only(
         opcode: Opcode,
         own: Instance,
@@ -120,7 +120,7 @@ impl Header {
         Instance::from_words((self.src.get(), self.incarnation.get()))
     }
 
-    /// Returns the instance that the sender of a hop-only frame hears at this end of the link.
+    /// Returns the instance that the sender of a hop-only frame receives from on this link.
     pub fn peer(&self) -> Option<Instance> {
         Instance::from_words((self.dst.get(), self.psn.get()))
     }

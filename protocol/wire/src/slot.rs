@@ -35,8 +35,8 @@ pub struct Slot {
     pub timeslot: u32,
     /// The granted path, as numbered by the arbiter, or [`NO_PATH`].
     pub path: u8,
-    /// The paths of the preceding frames, most recent first: from them the receiver knows on which path a
-    /// frame was lost.
+    /// The paths of the preceding frames, most recent first, so that the receiver knows on which
+    /// path a frame was lost.
     pub earlier: [u8; 3],
 }
 

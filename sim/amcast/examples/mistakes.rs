@@ -7,5 +7,5 @@ use std::process::ExitCode;
 use onepipe_sim_amcast::{CAUGHT_BY_SEEDS, first_violation};
 
 fn main() -> ExitCode {
-    onepipe_sim_check::drill_program(CAUGHT_BY_SEEDS, first_violation)
+    onepipe_sim_check::mutation_main(CAUGHT_BY_SEEDS, first_violation)
 }

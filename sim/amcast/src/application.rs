@@ -6,9 +6,9 @@ use onepipe_amcast::{
 };
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_bench_rivals::{self as rivals, Method, Rival, To};
-use onepipe_sim_check::{Agreed, Belongs, digest};
+use onepipe_sim_check::{AgreedChecker, Membership, digest};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
-use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_topology::Topology;
 use onepipe_wire::{Amcast, Frame, LogicalTime};
 
@@ -52,7 +52,7 @@ pub(crate) struct Workload {
     pub layout: Layout,
     topology: Topology,
     pub routes: Vec<Routes>,
-    pub checker: Agreed,
+    pub checker: AgreedChecker,
     pub store: CoordinatorStore,
     pub deliveries: Vec<Delivered>,
     /// Node that each link starts at.
@@ -83,7 +83,7 @@ impl Workload {
             let all = (0..groups.groups.len() as u16).map(GroupId);
             all.filter(is_of).fold(GroupSet::EMPTY, GroupSet::with)
         };
-        let belongs = Belongs {
+        let membership = Membership {
             of: (0..layout.len() as u32).map(|id| of(ProcessId(id))).collect(),
             clients: groups.clients.clone(),
             coordinators: layout.coordinators.clone(),
@@ -100,7 +100,7 @@ impl Workload {
                 &crate::routes::Unavailable::default(),
             ),
             points: vec![None; replicas.len()],
-            checker: Agreed::new(belongs, replicas),
+            checker: AgreedChecker::new(membership, replicas),
             store: CoordinatorStore::new(
                 setup.coordinators,
                 (setup.lease_ns, setup.store_ns),
@@ -224,7 +224,7 @@ impl Workload {
     }
 
     /// Sends what the client may send now, and sets an alarm for the next attempt.
-    fn send(&mut self, at: &mut At<'_>, role: &mut HostRole, number: usize) {
+    fn send(&mut self, at: &mut NodeContext<'_>, role: &mut HostRole, number: usize) {
         while self.senders[number].left > 0 {
             let is_sent = self.send_one(at, role, number);
             match self.setup.load.pattern {
@@ -245,7 +245,7 @@ impl Workload {
         }
     }
 
-    fn send_one(&mut self, at: &mut At<'_>, role: &mut HostRole, number: usize) -> bool {
+    fn send_one(&mut self, at: &mut NodeContext<'_>, role: &mut HostRole, number: usize) -> bool {
         let all = u64::MAX >> (64 - self.setup.groups);
         let (least, most) = self.setup.load.bytes;
         let sequence = self.senders[number].sent.len() as u32;
@@ -326,7 +326,7 @@ impl Application<Node> for Workload {
         Node::Host { role, nic, ignored: None }
     }
 
-    fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
+    fn on_start(&mut self, mut at: NodeContext<'_>, machine: &mut Node) {
         let Node::Host { role, .. } = machine else { return };
         match role {
             HostRole::Coordinator(_) => at.alarm(NANOSECOND, CAMPAIGN),
@@ -338,20 +338,20 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn on_event(&mut self, mut at: At<'_>, machine: &mut Node, event: NodeEvent) {
+    fn on_event(&mut self, mut at: NodeContext<'_>, machine: &mut Node, event: NodeEvent) {
         let at_ns = at.instant.as_ns();
         match (event, machine) {
             (NodeEvent::Member(process, MemberEvent::Leads(epoch)), _) => {
                 let groups = &self.layout.groups.groups;
                 let group = groups.iter().position(|group| group.members.contains(&process));
                 let group = GroupId(group.expect("it is a member") as u16);
-                self.checker.on_leads(group, epoch, process);
+                self.checker.on_leader(group, epoch, process);
             }
             (NodeEvent::Member(process, MemberEvent::Behind), _) => {
-                self.checker.complain(format!("member {process:?} is behind at {at_ns} ns"));
+                self.checker.add_violation(format!("member {process:?} is behind at {at_ns} ns"));
             }
             (NodeEvent::Completed(completed), _) => {
-                self.checker.on_over(completed.id, completed.timestamp);
+                self.checker.on_completed(completed.id, completed.timestamp);
                 if let SendPattern::Eager { pause_ns_max } = self.setup.load.pattern {
                     at.alarm(self.random.below(pause_ns_max) * NANOSECOND, SEND);
                 }
@@ -385,7 +385,7 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn on_settled(&mut self, mut at: At<'_>, machine: &mut Node) {
+    fn on_drained(&mut self, mut at: NodeContext<'_>, machine: &mut Node) {
         let Node::Host { role: HostRole::Coordinator(coordinator), .. } = machine else {
             return;
         };
@@ -396,7 +396,7 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+    fn on_alarm(&mut self, mut at: NodeContext<'_>, machine: &mut Node, token: u32) {
         let (Node::Host { role, .. }, Some(process)) = (machine, self.layout.at(at.node).next())
         else {
             return;
@@ -428,7 +428,7 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn work_ns(&self, _: NodeId, frame: &[u8]) -> u64 {
+    fn cpu_ns(&self, _: NodeId, frame: &[u8]) -> u64 {
         match self.setup.entry_ns {
             0 => 0,
             ns => ns * rivals::entries(frame),

@@ -73,7 +73,7 @@ pub fn failover(victim: Victim, seed: u64) -> Option<Failover> {
     }
     // Catch longer gaps that start after the recovery.
     world.run_until(world.now_ns() + 300_000);
-    if world.checker().wrong() > 0 {
+    if world.checker().violations() > 0 {
         return None;
     }
     let here = || world.deliveries().iter().filter(|one| one.replica == replica);

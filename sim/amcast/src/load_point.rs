@@ -124,7 +124,7 @@ impl LoadPoint {
         let mut world = World::new(&self.setup());
         let end_ns = WARM_NS + MEASURE_NS;
         world.run_until(end_ns);
-        assert_eq!(world.checker().texts(), &[] as &[String]);
+        assert_eq!(world.checker().descriptions(), &[] as &[String]);
         // With the baseline all members deliver: use the last one.
         let replica = world.deliveries().iter().map(|one| one.replica).max().unwrap_or_default();
         let here = world.deliveries().iter().filter(|one| one.replica == replica);

@@ -95,7 +95,7 @@ impl Swarm {
             world.count_split_brain();
         }
         let incomplete = world.run_to_completion(END_NS);
-        let mut violations = world.checker().texts().to_vec();
+        let mut violations = world.checker().descriptions().to_vec();
         if violations.is_empty() {
             violations.extend(incomplete);
         }
@@ -253,7 +253,7 @@ impl FaultGenerator<'_> {
             _ => 0,
         };
         LinkFaults {
-            loss: Loss::every(some(1, 60_000) + some(4, 100_000)),
+            loss: Loss::uniform(some(1, 60_000) + some(4, 100_000)),
             corrupt_ppm: some(4, 10_000),
             duplicate_ppm: some(2, 200_000),
             reorder_ppm: some(2, 300_000),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use onepipe_amcast::{Group, Member};
 use onepipe_base::{ProcessId, SwitchId};
-use onepipe_sim_check::Agreed;
+use onepipe_sim_check::AgreedChecker;
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Config, Fault, LinkId, Network, NodeId, Stats};
 use onepipe_topology::{Node as Vertex, Topology};
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// Returns the checker with its results so far.
-    pub fn checker(&self) -> &Agreed {
+    pub fn checker(&self) -> &AgreedChecker {
         &self.network.application.checker
     }
 
@@ -150,7 +150,7 @@ impl World {
     /// Runs until all live processes have everything, at most until `end_ns`. Returns a violation,
     /// if any.
     pub fn run_to_completion(&mut self, end_ns: u64) -> Option<String> {
-        let is_over = |world: &Self| world.now_ns() >= end_ns || world.checker().wrong() > 0;
+        let is_over = |world: &Self| world.now_ns() >= end_ns || world.checker().violations() > 0;
         loop {
             while !is_over(self) && self.incomplete().is_some() {
                 self.run_until(self.now_ns() + CHECK_NS);
@@ -162,7 +162,7 @@ impl World {
                 break;
             }
         }
-        let texts = self.checker().texts();
+        let texts = self.checker().descriptions();
         texts.first().cloned().or_else(|| self.incomplete())
     }
 
@@ -217,7 +217,7 @@ impl World {
             let client = clients.get(number as usize);
             !workload.setup.is_rival && client.is_some_and(|client| is_in_core(*client))
         };
-        let undelivered = || workload.checker.unheard(is_client_up, is_replica_up);
+        let undelivered = || workload.checker.undelivered(is_client_up, is_replica_up);
         match is_any_open {
             true => Some("a message is not over".to_owned()),
             false => workload.checker.disagreement(is_replica_up).or_else(undelivered),
@@ -286,17 +286,17 @@ impl World {
                     }
                 });
             }
-            FaultEvent::Host(node) => self.network.inflict(Fault::Crash(node)),
+            FaultEvent::Host(node) => self.network.inject(Fault::Crash(node)),
             FaultEvent::Restart(node) => {
                 if !self.unavailable.nodes.contains(&node) {
-                    self.network.inflict(Fault::Restart(node));
+                    self.network.inject(Fault::Restart(node));
                 }
             }
-            FaultEvent::Pause(node, ns) => self.network.inflict(Fault::Pause(node, ns)),
+            FaultEvent::Pause(node, ns) => self.network.inject(Fault::Pause(node, ns)),
             FaultEvent::Links(faults) => {
                 let links: Vec<LinkId> = self.network.links().map(|(link, ..)| link).collect();
                 links.into_iter().for_each(|link| {
-                    self.network.inflict(Fault::Switches(link, faults));
+                    self.network.inject(Fault::SetLinkFaults(link, faults));
                 });
             }
             FaultEvent::Isolate(node) => self.disconnect([node]),
@@ -329,13 +329,13 @@ impl World {
     fn crash_switch(&mut self, node: NodeId) {
         let (hosts, at_ns) = (self.network.topology().hosts(), self.now_ns());
         let switch = SwitchId(node.0 - hosts);
-        self.network.inflict(Fault::Crash(node));
+        self.network.inject(Fault::Crash(node));
         self.unavailable.nodes.insert(node);
         if self.network.topology().tier(Vertex::Switch(switch)) == TOR {
             let rack = self.network.topology().shape().hosts_per_tor();
             for host in switch.0 * rack..(switch.0 + 1) * rack {
                 self.unavailable.nodes.insert(NodeId(host));
-                self.network.inflict(Fault::Crash(NodeId(host)));
+                self.network.inject(Fault::Crash(NodeId(host)));
             }
         }
         // The store is reachable from the part that makes progress only.
@@ -359,7 +359,7 @@ impl World {
     fn reconnect(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         for node in nodes {
             self.isolated.remove(&node);
-            self.for_links(node, Fault::Mend);
+            self.for_links(node, Fault::Repair);
         }
     }
 
@@ -370,7 +370,7 @@ impl World {
             (*from == node && to.0 >= hosts) || (*to == node && from.0 >= hosts)
         });
         let links: Vec<LinkId> = border.map(|(link, ..)| link).collect();
-        links.into_iter().for_each(|link| self.network.inflict(fault(link)));
+        links.into_iter().for_each(|link| self.network.inject(fault(link)));
     }
 
     fn reroute(&mut self) {

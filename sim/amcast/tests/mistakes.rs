@@ -6,7 +6,7 @@
 
 use onepipe_base::mistake::Mistake;
 use onepipe_sim_amcast::{CAUGHT_BY_SEEDS, caught};
-use onepipe_sim_check::drill_known;
+use onepipe_sim_check::run_known_mutations;
 
 /// Bugs with a seed that detects each.
 const FIRST_SEEDS: &[(Mistake, u64)] = &[
@@ -22,5 +22,5 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
 #[test]
 fn every_mistake_is_caught_and_nothing_without_it() {
     assert!(FIRST_SEEDS.iter().map(|(mistake, _)| mistake).eq(CAUGHT_BY_SEEDS));
-    assert_eq!(drill_known(FIRST_SEEDS, |_, _| true, caught), Vec::<&str>::new());
+    assert_eq!(run_known_mutations(FIRST_SEEDS, |_, _| true, caught), Vec::<&str>::new());
 }

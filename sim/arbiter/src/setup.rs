@@ -148,7 +148,7 @@ impl Setup {
             rate_bits_per_s: 10_000_000_000,
             propagation_ns: 1_000,
             queue_bytes_max: RACK_QUEUE_BYTES,
-            mark_bytes: MARK_BYTES,
+            ecn_threshold_bytes: MARK_BYTES,
             ..LinkConfig::default()
         };
         Self {

@@ -6,7 +6,7 @@ use onepipe_arbiter::{
 };
 use onepipe_base::{Incarnation, Port, ProcessId};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
-use onepipe_sim_network::{Application, At, LinkConfig, LinkId, NodeId};
+use onepipe_sim_network::{Application, LinkConfig, LinkId, NodeContext, NodeId};
 use onepipe_sim_traffic::{FlowId, Forwarder, RawTraffic, TcpConfig};
 use onepipe_topology::{Node as Vertex, Topology};
 
@@ -184,7 +184,7 @@ impl Application<Node> for Workload {
         Node::Arbiter(Box::new(ArbiterHost { arbiter, card }))
     }
 
-    fn on_start(&mut self, mut at: At<'_>, _machine: &mut Node) {
+    fn on_start(&mut self, mut at: NodeContext<'_>, _machine: &mut Node) {
         let is_here = |host: u32| host == at.node.0;
         let (mut alarms, now_ns) = (Vec::new(), at.instant.as_ns());
         for (token, flow) in (0u32..).zip(&self.setup.flows) {
@@ -206,7 +206,7 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn on_event(&mut self, _at: At<'_>, _machine: &mut Node, event: HostEvent) {
+    fn on_event(&mut self, _at: NodeContext<'_>, _machine: &mut Node, event: HostEvent) {
         match event {
             HostEvent::Pong(pong) => self.pongs_ns.saturating_record(pong.ns),
             HostEvent::Flow(onepipe_sim_traffic::Event::Done { ns, .. }) => {
@@ -215,9 +215,9 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
+    fn on_drained(&mut self, _at: NodeContext<'_>, _machine: &mut Node) {}
 
-    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+    fn on_alarm(&mut self, mut at: NodeContext<'_>, machine: &mut Node, token: u32) {
         let Some(traffic) = machine.traffic_mut() else { return };
         if token == OFFERING {
             let now_ns = at.instant.as_ns();

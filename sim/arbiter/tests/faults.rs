@@ -90,7 +90,7 @@ fn repeated_arbiter_crashes_only_cost_time() {
 #[test]
 fn link_faults_only_cost_time() {
     let faults = [
-        LinkFaults { loss: Loss::every(50_000), ..LinkFaults::default() },
+        LinkFaults { loss: Loss::uniform(50_000), ..LinkFaults::default() },
         LinkFaults { burst_ppm: 2_000, burst_frames: 30, ..LinkFaults::default() },
         LinkFaults {
             duplicate_ppm: 200_000,
@@ -103,8 +103,8 @@ fn link_faults_only_cost_time() {
     for (number, faults) in (0u64..).zip(faults) {
         let mut env = rack(10 + number, 7 * MS);
         for link in env.links() {
-            env.schedule(2 * MS, Fault::Switches(link, faults));
-            env.schedule(6 * MS, Fault::Switches(link, LinkFaults::default()));
+            env.schedule(2 * MS, Fault::SetLinkFaults(link, faults));
+            env.schedule(6 * MS, Fault::SetLinkFaults(link, LinkFaults::default()));
         }
         env.run_for_ns(16 * MS);
         assert_quiet(&env, &format!("{faults:?}"));
@@ -120,7 +120,7 @@ fn one_way_link_failures_cause_no_double_grant() {
         env.run_for_ns(2 * MS);
         let link = env.down_link(deaf);
         env.schedule(MS, Fault::Cut(link));
-        env.schedule(4 * MS, Fault::Mend(link));
+        env.schedule(4 * MS, Fault::Repair(link));
         env.run_for_ns(16 * MS);
         assert_eq!(primaries(&env).len(), 1, "one steps down after the repair");
         assert_quiet(&env, &format!("{deaf} receives nothing"));
@@ -133,9 +133,9 @@ fn lossy_primary_is_replaced_while_it_still_grants() {
     for seed in 34..38 {
         let mut env = rack(seed, 8 * MS);
         let link = env.card_link(31);
-        let loss = LinkFaults { loss: Loss::every(850_000), ..LinkFaults::default() };
-        env.schedule(2 * MS + seed * 13_000, Fault::Switches(link, loss));
-        env.schedule(7 * MS, Fault::Switches(link, LinkFaults::default()));
+        let loss = LinkFaults { loss: Loss::uniform(850_000), ..LinkFaults::default() };
+        env.schedule(2 * MS + seed * 13_000, Fault::SetLinkFaults(link, loss));
+        env.schedule(7 * MS, Fault::SetLinkFaults(link, LinkFaults::default()));
         env.run_for_ns(13 * MS);
         takeovers += env.arbiter(30).map_or(0, |arbiter| arbiter.stats().takeovers);
         assert_quiet(&env, &format!("seed {seed}"));
@@ -162,8 +162,8 @@ fn lossy_rack_link_is_avoided_and_reused_after_repair() {
     env.run_for_ns(3 * MS);
     let healthy = in_ms(&mut env);
     assert!(healthy > 300, "a quarter of what eight hosts send: {healthy}");
-    let loss = LinkFaults { loss: Loss::every(300_000), ..LinkFaults::default() };
-    env.schedule(0, Fault::Switches(link, loss));
+    let loss = LinkFaults { loss: Loss::uniform(300_000), ..LinkFaults::default() };
+    env.schedule(0, Fault::SetLinkFaults(link, loss));
     let left_after = (1..=10).find(|_| in_ms(&mut env) == 0);
     assert!(left_after.is_some_and(|ms| ms <= 4), "after {left_after:?} ms");
     let of_all = |env: &SimEnv| {
@@ -175,7 +175,7 @@ fn lossy_rack_link_is_avoided_and_reused_after_repair() {
     let more = of_all(&env) - before;
     // Eight hosts with 804 timeslots per millisecond at a load of 30 %.
     assert!((1_700..2_200).contains(&more), "the three others bear it: {more}");
-    env.schedule(0, Fault::Switches(link, LinkFaults::default()));
+    env.schedule(0, Fault::SetLinkFaults(link, LinkFaults::default()));
     let used_after = (1..=30).find(|_| in_ms(&mut env) > healthy / 2);
     assert!(used_after.is_some_and(|ms| ms <= 25), "after {used_after:?} ms");
     assert_eq!(env.grant_checker().violations, [""; 0]);
@@ -203,8 +203,8 @@ fn lossy_link_in_a_fat_tree_is_avoided_and_reused() {
         env.run_for_ns(2 * MS);
         let healthy = in_ms(&mut env);
         assert!(healthy > 100, "a third of what three hosts send: {healthy}");
-        let loss = LinkFaults { loss: Loss::every(400_000), ..LinkFaults::default() };
-        env.schedule(0, Fault::Switches(link, loss));
+        let loss = LinkFaults { loss: Loss::uniform(400_000), ..LinkFaults::default() };
+        env.schedule(0, Fault::SetLinkFaults(link, loss));
         let left_after = (1..=10).find(|_| in_ms(&mut env) == 0);
         assert!(left_after.is_some_and(|ms| ms <= 5), "after {left_after:?} ms");
         let lost = env.arbiter(53).map(|arbiter| arbiter.stats().lost);
@@ -217,7 +217,7 @@ fn lossy_link_in_a_fat_tree_is_avoided_and_reused() {
         let before = others(&env);
         assert_eq!(in_ms(&mut env), 0);
         assert!(others(&env) - before > healthy / 2, "{}", others(&env) - before);
-        env.schedule(0, Fault::Switches(link, LinkFaults::default()));
+        env.schedule(0, Fault::SetLinkFaults(link, LinkFaults::default()));
         let used_after = (1..=40).find(|_| in_ms(&mut env) > healthy / 2);
         assert!(used_after.is_some_and(|ms| ms <= 25), "after {used_after:?} ms");
         assert_eq!(env.grant_checker().violations, [""; 0]);

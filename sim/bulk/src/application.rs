@@ -5,7 +5,7 @@ use onepipe_bulk::{
     Config, Event, Group, GroupId, Link, Member, Outcome as Ended, PIECE_FRONT_LEN, SendError,
 };
 use onepipe_sim_engine::{Instant, Random};
-use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_sim_traffic::Forwarder;
 use onepipe_topology::{Node as Vertex, Topology};
 
@@ -99,13 +99,13 @@ impl Application<Node> for Workload {
         self.rank(node).map_or(Node::Idle, |own| Node::Member(self.member(own, nic)))
     }
 
-    fn on_start(&mut self, at: At<'_>, machine: &mut Node) {
+    fn on_start(&mut self, at: NodeContext<'_>, machine: &mut Node) {
         if let (Some(0), Node::Member(root)) = (self.rank(at.node), machine) {
             self.send_objects(root);
         }
     }
 
-    fn on_event(&mut self, at: At<'_>, machine: &mut Node, event: Event) {
+    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, event: Event) {
         let (Some(rank), Node::Member(group)) = (self.rank(at.node), machine) else { return };
         match event {
             Event::Announced { object, bytes } => {
@@ -128,9 +128,9 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
+    fn on_drained(&mut self, _at: NodeContext<'_>, _machine: &mut Node) {}
 
-    fn on_alarm(&mut self, _at: At<'_>, _machine: &mut Node, _token: u32) {}
+    fn on_alarm(&mut self, _at: NodeContext<'_>, _machine: &mut Node, _token: u32) {}
 
     fn on_crash(&mut self, _instant: Instant, _node: NodeId) {}
 

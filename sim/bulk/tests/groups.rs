@@ -90,8 +90,11 @@ fn survivors_agree_whoever_dies_and_whenever() {
 
 #[test]
 fn what_shallow_queues_lose_is_sent_again_and_nobody_is_taken_for_dead() {
-    let slow =
-        LinkConfig { queue_bytes_max: 30_000, mark_bytes: u64::MAX, ..LinkConfig::default() };
+    let slow = LinkConfig {
+        queue_bytes_max: 30_000,
+        ecn_threshold_bytes: u64::MAX,
+        ..LinkConfig::default()
+    };
     let setup =
         Setup { objects: vec![2 << 20], host_link: slow, ..Setup::new(Shape::testbed(), 12) };
     let outcome = run(&setup);

@@ -4,9 +4,9 @@ use onepipe_base::{ProcessId, Promises, Timestamp};
 use onepipe_wire::Service;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::life::{End, Failure, Life};
+use crate::incarnation::{End, Failure, IncarnationState};
 use crate::sender::Arrival;
-use crate::violation::{Rule, Seen, Violations};
+use crate::violation::{Rule, ViolationKind, Violations};
 
 mod finish;
 
@@ -15,7 +15,7 @@ mod finish;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
     /// Incarnation of the sender, counted from 0.
-    pub life: u32,
+    pub incarnation: u32,
     /// Number of the scattering in this incarnation, counted from 0.
     pub scattering: u64,
 }
@@ -64,12 +64,12 @@ pub struct Failed {
     /// Timestamp of the message, if it was sent.
     pub stamp: Option<Timestamp>,
     /// Outcome that was reported.
-    pub fate: Fate,
+    pub outcome: Outcome,
 }
 
 /// Outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     /// The message was delivered.
     Delivered,
     /// The message was not and will not be delivered.
@@ -78,7 +78,7 @@ pub enum Fate {
     Unknown,
 }
 
-impl Fate {
+impl Outcome {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Delivered => "delivered",
@@ -90,7 +90,7 @@ impl Fate {
 
 /// The externally visible state of a drained process.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Look {
+pub struct Snapshot {
     /// All best-effort messages below this timestamp are delivered.
     pub barrier: Option<Timestamp>,
     /// All reliable messages below this timestamp are delivered.
@@ -130,20 +130,20 @@ pub fn digest(payload: &[u8]) -> u64 {
 
 #[derive(Debug)]
 struct Process {
-    lives: Vec<Life>,
+    incarnations: Vec<IncarnationState>,
     /// Whether other processes may be uncertain about what this one received.
     may_be_unknown: bool,
     /// When the process last crashed or was cut off, in ns of the run.
-    lost_ns: Option<u64>,
+    disconnected_ns: Option<u64>,
 }
 
 impl Process {
-    fn now(&self) -> &Life {
-        self.lives.last().expect("a process has at least one incarnation")
+    fn current(&self) -> &IncarnationState {
+        self.incarnations.last().expect("a process has at least one incarnation")
     }
 
-    fn now_mut(&mut self) -> &mut Life {
-        self.lives.last_mut().expect("a process has at least one incarnation")
+    fn current_mut(&mut self) -> &mut IncarnationState {
+        self.incarnations.last_mut().expect("a process has at least one incarnation")
     }
 }
 
@@ -166,8 +166,11 @@ impl Checker {
     /// `checks_submission_order`: whether messages of a pair of processes must arrive in the order
     /// of their submission in addition to the order of their timestamps (I5).
     pub fn new(processes: u32, checks_submission_order: bool) -> Self {
-        let process =
-            |_| Process { lives: vec![Life::new(0, false)], may_be_unknown: false, lost_ns: None };
+        let process = |_| Process {
+            incarnations: vec![IncarnationState::new(0, false)],
+            may_be_unknown: false,
+            disconnected_ns: None,
+        };
         Self {
             processes: (0..processes).map(process).collect(),
             checks_submission_order,
@@ -184,7 +187,7 @@ impl Checker {
     pub fn merged(mut self, is_merged: bool) -> Self {
         self.is_merged = is_merged;
         for process in &mut self.processes {
-            process.lives = vec![Life::new(0, is_merged)];
+            process.incarnations = vec![IncarnationState::new(0, is_merged)];
         }
         self
     }
@@ -197,30 +200,37 @@ impl Checker {
 
     /// Handles the submission of a scattering.
     pub fn submitted(&mut self, process: ProcessId, submitted: Submitted<'_>) {
-        let is_behind =
-            submitted.service == Service::Reliable && self.is_behind(process, &submitted);
-        let lives = &mut self.processes[process.index()].lives;
-        let life = lives.get_mut(submitted.tag.life as usize).expect("the incarnation exists");
-        let floor = (life.receiver.floor(), is_behind);
-        life.senders[submitted.service as usize].on_submitted(&submitted, floor, self.now_ns);
+        let is_behind_commit =
+            submitted.service == Service::Reliable && self.is_behind_commit(process, &submitted);
+        let incarnations = &mut self.processes[process.index()].incarnations;
+        let incarnation = incarnations
+            .get_mut(submitted.tag.incarnation as usize)
+            .expect("the incarnation exists");
+        let floor = (incarnation.receiver.floor(), is_behind_commit);
+        incarnation.senders[submitted.service as usize].on_submitted(
+            &submitted,
+            floor,
+            self.now_ns,
+        );
         self.counts.submitted += submitted.messages.len() as u64;
     }
 
     /// Whether the commit barrier of a receiver is above what `process` promises.
-    fn is_behind(&self, process: ProcessId, submitted: &Submitted<'_>) -> bool {
-        let promises = self.processes[process.index()].now().receiver.promises();
+    fn is_behind_commit(&self, process: ProcessId, submitted: &Submitted<'_>) -> bool {
+        let promises = self.processes[process.index()].current().receiver.promises();
         let promise = promises.map(|promises| promises.barrier);
         submitted.messages.iter().any(|(to, _)| {
             let to = self.processes.get(to.index());
-            to.is_some_and(|to| to.now().receiver.commit_barrier() > promise)
+            to.is_some_and(|to| to.current().receiver.commit_barrier() > promise)
         })
     }
 
     /// Handles a frame that shows the timestamp of a scattering.
     pub fn stamped(&mut self, process: ProcessId, service: Service, tag: Tag, stamp: Timestamp) {
         let process_of = self.processes.get_mut(process.index());
-        let life = process_of.and_then(|process| process.lives.get_mut(tag.life as usize));
-        if let Some(Life { senders, stamps, .. }) = life {
+        let incarnation =
+            process_of.and_then(|process| process.incarnations.get_mut(tag.incarnation as usize));
+        if let Some(IncarnationState { senders, stamps, .. }) = incarnation {
             let (at_ns, log) = (self.now_ns, &mut self.violations);
             senders[service as usize].on_stamped(process, (tag, stamp), at_ns, stamps, log);
         }
@@ -233,78 +243,82 @@ impl Checker {
         let (at_ns, log) = (self.now_ns, &mut self.violations);
         self.counts.delivered += 1;
         self.counts.reliable += u64::from(service == Service::Reliable);
-        let life = tag.map_or(0, |tag| tag.life);
+        let incarnation = tag.map_or(0, |tag| tag.incarnation);
         let to = &mut self.processes[process.index()];
-        let to_life = to.lives.len() as u32 - 1;
-        let key = (stamp, from.0, life, index);
-        let to = to.now_mut();
+        let to_incarnation = to.incarnations.len() as u32 - 1;
+        let key = (stamp, from.0, incarnation, index);
+        let to = to.current_mut();
         to.receiver.on_delivered((process, service), key, at_ns, log);
-        if life > 0 && service == Service::Reliable {
-            to.met.entry((from.0, life)).or_insert(at_ns);
+        if incarnation > 0 && service == Service::Reliable {
+            to.first_contact_ns.entry((from.0, incarnation)).or_insert(at_ns);
         }
-        let life = life as usize;
-        let from_life = self.processes.get_mut(from.index());
-        let from_life = from_life.and_then(|from| from.lives.get_mut(life));
-        let (Some(tag), Some(from_life)) = (tag, from_life) else {
-            log.add(Rule::I4, at_ns, Seen::Invented { process, from, tag, index });
+        let incarnation = incarnation as usize;
+        let from_incarnation = self.processes.get_mut(from.index());
+        let from_incarnation =
+            from_incarnation.and_then(|from| from.incarnations.get_mut(incarnation));
+        let (Some(tag), Some(from_incarnation)) = (tag, from_incarnation) else {
+            log.add(Rule::I4, at_ns, ViolationKind::Invented { process, from, tag, index });
             return None;
         };
         let is_fifo = self.checks_submission_order;
-        let arrival = Arrival { process, to_life, tag, index, stamp, digest, is_fifo, at_ns };
-        let Life { senders, stamps, .. } = from_life;
+        let arrival =
+            Arrival { process, to_incarnation, tag, index, stamp, digest, is_fifo, at_ns };
+        let IncarnationState { senders, stamps, .. } = from_incarnation;
         senders[service as usize].on_delivered(from, arrival, stamps, log)
     }
 
     /// Handles a message that was reported to its sender as failed.
     pub fn failed(&mut self, process: ProcessId, failed: Failed) {
-        debug_assert!(failed.fate != Fate::Delivered, "a delivered message cannot fail");
-        match failed.fate {
-            Fate::Lost => self.counts.lost += 1,
+        debug_assert!(failed.outcome != Outcome::Delivered, "a delivered message cannot fail");
+        match failed.outcome {
+            Outcome::Lost => self.counts.lost += 1,
             _ => self.counts.unknown += 1,
         }
         // A sender that was cut off or declared failed cannot query the outcome any more.
         let may_be_unknown = |process: ProcessId| {
             self.processes.get(process.index()).is_some_and(|process| process.may_be_unknown)
         };
-        let is_needless =
-            failed.fate == Fate::Unknown && !may_be_unknown(failed.to) && !may_be_unknown(process);
+        let is_needless = failed.outcome == Outcome::Unknown
+            && !may_be_unknown(failed.to)
+            && !may_be_unknown(process);
         if is_needless {
             let Failed { tag, to, .. } = failed;
-            let seen = Seen::NeedlesslyUnknown { process, tag, to };
-            self.violations.add(Rule::I12, self.now_ns, seen);
+            let kind = ViolationKind::NeedlesslyUnknown { process, tag, to };
+            self.violations.add(Rule::I12, self.now_ns, kind);
         }
-        let lives = &mut self.processes[process.index()].lives;
+        let incarnations = &mut self.processes[process.index()].incarnations;
         let (at_ns, log) = (self.now_ns, &mut self.violations);
-        match lives.get_mut(failed.tag.life as usize) {
-            Some(Life { senders, stamps, .. }) => {
+        match incarnations.get_mut(failed.tag.incarnation as usize) {
+            Some(IncarnationState { senders, stamps, .. }) => {
                 senders[failed.service as usize].on_failed(process, &failed, at_ns, stamps, log);
             }
             None => {
                 let Failed { tag, index, to, .. } = failed;
-                let seen = Seen::Invented { process: to, from: process, tag: Some(tag), index };
-                log.add(Rule::I4, at_ns, seen);
+                let kind =
+                    ViolationKind::Invented { process: to, from: process, tag: Some(tag), index };
+                log.add(Rule::I4, at_ns, kind);
             }
         }
     }
 
     /// Handles the notification of `process` that `victim` failed at timestamp `at` in its
     /// incarnation `incarnation` and all earlier ones.
-    pub fn told_failed(
+    pub fn failure_notified(
         &mut self,
         process: ProcessId,
-        (victim, life): (ProcessId, u32),
+        (victim, incarnation): (ProcessId, u32),
         at: Timestamp,
     ) {
-        self.note_failure(process, (victim, life), at);
-        for former in 0..=life {
-            let told = &mut self.processes[process.index()].now_mut().told;
-            told.entry((victim.0, former)).or_insert(self.now_ns);
+        self.note_failure(process, (victim, incarnation), at);
+        for previous in 0..=incarnation {
+            let notified = &mut self.processes[process.index()].current_mut().notified;
+            notified.entry((victim.0, previous)).or_insert(self.now_ns);
         }
     }
 
     /// Handles the notification of `process` that it was itself declared failed: it stops.
     pub fn excluded(&mut self, process: ProcessId, at: Timestamp) {
-        self.note_failure(process, (process, self.life(process)), at);
+        self.note_failure(process, (process, self.incarnation(process)), at);
         self.end(process, End::Exclusion);
     }
 
@@ -312,12 +326,12 @@ impl Checker {
     /// before any process is notified. From here on senders may be uncertain about what it has
     /// received. If the failure timestamp is not exact, correct processes may have received
     /// different parts of the incarnation's scatterings.
-    pub fn decided(&mut self, victim: ProcessId, life: u32, is_exact: bool) {
-        self.excuse(victim);
-        let lives = &mut self.processes[victim.index()].lives;
-        if let Some(life) = lives.get_mut(life as usize)
+    pub fn decided(&mut self, victim: ProcessId, incarnation: u32, is_exact: bool) {
+        self.allow_unknown(victim);
+        let incarnations = &mut self.processes[victim.index()].incarnations;
+        if let Some(incarnation) = incarnations.get_mut(incarnation as usize)
             && !is_exact
-            && !std::mem::replace(&mut life.is_inexact, true)
+            && !std::mem::replace(&mut incarnation.is_inexact, true)
         {
             self.counts.inexact += 1;
         }
@@ -326,47 +340,56 @@ impl Checker {
     /// Allows torn scatterings: correct processes were cut off from each other in a way that no
     /// controller can repair. Violations of I6 and I7 are counted, but not reported
     /// (docs/design/failure.md, "Who has failed, and when?").
-    pub fn excuse_torn(&mut self) {
+    pub fn allow_torn(&mut self) {
         self.may_be_torn = true;
     }
 
     fn note_failure(
         &mut self,
         process: ProcessId,
-        (victim, life): (ProcessId, u32),
+        (victim, incarnation): (ProcessId, u32),
         now: Timestamp,
     ) {
         let at_ns = self.now_ns;
-        let lives = self.processes.get_mut(victim.index()).map(|process| &mut process.lives);
-        let Some(victim_life) = lives.and_then(|lives| lives.get_mut(life as usize)) else {
-            let seen = Seen::NotTold { process, failed: victim, life };
-            return self.violations.add(Rule::E, at_ns, seen);
+        let incarnations =
+            self.processes.get_mut(victim.index()).map(|process| &mut process.incarnations);
+        let Some(victim_incarnation) =
+            incarnations.and_then(|incarnations| incarnations.get_mut(incarnation as usize))
+        else {
+            let kind = ViolationKind::NotNotified { process, failed: victim, incarnation };
+            return self.violations.add(Rule::E, at_ns, kind);
         };
-        match &mut victim_life.failed {
+        match &mut victim_incarnation.failed {
             Some(Failure { at: before, .. }) if *before != now => {
                 let before = *before;
-                let seen = Seen::TwoFailures { process, failed: victim, life, before, now };
-                self.violations.add(Rule::E, at_ns, seen);
+                let kind = ViolationKind::TwoFailures {
+                    process,
+                    failed: victim,
+                    incarnation,
+                    before,
+                    now,
+                };
+                self.violations.add(Rule::E, at_ns, kind);
             }
-            Some(known) => known.last_told_ns = at_ns,
+            Some(known) => known.last_notified_ns = at_ns,
             None => {
-                let failure = Failure { at: now, last_told_ns: at_ns };
-                victim_life.failed = Some(failure);
+                let failure = Failure { at: now, last_notified_ns: at_ns };
+                victim_incarnation.failed = Some(failure);
                 self.counts.failures += 1;
             }
         }
         let victim = &mut self.processes[victim.index()];
         victim.may_be_unknown = true;
-        if life as usize + 1 == victim.lives.len() {
-            victim.lost_ns = Some(at_ns);
+        if incarnation as usize + 1 == victim.incarnations.len() {
+            victim.disconnected_ns = Some(at_ns);
         }
     }
 
     /// Handles the state of a process that has handed out all its events.
     #[inline]
-    pub fn drained(&mut self, process: ProcessId, look: Look) {
-        let receiver = &mut self.processes[process.index()].now_mut().receiver;
-        receiver.on_drained(process, &look, self.now_ns, &mut self.violations);
+    pub fn drained(&mut self, process: ProcessId, snapshot: Snapshot) {
+        let receiver = &mut self.processes[process.index()].current_mut().receiver;
+        receiver.on_drained(process, &snapshot, self.now_ns, &mut self.violations);
     }
 
     /// Handles a crash. What the process submitted may have any outcome, and what it received is
@@ -383,53 +406,59 @@ impl Checker {
 
     fn end(&mut self, process: ProcessId, end: End) {
         let process = &mut self.processes[process.index()];
-        process.now_mut().end.get_or_insert(end);
-        process.lost_ns = Some(self.now_ns);
+        process.current_mut().end.get_or_insert(end);
+        process.disconnected_ns = Some(self.now_ns);
         process.may_be_unknown = true;
     }
 
     /// Handles a restart: starts a new incarnation that has delivered nothing.
     pub fn restarted(&mut self, process: ProcessId) {
-        let life = Life::new(self.now_ns, self.is_merged);
+        let incarnation = IncarnationState::new(self.now_ns, self.is_merged);
         let process = &mut self.processes[process.index()];
-        process.now_mut().end.get_or_insert(End::Crash);
-        process.lives.push(life);
+        process.current_mut().end.get_or_insert(End::Crash);
+        process.incarnations.push(incarnation);
     }
 
     /// Allows senders to report messages to `process` as unknown: it was cut off, or frames to or
     /// from it are lost.
-    pub fn excuse(&mut self, process: ProcessId) {
+    pub fn allow_unknown(&mut self, process: ProcessId) {
         self.processes[process.index()].may_be_unknown = true;
     }
 
     /// Checks that no message was lost since `lost_before` losses had been reported: in that time
     /// no link dropped, corrupted or reordered a frame, and no process failed.
-    pub fn nothing_was_lost_on_the_way(&mut self, lost_before: u64) {
+    pub fn expect_no_loss_since(&mut self, lost_before: u64) {
         let count = self.counts.lost - lost_before;
         if count > 0 {
-            self.violations.add(Rule::I12, self.now_ns, Seen::NeedlesslyLost { count });
+            self.violations.add(Rule::I12, self.now_ns, ViolationKind::NeedlesslyLost { count });
         }
     }
 
     /// Returns the current incarnation of a process, counted from 0.
-    pub fn life(&self, process: ProcessId) -> u32 {
-        self.processes[process.index()].lives.len() as u32 - 1
+    pub fn incarnation(&self, process: ProcessId) -> u32 {
+        self.processes[process.index()].incarnations.len() as u32 - 1
     }
 
     /// Returns the number of messages without an outcome, from live senders to receivers that have
     /// not been cut off since.
     pub fn open(&self) -> u64 {
-        let living = self.processes.iter().map(Process::now).filter(|life| life.end.is_none());
-        let senders = living.flat_map(|life| &life.senders);
-        senders.map(|sender| sender.open(self.counts_for())).sum()
+        let living = self
+            .processes
+            .iter()
+            .map(Process::current)
+            .filter(|incarnation| incarnation.end.is_none());
+        let senders = living.flat_map(|incarnation| &incarnation.senders);
+        senders.map(|sender| sender.open(self.requires_outcome())).sum()
     }
 
     /// Returns whether a message must get an outcome. It need not if its receiver was lost after
     /// the submission: the receiver may have acknowledged the message and lost it.
-    fn counts_for(&self) -> impl Fn(ProcessId, u64) -> bool {
+    fn requires_outcome(&self) -> impl Fn(ProcessId, u64) -> bool {
         |to: ProcessId, submitted_ns: u64| {
             let to = self.processes.get(to.index());
-            to.is_some_and(|to| to.lost_ns.is_none_or(|lost_ns| lost_ns < submitted_ns))
+            to.is_some_and(|to| {
+                to.disconnected_ns.is_none_or(|disconnected_ns| disconnected_ns < submitted_ns)
+            })
         }
     }
 

@@ -28,24 +28,24 @@
 #![forbid(unsafe_code)]
 
 mod agreed;
+mod buffer_levels;
 mod checker;
-mod drill;
-mod judge;
-mod levels;
-mod life;
+mod epochs;
+mod incarnation;
 mod links;
 mod liveness;
+mod mutation;
 mod receiver;
-mod reigns;
 mod sender;
 mod stamps;
+mod verify;
 mod violation;
 
-pub use agreed::{Agreed, Belongs};
-pub use checker::{Checker, Counts, Delivered, Failed, Fate, Look, Submitted, Tag, digest};
-pub use drill::{drill_known, drill_program};
-pub use levels::Levels;
+pub use agreed::{AgreedChecker, Membership};
+pub use buffer_levels::BufferLevels;
+pub use checker::{Checker, Counts, Delivered, Failed, Outcome, Snapshot, Submitted, Tag, digest};
+pub use epochs::ControllerEpochs;
 pub use links::Links;
 pub use liveness::Liveness;
-pub use reigns::Reigns;
-pub use violation::{Rule, Seen, Violation, Violations};
+pub use mutation::{mutation_main, run_known_mutations};
+pub use violation::{Rule, Violation, ViolationKind, Violations};

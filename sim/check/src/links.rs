@@ -4,7 +4,7 @@ use onepipe_base::Timestamp;
 use onepipe_wire::{Header, Opcode, Service};
 use zerocopy::FromBytes;
 
-use crate::violation::{Rule, Seen, Violations};
+use crate::violation::{Rule, ViolationKind, Violations};
 
 /// A promise this far below the previous one counts as none: a switch that has just started
 /// forwards frames before it can promise anything, and marks them with a promise hours in the past
@@ -25,12 +25,12 @@ struct Link {
     promise: Option<Timestamp>,
     commit: Option<Timestamp>,
     /// Whether the promises may regress once: the node at the head of the link has restarted.
-    may_go_back: bool,
+    allows_regression: bool,
     is_strict: bool,
 }
 
 /// How a promise is violated.
-enum Broken {
+enum PromiseViolation {
     /// By this lower promise.
     Back(Timestamp),
     /// By a message with this lower timestamp.
@@ -45,7 +45,7 @@ fn on_promise(
     near: Timestamp,
     now: Timestamp,
     stamp: Option<Timestamp>,
-) -> Option<(Timestamp, Broken)> {
+) -> Option<(Timestamp, PromiseViolation)> {
     let Some(before) = *held else {
         if near.since_ns(now) < NO_PROMISE_NS {
             *held = Some(now);
@@ -54,10 +54,10 @@ fn on_promise(
     };
     *held = Some(before.max(now));
     if now < before && before.since_ns(now) < NO_PROMISE_NS {
-        return Some((before, Broken::Back(now)));
+        return Some((before, PromiseViolation::Back(now)));
     }
     let stamp = stamp.filter(|stamp| *stamp < before)?;
-    Some((before, Broken::Below(stamp)))
+    Some((before, PromiseViolation::Below(stamp)))
 }
 
 impl Links {
@@ -71,7 +71,7 @@ impl Links {
     /// Sets whether messages below an earlier promise on their link are violations. The rule holds
     /// once all processes have joined, as long as all links are FIFO and lossless and no node
     /// restarts.
-    pub fn be_strict(&mut self, is_strict: bool) {
+    pub fn set_strict(&mut self, is_strict: bool) {
         self.links.iter_mut().for_each(|link| link.is_strict = is_strict);
     }
 
@@ -83,8 +83,8 @@ impl Links {
 
     /// Allows one regression on a link whose sending node has restarted in place: frames of the
     /// previous incarnation may still leave first.
-    pub fn reborn(&mut self, link: u32) {
-        self.links[link as usize].may_go_back = true;
+    pub fn restarted_in_place(&mut self, link: u32) {
+        self.links[link as usize].allows_regression = true;
     }
 
     /// Handles a frame that enters `link`.
@@ -110,8 +110,10 @@ impl Links {
             on_promise(&mut state.promise, near, now.barrier, stamps.0),
             on_promise(&mut state.commit, near, now.commit, stamps.1),
         ];
-        let is_back = |(_, broken): &(Timestamp, Broken)| matches!(broken, Broken::Back(_));
-        if broken.iter().flatten().any(is_back) && std::mem::take(&mut state.may_go_back) {
+        let is_back = |(_, broken): &(Timestamp, PromiseViolation)| {
+            matches!(broken, PromiseViolation::Back(_))
+        };
+        if broken.iter().flatten().any(is_back) && std::mem::take(&mut state.allows_regression) {
             return self.restarted(link);
         }
         for (promise, broken) in broken.into_iter().flatten() {
@@ -120,12 +122,16 @@ impl Links {
     }
 
     #[cold]
-    fn add(&mut self, link: u32, promise: Timestamp, broken: Broken, at_ns: u64) {
-        let (rule, seen) = match broken {
-            Broken::Back(now) => (Rule::I9, Seen::PromiseBack { link, before: promise, now }),
-            Broken::Below(stamp) => (Rule::B, Seen::BelowPromise { link, stamp, promise }),
+    fn add(&mut self, link: u32, promise: Timestamp, broken: PromiseViolation, at_ns: u64) {
+        let (rule, kind) = match broken {
+            PromiseViolation::Back(now) => {
+                (Rule::I9, ViolationKind::PromiseBack { link, before: promise, now })
+            }
+            PromiseViolation::Below(stamp) => {
+                (Rule::B, ViolationKind::BelowPromise { link, stamp, promise })
+            }
         };
-        self.violations.add(rule, at_ns, seen);
+        self.violations.add(rule, at_ns, kind);
     }
 
     /// Returns the last best-effort promise on `link`.

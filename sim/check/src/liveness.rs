@@ -2,7 +2,7 @@
 
 use onepipe_base::{ProcessId, Timestamp};
 
-use crate::violation::{Rule, Seen, Violations};
+use crate::violation::{Rule, ViolationKind, Violations};
 
 /// Waits until every barrier has passed what its process had promised when the last fault was
 /// healed: then everything sent before can be delivered.
@@ -19,12 +19,12 @@ impl Liveness {
     }
 
     /// Requires the barrier of `process` to pass `promise`.
-    pub fn healed(&mut self, process: ProcessId, promise: Timestamp) {
+    pub fn expect_above(&mut self, process: ProcessId, promise: Timestamp) {
         self.targets.push((process, promise));
     }
 
     /// Records the barrier of `process`. Returns whether all targets are passed.
-    pub fn seen(&mut self, process: ProcessId, barrier: Option<Timestamp>) -> bool {
+    pub fn observe(&mut self, process: ProcessId, barrier: Option<Timestamp>) -> bool {
         let has_passed = |target: Timestamp| barrier.is_some_and(|barrier| barrier > target);
         self.targets.retain(|(who, target)| *who != process || !has_passed(*target));
         self.targets.is_empty()
@@ -36,7 +36,11 @@ impl Liveness {
         for (process, target) in std::mem::take(&mut self.targets) {
             let now = barrier(process);
             if now.is_none_or(|now| now <= target) {
-                self.violations.add(Rule::I10, at_ns, Seen::Stuck { process, now, target });
+                self.violations.add(
+                    Rule::I10,
+                    at_ns,
+                    ViolationKind::Stuck { process, now, target },
+                );
             }
         }
     }

@@ -3,8 +3,8 @@
 use onepipe_base::{ProcessId, Promises, Timestamp};
 use onepipe_wire::Service;
 
-use crate::checker::Look;
-use crate::violation::{Rule, Seen, Violations};
+use crate::checker::Snapshot;
+use crate::violation::{Rule, ViolationKind, Violations};
 
 /// Key of a delivery in the total order: timestamp, sender, its incarnation, index.
 pub(crate) type Key = (Timestamp, u32, u32, u16);
@@ -78,14 +78,15 @@ impl Receiver {
         if let Some(before) = stream.last.max(others)
             && before >= now
         {
-            log.add(Rule::I1, at_ns, Seen::NotAscending { process, before, now });
+            log.add(Rule::I1, at_ns, ViolationKind::NotAscending { process, before, now });
         }
         let stamp = now.0;
         if let Some(low) = low
             && stamp < low
         {
-            let seen = Seen::OutsideBarriers { process, stamp, low: Some(low), high: None };
-            log.add(Rule::B, at_ns, seen);
+            let kind =
+                ViolationKind::OutsideBarriers { process, stamp, low: Some(low), high: None };
+            log.add(Rule::B, at_ns, kind);
         }
         stream.first.get_or_insert(stamp);
         stream.last = Some(stream.last.map_or(now, |before| before.max(now)));
@@ -96,7 +97,7 @@ impl Receiver {
     pub fn on_drained(
         &mut self,
         process: ProcessId,
-        look: &Look,
+        snapshot: &Snapshot,
         at_ns: u64,
         log: &mut Violations,
     ) {
@@ -104,29 +105,38 @@ impl Receiver {
             if let (Some(before), Some(now)) = (before, now)
                 && now < before
             {
-                log.add(Rule::I9, at_ns, Seen::BarrierBack { process, before, now });
+                log.add(Rule::I9, at_ns, ViolationKind::BarrierBack { process, before, now });
             }
         };
-        let (held, now) = (self.promises, look.promises);
+        let (held, now) = (self.promises, snapshot.promises);
         no_step_back(held.map(|held| held.barrier), now.map(|now| now.barrier));
         no_step_back(held.map(|held| held.commit), now.map(|now| now.commit));
-        for (stream, barrier) in self.streams.iter().zip([look.barrier, look.commit_barrier]) {
+        for (stream, barrier) in
+            self.streams.iter().zip([snapshot.barrier, snapshot.commit_barrier])
+        {
             no_step_back(stream.barrier, barrier);
         }
-        for (stream, barrier) in self.streams.iter_mut().zip([look.barrier, look.commit_barrier]) {
+        for (stream, barrier) in
+            self.streams.iter_mut().zip([snapshot.barrier, snapshot.commit_barrier])
+        {
             if let Some((stamp, ..)) = stream.last
                 && barrier.is_none_or(|high| stamp >= high)
             {
-                let seen = Seen::OutsideBarriers { process, stamp, low: None, high: barrier };
-                log.add(Rule::B, at_ns, seen);
+                let kind =
+                    ViolationKind::OutsideBarriers { process, stamp, low: None, high: barrier };
+                log.add(Rule::B, at_ns, kind);
             }
             stream.barrier = stream.barrier.max(barrier);
         }
-        if let (Some(stamp), Some(now)) = (self.floor(), look.promises)
+        if let (Some(stamp), Some(now)) = (self.floor(), snapshot.promises)
             && now.barrier <= stamp
-            && !look.is_sending
+            && !snapshot.is_sending
         {
-            log.add(Rule::I3, at_ns, Seen::NotCausal { process, now: now.barrier, floor: stamp });
+            log.add(
+                Rule::I3,
+                at_ns,
+                ViolationKind::NotCausal { process, now: now.barrier, floor: stamp },
+            );
         }
         self.promises = match (held, now) {
             (Some(held), Some(now)) => Some(held.max(now)),

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::Service;
 
-use crate::checker::{Failed, Fate, Submitted, Tag};
-use crate::judge::{Case, Part};
+use crate::checker::{Failed, Outcome, Submitted, Tag};
 use crate::stamps::Stamps;
-use crate::violation::{Rule, Seen, Violations};
+use crate::verify::{MessageOutcome, ScatteringOutcome};
+use crate::violation::{Rule, ViolationKind, Violations};
 
 /// Marks a receiver without deliveries.
 const NONE: u64 = u64::MAX;
@@ -36,12 +36,12 @@ impl State {
     }
 
     /// Returns the state after `outcome` became known; `None` if the two contradict each other.
-    fn after(self, fate: Fate) -> Option<Self> {
-        match (self, fate) {
-            (Self::Open, Fate::Delivered) => Some(Self::Delivered),
-            (Self::Open, Fate::Lost) => Some(Self::Lost),
-            (Self::Open, Fate::Unknown) => Some(Self::Unknown),
-            (Self::Unknown, Fate::Delivered) | (Self::Delivered, Fate::Unknown) => {
+    fn after(self, outcome: Outcome) -> Option<Self> {
+        match (self, outcome) {
+            (Self::Open, Outcome::Delivered) => Some(Self::Delivered),
+            (Self::Open, Outcome::Lost) => Some(Self::Lost),
+            (Self::Open, Outcome::Unknown) => Some(Self::Unknown),
+            (Self::Unknown, Outcome::Delivered) | (Self::Delivered, Outcome::Unknown) => {
                 Some(Self::DeliveredAndUnknown)
             }
             _ => None,
@@ -66,7 +66,7 @@ struct Record {
     /// What the process had delivered at the submission.
     floor: Option<Timestamp>,
     /// Whether the commit barrier of a receiver was above what the process promised then.
-    is_behind: bool,
+    is_behind_commit: bool,
     submitted_at: u64,
     /// Time of the submission, in ns of the run.
     at_ns: u64,
@@ -84,11 +84,11 @@ pub(crate) struct Sender {
     messages: VecDeque<Message>,
     /// Messages of retired scatterings whose state may yet change: unknown ones, and delivered ones
     /// that may yet be reported unknown.
-    loose: BTreeMap<(u64, u16), State>,
+    revisable: BTreeMap<(u64, u16), State>,
     /// For each receiver the last scattering delivered there.
     delivered: Vec<u64>,
     /// Reliable: retired scatterings with a message that was not delivered; ascending.
-    mixed: Vec<Case>,
+    incomplete: Vec<ScatteringOutcome>,
     /// Reliable: for each receiver the last timestamp delivered there, with its incarnation.
     last: Vec<Option<(Timestamp, u32)>>,
 }
@@ -101,9 +101,9 @@ impl Sender {
             records: VecDeque::new(),
             messages_base: 0,
             messages: VecDeque::new(),
-            loose: BTreeMap::new(),
+            revisable: BTreeMap::new(),
             delivered: Vec::new(),
-            mixed: Vec::new(),
+            incomplete: Vec::new(),
             last: Vec::new(),
         }
     }
@@ -111,7 +111,7 @@ impl Sender {
     pub fn on_submitted(
         &mut self,
         submitted: &Submitted<'_>,
-        (floor, is_behind): (Option<Timestamp>, bool),
+        (floor, is_behind_commit): (Option<Timestamp>, bool),
         at_ns: u64,
     ) {
         let expected = self.base + self.records.len() as u64;
@@ -123,7 +123,8 @@ impl Sender {
         self.messages.extend(submitted.messages.iter().map(message));
         let submitted_at = submitted.submitted_at;
         let (open, stamp) = (count, None);
-        let record = Record { first, count, open, stamp, floor, is_behind, submitted_at, at_ns };
+        let record =
+            Record { first, count, open, stamp, floor, is_behind_commit, submitted_at, at_ns };
         self.records.push_back(record);
     }
 
@@ -140,22 +141,22 @@ impl Sender {
         if self.service == Service::Reliable {
             self.note_last(at);
         }
-        let seen = Seen::Invented { process, from, tag: Some(tag), index };
+        let kind = ViolationKind::Invented { process, from, tag: Some(tag), index };
         if tag.scattering < self.base {
-            self.settle_loose(from, tag, index, Fate::Delivered, at.at_ns, log);
+            self.resolve_retired(from, tag, index, Outcome::Delivered, at.at_ns, log);
             return None;
         }
         let Some(place) = self.place(tag, index) else {
-            log.add(Rule::I4, at.at_ns, seen);
+            log.add(Rule::I4, at.at_ns, kind);
             return None;
         };
         let message = &self.messages[place];
         if message.to != process.0 {
-            log.add(Rule::I4, at.at_ns, seen);
+            log.add(Rule::I4, at.at_ns, kind);
             return None;
         }
         if message.digest != at.digest {
-            log.add(Rule::I4, at.at_ns, Seen::Changed { process, from, tag, index });
+            log.add(Rule::I4, at.at_ns, ViolationKind::Changed { process, from, tag, index });
         }
         self.on_stamp(from, tag, at.stamp, at.at_ns, stamps, log);
         if at.is_fifo {
@@ -163,7 +164,7 @@ impl Sender {
         }
         let record = &self.records[(tag.scattering - self.base) as usize];
         let submitted_at = record.submitted_at;
-        self.settle(from, tag, index, Fate::Delivered, at.at_ns, log);
+        self.resolve(from, tag, index, Outcome::Delivered, at.at_ns, log);
         Some(submitted_at)
     }
 
@@ -176,19 +177,19 @@ impl Sender {
         stamps: &mut Stamps,
         log: &mut Violations,
     ) {
-        let Failed { tag, index, to, stamp, fate, .. } = *failed;
+        let Failed { tag, index, to, stamp, outcome, .. } = *failed;
         if tag.scattering < self.base {
-            return self.settle_loose(from, tag, index, fate, at_ns, log);
+            return self.resolve_retired(from, tag, index, outcome, at_ns, log);
         }
         let place = self.place(tag, index);
         if place.is_none_or(|place| self.messages[place].to != to.0) {
-            let seen = Seen::Invented { process: to, from, tag: Some(tag), index };
-            return log.add(Rule::I4, at_ns, seen);
+            let kind = ViolationKind::Invented { process: to, from, tag: Some(tag), index };
+            return log.add(Rule::I4, at_ns, kind);
         }
         if let Some(stamp) = stamp {
             self.on_stamp(from, tag, stamp, at_ns, stamps, log);
         }
-        self.settle(from, tag, index, fate, at_ns, log);
+        self.resolve(from, tag, index, outcome, at_ns, log);
     }
 
     /// Handles a frame that shows the timestamp of a scattering.
@@ -216,7 +217,7 @@ impl Sender {
     pub fn on_end(
         &self,
         process: ProcessId,
-        life: u32,
+        incarnation: u32,
         at_ns: u64,
         counts: impl Fn(ProcessId, u64) -> bool,
         log: &mut Violations,
@@ -224,23 +225,25 @@ impl Sender {
         for (scattering, record) in (self.base..).zip(&self.records) {
             let open = self.open_of(record, &counts);
             if open > 0 {
-                let tag = Tag { life, scattering };
-                log.add(Rule::I12, at_ns, Seen::NoFate { process, tag, open });
+                let tag = Tag { incarnation, scattering };
+                log.add(Rule::I12, at_ns, ViolationKind::NoOutcome { process, tag, open });
             }
         }
     }
 
     /// Returns the scatterings that are verified when all failures are known.
-    pub fn cases(&self) -> impl Iterator<Item = Case> {
+    pub fn cases(&self) -> impl Iterator<Item = ScatteringOutcome> {
         let open =
             (self.base..).zip(&self.records).map(|(number, record)| self.case(number, record));
-        self.mixed.iter().cloned().chain(open)
+        self.incomplete.iter().cloned().chain(open)
     }
 
     /// Returns for each receiver the last timestamp delivered there, with its incarnation.
     pub fn last(&self) -> impl Iterator<Item = (ProcessId, Timestamp, u32)> {
         let known = (0u32..).zip(&self.last);
-        known.filter_map(|(to, last)| last.map(|(stamp, life)| (ProcessId(to), stamp, life)))
+        known.filter_map(|(to, last)| {
+            last.map(|(stamp, incarnation)| (ProcessId(to), stamp, incarnation))
+        })
     }
 
     /// Returns the number of messages of a scattering without an outcome for which `counts` holds.
@@ -259,14 +262,15 @@ impl Sender {
         self.messages.range(first..first + record.count as usize)
     }
 
-    fn case(&self, scattering: u64, record: &Record) -> Case {
-        let part = |message: &Message| Part { to: ProcessId(message.to), state: message.state };
-        Case {
+    fn case(&self, scattering: u64, record: &Record) -> ScatteringOutcome {
+        let message =
+            |message: &Message| MessageOutcome { to: ProcessId(message.to), state: message.state };
+        ScatteringOutcome {
             scattering,
             stamp: record.stamp,
             submitted_ns: record.at_ns,
-            is_behind: record.is_behind,
-            parts: self.messages_of(record).map(part).collect(),
+            is_behind_commit: record.is_behind_commit,
+            messages: self.messages_of(record).map(message).collect(),
         }
     }
 
@@ -275,7 +279,7 @@ impl Sender {
             self.last.resize(at.process.index() + 1, None);
         }
         let last = &mut self.last[at.process.index()];
-        *last = Some((at.stamp, at.to_life));
+        *last = Some((at.stamp, at.to_incarnation));
     }
 
     fn place(&self, tag: Tag, index: u16) -> Option<usize> {
@@ -298,7 +302,7 @@ impl Sender {
         let record = &mut self.records[(tag.scattering - self.base) as usize];
         if let Some(before) = record.stamp {
             if before != now {
-                log.add(Rule::I2, at_ns, Seen::TwoStamps { process, tag, before, now });
+                log.add(Rule::I2, at_ns, ViolationKind::TwoStamps { process, tag, before, now });
             }
             return;
         }
@@ -306,7 +310,7 @@ impl Sender {
         if let Some(floor) = record.floor
             && now <= floor
         {
-            log.add(Rule::I3, at_ns, Seen::NotCausal { process, now, floor });
+            log.add(Rule::I3, at_ns, ViolationKind::NotCausal { process, now, floor });
         }
         stamps.add((process, self.service), tag, now, at_ns, log);
     }
@@ -318,23 +322,23 @@ impl Sender {
         }
         let before = std::mem::replace(&mut self.delivered[process.index()], now);
         if before != NONE && now < before {
-            log.add(Rule::I5, at.at_ns, Seen::NotFifo { process, from, before, now });
+            log.add(Rule::I5, at.at_ns, ViolationKind::NotFifo { process, from, before, now });
         }
     }
 
-    fn settle(
+    fn resolve(
         &mut self,
         process: ProcessId,
         tag: Tag,
         index: u16,
-        fate: Fate,
+        outcome: Outcome,
         at_ns: u64,
         log: &mut Violations,
     ) {
         let place = self.place(tag, index).expect("checked by the caller");
         let before = self.messages[place].state;
-        let Some(state) = before.after(fate) else {
-            return two_fates(process, tag, index, before, fate, at_ns, log);
+        let Some(state) = before.after(outcome) else {
+            return report_two_outcomes(process, tag, index, before, outcome, at_ns, log);
         };
         self.messages[place].state = state;
         if before == State::Open {
@@ -351,47 +355,49 @@ impl Sender {
             && let Some(record) = self.records.front()
             && self.messages_of(record).any(|message| message.state != State::Delivered)
         {
-            self.mixed.push(self.case(self.base, record));
+            self.incomplete.push(self.case(self.base, record));
         }
         let record = self.records.pop_front().expect("checked by the caller");
         for index in 0..record.count {
             let message = self.messages.pop_front().expect("every record has its messages");
             if matches!(message.state, State::Unknown) {
-                self.loose.insert((self.base, index as u16), message.state);
+                self.revisable.insert((self.base, index as u16), message.state);
             }
         }
         self.messages_base += u64::from(record.count);
         self.base += 1;
     }
 
-    fn settle_loose(
+    fn resolve_retired(
         &mut self,
         process: ProcessId,
         tag: Tag,
         index: u16,
-        fate: Fate,
+        outcome: Outcome,
         at_ns: u64,
         log: &mut Violations,
     ) {
-        let known = self.mixed.binary_search_by_key(&tag.scattering, |case| case.scattering);
+        let known = self.incomplete.binary_search_by_key(&tag.scattering, |case| case.scattering);
         if let Ok(known) = known
-            && let Some(part) = self.mixed[known].parts.get_mut(usize::from(index))
+            && let Some(message) = self.incomplete[known].messages.get_mut(usize::from(index))
         {
-            match part.state.after(fate) {
-                Some(state) => part.state = state,
-                None => two_fates(process, tag, index, part.state, fate, at_ns, log),
+            match message.state.after(outcome) {
+                Some(state) => message.state = state,
+                None => {
+                    report_two_outcomes(process, tag, index, message.state, outcome, at_ns, log)
+                }
             }
             return;
         }
         let key = (tag.scattering, index);
         // A message that is not kept was delivered or lost. A delivered one may yet be reported as
         // unknown by its sender.
-        let before = self.loose.get(&key).copied().unwrap_or(State::Delivered);
-        match before.after(fate) {
+        let before = self.revisable.get(&key).copied().unwrap_or(State::Delivered);
+        match before.after(outcome) {
             Some(state) => {
-                self.loose.insert(key, state);
+                self.revisable.insert(key, state);
             }
-            None => two_fates(process, tag, index, before, fate, at_ns, log),
+            None => report_two_outcomes(process, tag, index, before, outcome, at_ns, log),
         }
     }
 }
@@ -402,7 +408,7 @@ pub(crate) struct Arrival {
     /// Receiver of the message.
     pub process: ProcessId,
     /// Incarnation of the receiver.
-    pub to_life: u32,
+    pub to_incarnation: u32,
     pub tag: Tag,
     pub index: u16,
     pub stamp: Timestamp,
@@ -413,16 +419,16 @@ pub(crate) struct Arrival {
 }
 
 #[cold]
-fn two_fates(
+fn report_two_outcomes(
     process: ProcessId,
     tag: Tag,
     index: u16,
     before: State,
-    fate: Fate,
+    outcome: Outcome,
     at_ns: u64,
     log: &mut Violations,
 ) {
-    let (before, now) = (before.name(), fate.name());
+    let (before, now) = (before.name(), outcome.name());
     let rule = if now == "delivered" && before == "delivered" { Rule::I4 } else { Rule::I12 };
-    log.add(rule, at_ns, Seen::TwoFates { process, tag, index, before, now });
+    log.add(rule, at_ns, ViolationKind::TwoOutcomes { process, tag, index, before, now });
 }

@@ -6,7 +6,7 @@ use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::Service;
 
 use crate::checker::Tag;
-use crate::violation::{Rule, Seen, Violations};
+use crate::violation::{Rule, ViolationKind, Violations};
 
 /// Number of timestamps that are kept to detect shared ones.
 const STAMPS_MAX: usize = 1_024;
@@ -37,7 +37,7 @@ impl Stamps {
         if let Some(&(stamp, _, other)) = self.known.get(place)
             && stamp == now
         {
-            log.add(Rule::I2, at_ns, Seen::SharedStamp { process, tag, other, stamp });
+            log.add(Rule::I2, at_ns, ViolationKind::SharedStamp { process, tag, other, stamp });
         }
         let entry = (now, service, tag.scattering);
         if self.known.len() < STAMPS_MAX {

@@ -51,12 +51,12 @@ pub struct Violation {
     /// Time of detection, in ns of the run.
     pub at_ns: u64,
     /// Details.
-    pub what: Seen,
+    pub what: ViolationKind,
 }
 
 /// Details of a violation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Seen {
+pub enum ViolationKind {
     /// A delivery is not above its predecessor.
     #[error("process {} delivered {now:?} after {before:?}", process.0)]
     NotAscending {
@@ -127,7 +127,7 @@ pub enum Seen {
     },
     /// A second outcome contradicts the first.
     #[error("process {}'s {tag:?}, message {index}, was {before} and is now {now}", process.0)]
-    TwoFates {
+    TwoOutcomes {
         /// The sender.
         process: ProcessId,
         /// The scattering.
@@ -141,7 +141,7 @@ pub enum Seen {
     },
     /// Messages have no outcome.
     #[error("process {}'s {tag:?} has {open} messages that were neither delivered nor reported", process.0)]
-    NoFate {
+    NoOutcome {
         /// The sender.
         process: ProcessId,
         /// The scattering.
@@ -282,28 +282,28 @@ pub enum Seen {
         stamp: Timestamp,
     },
     /// Two failure timestamps for one incarnation.
-    #[error("process {} was notified that incarnation {life} of process {} failed at {now:?}, others at {before:?}", process.0, failed.0)]
+    #[error("process {} was notified that incarnation {incarnation} of process {} failed at {now:?}, others at {before:?}", process.0, failed.0)]
     TwoFailures {
         /// The notified process.
         process: ProcessId,
         /// The failed process.
         failed: ProcessId,
         /// Its incarnation.
-        life: u32,
+        incarnation: u32,
         /// The timestamp observed first.
         before: Timestamp,
         /// The timestamp observed now.
         now: Timestamp,
     },
     /// A correct process was not notified of a failure.
-    #[error("process {} was never notified that incarnation {life} of process {} has failed", process.0, failed.0)]
-    NotTold {
+    #[error("process {} was never notified that incarnation {incarnation} of process {} has failed", process.0, failed.0)]
+    NotNotified {
         /// The process that was not notified.
         process: ProcessId,
         /// The failed process.
         failed: ProcessId,
         /// Its incarnation.
-        life: u32,
+        incarnation: u32,
     },
     /// Two controllers are active in one epoch, or one acts in an epoch of another.
     #[error("controller {} is active in epoch {epoch} of controller {}", now.0, before.0)]
@@ -317,7 +317,7 @@ pub enum Seen {
     },
     /// A controller stays active after it was notified that its epoch has ended.
     #[error("controller {} was notified that epoch {epoch} has ended, and is still active", controller.0)]
-    GoesOn {
+    ActiveAfterEnd {
         /// The epoch.
         epoch: u32,
         /// The controller.
@@ -354,7 +354,7 @@ pub enum Seen {
 }
 
 /// Number of violations kept in full.
-const KEPT_MAX: usize = 32;
+const DETAILED_MAX: usize = 32;
 
 /// All violations of a run: the first ones in full, the rest as counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -391,20 +391,20 @@ impl Violations {
         for (rule, count) in &other.by_rule {
             *self.by_rule.entry(*rule).or_default() += count;
         }
-        let room = KEPT_MAX - self.first.len();
-        self.first.extend(other.first.iter().take(room).cloned());
+        let space = DETAILED_MAX - self.first.len();
+        self.first.extend(other.first.iter().take(space).cloned());
     }
 
     /// Records that the run was ended at its step limit.
     pub fn did_not_end(&mut self, at_ns: u64, steps: u64) {
-        self.add(Rule::End, at_ns, Seen::NoEnd { steps });
+        self.add(Rule::End, at_ns, ViolationKind::NoEnd { steps });
     }
 
     #[cold]
-    pub(crate) fn add(&mut self, rule: Rule, at_ns: u64, what: Seen) {
+    pub(crate) fn add(&mut self, rule: Rule, at_ns: u64, what: ViolationKind) {
         self.count += 1;
         *self.by_rule.entry(rule).or_default() += 1;
-        if self.first.len() < KEPT_MAX {
+        if self.first.len() < DETAILED_MAX {
             self.first.push(Violation { rule, at_ns, what });
         }
     }

@@ -1,7 +1,7 @@
 //! Correct histories of agreed multicast, and incorrect ones that must be rejected.
 
 use onepipe_base::ProcessId;
-use onepipe_sim_check::{Agreed, Belongs};
+use onepipe_sim_check::{AgreedChecker, Membership};
 use onepipe_wire::{Amcast, GroupId, GroupSet, LogicalTime, MessageId};
 
 const ONE: GroupSet = GroupSet::from_bits(0b01);
@@ -11,29 +11,29 @@ fn id(sequence: u32) -> MessageId {
     MessageId { client: 0, sequence }
 }
 
-fn place(timestamp: u64, sequence: u32) -> (LogicalTime, MessageId) {
+fn position(timestamp: u64, sequence: u32) -> (LogicalTime, MessageId) {
     (LogicalTime(timestamp), id(sequence))
 }
 
 /// Process 0 orders for group 0 and process 1 for group 1; 2 is the client, 3 the coordinator.
 /// Replicas 0 and 1 belong to group 0, replica 2 to group 1. Two messages were sent.
-fn checker() -> Agreed {
-    let belongs = Belongs {
+fn checker() -> AgreedChecker {
+    let membership = Membership {
         of: vec![ONE, GroupSet::from_bits(0b10), GroupSet::EMPTY, GroupSet::EMPTY],
         clients: vec![ProcessId(2)],
         coordinators: vec![ProcessId(3)],
     };
-    let mut checker = Agreed::new(belongs, [0, 0, 1].map(GroupId));
+    let mut checker = AgreedChecker::new(membership, [0, 0, 1].map(GroupId));
     checker.on_sent(id(0), ONE, 7);
     checker.on_sent(id(1), BOTH, 8);
     checker
 }
 
-fn delivered(what: &[(usize, u64, u32)]) -> Agreed {
+fn delivered(what: &[(usize, u64, u32)]) -> AgreedChecker {
     let mut checker = checker();
     for (replica, timestamp, sequence) in what {
         let (groups, digest) = if *sequence == 0 { (ONE, 7) } else { (BOTH, 8) };
-        checker.on_delivered(*replica, place(*timestamp, *sequence), groups, digest);
+        checker.on_delivered(*replica, position(*timestamp, *sequence), groups, digest);
     }
     checker
 }
@@ -41,18 +41,18 @@ fn delivered(what: &[(usize, u64, u32)]) -> Agreed {
 const RIGHT: &[(usize, u64, u32)] = &[(0, 1, 0), (0, 2, 1), (1, 1, 0), (1, 2, 1), (2, 2, 1)];
 
 #[test]
-fn what_all_deliver_in_one_order_is_right() {
+fn accepts_one_order_at_all_replicas() {
     let mut checker = delivered(RIGHT);
-    assert_eq!((checker.wrong(), checker.disagreement(|_| true)), (0, None));
-    assert!(checker.unheard(|_| true, |_| true).is_some(), "no message has completed");
-    assert_eq!(checker.unheard(|_| false, |_| true), None, "the client has crashed");
-    checker.on_over(id(0), None);
-    checker.on_over(id(1), Some(LogicalTime(2)));
-    assert_eq!((checker.wrong(), checker.unheard(|_| true, |_| true)), (0, None));
+    assert_eq!((checker.violations(), checker.disagreement(|_| true)), (0, None));
+    assert!(checker.undelivered(|_| true, |_| true).is_some(), "no message has completed");
+    assert_eq!(checker.undelivered(|_| false, |_| true), None, "the client has crashed");
+    checker.on_completed(id(0), None);
+    checker.on_completed(id(1), Some(LogicalTime(2)));
+    assert_eq!((checker.violations(), checker.undelivered(|_| true, |_| true)), (0, None));
 }
 
 #[test]
-fn who_lacks_what_another_one_has_delivered_is_found_even_if_that_one_is_gone() {
+fn detects_disagreement_with_a_crashed_replica() {
     let checker = delivered(&[(0, 1, 0), (0, 2, 1), (1, 1, 0), (2, 2, 1)]);
     assert!(checker.disagreement(|_| true).is_some());
     assert!(checker.disagreement(|replica| replica != 0).is_some(), "replica 0 had delivered it");
@@ -63,7 +63,7 @@ fn who_lacks_what_another_one_has_delivered_is_found_even_if_that_one_is_gone() 
 }
 
 #[test]
-fn a_life_that_goes_on_from_another_s_state_has_delivered_that() {
+fn rejoin_inherits_the_state_it_was_given() {
     let mut checker = delivered(&[(0, 1, 0), (0, 2, 1), (2, 2, 1)]);
     checker.on_joined(1, Some(0));
     assert_eq!(checker.disagreement(|_| true), None);
@@ -73,31 +73,31 @@ fn a_life_that_goes_on_from_another_s_state_has_delivered_that() {
 }
 
 #[test]
-fn what_is_wrong_at_once_is_counted_at_once() {
-    assert_eq!(delivered(&[(0, 2, 1), (0, 1, 0)]).wrong(), 1, "descending");
-    assert_eq!(delivered(&[(0, 1, 0), (0, 1, 0)]).wrong(), 1, "twice");
-    assert_eq!(delivered(&[(0, 2, 1), (2, 3, 1)]).wrong(), 1, "two positions");
-    assert_eq!(delivered(&[(2, 1, 0)]).wrong(), 1, "another group");
+fn counts_local_violations_immediately() {
+    assert_eq!(delivered(&[(0, 2, 1), (0, 1, 0)]).violations(), 1, "descending");
+    assert_eq!(delivered(&[(0, 1, 0), (0, 1, 0)]).violations(), 1, "twice");
+    assert_eq!(delivered(&[(0, 2, 1), (2, 3, 1)]).violations(), 1, "two positions");
+    assert_eq!(delivered(&[(2, 1, 0)]).violations(), 1, "another group");
     let mut checker = checker();
-    checker.on_delivered(0, place(1, 5), ONE, 7);
-    checker.on_delivered(0, place(2, 0), ONE, 9);
-    checker.on_delivered(0, place(3, 1), ONE, 8);
+    checker.on_delivered(0, position(1, 5), ONE, 7);
+    checker.on_delivered(0, position(2, 0), ONE, 9);
+    checker.on_delivered(0, position(3, 1), ONE, 8);
     assert_eq!(
-        checker.wrong(),
+        checker.violations(),
         3,
         "never sent, another payload, other groups: {:?}",
-        checker.texts()
+        checker.descriptions()
     );
-    checker.on_leads(GroupId(0), 2, ProcessId(0));
-    checker.on_leads(GroupId(0), 2, ProcessId(0));
-    checker.on_leads(GroupId(1), 2, ProcessId(1));
-    assert_eq!(checker.wrong(), 3);
-    checker.on_leads(GroupId(0), 2, ProcessId(1));
-    assert_eq!(checker.wrong(), 4, "two leaders");
+    checker.on_leader(GroupId(0), 2, ProcessId(0));
+    checker.on_leader(GroupId(0), 2, ProcessId(0));
+    checker.on_leader(GroupId(1), 2, ProcessId(1));
+    assert_eq!(checker.violations(), 3);
+    checker.on_leader(GroupId(0), 2, ProcessId(1));
+    assert_eq!(checker.violations(), 4, "two leaders");
 }
 
 #[test]
-fn nobody_hears_of_what_does_not_concern_it() {
+fn detects_frames_to_uninvolved_processes() {
     let about = |sequence, groups| Amcast::new(GroupId(0), 1).of(id(sequence), groups);
     let clock = Amcast::new(GroupId(0), 1);
     for (src, dst, body, is_right) in [
@@ -111,6 +111,6 @@ fn nobody_hears_of_what_does_not_concern_it() {
     ] {
         let mut checker = checker();
         checker.on_frame(ProcessId(src), ProcessId(dst), &body);
-        assert_eq!(checker.wrong() == 0, is_right, "{src} to {dst}: {body:?}");
+        assert_eq!(checker.violations() == 0, is_right, "{src} to {dst}: {body:?}");
     }
 }

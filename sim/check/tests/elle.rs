@@ -25,7 +25,7 @@ fn accepted_by_ours(history: &Logs) -> bool {
     let sender = ProcessId(RECEIVERS as u32);
     let service = Service::Reliable;
     let mut checker = Checker::new(RECEIVERS as u32 + 1, false);
-    let tag = |number: usize| Tag { life: 0, scattering: number as u64 };
+    let tag = |number: usize| Tag { incarnation: 0, scattering: number as u64 };
     for (number, to) in history.to.iter().enumerate() {
         let messages: Vec<_> = to.iter().map(|to| (ProcessId(*to as u32), digest(&[]))).collect();
         let submitted =
@@ -48,10 +48,10 @@ fn accepted_by_ours(history: &Logs) -> bool {
 
 fn accepted_by_adya(history: &Logs) -> bool {
     let mut text = String::new();
-    let mut add = |process: usize, parts: Vec<String>, result: Option<Vec<String>>| {
-        let result = result.as_ref().unwrap_or(&parts);
-        for (kind, parts) in [("invoke", &parts), ("ok", result)] {
-            let value = parts.join(",");
+    let mut add = |process: usize, messages: Vec<String>, result: Option<Vec<String>>| {
+        let result = result.as_ref().unwrap_or(&messages);
+        for (kind, messages) in [("invoke", &messages), ("ok", result)] {
+            let value = messages.join(",");
             writeln!(text, r#"{{"type":"{kind}","process":{process},"value":[{value}]}}"#)
                 .expect("memory");
         }
@@ -81,7 +81,7 @@ fn right(to: Vec<Vec<usize>>) -> Logs {
 }
 
 #[test]
-fn both_refuse_the_same_wrong_logs() {
+fn both_checkers_reject_the_same_logs() {
     let pair = || right(vec![vec![0, 1], vec![0, 1]]);
     let mut opposite = pair();
     opposite.logs[1].swap(0, 1);
@@ -103,7 +103,7 @@ fn any_logs() -> impl Strategy<Value = (Logs, Vec<(usize, usize)>)> {
 
 proptest! {
     #[test]
-    fn what_the_other_one_refuses_ours_refuses((mut history, swaps) in any_logs()) {
+    fn rejects_whatever_adya_rejects((mut history, swaps) in any_logs()) {
         prop_assert!(accepted_by_ours(&history) && accepted_by_adya(&history));
         let before = history.logs.clone();
         for (receiver, at) in swaps {

@@ -24,12 +24,12 @@ fn depart(links: &mut Links, opcode: Opcode, message: u64, promise: Timestamp) {
 
 fn strict() -> Links {
     let mut links = Links::new(1, ts(0));
-    links.be_strict(true);
+    links.set_strict(true);
     links
 }
 
 #[test]
-fn a_right_link_passes_even_across_the_wrap() {
+fn accepts_a_correct_link_across_the_wrap() {
     let mut links = strict();
     for step in 0..10 {
         // The last frame of a burst closes it: its promise is above its own message.
@@ -57,14 +57,14 @@ fn b_catches_a_message_below_an_earlier_promise() {
     assert!(links.violations().has(Rule::B));
 
     let mut lenient = strict();
-    lenient.be_strict(false);
+    lenient.set_strict(false);
     depart(&mut lenient, Opcode::Beacon, 0, ts(70));
     depart(&mut lenient, Opcode::Data, 69, ts(70));
     assert_eq!(lenient.violations().count(), 0, "late messages are allowed under faults");
 }
 
 #[test]
-fn a_promise_of_hours_ago_is_none_and_a_restart_forgets() {
+fn ancient_promise_is_none_and_restart_resets() {
     let mut links = strict();
     depart(&mut links, Opcode::Ack, 0, ts(0).saturating_sub_ns(1 << 46));
     assert_eq!(links.promise(0), None);
@@ -90,7 +90,7 @@ fn commit(links: &mut Links, message: Option<u64>, promise: u64) {
 }
 
 #[test]
-fn commits_are_promises_of_their_own() {
+fn commits_are_checked_separately() {
     let mut links = strict();
     depart(&mut links, Opcode::Beacon, 0, ts(1));
     commit(&mut links, Some(70), 70);
@@ -108,7 +108,7 @@ fn commits_are_promises_of_their_own() {
 }
 
 #[test]
-fn what_speaks_of_links_promises_nothing() {
+fn hop_only_frames_promise_nothing() {
     let mut links = strict();
     depart(&mut links, Opcode::Announce, 0, ts(500));
     assert_eq!(links.promise(0), None);

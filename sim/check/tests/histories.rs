@@ -2,7 +2,8 @@
 
 use onepipe_base::{ProcessId, Promises, Timestamp};
 use onepipe_sim_check::{
-    Checker, Delivered, Failed, Fate, Levels, Liveness, Look, Rule, Submitted, Tag, digest,
+    BufferLevels, Checker, Delivered, Failed, Liveness, Outcome, Rule, Snapshot, Submitted, Tag,
+    digest,
 };
 use onepipe_wire::Service::BestEffort;
 
@@ -15,17 +16,18 @@ fn ts(ns: u64) -> Timestamp {
 }
 
 fn tag(scattering: u64) -> Tag {
-    Tag { life: 0, scattering }
+    Tag { incarnation: 0, scattering }
 }
 
 /// Returns the digest of message `index` of a scattering.
-fn says(tag: Tag, index: u16) -> u64 {
-    digest(&[tag.life as u8, tag.scattering as u8, index as u8])
+fn payload_digest(tag: Tag, index: u16) -> u64 {
+    digest(&[tag.incarnation as u8, tag.scattering as u8, index as u8])
 }
 
 /// Submits a scattering of `from` with one message to each of `to`.
 fn submit(checker: &mut Checker, from: ProcessId, tag: Tag, to: &[ProcessId]) {
-    let messages: Vec<_> = (0u16..).zip(to).map(|(index, to)| (*to, says(tag, index))).collect();
+    let messages: Vec<_> =
+        (0u16..).zip(to).map(|(index, to)| (*to, payload_digest(tag, index))).collect();
     let submitted_at = tag.scattering;
     checker
         .submitted(from, Submitted { service: BestEffort, tag, messages: &messages, submitted_at });
@@ -38,22 +40,22 @@ fn delivery(from: ProcessId, tag: Tag, index: u16, stamp: u64) -> Delivered {
         from,
         index,
         tag: Some(tag),
-        digest: says(tag, index),
+        digest: payload_digest(tag, index),
     }
 }
 
-fn failure(tag: Tag, index: u16, to: ProcessId, fate: Fate) -> Failed {
-    Failed { service: BestEffort, tag, index, to, stamp: None, fate }
+fn failure(tag: Tag, index: u16, to: ProcessId, outcome: Outcome) -> Failed {
+    Failed { service: BestEffort, tag, index, to, stamp: None, outcome }
 }
 
 /// Returns the snapshot of a process that has delivered all best-effort messages up to `barrier`.
-fn look(barrier: u64, promise: Option<u64>) -> Look {
+fn snapshot(barrier: u64, promise: Option<u64>) -> Snapshot {
     let promises = promise.map(|promise| Promises::both(ts(promise)));
-    Look { barrier: Some(ts(barrier)), promises, ..Look::default() }
+    Snapshot { barrier: Some(ts(barrier)), promises, ..Snapshot::default() }
 }
 
 /// Returns a checker that has seen scatterings 0 and 1 of A and scattering 0 of B.
-fn begun() -> Checker {
+fn scattered() -> Checker {
     let mut checker = Checker::new(3, true);
     submit(&mut checker, A, tag(0), &[B, C]);
     submit(&mut checker, A, tag(1), &[B, C]);
@@ -63,7 +65,7 @@ fn begun() -> Checker {
 
 /// Returns the rules that `wrong` violates after [`scattered`].
 fn broken(wrong: impl FnOnce(&mut Checker)) -> Vec<Rule> {
-    let mut checker = begun();
+    let mut checker = scattered();
     wrong(&mut checker);
     let mut rules: Vec<Rule> = checker.violations().first().iter().map(|v| v.rule).collect();
     rules.dedup();
@@ -71,18 +73,18 @@ fn broken(wrong: impl FnOnce(&mut Checker)) -> Vec<Rule> {
 }
 
 #[test]
-fn a_right_history_passes() {
-    let mut checker = begun();
+fn accepts_a_correct_history() {
+    let mut checker = scattered();
     assert_eq!(checker.delivered(B, delivery(A, tag(0), 0, 10)), Some(0));
     checker.delivered(B, delivery(B, tag(0), 2, 11));
     checker.delivered(B, delivery(A, tag(1), 0, 20));
-    checker.drained(B, look(21, Some(22)));
+    checker.drained(B, snapshot(21, Some(22)));
     checker.delivered(C, delivery(A, tag(0), 1, 10));
     checker.delivered(C, delivery(B, tag(0), 1, 11));
-    checker.failed(A, failure(tag(1), 1, C, Fate::Lost));
+    checker.failed(A, failure(tag(1), 1, C, Outcome::Lost));
     checker.delivered(A, delivery(B, tag(0), 0, 11));
-    checker.drained(C, look(12, Some(12)));
-    checker.drained(C, look(30, Some(31)));
+    checker.drained(C, snapshot(12, Some(12)));
+    checker.drained(C, snapshot(30, Some(31)));
     checker.finish();
     assert_eq!(checker.violations().first(), []);
     let counts = checker.counts();
@@ -118,7 +120,7 @@ fn i2_catches_receivers_that_saw_different_timestamps() {
     assert_eq!(rules, [Rule::I2]);
     let rules = broken(|checker| {
         checker.delivered(B, delivery(A, tag(0), 0, 10));
-        checker.failed(A, Failed { stamp: Some(ts(9)), ..failure(tag(0), 1, C, Fate::Lost) });
+        checker.failed(A, Failed { stamp: Some(ts(9)), ..failure(tag(0), 1, C, Outcome::Lost) });
     });
     assert_eq!(rules, [Rule::I2]);
 }
@@ -137,12 +139,12 @@ fn i2_catches_two_scatterings_of_a_sender_with_one_timestamp() {
 fn i3_catches_a_promise_and_a_stamp_below_what_was_delivered() {
     let rules = broken(|checker| {
         checker.delivered(C, delivery(A, tag(0), 1, 10));
-        checker.drained(C, look(11, Some(10)));
+        checker.drained(C, snapshot(11, Some(10)));
     });
     assert_eq!(rules, [Rule::I3]);
     let rules = broken(|checker| {
         checker.delivered(C, delivery(A, tag(0), 1, 10));
-        checker.drained(C, Look { is_sending: true, ..look(11, Some(10)) });
+        checker.drained(C, Snapshot { is_sending: true, ..snapshot(11, Some(10)) });
     });
     assert_eq!(rules, [], "messages stamped before the delivery are still leaving");
     let rules = broken(|checker| {
@@ -154,7 +156,7 @@ fn i3_catches_a_promise_and_a_stamp_below_what_was_delivered() {
 }
 
 #[test]
-fn i4_catches_what_nobody_sent_to_this_process() {
+fn i4_catches_messages_never_sent_to_the_receiver() {
     let at_b = |delivered| {
         broken(|checker| {
             checker.delivered(B, delivered);
@@ -165,7 +167,7 @@ fn i4_catches_what_nobody_sent_to_this_process() {
     assert_eq!(at_b(delivery(A, tag(0), 7, 10)), [Rule::I4], "no such message");
     assert_eq!(at_b(delivery(ProcessId(9), tag(0), 0, 10)), [Rule::I4], "no such process");
     assert_eq!(
-        at_b(delivery(A, Tag { life: 1, scattering: 0 }, 0, 10)),
+        at_b(delivery(A, Tag { incarnation: 1, scattering: 0 }, 0, 10)),
         [Rule::I4],
         "no such incarnation"
     );
@@ -178,7 +180,7 @@ fn i4_catches_what_nobody_sent_to_this_process() {
 }
 
 #[test]
-fn i4_catches_the_second_delivery_while_the_scattering_is_open_and_after_it_is_closed() {
+fn i4_catches_duplicates_before_and_after_retirement() {
     let rules = broken(|checker| {
         checker.delivered(B, delivery(A, tag(0), 0, 10));
         checker.delivered(B, delivery(A, tag(0), 0, 10));
@@ -194,7 +196,7 @@ fn i4_catches_the_second_delivery_while_the_scattering_is_open_and_after_it_is_c
 }
 
 #[test]
-fn i5_catches_a_pair_out_of_the_order_of_submission() {
+fn i5_catches_a_pair_out_of_submission_order() {
     let rules = broken(|checker| {
         checker.delivered(B, delivery(A, tag(1), 0, 10));
         checker.delivered(B, delivery(A, tag(0), 0, 20));
@@ -203,32 +205,32 @@ fn i5_catches_a_pair_out_of_the_order_of_submission() {
 }
 
 #[test]
-fn i9_and_b_catch_barriers_that_move_back_or_do_not_hold() {
+fn i9_and_b_catch_regressing_or_violated_barriers() {
     let rules = broken(|checker| {
-        checker.drained(B, look(20, Some(20)));
-        checker.drained(B, look(19, Some(20)));
+        checker.drained(B, snapshot(20, Some(20)));
+        checker.drained(B, snapshot(19, Some(20)));
     });
     assert_eq!(rules, [Rule::I9]);
     let rules = broken(|checker| {
-        checker.drained(B, look(20, Some(20)));
-        checker.drained(B, look(20, Some(19)));
+        checker.drained(B, snapshot(20, Some(20)));
+        checker.drained(B, snapshot(20, Some(19)));
     });
     assert_eq!(rules, [Rule::I9], "promises must not regress either");
     let rules = broken(|checker| {
-        checker.drained(B, look(20, None));
+        checker.drained(B, snapshot(20, None));
         checker.delivered(B, delivery(A, tag(0), 0, 19));
     });
     assert_eq!(rules, [Rule::B], "late");
     let rules = broken(|checker| {
         checker.delivered(B, delivery(A, tag(0), 0, 19));
-        checker.drained(B, look(19, None));
+        checker.drained(B, snapshot(19, None));
     });
     assert_eq!(rules, [Rule::B], "early: the barrier is exclusive");
 }
 
 #[test]
-fn i12_catches_two_fates_and_none() {
-    let lost = failure(tag(0), 1, C, Fate::Lost);
+fn i12_catches_two_outcomes_and_none() {
+    let lost = failure(tag(0), 1, C, Outcome::Lost);
     let delivered = delivery(A, tag(0), 1, 10);
     let rules = broken(|checker| {
         checker.delivered(C, delivered);
@@ -248,19 +250,19 @@ fn i12_catches_two_fates_and_none() {
     assert_eq!(broken(Checker::finish), [Rule::I12], "no outcome at all");
     let rules = broken(|checker| {
         checker.failed(A, lost);
-        checker.nothing_was_lost_on_the_way(1);
+        checker.expect_no_loss_since(1);
     });
     assert_eq!(rules, [], "lost before the fabric became fault-free");
     let rules = broken(|checker| {
         checker.failed(A, lost);
-        checker.nothing_was_lost_on_the_way(0);
+        checker.expect_no_loss_since(0);
     });
     assert_eq!(rules, [Rule::I12], "lost in a fault-free fabric");
 }
 
 #[test]
-fn i12_allows_unknown_only_of_receivers_that_were_out_of_reach() {
-    let unknown = failure(tag(0), 1, C, Fate::Unknown);
+fn i12_allows_unknown_only_for_unreachable_receivers() {
+    let unknown = failure(tag(0), 1, C, Outcome::Unknown);
     assert_eq!(broken(|checker| checker.failed(A, unknown)), [Rule::I12]);
     let rules = broken(|checker| {
         // The sender reports its messages before it is notified of the failure.
@@ -270,19 +272,19 @@ fn i12_allows_unknown_only_of_receivers_that_were_out_of_reach() {
     });
     assert_eq!(rules, [], "the receiver was declared failed");
     let rules = broken(|checker| {
-        checker.excuse(C);
+        checker.allow_unknown(C);
         checker.failed(A, unknown);
         checker.delivered(C, delivery(A, tag(0), 1, 10));
         checker.delivered(B, delivery(A, tag(0), 0, 10));
         submit(checker, A, tag(2), &[C]);
         checker.delivered(C, delivery(A, tag(2), 0, 30));
-        checker.failed(A, failure(tag(2), 0, C, Fate::Unknown));
+        checker.failed(A, failure(tag(2), 0, C, Outcome::Unknown));
     });
     assert_eq!(rules, [], "delivered and unknown, in either order");
     let rules = broken(|checker| {
-        checker.excuse(C);
+        checker.allow_unknown(C);
         checker.failed(A, unknown);
-        checker.failed(A, failure(tag(0), 0, B, Fate::Lost));
+        checker.failed(A, failure(tag(0), 0, B, Outcome::Lost));
         // The scattering is retired by now, but the message in doubt is not.
         checker.delivered(C, delivery(A, tag(0), 1, 10));
         checker.delivered(C, delivery(A, tag(0), 1, 11));
@@ -291,28 +293,28 @@ fn i12_allows_unknown_only_of_receivers_that_were_out_of_reach() {
 }
 
 #[test]
-fn a_crash_excuses_what_was_open_and_starts_a_new_history() {
+fn crash_closes_open_messages_and_starts_anew() {
     let rules = broken(|checker| {
         checker.delivered(A, delivery(B, tag(0), 0, 50));
-        checker.drained(A, look(60, Some(60)));
+        checker.drained(A, snapshot(60, Some(60)));
         checker.crashed(A);
         checker.restarted(A);
-        let reborn = Tag { life: 1, scattering: 0 };
-        submit(checker, A, reborn, &[B]);
+        let restarted_in_place = Tag { incarnation: 1, scattering: 0 };
+        submit(checker, A, restarted_in_place, &[B]);
         // A message of the previous incarnation in flight, then one of the new incarnation with a
         // lower clock.
         checker.delivered(B, delivery(A, tag(0), 0, 10));
-        checker.delivered(B, delivery(A, reborn, 0, 12));
-        checker.drained(A, look(15, Some(15)));
+        checker.delivered(B, delivery(A, restarted_in_place, 0, 12));
+        checker.drained(A, snapshot(15, Some(15)));
         checker.delivered(B, delivery(B, tag(0), 2, 50));
-        checker.failed(B, failure(tag(0), 1, C, Fate::Lost));
+        checker.failed(B, failure(tag(0), 1, C, Outcome::Lost));
         checker.finish();
     });
     assert_eq!(rules, []);
     let crash = |wrong: fn(&mut Checker)| {
         broken(|checker| {
-            checker.failed(A, failure(tag(0), 0, B, Fate::Lost));
-            checker.failed(A, failure(tag(1), 0, B, Fate::Lost));
+            checker.failed(A, failure(tag(0), 0, B, Outcome::Lost));
+            checker.failed(A, failure(tag(1), 0, B, Outcome::Lost));
             checker.at_ns(5);
             checker.crashed(B);
             checker.crashed(C);
@@ -328,14 +330,14 @@ fn a_crash_excuses_what_was_open_and_starts_a_new_history() {
 }
 
 #[test]
-fn i10_catches_a_barrier_that_stays_behind() {
+fn i10_catches_a_stuck_barrier() {
     let mut liveness = Liveness::new();
-    liveness.healed(A, ts(100));
-    liveness.healed(B, ts(120));
-    assert!(!liveness.seen(A, Some(ts(101))));
-    assert!(!liveness.seen(B, Some(ts(120))), "reached, but not passed");
+    liveness.expect_above(A, ts(100));
+    liveness.expect_above(B, ts(120));
+    assert!(!liveness.observe(A, Some(ts(101))));
+    assert!(!liveness.observe(B, Some(ts(120))), "reached, but not passed");
     let mut passed = liveness.clone();
-    assert!(passed.seen(B, Some(ts(121))));
+    assert!(passed.observe(B, Some(ts(121))));
     passed.finish(9, |_| None);
     assert_eq!(passed.violations().count(), 0);
     liveness.finish(9, |_| Some(ts(120)));
@@ -344,10 +346,10 @@ fn i10_catches_a_barrier_that_stays_behind() {
 
 #[test]
 fn i11_catches_a_buffer_above_its_limit() {
-    let mut levels = Levels::new("receive buffer", 10);
-    levels.seen(A, 10, 0);
-    assert_eq!(levels.violations().count(), 0);
-    levels.seen(B, 11, 0);
-    assert!(levels.violations().has(Rule::I11));
-    assert_eq!(levels.highest(), 11);
+    let mut buffer_levels = BufferLevels::new("receive buffer", 10);
+    buffer_levels.observe(A, 10, 0);
+    assert_eq!(buffer_levels.violations().count(), 0);
+    buffer_levels.observe(B, 11, 0);
+    assert!(buffer_levels.violations().has(Rule::I11));
+    assert_eq!(buffer_levels.peak(), 11);
 }

@@ -8,7 +8,7 @@ use onepipe_endpoint::{Message, SendFailed, Service};
 use onepipe_large::{Config, Event, LargeEndpoint, SendError};
 use onepipe_node::Host;
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
@@ -150,14 +150,14 @@ impl Workload {
         Controller::new(config).expect("the settings are in range")
     }
 
-    fn poll_store(&mut self, at: &mut At<'_>, controller: &mut Controller) {
+    fn poll_store(&mut self, at: &mut NodeContext<'_>, controller: &mut Controller) {
         while let Some((id, _)) = controller.poll_persist() {
             self.writing.push_back(id);
             at.alarm(STORE_LATENCY_NS * NANOSECOND, ALARM_STORE);
         }
     }
 
-    fn probe(&mut self, mut at: At<'_>, process: &mut LargeEndpoint) {
+    fn probe(&mut self, mut at: NodeContext<'_>, process: &mut LargeEndpoint) {
         let Some(probes) = self.setup.probes else { return };
         if at.instant.as_ns() >= probes.until_ns {
             return;
@@ -175,7 +175,7 @@ impl Workload {
         }
     }
 
-    fn scatter(&mut self, mut at: At<'_>, process: &mut LargeEndpoint, number: usize) {
+    fn scatter(&mut self, mut at: NodeContext<'_>, process: &mut LargeEndpoint, number: usize) {
         let scattering = &self.setup.scatterings[number];
         let (large, small) = (payload(number as u64, scattering.bytes), payload(number as u64, 8));
         let part = |to: &u32, payload| Message { to: ProcessId(*to), payload };
@@ -199,7 +199,7 @@ impl Workload {
 
     fn on_delivered(
         &mut self,
-        at: &At<'_>,
+        at: &NodeContext<'_>,
         process: &mut LargeEndpoint,
         delivery: onepipe_large::Delivery,
     ) {
@@ -267,7 +267,7 @@ impl Application<Node> for Workload {
         Node::Host(Host::new(switch, vec![self.process(ProcessId(node.0))]))
     }
 
-    fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
+    fn on_start(&mut self, mut at: NodeContext<'_>, machine: &mut Node) {
         if let Node::Controller(controller, _) = machine {
             controller.activate(at.now, Epoch(1), &[]);
             return self.poll_store(&mut at, controller);
@@ -287,7 +287,7 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn on_event(&mut self, at: At<'_>, machine: &mut Node, event: NodeEvent) {
+    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, event: NodeEvent) {
         let NodeEvent::Process(event) = event else { return };
         let Some(process) = machine.process_mut() else { return };
         match event {
@@ -304,7 +304,7 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn on_settled(&mut self, mut at: At<'_>, machine: &mut Node) {
+    fn on_drained(&mut self, mut at: NodeContext<'_>, machine: &mut Node) {
         if let Node::Controller(controller, _) = machine {
             return self.poll_store(&mut at, controller);
         }
@@ -314,7 +314,7 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+    fn on_alarm(&mut self, mut at: NodeContext<'_>, machine: &mut Node, token: u32) {
         if let Node::Controller(controller, _) = machine {
             if let Some(id) = self.writing.pop_front() {
                 controller.handle_persisted(at.now, id, Ok(()));

@@ -35,9 +35,10 @@ impl World {
         let bench = Workload::new(setup.clone(), topology.clone());
         let mut network = Network::new(topology, config, setup.seed, bench);
         if setup.loss_ppm > 0 {
-            let faults = LinkFaults { loss: Loss::every(setup.loss_ppm), ..LinkFaults::default() };
+            let faults =
+                LinkFaults { loss: Loss::uniform(setup.loss_ppm), ..LinkFaults::default() };
             let links: Vec<_> = network.links().map(|(link, ..)| link).collect();
-            links.into_iter().for_each(|link| network.inflict(Fault::Switches(link, faults)));
+            links.into_iter().for_each(|link| network.inject(Fault::SetLinkFaults(link, faults)));
         }
         let at = |ns: u64| Instant::from_ps(ns * NANOSECOND);
         for (process, ns) in &setup.crashes {

@@ -7,7 +7,7 @@ use crate::{LinkId, NodeId};
 
 /// Where and when an [`Application`] is called, and the requests that it may make.
 #[derive(Debug)]
-pub struct At<'a> {
+pub struct NodeContext<'a> {
     /// Virtual time of the call.
     pub instant: Instant,
     /// The node at which the call happens.
@@ -16,10 +16,10 @@ pub struct At<'a> {
     pub now: Now,
     pub(crate) alarms: &'a mut Vec<(Instant, NodeId, u32)>,
     pub(crate) busy_ps: &'a mut u64,
-    pub(crate) crashes: &'a mut bool,
+    pub(crate) crash_requested: &'a mut bool,
 }
 
-impl At<'_> {
+impl NodeContext<'_> {
     /// Requests [`Application::on_alarm`] at this node `ps` from now. A crash cancels the alarm.
     pub fn alarm(&mut self, ps: u64, token: u32) {
         self.alarms.push((self.instant.after(ps), self.node, token));
@@ -27,11 +27,11 @@ impl At<'_> {
 
     /// Crashes the node as soon as the application returns.
     pub fn crash(&mut self) {
-        *self.crashes = true;
+        *self.crash_requested = true;
     }
 
     /// Keeps the node's CPU busy for another `ns`.
-    pub fn work(&mut self, ns: u64) {
+    pub fn charge_cpu(&mut self, ns: u64) {
         *self.busy_ps += ns * NANOSECOND;
     }
 }
@@ -40,20 +40,20 @@ impl At<'_> {
 /// observes at one node can be compared with what it observed at another.
 pub trait Application<M: Machine> {
     /// Returns a new machine for `node` in its incarnation `incarnation`, counted from 0.
-    fn build(&mut self, node: NodeId, life: u32) -> M;
+    fn build(&mut self, node: NodeId, incarnation: u32) -> M;
 
     /// Called when the node has started or restarted.
-    fn on_start(&mut self, at: At<'_>, machine: &mut M);
+    fn on_start(&mut self, at: NodeContext<'_>, machine: &mut M);
 
     /// Called for every event of the machine.
-    fn on_event(&mut self, at: At<'_>, machine: &mut M, event: M::Event);
+    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut M, event: M::Event);
 
     /// Called when a host has no more events: inspects the machine and may submit more work. Not
     /// called for switches.
-    fn on_settled(&mut self, at: At<'_>, machine: &mut M);
+    fn on_drained(&mut self, at: NodeContext<'_>, machine: &mut M);
 
     /// Called when an alarm fires. The machine is drained afterwards.
-    fn on_alarm(&mut self, at: At<'_>, machine: &mut M, token: u32);
+    fn on_alarm(&mut self, at: NodeContext<'_>, machine: &mut M, token: u32);
 
     /// Called when the node has crashed and its state is gone.
     fn on_crash(&mut self, instant: Instant, node: NodeId);
@@ -61,13 +61,13 @@ pub trait Application<M: Machine> {
     /// Prefetches into the cache what the machine at `node` needs for a frame that arrives within
     /// nanoseconds. Has no other effect; the result carries no information, but must be used so
     /// that the loads are not optimized away.
-    fn fetch(&self, _node: NodeId, _machine: &M, _frame: &[u8]) -> u64 {
+    fn prefetch(&self, _node: NodeId, _machine: &M, _frame: &[u8]) -> u64 {
         0
     }
 
     /// Returns the CPU time in ns that a host spends on sending or receiving this frame, in
     /// addition to [`crate::CpuConfig`].
-    fn work_ns(&self, _node: NodeId, _frame: &[u8]) -> u64 {
+    fn cpu_ns(&self, _node: NodeId, _frame: &[u8]) -> u64 {
         0
     }
 

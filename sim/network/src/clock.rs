@@ -52,17 +52,17 @@ impl Clock {
 
     /// Returns the earliest instant at which the local clock shows `mono` or more.
     #[inline]
-    pub fn when(&self, mono: Mono) -> Instant {
-        let wanted_ns = mono.as_ns().saturating_sub(self.mono_origin_ns);
+    pub fn instant_of(&self, mono: Mono) -> Instant {
+        let target_ns = mono.as_ns().saturating_sub(self.mono_origin_ns);
         // Invert the drift to first order, then correct: the error is below one in a million.
-        let mut ns = wanted_ns;
+        let mut ns = target_ns;
         if self.drift != 0 {
-            ns = ns.saturating_add_signed(-self.gain_ns(wanted_ns));
-            ns = ns.saturating_add(wanted_ns.saturating_sub(self.elapsed_ns(ns)));
-            while ns > 0 && self.elapsed_ns(ns - 1) >= wanted_ns {
+            ns = ns.saturating_add_signed(-self.drift_ns(target_ns));
+            ns = ns.saturating_add(target_ns.saturating_sub(self.elapsed_ns(ns)));
+            while ns > 0 && self.elapsed_ns(ns - 1) >= target_ns {
                 ns -= 1;
             }
-            while self.elapsed_ns(ns) < wanted_ns {
+            while self.elapsed_ns(ns) < target_ns {
                 ns += 1;
             }
         }
@@ -82,11 +82,11 @@ impl Clock {
 
     #[inline]
     fn elapsed_ns(&self, ns: u64) -> u64 {
-        ns.wrapping_add_signed(self.gain_ns(ns))
+        ns.wrapping_add_signed(self.drift_ns(ns))
     }
 
     #[inline]
-    fn gain_ns(&self, ns: u64) -> i64 {
+    fn drift_ns(&self, ns: u64) -> i64 {
         ((i128::from(ns) * i128::from(self.drift)) >> DRIFT_BITS) as i64
     }
 }
@@ -94,7 +94,7 @@ impl Clock {
 /// Returns the value of the synchronized clocks at the start of a run. The value is arbitrary, but
 /// for every fourth seed it lies just below a wrap of the 48-bit wire timestamp, so that the wrap
 /// happens `wrap_after_ns` after the start.
-pub fn origin_of(seed: u64, wrap_after_ns: u64) -> Timestamp {
+pub fn clock_origin(seed: u64, wrap_after_ns: u64) -> Timestamp {
     let mut random = Random::named(seed, "clock origin", 0);
     let epoch = random.between(4, 4_000) * WIRE_MODULUS;
     Timestamp::from_ns(match seed % 4 {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn offset_drift_and_step_show_where_they_should() {
+    fn offset_drift_and_step_affect_the_right_clock() {
         let mut clock = clock(ClockError { offset_ns: -40, drift_ppb: 500_000 });
         assert_eq!(clock.read(Instant::START).sync.as_ns(), (1 << 50) - 40);
         let second = Instant::from_ps(1_000_000_000_000);
@@ -132,10 +132,10 @@ mod tests {
         fn a_timer_is_never_early_and_at_most_a_nanosecond_late(drift_ppb in -500_000i32..=500_000, ahead in 0u64..1 << 42) {
             let clock = clock(ClockError { offset_ns: 0, drift_ppb });
             let mono = Mono::from_ns(777 + ahead);
-            let when = clock.when(mono);
-            prop_assert!(clock.read(when).mono >= mono);
-            if when > Instant::START {
-                prop_assert!(clock.read(Instant::from_ps(when.as_ps() - NANOSECOND)).mono < mono);
+            let instant_of = clock.instant_of(mono);
+            prop_assert!(clock.read(instant_of).mono >= mono);
+            if instant_of > Instant::START {
+                prop_assert!(clock.read(Instant::from_ps(instant_of.as_ps() - NANOSECOND)).mono < mono);
             }
         }
     }

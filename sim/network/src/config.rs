@@ -2,7 +2,7 @@
 
 use onepipe_base::Timestamp;
 
-use crate::{Aside, LinkConfig};
+use crate::{LinkConfig, OffChipCpu};
 
 /// A host or a switch. Hosts are numbered from 0 as in the topology; switches follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,9 +72,9 @@ pub struct Config {
     /// Largest backlog of a host's NIC, in ns of transmission time. A host is polled for frames
     /// until its NIC holds this much, and again when a quarter of it is left. Messages are stamped
     /// at most this long before they leave.
-    pub card_backlog_ns: u64,
+    pub nic_backlog_ns: u64,
     /// Cost of running the switches' machines outside their chips. `None`: they run in the chips.
-    pub aside: Option<Aside>,
+    pub off_chip_cpu: Option<OffChipCpu>,
     /// Returns the priority class of a frame, on links that have several classes.
     pub class: fn(&[u8]) -> u8,
     /// Whether each node runs ahead alone for one lookahead window, the shortest time in which an
@@ -83,7 +83,7 @@ pub struct Config {
     /// called out of time order, by at most two windows: it must not use an observation at one node
     /// to change what happens at another. Simultaneous frames of one node may be reordered. Has no
     /// effect if any link has no delay.
-    pub takes_turns: bool,
+    pub uses_lookahead: bool,
     /// Number of most recent events that are kept as text.
     pub trace_lines_max: usize,
     /// Limit on the steps of a run (events, frames written, and machine events), whatever machines
@@ -100,10 +100,10 @@ impl Default for Config {
             clocks: ClockConfig::default(),
             sync_origin: Timestamp::from_ns(1 << 50),
             frame_len_max: 1_472,
-            card_backlog_ns: 1_000,
-            aside: None,
+            nic_backlog_ns: 1_000,
+            off_chip_cpu: None,
             class: |_| 0,
-            takes_turns: false,
+            uses_lookahead: false,
             trace_lines_max: 0,
             steps_max: u64::MAX,
         }

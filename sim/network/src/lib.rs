@@ -23,28 +23,28 @@
 #![forbid(unsafe_code)]
 
 mod application;
-mod aside;
 mod clock;
 mod config;
-mod depart;
-mod drive;
-mod faults;
+mod driver;
+mod egress;
+mod fault;
 mod link;
+mod link_faults;
+mod lookahead;
 mod network;
+mod off_chip_cpu;
 mod pool;
 mod priority;
-mod schedule;
 mod stats;
-mod turns;
 mod workload;
 
-pub use application::{Application, At};
-pub use aside::{Aside, Placement};
-pub use clock::{Clock, ClockError, origin_of};
+pub use application::{Application, NodeContext};
+pub use clock::{Clock, ClockError, clock_origin};
 pub use config::{ClockConfig, Config, CpuConfig, LinkId, NodeId};
-pub use faults::{LinkFaults, Loss};
+pub use fault::Fault;
 pub use link::LinkConfig;
+pub use link_faults::{LinkFaults, Loss};
 pub use network::Network;
-pub use schedule::Fault;
+pub use off_chip_cpu::{OffChipCpu, Placement};
 pub use stats::{Drops, HopKind, Stats};
-pub use workload::{Destination, Load, Pace, Scatterings, Workload};
+pub use workload::{Destination, Load, SendPattern, Workload, WorkloadGenerator};

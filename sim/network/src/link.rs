@@ -3,8 +3,8 @@
 use onepipe_base::Port;
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 
-use crate::faults::FaultState;
-use crate::priority::Classes;
+use crate::link_faults::FaultState;
+use crate::priority::PriorityQueues;
 use crate::{LinkFaults, NodeId};
 
 /// Rate, delay and queue limits of a link.
@@ -17,7 +17,7 @@ pub struct LinkConfig {
     /// Capacity of the egress queue in bytes; a frame that does not fit is dropped.
     pub queue_bytes_max: u64,
     /// A frame that finds more than this many bytes queued is marked (ECN).
-    pub mark_bytes: u64,
+    pub ecn_threshold_bytes: u64,
     /// Bytes that a frame occupies on the wire in addition to its own: Ethernet preamble, header,
     /// FCS and inter-frame gap (38), IPv4 (20) and UDP (8).
     pub overhead_bytes: u64,
@@ -34,7 +34,7 @@ impl Default for LinkConfig {
             rate_bits_per_s: 100_000_000_000,
             propagation_ns: 500,
             queue_bytes_max: 1 << 20,
-            mark_bytes: 65 * 1_500,
+            ecn_threshold_bytes: 65 * 1_500,
             overhead_bytes: 66,
             classes: 1,
         }
@@ -50,7 +50,7 @@ pub(crate) struct Link {
     ps_per_byte: u64,
     propagation_ps: u64,
     queue_bytes_max: u64,
-    mark_bytes: u64,
+    ecn_threshold_bytes: u64,
     overhead_bytes: u64,
     /// When all accepted frames will have left. The queue length follows from it.
     pub free_at: Instant,
@@ -60,14 +60,14 @@ pub(crate) struct Link {
     pub is_down: bool,
     pub faults: Option<Box<FaultState>>,
     /// Queues of a link with more than one class.
-    pub classes: Option<Box<Classes>>,
+    pub classes: Option<Box<PriorityQueues>>,
 }
 
 /// Result of admitting a frame to the egress queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// The frame was queued and will arrive at `arrival`.
-    At { arrival: Instant, is_marked: bool },
+    Accepted { arrival: Instant, is_marked: bool },
     /// The queue is full.
     Full,
 }
@@ -82,13 +82,13 @@ impl Link {
             ps_per_byte: (8_000_000_000_000 + bits / 2) / bits,
             propagation_ps: config.propagation_ns * NANOSECOND,
             queue_bytes_max: config.queue_bytes_max,
-            mark_bytes: config.mark_bytes,
+            ecn_threshold_bytes: config.ecn_threshold_bytes,
             overhead_bytes: config.overhead_bytes,
             free_at: Instant::START,
             epoch: 0,
             is_down: false,
             faults: None,
-            classes: (config.classes > 1).then(|| Box::new(Classes::new(config.classes))),
+            classes: (config.classes > 1).then(|| Box::new(PriorityQueues::new(config.classes))),
         }
     }
 
@@ -96,14 +96,14 @@ impl Link {
     /// arrival.
     #[inline]
     pub fn admit(&mut self, now: Instant, bytes: usize) -> Admission {
-        let waiting = self.backlog_bytes(now);
+        let queued_bytes = self.backlog_bytes(now);
         let size = bytes as u64 + self.overhead_bytes;
-        if waiting + size > self.queue_bytes_max {
+        if queued_bytes + size > self.queue_bytes_max {
             return Admission::Full;
         }
         self.free_at = self.free_at.max(now).after(size * self.ps_per_byte);
         let arrival = self.free_at.after(self.propagation_ps);
-        Admission::At { arrival, is_marked: waiting > self.mark_bytes }
+        Admission::Accepted { arrival, is_marked: queued_bytes > self.ecn_threshold_bytes }
     }
 
     /// Returns the bytes that are queued or in transmission.
@@ -129,13 +129,13 @@ impl Link {
     }
 
     /// Whether `bytes` more fit into a queue that holds `queued_bytes`.
-    pub fn has_room(&self, waiting: u64, bytes: usize) -> bool {
-        waiting + bytes as u64 + self.overhead_bytes <= self.queue_bytes_max
+    pub fn has_space(&self, queued_bytes: u64, bytes: usize) -> bool {
+        queued_bytes + bytes as u64 + self.overhead_bytes <= self.queue_bytes_max
     }
 
     /// Whether a frame that finds `queued_bytes` in its queue is to be marked.
-    pub fn is_long(&self, waiting: u64) -> bool {
-        waiting > self.mark_bytes
+    pub fn exceeds_ecn_threshold(&self, queued_bytes: u64) -> bool {
+        queued_bytes > self.ecn_threshold_bytes
     }
 
     /// Replaces the fault settings. The default settings switch faults off.
@@ -164,7 +164,7 @@ mod tests {
         rate_bits_per_s: 100_000_000_000,
         propagation_ns: 500,
         queue_bytes_max: 3_000,
-        mark_bytes: 1_500,
+        ecn_threshold_bytes: 1_500,
         overhead_bytes: 0,
         classes: 1,
     };
@@ -174,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn frames_leave_one_behind_the_other_and_the_queue_is_bounded() {
+    fn frames_serialize_and_the_queue_is_bounded() {
         let mut link = link();
         let now = Instant::from_ps(1_000_000);
-        let at = |arrival: u64, is_marked| Admission::At {
+        let at = |arrival: u64, is_marked| Admission::Accepted {
             arrival: Instant::from_ps(arrival),
             is_marked,
         };
@@ -192,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_link_sends_at_once() {
+    fn idle_link_sends_immediately() {
         let mut link = link();
         link.admit(Instant::START, 1_000);
         let now = Instant::from_ps(9_000_000);
         assert_eq!(link.backlog_bytes(now), 0);
         let arrival = Instant::from_ps(9_000_000 + 8_000 + 500_000);
-        assert_eq!(link.admit(now, 100), Admission::At { arrival, is_marked: false });
+        assert_eq!(link.admit(now, 100), Admission::Accepted { arrival, is_marked: false });
     }
 }

@@ -8,13 +8,13 @@ use onepipe_sim_engine::{Instant, NANOSECOND, Queue, Random, Span, Trace};
 use onepipe_topology::{Node as Vertex, Topology};
 
 use crate::link::Link;
+use crate::lookahead::Lookahead;
 use crate::pool::{FrameRef, Pool};
-use crate::turns::Turns;
-use crate::{Application, At, Clock, ClockError, Config, Fault, LinkId, NodeId, Stats};
+use crate::{Application, Clock, ClockError, Config, Fault, LinkId, NodeContext, NodeId, Stats};
 
 /// Limit on consecutive events at one instant; more indicate a machine whose deadline stays in the
 /// past. A million nodes may start at once.
-const STANDING_MAX: u32 = 20_000_000;
+const EVENTS_AT_INSTANT_MAX: u32 = 20_000_000;
 /// Marks a port without a link.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 
@@ -28,13 +28,13 @@ pub(crate) enum Event {
     /// A host's CPU or NIC may be free again.
     Run { node: u32 },
     /// An alarm of the application fires.
-    Alarm { node: u32, life: u32, token: u32 },
+    Alarm { node: u32, incarnation: u32, token: u32 },
     /// A link with priorities has finished transmitting a frame.
     Sent { link: u32, epoch: u32 },
     /// A frame arrives at the off-chip CPU of a switch.
-    Reach { node: u32, frame: FrameRef, port: u16, life: u16 },
+    CpuArrival { node: u32, frame: FrameRef, port: u16, incarnation: u16 },
     /// A frame written by an off-chip CPU arrives at the chip.
-    Back { node: u32, frame: FrameRef, port: u16, life: u16 },
+    ChipArrival { node: u32, frame: FrameRef, port: u16, incarnation: u16 },
     /// An entry of the fault schedule is due.
     Fault { index: u32 },
 }
@@ -44,9 +44,9 @@ pub(crate) enum Event {
 pub(crate) struct Node<M> {
     /// `None` while the node is down.
     pub machine: Option<M>,
-    pub life: u32,
+    pub incarnation: u32,
     /// Index of the event queue that holds the node's events.
-    pub zone: usize,
+    pub queue_index: usize,
     pub clock: Clock,
     /// Index of its first port in `Network::ports`.
     pub first_port: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Node<M> {
     /// End of the CPU's current work.
     pub free_at: Instant,
     /// End of the off-chip CPU's current work, if the switch has one.
-    pub aside_free_at: Instant,
+    pub off_chip_free_at: Instant,
     /// Remaining frames before the node crashes, if a crash point is set.
     pub frames_left: Option<u32>,
     /// Received frames that wait for the CPU.
@@ -81,13 +81,13 @@ pub struct Network<M, A> {
     /// schedule.
     pub(crate) queues: Vec<Queue<Event>>,
     /// Lookahead windows of the nodes, if enabled.
-    turns: Option<Turns>,
+    lookahead: Option<Lookahead>,
     pub(crate) pool: Pool,
     pub(crate) trace: Trace,
     pub(crate) stats: Stats,
     pub(crate) now: Instant,
     /// Number of events since virtual time last advanced.
-    standing: u32,
+    events_at_instant: u32,
     /// Remaining steps of the run.
     steps_left: u64,
     pub(crate) slot: Vec<u8>,
@@ -105,12 +105,12 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             links: Vec::new(),
             ports: Vec::new(),
             queues: Vec::new(),
-            turns: None,
+            lookahead: None,
             pool: Pool::new(config.frame_len_max),
             trace: Trace::new(config.trace_lines_max),
             stats: Stats::default(),
             now: Instant::START,
-            standing: 0,
+            events_at_instant: 0,
             steps_left: config.steps_max,
             slot: vec![0; config.frame_len_max],
             alarms: Vec::new(),
@@ -118,9 +118,9 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             topology,
             config,
         };
-        network.lay_nodes();
-        network.lay_links();
-        network.lay_queues();
+        network.build_nodes();
+        network.build_links();
+        network.build_queues();
         for node in 0..network.nodes.len() {
             network.start(NodeId(node as u32));
         }
@@ -195,25 +195,25 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     }
 
     /// Whether the run has reached its step limit, so that nothing more happens.
-    pub fn is_spent(&self) -> bool {
+    pub fn is_out_of_steps(&self) -> bool {
         self.steps_left == 0
     }
 
     /// Takes one step. Returns false at the step limit.
     #[inline]
     pub(crate) fn step(&mut self) -> bool {
-        let is_spent = self.steps_left == 0;
-        self.steps_left -= u64::from(!is_spent);
-        !is_spent
+        let is_out_of_steps = self.steps_left == 0;
+        self.steps_left -= u64::from(!is_out_of_steps);
+        !is_out_of_steps
     }
 
     /// Handles all events up to and including `limit`.
     pub fn run_until(&mut self, limit: Instant) {
-        match self.turns.take() {
-            None => self.run_zone(0, limit),
-            Some(mut turns) => {
-                while self.round(&mut turns, limit) {}
-                self.turns = Some(turns);
+        match self.lookahead.take() {
+            None => self.run_queue(0, limit),
+            Some(mut lookahead) => {
+                while self.run_round(&mut lookahead, limit) {}
+                self.lookahead = Some(lookahead);
             }
         }
         self.now = self.now.max(limit);
@@ -222,36 +222,36 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Runs every node for one lookahead window, up to `limit` or the next fault, whichever comes
     /// first. A fault that is due before all other events is handled first. Returns false when
     /// nothing is due.
-    fn round(&mut self, turns: &mut Turns, limit: Instant) -> bool {
+    fn run_round(&mut self, lookahead: &mut Lookahead, limit: Instant) -> bool {
         let Some(first) = self.queues.iter().filter_map(Queue::earliest).min() else {
             return false;
         };
         if first > limit {
             return false;
         }
-        let faults = turns.len();
+        let faults = lookahead.len();
         let mut end = limit.after(1);
         if let Some(fault) = self.queues[faults].earliest() {
             if fault == first {
-                self.run_zone(faults, first);
+                self.run_queue(faults, first);
                 return true;
             }
             end = end.min(fault);
         }
-        for turn in 0..turns.len() {
-            let (node, short_of) = turns.next(turn, first, end);
-            if short_of > first {
-                self.run_zone(node, Instant::from_ps(short_of.as_ps() - 1));
+        for turn in 0..lookahead.len() {
+            let (node, window_end) = lookahead.window(turn, first, end);
+            if window_end > first {
+                self.run_queue(node, Instant::from_ps(window_end.as_ps() - 1));
             }
         }
         true
     }
 
     /// Handles the events of one queue up to and including `limit`.
-    fn run_zone(&mut self, zone: usize, limit: Instant) {
-        while let Some((instant, event)) = self.queues[zone].next_until(limit) {
-            self.fetch_ahead(zone);
-            self.watch_progress(instant);
+    fn run_queue(&mut self, queue_index: usize, limit: Instant) {
+        while let Some((instant, event)) = self.queues[queue_index].next_until(limit) {
+            self.prefetch(queue_index);
+            self.check_progress(instant);
             self.now = instant;
             if !self.step() {
                 return;
@@ -261,13 +261,15 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                 Event::Arrive { link, frame, epoch } => self.on_arrive(link, frame, epoch),
                 Event::Wake { node } => self.on_wake(node as usize),
                 Event::Run { node } => self.on_run(node as usize),
-                Event::Alarm { node, life, token } => self.on_alarm(node as usize, life, token),
-                Event::Sent { link, epoch } => self.on_sent(link, epoch),
-                Event::Reach { node, frame, port, life } => {
-                    self.on_reach(node as usize, Port(port), frame, life);
+                Event::Alarm { node, incarnation, token } => {
+                    self.on_alarm(node as usize, incarnation, token)
                 }
-                Event::Back { node, frame, port, life } => {
-                    self.on_back(node as usize, Port(port), frame, life);
+                Event::Sent { link, epoch } => self.on_sent(link, epoch),
+                Event::CpuArrival { node, frame, port, incarnation } => {
+                    self.on_cpu_arrival(node as usize, Port(port), frame, incarnation);
+                }
+                Event::ChipArrival { node, frame, port, incarnation } => {
+                    self.on_chip_arrival(node as usize, Port(port), frame, incarnation);
                 }
                 Event::Fault { index } => self.on_fault(index as usize),
             }
@@ -277,19 +279,19 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Returns the queue that holds the events of a node.
     #[inline]
     pub(crate) fn queue(&mut self, node: usize) -> &mut Queue<Event> {
-        let zone = self.nodes[node].zone;
-        &mut self.queues[zone]
+        let queue_index = self.nodes[node].queue_index;
+        &mut self.queues[queue_index]
     }
 
     /// Prefetches the data of the events of the next few nanoseconds, so that the cache misses
     /// overlap. Taken one after the other they would cost more than the events themselves.
     #[inline]
-    fn fetch_ahead(&mut self, zone: usize) {
-        let Some(events) = self.queues[zone].take_fresh() else { return };
-        let mut fetched = 0;
+    fn prefetch(&mut self, queue_index: usize) {
+        let Some(events) = self.queues[queue_index].take_fresh() else { return };
+        let mut loaded = 0;
         for event in events.clone() {
             if let Event::Arrive { frame, .. } = event {
-                fetched ^= self.pool.fetch_header(*frame);
+                loaded ^= self.pool.prefetch_header(*frame);
             }
         }
         for event in events {
@@ -299,20 +301,20 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                 if node.is_host
                     && let Some(machine) = &node.machine
                 {
-                    fetched ^= self.pool.fetch_payload(*frame);
-                    fetched ^= self.application.fetch(to, machine, self.pool.bytes(*frame));
+                    loaded ^= self.pool.prefetch_payload(*frame);
+                    loaded ^= self.application.prefetch(to, machine, self.pool.bytes(*frame));
                 }
             }
         }
-        black_box(fetched);
+        black_box(loaded);
     }
 
     /// Panics if virtual time does not advance: the deadline of some machine stays in the past.
     #[inline]
-    fn watch_progress(&mut self, instant: Instant) {
-        self.standing = if instant == self.now { self.standing + 1 } else { 0 };
+    fn check_progress(&mut self, instant: Instant) {
+        self.events_at_instant = if instant == self.now { self.events_at_instant + 1 } else { 0 };
         assert!(
-            self.standing < STANDING_MAX,
+            self.events_at_instant < EVENTS_AT_INSTANT_MAX,
             "virtual time does not advance beyond {} ps",
             instant.as_ps()
         );
@@ -325,29 +327,29 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     /// Calls `command` with the machine of a node and drains the machine. Does nothing if the node
     /// is down.
-    pub fn command(&mut self, node: NodeId, command: impl FnOnce(At<'_>, &mut M, &mut A)) {
+    pub fn command(&mut self, node: NodeId, command: impl FnOnce(NodeContext<'_>, &mut M, &mut A)) {
         let index = node.index();
         let now = self.nodes[index].clock.read(self.now);
         let Some(machine) = &mut self.nodes[index].machine else { return };
-        let (mut busy_ps, mut crashes) = (0, false);
-        let at = At {
+        let (mut busy_ps, mut crash_requested) = (0, false);
+        let at = NodeContext {
             instant: self.now,
             node,
             now,
             alarms: &mut self.alarms,
             busy_ps: &mut busy_ps,
-            crashes: &mut crashes,
+            crash_requested: &mut crash_requested,
         };
         command(at, machine, &mut self.application);
-        self.after_call(index, busy_ps, crashes);
-        self.settle(index);
+        self.apply_requests(index, busy_ps, crash_requested);
+        self.drain(index);
     }
 
     /// Applies the requests that the application made during a call.
     #[inline]
-    pub(crate) fn after_call(&mut self, index: usize, busy_ps: u64, crashes: bool) {
-        self.work(index, busy_ps);
-        if crashes {
+    pub(crate) fn apply_requests(&mut self, index: usize, busy_ps: u64, crash_requested: bool) {
+        self.charge_cpu(index, busy_ps);
+        if crash_requested {
             self.crash(NodeId(index as u32));
         }
     }
@@ -355,7 +357,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Builds and starts the machine of a node.
     pub(crate) fn start(&mut self, node: NodeId) {
         let index = node.index();
-        let machine = self.application.build(node, self.nodes[index].life);
+        let machine = self.application.build(node, self.nodes[index].incarnation);
         self.nodes[index].machine = Some(machine);
         self.command(node, |at, machine, application| application.on_start(at, machine));
     }
@@ -365,7 +367,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         Random::named(self.seed, name, u64::from(number))
     }
 
-    fn lay_nodes(&mut self) {
+    fn build_nodes(&mut self) {
         let vertices: Vec<Vertex> = self.topology.nodes().collect();
         for (number, vertex) in (0u32..).zip(vertices) {
             let mut random = self.random("clock", number);
@@ -381,22 +383,22 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             self.ports.resize(first_port + ports, NO_LINK);
             self.nodes.push(Node {
                 machine: None,
-                life: 0,
-                zone: 0,
+                incarnation: 0,
+                queue_index: 0,
                 clock: Clock::new(mono_origin_ns, self.config.sync_origin, error),
                 first_port,
                 is_host: matches!(vertex, Vertex::Host(_)),
                 wake_at: Instant::END,
                 run_at: Instant::END,
                 free_at: Instant::START,
-                aside_free_at: Instant::START,
+                off_chip_free_at: Instant::START,
                 frames_left: None,
                 ring: VecDeque::new(),
             });
         }
     }
 
-    fn lay_links(&mut self) {
+    fn build_links(&mut self) {
         for (number, link) in (0u32..).zip(self.topology.links()) {
             let (from, to) = (link.from.node, link.to.node);
             let touches_host = matches!(from, Vertex::Host(_)) || matches!(to, Vertex::Host(_));
@@ -410,16 +412,16 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     /// Creates one event queue, or one for each node if lookahead is enabled and every link has a
     /// delay.
-    fn lay_queues(&mut self) {
-        if self.config.takes_turns {
-            self.turns = Turns::new(self.nodes.len(), &self.links);
+    fn build_queues(&mut self) {
+        if self.config.uses_lookahead {
+            self.lookahead = Lookahead::new(self.nodes.len(), &self.links);
         }
-        if self.turns.is_none() {
+        if self.lookahead.is_none() {
             self.queues.push(Queue::new(Span::FABRIC));
             return;
         }
-        for (zone, node) in self.nodes.iter_mut().enumerate() {
-            node.zone = zone;
+        for (queue_index, node) in self.nodes.iter_mut().enumerate() {
+            node.queue_index = queue_index;
             self.queues.push(Queue::new(Span::NODE));
         }
         self.queues.push(Queue::new(Span::NODE));
@@ -427,7 +429,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     /// Keeps a CPU busy for another `ps`.
     #[inline]
-    pub(crate) fn work(&mut self, node: usize, ps: u64) {
+    pub(crate) fn charge_cpu(&mut self, node: usize, ps: u64) {
         if ps > 0 {
             let node = &mut self.nodes[node];
             node.free_at = node.free_at.max(self.now).after(ps);
@@ -435,8 +437,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     }
 
     /// Returns the NIC backlog above which a host is not polled for frames, in ps.
-    pub(crate) fn card_backlog_ps(&self) -> u64 {
-        self.config.card_backlog_ns * NANOSECOND
+    pub(crate) fn nic_backlog_ps(&self) -> u64 {
+        self.config.nic_backlog_ns * NANOSECOND
     }
 }
 

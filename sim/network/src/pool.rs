@@ -3,11 +3,11 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Bytes of a cache line. A slot begins with one, and a header fits into it.
-const LINE_BYTES: usize = 64;
+const CACHE_LINE_BYTES: usize = 64;
 /// Bytes of the length prefix of a slot.
-const LENGTH_BYTES: usize = 4;
+const LENGTH_PREFIX_BYTES: usize = 4;
 /// Largest frame of a small slot: holds a frame with one 64-byte message, or an acknowledgement.
-const SMALL_BYTES: usize = 3 * LINE_BYTES - LENGTH_BYTES;
+const SMALL_BYTES: usize = 3 * CACHE_LINE_BYTES - LENGTH_PREFIX_BYTES;
 /// Flag of a [`FrameRef`] that refers to a large slot.
 const LARGE: u32 = 1 << 31;
 
@@ -19,14 +19,14 @@ pub struct FrameRef(u32);
 /// slots in use stay in the cache. Nothing is allocated in the steady state.
 #[derive(Debug)]
 pub struct Pool {
-    small: Places,
-    large: Places,
+    small: Slab,
+    large: Slab,
 }
 
 impl Pool {
     /// Creates a pool for frames of up to `frame_len_max` bytes.
     pub fn new(frame_len_max: usize) -> Self {
-        Self { small: Places::new(SMALL_BYTES), large: Places::new(frame_len_max) }
+        Self { small: Slab::new(SMALL_BYTES), large: Slab::new(frame_len_max) }
     }
 
     /// Copies a frame into a free slot.
@@ -48,7 +48,7 @@ impl Pool {
     /// Prefetches the header of the frame. The result carries no information, but must be used so
     /// that the load is not optimized away.
     #[inline]
-    pub fn fetch_header(&self, frame: FrameRef) -> u64 {
+    pub fn prefetch_header(&self, frame: FrameRef) -> u64 {
         let length = if frame.0 & LARGE == 0 {
             self.small.length(frame.0)
         } else {
@@ -59,19 +59,19 @@ impl Pool {
 
     /// Prefetches the rest of a small slot, like [`Pool::prefetch_header`].
     #[inline]
-    pub fn fetch_payload(&self, frame: FrameRef) -> u64 {
-        if frame.0 & LARGE == 0 { self.small.fetch_rest(frame.0) } else { 0 }
+    pub fn prefetch_payload(&self, frame: FrameRef) -> u64 {
+        if frame.0 & LARGE == 0 { self.small.prefetch_rest(frame.0) } else { 0 }
     }
 
     /// Returns the frame's bytes.
     #[inline]
     pub fn bytes(&self, frame: FrameRef) -> &[u8] {
-        let (places, index) = if frame.0 & LARGE == 0 {
+        let (slab, slot) = if frame.0 & LARGE == 0 {
             (&self.small, frame.0)
         } else {
             (&self.large, frame.0 ^ LARGE)
         };
-        places.bytes(index)
+        slab.bytes(slot)
     }
 
     /// Returns the frame's bytes for modification.
@@ -112,39 +112,39 @@ impl Pool {
 /// A cache line.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes)]
 #[repr(C, align(64))]
-struct Line([u8; LINE_BYTES]);
+struct CacheLine([u8; CACHE_LINE_BYTES]);
 
 /// Slots of one size. The length is stored in front of the frame, so that both share a cache line.
 #[derive(Debug)]
-struct Places {
+struct Slab {
     bytes_max: usize,
     /// Cache lines of a slot.
     size: usize,
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     free: Vec<u32>,
 }
 
-impl Places {
+impl Slab {
     fn new(bytes_max: usize) -> Self {
-        let size = (LENGTH_BYTES + bytes_max).div_ceil(LINE_BYTES);
+        let size = (LENGTH_PREFIX_BYTES + bytes_max).div_ceil(CACHE_LINE_BYTES);
         Self { bytes_max, size, lines: Vec::new(), free: Vec::new() }
     }
 
     #[inline]
     fn put(&mut self, bytes: &[u8]) -> u32 {
         assert!(bytes.len() <= self.bytes_max, "a frame of {} bytes is too long", bytes.len());
-        let index = self.free.pop().unwrap_or_else(|| self.grow());
-        self.set_length(index, bytes.len() as u32);
-        self.bytes_mut(index).copy_from_slice(bytes);
-        index
+        let slot = self.free.pop().unwrap_or_else(|| self.grow());
+        self.set_length(slot, bytes.len() as u32);
+        self.bytes_mut(slot).copy_from_slice(bytes);
+        slot
     }
 
     #[cold]
     fn grow(&mut self) -> u32 {
-        let index = self.count() as u32;
-        assert!(index < LARGE, "cannot store a frame: 2^31 frames are in flight");
-        self.lines.resize(self.lines.len() + self.size, Line([0; LINE_BYTES]));
-        index
+        let slot = self.count() as u32;
+        assert!(slot < LARGE, "cannot store a frame: 2^31 frames are in flight");
+        self.lines.resize(self.lines.len() + self.size, CacheLine([0; CACHE_LINE_BYTES]));
+        slot
     }
 
     fn count(&self) -> usize {
@@ -152,45 +152,45 @@ impl Places {
     }
 
     #[inline]
-    fn first(&self, index: u32) -> usize {
-        index as usize * self.size
+    fn first(&self, slot: u32) -> usize {
+        slot as usize * self.size
     }
 
     #[inline]
-    fn length(&self, index: u32) -> u32 {
-        let line = &self.lines[self.first(index)].0;
+    fn length(&self, slot: u32) -> u32 {
+        let line = &self.lines[self.first(slot)].0;
         u32::from_le_bytes([line[0], line[1], line[2], line[3]])
     }
 
     #[inline]
-    fn set_length(&mut self, index: u32, bytes: u32) {
-        let first = self.first(index);
-        self.lines[first].0[..LENGTH_BYTES].copy_from_slice(&bytes.to_le_bytes());
+    fn set_length(&mut self, slot: u32, bytes: u32) {
+        let first = self.first(slot);
+        self.lines[first].0[..LENGTH_PREFIX_BYTES].copy_from_slice(&bytes.to_le_bytes());
     }
 
     #[inline]
-    fn bytes(&self, index: u32) -> &[u8] {
-        let (first, end) = (self.first(index), LENGTH_BYTES + self.length(index) as usize);
+    fn bytes(&self, slot: u32) -> &[u8] {
+        let (first, end) = (self.first(slot), LENGTH_PREFIX_BYTES + self.length(slot) as usize);
         let lines = &self.lines[first..first + self.size];
-        &lines.as_bytes()[LENGTH_BYTES..end]
+        &lines.as_bytes()[LENGTH_PREFIX_BYTES..end]
     }
 
     #[inline]
-    fn bytes_mut(&mut self, index: u32) -> &mut [u8] {
-        let (first, end) = (self.first(index), LENGTH_BYTES + self.length(index) as usize);
+    fn bytes_mut(&mut self, slot: u32) -> &mut [u8] {
+        let (first, end) = (self.first(slot), LENGTH_PREFIX_BYTES + self.length(slot) as usize);
         let lines = &mut self.lines[first..first + self.size];
-        &mut lines.as_mut_bytes()[LENGTH_BYTES..end]
+        &mut lines.as_mut_bytes()[LENGTH_PREFIX_BYTES..end]
     }
 
     #[inline]
-    fn fetch_rest(&self, index: u32) -> u64 {
-        let first = self.first(index);
+    fn prefetch_rest(&self, slot: u32) -> u64 {
+        let first = self.first(slot);
         let rest = &self.lines[first + 1..first + self.size];
         rest.iter().fold(0, |all, line| all ^ u64::from(line.0[0]))
     }
 
-    fn truncate(&mut self, index: u32, bytes: usize) {
-        self.set_length(index, self.length(index).min(bytes as u32));
+    fn truncate(&mut self, slot: u32, bytes: usize) {
+        self.set_length(slot, self.length(slot).min(bytes as u32));
     }
 
     fn in_use(&self) -> usize {
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sizes_keep_their_bytes_and_places_are_used_again() {
+    fn reuses_slots_of_both_sizes() {
         let mut pool = Pool::new(1_500);
         for _ in 0..100 {
             let small = pool.put(&[7; SMALL_BYTES]);

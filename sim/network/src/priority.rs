@@ -7,14 +7,14 @@ use crate::pool::FrameRef;
 /// The queues of a link, class 0 first. All ordered frames of a service share one class, so that
 /// the link is FIFO for them (driver rule D3). Other traffic may use other classes.
 #[derive(Debug)]
-pub(crate) struct Classes {
+pub(crate) struct PriorityQueues {
     queues: Vec<VecDeque<(FrameRef, u32)>>,
     bytes: Vec<u64>,
     /// Whether a frame is in transmission.
     pub is_busy: bool,
 }
 
-impl Classes {
+impl PriorityQueues {
     pub fn new(count: u8) -> Self {
         let count = usize::from(count);
         Self {
@@ -25,12 +25,12 @@ impl Classes {
     }
 
     /// Maps a class to a queue index; classes beyond the last queue share the last one.
-    pub fn of(&self, class: u8) -> usize {
+    pub fn clamp(&self, class: u8) -> usize {
         usize::from(class).min(self.queues.len() - 1)
     }
 
     /// Returns the bytes that are queued in one class.
-    pub fn waiting(&self, class: usize) -> u64 {
+    pub fn queued_bytes(&self, class: usize) -> u64 {
         self.bytes[class]
     }
 

@@ -8,9 +8,9 @@ pub enum HopKind {
     /// Carries messages.
     Data,
     /// Acknowledges or probes.
-    Answer,
+    Ack,
     /// Opens, grants or resets a connection.
-    Opening,
+    Handshake,
     /// Carries promises only.
     Beacon,
     /// Any other frame.
@@ -19,14 +19,14 @@ pub enum HopKind {
 
 impl HopKind {
     /// All kinds, in the order of [`Stats::hops_by_kind`].
-    pub const ALL: [Self; 5] = [Self::Data, Self::Answer, Self::Opening, Self::Beacon, Self::Other];
+    pub const ALL: [Self; 5] = [Self::Data, Self::Ack, Self::Handshake, Self::Beacon, Self::Other];
 
     /// Returns the kind of a frame with this opcode.
     const fn of(opcode: Opcode) -> Self {
         match opcode.in_best_effort() {
             Opcode::Data | Opcode::Fragment => Self::Data,
-            Opcode::Ack | Opcode::Nak | Opcode::Probe => Self::Answer,
-            Opcode::Connect | Opcode::Grant | Opcode::Reset => Self::Opening,
+            Opcode::Ack | Opcode::Nak | Opcode::Probe => Self::Ack,
+            Opcode::Connect | Opcode::Grant | Opcode::Reset => Self::Handshake,
             Opcode::Beacon => Self::Beacon,
             _ => Self::Other,
         }
@@ -43,8 +43,8 @@ impl HopKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
-            Self::Answer => "answers",
-            Self::Opening => "opening",
+            Self::Ack => "answers",
+            Self::Handshake => "opening",
             Self::Beacon => "beacons",
             Self::Other => "others",
         }
@@ -77,7 +77,7 @@ pub struct Drops {
     /// The receive ring of a CPU was full.
     pub ring_full: u64,
     /// Rejected by a machine (`Verdict::Dropped`): corrupt, stale or misrouted.
-    pub refused: u64,
+    pub rejected: u64,
 }
 
 /// Counters of a network.

@@ -14,7 +14,7 @@ pub struct Destination {
 
 /// When a process submits its next scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum SendPattern {
     /// Closed loop: as soon as fewer than `messages_max` messages of the process are outstanding
     /// (neither delivered nor failed).
     ClosedLoop {
@@ -23,7 +23,7 @@ pub enum Pace {
     },
     /// Open loop: at a fixed interval, whatever the outcome of earlier messages. The first
     /// submission is delayed by a random part of the interval.
-    Every {
+    OpenLoop {
         /// Interval in ns.
         ns: u64,
     },
@@ -71,12 +71,12 @@ pub struct Load {
     /// Destinations and sizes.
     pub workload: Workload,
     /// Submission times.
-    pub pace: Pace,
+    pub pattern: SendPattern,
 }
 
 /// Generates the scatterings of one process.
 #[derive(Clone, Debug)]
-pub struct Scatterings {
+pub struct WorkloadGenerator {
     workload: Workload,
     from: ProcessId,
     processes: u32,
@@ -85,7 +85,7 @@ pub struct Scatterings {
     random: Random,
 }
 
-impl Scatterings {
+impl WorkloadGenerator {
     /// Creates the generator of process `from`, one of `processes`.
     pub fn new(workload: Workload, from: ProcessId, processes: u32, seed: u64) -> Self {
         let random = Random::named(seed, "scatterings", from.0.into());
@@ -100,7 +100,7 @@ impl Scatterings {
                 let others = self.processes.saturating_sub(1).max(1);
                 for _ in 0..fan_out.min(others) {
                     self.turn = self.turn % others + 1;
-                    plan.push(Destination { to: self.neighbour(self.turn), bytes });
+                    plan.push(Destination { to: self.peer_at(self.turn), bytes });
                 }
             }
             Workload::Random { fan_out_max, bytes_max } => {
@@ -110,12 +110,12 @@ impl Scatterings {
                 }
             }
             Workload::Ping { bytes } => {
-                plan.push(Destination { to: self.neighbour(self.processes / 2), bytes });
+                plan.push(Destination { to: self.peer_at(self.processes / 2), bytes });
             }
         }
     }
 
-    fn neighbour(&self, distance: u32) -> ProcessId {
+    fn peer_at(&self, distance: u32) -> ProcessId {
         ProcessId((self.from.0 + distance) % self.processes)
     }
 
@@ -135,12 +135,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_to_all_visits_everybody_else_equally() {
+    fn all_to_all_visits_every_peer_equally() {
         let workload = Workload::AllToAll { fan_out: 4, bytes: 64 };
-        let mut scatterings = Scatterings::new(workload, ProcessId(3), 9, 1);
+        let mut generator = WorkloadGenerator::new(workload, ProcessId(3), 9, 1);
         let (mut plan, mut seen) = (Vec::new(), [0; 9]);
         for _ in 0..10 {
-            scatterings.next(&mut plan);
+            generator.next(&mut plan);
             assert_eq!(plan.len(), 4);
             plan.iter().for_each(|message| seen[message.to.index()] += 1);
         }
@@ -148,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn random_scatterings_stay_within_their_limits_and_reach_them() {
+    fn random_scatterings_span_their_limits() {
         let workload = Workload::Random { fan_out_max: 3, bytes_max: 100_000 };
-        let mut scatterings = Scatterings::new(workload, ProcessId(0), 4, 1);
+        let mut generator = WorkloadGenerator::new(workload, ProcessId(0), 4, 1);
         let (mut plan, mut longest, mut widest) = (Vec::new(), 0, 0);
         for _ in 0..5_000 {
-            scatterings.next(&mut plan);
+            generator.next(&mut plan);
             widest = widest.max(plan.len());
             longest = plan.iter().map(|message| message.bytes).fold(longest, u32::max);
         }

@@ -22,10 +22,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             Options::full(shape.parse()?, of, recovery, seed)
         };
         let start = Instant::now();
-        let mut told = 0;
+        let mut announced = 0;
         let measured = run(&options, |us| {
-            if us >= told + 100 {
-                told = us;
+            if us >= announced + 100 {
+                announced = us;
                 eprint!("\r{us} us");
             }
         })?;
@@ -40,9 +40,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             measured.broadcast_us,
             measured.resume_us,
             measured.contacts,
-            measured.thought.looks,
-            measured.thought.visits,
-            measured.thought.ns as f64 / 1_000.0,
+            measured.controller_work.evaluations,
+            measured.controller_work.visits,
+            measured.controller_work.ns as f64 / 1_000.0,
             paper_us(of, hosts),
             measured.failed,
             measured.simulated_us,

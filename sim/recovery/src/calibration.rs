@@ -18,7 +18,7 @@ pub struct Calibration {
     /// CPU time of the controller for a frame without new information: a repeated announcement.
     pub packet_ns: u64,
     /// CPU time of the controller for one graph evaluation ...
-    pub look_ns: u64,
+    pub evaluation_ns: u64,
     /// ... and for each node and link that the evaluation visits.
     pub visit_ns: u64,
     /// Time without further reports after which a failure is decided.
@@ -57,7 +57,7 @@ impl Calibration {
             beacon_interval_ns,
             contact_ns: 3_000,
             packet_ns: beacon_interval_ns / 64 + 1,
-            look_ns: 5_000,
+            evaluation_ns: 5_000,
             visit_ns: 50,
             quiet_ns: beacon_interval_ns + 6 * link.propagation_ns,
             store_ns: 0,

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figure_is_read_by_component_and_hosts() {
+    fn paper_values_are_indexed_by_component_and_hosts() {
         assert_eq!(paper_us(Component::Host, 32), Some(124.270));
         assert_eq!(paper_us(Component::CoreSwitch, 8), None);
         assert_eq!((paper_us(Component::Rack, 3), paper_us(Component::Process, 4)), (None, None));

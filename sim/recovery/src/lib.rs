@@ -23,13 +23,13 @@
 
 mod calibration;
 mod figure;
-mod gauge;
 mod node;
 mod observer;
 mod run;
+mod stall;
 
 pub use calibration::Calibration;
 pub use figure::{FIGURE_HOSTS, paper_us};
-pub use observer::Thought;
+pub use observer::ControllerWork;
 pub use onepipe_controller::Recovery;
 pub use run::{Component, Failure, Measured, Options, run};

@@ -23,7 +23,7 @@ pub(crate) enum Node {
 
 /// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Said {
+pub(crate) enum NodeEvent {
     Process(Event),
     Switch(SwitchEvent),
     Controller(onepipe_controller::Event),
@@ -48,13 +48,13 @@ impl Node {
 }
 
 impl Machine for Node {
-    type Event = Said;
+    type Event = NodeEvent;
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         match self {
             Self::Host(host) => host.handle_frame(now, port, frame),
-            Self::Switch(_, true) if is_announced(frame) => Verdict::Dropped,
+            Self::Switch(_, true) if is_announcement(frame) => Verdict::Dropped,
             Self::Switch(switch, _) => switch.handle_frame(now, port, frame),
             Self::Controller(controller, _) => controller.handle_frame(now, Port(0), frame),
             Self::Idle => Verdict::Dropped,
@@ -84,14 +84,14 @@ impl Machine for Node {
     }
 
     #[inline]
-    fn poll_event(&mut self) -> Option<Said> {
+    fn poll_event(&mut self) -> Option<NodeEvent> {
         match self {
             Self::Host(host) => host.poll_event().map(|event| match event {
-                HostEvent::Process(_, event) => Said::Process(event),
-                HostEvent::Switch(event) => Said::Switch(event),
+                HostEvent::Process(_, event) => NodeEvent::Process(event),
+                HostEvent::Switch(event) => NodeEvent::Switch(event),
             }),
-            Self::Switch(switch, _) => switch.poll_event().map(Said::Switch),
-            Self::Controller(controller, _) => controller.poll_event().map(Said::Controller),
+            Self::Switch(switch, _) => switch.poll_event().map(NodeEvent::Switch),
+            Self::Controller(controller, _) => controller.poll_event().map(NodeEvent::Controller),
             Self::Idle => None,
         }
     }
@@ -107,6 +107,6 @@ impl Machine for Node {
     }
 }
 
-fn is_announced(frame: &[u8]) -> bool {
+fn is_announcement(frame: &[u8]) -> bool {
     parse_header(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Announce)
 }

@@ -12,14 +12,14 @@ use onepipe_controller::{
 use onepipe_endpoint::{Endpoint, Event, Message};
 use onepipe_node::Host;
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
-use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_topology::{End, Node as Vertex, Topology};
 use onepipe_wire::{AnnounceView, HEADER_LEN, Opcode, Side, parse_header};
 
 use crate::Calibration;
-use crate::gauge::Gauge;
-use crate::node::{Node, Said};
+use crate::node::{Node, NodeEvent};
+use crate::stall::StallMeter;
 
 /// Interval between the scatterings of a sender.
 const SEND_EVERY_NS: u64 = 10_000;
@@ -30,7 +30,7 @@ const ALARM_STORE: u32 = 1;
 
 /// Milestones of a recovery.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moments {
+pub(crate) struct Milestones {
     /// A neighbour has detected the failure.
     pub detected: Option<Instant>,
     /// The first failure was decided and recorded.
@@ -43,9 +43,9 @@ pub(crate) struct Moments {
 
 /// Work of the controller on its graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Thought {
+pub struct ControllerWork {
     /// Number of evaluations.
-    pub looks: u64,
+    pub evaluations: u64,
     /// Nodes and links visited by the evaluations.
     pub visits: u64,
     /// CPU time of the evaluations, in ns of virtual time.
@@ -72,22 +72,22 @@ pub(crate) struct Observer {
     /// Latest generation and part of each node's announcements.
     known: RefCell<BTreeMap<ProcessId, (u32, u16)>>,
     /// Whether the controller loads the members from the store when it starts.
-    pub is_known: bool,
-    pub gauges: Vec<Gauge>,
+    pub starts_from_store: bool,
+    pub stalls: Vec<StallMeter>,
     /// Number of correct processes whose barrier has not passed the failure.
     pub waiting: usize,
     /// Whether the failure has happened. From then on the controller's CPU takes time, and the
     /// milestones are recorded.
     pub has_failed: bool,
-    pub moments: Moments,
+    pub milestones: Milestones,
     /// Number of processes declared failed.
     pub failures: usize,
     /// Frames that cost the controller CPU time.
     pub contacts: Cell<u64>,
     /// The controller's counters of evaluations and visits at the last call of `evaluation_cost_ns`.
-    looked: (u64, u64),
+    last_evaluations: (u64, u64),
     /// Work of the controller since the failure.
-    pub thought: Thought,
+    pub controller_work: ControllerWork,
 }
 
 impl Observer {
@@ -115,15 +115,15 @@ impl Observer {
             connected: 0,
             announcements: Cell::new(0),
             known: RefCell::new(BTreeMap::new()),
-            is_known: false,
-            gauges: vec![Gauge::NEW; hosts as usize],
+            starts_from_store: false,
+            stalls: vec![StallMeter::NEW; hosts as usize],
             waiting: 0,
             has_failed: false,
-            moments: Moments::default(),
+            milestones: Milestones::default(),
             failures: 0,
             contacts: Cell::new(0),
-            looked: (0, 0),
-            thought: Thought::default(),
+            last_evaluations: (0, 0),
+            controller_work: ControllerWork::default(),
             topology,
             calibration,
             recovery,
@@ -140,7 +140,7 @@ impl Observer {
     /// running for long: the repetitions of freshly started nodes, after half a thousandth of the
     /// interval or more, must come after the failure.
     fn announce_interval_ns(&self) -> u64 {
-        if self.is_known {
+        if self.starts_from_store {
             return 100_000_000_000;
         }
         let nodes = u64::from(self.topology.hosts() * 2 + self.topology.switches());
@@ -175,7 +175,7 @@ impl Observer {
         Endpoint::new(config).expect("a calibration is in range")
     }
 
-    fn court(&self) -> Controller {
+    fn new_controller(&self) -> Controller {
         let controllers = self.controllers();
         let config = onepipe_controller::Config {
             incarnation: Incarnation(1),
@@ -189,28 +189,30 @@ impl Observer {
     }
 
     /// Passes the controller's records to the store, and charges its CPU for graph evaluations.
-    fn serve(&mut self, at: &mut At<'_>, controller: &mut Controller) {
-        let think_ns = self.think_ns(controller);
-        at.work(think_ns);
+    fn serve(&mut self, at: &mut NodeContext<'_>, controller: &mut Controller) {
+        let evaluation_cost_ns = self.evaluation_cost_ns(controller);
+        at.charge_cpu(evaluation_cost_ns);
         while let Some((id, _)) = controller.poll_persist() {
             self.writing.push_back(id);
-            at.alarm((self.calibration.store_ns + think_ns) * NANOSECOND, ALARM_STORE);
+            at.alarm((self.calibration.store_ns + evaluation_cost_ns) * NANOSECOND, ALARM_STORE);
         }
     }
 
     /// Returns the cost of the evaluations since the last call, in ns. Evaluations before the failure are free.
-    fn think_ns(&mut self, controller: &Controller) -> u64 {
+    fn evaluation_cost_ns(&mut self, controller: &Controller) -> u64 {
         let (stats, calibration) = (controller.stats(), &self.calibration);
-        let looks = stats.evaluations - std::mem::replace(&mut self.looked.0, stats.evaluations);
-        let visits = stats.visits - std::mem::replace(&mut self.looked.1, stats.visits);
+        let evaluations =
+            stats.evaluations - std::mem::replace(&mut self.last_evaluations.0, stats.evaluations);
+        let visits = stats.visits - std::mem::replace(&mut self.last_evaluations.1, stats.visits);
         if !self.has_failed {
             return 0;
         }
-        let think_ns = looks * calibration.look_ns + visits * calibration.visit_ns;
-        self.thought.looks += looks;
-        self.thought.visits += visits;
-        self.thought.ns += think_ns;
-        think_ns
+        let evaluation_cost_ns =
+            evaluations * calibration.evaluation_ns + visits * calibration.visit_ns;
+        self.controller_work.evaluations += evaluations;
+        self.controller_work.visits += visits;
+        self.controller_work.ns += evaluation_cost_ns;
+        evaluation_cost_ns
     }
 
     fn on_decision(&mut self, at: Instant, now: Mono, decision: Decision) {
@@ -219,13 +221,13 @@ impl Observer {
             Decision::Failed { failed, .. } => {
                 let is_process = matches!(failed.instance.address, Address::Process(_));
                 self.failures += usize::from(is_process);
-                self.moments.decided.get_or_insert(at);
+                self.milestones.decided.get_or_insert(at);
             }
-            Decision::Noticed { .. } => self.moments.noticed = Some(at),
+            Decision::Noticed { .. } => self.milestones.noticed = Some(at),
             Decision::Resumed { started_at, .. } => {
                 let ago_ps = now.since_ns(started_at) * NANOSECOND;
                 let started_at = Instant::from_ps(at.as_ps().saturating_sub(ago_ps));
-                self.moments.resuming.get_or_insert(started_at);
+                self.milestones.resuming.get_or_insert(started_at);
             }
             _ => {}
         }
@@ -298,11 +300,11 @@ impl Application<Node> for Observer {
     fn build(&mut self, node: NodeId, _life: u32) -> Node {
         let hosts = self.topology.hosts();
         if node == self.controller {
-            return Node::Controller(Box::new(self.court()), self.topology.network_card());
+            return Node::Controller(Box::new(self.new_controller()), self.topology.network_card());
         }
         if node.0 >= hosts {
             let vertex = Vertex::Switch(SwitchId(node.0 - hosts));
-            return Node::Switch(self.switch(vertex, node.0), self.is_known);
+            return Node::Switch(self.switch(vertex, node.0), self.starts_from_store);
         }
         if !self.members[node.index()] {
             return Node::Idle;
@@ -311,9 +313,9 @@ impl Application<Node> for Observer {
         Node::Host(Host::new(switch, vec![self.endpoint(ProcessId(node.0))]))
     }
 
-    fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
+    fn on_start(&mut self, mut at: NodeContext<'_>, machine: &mut Node) {
         if let Node::Controller(controller, _) = machine {
-            let records = if self.is_known { self.records() } else { Vec::new() };
+            let records = if self.starts_from_store { self.records() } else { Vec::new() };
             controller.activate(at.now, Epoch(1), &records);
             self.serve(&mut at, controller);
         }
@@ -323,15 +325,16 @@ impl Application<Node> for Observer {
         }
     }
 
-    fn on_event(&mut self, at: At<'_>, machine: &mut Node, event: Said) {
+    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, event: NodeEvent) {
         match event {
-            Said::Switch(SwitchEvent::LinkLost(_)) | Said::Process(Event::LinkLost(_)) => {
+            NodeEvent::Switch(SwitchEvent::LinkLost(_))
+            | NodeEvent::Process(Event::LinkLost(_)) => {
                 if self.has_failed {
-                    self.moments.detected.get_or_insert(at.instant);
+                    self.milestones.detected.get_or_insert(at.instant);
                 }
             }
-            Said::Controller(decision) => self.on_decision(at.instant, at.now.mono, decision),
-            Said::Process(event) => {
+            NodeEvent::Controller(decision) => self.on_decision(at.instant, at.now.mono, decision),
+            NodeEvent::Process(event) => {
                 let Some(endpoint) = machine.process_mut() else { return };
                 match event {
                     Event::Delivered(delivery) => endpoint.release(delivery),
@@ -339,11 +342,11 @@ impl Application<Node> for Observer {
                     _ => {}
                 }
             }
-            Said::Switch(_) => {}
+            NodeEvent::Switch(_) => {}
         }
     }
 
-    fn on_settled(&mut self, mut at: At<'_>, machine: &mut Node) {
+    fn on_drained(&mut self, mut at: NodeContext<'_>, machine: &mut Node) {
         match machine {
             Node::Controller(controller, _) => {
                 self.connected = controller.connected();
@@ -351,15 +354,15 @@ impl Application<Node> for Observer {
             }
             _ => {
                 let Some(endpoint) = machine.process() else { return };
-                let gauge = &mut self.gauges[at.node.index()];
-                if gauge.see(at.instant, endpoint.commit_barrier()) {
+                let stall = &mut self.stalls[at.node.index()];
+                if stall.observe(at.instant, endpoint.commit_barrier()) {
                     self.waiting -= 1;
                 }
             }
         }
     }
 
-    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+    fn on_alarm(&mut self, mut at: NodeContext<'_>, machine: &mut Node, token: u32) {
         if token == ALARM_SEND {
             if let Some(endpoint) = machine.process_mut() {
                 self.scatter(at.node.0, endpoint);
@@ -377,7 +380,7 @@ impl Application<Node> for Observer {
 
     fn on_departure(&mut self, _instant: Instant, _link: LinkId, _frame: &[u8]) {}
 
-    fn work_ns(&self, node: NodeId, frame: &[u8]) -> u64 {
+    fn cpu_ns(&self, node: NodeId, frame: &[u8]) -> u64 {
         if node != self.controller {
             return 0;
         }
@@ -385,8 +388,8 @@ impl Application<Node> for Observer {
         if matches!(opcode, Opcode::Beacon | Opcode::Hello) {
             return 0;
         }
-        let is_told = opcode != Opcode::Announce || self.note_announcement(header.src(), frame);
-        match (self.has_failed, is_told) {
+        let is_new = opcode != Opcode::Announce || self.note_announcement(header.src(), frame);
+        match (self.has_failed, is_new) {
             (false, _) => 0,
             (true, false) => self.calibration.packet_ns,
             (true, true) => {

@@ -11,7 +11,7 @@ use onepipe_wire::{Opcode, parse_header};
 
 use crate::Calibration;
 use crate::node::Node;
-use crate::observer::{Observer, Thought, moment};
+use crate::observer::{ControllerWork, Observer, moment};
 
 /// The component that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,11 +64,11 @@ pub struct Options {
     /// Costs and settings.
     pub calibration: Calibration,
     /// Minimum time before the failure, in us.
-    pub calm_us: u64,
+    pub warm_up_us: u64,
     /// Whether the controller has just taken over and loads the members from the store. In a large
     /// fabric that has just started, the announcements of all nodes at once would take it
     /// milliseconds.
-    pub is_known: bool,
+    pub starts_from_store: bool,
 }
 
 impl Options {
@@ -84,20 +84,20 @@ impl Options {
             seed,
             senders: 0,
             calibration: Calibration::paper(),
-            calm_us: 2_000,
-            is_known: false,
+            warm_up_us: 2_000,
+            starts_from_store: false,
         }
     }
 
     /// Returns the options for every host of `shape` except the controller's.
     pub fn full(shape: Shape, component: Component, recovery: Recovery, seed: u64) -> Self {
         // By then the announcements of all starting nodes have crossed the network.
-        let (processes, calm_us) = (shape.host_count() - 1, 100);
+        let (processes, warm_up_us) = (shape.host_count() - 1, 100);
         Self {
             shape,
             processes,
-            calm_us,
-            is_known: true,
+            warm_up_us,
+            starts_from_store: true,
             ..Self::testbed(2, component, recovery, seed)
         }
     }
@@ -159,7 +159,7 @@ pub struct Measured {
     /// Frames that cost the controller CPU time.
     pub contacts: u64,
     /// Work of the controller since the failure.
-    pub thought: Thought,
+    pub controller_work: ControllerWork,
     /// Duration in virtual time, in us.
     pub simulated_us: f64,
     /// Counters of the network.
@@ -191,11 +191,11 @@ const STEP_US: u64 = 5;
 /// If the component cannot fail, or the barriers do not recover.
 pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured, Failure> {
     let topology = Topology::new(options.shape, 1)?;
-    let (members, victims) = cast(&topology, options)?;
+    let (members, victims) = choose_members(&topology, options)?;
     let calibration = options.calibration.clone();
     // Announcements get the lower class: those of 70,000 starting nodes would delay beacons until
     // links time out.
-    let classes = if options.is_known { 2 } else { 1 };
+    let classes = if options.starts_from_store { 2 } else { 1 };
     let link = LinkConfig { classes, ..calibration.link };
     let config = Config {
         host_link: link,
@@ -216,11 +216,11 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
         options.senders,
         options.seed,
     );
-    observer.is_known = options.is_known;
+    observer.starts_from_store = options.starts_from_store;
     let mut network = Network::new(topology.clone(), config, options.seed, observer);
-    if options.is_known {
+    if options.starts_from_store {
         let controller = network.application.controller;
-        network.inflict(Fault::Crash(controller));
+        network.inject(Fault::Crash(controller));
         network.run_for(TAKES_OVER_US * MICROSECOND);
         for switch in topology.hosts()..topology.hosts() + topology.switches() {
             network.command(NodeId(switch), |_, machine, _| {
@@ -229,9 +229,9 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
                 }
             });
         }
-        network.inflict(Fault::Restart(controller));
+        network.inject(Fault::Restart(controller));
     }
-    come_up(&mut network, options.calm_us, nodes, &mut progress)?;
+    wait_until_up(&mut network, options.warm_up_us, nodes, &mut progress)?;
     let mut random = Random::named(options.seed, "failure", 0);
     network.run_for(random.below(calibration.beacon_interval_ns * 1_000));
 
@@ -240,10 +240,10 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
     let correct: Vec<usize> = (0..members.len()).filter(is_correct).collect();
     let observer = &mut network.application;
     for host in &correct {
-        observer.gauges[*host].begin(failed_at, moment(origin, failed_at));
+        observer.stalls[*host].begin(failed_at, moment(origin, failed_at));
     }
     (observer.waiting, observer.has_failed) = (correct.len(), true);
-    inflict(&mut network, &topology, options.component, &victims);
+    inject(&mut network, &topology, options.component, &victims);
     let limit_us = 20_000 + 50 * u64::from(topology.hosts());
     while network.application.waiting > 0 {
         network.run_for(STEP_US * MICROSECOND);
@@ -261,7 +261,10 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
 /// Every rack gets as many processes; the last host belongs to the controller and gets none. Its
 /// rack is used first, since a rack without a process does not take part; for the same reason two
 /// processes share a rack where a single host or process fails, if possible.
-fn cast(topology: &Topology, options: &Options) -> Result<(Vec<bool>, Vec<usize>), Failure> {
+fn choose_members(
+    topology: &Topology,
+    options: &Options,
+) -> Result<(Vec<bool>, Vec<usize>), Failure> {
     let hosts = topology.hosts();
     let is_rack = |id: &u32| topology.tier(Vertex::Switch(SwitchId(*id))) == 2;
     let racks = (0..topology.switches()).filter(is_rack).count() as u32;
@@ -325,9 +328,9 @@ fn core(topology: &Topology) -> Option<SwitchId> {
 }
 
 /// Runs until all nodes are connected, all barriers move, and no announcements arrive.
-fn come_up(
+fn wait_until_up(
     network: &mut Network<Node, Observer>,
-    calm_us: u64,
+    warm_up_us: u64,
     nodes: usize,
     progress: &mut impl FnMut(u64),
 ) -> Result<(), Failure> {
@@ -339,11 +342,11 @@ fn come_up(
         if observer.announcements.get() != heard {
             (heard, quiet_since) = (observer.announcements.get(), us);
         }
-        let mut members = observer.gauges.iter().zip(&observer.members).filter(|(_, is)| **is);
-        if us >= calm_us
+        let mut members = observer.stalls.iter().zip(&observer.members).filter(|(_, is)| **is);
+        if us >= warm_up_us
             && observer.connected >= nodes
             && us - quiet_since >= QUIET_US
-            && members.all(|(gauge, _)| gauge.has_barrier())
+            && members.all(|(stall, _)| stall.has_barrier())
         {
             return Ok(());
         }
@@ -354,7 +357,7 @@ fn come_up(
     }
 }
 
-fn inflict(
+fn inject(
     network: &mut Network<Node, Observer>,
     topology: &Topology,
     component: Component,
@@ -368,24 +371,24 @@ fn inflict(
                 host.stop(Port(0));
             }
         }),
-        Component::Host => network.inflict(Fault::Crash(victim)),
+        Component::Host => network.inject(Fault::Crash(victim)),
         Component::Rack => {
             let card = End { node: Vertex::Host(HostId(victim.0)), port: topology.network_card() };
             if let Some(End { node, .. }) = topology.peer(card) {
-                network.inflict(Fault::Crash(network.node(node)));
+                network.inject(Fault::Crash(network.node(node)));
             }
         }
         Component::CoreSwitch | Component::CoreLink => {
             let Some(core) = core(topology) else { return };
             if component == Component::CoreSwitch {
-                return network.inflict(Fault::Crash(NodeId(hosts + core.0)));
+                return network.inject(Fault::Crash(NodeId(hosts + core.0)));
             }
             let upper = End { node: Vertex::Switch(core), port: Port(0) };
             let ends = [Some(upper), topology.peer(upper)];
             for end in ends.into_iter().flatten() {
                 let node = network.node(end.node);
                 if let Some(link) = network.link(node, end.port) {
-                    network.inflict(Fault::Cut(link));
+                    network.inject(Fault::Cut(link));
                 }
             }
         }
@@ -401,14 +404,14 @@ fn measure(
     let us = |ps: u64| ps as f64 / MICROSECOND as f64;
     let observer = &network.application;
     let all: Vec<(u64, u64)> =
-        correct.iter().filter_map(|host| observer.gauges[*host].measured()).collect();
+        correct.iter().filter_map(|host| observer.stalls[*host].measured()).collect();
     let mut stalls_us: Vec<f64> = all.iter().map(|(stall, _)| us(*stall)).collect();
     stalls_us.sort_by(f64::total_cmp);
     let last = all.iter().map(|(_, passed)| *passed).max().unwrap_or(0);
-    let moments = &observer.moments;
-    let detected = moments.detected.unwrap_or(failed_at);
-    let decided = moments.decided.or(moments.resuming).unwrap_or(detected);
-    let noticed = moments.noticed.unwrap_or(decided).max(decided);
+    let milestones = &observer.milestones;
+    let detected = milestones.detected.unwrap_or(failed_at);
+    let decided = milestones.decided.or(milestones.resuming).unwrap_or(detected);
+    let noticed = milestones.noticed.unwrap_or(decided).max(decided);
     Measured {
         failed,
         correct: correct.len(),
@@ -419,7 +422,7 @@ fn measure(
         broadcast_us: us(noticed.since(decided)),
         resume_us: us(failed_at.after(last).since(noticed)),
         contacts: observer.contacts.get(),
-        thought: observer.thought,
+        controller_work: observer.controller_work,
         simulated_us: us(network.now().as_ps()),
         network: *network.stats(),
     }

@@ -13,7 +13,7 @@ fn bound_us(hosts: u32) -> f64 {
 }
 
 #[test]
-fn a_process_and_a_rack_are_recovered_from_in_time_both_ways() {
+fn recovers_process_and_rack_within_bounds() {
     for recovery in [Recovery::Flat, Recovery::Tree] {
         for (component, failed) in [(Component::Process, 1), (Component::Rack, 8)] {
             let measured = fail(32, component, recovery);
@@ -26,7 +26,7 @@ fn a_process_and_a_rack_are_recovered_from_in_time_both_ways() {
 }
 
 #[test]
-fn in_a_tree_the_news_takes_no_longer_for_four_times_the_hosts() {
+fn tree_recovery_time_is_independent_of_hosts() {
     for component in [Component::Host, Component::Rack] {
         let few = fail(8, component, Recovery::Tree).stall_us();
         let many = fail(32, component, Recovery::Tree).stall_us();
@@ -37,7 +37,7 @@ fn in_a_tree_the_news_takes_no_longer_for_four_times_the_hosts() {
 }
 
 #[test]
-fn who_only_lost_a_core_loses_nobody_and_waits_for_nobody() {
+fn core_failures_fail_no_process() {
     for component in [Component::CoreLink, Component::CoreSwitch] {
         let measured = fail(16, component, Recovery::Flat);
         assert_eq!((measured.failed, measured.correct), (0, 16));
@@ -46,19 +46,22 @@ fn who_only_lost_a_core_loses_nobody_and_waits_for_nobody() {
 }
 
 #[test]
-fn a_core_that_many_report_costs_the_controller_a_look_at_what_is_around_it() {
+fn core_failure_costs_one_local_evaluation() {
     let shape = "fat-tree:8".parse().expect("the shape is valid");
     let options = Options::full(shape, Component::CoreSwitch, Recovery::Tree, 1);
     let measured = run(&options, |_| {}).expect("the fabric recovers");
-    let thought = measured.thought;
+    let controller_work = measured.controller_work;
     // One evaluation per report would occupy the controller until its own switch considered it dead.
-    assert!(thought.looks <= 2 && thought.visits < 1_000, "{thought:?}");
+    assert!(
+        controller_work.evaluations <= 2 && controller_work.visits < 1_000,
+        "{controller_work:?}"
+    );
     let testbed = fail(32, Component::CoreSwitch, Recovery::Tree).stall_us();
     assert!(measured.stall_us() < 1.5 * testbed, "{} us, not {testbed} us", measured.stall_us());
 }
 
 #[test]
-fn those_who_have_something_under_way_recover_too_and_alike_each_time() {
+fn recovers_with_traffic_deterministically() {
     let options =
         Options { senders: 31, ..Options::testbed(32, Component::Rack, Recovery::Tree, 3) };
     let one = run(&options, |_| {}).expect("the fabric recovers");

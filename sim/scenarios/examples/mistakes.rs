@@ -5,8 +5,8 @@
 use std::process::ExitCode;
 
 use onepipe_base::mistake::Mistake;
-use onepipe_sim_scenarios::shown;
+use onepipe_sim_scenarios::detected;
 
 fn main() -> ExitCode {
-    onepipe_sim_check::drill_program(Mistake::of_scattering(), shown)
+    onepipe_sim_check::mutation_main(Mistake::of_scattering(), detected)
 }

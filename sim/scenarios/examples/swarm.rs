@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use onepipe_sim_scenarios::{Outcome, Placement, Swarm};
+use onepipe_sim_scenarios::{Placement, RunOutcome, Swarm};
 
 /// Limit on the runs that are spent on shrinking a failing seed.
 const SHRINK_ATTEMPTS: u32 = 60;
@@ -31,10 +31,10 @@ fn main() -> ExitCode {
     for seed in from..from + count {
         let swarm = draw(seed);
         let outcome = swarm.attempt();
-        if let Outcome::Report(report) = &outcome {
+        if let RunOutcome::Report(report) = &outcome {
             delivered += report.messages.delivered;
         }
-        if !outcome.is_right() {
+        if !outcome.is_ok() {
             broken += 1;
             if ends_at_first {
                 let rules = outcome.rules().map_or("panic".to_owned(), |rules| {
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             println!("seed {seed} breaks {:?}", outcome.rules());
             let shrunk = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
             println!("  with {:?}, missing {:?}", shrunk.timeline, shrunk.missing);
-            for line in outcome.complaints().iter().take(3) {
+            for line in outcome.violations().iter().take(3) {
                 println!("  {line}");
             }
         }
@@ -58,19 +58,19 @@ fn main() -> ExitCode {
 /// Runs one seed, shrunk if it fails, and writes its trace.
 fn trace(seed: u64, mut swarm: Swarm) -> ExitCode {
     let outcome = swarm.attempt();
-    if !outcome.is_right() {
+    if !outcome.is_ok() {
         swarm = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
     }
     println!("{:#?}, missing {:?}", swarm.timeline, swarm.missing);
     swarm.plan.network.trace_lines_max = 1 << 20;
     let outcome = swarm.attempt();
-    outcome.complaints().iter().for_each(|line| println!("{line}"));
-    if let Outcome::Report(report) = &outcome {
+    outcome.violations().iter().for_each(|line| println!("{line}"));
+    if let RunOutcome::Report(report) = &outcome {
         let path = std::env::temp_dir().join(format!("seed-{seed}.txt"));
         match std::fs::write(&path, report.trace_lines.join("\n")) {
             Ok(()) => println!("history: {}", path.display()),
             Err(error) => println!("{}: {error}", path.display()),
         }
     }
-    ExitCode::from(u8::from(!outcome.is_right()))
+    ExitCode::from(u8::from(!outcome.is_ok()))
 }

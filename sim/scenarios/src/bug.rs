@@ -5,13 +5,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bug {
     /// A switch advertises the maximum over its inputs instead of the minimum.
-    SwitchTellsMaximum,
+    SwitchAdvertisesMaximum,
     /// A switch forwards a frame with the frame's own promise.
-    SwitchTellsOwn,
+    SwitchForwardsOwnPromise,
     /// A switch's beacons promise 2 us more than they may.
-    SwitchTellsFuture,
+    SwitchPromisesAhead,
     /// A switch drops all beacons.
-    SwitchSwallowsBeacons,
+    SwitchDropsBeacons,
     /// A switch corrupts a payload and recomputes the checksums.
     SwitchForgesPayload,
     /// A switch changes the receiver and recomputes the checksums.
@@ -21,15 +21,15 @@ pub enum Bug {
     /// An endpoint hands out a delivery twice.
     EndpointRepeatsDelivery,
     /// An endpoint drops a delivery.
-    EndpointSwallowsDelivery,
+    EndpointDropsDelivery,
     /// An endpoint hands out a delivery with another timestamp.
     EndpointShiftsTimestamp,
     /// An endpoint drops the report of a failed message.
-    EndpointSwallowsFailure,
+    EndpointDropsFailure,
     /// An endpoint reports a failed message twice.
     EndpointRepeatsFailure,
     /// An endpoint delivers too early: it raises the received barrier by 2 us.
-    EndpointRunsAhead,
+    EndpointRaisesBarrier,
     /// A link reorders frames although it is checked as FIFO.
     LinkReorders,
 }
@@ -37,19 +37,19 @@ pub enum Bug {
 impl Bug {
     /// All bugs.
     pub const ALL: [Self; 14] = [
-        Self::SwitchTellsMaximum,
-        Self::SwitchTellsOwn,
-        Self::SwitchTellsFuture,
-        Self::SwitchSwallowsBeacons,
+        Self::SwitchAdvertisesMaximum,
+        Self::SwitchForwardsOwnPromise,
+        Self::SwitchPromisesAhead,
+        Self::SwitchDropsBeacons,
         Self::SwitchForgesPayload,
         Self::SwitchForgesReceiver,
         Self::EndpointSwapsDeliveries,
         Self::EndpointRepeatsDelivery,
-        Self::EndpointSwallowsDelivery,
+        Self::EndpointDropsDelivery,
         Self::EndpointShiftsTimestamp,
-        Self::EndpointSwallowsFailure,
+        Self::EndpointDropsFailure,
         Self::EndpointRepeatsFailure,
-        Self::EndpointRunsAhead,
+        Self::EndpointRaisesBarrier,
         Self::LinkReorders,
     ];
 }

@@ -9,13 +9,13 @@ use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Destination, Drops, Fault, LinkFaults, LinkId, Network, NodeId, Stats};
 use onepipe_topology::{Node as Vertex, Topology};
 
-use crate::watch::Watch;
-use crate::{Node, Occupant, Plan, Process, Report};
+use crate::app::FabricApp;
+use crate::{HostedMachine, Node, Plan, Process, Report};
 
 /// A network of real endpoints and switches with a load and all checkers.
 #[derive(Debug)]
 pub struct Fabric {
-    network: Network<Node, Watch>,
+    network: Network<Node, FabricApp>,
     liveness: Liveness,
     /// Liveness of the commit barriers.
     commit_liveness: Liveness,
@@ -23,9 +23,9 @@ pub struct Fabric {
     /// clock steps add as far as slewing follows them.
     skew_ns: u64,
     /// Processes that were removed permanently.
-    buried: BTreeSet<u32>,
+    removed: BTreeSet<u32>,
     /// While no fault is active: the messages lost and frames dropped before.
-    sound_since: Option<(u64, Drops)>,
+    fault_free_since: Option<(u64, Drops)>,
 }
 
 impl Fabric {
@@ -35,19 +35,19 @@ impl Fabric {
             .expect("the plan's processes fit the shape");
         let (network, seed) = (plan.network.clone(), plan.seed);
         let skew_ns = 2 * plan.network.clocks.offset_ns_max;
-        let watch = Watch::new(plan, topology.clone());
+        let app = FabricApp::new(plan, topology.clone());
         Self {
-            network: Network::new(topology, network, seed, watch),
+            network: Network::new(topology, network, seed, app),
             liveness: Liveness::new(),
             commit_liveness: Liveness::new(),
             skew_ns,
-            buried: BTreeSet::new(),
-            sound_since: None,
+            removed: BTreeSet::new(),
+            fault_free_since: None,
         }
     }
 
     /// Returns the network, to inspect it or to inject faults.
-    pub fn network(&mut self) -> &mut Network<Node, Watch> {
+    pub fn network(&mut self) -> &mut Network<Node, FabricApp> {
         &mut self.network
     }
 
@@ -68,9 +68,9 @@ impl Fabric {
 
     /// Whether the run cannot succeed any more: it has reached its step limit, or a process has not
     /// recovered in time.
-    pub fn is_lost(&self) -> bool {
+    pub fn is_stuck(&self) -> bool {
         let stuck = self.liveness.violations().count() + self.commit_liveness.violations().count();
-        self.network.is_spent() || stuck > 0
+        self.network.is_out_of_steps() || stuck > 0
     }
 
     /// Runs the fabric for `us` microseconds.
@@ -105,11 +105,11 @@ impl Fabric {
     ) -> Option<Result<Tag, SendError>> {
         let messages: Vec<Destination> =
             messages.iter().map(|&(to, bytes)| Destination { to: ProcessId(to), bytes }).collect();
-        let (node, port) = self.seat(from);
+        let (node, port) = self.location(from);
         let mut result = None;
-        self.network.command(node, |at, machine, watch| {
+        self.network.command(node, |at, machine, app| {
             if let Some(process) = machine.process_mut(port) {
-                result = Some(watch.submit(at.instant, process, service, &messages));
+                result = Some(app.submit(at.instant, process, service, &messages));
             }
         });
         result
@@ -117,7 +117,7 @@ impl Fabric {
 
     /// Returns the process, if it runs.
     pub fn process(&self, id: u32) -> Option<&Process> {
-        let (node, port) = self.seat(id);
+        let (node, port) = self.location(id);
         self.network.machine(node)?.process(port)
     }
 
@@ -138,11 +138,11 @@ impl Fabric {
 
     /// Lets the process leave gracefully.
     pub fn leave(&mut self, id: u32) {
-        let (node, port) = self.seat(id);
-        self.network.command(node, |_, machine, watch| {
+        let (node, port) = self.location(id);
+        self.network.command(node, |_, machine, app| {
             if let Some(process) = machine.process_mut(port) {
                 process.endpoint.leave();
-                watch.seats[id as usize].is_leaving = true;
+                app.states[id as usize].is_leaving = true;
             }
         });
     }
@@ -150,16 +150,16 @@ impl Fabric {
     /// Makes the controllers' store unavailable for `us` microseconds.
     pub fn fail_store(&mut self, us: u64) {
         let at_ns = self.now().as_ns();
-        if let Some(court) = &mut self.network.application.court {
-            court.fail_store(at_ns, us * 1_000);
+        if let Some(control_plane) = &mut self.network.application.control_plane {
+            control_plane.fail_store(at_ns, us * 1_000);
         }
     }
 
     /// Expires the active controller's lease early: another one may become active while the first
     /// still considers itself active.
     pub fn lapse(&mut self) {
-        if let Some(court) = &mut self.network.application.court {
-            court.lapse();
+        if let Some(control_plane) = &mut self.network.application.control_plane {
+            control_plane.lapse();
         }
     }
 
@@ -180,76 +180,76 @@ impl Fabric {
     }
 
     /// Replaces the fault settings of every link.
-    pub fn switch_faults(&mut self, faults: LinkFaults) {
+    pub fn set_link_faults(&mut self, faults: LinkFaults) {
         let links: Vec<LinkId> = self.network.links().map(|(id, ..)| id).collect();
-        links.into_iter().for_each(|link| self.inflict(Fault::Switches(link, faults)));
+        links.into_iter().for_each(|link| self.inject(Fault::SetLinkFaults(link, faults)));
     }
 
     /// Injects a fault now. Processes that it may cut off are allowed unknown outcomes.
-    pub fn inflict(&mut self, fault: Fault) {
+    pub fn inject(&mut self, fault: Fault) {
         match fault {
             Fault::Crash(_)
             | Fault::CrashAfter(..)
             | Fault::Cut(_)
             | Fault::Pause(..)
             | Fault::Restart(_) => {
-                self.be_lenient();
+                self.set_lenient();
             }
-            Fault::Switches(_, faults) if faults != LinkFaults::default() => {
-                self.be_lenient();
+            Fault::SetLinkFaults(_, faults) if faults != LinkFaults::default() => {
+                self.set_lenient();
             }
             // Machines slew by one part in 512. A clock that is still behind catches up by
             // barriers.
             Fault::StepClock(..) => self.skew_ns += 1_000_000,
             _ => {}
         }
-        self.network.inflict(fault);
+        self.network.inject(fault);
     }
 
     /// Declares the fabric fault-free until the next fault is injected: messages below an earlier
     /// promise on their link are violations and, unless a queue overflows, so are lost messages.
-    pub fn be_strict(&mut self) {
+    pub fn set_strict(&mut self) {
         let lost = self.network.application.checker.counts().lost;
-        self.sound_since = Some((lost, self.network.stats().drops));
-        self.network.application.links.be_strict(true);
+        self.fault_free_since = Some((lost, self.network.stats().drops));
+        self.network.application.links.set_strict(true);
     }
 
     /// Crashes a process; its host keeps running.
     pub fn crash_process(&mut self, id: u32) {
-        self.be_lenient();
-        let (node, port) = self.seat(id);
+        self.set_lenient();
+        let (node, port) = self.location(id);
         if let Some(Node::Controller(..)) = self.network.machine(node) {
-            return self.network.inflict(Fault::Crash(node));
+            return self.network.inject(Fault::Crash(node));
         }
-        self.network.command(node, |at, machine, watch| {
+        self.network.command(node, |at, machine, app| {
             if let Node::Host(host) = machine
-                && let Some(Occupant::Process(_)) = host.stop(port)
+                && let Some(HostedMachine::Process(_)) = host.stop(port)
             {
-                watch.checker.at_ns(at.instant.as_ns());
-                watch.checker.crashed(ProcessId(id));
+                app.checker.at_ns(at.instant.as_ns());
+                app.checker.crashed(ProcessId(id));
             }
         });
     }
 
     /// Crashes a process permanently: the liveness check ignores it.
-    pub fn bury(&mut self, id: u32) {
+    pub fn remove_process(&mut self, id: u32) {
         self.crash_process(id);
-        self.buried.insert(id);
+        self.removed.insert(id);
     }
 
     /// Whether the process was removed permanently.
-    pub fn is_buried(&self, id: u32) -> bool {
-        self.buried.contains(&id)
+    pub fn is_removed(&self, id: u32) -> bool {
+        self.removed.contains(&id)
     }
 
     /// Crashes the process instead of letting it send the frame after `frames`; beacons do not
     /// count.
     pub fn crash_process_after(&mut self, id: u32, frames: u32) {
-        self.be_lenient();
-        let (node, port) = self.seat(id);
+        self.set_lenient();
+        let (node, port) = self.location(id);
         self.network.command(node, |_, machine, _| {
             if let Some(process) = machine.process_mut(port) {
-                process.die_after(frames);
+                process.crash_after(frames);
             }
         });
     }
@@ -257,43 +257,43 @@ impl Fabric {
     /// Crashes the controller after the next `records` records: before the record is written, or
     /// after, before the controller learns of it.
     pub fn crash_controller_at(&mut self, id: u32, records: u32, is_written: bool) {
-        self.be_lenient();
+        self.set_lenient();
         let place = id.checked_sub(self.members()).expect("the id is a controller's");
-        if let Some(court) = &mut self.network.application.court {
-            court.die_at(place as usize, records, is_written);
+        if let Some(control_plane) = &mut self.network.application.control_plane {
+            control_plane.crash_at(place as usize, records, is_written);
         }
     }
 
     /// Restarts a process or a controller that has crashed or left, if its host is up.
     pub fn restart_process(&mut self, id: u32) {
-        let (node, port) = self.seat(id);
+        let (node, port) = self.location(id);
         if id >= self.members() && self.topology().processes_per_host() == 1 {
-            return self.network.inflict(Fault::Restart(node));
+            return self.network.inject(Fault::Restart(node));
         }
-        self.network.command(node, |mut at, machine, watch| {
+        self.network.command(node, |mut at, machine, app| {
             let has_left = machine.process(port).is_some_and(|left| left.endpoint.has_left());
             if let Node::Host(host) = machine
                 && (has_left || host.process(port).is_none())
             {
-                host.start(port, watch.occupant(ProcessId(id)));
-                match id.checked_sub(watch.members) {
+                host.start(port, app.hosted(ProcessId(id)));
+                match id.checked_sub(app.members) {
                     None => at.alarm(0, u32::from(port.0)),
-                    Some(place) => watch.start_campaign(&mut at, place as usize, port),
+                    Some(place) => app.start_campaign(&mut at, place as usize, port),
                 }
             }
         });
     }
 
     /// Stops or resumes the release of received messages at a process.
-    pub fn be_slow(&mut self, id: u32, is_slow: bool) {
-        let (node, port) = self.seat(id);
-        self.network.command(node, |_, machine, watch| {
-            let seat = &mut watch.seats[id as usize];
-            seat.is_slow = is_slow;
+    pub fn set_slow(&mut self, id: u32, is_slow: bool) {
+        let (node, port) = self.location(id);
+        self.network.command(node, |_, machine, app| {
+            let location = &mut app.states[id as usize];
+            location.is_slow = is_slow;
             if let Some(process) = machine.process_mut(port)
                 && !is_slow
             {
-                seat.held.drain(..).for_each(|delivery| process.release(delivery));
+                location.held.drain(..).for_each(|delivery| process.release(delivery));
             }
         });
     }
@@ -302,7 +302,7 @@ impl Fabric {
     pub fn active(&self) -> Option<(u32, u32)> {
         let controllers = self.members()..self.topology().processes();
         controllers.into_iter().find_map(|id| {
-            let (node, port) = self.seat(id);
+            let (node, port) = self.location(id);
             let controller = self.network.machine(node)?.controller(port)?;
             controller.status().active.map(|epoch| (id, epoch.0))
         })
@@ -312,24 +312,24 @@ impl Fabric {
     pub fn heal(&mut self) {
         let links: Vec<LinkId> = self.network.links().map(|(id, ..)| id).collect();
         for link in links {
-            self.network.inflict(Fault::Mend(link));
-            self.network.inflict(Fault::Switches(link, LinkFaults::default()));
+            self.network.inject(Fault::Repair(link));
+            self.network.inject(Fault::SetLinkFaults(link, LinkFaults::default()));
         }
         for node in 0..self.network.nodes() {
-            self.network.inflict(Fault::Restart(NodeId(node)));
+            self.network.inject(Fault::Restart(NodeId(node)));
         }
-        if let Some(court) = &mut self.network.application.court {
-            court.heal();
+        if let Some(control_plane) = &mut self.network.application.control_plane {
+            control_plane.heal();
         }
         for id in 0..self.topology().processes() {
             // A process in the middle of leaving would be missing: restart it instead.
-            if self.network.application.seats[id as usize].is_leaving
+            if self.network.application.states[id as usize].is_leaving
                 && self.process(id).is_some_and(|process| !process.endpoint.has_left())
             {
                 self.crash_process(id);
             }
             self.restart_process(id);
-            self.be_slow(id, false);
+            self.set_slow(id, false);
         }
     }
 
@@ -343,32 +343,32 @@ impl Fabric {
     pub fn expect_liveness(&mut self) -> u64 {
         let start = self.now();
         let deadline_ns = 3 * self.liveness_bound_ns();
-        for id in (0..self.members()).filter(|id| !self.buried.contains(id)) {
+        for id in (0..self.members()).filter(|id| !self.removed.contains(id)) {
             let promise = self.process(id).and_then(|process| process.endpoint.promises());
             // A process without a synchronized clock yet must reach any barrier at all.
             let target = promise.map_or(Timestamp::from_ns(0), |promises| promises.barrier);
-            self.liveness.healed(ProcessId(id), target);
-            self.commit_liveness.healed(ProcessId(id), target);
+            self.liveness.expect_above(ProcessId(id), target);
+            self.commit_liveness.expect_above(ProcessId(id), target);
         }
         for _ in 0..100 {
             self.network.run_for(deadline_ns * NANOSECOND / 100);
             let mut have_passed = true;
             for id in 0..self.members() {
                 let (barrier, commit) = (self.barrier(id), self.commit_barrier(id));
-                have_passed = self.liveness.seen(ProcessId(id), barrier);
-                have_passed &= self.commit_liveness.seen(ProcessId(id), commit);
+                have_passed = self.liveness.observe(ProcessId(id), barrier);
+                have_passed &= self.commit_liveness.observe(ProcessId(id), commit);
             }
-            if have_passed || self.network.is_spent() {
+            if have_passed || self.network.is_out_of_steps() {
                 break;
             }
         }
-        if self.network.is_spent() {
+        if self.network.is_out_of_steps() {
             return self.now().since(start) / NANOSECOND;
         }
         let now = self.now();
         let network = &self.network;
         let endpoint = |id: ProcessId| {
-            let (node, port) = seat(network.topology(), id.0);
+            let (node, port) = location(network.topology(), id.0);
             network.machine(node)?.process(port).map(|process| &process.endpoint)
         };
         self.liveness.finish(now.as_ns(), |id| endpoint(id)?.barrier());
@@ -378,12 +378,12 @@ impl Fabric {
 
     /// Runs until every message has an outcome, at most `us` microseconds. Returns whether all have
     /// one.
-    pub fn settle_us(&mut self, us: u64) -> bool {
+    pub fn drain_us(&mut self, us: u64) -> bool {
         for _ in 0..us.div_ceil(50) {
             if self.network.application.checker.open() == 0 {
                 return true;
             }
-            if self.network.is_spent() {
+            if self.network.is_out_of_steps() {
                 return false;
             }
             self.run_us(50);
@@ -401,39 +401,43 @@ impl Fabric {
 
     /// Returns all violations so far.
     pub fn violations(&self) -> Violations {
-        let watch = &self.network.application;
-        let mut all = watch.checker.violations().clone();
-        all.merge(watch.links.violations());
-        all.merge(watch.send_levels.violations());
-        all.merge(watch.receive_levels.violations());
+        let app = &self.network.application;
+        let mut all = app.checker.violations().clone();
+        all.merge(app.links.violations());
+        all.merge(app.send_levels.violations());
+        all.merge(app.receive_levels.violations());
         all.merge(self.liveness.violations());
         all.merge(self.commit_liveness.violations());
-        if let Some(court) = &watch.court {
-            all.merge(court.reigns.violations());
+        if let Some(control_plane) = &app.control_plane {
+            all.merge(control_plane.epochs.violations());
         }
-        if self.network.is_spent() {
-            all.did_not_end(self.now().as_ns(), watch.plan.network.steps_max);
+        if self.network.is_out_of_steps() {
+            all.did_not_end(self.now().as_ns(), app.plan.network.steps_max);
         }
         all
     }
 
     /// Ends the run with the final checks and returns the report.
     pub fn finish(&mut self) -> Report {
-        if self.is_lost() {
+        if self.is_stuck() {
             // The run did not complete: messages without an outcome are no violations.
             return self.report();
         }
         let at_ns = self.now().as_ns();
-        let watch = &mut self.network.application;
-        if watch.court.as_ref().is_some_and(|court| court.stats().partitions > 0) {
-            watch.checker.excuse_torn();
+        let app = &mut self.network.application;
+        if app
+            .control_plane
+            .as_ref()
+            .is_some_and(|control_plane| control_plane.stats().partitions > 0)
+        {
+            app.checker.allow_torn();
         }
-        watch.checker.at_ns(at_ns);
-        watch.checker.finish();
-        if let Some((lost, drops)) = self.sound_since
+        app.checker.at_ns(at_ns);
+        app.checker.finish();
+        if let Some((lost, drops)) = self.fault_free_since
             && drops == self.network.stats().drops
         {
-            self.network.application.checker.nothing_was_lost_on_the_way(lost);
+            self.network.application.checker.expect_no_loss_since(lost);
         }
         self.report()
     }
@@ -445,20 +449,20 @@ impl Fabric {
 
     /// Ends strict checking: a fault is active, so receivers may be unreachable and messages late
     /// or lost.
-    fn be_lenient(&mut self) {
-        self.sound_since = None;
-        self.network.application.links.be_strict(false);
+    fn set_lenient(&mut self) {
+        self.fault_free_since = None;
+        self.network.application.links.set_strict(false);
         let processes = self.members();
         let checker = &mut self.network.application.checker;
-        (0..processes).for_each(|id| checker.excuse(ProcessId(id)));
+        (0..processes).for_each(|id| checker.allow_unknown(ProcessId(id)));
     }
 
-    fn seat(&self, id: u32) -> (NodeId, Port) {
-        seat(self.topology(), id)
+    fn location(&self, id: u32) -> (NodeId, Port) {
+        location(self.topology(), id)
     }
 }
 
-fn seat(topology: &Topology, id: u32) -> (NodeId, Port) {
+fn location(topology: &Topology, id: u32) -> (NodeId, Port) {
     let host = topology.host_of(ProcessId(id));
     (NodeId(host.0), Port((id - topology.processes_of(host).start) as u16))
 }

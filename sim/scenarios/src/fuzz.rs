@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use onepipe_sim_check::Rule;
 use onepipe_sim_engine::Seeds;
 
-use crate::{Mishap, Outcome, Report, Swarm};
+use crate::{FaultEvent, Report, RunOutcome, Swarm};
 
 /// Limit on the runs that are spent on shrinking a failing seed.
 const SHRINK_ATTEMPTS: u32 = 100;
@@ -61,11 +61,11 @@ pub struct Failing {
     /// The seed.
     pub seed: u64,
     /// Violations as text.
-    pub complaints: Vec<String>,
+    pub violations: Vec<String>,
     /// Number of faults that the seed drew.
-    pub mishaps: usize,
+    pub faults: usize,
     /// Minimal timeline that still fails: us after the start of the load, and fault.
-    pub timeline: Vec<(u64, Mishap)>,
+    pub timeline: Vec<(u64, FaultEvent)>,
     /// Process that must stay down after healing, if any.
     pub missing: Option<u32>,
 }
@@ -74,10 +74,10 @@ pub struct Failing {
 const LISTED_MAX: usize = 100;
 
 impl FuzzReport {
-    fn add(&mut self, seed: u64, swarm: &Swarm, outcome: &Outcome) {
+    fn add(&mut self, seed: u64, swarm: &Swarm, outcome: &RunOutcome) {
         self.seeds += 1;
-        for (_, mishap) in &swarm.timeline {
-            if let Some(name) = mishap.name() {
+        for (_, fault) in &swarm.timeline {
+            if let Some(name) = fault.name() {
                 *self.faults.entry(name).or_default() += 1;
             }
         }
@@ -85,10 +85,10 @@ impl FuzzReport {
             *self.faults.entry("process removed").or_default() += 1;
         }
         match outcome {
-            Outcome::Report(report) => self.add_report(report),
-            Outcome::Panic(_) => self.panics += 1,
+            RunOutcome::Report(report) => self.add_report(report),
+            RunOutcome::Panic(_) => self.panics += 1,
         }
-        if !outcome.is_right() {
+        if !outcome.is_ok() {
             self.failed += 1;
             let place = self.failing.partition_point(|failing| *failing < seed);
             self.failing.insert(place, seed);
@@ -103,7 +103,7 @@ impl FuzzReport {
         self.failures += report.messages.failures;
         self.inexact += report.messages.inexact;
         self.torn += report.messages.torn;
-        self.epochs += report.court.epochs;
+        self.epochs += report.control_plane.epochs;
         let network = &report.network;
         for (name, count) in [
             ("frame lost", network.drops.lost),
@@ -148,11 +148,11 @@ pub fn fuzz(
 pub fn shrink(seed: u64) -> Option<Failing> {
     let swarm = Swarm::draw(seed);
     let outcome = swarm.attempt();
-    if outcome.is_right() {
+    if outcome.is_ok() {
         return None;
     }
     let small = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
-    let complaints = small.attempt().complaints();
-    let mishaps = swarm.timeline.len() + usize::from(swarm.missing.is_some());
-    Some(Failing { seed, complaints, mishaps, timeline: small.timeline, missing: small.missing })
+    let violations = small.attempt().violations();
+    let faults = swarm.timeline.len() + usize::from(swarm.missing.is_some());
+    Some(Failing { seed, violations, faults, timeline: small.timeline, missing: small.missing })
 }

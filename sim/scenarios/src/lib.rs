@@ -25,36 +25,36 @@
 
 #![forbid(unsafe_code)]
 
+mod app;
 mod bug;
-mod court;
-#[cfg(feature = "mistakes")]
-mod drill;
-mod element;
+mod control_plane;
 mod fabric;
 mod fuzz;
+mod hosted;
+#[cfg(feature = "mistakes")]
+mod mutation;
 mod node;
-mod occupant;
 mod payload;
 mod plan;
 mod process;
 mod report;
 mod run;
+mod sim_switch;
 mod swarm;
-mod watch;
 
+pub use app::FabricApp;
 pub use bug::Bug;
-pub use court::CourtStats;
-#[cfg(feature = "mistakes")]
-pub use drill::{caught, shown};
-pub use element::Element;
+pub use control_plane::ControlPlaneStats;
 pub use fabric::Fabric;
 pub use fuzz::{Failing, FuzzOptions, FuzzReport, fuzz, shrink};
+pub use hosted::{HostedEvent, HostedMachine};
+#[cfg(feature = "mistakes")]
+pub use mutation::{caught, detected};
 pub use node::Node;
-pub use occupant::{Occupant, Said};
 pub use onepipe_sim_network::{HopKind, Placement};
-pub use plan::{Court, Plan};
+pub use plan::{ControlPlanePlan, Plan};
 pub use process::Process;
 pub use report::{Latency, Report};
 pub use run::{Options, end, run, start};
-pub use swarm::{Mishap, Outcome, Swarm, swarm};
-pub use watch::Watch;
+pub use sim_switch::SimSwitch;
+pub use swarm::{FaultEvent, RunOutcome, Swarm, swarm};

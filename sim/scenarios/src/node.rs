@@ -5,16 +5,16 @@ use onepipe_controller::Controller;
 use onepipe_node::{Host, HostEvent};
 use onepipe_switch::SwitchEvent;
 
-use crate::{Element, Occupant, Process, Said};
+use crate::{HostedEvent, HostedMachine, Process, SimSwitch};
 
 /// A host, a switch or a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub enum Node {
     /// Processes and controllers behind a virtual switch.
-    Host(Host<Element, Occupant>),
+    Host(Host<SimSwitch, HostedMachine>),
     /// A switch.
-    Switch(Element),
+    Switch(SimSwitch),
     /// A host with nothing but a controller. No virtual switch stands between the controller and
     /// the NIC, which has this port.
     Controller(Box<Controller>, Port),
@@ -22,7 +22,7 @@ pub enum Node {
 
 impl Node {
     /// Returns the machine at a port of a host.
-    pub fn occupant(&self, port: Port) -> Option<&Occupant> {
+    pub fn hosted(&self, port: Port) -> Option<&HostedMachine> {
         match self {
             Self::Host(host) => host.process(port),
             Self::Switch(_) | Self::Controller(..) => None,
@@ -31,8 +31,8 @@ impl Node {
 
     /// Returns the process at a port of a host, if it runs.
     pub fn process(&self, port: Port) -> Option<&Process> {
-        match self.occupant(port) {
-            Some(Occupant::Process(process)) => Some(process),
+        match self.hosted(port) {
+            Some(HostedMachine::Process(process)) => Some(process),
             _ => None,
         }
     }
@@ -41,7 +41,7 @@ impl Node {
     pub fn process_mut(&mut self, port: Port) -> Option<&mut Process> {
         let Self::Host(host) = self else { return None };
         match host.process_mut(port) {
-            Some(Occupant::Process(process)) => Some(process),
+            Some(HostedMachine::Process(process)) => Some(process),
             _ => None,
         }
     }
@@ -52,7 +52,7 @@ impl Node {
             Self::Controller(controller, _) => Some(controller),
             Self::Switch(_) => None,
             Self::Host(host) => match host.process_mut(port) {
-                Some(Occupant::Controller(controller)) => Some(controller),
+                Some(HostedMachine::Controller(controller)) => Some(controller),
                 _ => None,
             },
         }
@@ -62,8 +62,8 @@ impl Node {
     pub fn controller(&self, port: Port) -> Option<&Controller> {
         match self {
             Self::Controller(controller, _) => Some(controller),
-            _ => match self.occupant(port) {
-                Some(Occupant::Controller(controller)) => Some(controller),
+            _ => match self.hosted(port) {
+                Some(HostedMachine::Controller(controller)) => Some(controller),
                 _ => None,
             },
         }
@@ -71,7 +71,7 @@ impl Node {
 }
 
 impl Machine for Node {
-    type Event = HostEvent<Said, SwitchEvent>;
+    type Event = HostEvent<HostedEvent, SwitchEvent>;
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
@@ -108,7 +108,7 @@ impl Machine for Node {
             Self::Host(host) => host.poll_event(),
             Self::Switch(switch) => switch.poll_event().map(HostEvent::Switch),
             Self::Controller(controller, _) => {
-                let event = controller.poll_event().map(Said::Controller);
+                let event = controller.poll_event().map(HostedEvent::Controller);
                 event.map(|event| HostEvent::Process(Port(0), event))
             }
         }

@@ -8,7 +8,7 @@ pub(crate) const TAG_LEN: usize = 8;
 /// Replaces `payload` with message `index` of the scattering `tag`, of the given length.
 pub(crate) fn write(payload: &mut Vec<u8>, tag: Tag, index: u16, bytes: u32) {
     payload.clear();
-    let word = (u64::from(tag.life) << 48) | tag.scattering;
+    let word = (u64::from(tag.incarnation) << 48) | tag.scattering;
     payload.extend_from_slice(&word.to_be_bytes());
     // The content differs in every message and every word of it, so that misplaced data is
     // detected.
@@ -24,7 +24,7 @@ pub(crate) fn write(payload: &mut Vec<u8>, tag: Tag, index: u16, bytes: u32) {
 /// Returns the tag found in a payload.
 pub(crate) fn tag(payload: &[u8]) -> Option<Tag> {
     let word = u64::from_be_bytes(payload.get(..TAG_LEN)?.try_into().ok()?);
-    Some(Tag { life: (word >> 48) as u32, scattering: word & ((1 << 48) - 1) })
+    Some(Tag { incarnation: (word >> 48) as u32, scattering: word & ((1 << 48) - 1) })
 }
 
 #[cfg(test)]
@@ -32,9 +32,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_says_what_it_is_and_two_differ() {
+    fn payload_carries_its_tag_and_is_unique() {
         let (mut one, mut other) = (Vec::new(), Vec::new());
-        let name = Tag { life: 3, scattering: 1 << 40 };
+        let name = Tag { incarnation: 3, scattering: 1 << 40 };
         for bytes in [0, 8, 9, 64, 1_001] {
             write(&mut one, name, 5, bytes);
             assert_eq!((tag(&one), one.len()), (Some(name), bytes.max(8) as usize));

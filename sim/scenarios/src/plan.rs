@@ -1,7 +1,7 @@
 //! All parameters of a run.
 
 use onepipe_base::{Controllers, Incarnation, ProcessId};
-use onepipe_sim_network::{Load, Placement, origin_of};
+use onepipe_sim_network::{Load, Placement, clock_origin};
 use onepipe_switch::Form;
 use onepipe_topology::{ForwardingTable, Route, Shape};
 
@@ -9,7 +9,7 @@ use crate::Bug;
 
 /// The controllers of a fabric and their store. The replicas have the last process ids.
 #[derive(Clone, Debug)]
-pub struct Court {
+pub struct ControlPlanePlan {
     /// Number of replicas.
     pub replicas: u32,
     /// Configuration of every replica; its identity is filled in.
@@ -17,14 +17,14 @@ pub struct Court {
     /// Delay of the store in ns: each request and each reply takes up to this.
     pub store_ns: u64,
     /// Probability that a write reports a failure although it succeeded, in parts per million.
-    pub answers_lost_ppm: u32,
+    pub reply_loss_ppm: u32,
     /// Lease duration in ns: an active replica that has not renewed it may be succeeded.
     pub lease_ns: u64,
     /// Interval at which a replica renews or requests its lease, in ns.
     pub renew_ns: u64,
 }
 
-impl Court {
+impl ControlPlanePlan {
     /// Creates a plan with timeouts for a fabric with the given beacon interval. The timeouts that
     /// depend on people or disks are a hundred times shorter than in a real deployment, so that
     /// runs can be short.
@@ -48,7 +48,7 @@ impl Court {
             replicas,
             controller,
             store_ns: 5_000,
-            answers_lost_ppm: 0,
+            reply_loss_ppm: 0,
             lease_ns: 200_000,
             renew_ns: 50_000,
         }
@@ -80,7 +80,7 @@ pub struct Plan {
     /// Share of scatterings that use the reliable service, in percent.
     pub reliable_percent: u32,
     /// The controllers, if there are any.
-    pub court: Option<Court>,
+    pub control_plane: Option<ControlPlanePlan>,
     /// Duration of the application's failure callback, in ns.
     pub callback_ns: u64,
     /// Bug to inject, if any.
@@ -95,7 +95,7 @@ impl Plan {
     /// every fourth seed a wrap of the wire timestamp is placed in its middle.
     pub fn new(shape: Shape, processes_per_host: u16, seed: u64, run_ns: u64) -> Self {
         let network = onepipe_sim_network::Config {
-            sync_origin: origin_of(seed, run_ns / 2),
+            sync_origin: clock_origin(seed, run_ns / 2),
             ..onepipe_sim_network::Config::default()
         };
         let route = Route::ForwardingTable(ForwardingTable::new(1, false));
@@ -109,7 +109,7 @@ impl Plan {
             load: None,
             load_starts_ns: 100_000,
             reliable_percent: 0,
-            court: None,
+            control_plane: None,
             callback_ns: 0,
             bug: None,
             checks_submission_order: false,
@@ -119,15 +119,15 @@ impl Plan {
     /// Sets where the switches' machines run, and raises the beacon interval to one that the
     /// placement sustains. Call this after setting the interval.
     pub fn set_placement(&mut self, placement: Placement) {
-        let Some(aside) = placement.aside() else { return };
-        self.network.aside = Some(aside);
+        let Some(off_chip_cpu) = placement.off_chip_cpu() else { return };
+        self.network.off_chip_cpu = Some(off_chip_cpu);
         self.switch.form = Form::OffChip;
         self.endpoint.awaits_commits = true;
         let least_ns = placement.beacon_interval_ns_min();
         if self.switch.beacon_interval_ns < least_ns {
             self.set_beacon_interval(least_ns);
         }
-        let detour_ns = aside.there_ns + aside.back_ns;
+        let detour_ns = off_chip_cpu.to_cpu_ns + off_chip_cpu.to_chip_ns;
         self.switch.start_wait_ns += 2 * detour_ns;
         // A process that is alone at first is told so. It learns of others only when each switch on
         // its path has started to send and was received: five switches, up and down.
@@ -144,15 +144,15 @@ impl Plan {
     }
 
     /// Adds controllers to the fabric.
-    pub fn set_court(&mut self, court: Court) {
+    pub fn set_control_plane(&mut self, control_plane: ControlPlanePlan) {
         (self.switch.announce_interval_ns, self.endpoint.announce_interval_ns) =
             (ANNOUNCE_INTERVAL_NS, ANNOUNCE_INTERVAL_NS);
-        self.court = Some(court);
+        self.control_plane = Some(control_plane);
     }
 
     /// Returns the ids of the controllers among `processes`.
     pub fn controllers(&self, processes: u32) -> Option<Controllers> {
-        let count = self.court.as_ref()?.replicas;
+        let count = self.control_plane.as_ref()?.replicas;
         Some(Controllers { first: ProcessId(processes.checked_sub(count)?), count })
     }
 
@@ -168,10 +168,12 @@ impl Plan {
         };
         let hop_ns = hop_ns(&self.network.host_link).max(hop_ns(&self.network.switch_link));
         // 64 frames of a round of beacons may be queued before one.
-        let aside_ns = self.network.aside.map_or(0, |aside| {
-            aside.there_ns + aside.back_ns + 64 * (aside.receive_ns + aside.send_ns)
+        let off_chip_ns = self.network.off_chip_cpu.map_or(0, |off_chip_cpu| {
+            off_chip_cpu.to_cpu_ns
+                + off_chip_cpu.to_chip_ns
+                + 64 * (off_chip_cpu.receive_ns + off_chip_cpu.send_ns)
         });
-        let hop_ns = hop_ns + aside_ns;
+        let hop_ns = hop_ns + off_chip_ns;
         let cpu = self.network.cpu;
         let cpu_ns = cpu.poll_ns + (cpu.receive_ns + cpu.send_ns) * cpu.ring_frames_max as u64;
         let diameter_ns = u64::from(hops_max) * hop_ns + 2 * cpu_ns;
@@ -184,15 +186,19 @@ impl Plan {
         let rates =
             [&self.network.host_link, &self.network.switch_link].map(|link| link.rate_bits_per_s);
         let bound_ns = bound_ns + bytes * 8 * 1_000_000_000 / rates[0].min(rates[1]);
-        bound_ns + self.court.as_ref().map_or(0, |court| self.court_bound_ns(court))
+        bound_ns
+            + self
+                .control_plane
+                .as_ref()
+                .map_or(0, |control_plane| self.failover_bound_ns(control_plane))
     }
 
     /// Returns what the controllers' timeouts add: a new controller takes over and learns the state
     /// of the network, and waits before each of its decisions.
-    fn court_bound_ns(&self, court: &Court) -> u64 {
-        let controller = &court.controller;
-        let take_over_ns = court.lease_ns + court.renew_ns + ANNOUNCE_INTERVAL_NS;
-        let store_ns = 2 * court.store_ns + controller.store_retry_ns;
+    fn failover_bound_ns(&self, control_plane: &ControlPlanePlan) -> u64 {
+        let controller = &control_plane.controller;
+        let take_over_ns = control_plane.lease_ns + control_plane.renew_ns + ANNOUNCE_INTERVAL_NS;
+        let store_ns = 2 * control_plane.store_ns + controller.store_retry_ns;
         // While reports arrive, the controller evaluates after eight times `quiet_ns` at the
         // latest.
         let decide_ns = 8 * controller.quiet_ns

@@ -16,41 +16,41 @@ pub struct Process {
     bug: Option<Bug>,
     /// Events that the bug holds back or repeats.
     held: VecDeque<Event>,
-    occasions: u32,
+    opportunities: u32,
     /// Remaining frames before the process crashes, if a crash point is set; beacons do not count.
     frames_left: Option<u32>,
-    is_dead: bool,
+    has_crashed: bool,
 }
 
 impl Process {
     /// Creates a process, optionally with a bug.
     pub fn new(endpoint: Endpoint, bug: Option<Bug>) -> Self {
         let held = VecDeque::new();
-        Self { endpoint, bug, held, occasions: 0, frames_left: None, is_dead: false }
+        Self { endpoint, bug, held, opportunities: 0, frames_left: None, has_crashed: false }
     }
 
     /// Crashes the process instead of letting it send the frame after `frames`; beacons do not
     /// count.
-    pub fn die_after(&mut self, frames: u32) {
+    pub fn crash_after(&mut self, frames: u32) {
         self.frames_left = Some(frames);
     }
 
     /// Whether the process has reached its crash point and is inactive.
-    pub fn is_dead(&self) -> bool {
-        self.is_dead
+    pub fn has_crashed(&self) -> bool {
+        self.has_crashed
     }
 
     /// Counts the frame in `slot` and returns whether the process crashes instead of sending it.
     #[cold]
-    fn dies_of(&mut self, slot: &[u8]) -> bool {
+    fn hits_crash_point(&mut self, slot: &[u8]) -> bool {
         let is_beacon = parse_header(slot).is_ok_and(|(_, opcode)| opcode == Opcode::Beacon);
         if let Some(left) = &mut self.frames_left
             && !is_beacon
         {
-            self.is_dead = *left == 0;
+            self.has_crashed = *left == 0;
             *left = left.saturating_sub(1);
         }
-        self.is_dead
+        self.has_crashed
     }
 
     /// Releases a delivery. A delivery that is about to be handed out a second time is kept until
@@ -64,36 +64,36 @@ impl Process {
         }
     }
 
-    fn strikes(&mut self) -> bool {
-        self.occasions += 1;
-        self.occasions.is_multiple_of(EVERY)
+    fn is_due(&mut self) -> bool {
+        self.opportunities += 1;
+        self.opportunities.is_multiple_of(EVERY)
     }
 
     #[cold]
-    fn poll_wrongly(&mut self, bug: Bug) -> Option<Event> {
+    fn poll_with_bug(&mut self, bug: Bug) -> Option<Event> {
         if let Some(event) = self.held.pop_front() {
             return Some(event);
         }
         let event = self.endpoint.poll_event()?;
         match (bug, event.clone()) {
-            (Bug::EndpointSwapsDeliveries, Event::Delivered(_)) if self.strikes() => {
+            (Bug::EndpointSwapsDeliveries, Event::Delivered(_)) if self.is_due() => {
                 let next = self.endpoint.poll_event();
                 self.held.push_back(event.clone());
                 next.or_else(|| self.held.pop_front())
             }
-            (Bug::EndpointRepeatsDelivery, Event::Delivered(_)) if self.strikes() => {
+            (Bug::EndpointRepeatsDelivery, Event::Delivered(_)) if self.is_due() => {
                 self.held.push_back(event.clone());
                 Some(event)
             }
-            (Bug::EndpointSwallowsDelivery, Event::Delivered(delivery)) if self.strikes() => {
+            (Bug::EndpointDropsDelivery, Event::Delivered(delivery)) if self.is_due() => {
                 self.endpoint.release(delivery);
                 self.poll_event()
             }
-            (Bug::EndpointShiftsTimestamp, Event::Delivered(mut delivery)) if self.strikes() => {
+            (Bug::EndpointShiftsTimestamp, Event::Delivered(mut delivery)) if self.is_due() => {
                 delivery.timestamp = delivery.timestamp.wrapping_add_ns(1);
                 Some(Event::Delivered(delivery))
             }
-            (Bug::EndpointSwallowsFailure, Event::SendFailed(_)) => self.poll_event(),
+            (Bug::EndpointDropsFailure, Event::SendFailed(_)) => self.poll_event(),
             (Bug::EndpointRepeatsFailure, Event::SendFailed(_)) => {
                 self.held.push_back(event.clone());
                 Some(event)
@@ -108,10 +108,10 @@ impl Machine for Process {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        if self.is_dead {
+        if self.has_crashed {
             return Verdict::Dropped;
         }
-        if self.bug == Some(Bug::EndpointRunsAhead)
+        if self.bug == Some(Bug::EndpointRaisesBarrier)
             && let Ok((header, _)) = parse_header(frame)
         {
             let barrier = header.promises(now.sync).barrier;
@@ -121,32 +121,32 @@ impl Machine for Process {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        if !self.is_dead {
+        if !self.has_crashed {
             self.endpoint.handle_timeout(now);
         }
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        if self.is_dead {
+        if self.has_crashed {
             return None;
         }
         let transmit = self.endpoint.poll_transmit(now, slot)?;
-        let is_last = self.frames_left.is_some() && self.dies_of(&slot[..transmit.bytes]);
+        let is_last = self.frames_left.is_some() && self.hits_crash_point(&slot[..transmit.bytes]);
         (!is_last).then_some(transmit)
     }
 
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
         match self.bug {
-            _ if self.is_dead => None,
+            _ if self.has_crashed => None,
             None => self.endpoint.poll_event(),
-            Some(bug) => self.poll_wrongly(bug),
+            Some(bug) => self.poll_with_bug(bug),
         }
     }
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        self.endpoint.poll_timeout().filter(|_| !self.is_dead)
+        self.endpoint.poll_timeout().filter(|_| !self.has_crashed)
     }
 }

@@ -6,8 +6,8 @@ use onepipe_sim_check::{Counts, Rule, Violations};
 use onepipe_sim_engine::Instant;
 use onepipe_sim_network::{Network, Stats};
 
-use crate::court::Courthouse;
-use crate::{CourtStats, Node, Watch};
+use crate::control_plane::ControlPlane;
+use crate::{ControlPlaneStats, FabricApp, Node};
 
 /// Results of a run. Wall-clock time is added by the caller because the simulator has no clock.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Report {
     /// Messages submitted, delivered, reported lost and reported unknown.
     pub messages: Counts,
     /// Totals of the controllers.
-    pub court: CourtStats,
+    pub control_plane: ControlPlaneStats,
     /// Messages of live senders without an outcome.
     pub open: u64,
     /// Hash of the history.
@@ -58,18 +58,21 @@ pub struct Latency {
 }
 
 impl Report {
-    pub(crate) fn new(network: &Network<Node, Watch>, violations: &Violations) -> Self {
-        let (watch, topology) = (&network.application, network.topology());
-        let quantile = |q| watch.latency.value_at_quantile(q);
+    pub(crate) fn new(network: &Network<Node, FabricApp>, violations: &Violations) -> Self {
+        let (app, topology) = (&network.application, network.topology());
+        let quantile = |q| app.latency.value_at_quantile(q);
         Self {
             virtual_ns: network.now().as_ns(),
-            processes: watch.members,
+            processes: app.members,
             hosts: topology.hosts(),
             switches: topology.switches(),
             network: *network.stats(),
-            messages: watch.checker.counts(),
-            court: watch.court.as_ref().map_or_else(CourtStats::default, Courthouse::stats),
-            open: watch.checker.open(),
+            messages: app.checker.counts(),
+            control_plane: app
+                .control_plane
+                .as_ref()
+                .map_or_else(ControlPlaneStats::default, ControlPlane::stats),
+            open: app.checker.open(),
             trace_hash: network.trace_hash(),
             violations: violations.count(),
             violations_by_rule: violations.by_rule().clone(),
@@ -77,23 +80,23 @@ impl Report {
             latency: Latency {
                 p50_ns: quantile(0.50),
                 p99_ns: quantile(0.99),
-                max_ns: watch.latency.max(),
+                max_ns: app.latency.max(),
             },
-            send_buffer_bytes: watch.send_levels.highest(),
-            receive_buffer_bytes: watch.receive_levels.highest(),
-            trace_lines: merged(
+            send_buffer_bytes: app.send_levels.peak(),
+            receive_buffer_bytes: app.receive_levels.peak(),
+            trace_lines: merge_lines(
                 network.trace_lines(),
-                &watch.story,
-                watch.plan.network.trace_lines_max,
+                &app.log,
+                app.plan.network.trace_lines_max,
             ),
         }
     }
 }
 
 /// Merges the trace lines of the network and the log of the application in time order.
-fn merged<'a>(
+fn merge_lines<'a>(
     frames: impl Iterator<Item = &'a str>,
-    story: &VecDeque<(Instant, String)>,
+    log: &VecDeque<(Instant, String)>,
     lines_max: usize,
 ) -> Vec<String> {
     let when = |line: &str| {
@@ -101,7 +104,7 @@ fn merged<'a>(
         let stamp = line.split(' ').next().unwrap_or("").trim_start_matches('@');
         stamp.split_once('.').map_or(0, |(ns, ps)| digits(ns) * 1_000 + digits(ps))
     };
-    let told = story.iter().map(|(at, text)| {
+    let told = log.iter().map(|(at, text)| {
         let (ns, ps) = (at.as_ns(), at.as_ps() % 1_000);
         (at.as_ps(), format!("@{ns}.{ps:03} {text}"))
     });

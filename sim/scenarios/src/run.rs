@@ -1,7 +1,7 @@
 //! One run with a few parameters, as offered on the command line.
 
 use onepipe_sim_engine::NANOSECOND;
-use onepipe_sim_network::{ClockConfig, LinkFaults, Load, Loss, Pace, Placement, Workload};
+use onepipe_sim_network::{ClockConfig, LinkFaults, Load, Loss, Placement, SendPattern, Workload};
 use onepipe_topology::{Shape, ShapeError};
 
 use crate::{Fabric, Plan, Report};
@@ -42,7 +42,7 @@ impl Options {
             duration_ns,
             load: Load {
                 workload: Workload::AllToAll { fan_out: 8, bytes: 64 },
-                pace: Pace::ClosedLoop { messages_max: 64 },
+                pattern: SendPattern::ClosedLoop { messages_max: 64 },
             },
             clocks: ClockConfig { offset_ns_max: 500, drift_ppb_max: 10_000 },
             trace_lines_max: 0,
@@ -65,16 +65,16 @@ pub fn start(options: &Options) -> Result<Fabric, ShapeError> {
     plan.load = Some(options.load);
     plan.network.clocks = options.clocks;
     plan.network.trace_lines_max = options.trace_lines_max;
-    plan.network.takes_turns = true;
+    plan.network.uses_lookahead = true;
     let starts_ns = plan.load_starts_ns;
     let mut fabric = Fabric::new(plan);
     if options.loss_ppm > 0 {
-        let loss = Loss::every(options.loss_ppm);
-        fabric.switch_faults(LinkFaults { loss, ..LinkFaults::default() });
+        let loss = Loss::uniform(options.loss_ppm);
+        fabric.set_link_faults(LinkFaults { loss, ..LinkFaults::default() });
     }
     fabric.network().run_for(starts_ns * NANOSECOND);
     if options.loss_ppm == 0 {
-        fabric.be_strict();
+        fabric.set_strict();
     }
     Ok(fabric)
 }
@@ -83,7 +83,7 @@ pub fn start(options: &Options) -> Result<Fabric, ShapeError> {
 pub fn end(mut fabric: Fabric) -> Report {
     fabric.stop_load();
     fabric.heal();
-    fabric.settle_us(SETTLE_US);
+    fabric.drain_us(DRAIN_US);
     fabric.finish()
 }
 
@@ -91,7 +91,7 @@ pub fn end(mut fabric: Fabric) -> Report {
 const SLICES: u64 = 200;
 /// Time in which messages must get their outcome after the load and the losses have ended, in us: a
 /// receiver that is given up costs eight probes with doubling timeouts from 200 us on.
-const SETTLE_US: u64 = 200_000;
+const DRAIN_US: u64 = 200_000;
 
 /// Runs, checks, and calls `progress` with the finished part in thousandths.
 ///

@@ -1,11 +1,11 @@
 //! Scenarios of slow readers and full buffers.
 
 #[allow(dead_code)]
-mod tale;
+mod fixture;
 
+use fixture::{end, plan};
 use onepipe_endpoint::SendError;
 use onepipe_sim_scenarios::Fabric;
-use tale::{end, plan};
 
 /// Returns a fabric without load and with small buffers.
 fn narrow(shape: &str, seed: u64) -> Fabric {
@@ -20,9 +20,9 @@ fn narrow(shape: &str, seed: u64) -> Fabric {
 }
 
 #[test]
-fn a_slow_reader_closes_its_window_and_nothing_is_lost() {
+fn slow_reader_closes_its_window_without_loss() {
     let mut fabric = narrow("star:3", 1);
-    fabric.be_slow(2, true);
+    fabric.set_slow(2, true);
     let mut accepted = 0;
     for _ in 0..300 {
         let results = [fabric.scatter(0, &[(2, 10_000)]), fabric.scatter(1, &[(2, 10_000)])];
@@ -45,7 +45,7 @@ fn a_slow_reader_closes_its_window_and_nothing_is_lost() {
 }
 
 #[test]
-fn large_scatterings_and_small_ones_share_a_window_and_none_starves() {
+fn large_and_small_scatterings_share_a_window() {
     let mut fabric = narrow("star:4", 2);
     for round in 0..40 {
         // Wide scatterings collect credit of three receivers while narrow ones overtake them.
@@ -67,7 +67,7 @@ fn sixteen_mebibytes_arrive_whole() {
     let bytes = 16 << 20;
     fabric.scatter(0, &[(1, bytes), (2, 8)]).expect("runs").expect("it fits");
     fabric.scatter(2, &[(1, 64)]).expect("runs").expect("it fits");
-    assert!(fabric.settle_us(10_000));
+    assert!(fabric.drain_us(10_000));
     assert_eq!(fabric.report().messages.delivered, 3);
     end(fabric);
 }

@@ -1,11 +1,11 @@
 //! Machines with one bug each: the checkers must detect every bug, and nothing without one.
 
 #[allow(dead_code)]
-mod tale;
+mod fixture;
 
+use fixture::plan;
 use onepipe_sim_network::{ClockConfig, Fault, LinkFaults, Loss, NodeId};
 use onepipe_sim_scenarios::{Bug, Fabric, Report};
-use tale::plan;
 
 /// Runs a fault-free fabric, or one with a little loss for bugs that show only in reports of failed
 /// messages.
@@ -15,37 +15,37 @@ fn run(bug: Option<Bug>, seed: u64, has_loss: bool) -> Report {
     plan.bug = bug;
     let mut fabric = Fabric::new(plan);
     fabric.run_us(120);
-    fabric.be_strict();
+    fabric.set_strict();
     if has_loss {
         let loss = Loss { data_ppm: 5_000, ..Loss::default() };
-        fabric.switch_faults(LinkFaults { loss, ..LinkFaults::default() });
+        fabric.set_link_faults(LinkFaults { loss, ..LinkFaults::default() });
     }
     if bug == Some(Bug::LinkReorders) {
         // Bypass `Fabric::inject`, so that the checks stay as strict as without faults.
         let faults =
             LinkFaults { reorder_ppm: 50_000, delay_ns_max: 5_000, ..LinkFaults::default() };
-        for link in fabric.between(NodeId(0), tale::switch(&fabric, 0)) {
-            fabric.network().inflict(Fault::Switches(link, faults));
+        for link in fabric.between(NodeId(0), fixture::switch(&fabric, 0)) {
+            fabric.network().inject(Fault::SetLinkFaults(link, faults));
         }
     }
     fabric.run_us(300);
     fabric.stop_load();
     fabric.expect_liveness();
-    fabric.settle_us(20_000);
+    fabric.drain_us(20_000);
     // Send once more after a pause in which only beacons kept the links alive.
     for from in 0..8 {
         fabric.scatter(from, &[(7 - from, 64)]);
     }
-    fabric.settle_us(20_000);
+    fabric.drain_us(20_000);
     fabric.finish()
 }
 
 fn has_loss(bug: Bug) -> bool {
-    matches!(bug, Bug::EndpointSwallowsFailure | Bug::EndpointRepeatsFailure)
+    matches!(bug, Bug::EndpointDropsFailure | Bug::EndpointRepeatsFailure)
 }
 
 #[test]
-fn every_mistake_is_caught() {
+fn checkers_catch_every_bug() {
     let missed: Vec<Bug> = Bug::ALL
         .into_iter()
         .filter(|bug| run(Some(*bug), 1, has_loss(*bug)).violations == 0)
@@ -54,7 +54,7 @@ fn every_mistake_is_caught() {
 }
 
 #[test]
-fn nothing_is_caught_where_there_is_no_mistake() {
+fn no_violation_without_a_bug() {
     for has_loss in [false, true] {
         let report = run(None, 1, has_loss);
         assert_eq!(report.first_violations, Vec::<String>::new());

@@ -1,19 +1,19 @@
 //! Scenarios of clock errors.
 
 #[allow(dead_code)]
-mod tale;
+mod fixture;
 
+use fixture::{HOUR_NS, begin, end, plan, switch};
 use onepipe_base::WIRE_MODULUS;
-use onepipe_sim_network::{ClockConfig, Fault, NodeId, origin_of};
-use tale::{HOUR_NS, begin, end, plan, switch};
+use onepipe_sim_network::{ClockConfig, Fault, NodeId, clock_origin};
 
 #[test]
-fn a_clock_jumps_an_hour_forward_or_back_and_nobody_waits_an_hour() {
+fn hour_long_clock_step_does_not_stall() {
     for (seed, ns) in [(1, HOUR_NS), (2, -HOUR_NS)] {
         let mut fabric = begin(plan("leaf-spine:2x2x2", 1, seed));
-        fabric.be_strict();
-        fabric.inflict(Fault::StepClock(NodeId(1), ns));
-        fabric.inflict(Fault::StepClock(switch(&fabric, 0), -ns));
+        fabric.set_strict();
+        fabric.inject(Fault::StepClock(NodeId(1), ns));
+        fabric.inject(Fault::StepClock(switch(&fabric, 0), -ns));
         let before = fabric.report().messages.delivered;
         fabric.run_us(300);
         assert!(fabric.report().messages.delivered > before + 300);
@@ -22,23 +22,23 @@ fn a_clock_jumps_an_hour_forward_or_back_and_nobody_waits_an_hour() {
 }
 
 #[test]
-fn skew_and_drift_cost_latency_and_never_order() {
+fn skew_and_drift_never_break_order() {
     let mut plan = plan("leaf-spine:2x2x2", 1, 3);
     plan.network.clocks = ClockConfig { offset_ns_max: 50_000, drift_ppb_max: 500_000 };
     let mut fabric = begin(plan);
     fabric.run_us(100);
-    fabric.be_strict();
+    fabric.set_strict();
     fabric.run_us(500);
     end(fabric);
 }
 
 #[test]
-fn the_48_bit_clock_wraps_in_the_middle_of_a_run_and_nothing_is_lost() {
+fn wire_clock_wraps_mid_run_without_loss() {
     let mut plan = plan("leaf-spine:2x2x2", 2, 4);
-    plan.network.sync_origin = origin_of(7, 300_000);
+    plan.network.sync_origin = clock_origin(7, 300_000);
     let origin = plan.network.sync_origin.as_ns();
     let mut fabric = begin(plan);
-    fabric.be_strict();
+    fabric.set_strict();
     fabric.run_us(300);
     let barrier = fabric.barrier(0).expect("the process runs").as_ns();
     assert_eq!(barrier / WIRE_MODULUS, origin / WIRE_MODULUS + 1, "the clock has wrapped");

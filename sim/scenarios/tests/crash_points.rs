@@ -2,25 +2,25 @@
 //! controller before or after its k-th record is written, for every k that makes a difference.
 
 #[allow(dead_code)]
-mod tale;
+mod fixture;
 
+use fixture::{begin, controller_plan, end, switch};
 use onepipe_sim_network::{Fault, NodeId};
 use onepipe_sim_scenarios::{Fabric, Report};
-use tale::{begin, court_plan, end, switch};
 
 /// A fragmented message, an unfragmented one, and one to the other rack.
 const TO: [(u32, u32); 3] = [(1, 3_000), (2, 64), (4, 1_500)];
 
 /// Returns a fabric of eight hosts without load; the controllers are on the last ones.
 fn quiet(replicas: u32, seed: u64) -> Fabric {
-    let mut plan = court_plan("leaf-spine:2x2x4", 1, replicas, seed);
+    let mut plan = controller_plan("leaf-spine:2x2x4", 1, replicas, seed);
     plan.load = None;
     begin(plan)
 }
 
 /// Injects a fault, submits a fragmented and an unfragmented scattering, and runs to the end.
-fn story(mut fabric: Fabric, breaks: impl FnOnce(&mut Fabric)) -> Report {
-    breaks(&mut fabric);
+fn scenario(mut fabric: Fabric, inject: impl FnOnce(&mut Fabric)) -> Report {
+    inject(&mut fabric);
     for to in [&TO[..], &[(1, 64), (2, 64), (4, 64)]] {
         fabric
             .scatter_reliably(0, to)
@@ -47,88 +47,88 @@ impl Tally {
         self.failures += u64::from(report.messages.failures > 0);
         self.all += u32::from(report.messages.lost == 0);
         self.not_all += u32::from(report.messages.lost > 0);
-        assert_eq!(report.court.inexact, 0);
+        assert_eq!(report.control_plane.inexact, 0);
     }
 }
 
 #[test]
-fn a_sender_dies_before_each_of_its_frames() {
+fn sender_crashes_before_each_frame() {
     let mut tally = Tally::default();
     for frames in 0..24 {
-        tally.add(&story(quiet(1, 1), |fabric| fabric.crash_process_after(0, frames)));
+        tally.add(&scenario(quiet(1, 1), |fabric| fabric.crash_process_after(0, frames)));
     }
     assert!(tally.failures > 12, "{tally:?}");
 }
 
 #[test]
-fn a_receiver_dies_before_each_of_its_answers() {
+fn receiver_crashes_before_each_reply() {
     let mut tally = Tally::default();
     for frames in 0..10 {
-        tally.add(&story(quiet(1, 2), |fabric| fabric.crash_process_after(4, frames)));
+        tally.add(&scenario(quiet(1, 2), |fabric| fabric.crash_process_after(4, frames)));
     }
     assert!(tally.failures > 4 && tally.all > 0 && tally.not_all > 0, "{tally:?}");
 }
 
 #[test]
-fn a_spine_dies_before_each_frame_that_it_hands_on() {
+fn spine_crashes_before_each_forwarded_frame() {
     let mut tally = Tally::default();
     for frames in 0..20 {
-        tally.add(&story(quiet(1, 3), |fabric| {
+        tally.add(&scenario(quiet(1, 3), |fabric| {
             let spine = switch(fabric, 2);
-            fabric.inflict(Fault::CrashAfter(spine, frames));
+            fabric.inject(Fault::CrashAfter(spine, frames));
         }));
     }
     assert_eq!((tally.failures, tally.all), (0, tally.runs), "no process is cut off: {tally:?}");
 }
 
 #[test]
-fn a_rack_switch_dies_before_each_frame_that_it_hands_on() {
+fn rack_switch_crashes_before_each_forwarded_frame() {
     let mut tally = Tally::default();
     for frames in 0..24 {
-        tally.add(&story(quiet(1, 4), |fabric| {
+        tally.add(&scenario(quiet(1, 4), |fabric| {
             let rack = switch(fabric, 0);
-            fabric.inflict(Fault::CrashAfter(rack, frames));
+            fabric.inject(Fault::CrashAfter(rack, frames));
         }));
     }
     assert_eq!(tally.failures, u64::from(tally.runs), "{tally:?}");
 }
 
 /// Fails process 2 and the replica that resolves the failure; another replica takes over.
-fn succession(seed: u64, breaks: impl FnOnce(&mut Fabric, u32)) -> Report {
+fn failover(seed: u64, inject: impl FnOnce(&mut Fabric, u32)) -> Report {
     let fabric = quiet(3, seed);
     let (active, epoch) = fabric.active().expect("a controller is active");
     assert_eq!(epoch, 1);
-    let report = story(fabric, |fabric| {
+    let report = scenario(fabric, |fabric| {
         fabric.crash_process(2);
-        breaks(fabric, active);
+        inject(fabric, active);
     });
-    assert!(report.messages.failures > 0 && report.court.inexact == 0, "{report:#?}");
+    assert!(report.messages.failures > 0 && report.control_plane.inexact == 0, "{report:#?}");
     report
 }
 
 #[test]
-fn a_controller_dies_before_each_frame_of_a_recovery() {
-    let mut successions = 0;
+fn controller_crashes_before_each_recovery_frame() {
+    let mut failovers = 0;
     for frames in 0..16 {
-        let report = succession(5, |fabric, active| {
+        let report = failover(5, |fabric, active| {
             let node = NodeId(active);
-            fabric.inflict(Fault::CrashAfter(node, frames));
+            fabric.inject(Fault::CrashAfter(node, frames));
         });
-        successions += u32::from(report.court.epochs > 1);
+        failovers += u32::from(report.control_plane.epochs > 1);
     }
-    assert!(successions > 8, "{successions}");
+    assert!(failovers > 8, "{failovers}");
 }
 
 #[test]
-fn a_controller_dies_before_a_record_is_written_or_before_it_hears_of_it() {
-    let mut successions = 0;
+fn controller_crashes_around_each_store_write() {
+    let mut failovers = 0;
     for records in 0..3 {
         for is_written in [false, true] {
-            let report = succession(6, |fabric, active| {
+            let report = failover(6, |fabric, active| {
                 fabric.crash_controller_at(active, records, is_written);
             });
-            successions += u32::from(report.court.epochs > 1);
+            failovers += u32::from(report.control_plane.epochs > 1);
         }
     }
-    assert!(successions > 3, "{successions}");
+    assert!(failovers > 3, "{failovers}");
 }

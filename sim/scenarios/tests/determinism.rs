@@ -10,7 +10,7 @@ const PINNED: &str = include_str!("../testdata/trace_hashes.txt");
 const PINNED_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/trace_hashes.txt");
 
 #[test]
-fn the_same_seed_twice_is_the_same_history() {
+fn equal_seeds_give_equal_reports() {
     for seed in [0, 5, 12] {
         let swarm = Swarm::draw(seed);
         let (first, second) = (swarm.run(), swarm.run());
@@ -21,7 +21,7 @@ fn the_same_seed_twice_is_the_same_history() {
 }
 
 #[test]
-fn the_histories_are_those_pinned_for_every_build() {
+fn trace_hashes_match_the_pinned_file() {
     let mut found = String::new();
     for seed in 0..8 {
         let report = Swarm::draw(seed).run();

@@ -1,15 +1,15 @@
 //! Scenarios of failing nodes and links.
 
 #[allow(dead_code)]
-mod tale;
+mod fixture;
 
+use fixture::{begin, end, steady_plan, switch};
 use onepipe_sim_network::{Fault, NodeId};
-use tale::{begin, end, steady_plan, switch};
 
 #[test]
-fn a_host_crashes_and_the_others_go_on_without_it() {
+fn host_crash_does_not_stall_others() {
     let mut fabric = begin(steady_plan("leaf-spine:2x2x2", 2, 1));
-    fabric.inflict(Fault::Crash(NodeId(0)));
+    fabric.inject(Fault::Crash(NodeId(0)));
     fabric.run_us(100);
     let before = (fabric.report().messages, fabric.barrier(7));
     fabric.run_us(100);
@@ -19,10 +19,10 @@ fn a_host_crashes_and_the_others_go_on_without_it() {
 }
 
 #[test]
-fn a_rack_switch_crashes_and_its_hosts_come_back_with_it() {
+fn rack_switch_crash_and_restart() {
     let mut fabric = begin(steady_plan("testbed", 1, 2));
     let rack = switch(&fabric, 0);
-    fabric.inflict(Fault::Crash(rack));
+    fabric.inject(Fault::Crash(rack));
     fabric.run_us(100);
     let before = (fabric.barrier(31), fabric.report().messages.delivered);
     fabric.run_us(100);
@@ -32,12 +32,12 @@ fn a_rack_switch_crashes_and_its_hosts_come_back_with_it() {
 }
 
 #[test]
-fn a_core_switch_and_a_core_link_die_and_nobody_is_cut_off() {
+fn core_failures_keep_everyone_connected() {
     let mut fabric = begin(steady_plan("testbed", 1, 3));
     let (spine, core) = (switch(&fabric, 4), switch(&fabric, 9));
     let link = fabric.between(spine, core)[0];
-    fabric.inflict(Fault::Cut(link));
-    fabric.inflict(Fault::Crash(switch(&fabric, 8)));
+    fabric.inject(Fault::Cut(link));
+    fabric.inject(Fault::Crash(switch(&fabric, 8)));
     fabric.run_us(200);
     let before = fabric.report().messages.delivered;
     fabric.run_us(50);
@@ -46,36 +46,36 @@ fn a_core_switch_and_a_core_link_die_and_nobody_is_cut_off() {
 }
 
 #[test]
-fn a_switch_restarts_with_empty_registers_and_no_barrier_moves_back() {
+fn switch_restart_never_regresses_a_barrier() {
     for number in [0, 2] {
         let mut fabric = begin(steady_plan("leaf-spine:2x2x2", 1, 4));
         let node = switch(&fabric, number);
-        fabric.inflict(Fault::Crash(node));
+        fabric.inject(Fault::Crash(node));
         fabric.run_us(2);
-        fabric.inflict(Fault::Restart(node));
+        fabric.inject(Fault::Restart(node));
         fabric.run_us(100);
         end(fabric);
     }
 }
 
 #[test]
-fn a_port_dies_in_one_direction_only() {
+fn one_way_port_failure() {
     let mut fabric = begin(steady_plan("star:4", 1, 5));
     let hub = switch(&fabric, 0);
     for link in fabric.between(NodeId(0), hub) {
-        fabric.inflict(Fault::Cut(link));
+        fabric.inject(Fault::Cut(link));
         fabric.run_us(100);
         let before = fabric.barrier(3);
         fabric.run_us(50);
         assert!(fabric.barrier(3) > before);
-        fabric.inflict(Fault::Mend(link));
+        fabric.inject(Fault::Repair(link));
         fabric.run_us(100);
     }
     end(fabric);
 }
 
 #[test]
-fn a_process_crashes_and_comes_back_as_another_life() {
+fn process_restarts_as_a_new_incarnation() {
     let mut fabric = begin(steady_plan("star:3", 2, 6));
     fabric.crash_process(1);
     fabric.run_us(1);
@@ -88,11 +88,11 @@ fn a_process_crashes_and_comes_back_as_another_life() {
 }
 
 #[test]
-fn a_fabric_is_torn_in_two_and_heals() {
+fn partition_heals() {
     let mut fabric = begin(steady_plan("leaf-spine:2x1x2", 2, 7));
     let (spine, rack) = (switch(&fabric, 2), switch(&fabric, 0));
     for link in fabric.between(rack, spine) {
-        fabric.inflict(Fault::Cut(link));
+        fabric.inject(Fault::Cut(link));
     }
     fabric.run_us(150);
     let before = (fabric.barrier(0), fabric.barrier(7));
@@ -105,9 +105,9 @@ fn a_fabric_is_torn_in_two_and_heals() {
 }
 
 #[test]
-fn a_host_stands_still_for_longer_than_the_timeout() {
+fn host_pauses_beyond_the_link_timeout() {
     let mut fabric = begin(steady_plan("star:4", 1, 8));
-    fabric.inflict(Fault::Pause(NodeId(2), 300_000));
+    fabric.inject(Fault::Pause(NodeId(2), 300_000));
     fabric.run_us(400);
     end(fabric);
 }

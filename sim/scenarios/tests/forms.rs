@@ -1,11 +1,14 @@
 //! The placements of in-network processing: the same guarantees, different latencies.
 
-use onepipe_sim_network::{Load, Pace, Workload};
+use onepipe_sim_network::{Load, SendPattern, Workload};
 use onepipe_sim_scenarios::{Options, Placement, Report, run};
 use onepipe_topology::Shape;
 
 fn ping(placement: Placement, shape: Shape) -> Report {
-    let load = Load { workload: Workload::Ping { bytes: 64 }, pace: Pace::Every { ns: 20_000 } };
+    let load = Load {
+        workload: Workload::Ping { bytes: 64 },
+        pattern: SendPattern::OpenLoop { ns: 20_000 },
+    };
     let options = Options { placement, load, ..Options::new(shape, 16, 5, 500_000) };
     run(&options, |_| {}).expect("sixteen processes fit the shape")
 }
@@ -13,7 +16,7 @@ fn ping(placement: Placement, shape: Shape) -> Report {
 /// No message is lost, no message lies below a promise, and every switch on the path adds its
 /// detour.
 #[test]
-fn every_form_keeps_its_promises_and_a_detour_costs_its_time_at_each_switch() {
+fn placements_add_their_detour_per_switch() {
     let shapes = ["star:16", "testbed"].map(|text| text.parse::<Shape>().expect("well-formed"));
     for (shape, switches) in shapes.into_iter().zip([1, 5]) {
         let reports = Placement::ALL.map(|placement| ping(placement, shape));
@@ -33,7 +36,7 @@ fn every_form_keeps_its_promises_and_a_detour_costs_its_time_at_each_switch() {
 
 /// All-to-all traffic at full load.
 #[test]
-fn under_load_every_form_keeps_its_promises() {
+fn placements_keep_invariants_under_load() {
     for placement in Placement::ALL {
         let shape = "leaf-spine:2x2x4".parse().expect("well-formed");
         let options = Options { placement, ..Options::new(shape, 16, 3, 200_000) };

@@ -6,8 +6,8 @@
 //! All mistakes are in one test because the mistake is selected for the whole program.
 
 use onepipe_base::mistake::Mistake;
-use onepipe_sim_check::drill_known;
-use onepipe_sim_scenarios::{Mishap, Swarm, caught};
+use onepipe_sim_check::run_known_mutations;
+use onepipe_sim_scenarios::{FaultEvent, Swarm, caught};
 
 /// Each mistake with a seed that detects it.
 const FIRST_SEEDS: &[(Mistake, u64)] = &[
@@ -37,16 +37,17 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
 ];
 
 /// Whether the seed exercises the mistake; other seeds need not be tried.
-fn is_apt(mistake: Mistake, swarm: &Swarm) -> bool {
-    let replicas = swarm.plan.court.as_ref().map_or(0, |court| court.replicas);
-    let draws = |is_it: fn(&Mishap) -> bool| swarm.timeline.iter().any(|(_, what)| is_it(what));
+fn is_applicable(mistake: Mistake, swarm: &Swarm) -> bool {
+    let replicas =
+        swarm.plan.control_plane.as_ref().map_or(0, |control_plane| control_plane.replicas);
+    let draws = |is_it: fn(&FaultEvent) -> bool| swarm.timeline.iter().any(|(_, what)| is_it(what));
     match mistake {
         Mistake::TwoActive | Mistake::RefusalIgnored => {
-            replicas > 1 && draws(|what| matches!(what, Mishap::Lapse))
+            replicas > 1 && draws(|what| matches!(what, FaultEvent::LeaseExpired))
         }
         Mistake::DeadLinkRetained => swarm.missing.is_some(),
         Mistake::DuplicateAccepted => {
-            draws(|what| matches!(what, Mishap::AllLinks(faults) if faults.duplicate_ppm > 0))
+            draws(|what| matches!(what, FaultEvent::AllLinks(faults) if faults.duplicate_ppm > 0))
         }
         Mistake::OwnCommitIgnored => swarm.plan.reliable_percent > 30,
         Mistake::DiscardOffByOne
@@ -61,8 +62,8 @@ fn is_apt(mistake: Mistake, swarm: &Swarm) -> bool {
 }
 
 #[test]
-fn every_mistake_is_caught_and_nothing_without_it() {
+fn checkers_catch_every_mistake() {
     assert!(FIRST_SEEDS.iter().map(|(mistake, _)| mistake).eq(Mistake::of_scattering()));
-    let is_apt = |mistake, seed| is_apt(mistake, &Swarm::draw(seed));
-    assert_eq!(drill_known(FIRST_SEEDS, is_apt, caught), Vec::<&str>::new());
+    let is_applicable = |mistake, seed| is_applicable(mistake, &Swarm::draw(seed));
+    assert_eq!(run_known_mutations(FIRST_SEEDS, is_applicable, caught), Vec::<&str>::new());
 }

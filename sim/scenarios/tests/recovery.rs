@@ -1,44 +1,47 @@
 //! Scenarios of failures and of the controllers that resolve them.
 
 #[allow(dead_code)]
-mod tale;
+mod fixture;
 
+use fixture::{HOUR_NS, begin, controller_plan, end, switch};
 use onepipe_sim_network::{Fault, NodeId};
-use tale::{HOUR_NS, begin, court_plan, end, switch};
 
 #[test]
-fn with_controllers_about_nothing_changes() {
-    let fabric = begin(court_plan("leaf-spine:2x2x2", 2, 1, 1));
+fn idle_controllers_change_nothing() {
+    let fabric = begin(controller_plan("leaf-spine:2x2x2", 2, 1, 1));
     let report = end(fabric);
-    assert_eq!((report.messages.lost, report.messages.failures, report.court.epochs), (0, 0, 1));
+    assert_eq!(
+        (report.messages.lost, report.messages.failures, report.control_plane.epochs),
+        (0, 0, 1)
+    );
     assert!(report.messages.reliable > 100);
 }
 
 #[test]
-fn a_host_crashes_and_what_it_sent_is_everywhere_or_nowhere() {
-    let mut fabric = begin(court_plan("leaf-spine:2x2x3", 1, 1, 2));
-    fabric.inflict(Fault::Crash(NodeId(0)));
+fn host_crash_is_atomic() {
+    let mut fabric = begin(controller_plan("leaf-spine:2x2x3", 1, 1, 2));
+    fabric.inject(Fault::Crash(NodeId(0)));
     fabric.run_us(400);
     let (before, commit) = (fabric.report(), fabric.commit_barrier(1));
-    assert_eq!((before.messages.failures, before.court.inexact), (1, 0));
+    assert_eq!((before.messages.failures, before.control_plane.inexact), (1, 0));
     fabric.run_us(100);
     assert!(fabric.commit_barrier(1) > commit, "commits wait for the crashed host");
     end(fabric);
 }
 
 #[test]
-fn a_rack_switch_crashes_and_takes_its_processes_with_it() {
-    let mut fabric = begin(court_plan("leaf-spine:3x2x2", 1, 1, 3));
+fn rack_switch_crash_fails_its_processes() {
+    let mut fabric = begin(controller_plan("leaf-spine:3x2x2", 1, 1, 3));
     let rack = switch(&fabric, 0);
-    fabric.inflict(Fault::Crash(rack));
+    fabric.inject(Fault::Crash(rack));
     fabric.run_us(600);
     assert_eq!(fabric.report().messages.failures, 2);
     end(fabric);
 }
 
 #[test]
-fn a_process_crashes_and_the_others_of_its_host_go_on() {
-    let mut fabric = begin(court_plan("star:3", 2, 1, 4));
+fn process_crash_spares_its_host() {
+    let mut fabric = begin(controller_plan("star:3", 2, 1, 4));
     fabric.crash_process(1);
     fabric.run_us(400);
     assert_eq!(fabric.report().messages.failures, 1);
@@ -47,18 +50,18 @@ fn a_process_crashes_and_the_others_of_its_host_go_on() {
 
 /// The controller is alone in the last rack: its switch has no promise to send upwards.
 #[test]
-fn a_controller_alone_in_its_rack_works_through_a_failure_elsewhere() {
+fn controller_alone_in_its_rack_recovers_a_failure() {
     for (shape, seed) in [("leaf-spine:3x2x1", 5), ("fat-tree:4", 6)] {
-        let mut plan = court_plan(shape, 1, 1, seed);
-        plan.court.as_mut().expect("the plan has controllers").replicas = match shape {
+        let mut plan = controller_plan(shape, 1, 1, seed);
+        plan.control_plane.as_mut().expect("the plan has controllers").replicas = match shape {
             "fat-tree:4" => 2,
             _ => 1,
         };
         let mut fabric = begin(plan);
-        fabric.inflict(Fault::Crash(NodeId(0)));
+        fabric.inject(Fault::Crash(NodeId(0)));
         fabric.run_us(400);
         let (before, commit) = (fabric.report(), fabric.commit_barrier(1));
-        assert_eq!((before.messages.failures, before.court.inexact), (1, 0), "{shape}");
+        assert_eq!((before.messages.failures, before.control_plane.inexact), (1, 0), "{shape}");
         fabric.run_us(100);
         assert!(fabric.commit_barrier(1) > commit, "{shape}: commits wait for the crashed host");
         end(fabric);
@@ -67,8 +70,8 @@ fn a_controller_alone_in_its_rack_works_through_a_failure_elsewhere() {
 
 /// The controller is the only process of the last host.
 #[test]
-fn a_controller_alone_on_its_host_works_through_a_failure_elsewhere() {
-    let mut fabric = begin(court_plan("star:3", 2, 2, 7));
+fn controller_alone_on_its_host_recovers_a_failure() {
+    let mut fabric = begin(controller_plan("star:3", 2, 2, 7));
     fabric.crash_process(1);
     fabric.run_us(400);
     assert_eq!(fabric.report().messages.failures, 1);
@@ -77,11 +80,11 @@ fn a_controller_alone_on_its_host_works_through_a_failure_elsewhere() {
 
 /// The only process of a rack costs others one link timeout, like any other process.
 #[test]
-fn the_only_process_of_a_rack_dies_and_nobody_waits_twice() {
-    for has_court in [false, true] {
-        let mut plan = match has_court {
-            true => court_plan("leaf-spine:3x2x1", 1, 1, 8),
-            false => tale::steady_plan("leaf-spine:3x2x1", 1, 8),
+fn sole_process_of_a_rack_costs_one_link_timeout() {
+    for has_controllers in [false, true] {
+        let mut plan = match has_controllers {
+            true => controller_plan("leaf-spine:3x2x1", 1, 1, 8),
+            false => fixture::steady_plan("leaf-spine:3x2x1", 1, 8),
         };
         plan.reliable_percent = 0;
         let (timeout_ns, interval_ns) =
@@ -93,7 +96,7 @@ fn the_only_process_of_a_rack_dies_and_nobody_waits_twice() {
         let risen_ns = fabric.barrier(1).expect("the process has joined").since_ns(fallen);
         assert!(
             risen_ns > timeout_ns,
-            "with controllers: {has_court}: the barrier rose by {risen_ns} ns"
+            "with controllers: {has_controllers}: the barrier rose by {risen_ns} ns"
         );
         fabric.run_us(400);
         end(fabric);
@@ -101,8 +104,8 @@ fn the_only_process_of_a_rack_dies_and_nobody_waits_twice() {
 }
 
 #[test]
-fn a_process_restarts_before_anybody_has_noticed() {
-    let mut fabric = begin(court_plan("star:4", 2, 1, 5));
+fn process_restarts_before_detection() {
+    let mut fabric = begin(controller_plan("star:4", 2, 1, 5));
     fabric.crash_process(1);
     fabric.run_us(1);
     fabric.restart_process(1);
@@ -112,8 +115,8 @@ fn a_process_restarts_before_anybody_has_noticed() {
 }
 
 #[test]
-fn a_process_leaves_while_another_fails() {
-    let mut fabric = begin(court_plan("star:4", 2, 1, 7));
+fn process_leaves_during_a_failure() {
+    let mut fabric = begin(controller_plan("star:4", 2, 1, 7));
     fabric.crash_process(0);
     fabric.leave(2);
     fabric.run_us(800);
@@ -124,86 +127,86 @@ fn a_process_leaves_while_another_fails() {
 }
 
 #[test]
-fn a_host_that_stood_still_is_told_so_and_comes_back() {
-    let mut fabric = begin(court_plan("star:4", 1, 1, 8));
-    fabric.inflict(Fault::Pause(NodeId(1), 400_000));
+fn paused_host_is_excluded_and_rejoins() {
+    let mut fabric = begin(controller_plan("star:4", 1, 1, 8));
+    fabric.inject(Fault::Pause(NodeId(1), 400_000));
     fabric.run_us(2_000);
     let report = fabric.report();
-    assert!(report.messages.failures > 0 && report.court.recoveries > 0, "{report:#?}");
+    assert!(report.messages.failures > 0 && report.control_plane.recoveries > 0, "{report:#?}");
     assert!(fabric.process(1).is_some_and(|back| back.endpoint.config().incarnation.0 > 1));
     end(fabric);
 }
 
 #[test]
-fn the_half_of_a_partition_without_controllers_is_excluded_and_comes_back() {
-    let mut fabric = begin(court_plan("leaf-spine:3x1x2", 1, 1, 9));
+fn partition_without_controllers_is_excluded_and_rejoins() {
+    let mut fabric = begin(controller_plan("leaf-spine:3x1x2", 1, 1, 9));
     let (rack, spine) = (switch(&fabric, 0), switch(&fabric, 3));
     let links = fabric.between(rack, spine);
-    links.iter().for_each(|link| fabric.inflict(Fault::Cut(*link)));
+    links.iter().for_each(|link| fabric.inject(Fault::Cut(*link)));
     fabric.run_us(800);
     assert_eq!(fabric.report().messages.failures, 2);
-    links.iter().for_each(|link| fabric.inflict(Fault::Mend(*link)));
+    links.iter().for_each(|link| fabric.inject(Fault::Repair(*link)));
     fabric.run_us(2_000);
-    assert!(fabric.report().court.recoveries > 0);
+    assert!(fabric.report().control_plane.recoveries > 0);
     end(fabric);
 }
 
 #[test]
-fn a_controller_that_is_cut_off_with_the_smaller_half_declares_nobody_dead() {
-    let mut fabric = begin(court_plan("leaf-spine:3x1x3", 1, 1, 10));
+fn minority_controller_declares_no_failures() {
+    let mut fabric = begin(controller_plan("leaf-spine:3x1x3", 1, 1, 10));
     let (rack, spine) = (switch(&fabric, 2), switch(&fabric, 3));
     let links = fabric.between(rack, spine);
-    links.iter().for_each(|link| fabric.inflict(Fault::Cut(*link)));
+    links.iter().for_each(|link| fabric.inject(Fault::Cut(*link)));
     fabric.run_us(200);
-    links.iter().for_each(|link| fabric.inflict(Fault::Mend(*link)));
+    links.iter().for_each(|link| fabric.inject(Fault::Repair(*link)));
     fabric.run_us(2_000);
     assert!(fabric.report().messages.failures <= 2, "the majority was declared failed");
     end(fabric);
 }
 
 #[test]
-fn the_active_controller_dies_and_the_next_one_ends_what_it_began() {
+fn next_controller_finishes_a_recovery() {
     for wait_us in [0, 35, 60, 100] {
-        let mut fabric = begin(court_plan("leaf-spine:2x2x4", 1, 2, 11));
+        let mut fabric = begin(controller_plan("leaf-spine:2x2x4", 1, 2, 11));
         let (active, _) = fabric.active().expect("a controller is active");
-        fabric.inflict(Fault::Crash(NodeId(0)));
+        fabric.inject(Fault::Crash(NodeId(0)));
         fabric.run_us(wait_us);
         fabric.crash_process(active);
         fabric.run_us(1_500);
         let report = fabric.report();
-        assert_eq!((report.messages.failures, report.court.inexact), (1, 0), "{wait_us}");
-        assert_eq!(report.court.epochs, 2);
+        assert_eq!((report.messages.failures, report.control_plane.inexact), (1, 0), "{wait_us}");
+        assert_eq!(report.control_plane.epochs, 2);
         end(fabric);
     }
 }
 
 #[test]
-fn two_controllers_take_themselves_for_active_and_the_store_lets_one_decide() {
-    let mut fabric = begin(court_plan("leaf-spine:2x2x4", 1, 2, 12));
+fn store_fences_the_deposed_controller() {
+    let mut fabric = begin(controller_plan("leaf-spine:2x2x4", 1, 2, 12));
     for victim in 0..3 {
         // Of every 50 us, the first replica renews its lease after 6 and the second asks after 12.
         fabric.run_us(8);
         fabric.lapse();
         fabric.run_us(2);
-        fabric.inflict(Fault::Crash(NodeId(victim)));
+        fabric.inject(Fault::Crash(NodeId(victim)));
         fabric.run_us(840);
     }
     let report = fabric.report();
     assert_eq!(report.messages.failures, 3);
-    assert!(report.court.epochs > 1, "no replica has taken over");
+    assert!(report.control_plane.epochs > 1, "no replica has taken over");
     end(fabric);
 }
 
 #[test]
-fn recovery_waits_while_every_controller_is_gone_and_commits_go_on() {
-    let mut fabric = begin(court_plan("leaf-spine:2x2x4", 1, 2, 13));
+fn recovery_waits_without_controllers() {
+    let mut fabric = begin(controller_plan("leaf-spine:2x2x4", 1, 2, 13));
     let controllers = fabric.members()..fabric.topology().processes();
     controllers.clone().for_each(|id| fabric.crash_process(id));
     fabric.run_us(300);
     let commit = fabric.commit_barrier(0);
     fabric.run_us(100);
     assert!(fabric.commit_barrier(0) > commit, "commits wait for controllers");
-    fabric.inflict(Fault::Crash(NodeId(1)));
+    fabric.inject(Fault::Crash(NodeId(1)));
     fabric.run_us(300);
     let commit = fabric.commit_barrier(0);
     fabric.run_us(300);
@@ -216,7 +219,7 @@ fn recovery_waits_while_every_controller_is_gone_and_commits_go_on() {
 
 #[test]
 fn recovery_waits_for_the_store() {
-    let mut fabric = begin(court_plan("star:4", 2, 1, 14));
+    let mut fabric = begin(controller_plan("star:4", 2, 1, 14));
     fabric.fail_store(500);
     fabric.crash_process(0);
     fabric.run_us(400);
@@ -227,30 +230,30 @@ fn recovery_waits_for_the_store() {
 }
 
 #[test]
-fn a_clock_jumps_by_an_hour_while_a_process_fails() {
+fn clock_step_during_recovery() {
     for ns in [HOUR_NS, -HOUR_NS] {
-        let mut fabric = begin(court_plan("star:4", 2, 1, 15));
+        let mut fabric = begin(controller_plan("star:4", 2, 1, 15));
         fabric.crash_process(0);
-        fabric.inflict(Fault::StepClock(NodeId(1), ns));
+        fabric.inject(Fault::StepClock(NodeId(1), ns));
         fabric.run_us(20);
-        fabric.inflict(Fault::StepClock(NodeId(2), -ns));
+        fabric.inject(Fault::StepClock(NodeId(2), -ns));
         fabric.run_us(800);
         let report = fabric.report();
-        assert_eq!((report.messages.failures, report.court.inexact), (1, 0));
+        assert_eq!((report.messages.failures, report.control_plane.inexact), (1, 0));
         end(fabric);
     }
 }
 
 #[test]
-fn a_spine_comes_back_with_empty_registers_while_a_process_fails() {
-    let mut fabric = begin(court_plan("leaf-spine:2x2x3", 1, 1, 16));
+fn spine_restart_during_recovery() {
+    let mut fabric = begin(controller_plan("leaf-spine:2x2x3", 1, 1, 16));
     let spine = switch(&fabric, 2);
-    fabric.inflict(Fault::Crash(spine));
+    fabric.inject(Fault::Crash(spine));
     fabric.crash_process(0);
     fabric.run_us(5);
-    fabric.inflict(Fault::Restart(spine));
+    fabric.inject(Fault::Restart(spine));
     fabric.run_us(1_000);
     let report = fabric.report();
-    assert_eq!((report.messages.failures, report.court.inexact), (1, 0));
+    assert_eq!((report.messages.failures, report.control_plane.inexact), (1, 0));
     end(fabric);
 }

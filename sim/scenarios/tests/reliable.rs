@@ -1,11 +1,11 @@
 //! Scenarios of the reliable service without failures.
 
 #[allow(dead_code)]
-mod tale;
+mod fixture;
 
+use fixture::plan;
 use onepipe_sim_network::{LinkFaults, Loss};
 use onepipe_sim_scenarios::Fabric;
-use tale::plan;
 
 /// Lets every process scatter reliably thirty times under `faults`. Returns the messages delivered.
 fn rounds(faults: LinkFaults) -> u64 {
@@ -14,7 +14,7 @@ fn rounds(faults: LinkFaults) -> u64 {
     let mut fabric = Fabric::new(plan);
     fabric.run_us(100);
     if faults != LinkFaults::default() {
-        fabric.switch_faults(faults);
+        fabric.set_link_faults(faults);
     }
     for _ in 0..30 {
         for from in 0..8 {
@@ -27,7 +27,7 @@ fn rounds(faults: LinkFaults) -> u64 {
         fabric.run_us(5);
     }
     fabric.heal();
-    assert!(fabric.settle_us(50_000));
+    assert!(fabric.drain_us(50_000));
     let report = fabric.finish();
     assert_eq!(report.first_violations, Vec::<String>::new());
     assert_eq!((report.messages.lost, report.messages.unknown), (0, 0));
@@ -35,14 +35,14 @@ fn rounds(faults: LinkFaults) -> u64 {
 }
 
 #[test]
-fn everything_arrives_in_a_sound_fabric() {
+fn reliable_delivers_everything_without_faults() {
     assert_eq!(rounds(LinkFaults::default()), 30 * 8 * 4);
 }
 
 #[test]
-fn everything_arrives_through_loss_changes_duplicates_and_disorder() {
+fn reliable_delivers_everything_despite_link_faults() {
     let faults = LinkFaults {
-        loss: Loss::every(100_000),
+        loss: Loss::uniform(100_000),
         corrupt_ppm: 50_000,
         duplicate_ppm: 100_000,
         reorder_ppm: 100_000,

@@ -17,7 +17,7 @@ fn are_right(placement: Placement, seeds: &[u64]) {
 
 /// A run has a step limit whatever machines and load do, and reaching it is a violation.
 #[test]
-fn a_run_that_takes_too_many_steps_is_ended_and_said_to_have_failed() {
+fn step_limit_ends_a_run_as_failed() {
     let mut swarm = Swarm::draw_with(0, Placement::Chip);
     assert!(swarm.run().violations_by_rule.is_empty());
     swarm.plan.network.steps_max = 2_000;
@@ -29,27 +29,27 @@ fn a_run_that_takes_too_many_steps_is_ended_and_said_to_have_failed() {
 /// A failed receiver refuses immediately. The closed loop submitted forever at one instant, and the
 /// sender kept a record of every round behind a scattering that was still open.
 #[test]
-fn a_closed_loop_to_receivers_that_have_failed_takes_its_time() {
+fn closed_loop_to_failed_receivers_backs_off() {
     are_right(Placement::Chip, &[36, 139]);
 }
 
 /// A host did not poll a process for events that were raised while it polled frames; what the
 /// process could deliver waited for the next input of any kind.
 #[test]
-fn what_comes_up_while_a_host_polls_for_frames_is_not_left_lying() {
+fn events_raised_during_transmit_are_polled() {
     are_right(Placement::Chip, &[1_000_203]);
 }
 
 /// Crashes during a recovery, with frames lost and reordered all the time.
 #[test]
-fn what_has_been_found_earlier_stays_right() {
+fn earlier_findings_stay_fixed() {
     are_right(Placement::Chip, &[18, 21, 86]);
 }
 
 /// A restarted process received a commit meant for its previous incarnation and took that for
 /// permission to send reliable messages: with a slow clock they arrived too late.
 #[test]
-fn who_comes_back_is_told_no_commit_before_it_has_caught_up() {
+fn rejoining_process_gets_no_commit_before_catching_up() {
     are_right(Placement::SwitchCpu, &[1035]);
 }
 
@@ -57,14 +57,14 @@ fn who_comes_back_is_told_no_commit_before_it_has_caught_up() {
 /// taken for its previous incarnation, too. So the processes behind it failed below what they had
 /// committed.
 #[test]
-fn lives_of_one_neighbour_are_told_apart() {
+fn distinguishes_incarnations_of_a_neighbour() {
     are_right(Placement::Chip, &[1_001_262, 1_001_288]);
 }
 
 /// A host's switch was declared failed and was never notified; so was a switch with only failed
 /// processes below it. It waited for a flood acknowledgement, and its processes with it.
 #[test]
-fn a_switch_that_was_declared_dead_comes_back() {
+fn falsely_failed_switch_rejoins() {
     are_right(Placement::Chip, &[20_000_339, 20_000_427]);
 }
 
@@ -72,53 +72,53 @@ fn a_switch_that_was_declared_dead_comes_back() {
 /// acknowledgements waited forever; another one sent reliable messages before its announcement was
 /// acknowledged.
 #[test]
-fn nothing_reliable_happens_before_a_welcome() {
+fn no_reliable_traffic_before_announce_ack() {
     are_right(Placement::Chip, &[136, 20_000_133, 20_000_182, 20_000_540]);
 }
 
 /// Flat recovery notified only participants. Processes that had been declared failed but were alive
 /// came back with what they had received.
 #[test]
-fn who_was_declared_dead_knows_it_before_a_link_is_resolved() {
+fn failed_process_is_notified_before_link_resume() {
     are_right(Placement::Chip, &[20_000_081]);
 }
 
 /// Processes with a slow clock rejoined below a switch that was not counted yet or had itself just
 /// started, and sent below what others had committed.
 #[test]
-fn a_newcomer_waits_for_who_sits_below_other_switches() {
+fn joiner_waits_for_processes_below_other_switches() {
     are_right(Placement::Chip, &[20_000_076, 30_000_209, 30_001_029, 40_000_352]);
 }
 
 /// A process that waits to be placed again keeps retransmitting what others wait for.
 #[test]
-fn who_is_placed_anew_goes_on_with_what_has_left() {
+fn rejoining_process_keeps_retransmitting() {
     are_right(Placement::Chip, &[40_000_479]);
 }
 
 /// Two incarnations of a process failed one after the other, the later one below what the earlier
 /// one had committed, and the earlier one's messages were discarded, too.
 #[test]
-fn each_life_has_a_failure_of_its_own() {
+fn each_incarnation_has_its_own_failure() {
     are_right(Placement::Chip, &[40_000_478, 60_000_150]);
 }
 
 /// A switch crashed, restarted, and was lost again before its new incarnation had promised
 /// anything. Then nothing was known of what the processes behind it had committed.
 #[test]
-fn a_new_life_of_a_switch_is_no_excuse_for_a_low_bound() {
+fn switch_restart_does_not_lower_the_bound() {
     are_right(Placement::Chip, &[30_000_732]);
 }
 
 /// A link was abandoned, recovered, and was considered down by the next controller.
 #[test]
-fn a_link_that_was_given_up_may_be_back() {
+fn abandoned_link_may_recover() {
     are_right(Placement::Chip, &[70_000_992]);
 }
 
 /// A process was excluded, and the outcome of its messages was unknown.
 #[test]
-fn an_excluded_process_may_be_in_doubt() {
+fn excluded_process_may_report_unknown() {
     are_right(Placement::Chip, &[30_001_596]);
 }
 
@@ -126,32 +126,32 @@ fn an_excluded_process_may_be_in_doubt() {
 /// that the failure timestamp was not exact. (An overloaded host did not hear its own processes:
 /// the false detection was allowed.)
 #[test]
-fn who_was_declared_failed_may_be_in_doubt_before_anybody_is_told() {
+fn unknown_is_allowed_once_failure_is_decided() {
     are_right(Placement::Chip, &[70_000_162]);
 }
 
 /// A link with more beacons in flight than the receiver waited for went down and up forever.
 #[test]
-fn a_link_with_a_long_way_comes_back_for_good() {
+fn long_delay_link_stays_up_after_recovery() {
     are_right(Placement::SwitchCpu, &[70_000_620]);
 }
 
 /// A process that sends a scattering of some megabytes does not raise its promise meanwhile; the
 /// checker's bound did not allow for it.
 #[test]
-fn a_long_scattering_takes_its_time() {
+fn long_scattering_delays_promises() {
     are_right(Placement::Chip, &[70_000_020]);
 }
 
 /// Hosts forwarded commits between their processes before they had heard from any uplink.
 #[test]
-fn nobody_is_told_a_commit_before_the_fabric_above_has_come_up() {
+fn no_commit_before_uplinks_are_up() {
     are_right(Placement::Delegate, &[60_000_869, 80_001_421, 92_000_408]);
 }
 
 /// A restarted switch forwarded commits without some processes below its previous incarnation.
 #[test]
-fn a_switch_tells_no_commit_where_its_former_life_holds_some() {
+fn restarted_switch_withholds_commits() {
     are_right(Placement::Delegate, &[80_000_812]);
     are_right(Placement::Chip, &[94_001_096]);
 }
@@ -159,19 +159,19 @@ fn a_switch_tells_no_commit_where_its_former_life_holds_some() {
 /// A recovering process was told that all outcomes were known up to the controller's time, and
 /// delivered a scattering whose sender failed later, at a lower timestamp.
 #[test]
-fn who_recovers_delivers_what_is_decided_only() {
+fn recovering_process_delivers_only_decided() {
     are_right(Placement::Chip, &[92_000_185]);
 }
 
 /// At the end all processes scattered at once, hosts had no CPU time for beacons, and links timed
 /// out although no controller keeps the reliable service consistent.
 #[test]
-fn a_fabric_without_controllers_is_asked_one_by_one_whether_it_is_well() {
+fn final_round_is_paced_without_controllers() {
     are_right(Placement::Chip, &[94_001_690, 98_001_341]);
 }
 
 /// The checker missed messages to a previous incarnation in the deliveries of the next one.
 #[test]
-fn what_was_for_a_former_life_is_not_missed_in_the_next() {
+fn messages_to_previous_incarnation_are_not_gaps() {
     are_right(Placement::Delegate, &[80_002_532]);
 }

@@ -31,18 +31,18 @@ fn fresh_seeds(count: usize) -> Vec<u64> {
 }
 
 #[test]
-fn a_fixed_set_of_seeds_keeps_every_safety_promise() {
+fn fixed_seeds_keep_every_invariant() {
     (0..20).for_each(check);
 }
 
 #[test]
-fn a_fresh_set_of_seeds_keeps_every_safety_promise() {
+fn fresh_seeds_keep_every_invariant() {
     fresh_seeds(8).into_iter().for_each(check);
 }
 
 /// Seeds at which an endpoint left messages without an outcome (I12), and fresh ones.
 #[test]
-fn every_message_gets_its_fate() {
+fn every_message_gets_an_outcome() {
     let known = [
         0, 13, 20, 38, 41, 53, 59, 133, 194, 250, 527, 712, 772, 996, 1129, 1273, 1413, 100_042,
         100_264, 100_656, 101_175,

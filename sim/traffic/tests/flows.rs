@@ -78,8 +78,11 @@ fn dctcp_holds_the_marking_threshold_and_reno_overflows() {
         (lengths[lengths.len() / 2], lengths[lengths.len() - 1], net.stats().drops.queue_full)
     };
     let (median, most, drops) = queue(CongestionControl::Dctcp);
-    assert!((LINK.mark_bytes / 2..2 * LINK.mark_bytes).contains(&median), "{median}");
-    assert!(most < 3 * LINK.mark_bytes, "{most}");
+    assert!(
+        (LINK.ecn_threshold_bytes / 2..2 * LINK.ecn_threshold_bytes).contains(&median),
+        "{median}"
+    );
+    assert!(most < 3 * LINK.ecn_threshold_bytes, "{most}");
     // Segments may be lost at the start, before anything is marked.
     let (median, most, reno_drops) = queue(CongestionControl::Reno);
     assert!(median > LINK.queue_bytes_max / 2, "{median}");

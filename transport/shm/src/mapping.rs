@@ -79,8 +79,8 @@ impl Mapping {
     /// The 64-bit word at `at`.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: in bounds and aligned (checked by `checked_ptr`), mapped as long as `self` exists,
-        // valid for any bits, and accessed by all processes as an atomic only.
+        // SAFETY: in bounds and aligned (checked by `checked_ptr`), mapped as long as `self`
+        // exists, valid for any bits, and accessed by all processes as an atomic only.
         unsafe { self.checked_ptr(at, 8, 8).cast().as_ref() }
     }
 
@@ -123,8 +123,8 @@ impl Mapping {
     #[inline]
     pub(crate) unsafe fn read(&self, at: usize, bytes: usize) -> &[u8] {
         let first = self.checked_ptr(at, bytes, 1);
-        // SAFETY: in bounds, mapped as long as `self` exists, valid for any bits; not written by the
-        // caller's guarantee.
+        // SAFETY: in bounds, mapped as long as `self` exists, valid for any bits; not written by
+        // the caller's guarantee.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), bytes) }
     }
 

@@ -87,7 +87,7 @@ fn arbiter(seed: u64) -> u64 {
     let mut world = SimEnv::new(&Setup { shape, offer, arbitration, flows, seed, ..Setup::rack() });
     let mut faults = LinkFaults::default();
     match seed % 5 {
-        1 => faults.loss = Loss::every(20_000),
+        1 => faults.loss = Loss::uniform(20_000),
         2 => {
             (faults.duplicate_ppm, faults.reorder_ppm, faults.delay_ns_max) =
                 (200_000, 100_000, 50_000)
@@ -96,8 +96,8 @@ fn arbiter(seed: u64) -> u64 {
         _ => {}
     }
     for link in world.links() {
-        world.schedule(MS, Fault::Switches(link, faults));
-        world.schedule(4 * MS, Fault::Switches(link, LinkFaults::default()));
+        world.schedule(MS, Fault::SetLinkFaults(link, faults));
+        world.schedule(4 * MS, Fault::SetLinkFaults(link, LinkFaults::default()));
     }
     if seed.is_multiple_of(2) {
         world.schedule(2 * MS + seed * 37_000, Fault::Crash(NodeId(31)));

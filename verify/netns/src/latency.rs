@@ -12,7 +12,7 @@ use onepipe_daemon_switch::{Config as SwitchConfig, SoftwareSwitch};
 use onepipe_endpoint::{Event, Message};
 use onepipe_transport_driver::Idle;
 
-use crate::node::{Station, station};
+use crate::node::{Node, connect_node};
 
 /// Beacon interval of processes and aggregators, in ns; the 3 us of 1Pipe are for hardware.
 const BEACON_INTERVAL_NS: u64 = 20_000;
@@ -22,28 +22,28 @@ const PROCESSES: u32 = 4;
 const LINK_TIMEOUT_NS: u64 = 20_000_000_000;
 const WARM_UP: usize = 200;
 
-struct World {
+struct Overlay {
     aggregators: Vec<SoftwareSwitch>,
-    stations: Vec<Station>,
+    nodes: Vec<Node>,
     delivered: u32,
 }
 
-impl World {
+impl Overlay {
     /// Builds a tree of aggregators: a single one, or leaves below a chain that ends in a root.
     fn new(levels: usize) -> Result<Self> {
-        let mut world = Self { aggregators: vec![], stations: vec![], delivered: 0 };
+        let mut world = Self { aggregators: vec![], nodes: vec![], delivered: 0 };
         let mut up = None;
         for _ in 1..levels {
             up = Some(world.aggregator(up)?);
         }
         let leaves = if levels == 1 { 1 } else { LEAVES };
-        let homes = (0..leaves).map(|_| world.aggregator(up)).collect::<Result<Vec<_>>>()?;
+        let parents = (0..leaves).map(|_| world.aggregator(up)).collect::<Result<Vec<_>>>()?;
         for process in 0..PROCESSES {
-            let home = homes[process as usize % leaves];
+            let parent = parents[process as usize % leaves];
             let tune = |config: &mut onepipe_endpoint::Config| {
                 config.beacon_interval_ns = BEACON_INTERVAL_NS;
             };
-            world.stations.push(station(home, process, Incarnation(1), tune, Idle::Spin)?);
+            world.nodes.push(connect_node(parent, process, Incarnation(1), tune, Idle::Spin)?);
         }
         Ok(world)
     }
@@ -62,13 +62,13 @@ impl World {
         Ok(at)
     }
 
-    fn turn(&mut self) {
+    fn poll_all(&mut self) {
         for aggregator in &mut self.aggregators {
             aggregator.turn(|_| {});
         }
         let delivered = &mut self.delivered;
-        for station in &mut self.stations {
-            station.turn(|endpoint, event| {
+        for node in &mut self.nodes {
+            node.turn(|endpoint, event| {
                 if let Event::Delivered(delivery) = event {
                     *delivered += 1;
                     endpoint.release(delivery);
@@ -83,9 +83,9 @@ impl World {
         let messages: Vec<_> = (0..PROCESSES).map(message).collect();
         let began = Instant::now();
         self.delivered = 0;
-        self.stations[from].machine_mut().scatter_reliably(&messages)?;
+        self.nodes[from].machine_mut().scatter_reliably(&messages)?;
         while self.delivered < PROCESSES {
-            self.turn();
+            self.poll_all();
             ensure!(
                 began.elapsed().as_secs() < 10,
                 "timeout: {} of {PROCESSES} messages were delivered within 10 s",
@@ -100,7 +100,7 @@ impl World {
 pub(crate) fn run(count: usize) -> Result<()> {
     println!("reliable scatterings to {PROCESSES} processes, one at a time, beacons every 20 us");
     for levels in 1..=3 {
-        let mut world = World::new(levels)?;
+        let mut world = Overlay::new(levels)?;
         for round in 0..WARM_UP {
             world.scatter(round % PROCESSES as usize)?;
         }
@@ -109,8 +109,8 @@ pub(crate) fn run(count: usize) -> Result<()> {
             .collect::<Result<Vec<u64>>>()?;
         times.sort_unstable();
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e3;
-        let (direct, tree) = world.stations.iter().fold((0, 0), |(direct, tree), station| {
-            let stats = station.transport().overlay_stats();
+        let (direct, tree) = world.nodes.iter().fold((0, 0), |(direct, tree), node| {
+            let stats = node.transport().overlay_stats();
             (direct + stats.frames_direct, tree + stats.frames_by_tree)
         });
         println!(

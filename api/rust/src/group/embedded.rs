@@ -33,7 +33,8 @@ use crate::{
 /// };
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| {
-///         let mut group = EmbeddedGroup::create(&members, 1, options(1)).expect("both members connect");
+///         let group = EmbeddedGroup::create(&members, 1, options(1));
+///         let mut group = group.expect("both members connect");
 ///         let mut received = 0;
 ///         while !group.is_done() {
 ///             // Other work could be done here; there is none, so the thread may sleep.
@@ -45,7 +46,8 @@ use crate::{
 ///         }
 ///         assert_eq!((received, group.ended()), (9, Some(Ok(()))));
 ///     });
-///     let mut root = EmbeddedGroup::create(&members, 0, options(0)).expect("both members connect");
+///     let root = EmbeddedGroup::create(&members, 0, options(0));
+///     let mut root = root.expect("both members connect");
 ///     let mut sent = 0;
 ///     while !root.is_done() {
 ///         root.wait(Duration::from_millis(100));

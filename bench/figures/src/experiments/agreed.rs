@@ -118,7 +118,7 @@ pub fn throughput_and_latency() -> Experiment {
         claims: vec![
             Claim {
                 text: "ten times the rival's throughput with packets of 150 B",
-                judge: |measured| {
+                verify: |measured| {
                     let paper = "\"one order of magnitude higher\"";
                     times(measured, "switches, 150 B", "PrimCast, 150 B", paper)
                 },
@@ -126,7 +126,7 @@ pub fn throughput_and_latency() -> Experiment {
             },
             Claim {
                 text: "ten times the rival's throughput with packets of 1500 B",
-                judge: |measured| {
+                verify: |measured| {
                     let paper = "\"one order of magnitude higher\"";
                     times(measured, "switches, 1500 B", "PrimCast, 1500 B", paper)
                 },
@@ -134,7 +134,7 @@ pub fn throughput_and_latency() -> Experiment {
             },
             Claim {
                 text: "tens of us at most, at every size and sustained load",
-                judge: |measured| {
+                verify: |measured| {
                     let ours =
                         measured.curves.iter().filter(|(name, _)| name.starts_with("switches"));
                     let values = ours.flat_map(|(_, points)| points);
@@ -148,7 +148,7 @@ pub fn throughput_and_latency() -> Experiment {
             Claim {
                 text: "a request of 1500 B is delivered 12 us earlier than by the rival, at the \
                        highest load that the rival sustains",
-                judge: |measured| {
+                verify: |measured| {
                     let (kilo, rival) = most(measured, "PrimCast, 1500 B")?;
                     let near = measured.curves.get("switches, 1500 B")?.iter();
                     let near = near.filter(|(x, _)| *x <= 1.05 * kilo);

@@ -146,18 +146,18 @@ pub fn flows() -> Experiment {
             Claim {
                 text: "what ten flows per host add to best effort lies between the effects of flows \
                        that keep queues short (DCTCP) and that fill them (Reno)",
-                judge: |measured| between(measured, BEST_EFFORT, (10.0, 0.0), 46.31 - 15.97),
+                verify: |measured| between(measured, BEST_EFFORT, (10.0, 0.0), 46.31 - 15.97),
                 remark: TCP,
             },
             Claim {
                 text: "so does what they add to reliable",
-                judge: |measured| between(measured, RELIABLE, (10.0, 0.0), 75.32 - 26.71),
+                verify: |measured| between(measured, RELIABLE, (10.0, 0.0), 75.32 - 26.71),
                 remark: TCP,
             },
             Claim {
                 text: "ten flows add more with longer queues: half, once and twice the assumed \
                        capacity",
-                judge: |measured| {
+                verify: |measured| {
                     let added =
                         |name| Some(measured.at(name, 10.0)? - measured.at("best effort", 0.0)?);
                     let half = added("best effort, half the queue")?;
@@ -172,29 +172,29 @@ pub fn flows() -> Experiment {
             Claim {
                 text: "ten flows scheduled by an arbiter (arbiter: F-A) add less than 2 us to best \
                        effort",
-                judge: |measured| flat(measured, SCHEDULED[0]),
+                verify: |measured| flat(measured, SCHEDULED[0]),
                 remark: NOT_FLAT,
             },
             Claim {
                 text: "and less than 2 us to reliable",
-                judge: |measured| flat(measured, SCHEDULED[1]),
+                verify: |measured| flat(measured, SCHEDULED[1]),
                 remark: NOT_FLAT,
             },
             Claim {
                 text: "with two classes on links, scheduled flows behind messages, scheduled flows \
                        add less than 2 us to best effort",
-                judge: |measured| flat(measured, IN_CLASSES[0]),
+                verify: |measured| flat(measured, IN_CLASSES[0]),
                 remark: "",
             },
             Claim {
                 text: "and with two classes less than 2 us to reliable",
-                judge: |measured| flat(measured, IN_CLASSES[1]),
+                verify: |measured| flat(measured, IN_CLASSES[1]),
                 remark: "",
             },
             Claim {
                 text: "the classes alone are enough for messages, but not for the flows: frames of \
                        unscheduled flows overflow, frames of scheduled flows do not",
-                judge: |measured| {
+                verify: |measured| {
                     let more_us = more(measured, BEHIND, 10.0, 0.0)?;
                     let lost = |curve| measured.other(curve, 10.0, "frames_overflowed");
                     let (behind, scheduled) = (lost(BEHIND)?, lost(IN_CLASSES[1])?);
@@ -207,7 +207,7 @@ pub fn flows() -> Experiment {
             },
             Claim {
                 text: "ten flows cost reliable more than best effort",
-                judge: |measured| {
+                verify: |measured| {
                     let reliable = more(measured, "reliable", 10.0, 0.0)?;
                     let best_effort = more(measured, "best effort", 10.0, 0.0)?;
                     let ours = format!("{:.1} times as much", reliable / best_effort);
@@ -218,7 +218,7 @@ pub fn flows() -> Experiment {
             },
             Claim {
                 text: "ten flows add more to best effort than two",
-                judge: |measured| {
+                verify: |measured| {
                     let (ten, two) = (
                         more(measured, "best effort", 10.0, 0.0)?,
                         more(measured, "best effort", 2.0, 0.0)?,
@@ -255,17 +255,17 @@ pub fn oversubscription() -> Experiment {
             Claim {
                 text: "what 6:1 adds to best effort lies between what it adds beside DCTCP and \
                        beside Reno flows",
-                judge: |measured| between(measured, BEST_EFFORT, (6.0, 1.0), 76.08 - 46.31),
+                verify: |measured| between(measured, BEST_EFFORT, (6.0, 1.0), 76.08 - 46.31),
                 remark: NARROW,
             },
             Claim {
                 text: "so does what it adds to reliable",
-                judge: |measured| between(measured, RELIABLE, (6.0, 1.0), 112.80 - 75.32),
+                verify: |measured| between(measured, RELIABLE, (6.0, 1.0), 112.80 - 75.32),
                 remark: NARROW,
             },
             Claim {
                 text: "every oversubscribed fabric is slower than one that is not",
-                judge: |measured| {
+                verify: |measured| {
                     let least = [2.0, 3.0, 4.0, 5.0, 6.0].into_iter().filter_map(|ratio| {
                         let more = more(measured, "best effort", ratio, 1.0)?;
                         Some((ratio, more))

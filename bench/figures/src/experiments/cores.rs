@@ -66,7 +66,7 @@ pub fn communication() -> Experiment {
         reference: Reference::new(""),
         claims: vec![Claim {
             text: "one core for communication serves 130 Gbit/s of traffic, and packets wait 1 us",
-            judge: |measured| {
+            verify: |measured| {
                 let most = *SERVED.last()?;
                 let gbps = measured.at(CORE, most)?;
                 let turn_us = measured.other(CORE, most, "turn_us")?;
@@ -95,7 +95,7 @@ pub fn timeslots() -> Experiment {
         task,
         vec![Claim {
             text: "one core allocates timeslots to at least as much traffic as two of the paper's cores",
-            judge: |measured| at_least(measured, 2.21 / 4.0, "2.21 Tbit/s on eight cores"),
+            verify: |measured| at_least(measured, 2.21 / 4.0, "2.21 Tbit/s on eight cores"),
             remark: "",
         }],
     )
@@ -111,7 +111,7 @@ pub fn paths() -> Experiment {
         task,
         vec![Claim {
             text: "one core selects paths for at least as much traffic as two of the paper's cores",
-            judge: |measured| at_least(measured, 1.0, "more than 5 Tbit/s on ten cores"),
+            verify: |measured| at_least(measured, 1.0, "more than 5 Tbit/s on ten cores"),
             remark: "",
         }],
     )

@@ -65,17 +65,17 @@ pub fn beside() -> Experiment {
         claims: vec![
             Claim {
                 text: "1 MiB in the order adds less than 2 us to the mean of other messages, best effort",
-                judge: |measured| added(measured, BULK),
+                verify: |measured| added(measured, BULK),
                 remark: "",
             },
             Claim {
                 text: "and less than 2 us where payload and messages are reliable",
-                judge: |measured| added(measured, RELIABLE),
+                verify: |measured| added(measured, RELIABLE),
                 remark: "",
             },
             Claim {
                 text: "as a message it adds at least 80 us",
-                judge: |measured| {
+                verify: |measured| {
                     let more = measured.at(MESSAGE, MIB)?;
                     let ours = format!("{more:.0} us, to each of 7 receivers its own copy");
                     Some(Verdict { holds: more >= 80.0, ours, paper: "80 us".into() })
@@ -140,7 +140,7 @@ pub fn crossover() -> Experiment {
             Claim {
                 text: "messages are faster below some size and bulk multicast above it, and the \
                        size decreases with the number of receivers",
-                judge: |measured| {
+                verify: |measured| {
                     let from = PAIRS.map(|(_, bulk, message)| crossing(measured, bulk, message));
                     measured.at(PAIRS[0].1, CROSSING[0])?;
                     let kib = from.map(|from| match from {
@@ -163,7 +163,7 @@ pub fn crossover() -> Experiment {
             Claim {
                 text: "at the threshold, 64 KiB, to 7 receivers neither is twice as fast as the \
                        other",
-                judge: |measured| {
+                verify: |measured| {
                     let (_, bulk, message) = PAIRS[2];
                     let (bulk, message) =
                         (measured.at(bulk, THRESHOLD)?, measured.at(message, THRESHOLD)?);

@@ -104,18 +104,18 @@ pub fn idle() -> Experiment {
         claims: vec![
             Claim {
                 text: "ordering costs an idle message 1.7 to 2.3 us on average (each within 25 %)",
-                judge: |measured| over_unordered(measured, "latency_mean_us", 1.7, 2.3),
+                verify: |measured| over_unordered(measured, "latency_mean_us", 1.7, 2.3),
                 remark: "",
             },
             Claim {
                 text: "and 1.7 to 3.3 us at the 95th percentile",
-                judge: |measured| over_unordered(measured, "latency_p95_us", 1.7, 3.3),
+                verify: |measured| over_unordered(measured, "latency_p95_us", 1.7, 3.3),
                 remark: "clocks are off by 0.3 us on average as in the paper, but uniformly within 0.6: at the \
                          95th percentile 0.57, the paper's 1.0; and nothing else varies here",
             },
             Claim {
                 text: "reliable takes a round trip more: 2 to 10 us, increasing with the path (within 25 %)",
-                judge: |measured| {
+                verify: |measured| {
                     let more =
                         |x| Some(measured.at("reliable", x)? - measured.at("best effort", x)?);
                     let (one, three, five) = (more(8.0)?, more(16.0)?, more(32.0)?);
@@ -128,7 +128,7 @@ pub fn idle() -> Experiment {
             },
             Claim {
                 text: "delegates of switches cost 10 us over five of them (within 25 %)",
-                judge: |measured| {
+                verify: |measured| {
                     let at = |curve| measured.at(curve, 32.0);
                     let us = at("best effort, by hosts")? - at("best effort")?;
                     let paper = "10 us by the text, 7.6 by its points".into();
@@ -140,7 +140,7 @@ pub fn idle() -> Experiment {
             Claim {
                 text: "the cost of ordering an idle message stays within a microsecond from one switch to \
                    five",
-                judge: |measured| {
+                verify: |measured| {
                     let over =
                         |x| Some(measured.at("best effort", x)? - measured.at("unordered", x)?);
                     let (one, five) = (over(8.0)?, over(32.0)?);
@@ -222,19 +222,19 @@ pub fn loss() -> Experiment {
             Claim {
                 text: "best effort has the latency without loss up to 1e-6, and a tenth more from 1e-4 \
                        on",
-                judge: |measured| {
+                verify: |measured| {
                     grows(measured, "best effort", "1.00 of it at 1e-6, 1.31 at 1e-4")
                 },
                 remark: BE_LOSS,
             },
             Claim {
                 text: "so does reliable",
-                judge: |measured| grows(measured, "reliable", "1.01 of it at 1e-6, 1.73 at 1e-4"),
+                verify: |measured| grows(measured, "reliable", "1.01 of it at 1e-6, 1.73 at 1e-4"),
                 remark: PATIENT,
             },
             Claim {
                 text: "loss costs reliable more than best effort",
-                judge: |measured| {
+                verify: |measured| {
                     let more = |curve| Some(measured.at(curve, 1e-2)? - measured.at(curve, 1e-6)?);
                     let (best_effort, reliable) = (more("best effort")?, more("reliable")?);
                     let ours =

@@ -3,7 +3,7 @@
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
-use crate::{Lesson, Multicast, Scheme};
+use crate::{Condition, Multicast, Scheme};
 
 const PIPELINE: &str = "binomial pipeline";
 const CHAIN: &str = "chain";
@@ -19,9 +19,9 @@ fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
     Curve { name, column: None, role: Role::Predicted, remark: "", task }
 }
 
-fn run(lesson: Lesson, scheme: Scheme, members: f64, bytes: u64, block: u64) -> Option<Task> {
+fn run(condition: Condition, scheme: Scheme, members: f64, bytes: u64, block: u64) -> Option<Task> {
     let (members, block_len) = (members as u32, block as u32);
-    Some(Task::Multicast(Multicast { lesson, scheme, members, bytes, block_len }))
+    Some(Task::Multicast(Multicast { condition, scheme, members, bytes, block_len }))
 }
 
 /// Returns the time of `curve` relative to the pipeline.
@@ -37,10 +37,10 @@ fn all_times(measured: &Measured, curve: &str, xs: &[f64]) -> Option<Vec<f64>> {
 macro_rules! four {
     ($bytes:expr) => {
         vec![
-            curve(PIPELINE, |n| run(Lesson::Calm, Scheme::Pipeline, n, $bytes, MIB)),
-            curve(CHAIN, |n| run(Lesson::Calm, Scheme::Chain, n, $bytes, MIB)),
-            curve(TREE, |n| run(Lesson::Calm, Scheme::Tree, n, $bytes, MIB)),
-            curve(SEQUENTIAL, |n| run(Lesson::Calm, Scheme::Sequential, n, $bytes, MIB)),
+            curve(PIPELINE, |n| run(Condition::Undisturbed, Scheme::Pipeline, n, $bytes, MIB)),
+            curve(CHAIN, |n| run(Condition::Undisturbed, Scheme::Chain, n, $bytes, MIB)),
+            curve(TREE, |n| run(Condition::Undisturbed, Scheme::Tree, n, $bytes, MIB)),
+            curve(SEQUENTIAL, |n| run(Condition::Undisturbed, Scheme::Sequential, n, $bytes, MIB)),
         ]
     };
 }
@@ -67,7 +67,7 @@ pub fn large() -> Experiment {
     let claims = vec![
         Claim {
             text: "chain and pipeline are alike with 256 MiB: within 5 % for any group",
-            judge: |measured| {
+            verify: |measured| {
                 let times = all_times(measured, CHAIN, &[4.0, 16.0])?;
                 let ours = format!("{:.3} times with 4 members, {:.3} with 16", times[0], times[1]);
                 let holds = times.iter().all(|times| (0.95..=1.05).contains(times));
@@ -78,7 +78,7 @@ pub fn large() -> Experiment {
         Claim {
             text: "sequential and tree fall off as groups grow: with 16 members they take at least 10 \
                    and 3 times as long as the pipeline",
-            judge: |measured| {
+            verify: |measured| {
                 let (sequential, tree) =
                     (times(measured, SEQUENTIAL, 16.0)?, times(measured, TREE, 16.0)?);
                 let ours = format!("{sequential:.1} and {tree:.1} times");
@@ -89,7 +89,7 @@ pub fn large() -> Experiment {
         },
         Claim {
             text: "16 members take hardly longer than 4: at most 5 % in the pipeline",
-            judge: |measured| {
+            verify: |measured| {
                 let (few, many) = (measured.at(PIPELINE, 4.0)?, measured.at(PIPELINE, 16.0)?);
                 let ours = format!("{few:.1} and {many:.1} ms");
                 let holds = many <= 1.05 * few;
@@ -106,7 +106,7 @@ pub fn large() -> Experiment {
 pub fn middling() -> Experiment {
     let claims = vec![Claim {
         text: "with 8 MiB to 16 members the pipeline is faster than the chain by at least a quarter",
-        judge: |measured| {
+        verify: |measured| {
             let (few, many) = (times(measured, CHAIN, 4.0)?, times(measured, CHAIN, 16.0)?);
             let ours = format!("{many:.2} times with 16 members, {few:.2} with 4");
             let holds = many >= 1.25 && few < many;
@@ -127,7 +127,7 @@ fn peak(measured: &Measured, curve: &str) -> Option<f64> {
 
 fn blocks_of(bytes: u64, block: f64) -> Option<Task> {
     (block <= bytes as f64)
-        .then(|| run(Lesson::Calm, Scheme::Pipeline, 4.0, bytes, block as u64))?
+        .then(|| run(Condition::Undisturbed, Scheme::Pipeline, 4.0, bytes, block as u64))?
 }
 
 /// Figure R-6.
@@ -153,7 +153,7 @@ pub fn blocks() -> Experiment {
             Claim {
                 text: "bandwidth rises with the size of blocks, and falls again: neither the \
                        smallest nor the largest is best, for 1, 16 and 128 MiB",
-                judge: |measured| {
+                verify: |measured| {
                     measured.at("1 MiB", 1_024.0)?;
                     let peaks = ["1 MiB", "16 MiB", "128 MiB"].map(|curve| peak(measured, curve));
                     let ends = [MIB as f64, BLOCKS[7], BLOCKS[7]];
@@ -169,7 +169,7 @@ pub fn blocks() -> Experiment {
             },
             Claim {
                 text: "the larger the object, the larger its best block",
-                judge: |measured| {
+                verify: |measured| {
                     measured.at("1 MiB", 1_024.0)?;
                     let (small, large) = (peak(measured, "1 MiB")?, peak(measured, "128 MiB")?);
                     let ours = format!("{} and {} KiB", small / 1024.0, large / 1024.0);
@@ -182,7 +182,7 @@ pub fn blocks() -> Experiment {
 }
 
 fn rate_of(senders: u32, members: f64) -> Option<Task> {
-    run(Lesson::Rate { senders }, Scheme::Pipeline, members, 1, MIB)
+    run(Condition::Rate { senders }, Scheme::Pipeline, members, 1, MIB)
 }
 
 /// Figure R-7.
@@ -205,7 +205,7 @@ pub fn rate() -> Experiment {
         claims: vec![
             Claim {
                 text: "twice the members do not halve the rate of one sender",
-                judge: |measured| {
+                verify: |measured| {
                     let (few, many) =
                         (measured.at("one sends", 4.0)?, measured.at("one sends", 8.0)?);
                     let ours = format!("{few:.0} and {many:.0} thousand/s with 4 and 8 members");
@@ -215,7 +215,7 @@ pub fn rate() -> Experiment {
             },
             Claim {
                 text: "all senders together do more than one alone, for any group",
-                judge: |measured| {
+                verify: |measured| {
                     let more = |x| Some(measured.at("all send", x)? / measured.at("one sends", x)?);
                     let (few, many) = (more(4.0)?, more(8.0)?);
                     let ours = format!("{few:.1} times with 4 members, {many:.1} with 8");
@@ -230,7 +230,7 @@ pub fn rate() -> Experiment {
 
 /// Figure R-8.
 pub fn sierra() -> Experiment {
-    let of = |members| run(Lesson::Sierra, Scheme::Pipeline, members, 4 * MIB, 16 << 10);
+    let of = |members| run(Condition::Sierra, Scheme::Pipeline, members, 4 * MIB, 16 << 10);
     Experiment {
         id: "R-8",
         title: "4 MiB in 256 blocks to up to 512 members (RDMC, Sierra)",
@@ -245,7 +245,7 @@ pub fn sierra() -> Experiment {
         claims: vec![Claim {
             text: "64 times the members take less than twice the time (as many blocks as the \
                    paper's 256 MB, each a 64th as large)",
-            judge: |measured| {
+            verify: |measured| {
                 let at = |x| measured.at(PIPELINE, x);
                 let (least, most, all) = (at(4.0)?, at(256.0)?, at(512.0)?);
                 let ours = format!(

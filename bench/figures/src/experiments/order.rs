@@ -110,7 +110,7 @@ pub fn throughput() -> Experiment {
         claims: vec![
             Claim {
                 text: "best effort is flat: the largest fabric keeps three quarters of two processes",
-                judge: |measured| {
+                verify: |measured| {
                     let (x, last, _) = last(measured, "best effort", "best effort")?;
                     let ratio = last / measured.at("best effort", 2.0)?;
                     let ours = format!("{ratio:.2} at {x}");
@@ -120,12 +120,12 @@ pub fn throughput() -> Experiment {
             },
             Claim {
                 text: "80 M messages/s per host with 512 processes",
-                judge: |measured| at_512(measured, "best effort", 16.0, "M/s", 80.0),
+                verify: |measured| at_512(measured, "best effort", 16.0, "M/s", 80.0),
                 remark: ACKS,
             },
             Claim {
                 text: "reliable does 25 % less than best effort (here: 15 to 35, in the median)",
-                judge: |measured| {
+                verify: |measured| {
                     let ratio = |x: &f64| {
                         Some(measured.at("reliable", *x)? / measured.at("best effort", *x)?)
                     };
@@ -145,18 +145,18 @@ pub fn throughput() -> Experiment {
             Claim {
                 text: "a host sequencer falls off at 16 processes (below 3/4 of two; within a factor of \
                        two)",
-                judge: |measured| bends(measured, "host sequencer", 16.0),
+                verify: |measured| bends(measured, "host sequencer", 16.0),
                 remark: "",
             },
             Claim {
                 text: "a switch sequencer falls off at 256 processes",
-                judge: |measured| bends(measured, "switch sequencer", 256.0),
+                verify: |measured| bends(measured, "switch sequencer", 256.0),
                 remark: SWITCH,
             },
             Claim {
                 text: "the place of aggregation does not affect throughput: hosts within 5 % of \
                        chips",
-                judge: |measured| {
+                verify: |measured| {
                     let (x, chip, host) = last(measured, "best effort", "best effort, by hosts")?;
                     let ours = format!("{:.2} of it at {x}", host / chip);
                     let holds = (0.95..=1.05).contains(&(host / chip));
@@ -166,7 +166,7 @@ pub fn throughput() -> Experiment {
             },
             Claim {
                 text: "best effort beats every rival except Lamport at the largest fabric",
-                judge: |measured| {
+                verify: |measured| {
                     let rivals = ["switch sequencer", "host sequencer", "token"];
                     let best =
                         rivals.iter().filter_map(|rival| last(measured, "best effort", rival));
@@ -178,7 +178,7 @@ pub fn throughput() -> Experiment {
             },
             Claim {
                 text: "the token's throughput falls as one over the number of processes",
-                judge: |measured| {
+                verify: |measured| {
                     let (x, last, _) = last(measured, "token", "token")?;
                     let product = last * x / (measured.at("token", 8.0)? * 8.0);
                     let ours = format!("in all {product:.2} of what 8 do, at {x}");
@@ -219,17 +219,17 @@ pub fn latency() -> Experiment {
         claims: vec![
             Claim {
                 text: "7.4 us by chips with 512 processes",
-                judge: |measured| at_512(measured, "best effort", 1.0, "us", 7.4),
+                verify: |measured| at_512(measured, "best effort", 1.0, "us", 7.4),
                 remark: ACKS,
             },
             Claim {
                 text: "16 us by hosts with 512 processes",
-                judge: |measured| at_512(measured, "best effort, by hosts", 1.0, "us", 16.0),
+                verify: |measured| at_512(measured, "best effort, by hosts", 1.0, "us", 16.0),
                 remark: ACKS,
             },
             Claim {
                 text: "the rivals take 61 to 604 us with 512 processes (each at least 61 less 25 %)",
-                judge: |measured| {
+                verify: |measured| {
                     let rivals = ["switch sequencer", "host sequencer", "token", "Lamport"];
                     let all: Option<Vec<f64>> =
                         rivals.iter().map(|rival| measured.at(rival, 512.0)).collect();
@@ -247,7 +247,7 @@ pub fn latency() -> Experiment {
             },
             Claim {
                 text: "best effort beats token, host sequencer and Lamport from 32 processes on",
-                judge: |measured| {
+                verify: |measured| {
                     let rivals = ["host sequencer", "token", "Lamport"];
                     let least = rivals.iter().filter_map(|rival| {
                         let (x, ours, rival) = last(measured, "best effort", rival)?;

@@ -33,7 +33,7 @@ pub fn reordering() -> Experiment {
             Claim {
                 text: "throughput falls slightly with the delay: at 125 us the same share of the value \
                        at no delay as in the paper",
-                judge: |measured| {
+                verify: |measured| {
                     let at = |x| measured.at("reorder stage", x);
                     let kept = at(125.0)? / at(0.0)?;
                     let (ours, paper) = (format!("{kept:.2} of it"), "0.70 of it".into());
@@ -44,7 +44,7 @@ pub fn reordering() -> Experiment {
             Claim {
                 text: "the stage never limits a receiver: above the paper's throughput at \
                        every delay",
-                judge: |measured| {
+                verify: |measured| {
                     let points = measured.curves.get("reorder stage")?;
                     let rates =
                         points.iter().filter_map(|(_, values)| values.get("throughput_mps"));
@@ -82,7 +82,7 @@ pub fn waiting() -> Experiment {
         reference: Reference::new(include_str!("../../data/reorder_receiver.tsv")),
         claims: vec![Claim {
             text: "memory grows in proportion to the delay, to a few megabytes",
-            judge: |measured| {
+            verify: |measured| {
                 let at = |x| measured.at("receive buffer", x);
                 let (some, all) = (at(25.0)?, at(125.0)?);
                 let holds = (4.0..6.0).contains(&(all / some)) && all < 5.0;
@@ -116,7 +116,7 @@ pub fn beacon_cores() -> Experiment {
         claims: vec![
             Claim {
                 text: "one core sustains an interval of 3 us at 32 ports",
-                judge: |measured| {
+                verify: |measured| {
                     let cores = measured.at("the switch machine, without I/O", 1.0)? / 3.0;
                     let ours = format!("{cores:.2} cores, I/O not counted");
                     let paper = "1, by the text; 1.67 by the figure's points".into();
@@ -126,7 +126,7 @@ pub fn beacon_cores() -> Experiment {
             },
             Claim {
                 text: "cores fall as one over the interval",
-                judge: |measured| {
+                verify: |measured| {
                     let at = |x| measured.at("the switch machine, without I/O", x);
                     let factor = at(1.0)? / at(1_000.0)?;
                     let ours = format!("1000 times the interval, 1/{factor:.0} of the cores");
@@ -168,7 +168,7 @@ pub fn beacon_share() -> Experiment {
         reference: Reference::new(include_str!("../../data/beacon_network_overhead.tsv")),
         claims: vec![Claim {
             text: "at an interval of 3 us beacons take 0.5 % of 100 Gbit/s at most",
-            judge: |measured: &Measured| {
+            verify: |measured: &Measured| {
                 let percent = measured.at("100 Gbit/s", 1.0)? / 3.0;
                 let ours = format!("{percent:.2} %");
                 Some(Verdict { holds: percent <= 0.5, ours, paper: "0.3 %".into() })

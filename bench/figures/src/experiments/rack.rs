@@ -36,11 +36,11 @@ fn run(scheduler: Scheduler, bulk: Bulk) -> Option<Task> {
 
 /// One run measures all percentiles.
 fn four(scheduler: Scheduler, _percent: f64) -> Option<Task> {
-    run(scheduler, Bulk::Four)
+    run(scheduler, Bulk::FourSenders)
 }
 
 fn five(scheduler: Scheduler, seconds: f64) -> Option<Task> {
-    run(scheduler, Bulk::Five { interval_ms: (seconds * 1e3).round() as u32 })
+    run(scheduler, Bulk::FiveSenders { interval_ms: (seconds * 1e3).round() as u32 })
 }
 
 fn come_and_go(scheduler: Scheduler, seconds: f64) -> Option<Task> {
@@ -91,7 +91,7 @@ pub fn queue() -> Experiment {
         claims: vec![
             Claim {
                 text: "the median queue under the arbiter is at most 18 KB",
-                judge: |measured| {
+                verify: |measured| {
                     let median = measured.at(ARBITER, 50.0)?;
                     let tail = measured.at(ARBITER, 99.9)?;
                     let ours = format!("{median:.1} KB; 99.9 % of the time {tail:.1}");
@@ -102,7 +102,7 @@ pub fn queue() -> Experiment {
             },
             Claim {
                 text: "TCP's median queue is at least 242 times as long",
-                judge: |measured| {
+                verify: |measured| {
                     let times = times(measured, TCP, ARBITER, 50.0)?;
                     let ours = format!("{times:.0} times");
                     Some(Verdict { holds: times >= 242.0, ours, paper: "242 times".into() })
@@ -111,7 +111,7 @@ pub fn queue() -> Experiment {
             },
             Claim {
                 text: "applications get at most 1.6 % less throughput under the arbiter than with TCP",
-                judge: |measured| {
+                verify: |measured| {
                     let of = |curve| measured.other(curve, 50.0, "goodput_gbps");
                     let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);
                     let less = 100.0 * (1.0 - arbiter / tcp);
@@ -124,7 +124,7 @@ pub fn queue() -> Experiment {
             Claim {
                 text: "at most 1.6 % of the link is left empty under the arbiter, where TCP's \
                        full frames would fill it",
-                judge: |measured| {
+                verify: |measured| {
                     let of = |curve| measured.other(curve, 50.0, "line_percent");
                     let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);
                     let less = tcp - arbiter;
@@ -156,7 +156,7 @@ pub fn ping() -> Experiment {
         reference: Reference::new(include_str!("../../data/fastpass_ping.tsv")),
         claims: vec![Claim {
             text: "pings are 15.5 times as fast under the arbiter",
-            judge: |measured| {
+            verify: |measured| {
                 let times = times(measured, TCP, ARBITER, 50.0)?;
                 let (tcp, arbiter) = (measured.at(TCP, 50.0)?, measured.at(ARBITER, 50.0)?);
                 let ours = format!("{times:.1} times: {arbiter:.3} and {tcp:.2} ms");
@@ -196,12 +196,12 @@ pub fn shares() -> Experiment {
                 text: "over intervals of 1 s the shares of up to five senders that come and go are at \
                        least 1000 times closer under the arbiter (one comes or goes every 3 s; the \
                        paper's every 30; that second does not count)",
-                judge: |measured| closer(measured, [TCP_GOES, ARBITER_GOES], 1_000.0),
+                verify: |measured| closer(measured, [TCP_GOES, ARBITER_GOES], 1_000.0),
                 remark: "",
             },
             Claim {
                 text: "they are at least 100 times closer when that second counts, too",
-                judge: |measured| {
+                verify: |measured| {
                     let all = |curve| measured.other(curve, 1.0, "deviation_all_mbps");
                     let (tcp, arbiter) = (all(TCP_GOES)?, all(ARBITER_GOES)?);
                     let times = tcp / arbiter;
@@ -213,12 +213,12 @@ pub fn shares() -> Experiment {
             },
             Claim {
                 text: "the shares of five senders that stay are 1000 times closer, too",
-                judge: |measured| closer(measured, [TCP, ARBITER], 1_000.0),
+                verify: |measured| closer(measured, [TCP, ARBITER], 1_000.0),
                 remark: "",
             },
             Claim {
                 text: "over intervals of 0.1 s they are 100 times closer, because a packet counts more",
-                judge: |measured| {
+                verify: |measured| {
                     let times = times(measured, TCP, ARBITER, 0.1)?;
                     let (tcp, arbiter) = (measured.at(TCP, 0.1)?, measured.at(ARBITER, 0.1)?);
                     let ours = format!("{times:.0} times: {arbiter:.3} and {tcp:.0} Mbit/s");
@@ -265,7 +265,7 @@ pub fn control() -> Experiment {
             Claim {
                 text: "control packets take at most 0.3 % as many bytes as the traffic, at \
                        load 0.9",
-                judge: |measured| {
+                verify: |measured| {
                     let percent = measured.at(ARBITER, 0.9)?;
                     let ours = format!("{percent:.2} %, requests and grants");
                     Some(Verdict { holds: percent <= 0.3, ours, paper: "0.3 %".into() })
@@ -274,7 +274,7 @@ pub fn control() -> Experiment {
             },
             Claim {
                 text: "the same where each endpoint sends to four others",
-                judge: |measured| {
+                verify: |measured| {
                     let percent = measured.at(FEW, 0.9)?;
                     let ours = format!("{percent:.2} %, requests and grants");
                     Some(Verdict { holds: percent <= 0.3, ours, paper: "0.3 %".into() })
@@ -284,7 +284,7 @@ pub fn control() -> Experiment {
             Claim {
                 text: "less than two full packets wait before any endpoint at any time, at load 0.9 and \
                        with exact clocks",
-                judge: |measured| {
+                verify: |measured| {
                     let bytes = measured.other(ARBITER, 0.9, "octets_queued_max")?;
                     let ours = format!("{bytes:.0} bytes at the most, control packets included");
                     let paper = "one packet, by its argument (section 6.3)".into();
@@ -313,7 +313,7 @@ pub fn resent() -> Experiment {
             Claim {
                 text: "2.5 times fewer segments are retransmitted under the arbiter (the service is \
                        not available: here 16 hosts respond to one at the same time, repeatedly)",
-                judge: |measured| {
+                verify: |measured| {
                     let (tcp, arbiter) = (measured.at(TCP, 16.0)?, measured.at(ARBITER, 16.0)?);
                     let ours = format!("{arbiter:.3} % and {tcp:.3} %");
                     let holds = arbiter * 2.5 <= tcp && tcp > 0.0;
@@ -324,7 +324,7 @@ pub fn resent() -> Experiment {
             Claim {
                 text: "the responses are not later for it: the 99th percentile within 1.1 times \
                        that with TCP",
-                judge: |measured| {
+                verify: |measured| {
                     let of = |curve| measured.other(curve, 16.0, "flow_p99_ms");
                     let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);
                     let ours = format!("{arbiter:.1} and {tcp:.1} ms");

@@ -43,7 +43,7 @@ pub fn by_component() -> Experiment {
             Claim {
                 text: "failures that leave all connected recover fastest: a core link before a host, at 8 \
                        hosts and at 32",
-                judge: |measured| {
+                verify: |measured| {
                     let at = |curve, x| measured.at(curve, x);
                     let (link, host) = (at("core link", 32.0)?, at("host", 32.0)?);
                     let holds = link < host && at("core link", 8.0)? < at("host", 8.0)?;
@@ -54,7 +54,7 @@ pub fn by_component() -> Experiment {
             },
             Claim {
                 text: "a ToR switch takes much longer than a host: twice at 32 hosts",
-                judge: |measured| {
+                verify: |measured| {
                     let at = |curve| measured.at(curve, 32.0);
                     let times = at("ToR switch")? / at("host")?;
                     let ours = format!("{times:.1} times as long");
@@ -64,7 +64,7 @@ pub fn by_component() -> Experiment {
             },
             Claim {
                 text: "notified one by one, each host adds 3 to 15 us (within 25 %)",
-                judge: |measured| {
+                verify: |measured| {
                     let each = |curve| {
                         let (few, many) = (measured.at(curve, 2.0)?, measured.at(curve, 32.0)?);
                         Some((many - few) / 30.0)

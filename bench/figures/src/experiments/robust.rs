@@ -3,7 +3,7 @@
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Role, Task, Verdict};
 use crate::reference::Reference;
-use crate::{Lesson, Multicast, Scheme};
+use crate::{Condition, Multicast, Scheme};
 
 const PIPELINE: &str = "binomial pipeline";
 const CHAIN: &str = "chain";
@@ -21,9 +21,9 @@ fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
     Curve { name, column: None, role: Role::Predicted, remark: "", task }
 }
 
-fn run(lesson: Lesson, scheme: Scheme, members: u32, bytes: u64, block: u64) -> Option<Task> {
+fn run(condition: Condition, scheme: Scheme, members: u32, bytes: u64, block: u64) -> Option<Task> {
     let block_len = block as u32;
-    Some(Task::Multicast(Multicast { lesson, scheme, members, bytes, block_len }))
+    Some(Task::Multicast(Multicast { condition, scheme, members, bytes, block_len }))
 }
 
 /// Table T-1: the same run for every line.
@@ -41,14 +41,14 @@ pub fn breakdown() -> Experiment {
         curves: vec![Curve {
             column: Some("RDMC"),
             remark: NO_HOSTS,
-            ..curve(PIPELINE, |_| run(Lesson::Breakdown, Scheme::Pipeline, 4, 256 * MIB, MIB))
+            ..curve(PIPELINE, |_| run(Condition::Breakdown, Scheme::Pipeline, 4, 256 * MIB, MIB))
         }],
         xs: &[1.0, 2.0, 3.0, 4.0],
         xs_quick: &[1.0, 2.0, 3.0, 4.0],
         reference: Reference::new(include_str!("../../data/rdmc_transfer.tsv")),
         claims: vec![Claim {
             text: "blocks are in transmission for 99 % of the time",
-            judge: |measured| {
+            verify: |measured| {
                 let at = |x| measured.at(PIPELINE, x);
                 let percent = 100.0 * (at(1.0)? + at(2.0)?) / at(4.0)?;
                 let ours = format!("{percent:.1} %");
@@ -60,7 +60,7 @@ pub fn breakdown() -> Experiment {
 }
 
 fn stall_of(scheme: Scheme, us: f64) -> Option<Task> {
-    run(Lesson::Stall { us: us as u32 }, scheme, 4, 64 * MIB, MIB)
+    run(Condition::Stall { us: us as u32 }, scheme, 4, 64 * MIB, MIB)
 }
 
 /// Figure R-5.
@@ -82,7 +82,7 @@ pub fn stall() -> Experiment {
         claims: vec![
             Claim {
                 text: "a relay that is paused for 100 us costs the transfer at most one step",
-                judge: |measured| {
+                verify: |measured| {
                     let more = measured.at(PIPELINE, 100.0)?;
                     let step = measured.other(PIPELINE, 100.0, "step_us")?;
                     let ours = format!("{more:.0} us more; a step takes {step:.0}");
@@ -94,7 +94,7 @@ pub fn stall() -> Experiment {
             Claim {
                 text: "a longer pause costs no more than itself: 400 us, and at most a step beyond \
                        them",
-                judge: |measured| {
+                verify: |measured| {
                     let (pipeline, chain) =
                         (measured.at(PIPELINE, 400.0)?, measured.at(CHAIN, 400.0)?);
                     let step = measured.other(PIPELINE, 400.0, "step_us")?;
@@ -109,7 +109,7 @@ pub fn stall() -> Experiment {
 }
 
 fn slow_of(scheme: Scheme, members: f64) -> Option<Task> {
-    run(Lesson::SlowLink, scheme, members as u32, BLOCKS << 16, 1 << 16)
+    run(Condition::SlowLink, scheme, members as u32, BLOCKS << 16, 1 << 16)
 }
 
 /// Figure R-slow: one link at half rate.
@@ -138,7 +138,7 @@ pub fn slow_link() -> Experiment {
         reference: Reference::new(include_str!("../../data/rdmc_slow_link.tsv")),
         claims: vec![Claim {
             text: "with 64 members at least 85 % are left",
-            judge: |measured| {
+            verify: |measured| {
                 let (pipeline, chain) = (measured.at(PIPELINE, 64.0)?, measured.at(CHAIN, 64.0)?);
                 let ours = format!("{pipeline:.1} %; of the chain {chain:.1} %");
                 let paper = "85.6 % by its formula; of the chain 50 %".into();
@@ -162,7 +162,7 @@ pub fn slack() -> Experiment {
             column: Some("strict steps, by the paper's formula"),
             remark: RUNS_AHEAD,
             ..curve(PIPELINE, |n| {
-                run(Lesson::Calm, Scheme::Pipeline, n as u32, BLOCKS << 16, 1 << 16)
+                run(Condition::Undisturbed, Scheme::Pipeline, n as u32, BLOCKS << 16, 1 << 16)
             })
         }],
         xs: GROUPS,
@@ -170,7 +170,7 @@ pub fn slack() -> Experiment {
         reference: Reference::new(include_str!("../../data/rdmc_slack.tsv")),
         claims: vec![Claim {
             text: "a block is sent 2 steps after it was received (within 25 %), from 16 members on",
-            judge: |measured| {
+            verify: |measured| {
                 let at = |x| measured.at(PIPELINE, x);
                 let all = [at(16.0)?, at(32.0)?, at(64.0)?];
                 let ours =

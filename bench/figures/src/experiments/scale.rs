@@ -43,18 +43,18 @@ pub fn latency() -> Experiment {
         claims: vec![
             Claim {
                 text: "healthy links (1e-8) add 0 to 3 us",
-                judge: |measured| added(measured, "loss 1e-8", 0.0, 3.0),
+                verify: |measured| added(measured, "loss 1e-8", 0.0, 3.0),
                 remark: "",
             },
             Claim {
                 text: "sub-healthy links (1e-6) add 3 to 17 us",
-                judge: |measured| added(measured, "loss 1e-6", 3.0, 17.0),
+                verify: |measured| added(measured, "loss 1e-6", 3.0, 17.0),
                 remark: "",
             },
             Claim {
                 text: "without loss latency depends on hops, not on hosts: 32 K hosts within 2 us of \
                        1 K",
-                judge: |measured| {
+                verify: |measured| {
                     let at = |x| measured.at("no loss", x);
                     let us = at(35_152.0)? - at(1_024.0)?;
                     let (ours, paper) = (format!("{us:+.2} us"), "not measured there".into());
@@ -90,7 +90,7 @@ pub fn recovery() -> Experiment {
         claims: vec![
             Claim {
                 text: "notified one by one, recovery grows by 3 to 15 us per host",
-                judge: |measured| {
+                verify: |measured| {
                     let at = |x| measured.at("told one by one", x);
                     let each = (at(1_024.0)? - at(128.0)?) / (1_024.0 - 128.0);
                     let ours = format!("{each:.1} us, from 128 to 1,024");
@@ -101,7 +101,7 @@ pub fn recovery() -> Experiment {
             },
             Claim {
                 text: "notified by floods it does not: 1 K hosts take at most 1.5 times as long as 128",
-                judge: |measured| {
+                verify: |measured| {
                     let at = |x| measured.at("told in waves", x);
                     let (few, many) = (at(128.0)?, at(1_024.0)?);
                     let ours = format!("{few:.0} us with 128, {many:.0} with 1,024");
@@ -143,7 +143,7 @@ pub fn measured() -> Experiment {
         reference: Reference::new(include_str!("../../data/total_order.tsv")),
         claims: vec![Claim {
             text: "best effort of 32 processes, one core each, matches the paper's throughput",
-            judge: |measured| {
+            verify: |measured| {
                 let at = |x| measured.at("best effort", x);
                 let rate = at(32.0)?;
                 let ours = format!("{rate:.1} M/s a process");

@@ -2,7 +2,7 @@
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
-use crate::{Mishap, Takeover};
+use crate::{PrimaryFault, Takeover};
 
 const DIES: &str = "the primary dies";
 const HARDLY_HEARD: &str = "it is hardly heard for 3 ms";
@@ -10,9 +10,9 @@ const LOADS: &[f64] = &[0.1, 0.3, 0.5, 0.7, 0.9];
 /// Number of trials, each at another time.
 const TIMES: u32 = 10;
 
-fn task(mishap: Mishap, load: f64) -> Option<Task> {
+fn task(fault: PrimaryFault, load: f64) -> Option<Task> {
     let load_permille = (load * 1e3).round() as u32;
-    Some(Task::Takeover(Takeover { mishap, load_permille, times: TIMES }))
+    Some(Task::Takeover(Takeover { fault, load_permille, times: TIMES }))
 }
 
 fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
@@ -38,8 +38,8 @@ pub fn takeover() -> Experiment {
         y: Axis { label: "us in which nobody sends in a timeslot, median of ten", is_log: false },
         metric: "pause_us",
         curves: vec![
-            curve(DIES, |load| task(Mishap::Dies, load)),
-            curve(HARDLY_HEARD, |load| task(Mishap::IsHardlyHeard, load)),
+            curve(DIES, |load| task(PrimaryFault::Crash, load)),
+            curve(HARDLY_HEARD, |load| task(PrimaryFault::LossyLink, load)),
         ],
         xs: LOADS,
         xs_quick: &[0.5],
@@ -48,7 +48,7 @@ pub fn takeover() -> Experiment {
             Claim {
                 text: "no timeslot is granted twice, to a sender or to a receiver, by one arbiter \
                        or by two, whether the primary has failed or most of its packets are lost",
-                judge: |measured| {
+                verify: |measured| {
                     let contradictions = of_both(measured, "contradictions")?;
                     let granted = of_both(measured, "granted")?;
                     let ours = format!("{contradictions:.0} of {granted:.0} grants");
@@ -60,7 +60,7 @@ pub fn takeover() -> Experiment {
             Claim {
                 text: "within 1.5 ms of the last timeslot of a failed arbiter there are timeslots of \
                        another one (1 ms until the failure is detected)",
-                judge: |measured| {
+                verify: |measured| {
                     let points = measured.curves.get(DIES)?;
                     let pauses =
                         points.iter().map(|(_, values)| values.get("pause_max_us").copied());

@@ -61,7 +61,7 @@ pub fn lines(figures: &[Figure]) -> Vec<Line> {
             });
         }
         for claim in &experiment.claims {
-            let verdict = (claim.judge)(measured);
+            let verdict = (claim.verify)(measured);
             let holds = verdict.as_ref().map(|verdict| verdict.holds);
             let missing = || ("not measured".to_owned(), String::new());
             let (ours, paper) = verdict.map_or_else(missing, |said| (said.ours, said.paper));

@@ -9,16 +9,16 @@ use onepipe_bench_rivals::{Rival, To};
 use onepipe_endpoint::{Endpoint, Event, Message};
 use onepipe_node::Host;
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
-use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_sim_traffic::{FlowSpec, Forwarder, SharedNic};
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
-use super::background::{Background, Guest};
-use super::node::{Node, Said};
-use super::paced::Paced;
-use super::plain::Plain;
-use super::way::Place;
+use super::background::{Background, BackgroundTraffic};
+use super::node::{Node, NodeEvent};
+use super::plain::PlainSwitch;
+use super::rate_limited::RateLimited;
+use super::sequencer_route::SequencerRoute;
 use super::{Form, Setup, System, Traffic};
 
 /// Payload of every message in bytes (1Pipe section 7.2).
@@ -30,13 +30,13 @@ const BACKLOG_BYTES: usize = 64 * 128;
 
 /// The application of all processes.
 #[derive(Debug)]
-pub(super) struct Bench {
+pub(super) struct TestbedApp {
     setup: Setup,
     /// Background flows on the links, and those that are still to be started.
     background: Option<Background>,
     specs: Vec<FlowSpec>,
     topology: Topology,
-    place: Option<Place>,
+    sequencer_route: Option<SequencerRoute>,
     random: Random,
     /// Position of each process in the all-to-all round.
     turns: Vec<u32>,
@@ -50,18 +50,18 @@ pub(super) struct Bench {
     failed: u64,
 }
 
-impl Bench {
+impl TestbedApp {
     pub fn new(setup: Setup, topology: Topology, background: Option<Background>) -> Result<Self> {
         let members = setup.processes;
         let hosts = topology.hosts();
         let specs = background.map_or_else(Vec::new, |it| it.specs(hosts, setup.seed));
-        let place = match setup.system {
-            System::SwitchSequencer => Some(Place::new(&topology, members, true)),
-            System::HostSequencer => Some(Place::new(&topology, members, false)),
+        let sequencer_route = match setup.system {
+            System::SwitchSequencer => Some(SequencerRoute::new(&topology, members, true)),
+            System::HostSequencer => Some(SequencerRoute::new(&topology, members, false)),
             _ => None,
         };
         Ok(Self {
-            place,
+            sequencer_route,
             random: Random::named(setup.seed, "figures", 0),
             turns: (0..members).collect(),
             last: vec![(0, 0); members as usize],
@@ -179,7 +179,7 @@ impl Bench {
         Switch::new(config).expect("a calibration is in range")
     }
 
-    fn endpoint(&self, process: u32) -> Paced<Endpoint> {
+    fn endpoint(&self, process: u32) -> RateLimited<Endpoint> {
         let beacon_interval_ns = self.setup.calibration.beacon_ns;
         let config = onepipe_endpoint::Config {
             processes_max: self.topology.processes(),
@@ -190,10 +190,10 @@ impl Bench {
             ..onepipe_endpoint::Config::new(ProcessId(process), Incarnation(1))
         };
         let endpoint = Endpoint::new(config).expect("a calibration is in range");
-        Paced::new(endpoint, self.setup.calibration.message_ns)
+        RateLimited::new(endpoint, self.setup.calibration.message_ns)
     }
 
-    fn rival(&self, process: u32, message_ns: u64) -> Paced<Rival> {
+    fn rival(&self, process: u32, message_ns: u64) -> RateLimited<Rival> {
         let Setup { system, processes, calibration, .. } = &self.setup;
         let method = system.method(*processes, calibration).expect("it is a rival");
         let is_switch = *system == System::SwitchSequencer && process == *processes;
@@ -203,31 +203,34 @@ impl Bench {
             pending_max: 64,
             ..onepipe_bench_rivals::Config::new(method, ProcessId(process), *processes)
         };
-        Paced::new(Rival::new(config).expect("a calibration is in range"), message_ns)
+        RateLimited::new(Rival::new(config).expect("a calibration is in range"), message_ns)
     }
 
-    fn plain(&self, vertex: Vertex, index: u32) -> Plain {
+    fn plain(&self, vertex: Vertex, index: u32) -> PlainSwitch {
         let Setup { system, processes, calibration, .. } = &self.setup;
-        let sequencer = self.place.as_ref();
-        let seat = sequencer.filter(|place| place.vertex == vertex).map(|_| {
-            let is_host = *system == System::HostSequencer;
-            let message_ns = if is_host { calibration.host_message_ns } else { 0 };
-            Box::new(self.rival(*processes, message_ns))
-        });
-        Plain {
+        let sequencer = self.sequencer_route.as_ref();
+        let local_sequencer =
+            sequencer.filter(|sequencer_route| sequencer_route.vertex == vertex).map(|_| {
+                let is_host = *system == System::HostSequencer;
+                let message_ns = if is_host { calibration.host_message_ns } else { 0 };
+                Box::new(self.rival(*processes, message_ns))
+            });
+        PlainSwitch {
             forwarder: Forwarder::new(
                 self.topology.route(vertex),
                 self.topology.ports(vertex),
                 self.topology.tier(vertex),
                 index,
             ),
-            sequencer: sequencer.map(|place| (place.process, place.port(index as usize))),
-            seat,
+            sequencer: sequencer.map(|sequencer_route| {
+                (sequencer_route.process, sequencer_route.port(index as usize))
+            }),
+            local_sequencer,
         }
     }
 }
 
-impl Application<Node> for Bench {
+impl Application<Node> for TestbedApp {
     fn build(&mut self, node: NodeId, _life: u32) -> Node {
         let hosts = self.topology.hosts();
         let is_host = node.0 < hosts;
@@ -247,15 +250,15 @@ impl Application<Node> for Bench {
                     None => Node::Host(host),
                     Some(background) => {
                         let card = Port(self.topology.ports(vertex).total() - 1);
-                        match background.guest(&self.topology, node.0, card) {
-                            Guest::Stack(stack) => {
+                        match background.traffic_of(&self.topology, node.0, card) {
+                            BackgroundTraffic::Stack(stack) => {
                                 Node::Shared(Box::new(SharedNic::new(host, stack)))
                             }
-                            Guest::Gated(gated) => {
+                            BackgroundTraffic::Gated(gated) => {
                                 Node::Gated(Box::new(SharedNic::new(host, *gated)))
                             }
-                            Guest::Arbiter(seat) => {
-                                Node::Arbiter(Box::new(SharedNic::new(host, *seat)))
+                            BackgroundTraffic::Arbiter(local_sequencer) => {
+                                Node::Arbiter(Box::new(SharedNic::new(host, *local_sequencer)))
                             }
                         }
                     }
@@ -269,17 +272,17 @@ impl Application<Node> for Bench {
                 let rivals = processes().map(|id| self.rival(id, message_ns)).collect();
                 Node::RivalHost(Host::new(self.plain(vertex, node.0), rivals))
             }
-            (_, false) => Node::Plain(self.plain(vertex, node.0)),
+            (_, false) => Node::PlainSwitch(self.plain(vertex, node.0)),
         }
     }
 
-    fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
+    fn on_start(&mut self, mut at: NodeContext<'_>, machine: &mut Node) {
         for (token, spec) in (FLOWS..).zip(&self.specs) {
             if spec.from == at.node.0 {
                 at.alarm(spec.at_ns * NANOSECOND, token);
             }
         }
-        if matches!(machine, Node::RivalHost(_)) || machine.ours_mut().is_some() {
+        if matches!(machine, Node::RivalHost(_)) || machine.onepipe_mut().is_some() {
             // Start after all processes have joined.
             let calm_ps = (50_000 + 30 * self.detour_ns()) * NANOSECOND;
             for port in 0..self.topology.processes_per_host() {
@@ -289,19 +292,19 @@ impl Application<Node> for Bench {
         }
     }
 
-    fn on_event(&mut self, at: At<'_>, machine: &mut Node, said: Said) {
+    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, said: NodeEvent) {
         let first = || self.topology.processes_of(HostId(at.node.0)).start;
         match (machine, said) {
-            (node, Said::Ours(port, Event::Delivered(delivery))) => {
+            (node, NodeEvent::OnepipeHost(port, Event::Delivered(delivery))) => {
                 let to = first() + u32::from(port.0);
-                let process = node.ours_mut().and_then(|host| host.process_mut(port));
+                let process = node.onepipe_mut().and_then(|host| host.process_mut(port));
                 let Some(process) = process else { return };
                 let order = (delivery.timestamp.as_ns(), delivery.from.0);
                 self.on_delivery(at.instant, to, Some(order), process.machine.payload(&delivery));
                 process.machine.release(delivery);
             }
-            (_, Said::Ours(_, Event::SendFailed(_))) => self.failed += 1,
-            (_, Said::Rival(port, delivery)) => {
+            (_, NodeEvent::OnepipeHost(_, Event::SendFailed(_))) => self.failed += 1,
+            (_, NodeEvent::Rival(port, delivery)) => {
                 let to = first() + u32::from(port.0);
                 let is_ordered = self.setup.system != System::Unordered;
                 let order = is_ordered.then_some((delivery.number, delivery.from.0));
@@ -311,9 +314,9 @@ impl Application<Node> for Bench {
         }
     }
 
-    fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
+    fn on_drained(&mut self, _at: NodeContext<'_>, _machine: &mut Node) {}
 
-    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+    fn on_alarm(&mut self, mut at: NodeContext<'_>, machine: &mut Node, token: u32) {
         if let Some(spec) = token.checked_sub(FLOWS).map(|at| self.specs[at as usize]) {
             let to = ProcessId(self.topology.processes_of(HostId(spec.to)).start);
             if let Some(stack) = machine.stack_mut() {
@@ -325,23 +328,24 @@ impl Application<Node> for Bench {
         let process = self.topology.processes_of(HostId(at.node.0)).start + token;
         let (port, payload) = (Port(token as u16), Self::payload(at.instant));
         if let Node::RivalHost(host) = machine {
-            let Some(paced) = host.process_mut(port) else { return };
-            if paced.machine.has_space() {
+            let Some(rate_limited) = host.process_mut(port) else { return };
+            if rate_limited.machine.has_space() {
                 let to = To::One(self.next(process));
-                self.failed += u64::from(paced.machine.send(at.now, to, &payload).is_err());
+                self.failed += u64::from(rate_limited.machine.send(at.now, to, &payload).is_err());
             }
             return;
         }
-        let Some(paced) = machine.ours_mut().and_then(|host| host.process_mut(port)) else {
+        let Some(rate_limited) = machine.onepipe_mut().and_then(|host| host.process_mut(port))
+        else {
             return;
         };
-        if paced.machine.send_buffer_bytes() >= BACKLOG_BYTES {
+        if rate_limited.machine.send_buffer_bytes() >= BACKLOG_BYTES {
             return;
         }
         let messages = [Message { to: self.next(process), payload: &payload }];
         let sent = match self.setup.system {
-            System::Reliable => paced.machine.scatter_reliably(&messages),
-            _ => paced.machine.scatter(&messages),
+            System::Reliable => rate_limited.machine.scatter_reliably(&messages),
+            _ => rate_limited.machine.scatter(&messages),
         };
         // Cannot fail: every message has a receiver, and the send buffer has space.
         self.failed += u64::from(sent.is_err());

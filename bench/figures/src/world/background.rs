@@ -21,10 +21,10 @@ const FRAME_LEN: usize = 1_472;
 const RESERVE_PERMILLE: u32 = 30;
 
 /// Delay before scheduled flows start, in ns: all hosts have joined by then.
-const CALM_NS: u64 = 300_000;
+const START_DELAY_NS: u64 = 300_000;
 
 /// Reordering tolerance of a scheduled flow in packets: clocks are off by ten timeslots.
-const LATER_PACKETS: u64 = 32;
+const REORDER_PACKETS: u64 = 32;
 
 const fn queue_bytes() -> u32 {
     QUEUE_BYTES
@@ -32,7 +32,7 @@ const fn queue_bytes() -> u32 {
 
 /// The machine that shares a host with its processes.
 #[expect(clippy::large_enum_variant, reason = "short-lived: destructured at once")]
-pub(super) enum Guest {
+pub(super) enum BackgroundTraffic {
     Stack(Stack),
     Gated(Box<Gated<Stack>>),
     Arbiter(Box<ArbiterHost>),
@@ -95,15 +95,20 @@ impl Background {
         }
         // Data sent before all links are up is lost, and Reno takes long to recover from that.
         let all = background(hosts - 1, self.flows, seed).into_iter();
-        all.map(|spec| FlowSpec { at_ns: spec.at_ns + CALM_NS, ..spec }).collect()
+        all.map(|spec| FlowSpec { at_ns: spec.at_ns + START_DELAY_NS, ..spec }).collect()
     }
 
     /// Returns the machine that shares a host with its processes.
-    pub(super) fn guest(self, topology: &Topology, host: u32, card: Port) -> Guest {
+    pub(super) fn traffic_of(
+        self,
+        topology: &Topology,
+        host: u32,
+        card: Port,
+    ) -> BackgroundTraffic {
         let hosts = topology.hosts();
         let (process, last) = (ProcessId(host), hosts - 1);
         if !self.is_scheduled {
-            return Guest::Stack(self.stack(TcpConfig::new(process, card)));
+            return BackgroundTraffic::Stack(self.stack(TcpConfig::new(process, card)));
         }
         let link = LinkConfig::default();
         let arbitration =
@@ -116,7 +121,7 @@ impl Background {
             let allocator = Config { share_slots: 1, ..config.allocator };
             let arbiter = Arbiter::new(ArbiterConfig { core, allocator, ..config });
             let arbiter = arbiter.expect("the testbed is a tree");
-            return Guest::Arbiter(Box::new(ArbiterHost { arbiter, card }));
+            return BackgroundTraffic::Arbiter(Box::new(ArbiterHost { arbiter, card }));
         }
         let config = ClientConfig {
             labels,
@@ -131,10 +136,10 @@ impl Background {
         let setup = onepipe_sim_arbiter::Setup::rack().scheduled();
         let segment_len = setup.segment_len();
         // Each packet takes the path of its timeslot.
-        let reorder_threshold = LATER_PACKETS;
+        let reorder_threshold = REORDER_PACKETS;
         let tcp = TcpConfig { segment_len, reorder_threshold, ..TcpConfig::new(process, card) };
         let stack = self.stack(tcp);
-        Guest::Gated(Box::new(Gated::new(stack, client, card)))
+        BackgroundTraffic::Gated(Box::new(Gated::new(stack, client, card)))
     }
 
     /// Returns the TCP stack of one host.
@@ -156,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_narrower_fabric_has_fewer_links_and_as_little_capacity_as_was_asked_for() {
+    fn oversubscription_divides_bundle_capacity() {
         let bundle = |oversubscription| {
             Background { oversubscription, ..Background::new(1, false) }.bundle()
         };

@@ -6,7 +6,7 @@ use onepipe_sim_network::{Config, HopKind, LinkConfig, Network};
 use onepipe_topology::{Shape, Topology};
 use onepipe_wire::HEADER_LEN;
 
-use super::application::Bench;
+use super::application::TestbedApp;
 use super::{Setup, System, Traffic};
 use crate::Calibration;
 use crate::experiment::Values;
@@ -29,8 +29,8 @@ pub(crate) fn beacon_share(interval_ns: u64, gbps: u32) -> Result<Values> {
         switch_link: LinkConfig { rate_bits_per_s, ..switch_link },
         ..calibration.network()
     };
-    let bench = Bench::new(setup, topology.clone(), None)?;
-    let mut network = Network::new(topology, network, 1, bench);
+    let app = TestbedApp::new(setup, topology.clone(), None)?;
+    let mut network = Network::new(topology, network, 1, app);
     let links = network.links().count() as f64;
     let kind = HopKind::ALL.iter().position(|kind| *kind == HopKind::Beacon);
     let kind = kind.expect("beacons are one of the kinds");

@@ -18,7 +18,7 @@ const BEGIN_NS: u64 = 600_000;
 const EVERY_NS: u64 = 4_000;
 /// Limit on the duration of a run: a constant in ns, and ns per byte to each group of up to
 /// [`RECEIVERS`] receivers. As a message the payload is sent to each receiver separately.
-const PATIENCE_NS: (u64, u64) = (400_000, 6);
+const RUN_LIMIT_NS: (u64, u64) = (400_000, 6);
 const RECEIVERS: u32 = 7;
 /// Largest message that an endpoint accepts.
 const MESSAGE_LEN_MAX: usize = 16 << 20;
@@ -83,7 +83,7 @@ impl Large {
         let propagation_of =
             |of: LinkConfig| LinkConfig { propagation_ns: of.propagation_ns, ..link };
         let copies = u64::from(self.receivers.div_ceil(RECEIVERS));
-        let until_ns = BEGIN_NS + PATIENCE_NS.0 + PATIENCE_NS.1 * self.bytes * copies;
+        let until_ns = BEGIN_NS + RUN_LIMIT_NS.0 + RUN_LIMIT_NS.1 * self.bytes * copies;
         let probes = Probes { every_ns: EVERY_NS, from_ns: PROBES_NS, until_ns, service };
         let setup = Setup {
             host_link: propagation_of(calibration.host_link),

@@ -6,31 +6,33 @@ mod beacons;
 mod large;
 mod multicast;
 mod node;
-mod paced;
 mod plain;
-mod queues;
+mod queue_sampler;
 mod rack;
+mod rate_limited;
+mod sequencer_route;
 mod takeover;
-mod way;
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use onepipe_bench_rivals::Method;
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Aside, Config, Fault, LinkConfig, LinkFaults, LinkId, Network, NodeId};
+use onepipe_sim_network::{
+    Config, Fault, LinkConfig, LinkFaults, LinkId, Network, NodeId, OffChipCpu,
+};
 use onepipe_topology::{Shape, ShapeError, Topology};
 use serde::{Deserialize, Serialize};
 
-use self::application::Bench;
+use self::application::TestbedApp;
 pub use self::background::Background;
 pub(crate) use self::beacons::beacon_share;
 pub use self::large::Large;
-pub use self::multicast::{Lesson, Multicast, Scheme};
+pub use self::multicast::{Condition, Multicast, Scheme};
 use self::node::Node;
-use self::queues::Queues;
+use self::queue_sampler::QueueSampler;
 pub use self::rack::{Bulk, Rack, Scheduler};
-pub use self::takeover::{Mishap, Takeover};
+pub use self::takeover::{PrimaryFault, Takeover};
 use crate::Calibration;
 
 /// The system under test.
@@ -79,12 +81,12 @@ pub enum Form {
 
 impl Form {
     /// Returns the cost of running the switches' machines outside the chips.
-    fn aside(self, calibration: &Calibration) -> Option<Aside> {
-        let there_ns = calibration.detour_ns / 2;
-        let back_ns = calibration.detour_ns - there_ns;
-        (self == Self::Host).then(|| Aside {
-            there_ns,
-            back_ns,
+    fn off_chip_cpu(self, calibration: &Calibration) -> Option<OffChipCpu> {
+        let to_cpu_ns = calibration.detour_ns / 2;
+        let to_chip_ns = calibration.detour_ns - to_cpu_ns;
+        (self == Self::Host).then(|| OffChipCpu {
+            to_cpu_ns,
+            to_chip_ns,
             receive_ns: 0,
             send_ns: 0,
             backlog_ns_max: 100 * calibration.beacon_ns,
@@ -222,30 +224,31 @@ impl Setup {
             self.processes
         );
         let topology = Topology::new(shape, per_host as u16)?;
-        let bench = Bench::new(self.clone(), topology.clone(), background)?;
+        let app = TestbedApp::new(self.clone(), topology.clone(), background)?;
         let rates = (network.host_link.rate_bits_per_s, network.switch_link.rate_bits_per_s);
         let (host_bits, switch_bits) = rates;
-        let aside = self.form.aside(&self.calibration);
+        let off_chip_cpu = self.form.off_chip_cpu(&self.calibration);
         // No event at one node changes the traffic of another; a large fabric exceeds the cache.
-        let takes_turns = self.processes > 512;
-        let network = Config { aside, takes_turns, ..network };
-        let mut network = Network::new(topology, network, self.seed, bench);
+        let uses_lookahead = self.processes > 512;
+        let network = Config { off_chip_cpu, uses_lookahead, ..network };
+        let mut network = Network::new(topology, network, self.seed, app);
         if self.loss_ppb > 0 {
             let faults = LinkFaults { loss_ppb: self.loss_ppb, ..LinkFaults::default() };
             let loses = |to: NodeId| to.0 < hosts || !self.loses_at_hosts;
             let links = network.links().filter(|(.., to)| loses(*to)).map(|(id, ..)| id);
             let links: Vec<LinkId> = links.collect();
-            links.into_iter().for_each(|link| network.inflict(Fault::Switches(link, faults)));
+            links.into_iter().for_each(|link| network.inject(Fault::SetLinkFaults(link, faults)));
         }
         network.run_for(self.warm_up_us * 1_000 * NANOSECOND);
         network.application.begin();
         let before = flows_bytes(&network);
-        let queues = background.is_some().then(|| Queues::new(&network, (host_bits, switch_bits)));
-        let mut queues = queues.unwrap_or_default();
+        let queue_sampler =
+            background.is_some().then(|| QueueSampler::new(&network, (host_bits, switch_bits)));
+        let mut queue_sampler = queue_sampler.unwrap_or_default();
         let end = network.now().after(self.measure_us * 1_000 * NANOSECOND);
-        while background.is_some() && network.now().after(Queues::EVERY_PS) < end {
-            network.run_for(Queues::EVERY_PS);
-            queues.look(&network);
+        while background.is_some() && network.now().after(QueueSampler::EVERY_PS) < end {
+            network.run_for(QueueSampler::EVERY_PS);
+            queue_sampler.sample(&network);
         }
         network.run_until(end);
         let (now, hops) = (network.now(), network.stats().hops);
@@ -254,7 +257,7 @@ impl Setup {
         if background.is_some() {
             let bytes = (flows_bytes(&network) - before) as f64 / f64::from(hosts);
             values.insert("flows_gbps".into(), bytes * 8.0 / (self.measure_us as f64 * 1e3));
-            values.extend(queues.longest_us());
+            values.extend(queue_sampler.longest_us());
             values.insert("frames_overflowed".into(), network.stats().drops.queue_full as f64);
         }
         Ok(values)
@@ -267,7 +270,7 @@ pub(crate) fn fat_tree(hosts: u32) -> Result<Shape, ShapeError> {
 }
 
 /// Returns the bytes that the flows of all hosts have received.
-fn flows_bytes(network: &Network<Node, Bench>) -> u64 {
+fn flows_bytes(network: &Network<Node, TestbedApp>) -> u64 {
     let hosts = (0..network.topology().hosts()).filter_map(|host| network.machine(NodeId(host)));
     hosts.map(Node::flows_bytes).sum()
 }

@@ -39,9 +39,9 @@ pub enum Scheme {
 
 /// Condition of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lesson {
+pub enum Condition {
     /// An undisturbed transfer on Fractus.
-    Calm,
+    Undisturbed,
     /// An undisturbed transfer on Stampede.
     Breakdown,
     /// A transfer on Stampede with a pause of the first relay about half-way, at the worst of eight
@@ -65,7 +65,7 @@ pub enum Lesson {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Multicast {
     /// Condition of the transfer.
-    pub lesson: Lesson,
+    pub condition: Condition,
     /// Schedule of the blocks.
     pub scheme: Scheme,
     /// Number of members, the root included.
@@ -94,17 +94,17 @@ impl Multicast {
     /// If the fabric is invalid, or a member has not received everything.
     pub fn run(&self) -> Result<Values> {
         let mesh = self.mesh();
-        let (last_ns, others) = match self.lesson {
-            Lesson::Calm => {
+        let (last_ns, others) = match self.condition {
+            Condition::Undisturbed => {
                 let flow = mesh.run();
                 let slack = vec![("slack", flow.slack(mesh.block_ns()))];
                 (flow.last_ns, if self.members > 2 { slack } else { vec![] })
             }
-            Lesson::Breakdown => {
+            Condition::Breakdown => {
                 let flow = mesh.run();
                 (flow.last_ns, breakdown(&flow))
             }
-            Lesson::Stall { us } => {
+            Condition::Stall { us } => {
                 let even_ns = mesh.run().last_ns;
                 let last_ns = |moment: u64| {
                     // Quarters of a step, over two steps.
@@ -116,18 +116,18 @@ impl Multicast {
                 let more_us = last_ns.saturating_sub(even_ns) as f64 / 1e3;
                 (last_ns, vec![("more_us", more_us), ("step_us", mesh.block_ns() / 1e3)])
             }
-            Lesson::SlowLink => {
+            Condition::SlowLink => {
                 let slow = Some((0, 1, mesh.rate_bits_per_s / 2));
                 let (even, last) = (mesh.run(), Mesh { slow, ..mesh.clone() }.run());
                 let kept = 100.0 * even.last_ns as f64 / last.last_ns as f64;
                 (last.last_ns, vec![("kept_percent", kept)])
             }
-            Lesson::Rate { senders } => {
+            Condition::Rate { senders } => {
                 let last_ns = mesh.run().last_ns;
                 let objects = f64::from(senders * RATE_OBJECTS);
                 (last_ns, vec![("thousand_per_s", objects * 1e6 / last_ns as f64)])
             }
-            Lesson::Sierra => (self.on_sierra()?, vec![]),
+            Condition::Sierra => (self.on_sierra()?, vec![]),
         };
         let (ms, gbps) = (last_ns as f64 / 1e6, self.bytes as f64 * 8.0 / last_ns as f64);
         let all = [("ms", ms), ("gbps", gbps)].into_iter().chain(others);
@@ -146,14 +146,14 @@ impl Multicast {
     fn mesh(&self) -> Mesh {
         let mesh = Mesh {
             algorithm: self.algorithm(),
-            rate_bits_per_s: match self.lesson {
-                Lesson::Breakdown | Lesson::Stall { .. } => STAMPEDE_BITS_PER_S,
+            rate_bits_per_s: match self.condition {
+                Condition::Breakdown | Condition::Stall { .. } => STAMPEDE_BITS_PER_S,
                 _ => FRACTUS_BITS_PER_S,
             },
             ..Mesh::new(self.members as usize, self.bytes as usize, self.block_len)
         };
-        match self.lesson {
-            Lesson::Rate { senders } => Mesh {
+        match self.condition {
+            Condition::Rate { senders } => Mesh {
                 senders: senders as usize,
                 objects: RATE_OBJECTS,
                 frame_ns: FRAME_NS,

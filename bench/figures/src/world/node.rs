@@ -8,33 +8,33 @@ use onepipe_sim_arbiter::{ArbiterHost, Gated};
 use onepipe_sim_traffic::{Either, SharedNic, Stack};
 use onepipe_switch::Switch;
 
-use super::paced::Paced;
-use super::plain::Plain;
+use super::plain::PlainSwitch;
+use super::rate_limited::RateLimited;
 
 /// A host of 1Pipe.
-pub(super) type Ours = Host<Switch, Paced<Endpoint>>;
+pub(super) type OnepipeHost = Host<Switch, RateLimited<Endpoint>>;
 
 /// A host or a switch, of 1Pipe or of a rival.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(super) enum Node {
-    Host(Ours),
+    Host(OnepipeHost),
     /// A host with unscheduled background flows.
-    Shared(Box<SharedNic<Ours>>),
+    Shared(Box<SharedNic<OnepipeHost>>),
     /// A host with background flows that wait for their timeslots.
-    Gated(Box<SharedNic<Ours, Gated<Stack>>>),
+    Gated(Box<SharedNic<OnepipeHost, Gated<Stack>>>),
     /// A host with the arbiter that grants the timeslots.
-    Arbiter(Box<SharedNic<Ours, ArbiterHost>>),
+    Arbiter(Box<SharedNic<OnepipeHost, ArbiterHost>>),
     Switch(Switch),
-    RivalHost(Host<Plain, Paced<Rival>>),
-    Plain(Plain),
+    RivalHost(Host<PlainSwitch, RateLimited<Rival>>),
+    PlainSwitch(PlainSwitch),
     /// A host that does not take part.
     Idle,
 }
 
 impl Node {
     /// Returns the host of 1Pipe, if it is one.
-    pub fn ours_mut(&mut self) -> Option<&mut Ours> {
+    pub fn onepipe_mut(&mut self) -> Option<&mut OnepipeHost> {
         match self {
             Self::Host(host) => Some(host),
             Self::Shared(shared) => Some(&mut shared.machine),
@@ -66,14 +66,14 @@ impl Node {
 
 /// An event of a process, with its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Said {
-    Ours(Port, Event),
+pub(super) enum NodeEvent {
+    OnepipeHost(Port, Event),
     Rival(Port, Delivery),
     Nothing,
 }
 
 impl Machine for Node {
-    type Event = Said;
+    type Event = NodeEvent;
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
@@ -84,7 +84,7 @@ impl Machine for Node {
             Self::Arbiter(shared) => shared.handle_frame(now, port, frame),
             Self::Switch(switch) => switch.handle_frame(now, port, frame),
             Self::RivalHost(host) => host.handle_frame(now, port, frame),
-            Self::Plain(plain) => plain.handle_frame(now, port, frame),
+            Self::PlainSwitch(plain) => plain.handle_frame(now, port, frame),
             Self::Idle => Verdict::Dropped,
         }
     }
@@ -97,7 +97,7 @@ impl Machine for Node {
             Self::Arbiter(shared) => shared.handle_timeout(now),
             Self::Switch(switch) => switch.handle_timeout(now),
             Self::RivalHost(host) => host.handle_timeout(now),
-            Self::Plain(plain) => plain.handle_timeout(now),
+            Self::PlainSwitch(plain) => plain.handle_timeout(now),
             Self::Idle => {}
         }
     }
@@ -111,24 +111,24 @@ impl Machine for Node {
             Self::Arbiter(shared) => shared.poll_transmit(now, slot),
             Self::Switch(switch) => switch.poll_transmit(now, slot),
             Self::RivalHost(host) => host.poll_transmit(now, slot),
-            Self::Plain(plain) => plain.poll_transmit(now, slot),
+            Self::PlainSwitch(plain) => plain.poll_transmit(now, slot),
             Self::Idle => None,
         }
     }
 
     #[inline]
-    fn poll_event(&mut self) -> Option<Said> {
+    fn poll_event(&mut self) -> Option<NodeEvent> {
         match self {
-            Self::Host(host) => host.poll_event().map(of_ours),
-            Self::Shared(shared) => shared.poll_event().map(of_either),
-            Self::Gated(shared) => shared.poll_event().map(of_either),
-            Self::Arbiter(shared) => shared.poll_event().map(of_either),
-            Self::Switch(switch) => switch.poll_event().map(|_| Said::Nothing),
+            Self::Host(host) => host.poll_event().map(onepipe_event),
+            Self::Shared(shared) => shared.poll_event().map(shared_event),
+            Self::Gated(shared) => shared.poll_event().map(shared_event),
+            Self::Arbiter(shared) => shared.poll_event().map(shared_event),
+            Self::Switch(switch) => switch.poll_event().map(|_| NodeEvent::Nothing),
             Self::RivalHost(host) => host.poll_event().map(|said| match said {
-                HostEvent::Process(port, delivery) => Said::Rival(port, delivery),
-                HostEvent::Switch(()) => Said::Nothing,
+                HostEvent::Process(port, delivery) => NodeEvent::Rival(port, delivery),
+                HostEvent::Switch(()) => NodeEvent::Nothing,
             }),
-            Self::Plain(_) | Self::Idle => None,
+            Self::PlainSwitch(_) | Self::Idle => None,
         }
     }
 
@@ -141,22 +141,22 @@ impl Machine for Node {
             Self::Arbiter(shared) => shared.poll_timeout(),
             Self::Switch(switch) => switch.poll_timeout(),
             Self::RivalHost(host) => host.poll_timeout(),
-            Self::Plain(plain) => plain.poll_timeout(),
+            Self::PlainSwitch(plain) => plain.poll_timeout(),
             Self::Idle => None,
         }
     }
 }
 
-fn of_either<S, G>(said: Either<HostEvent<Event, S>, G>) -> Said {
+fn shared_event<S, G>(said: Either<HostEvent<Event, S>, G>) -> NodeEvent {
     match said {
-        Either::Machine(said) => of_ours(said),
-        Either::Guest(_) => Said::Nothing,
+        Either::Machine(said) => onepipe_event(said),
+        Either::Guest(_) => NodeEvent::Nothing,
     }
 }
 
-fn of_ours<S>(said: HostEvent<Event, S>) -> Said {
+fn onepipe_event<S>(said: HostEvent<Event, S>) -> NodeEvent {
     match said {
-        HostEvent::Process(port, event) => Said::Ours(port, event),
-        HostEvent::Switch(_) => Said::Nothing,
+        HostEvent::Process(port, event) => NodeEvent::OnepipeHost(port, event),
+        HostEvent::Switch(_) => NodeEvent::Nothing,
     }
 }

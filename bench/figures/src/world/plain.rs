@@ -5,19 +5,19 @@ use onepipe_bench_rivals::Rival;
 use onepipe_sim_traffic::Forwarder;
 use onepipe_wire::parse_header;
 
-use super::paced::Paced;
+use super::rate_limited::RateLimited;
 
 /// A forwarding switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Plain {
+pub(super) struct PlainSwitch {
     pub forwarder: Forwarder,
     /// The sequencer's id and the port towards it; no port if the sequencer is here.
     pub sequencer: Option<(ProcessId, Option<Port>)>,
     /// The sequencer, if it is here.
-    pub seat: Option<Box<Paced<Rival>>>,
+    pub local_sequencer: Option<Box<RateLimited<Rival>>>,
 }
 
-impl Plain {
+impl PlainSwitch {
     fn port(&self, src: ProcessId, dst: ProcessId, psn: Psn) -> Option<Port> {
         if let Some((sequencer, Some(port))) = self.sequencer
             && dst == sequencer
@@ -28,30 +28,30 @@ impl Plain {
     }
 }
 
-impl Machine for Plain {
+impl Machine for PlainSwitch {
     type Event = ();
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let Ok((header, _)) = parse_header(frame) else { return Verdict::Dropped };
         let (src, dst, psn) = (header.src(), header.dst(), header.psn());
-        if let Some(seat) = &mut self.seat
-            && dst == seat.machine.config().process
+        if let Some(local_sequencer) = &mut self.local_sequencer
+            && dst == local_sequencer.machine.config().process
         {
-            return seat.handle_frame(now, port, frame);
+            return local_sequencer.handle_frame(now, port, frame);
         }
         self.port(src, dst, psn).map_or(Verdict::Dropped, Verdict::Forward)
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        if let Some(seat) = &mut self.seat {
-            seat.handle_timeout(now);
+        if let Some(local_sequencer) = &mut self.local_sequencer {
+            local_sequencer.handle_timeout(now);
         }
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let transmit = self.seat.as_mut()?.poll_transmit(now, slot)?;
+        let transmit = self.local_sequencer.as_mut()?.poll_transmit(now, slot)?;
         let (header, _) = parse_header(&slot[..transmit.bytes]).ok()?;
         let port = self.port(header.src(), header.dst(), header.psn())?;
         Some(Transmit { port, ..transmit })
@@ -63,6 +63,6 @@ impl Machine for Plain {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        self.seat.as_ref()?.poll_timeout()
+        self.local_sequencer.as_ref()?.poll_timeout()
     }
 }

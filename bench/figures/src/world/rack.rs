@@ -36,9 +36,9 @@ pub enum Scheduler {
 pub enum Bulk {
     /// Experiments A and B: four senders with 20 flows each to one receiver, and a fifth host that
     /// pings the receiver.
-    Four,
+    FourSenders,
     /// Experiment C: five connections from different senders to one receiver.
-    Five {
+    FiveSenders {
         /// Averaging interval of throughput in ms.
         interval_ms: u32,
     },
@@ -102,13 +102,13 @@ impl Rack {
             values.insert(name, value);
         };
         match self.bulk {
-            Bulk::Four => {
+            Bulk::FourSenders => {
                 for percent in QUANTILES {
                     let ns = measured.ping_ns(percent / 100.0) as f64;
                     put(format!("ping_p{percent}_ms"), ns / 1e6);
                 }
             }
-            Bulk::Five { .. } | Bulk::ComeAndGo { .. } => {
+            Bulk::FiveSenders { .. } | Bulk::ComeAndGo { .. } => {
                 let [calm, all] = deviations(&setup, &plan, &measured);
                 put("deviation_mbps".to_owned(), calm / 1e6);
                 put("deviation_all_mbps".to_owned(), all / 1e6);
@@ -142,7 +142,7 @@ impl Rack {
             Scheduler::Tcp | Scheduler::Dctcp => setup,
         };
         match self.bulk {
-            Bulk::Four => {
+            Bulk::FourSenders => {
                 let flows = (1..=4).flat_map(|from| [Flow::endless(from, 0); FLOWS]).collect();
                 // The paper pings every 10 ms for 20 minutes.
                 let pings = vec![Ping { from: 5, to: 0, every_ns: 250_000 }];
@@ -150,7 +150,7 @@ impl Rack {
                 let plan = Plan { warm_up_ns: 200_000_000, measure_ns: 600_000_000, ..Plan::of(0) };
                 (Setup { flows, pings, ..setup }, plan)
             }
-            Bulk::Five { interval_ms } => {
+            Bulk::FiveSenders { interval_ms } => {
                 let flows = (1..=CONNECTIONS).map(|from| Flow::endless(from, 0)).collect();
                 let interval_ns = u64::from(interval_ms) * 1_000_000;
                 let all_ns = SHARE_INTERVALS * interval_ns;

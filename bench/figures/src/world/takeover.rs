@@ -24,18 +24,18 @@ const LOOK_NS: u64 = 5_000;
 
 /// The fault of the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mishap {
+pub enum PrimaryFault {
     /// The primary crashes.
-    Dies,
+    Crash,
     /// The primary runs, but for three milliseconds most of its grants and watchdogs are lost.
-    IsHardlyHeard,
+    LossyLink,
 }
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Takeover {
     /// The fault.
-    pub mishap: Mishap,
+    pub fault: PrimaryFault,
     /// Timeslots with a frame, in thousandths.
     pub load_permille: u32,
     /// Number of trials, each at another time and with other traffic.
@@ -56,7 +56,7 @@ impl Takeover {
         for seed in 1..=u64::from(self.times) {
             let mut env = self.env(seed);
             env.run_for_ns(BEFORE_NS);
-            self.strike(&mut env, seed * 17_000);
+            self.inject(&mut env, seed * 17_000);
             let (mut longest, mut pause) = (0, 0);
             for _ in 0..AFTER_NS / LOOK_NS {
                 let before = env.slots_sent();
@@ -96,14 +96,14 @@ impl Takeover {
         SimEnv::new(&Setup { offer, arbitration, checks_grants, seed, ..Setup::rack() })
     }
 
-    fn strike(&self, env: &mut SimEnv, in_ns: u64) {
-        match self.mishap {
-            Mishap::Dies => env.schedule(in_ns, Fault::Crash(NodeId(PRIMARY))),
-            Mishap::IsHardlyHeard => {
+    fn inject(&self, env: &mut SimEnv, in_ns: u64) {
+        match self.fault {
+            PrimaryFault::Crash => env.schedule(in_ns, Fault::Crash(NodeId(PRIMARY))),
+            PrimaryFault::LossyLink => {
                 let link = env.card_link(PRIMARY);
-                let loss = LinkFaults { loss: Loss::every(LOST_PPM), ..LinkFaults::default() };
-                env.schedule(in_ns, Fault::Switches(link, loss));
-                env.schedule(in_ns + 3_000_000, Fault::Switches(link, LinkFaults::default()));
+                let loss = LinkFaults { loss: Loss::uniform(LOST_PPM), ..LinkFaults::default() };
+                env.schedule(in_ns, Fault::SetLinkFaults(link, loss));
+                env.schedule(in_ns + 3_000_000, Fault::SetLinkFaults(link, LinkFaults::default()));
             }
         }
     }
@@ -114,14 +114,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_arbiter_goes_on_after_a_millisecond_and_contradicts_nobody() {
-        for mishap in [Mishap::Dies, Mishap::IsHardlyHeard] {
+    fn secondary_takes_over_without_conflicting_grants() {
+        for fault in [PrimaryFault::Crash, PrimaryFault::LossyLink] {
             let values =
-                Takeover { mishap, load_permille: 300, times: 4 }.run().expect("it goes on");
-            assert_eq!(values["contradictions"], 0.0, "{mishap:?}");
+                Takeover { fault, load_permille: 300, times: 4 }.run().expect("it goes on");
+            assert_eq!(values["contradictions"], 0.0, "{fault:?}");
             assert!(values["granted"] > 20_000.0, "{values:?}");
             assert!(values["pause_us"] <= values["pause_max_us"], "{values:?}");
-            let is_dead = mishap == Mishap::Dies;
+            let is_dead = fault == PrimaryFault::Crash;
             assert!(!is_dead || values["takeovers"] == 4.0, "{values:?}");
             assert!(!is_dead || (900.0..1_500.0).contains(&values["pause_max_us"]), "{values:?}");
         }

@@ -33,7 +33,7 @@ struct Change {
 }
 
 impl Graph {
-    /// Applies one part of an announcement of `instance`; `is_over` tells which instances have
+    /// Applies one part of an announcement of `instance`; `is_over` returns which instances have
     /// failed and are resolved.
     pub(crate) fn announce(
         &mut self,

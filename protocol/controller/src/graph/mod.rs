@@ -179,7 +179,7 @@ impl Graph {
         self.adjacency.mark_all_dirty();
     }
 
-    /// Updates reachability. `is_dead` tells which instances count as dead; it is called for dirty
+    /// Updates reachability. `is_dead` returns which instances count as dead; it is called for dirty
     /// ones only. Returns the instances whose state may have changed, in ascending order.
     pub(crate) fn update_reachability(
         &mut self,
@@ -266,7 +266,7 @@ impl Graph {
         }
     }
 
-    /// Notes that `instance` was told that reliable messages are decided up to `at`.
+    /// Notes that reliable messages were decided up to `at` as far as `instance` knows.
     pub(crate) fn record_decided(&mut self, instance: Instance, at: Timestamp) {
         if let Some(node) = self.get_mut(instance) {
             node.decided = node.decided.max(Some(at));

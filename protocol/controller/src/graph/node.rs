@@ -13,7 +13,7 @@ pub(crate) struct Node {
     pub generation: Option<u32>,
     /// When its last frame was received.
     pub last_seen: Option<Mono>,
-    /// For a process: timestamp up to which it was told that reliable messages are decided, as of
+    /// For a process: timestamp up to which it knows reliable messages to be decided, as of
     /// its last announcement.
     pub decided: Option<Timestamp>,
     /// Whether it has been connected once.

@@ -162,7 +162,7 @@ impl Fabric {
         }
     }
 
-    /// Tells a switch that was declared dead, but still sends, to restart.
+    /// Sends a death notice to a switch that was declared dead but still sends beacons.
     pub(super) fn send_death_notice(&mut self, node: usize, port: usize, instance: Instance) {
         if let Peer::Node(other, there) = self.nodes[node].ports[port].peer
             && matches!(instance.address, Address::Switch(_))

@@ -70,7 +70,7 @@ pub fn announce(from: Instance, generation: u32, links: &[Link]) -> Vec<u8> {
     announce_decided(from, generation, links, at(0).sync)
 }
 
-/// As [`announce`], of a process that was told that reliable messages are decided up to `decided`.
+/// As [`announce`], of a process that knows reliable messages to be decided up to `decided`.
 pub fn announce_decided(
     from: Instance,
     generation: u32,

@@ -4,9 +4,9 @@ use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::Service;
 
 use super::Checker;
-use crate::judge::{Fortune, find_gap, judge};
-use crate::life::Life;
-use crate::violation::{Rule, Seen, Violations};
+use crate::incarnation::IncarnationState;
+use crate::verify::{SenderStatus, find_gap, verify};
+use crate::violation::{Rule, ViolationKind, Violations};
 
 impl Checker {
     /// Ends the run: every message of a live sender must have an outcome (I12), and the guarantees
@@ -15,16 +15,22 @@ impl Checker {
         let mut log = std::mem::take(&mut self.violations);
         let mut torn = Violations::default();
         for (id, process) in (0u32..).map(ProcessId).zip(&self.processes) {
-            for (life, lived) in (0u32..).zip(&process.lives) {
-                let is_last = life as usize + 1 == process.lives.len();
+            for (incarnation, lived) in (0u32..).zip(&process.incarnations) {
+                let is_last = incarnation as usize + 1 == process.incarnations.len();
                 if is_last && lived.end.is_none() {
                     for sender in &lived.senders {
-                        sender.on_end(id, life, self.now_ns, self.counts_for(), &mut log);
+                        sender.on_end(
+                            id,
+                            incarnation,
+                            self.now_ns,
+                            self.requires_outcome(),
+                            &mut log,
+                        );
                     }
                 }
-                let judged = if self.may_be_torn { &mut torn } else { &mut log };
-                self.judge(id, life, lived, judged);
-                self.find_untold(id, life, lived, &mut log);
+                let violations = if self.may_be_torn { &mut torn } else { &mut log };
+                self.verify(id, incarnation, lived, violations);
+                self.find_unnotified(id, incarnation, lived, &mut log);
             }
         }
         self.counts.torn += torn.count();
@@ -32,33 +38,44 @@ impl Checker {
     }
 
     /// Checks the reliable scatterings of one incarnation of a sender.
-    fn judge(&self, id: ProcessId, number: u32, life: &Life, log: &mut Violations) {
-        let fortune = life.fortune();
-        if matches!(fortune, Fortune::Failed { is_exact: false, .. }) {
+    fn verify(
+        &self,
+        id: ProcessId,
+        number: u32,
+        incarnation: &IncarnationState,
+        log: &mut Violations,
+    ) {
+        let sender_status = incarnation.sender_status();
+        if matches!(sender_status, SenderStatus::Failed { is_exact: false, .. }) {
             return;
         }
-        let sender = &life.senders[Service::Reliable as usize];
+        let sender = &incarnation.senders[Service::Reliable as usize];
         let at_ns = self.now_ns;
         for case in sender.cases() {
             let is_correct = |to| self.is_correct_receiver(to, case.submitted_ns);
-            let is_known = |to| self.is_known_receiver(to, life, case.submitted_ns);
-            judge((id, number, fortune), &case, (is_correct, is_known), at_ns, log);
-            let is_settled = match fortune {
-                Fortune::Correct => true,
-                Fortune::Failed { at, .. } => case.stamp.is_some_and(|stamp| stamp < at),
-                Fortune::Gone => false,
+            let is_known = |to| self.is_known_receiver(to, incarnation, case.submitted_ns);
+            verify((id, number, sender_status), &case, (is_correct, is_known), at_ns, log);
+            let is_resolved = match sender_status {
+                SenderStatus::Correct => true,
+                SenderStatus::Failed { at, .. } => case.stamp.is_some_and(|stamp| stamp < at),
+                SenderStatus::Gone => false,
             };
-            if is_settled {
+            if is_resolved {
                 let spans = |to| self.failed_spans(to, case.submitted_ns);
                 find_gap((id, number), &case, spans, at_ns, log);
             }
         }
-        let Fortune::Failed { at, .. } = fortune else { return };
-        for (process, stamp, to_life) in sender.last() {
+        let SenderStatus::Failed { at, .. } = sender_status else { return };
+        for (process, stamp, to_incarnation) in sender.last() {
             let to = &self.processes[process.index()];
-            let is_correct = to_life as usize + 1 == to.lives.len() && to.now().is_correct();
+            let is_correct =
+                to_incarnation as usize + 1 == to.incarnations.len() && to.current().is_correct();
             if is_correct && stamp >= at {
-                log.add(Rule::I8, at_ns, Seen::AboveFailure { process, from: id, stamp, at });
+                log.add(
+                    Rule::I8,
+                    at_ns,
+                    ViolationKind::AboveFailure { process, from: id, stamp, at },
+                );
             }
         }
     }
@@ -67,43 +84,60 @@ impl Checker {
     /// submitted.
     fn is_correct_receiver(&self, to: ProcessId, submitted_ns: u64) -> bool {
         let Some(process) = self.processes.get(to.index()) else { return false };
-        let now = process.now();
-        let was_there = process.lives.len() == 1 || now.started_ns < submitted_ns;
+        let now = process.current();
+        let was_there = process.incarnations.len() == 1 || now.started_ns < submitted_ns;
         was_there && now.is_correct()
     }
 
     /// Whether a process in `incarnation` had received a reliable message from the current
     /// incarnation of `to` before the submission. Otherwise it may have considered `to` failed.
-    fn is_known_receiver(&self, to: ProcessId, life: &Life, submitted_ns: u64) -> bool {
+    fn is_known_receiver(
+        &self,
+        to: ProcessId,
+        incarnation: &IncarnationState,
+        submitted_ns: u64,
+    ) -> bool {
         let Some(process) = self.processes.get(to.index()) else { return false };
-        let number = process.lives.len() as u32 - 1;
-        let met = life.met.get(&(to.0, number));
-        number == 0 || met.is_some_and(|met_ns| *met_ns < submitted_ns)
+        let number = process.incarnations.len() as u32 - 1;
+        let first_contact_ns = incarnation.first_contact_ns.get(&(to.0, number));
+        number == 0 || first_contact_ns.is_some_and(|contact_ns| *contact_ns < submitted_ns)
     }
 
     /// Returns the range of reliable deliveries of each ended incarnation of `process` that had
     /// started when the message was submitted. A message to one incarnation is not owed to later
     /// ones, however high its timestamp.
     fn failed_spans(&self, process: ProcessId, submitted_ns: u64) -> Vec<(Timestamp, Timestamp)> {
-        let lives = self.processes.get(process.index()).map_or(&[][..], |process| &process.lives);
-        let had_begun = |number: usize, life: &Life| number == 0 || life.started_ns < submitted_ns;
-        let failed = lives
-            .iter()
-            .enumerate()
-            .filter(|(number, life)| had_begun(*number, life) && !life.is_correct());
-        failed.filter_map(|(_, life)| life.receiver.reliable_span()).collect()
+        let incarnations =
+            self.processes.get(process.index()).map_or(&[][..], |process| &process.incarnations);
+        let had_begun = |number: usize, incarnation: &IncarnationState| {
+            number == 0 || incarnation.started_ns < submitted_ns
+        };
+        let failed = incarnations.iter().enumerate().filter(|(number, incarnation)| {
+            had_begun(*number, incarnation) && !incarnation.is_correct()
+        });
+        failed.filter_map(|(_, incarnation)| incarnation.receiver.reliable_span()).collect()
     }
 
     /// Checks that every correct process that existed was notified of a failure (E).
-    fn find_untold(&self, id: ProcessId, number: u32, life: &Life, log: &mut Violations) {
-        let Some(failure) = life.failed else { return };
+    fn find_unnotified(
+        &self,
+        id: ProcessId,
+        number: u32,
+        incarnation: &IncarnationState,
+        log: &mut Violations,
+    ) {
+        let Some(failure) = incarnation.failed else { return };
         for (place, process) in (0u32..).zip(&self.processes) {
-            let now = process.now();
-            let is_due = now.is_correct() && now.started_ns < failure.last_told_ns;
+            let now = process.current();
+            let is_due = now.is_correct() && now.started_ns < failure.last_notified_ns;
             // A notification of a later incarnation implies the failure of this one.
-            if is_due && place != id.0 && !now.told.contains_key(&(id.0, number)) {
-                let seen = Seen::NotTold { process: ProcessId(place), failed: id, life: number };
-                log.add(Rule::E, self.now_ns, seen);
+            if is_due && place != id.0 && !now.notified.contains_key(&(id.0, number)) {
+                let kind = ViolationKind::NotNotified {
+                    process: ProcessId(place),
+                    failed: id,
+                    incarnation: number,
+                };
+                log.add(Rule::E, self.now_ns, kind);
             }
         }
     }

@@ -4,18 +4,18 @@ use onepipe_controller::Recovery;
 use onepipe_endpoint::ReceiveMode;
 use onepipe_sim_engine::Random;
 use onepipe_sim_network::{
-    ClockConfig, CpuConfig, LinkConfig, LinkFaults, Load, Loss, Pace, Placement, Workload,
+    ClockConfig, CpuConfig, LinkConfig, LinkFaults, Load, Loss, Placement, SendPattern, Workload,
 };
 use onepipe_topology::{Shape, Spread};
 
-use super::Mishap;
-use crate::{Court, Plan};
+use super::FaultEvent;
+use crate::{ControlPlanePlan, Plan};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
 /// Length of the phase in which faults are injected, in us.
-const WILD_US: u64 = 400;
+const FAULT_PHASE_US: u64 = 400;
 /// The same with controllers, so that a second failure may occur during the first recovery.
-const WILD_WITH_COURT_US: u64 = 1_000;
+const FAULT_PHASE_WITH_CONTROLLERS_US: u64 = 1_000;
 /// Largest fabric in which a process may be removed, in hosts.
 const MISSED_HOSTS_MAX: u32 = 9;
 /// Step limit of a run. On fast links to 32 hosts without CPU costs a closed loop takes 25 million
@@ -30,7 +30,7 @@ pub(super) fn placement(seed: u64) -> Placement {
 
 /// Draws whether controllers may be alone in a rack or on a host, with probability 1/4. Independent
 /// of all other draws of the seed.
-pub(super) fn is_lonely(seed: u64) -> bool {
+pub(super) fn isolates_controllers(seed: u64) -> bool {
     Random::named(seed, "seats", 0).below(4) == 0
 }
 
@@ -38,7 +38,7 @@ pub(super) fn plan(
     seed: u64,
     random: &mut Random,
     placement: Placement,
-    is_lonely: bool,
+    isolates_controllers: bool,
 ) -> (Plan, u64) {
     let shape = match random.below(8) {
         0..3 => Shape::star(random.between(2, 6) as u32),
@@ -54,7 +54,7 @@ pub(super) fn plan(
     // If isolated, controllers may occupy whole racks or a host, as long as two processes remain.
     // Otherwise some process always shares their rack or host: see `FaultEvent::hits_last_process`.
     let others = match per_host {
-        _ if is_lonely => shape.host_count() * u32::from(per_host) - 2,
+        _ if isolates_controllers => shape.host_count() * u32::from(per_host) - 2,
         1 => shape.hosts_per_tor() - 1,
         _ => u32::from(per_host) - 1,
     };
@@ -62,14 +62,15 @@ pub(super) fn plan(
         0 => 0,
         _ => random.between(1, 3).min(u64::from(others)),
     };
-    let wild_us = if replicas > 0 { WILD_WITH_COURT_US } else { WILD_US };
-    let mut plan = Plan::new(shape, per_host, seed, (100 + wild_us) * 1_000);
+    let fault_phase_us =
+        if replicas > 0 { FAULT_PHASE_WITH_CONTROLLERS_US } else { FAULT_PHASE_US };
+    let mut plan = Plan::new(shape, per_host, seed, (100 + fault_phase_us) * 1_000);
     plan.network.steps_max = STEPS_MAX;
     let link = LinkConfig {
         rate_bits_per_s: *random.pick(&[10, 25, 100, 400]) * 1_000_000_000,
         propagation_ns: *random.pick(&[50, 500, 500, 2_000]),
         queue_bytes_max: *random.pick(&[20_000, 100_000, 300_000]),
-        mark_bytes: *random.pick(&[10_000, 60_000, 1 << 30]),
+        ecn_threshold_bytes: *random.pick(&[10_000, 60_000, 1 << 30]),
         ..LinkConfig::default()
     };
     plan.network.host_link = link;
@@ -101,21 +102,21 @@ pub(super) fn plan(
     }
     plan.load = Some(draw_load(random, plan.endpoint.message_len_max));
     if replicas > 0 {
-        let mut court = Court::new(replicas as u32, beacon_interval_ns);
-        court.store_ns = *random.pick(&[1_000, 5_000, 50_000]);
-        court.answers_lost_ppm = *random.pick(&[0, 0, 200_000]);
-        court.controller.recovery = match random.below(4) {
+        let mut control_plane = ControlPlanePlan::new(replicas as u32, beacon_interval_ns);
+        control_plane.store_ns = *random.pick(&[1_000, 5_000, 50_000]);
+        control_plane.reply_loss_ppm = *random.pick(&[0, 0, 200_000]);
+        control_plane.controller.recovery = match random.below(4) {
             0 => Recovery::Flat,
             _ => Recovery::Tree,
         };
-        plan.set_court(court);
+        plan.set_control_plane(control_plane);
         plan.reliable_percent = *random.pick(&[30, 70, 100]);
         plan.callback_ns = *random.pick(&[0, 0, 10_000, 60_000]);
         if random.below(3) == 0 {
             plan.endpoint.receive_mode = ReceiveMode::Merged;
         }
     }
-    (plan, wild_us)
+    (plan, fault_phase_us)
 }
 
 /// Draws the process to remove when everything else is healed, with probability 1/3. Only in small
@@ -123,10 +124,10 @@ pub(super) fn plan(
 pub(super) fn missing(plan: &Plan, random: &mut Random) -> Option<u32> {
     let hosts = plan.shape.host_count();
     let is_drawn = random.below(3) == 0;
-    let replicas = plan.court.as_ref().map_or(0, |court| court.replicas);
+    let replicas = plan.control_plane.as_ref().map_or(0, |control_plane| control_plane.replicas);
     let processes = hosts * u32::from(plan.processes_per_host) - replicas;
-    let is_apt = hosts <= MISSED_HOSTS_MAX && processes > 2;
-    (is_drawn && is_apt).then(|| random.below(processes.into()) as u32)
+    let is_applicable = hosts <= MISSED_HOSTS_MAX && processes > 2;
+    (is_drawn && is_applicable).then(|| random.below(processes.into()) as u32)
 }
 
 fn draw_load(random: &mut Random, message_len_max: u32) -> Load {
@@ -140,83 +141,87 @@ fn draw_load(random: &mut Random, message_len_max: u32) -> Load {
         1 => Workload::Random { fan_out_max: random.between(1, 8) as u32, bytes_max },
         _ => Workload::Random { fan_out_max: 2, bytes_max: 200 },
     };
-    let pace = match random.below(2) {
-        0 => Pace::ClosedLoop { messages_max: random.between(1, 64) as u32 },
-        _ => Pace::Every { ns: random.between(1_000, 20_000) },
+    let pattern = match random.below(2) {
+        0 => SendPattern::ClosedLoop { messages_max: random.between(1, 64) as u32 },
+        _ => SendPattern::OpenLoop { ns: random.between(1_000, 20_000) },
     };
-    Load { workload, pace }
+    Load { workload, pattern }
 }
 
 /// Draws one fault and, if it ends by itself, its end.
-pub(super) fn mishap(
+pub(super) fn fault(
     random: &mut Random,
-    has_court: bool,
-    wild_us: u64,
-    timeline: &mut Vec<(u64, Mishap)>,
+    has_controllers: bool,
+    fault_phase_us: u64,
+    timeline: &mut Vec<(u64, FaultEvent)>,
 ) {
-    let at_us = random.below(wild_us - 100);
+    let at_us = random.below(fault_phase_us - 100);
     let until_us = at_us
-        + match random.below(if has_court { 4 } else { 2 }) {
+        + match random.below(if has_controllers { 4 } else { 2 }) {
             0 => random.between(1, 30),
             1 => random.between(5, 99),
             // Long enough for the failure to be resolved before it ends.
             _ => random.between(100, 600),
         };
     let target = random.bits();
-    let mut add = |mishap| timeline.push((at_us, mishap));
-    match random.below(if has_court { 19 } else { 16 }) {
+    let mut add = |fault| timeline.push((at_us, fault));
+    match random.below(if has_controllers { 19 } else { 16 }) {
         0..4 => {
-            let faults = draw_faults(random);
-            add(Mishap::AllLinks(faults));
+            let faults = draw_link_faults(random);
+            add(FaultEvent::AllLinks(faults));
         }
         4 | 5 => {
-            let faults = draw_faults(random);
-            add(Mishap::OneLink(target, faults));
+            let faults = draw_link_faults(random);
+            add(FaultEvent::OneLink(target, faults));
         }
         6 => {
-            add(Mishap::Cut(target));
-            timeline.push((until_us, Mishap::Mend(target)));
+            add(FaultEvent::Cut(target));
+            timeline.push((until_us, FaultEvent::Repair(target)));
         }
         7 | 8 => {
-            add(Mishap::Crash(target));
-            timeline.push((until_us, Mishap::Restart(target)));
+            add(FaultEvent::Crash(target));
+            timeline.push((until_us, FaultEvent::Restart(target)));
         }
         9 => {
-            add(Mishap::CrashProcess(target));
-            timeline.push((until_us, Mishap::RestartProcess(target)));
+            add(FaultEvent::CrashProcess(target));
+            timeline.push((until_us, FaultEvent::RestartProcess(target)));
         }
         10 => {
             let choices = [HOUR_NS, -HOUR_NS, 1_000, -1_000, 1_000_000, -1_000_000];
-            add(Mishap::Step(target, *random.pick(&choices)));
+            add(FaultEvent::Step(target, *random.pick(&choices)));
         }
         11 => {
             let us = random.between(1, 150);
-            add(Mishap::Pause(target, us));
+            add(FaultEvent::Pause(target, us));
         }
-        12 => add(Mishap::Slow(target)),
-        13 => add(Mishap::Partition(target)),
+        12 => add(FaultEvent::Slow(target)),
+        13 => add(FaultEvent::Partition(target)),
         14 => {
             let period_us = random.between(2, 60);
-            for turn in 0..random.between(2, 6) {
-                timeline.push((at_us + 2 * turn * period_us, Mishap::Unplug(target)));
-                timeline.push((at_us + (2 * turn + 1) * period_us, Mishap::Plug(target)));
+            for pace_of_scattering in 0..random.between(2, 6) {
+                timeline
+                    .push((at_us + 2 * pace_of_scattering * period_us, FaultEvent::Unplug(target)));
+                timeline.push((
+                    at_us + (2 * pace_of_scattering + 1) * period_us,
+                    FaultEvent::Plug(target),
+                ));
             }
         }
-        15 => add(Mishap::Leave(target)),
+        15 => add(FaultEvent::Leave(target)),
         16 => {
-            add(Mishap::CrashController(target));
-            timeline.push((until_us, Mishap::RestartController(target)));
+            add(FaultEvent::CrashController(target));
+            timeline.push((until_us, FaultEvent::RestartController(target)));
         }
-        17 => add(Mishap::Lapse),
-        _ => add(Mishap::FailStore(random.between(10, 400))),
+        17 => add(FaultEvent::LeaseExpired),
+        _ => add(FaultEvent::FailStore(random.between(10, 400))),
     }
 }
 
-fn draw_faults(random: &mut Random) -> LinkFaults {
+fn draw_link_faults(random: &mut Random) -> LinkFaults {
     let mut faults = LinkFaults { delay_ns_max: random.between(10, 20_000), ..Default::default() };
     for _ in 0..random.between(1, 2) {
         match random.below(6) {
-            0 => faults.loss = Loss::every(random.below(300_000) as u32),
+            0 => faults.loss = Loss::uniform(random.below(300_000) as u32),
             1 => faults.loss.beacon_ppm = random.below(500_000) as u32,
             2 => {
                 (faults.burst_ppm, faults.burst_frames) =

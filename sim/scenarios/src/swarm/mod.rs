@@ -3,7 +3,7 @@
 //! are healed, and every process must recover except, for some seeds, one that was removed.
 
 mod draw;
-mod mishap;
+mod fault;
 mod shrink;
 
 use onepipe_endpoint::SendError;
@@ -12,12 +12,12 @@ use onepipe_sim_network::Placement;
 
 use crate::{Fabric, Plan, Report};
 
-pub use mishap::Mishap;
-pub use shrink::Outcome;
+pub use fault::FaultEvent;
+pub use shrink::RunOutcome;
 
 /// Time in which messages must get their outcome after healing, in us: a receiver that is given up
 /// costs eight probes with doubling timeouts from 200 us on.
-const SETTLE_US: u64 = 200_000;
+const DRAIN_US: u64 = 200_000;
 /// Frames of the first message to a receiver: connect, grant, message and acknowledgement, for each
 /// of two services.
 const FRAMES_A_PAIR: u64 = 8;
@@ -28,20 +28,20 @@ pub struct Swarm {
     /// Fabric and load.
     pub plan: Plan,
     /// Length of the phase in which faults are injected, in us.
-    pub wild_us: u64,
+    pub fault_phase_us: u64,
     /// Faults: us after the start of the load, and fault.
-    pub timeline: Vec<(u64, Mishap)>,
+    pub timeline: Vec<(u64, FaultEvent)>,
     /// Process that is removed when everything else is healed; the others must make progress.
     pub missing: Option<u32>,
     /// Whether controllers may be alone in a rack or on a host, without a protected process beside
     /// them.
-    pub is_lonely: bool,
+    pub isolates_controllers: bool,
 }
 
 impl Swarm {
     /// Draws the scenario of `seed`.
     pub fn draw(seed: u64) -> Self {
-        Self::draw_as(seed, draw::placement(seed), draw::is_lonely(seed))
+        Self::draw_as(seed, draw::placement(seed), draw::isolates_controllers(seed))
     }
 
     /// Draws the scenario of `seed` with this placement and a protected process beside the
@@ -50,48 +50,48 @@ impl Swarm {
         Self::draw_as(seed, placement, false)
     }
 
-    fn draw_as(seed: u64, placement: Placement, is_lonely: bool) -> Self {
+    fn draw_as(seed: u64, placement: Placement, isolates_controllers: bool) -> Self {
         let mut random = Random::named(seed, "swarm", 0);
-        let (plan, wild_us) = draw::plan(seed, &mut random, placement, is_lonely);
+        let (plan, fault_phase_us) = draw::plan(seed, &mut random, placement, isolates_controllers);
         let mut timeline = Vec::new();
         for _ in 0..random.between(2, 5) {
-            draw::mishap(&mut random, plan.court.is_some(), wild_us, &mut timeline);
+            draw::fault(&mut random, plan.control_plane.is_some(), fault_phase_us, &mut timeline);
         }
         timeline.sort_by_key(|(at_us, _)| *at_us);
         // An independent random stream, so that the other draws of a seed do not change.
         let missing = draw::missing(&plan, &mut Random::named(seed, "missing", 0));
-        Self { plan, wild_us, timeline, missing, is_lonely }
+        Self { plan, fault_phase_us, timeline, missing, isolates_controllers }
     }
 
     /// Runs the scenario and returns its report.
     pub fn run(&self) -> Report {
-        self.play().finish()
+        self.execute().finish()
     }
 
     /// Runs the scenario up to the point at which [`Fabric::finish`] is due.
-    pub fn play(&self) -> Fabric {
+    pub fn execute(&self) -> Fabric {
         let mut fabric = Fabric::new(self.plan.clone());
         fabric.network().run_for(self.plan.load_starts_ns * NANOSECOND);
         let mut now_us = 0;
-        for (at_us, mishap) in &self.timeline {
+        for (at_us, fault) in &self.timeline {
             fabric.run_us(at_us - now_us);
             now_us = *at_us;
-            if self.is_lonely || !mishap.spares(&mut fabric) {
-                mishap.befall(&mut fabric);
+            if self.isolates_controllers || !fault.hits_last_process(&mut fabric) {
+                fault.inject(&mut fabric);
             }
         }
-        fabric.run_us(self.wild_us.saturating_sub(now_us));
+        fabric.run_us(self.fault_phase_us.saturating_sub(now_us));
         fabric.stop_load();
         fabric.heal();
         if let Some(id) = self.missing {
-            fabric.bury(id);
+            fabric.remove_process(id);
         }
         fabric.expect_liveness();
-        if fabric.is_lost() {
+        if fabric.is_stuck() {
             return fabric;
         }
-        scatter_to_everybody(&mut fabric, self.turn());
-        fabric.settle_us(SETTLE_US);
+        scatter_all_to_all(&mut fabric, self.pace_of_scattering());
+        fabric.drain_us(DRAIN_US);
         fabric
     }
 
@@ -100,10 +100,10 @@ impl Swarm {
     /// failures, no link may time out in the meantime, because it would end all reliable promises
     /// (docs/design/failure.md, "What happens on a dead link?"). So each batch must take at most a
     /// quarter of a link timeout.
-    fn turn(&self) -> (usize, u64) {
+    fn pace_of_scattering(&self) -> (usize, u64) {
         let cpu = self.plan.network.cpu;
         let pair_ns = FRAMES_A_PAIR * (cpu.receive_ns + cpu.send_ns);
-        if self.plan.court.is_some() || pair_ns == 0 {
+        if self.plan.control_plane.is_some() || pair_ns == 0 {
             return (usize::MAX, 0);
         }
         let receivers = (self.plan.switch.link_timeout_ns / 4 / pair_ns).max(1);
@@ -118,12 +118,12 @@ pub fn swarm(seed: u64) -> Report {
 
 /// Checks that the fabric works after healing: every process scatters to all others, to a batch of
 /// receivers at a time, and pauses in between.
-fn scatter_to_everybody(fabric: &mut Fabric, (receivers, rest_us): (usize, u64)) {
+fn scatter_all_to_all(fabric: &mut Fabric, (receivers, rest_us): (usize, u64)) {
     let processes = fabric.members();
-    let is_there = |to: &u32| !fabric.is_buried(*to);
-    let everybody: Vec<(u32, u32)> = (0..processes).filter(is_there).map(|to| (to, 64)).collect();
+    let is_there = |to: &u32| !fabric.is_removed(*to);
+    let all: Vec<(u32, u32)> = (0..processes).filter(is_there).map(|to| (to, 64)).collect();
     for from in 0..processes {
-        for some in everybody.chunks(receivers) {
+        for some in all.chunks(receivers) {
             scatter_to(fabric, from, some);
             if rest_us > 0 {
                 fabric.run_us(rest_us);

@@ -10,21 +10,21 @@ use crate::Report;
 
 /// Outcome of a run.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum RunOutcome {
     /// The run completed.
     Report(Box<Report>),
     /// An assertion of a machine failed.
     Panic(String),
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Whether the run completed without violations.
-    pub fn is_right(&self) -> bool {
+    pub fn is_ok(&self) -> bool {
         matches!(self, Self::Report(report) if report.violations == 0)
     }
 
     /// Returns the violations as text.
-    pub fn complaints(&self) -> Vec<String> {
+    pub fn violations(&self) -> Vec<String> {
         match self {
             Self::Report(report) => report.first_violations.clone(),
             Self::Panic(text) => vec![format!("panic: {text}")],
@@ -51,13 +51,13 @@ impl Outcome {
 
 impl Swarm {
     /// Runs the scenario and catches panics. Silencing the panic hook is up to the caller.
-    pub fn attempt(&self) -> Outcome {
+    pub fn attempt(&self) -> RunOutcome {
         match catch_unwind(AssertUnwindSafe(|| self.run())) {
-            Ok(report) => Outcome::Report(Box::new(report)),
+            Ok(report) => RunOutcome::Report(Box::new(report)),
             Err(payload) => {
                 let text = payload.downcast_ref::<String>().cloned();
                 let literal = || payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                Outcome::Panic(text.or_else(literal).unwrap_or_default())
+                RunOutcome::Panic(text.or_else(literal).unwrap_or_default())
             }
         }
     }
@@ -65,7 +65,7 @@ impl Swarm {
     /// Returns a scenario with as few faults as possible that still violates a rule that `outcome`
     /// violated, in at most `attempts_max` runs.
     #[must_use]
-    pub fn shrunk(&self, outcome: &Outcome, attempts_max: u32) -> Self {
+    pub fn shrunk(&self, outcome: &RunOutcome, attempts_max: u32) -> Self {
         let mut best = self.clone();
         let mut attempts = 0;
         if best.missing.is_some() && attempts_max > 0 {

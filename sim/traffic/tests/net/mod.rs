@@ -2,7 +2,7 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Application, At, Config, LinkConfig, LinkId, Network, NodeId};
+use onepipe_sim_network::{Application, Config, LinkConfig, LinkId, Network, NodeContext, NodeId};
 use onepipe_sim_traffic::{
     CongestionControl, Event, FlowId, FlowSpec, Forwarder, Stack, TcpConfig,
 };
@@ -84,7 +84,7 @@ impl Application<Node> for Flows {
         }
     }
 
-    fn on_start(&mut self, mut at: At<'_>, _machine: &mut Node) {
+    fn on_start(&mut self, mut at: NodeContext<'_>, _machine: &mut Node) {
         for (token, spec) in (0u32..).zip(&self.specs) {
             if spec.from == at.node.0 {
                 at.alarm(spec.at_ns * NANOSECOND, token);
@@ -92,14 +92,14 @@ impl Application<Node> for Flows {
         }
     }
 
-    fn on_event(&mut self, at: At<'_>, _machine: &mut Node, event: Event) {
+    fn on_event(&mut self, at: NodeContext<'_>, _machine: &mut Node, event: Event) {
         let Event::Done { flow, bytes, ns } = event;
         self.done.push((at.node.0, flow, bytes, ns));
     }
 
-    fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
+    fn on_drained(&mut self, _at: NodeContext<'_>, _machine: &mut Node) {}
 
-    fn on_alarm(&mut self, at: At<'_>, machine: &mut Node, token: u32) {
+    fn on_alarm(&mut self, at: NodeContext<'_>, machine: &mut Node, token: u32) {
         let Node::Host(stack) = machine else { return };
         let spec = self.specs[token as usize];
         let flow = stack.open(at.now, ProcessId(spec.to), spec.bytes);
@@ -118,7 +118,7 @@ pub const LINK: LinkConfig = LinkConfig {
     rate_bits_per_s: 10_000_000_000,
     propagation_ns: 1_000,
     queue_bytes_max: 256 << 10,
-    mark_bytes: 30_000,
+    ecn_threshold_bytes: 30_000,
     overhead_bytes: 66,
     classes: 1,
 };

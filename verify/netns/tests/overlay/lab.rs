@@ -8,24 +8,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Allows one lab at a time: each keeps all cores busy.
-static TURN: Mutex<()> = Mutex::new(());
+static LAB_LOCK: Mutex<()> = Mutex::new(());
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_overlay");
 /// Limit on every wait.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 pub struct Lab {
     /// The bridge's namespace, followed by those of the hosts.
     namespaces: Vec<String>,
     programs: Vec<Program>,
-    _turn: MutexGuard<'static, ()>,
+    _lock: MutexGuard<'static, ()>,
 }
 
 struct Program {
     name: &'static str,
     child: Child,
     lines: Receiver<String>,
-    heard: Vec<String>,
+    received: Vec<String>,
 }
 
 fn run(words: &[&str]) -> std::io::Result<Output> {
@@ -33,11 +33,11 @@ fn run(words: &[&str]) -> std::io::Result<Output> {
 }
 
 /// Runs a command that must succeed. Returns its standard output.
-fn must(text: &str) -> String {
+fn run_checked(text: &str) -> String {
     let words: Vec<&str> = text.split(' ').collect();
     let output = run(&words).unwrap_or_else(|error| panic!("{text}: {error}"));
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}: {complaint}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}: {stderr}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -48,7 +48,7 @@ fn prefix() -> String {
 }
 
 /// Returns why a lab cannot be created here, if it cannot.
-fn obstacle(prefix: &str) -> Option<String> {
+fn unavailable_reason(prefix: &str) -> Option<String> {
     for words in [["ip", "-V"], ["nft", "-v"]] {
         if run(&words).is_err() {
             return Some(format!("`{}` is not installed", words[0]));
@@ -57,7 +57,7 @@ fn obstacle(prefix: &str) -> Option<String> {
     let probe = format!("{prefix}-probe");
     let made = run(&["ip", "netns", "add", &probe]);
     if made.is_ok_and(|made| made.status.success()) {
-        must(&format!("ip netns del {probe}"));
+        run_checked(&format!("ip netns del {probe}"));
         return None;
     }
     Some("creating network namespaces requires root".to_owned())
@@ -67,37 +67,39 @@ impl Lab {
     /// Creates hosts 10.77.0.1 and following. Prints a reason and returns `None` where that is not
     /// possible.
     pub fn new(hosts: usize) -> Option<Self> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = LAB_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let prefix = prefix();
-        if let Some(obstacle) = obstacle(&prefix) {
-            eprintln!("SKIPPED: {obstacle}");
+        if let Some(unavailable_reason) = unavailable_reason(&prefix) {
+            eprintln!("SKIPPED: {unavailable_reason}");
             return None;
         }
-        let mut lab = Self { namespaces: Vec::new(), programs: Vec::new(), _turn: turn };
+        let mut lab = Self { namespaces: Vec::new(), programs: Vec::new(), _lock: turn };
         let bridge = lab.add_namespace(format!("{prefix}-bridge"));
-        must(&format!("ip -n {bridge} link add br0 type bridge"));
-        must(&format!("ip -n {bridge} link set br0 up"));
+        run_checked(&format!("ip -n {bridge} link add br0 type bridge"));
+        run_checked(&format!("ip -n {bridge} link set br0 up"));
         for host in 0..hosts {
             let name = lab.add_namespace(format!("{prefix}-{host}"));
-            must(&format!("ip -n {name} link set lo up"));
-            must(&format!("ip -n {name} link add eth0 type veth peer port{host} netns {bridge}"));
-            must(&format!("ip -n {name} addr add 10.77.0.{}/24 dev eth0", host + 1));
-            must(&format!("ip -n {name} link set eth0 up"));
-            must(&format!("ip -n {bridge} link set port{host} master br0 up"));
+            run_checked(&format!("ip -n {name} link set lo up"));
+            run_checked(&format!(
+                "ip -n {name} link add eth0 type veth peer port{host} netns {bridge}"
+            ));
+            run_checked(&format!("ip -n {name} addr add 10.77.0.{}/24 dev eth0", host + 1));
+            run_checked(&format!("ip -n {name} link set eth0 up"));
+            run_checked(&format!("ip -n {bridge} link set port{host} master br0 up"));
         }
         Some(lab)
     }
 
     fn add_namespace(&mut self, name: String) -> String {
-        must(&format!("ip netns add {name}"));
+        run_checked(&format!("ip netns add {name}"));
         self.namespaces.push(name.clone());
         name
     }
 
     /// Lets each host drop this percentage of the datagrams that it receives.
-    pub fn lose_percent(&self, percent: u32) {
+    pub fn drop_percent(&self, percent: u32) {
         for host in &self.namespaces[1..] {
-            let nft = |text: &str| must(&format!("ip netns exec {host} nft {text}"));
+            let nft = |text: &str| run_checked(&format!("ip netns exec {host} nft {text}"));
             nft("add table inet loss");
             nft("add chain inet loss in { type filter hook input priority 0 ; }");
             nft(&format!(
@@ -109,13 +111,13 @@ impl Lab {
 
     /// Takes down the only network card of a host.
     pub fn cut(&self, host: usize) {
-        must(&format!("ip -n {} link set eth0 down", self.namespaces[host + 1]));
+        run_checked(&format!("ip -n {} link set eth0 down", self.namespaces[host + 1]));
     }
 
     /// Returns the number of datagrams dropped by [`Lab::drop_percent`].
-    pub fn lost(&self) -> u64 {
+    pub fn dropped(&self) -> u64 {
         let count = |host: &String| {
-            let rules = must(&format!("ip netns exec {host} nft list table inet loss"));
+            let rules = run_checked(&format!("ip netns exec {host} nft list table inet loss"));
             let words: Vec<&str> = rules.split_whitespace().collect();
             let at =
                 words.iter().position(|word| *word == "packets").expect("the rule has a counter");
@@ -134,12 +136,12 @@ impl Lab {
             .spawn()
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         let out = BufReader::new(child.stdout.take().expect("piped"));
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
             // The receiver is gone once the test is over.
-            out.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)).ok();
+            out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)).ok();
         });
-        self.programs.push(Program { name, child, lines, heard: Vec::new() });
+        self.programs.push(Program { name, child, lines, received: Vec::new() });
     }
 
     /// Waits for a line of program `name` that starts with `beginning`. Returns all lines so far.
@@ -147,14 +149,14 @@ impl Lab {
         let of_name = |program: &&mut Program| program.name == name;
         let program = self.programs.iter_mut().find(of_name).expect("the program was started");
         let began = Instant::now();
-        while !program.heard.last().is_some_and(|line| line.starts_with(beginning)) {
-            let rest = PATIENCE.saturating_sub(began.elapsed());
+        while !program.received.last().is_some_and(|line| line.starts_with(beginning)) {
+            let rest = WAIT_MAX.saturating_sub(began.elapsed());
             match program.lines.recv_timeout(rest) {
-                Ok(line) => program.heard.push(line),
-                Err(error) => panic!("{name}, {} lines: {error}", program.heard.len()),
+                Ok(line) => program.received.push(line),
+                Err(error) => panic!("{name}, {} lines: {error}", program.received.len()),
             }
         }
-        program.heard.clone()
+        program.received.clone()
     }
 }
 

@@ -1,0 +1,74 @@
+//! A process with a limited message rate.
+
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_wire::parse_header;
+
+/// Length of a 64-byte message in a frame, with its header.
+const MESSAGE_LEN: usize = 72;
+
+/// Limits the frames of a machine by its CPU time per message.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RateLimited<M> {
+    pub machine: M,
+    message_ns: u64,
+    busy_until: Mono,
+    /// Whether a frame was requested while the CPU was busy.
+    is_waiting: bool,
+}
+
+impl<M: Machine> RateLimited<M> {
+    pub fn new(machine: M, message_ns: u64) -> Self {
+        Self { machine, message_ns, busy_until: Mono::from_ns(0), is_waiting: false }
+    }
+
+    /// Returns the CPU time of a frame: that of its messages, at least of one.
+    fn cost_ns(&self, frame: &[u8]) -> u64 {
+        match parse_header(frame) {
+            // Done by NICs, or by a dedicated core (1Pipe section 7.1).
+            Ok((_, opcode)) if opcode.is_hop_only() => 0,
+            Ok((header, _)) => self.message_ns * (header.length() / MESSAGE_LEN).max(1) as u64,
+            Err(_) => 0,
+        }
+    }
+}
+
+impl<M: Machine> Machine for RateLimited<M> {
+    type Event = M::Event;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        self.machine.handle_frame(now, port, frame)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.is_waiting &= now.mono < self.busy_until;
+        if !self.is_waiting && self.machine.poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.machine.handle_timeout(now);
+        }
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.is_waiting = now.mono < self.busy_until;
+        if self.is_waiting {
+            return None;
+        }
+        let transmit = self.machine.poll_transmit(now, slot)?;
+        self.busy_until = now.mono.after_ns(self.cost_ns(&slot[..transmit.bytes]));
+        Some(transmit)
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<M::Event> {
+        self.machine.poll_event()
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Mono> {
+        // Frames that become due while the CPU is busy could not leave.
+        match self.is_waiting {
+            true => Some(self.busy_until),
+            false => self.machine.poll_timeout(),
+        }
+    }
+}

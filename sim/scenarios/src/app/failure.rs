@@ -1,0 +1,269 @@
+//! Failure notifications at processes, and the controllers that decide failures.
+
+use onepipe_base::{HostId, Incarnation, Port, ProcessId};
+use onepipe_controller::Controller;
+use onepipe_endpoint::{Event, ProcessFailed, Service};
+use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_sim_network::{LinkId, NodeContext, SendPattern};
+use onepipe_wire::{Fragment, HEADER_LEN, Header, Messages, Opcode};
+use zerocopy::FromBytes;
+
+use super::{Alarm, FabricApp, Membership};
+use crate::payload;
+use crate::{HostedMachine, Node};
+
+/// Delay after which an excluded process rejoins if it could not recover its messages' outcomes.
+const REJOIN_PS: u64 = 300_000 * NANOSECOND;
+
+impl FabricApp {
+    /// Creates the machine of an id: the next incarnation of a process or a controller.
+    pub(crate) fn hosted(&mut self, id: ProcessId) -> HostedMachine {
+        if id.0 < self.members {
+            return HostedMachine::Process(self.process(id));
+        }
+        HostedMachine::Controller(Box::new(self.controller(id)))
+    }
+
+    /// Creates the next incarnation of a controller.
+    pub(super) fn controller(&mut self, id: ProcessId) -> Controller {
+        let place = (id.0 - self.members) as usize;
+        let all = self.plan.controllers(self.topology.processes());
+        let plan = self.plan.control_plane.as_ref().expect("ids from `members` on are controllers");
+        let nodes = self.topology.hosts() + self.topology.switches();
+        let control_plane = self.control_plane.as_mut().expect("as above");
+        let config = onepipe_controller::Config {
+            process: id,
+            incarnation: Incarnation(control_plane.next_incarnation(place)),
+            controllers: all.expect("as above"),
+            frame_len_max: self.plan.network.frame_len_max,
+            processes_max: self.topology.processes(),
+            switches_max: nodes,
+            ..plan.controller.clone()
+        };
+        Controller::new(config).expect("the plan's controller is in range")
+    }
+
+    /// Starts the campaigns of the controllers at a restarted node.
+    pub(super) fn start_controllers(&mut self, at: &mut NodeContext<'_>) {
+        for (place, port) in self.controllers_at(HostId(at.node.0)) {
+            self.start_campaign(at, place, port);
+        }
+    }
+
+    /// Starts the campaign of a controller.
+    pub(crate) fn start_campaign(&mut self, at: &mut NodeContext<'_>, place: usize, port: Port) {
+        let Some(control_plane) = &self.control_plane else { return };
+        // Stagger the replicas.
+        let first_ns = control_plane.renew_ns() * (place as u64 + 1) / 8;
+        at.alarm(
+            first_ns * NANOSECOND,
+            Alarm::Campaign(control_plane.incarnation(place)).token(port),
+        );
+    }
+
+    /// Returns the controllers of a host: index among the replicas, and port.
+    fn controllers_at(&self, host: HostId) -> impl Iterator<Item = (usize, Port)> + use<> {
+        let (members, ids) = (self.members, self.topology.processes_of(host));
+        let first = ids.start;
+        let ids = ids.filter(move |id| *id >= members);
+        ids.map(move |id| ((id - members) as usize, Port((id - first) as u16)))
+    }
+
+    /// Passes the records of the controllers at a node to their store.
+    pub(super) fn serve_controllers(&mut self, at: &mut NodeContext<'_>, machine: &mut Node) {
+        if self.control_plane.is_none()
+            || self.topology.processes_of(HostId(at.node.0)).end <= self.members
+        {
+            return;
+        }
+        for (place, port) in self.controllers_at(HostId(at.node.0)) {
+            let Some(control_plane) = &mut self.control_plane else { return };
+            let Some(controller) = machine.controller_mut(port) else { continue };
+            for wait_ns in control_plane.take_records(place, controller) {
+                let alarm = Alarm::StoreWrite(control_plane.incarnation(place));
+                at.alarm(wait_ns * NANOSECOND, alarm.token(port));
+            }
+            if control_plane.is_crashing(place) {
+                crash_controller(at, machine, port);
+            }
+        }
+    }
+
+    /// Handles an event of a controller.
+    pub(super) fn on_controller_event(
+        &mut self,
+        at: &NodeContext<'_>,
+        machine: &mut Node,
+        port: Port,
+        event: onepipe_controller::Event,
+    ) {
+        use onepipe_controller::Event;
+        let id = self.id(at.node, port);
+        let place = (id.0 - self.members) as usize;
+        let at_ns = at.instant.as_ns();
+        self.log_line(at.instant, || format!("controller {} says {event:?}", id.0));
+        let Some(control_plane) = &mut self.control_plane else { return };
+        self.checker.at_ns(at_ns);
+        match event {
+            Event::Active(epoch) => control_plane.on_active(at_ns, id, epoch),
+            Event::Isolated => {
+                if let Some(controller) = machine.controller_mut(port) {
+                    control_plane.resign(at_ns, at.now, place, controller);
+                }
+            }
+            Event::Failed { failed, .. } => {
+                if let onepipe_base::Address::Process(process) = failed.instance.address {
+                    let incarnation = failed.instance.incarnation.0.saturating_sub(1);
+                    self.checker.decided(process, incarnation, failed.is_exact);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles a failure notification at a process, of another process or of itself.
+    pub(super) fn on_failure_event(
+        &mut self,
+        at: &mut NodeContext<'_>,
+        machine: &mut Node,
+        port: Port,
+        event: Event,
+    ) {
+        let id = self.id(at.node, port);
+        self.checker.at_ns(at.instant.as_ns());
+        let own = self.states[id.index()].incarnations;
+        self.log_line(at.instant, || format!("process {} is told {event:?}", id.0));
+        match event {
+            Event::ProcessFailed(ProcessFailed { process, incarnation, at: failed_at }) => {
+                let victim = (process, incarnation.0.saturating_sub(1));
+                self.checker.failure_notified(id, victim, failed_at);
+                self.states[id.index()].outstanding = 0;
+                let wait_ps = self.plan.callback_ns * NANOSECOND;
+                if wait_ps > 0 {
+                    at.alarm(wait_ps, Alarm::Callback(own).token(port));
+                } else if let Some(process) = machine.process_mut(port) {
+                    process.endpoint.on_failure_handled();
+                }
+            }
+            Event::Excluded(failed_at) => {
+                self.checker.excluded(id, failed_at);
+                self.states[id.index()].membership = Membership::Excluded;
+                if let Some(process) = machine.process_mut(port) {
+                    process.endpoint.recover(at.now);
+                }
+                at.alarm(REJOIN_PS, Alarm::Rejoin(own).token(port));
+            }
+            Event::Recovered(_) => self.rejoin(at, machine, port),
+            _ => {}
+        }
+    }
+
+    /// Restarts a failed process as a new incarnation.
+    fn rejoin(&mut self, at: &mut NodeContext<'_>, machine: &mut Node, port: Port) {
+        let id = self.id(at.node, port);
+        if let Node::Host(host) = machine {
+            let hosted = self.hosted(id);
+            host.start(port, hosted);
+            // An open loop continues by itself.
+            if self
+                .plan
+                .load
+                .is_some_and(|load| matches!(load.pattern, SendPattern::ClosedLoop { .. }))
+            {
+                at.alarm(0, Alarm::Load.token(port));
+            }
+        }
+    }
+
+    /// Handles an alarm with a purpose other than the load.
+    pub(super) fn on_process_or_controller_alarm(
+        &mut self,
+        at: &mut NodeContext<'_>,
+        machine: &mut Node,
+        port: Port,
+        alarm: Alarm,
+    ) {
+        let id = self.id(at.node, port);
+        let at_ns = at.instant.as_ns();
+        if id.0 < self.members {
+            let location = &self.states[id.index()];
+            match alarm {
+                Alarm::Callback(incarnation) if incarnation == location.incarnations => {
+                    if let Some(process) = machine.process_mut(port) {
+                        process.endpoint.on_failure_handled();
+                    }
+                }
+                Alarm::Rejoin(incarnation)
+                    if incarnation == location.incarnations
+                        && location.membership == Membership::Excluded
+                        && machine.process(port).is_some() =>
+                {
+                    self.rejoin(at, machine, port);
+                }
+                _ => {}
+            }
+            return;
+        }
+        let place = (id.0 - self.members) as usize;
+        let Some(control_plane) = &mut self.control_plane else { return };
+        let Some(controller) = machine.controller_mut(port) else { return };
+        let incarnation = control_plane.incarnation(place);
+        match alarm {
+            Alarm::Campaign(of) if of == incarnation => {
+                control_plane.campaign(at_ns, at.now, place, controller);
+                at.alarm(control_plane.renew_ns() * NANOSECOND, alarm.token(port));
+            }
+            Alarm::StoreWrite(of) if of == incarnation => {
+                if let Some(wait_ns) = control_plane.write(at_ns, place) {
+                    at.alarm(wait_ns * NANOSECOND, Alarm::StoreReply(incarnation).token(port));
+                }
+                if control_plane.is_crashing(place) {
+                    crash_controller(at, machine, port);
+                }
+            }
+            Alarm::StoreReply(of) if of == incarnation => {
+                control_plane.deliver_reply(at_ns, at.now, place, controller)
+            }
+            _ => {}
+        }
+    }
+
+    /// Records the timestamps of reliable scatterings in a frame that leaves a host.
+    pub(super) fn record_timestamps(&mut self, instant: Instant, link: LinkId, frame: &[u8]) {
+        let Ok((header, _)) = Header::ref_from_prefix(frame) else { return };
+        let Ok(opcode) = header.opcode() else { return };
+        if !opcode.has_messages() || opcode.service() != Some(Service::Reliable) {
+            return;
+        }
+        let near = self.links.promise(link.0).unwrap_or(self.plan.network.sync_origin);
+        let (from, first) = (header.src(), header.message_ts(near));
+        let Some(bytes) = frame.get(HEADER_LEN..HEADER_LEN + header.length()) else {
+            return;
+        };
+        self.checker.at_ns(instant.as_ns());
+        if opcode == Opcode::ReliableData {
+            for message in Messages::new(bytes).flatten() {
+                let stamp = first.wrapping_add_ns(message.delta_ns.into());
+                if let Some(tag) = payload::tag(message.payload) {
+                    self.checker.stamped(from, Service::Reliable, tag, stamp);
+                }
+            }
+        } else if let Ok(fragment) = Fragment::parse(bytes)
+            && fragment.header.offset == 0
+            && let Some(tag) = payload::tag(fragment.piece)
+        {
+            self.checker.stamped(from, Service::Reliable, tag, first);
+        }
+    }
+}
+
+/// Crashes a controller.
+fn crash_controller(at: &mut NodeContext<'_>, machine: &mut Node, port: Port) {
+    match machine {
+        Node::Host(host) => {
+            host.stop(port);
+        }
+        Node::Controller(..) => at.crash(),
+        Node::Switch(_) => {}
+    }
+}

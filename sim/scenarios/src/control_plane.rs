@@ -1,0 +1,274 @@
+//! The environment of the controllers: their store with its delays, and their leases.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{Now, ProcessId};
+use onepipe_controller::{
+    Controller, Epoch, MemoryStore, PersistError, Record, RecordId, Stats, Store, StoreError,
+};
+use onepipe_sim_check::ControllerEpochs;
+use onepipe_sim_engine::Random;
+
+use crate::ControlPlanePlan;
+
+/// The store that all controller replicas share, and their leases.
+#[derive(Debug)]
+pub(crate) struct ControlPlane {
+    plan: ControlPlanePlan,
+    store: MemoryStore,
+    random: Random,
+    replicas: Vec<Replica>,
+    /// Expiry of the active replica's lease, in ns of the run.
+    lease_until_ns: u64,
+    /// The store is unavailable until then, in ns of the run.
+    down_until_ns: u64,
+    pub epochs: ControllerEpochs,
+    /// Totals of the replicas' previous incarnations.
+    previous: ControlPlaneStats,
+}
+
+/// Totals over all controllers of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControlPlaneStats {
+    /// Number of epochs: how often a replica became active.
+    pub epochs: u64,
+    /// Failed incarnations.
+    pub failures: u64,
+    /// Of these, incarnations whose failure timestamp was decided without all registers.
+    pub inexact: u64,
+    /// Abandoned links between correct processes that have no other path to each other.
+    pub partitions: u64,
+    /// Relayed frames.
+    pub relayed: u64,
+    /// Processes that did not answer a ping.
+    pub unresponsive: u64,
+    /// Recorded recalls.
+    pub undeliverable: u64,
+    /// Recoveries served to processes that had failed.
+    pub recoveries: u64,
+}
+
+impl ControlPlaneStats {
+    fn add(&mut self, stats: &Stats) {
+        self.failures += stats.failures;
+        self.inexact += stats.inexact;
+        self.partitions += stats.partitions;
+        self.relayed += stats.relayed;
+        self.unresponsive += stats.pings_unanswered;
+        self.undeliverable += stats.undeliverables;
+        self.recoveries += stats.recoveries;
+    }
+}
+
+/// One replica with all its incarnations.
+#[derive(Debug, Default)]
+struct Replica {
+    incarnations: u32,
+    /// Counters of the current incarnation.
+    stats: Stats,
+    epoch: Option<Epoch>,
+    /// Records on their way to the store, and the replies of the store.
+    in_flight: VecDeque<(RecordId, Record)>,
+    replies: VecDeque<(RecordId, Result<(), PersistError>)>,
+    /// Resigned: does not campaign until then, in ns of the run.
+    no_campaign_until_ns: u64,
+    /// Crash point: remaining records, and whether the replica crashes after the record is written
+    /// (before it learns so) or before.
+    crash_point: Option<(u32, bool)>,
+    is_crashing: bool,
+}
+
+impl Replica {
+    /// Counts a record and returns whether the replica crashes at it.
+    fn hits_crash_point(&mut self, is_written: bool) -> bool {
+        if let Some((left, when)) = &mut self.crash_point
+            && *when == is_written
+        {
+            self.is_crashing = *left == 0;
+            *left = left.saturating_sub(1);
+        }
+        self.is_crashing
+    }
+}
+
+impl ControlPlane {
+    pub fn new(plan: ControlPlanePlan, seed: u64) -> Self {
+        let replicas = (0..plan.replicas).map(|_| Replica::default()).collect();
+        Self {
+            plan,
+            store: MemoryStore::new(),
+            random: Random::named(seed, "store", 0),
+            replicas,
+            lease_until_ns: 0,
+            down_until_ns: 0,
+            epochs: ControllerEpochs::new(),
+            previous: ControlPlaneStats::default(),
+        }
+    }
+
+    /// Starts the next incarnation of replica `index`.
+    pub fn next_incarnation(&mut self, place: usize) -> u32 {
+        let replica = &mut self.replicas[place];
+        self.previous.add(&replica.stats);
+        *replica = Replica { incarnations: replica.incarnations + 1, ..Replica::default() };
+        replica.incarnations
+    }
+
+    /// Returns the current incarnation of replica `index`.
+    pub fn incarnation(&self, place: usize) -> u32 {
+        self.replicas[place].incarnations
+    }
+
+    /// Returns the interval at which a replica renews or requests its lease, in ns.
+    pub fn renew_ns(&self) -> u64 {
+        self.plan.renew_ns
+    }
+
+    /// Makes the store unavailable for `ns` from `at_ns` on.
+    pub fn fail_store(&mut self, at_ns: u64, ns: u64) {
+        self.down_until_ns = at_ns + ns;
+    }
+
+    /// Expires the active replica's lease early: another one may become active while the first
+    /// still considers itself active.
+    pub fn lapse(&mut self) {
+        self.lease_until_ns = 0;
+    }
+
+    /// Makes the store available.
+    pub fn heal(&mut self) {
+        self.down_until_ns = 0;
+    }
+
+    /// Sets a crash point for replica `index` after the next `records` records: before the record
+    /// is written, or after, before the replica learns of it.
+    pub fn crash_at(&mut self, place: usize, records: u32, is_written: bool) {
+        self.replicas[place].crash_point = Some((records, is_written));
+    }
+
+    /// Whether the replica has reached its crash point.
+    pub fn is_crashing(&self, place: usize) -> bool {
+        self.replicas[place].is_crashing
+    }
+
+    /// Takes the records that a replica wants to persist. Returns for each of them the delay in ns
+    /// until the store handles it.
+    pub fn take_records(&mut self, place: usize, controller: &mut Controller) -> Vec<u64> {
+        let mut waits = Vec::new();
+        self.replicas[place].stats = *controller.stats();
+        while let Some(record) = controller.poll_persist() {
+            if self.replicas[place].hits_crash_point(false) {
+                break;
+            }
+            self.replicas[place].in_flight.push_back(record);
+            waits.push(self.wait_ns());
+        }
+        waits
+    }
+
+    /// Lets the store handle the oldest record of a replica. Returns the delay in ns of the reply.
+    pub fn write(&mut self, at_ns: u64, place: usize) -> Option<u64> {
+        let (id, record) = self.replicas[place].in_flight.pop_front()?;
+        let result = match self.replicas[place].epoch {
+            _ if at_ns < self.down_until_ns => Err(PersistError::Failed),
+            None => Err(PersistError::Deposed),
+            Some(epoch) => match self.store.append(epoch, &record) {
+                Ok(()) if self.random.happens(self.plan.reply_loss_ppm) => {
+                    Err(PersistError::Failed)
+                }
+                Ok(()) => Ok(()),
+                Err(StoreError::Deposed) => Err(PersistError::Deposed),
+                Err(StoreError::Failed(_)) => Err(PersistError::Failed),
+            },
+        };
+        if self.replicas[place].hits_crash_point(true) {
+            return None;
+        }
+        self.replicas[place].replies.push_back((id, result));
+        Some(self.wait_ns())
+    }
+
+    /// Delivers the oldest reply of the store to a replica.
+    pub fn deliver_reply(
+        &mut self,
+        at_ns: u64,
+        now: Now,
+        place: usize,
+        controller: &mut Controller,
+    ) {
+        if let Some((id, result)) = self.replicas[place].replies.pop_front() {
+            controller.handle_persisted(now, id, result);
+            if let (Err(PersistError::Deposed), Some(epoch)) = (result, self.replicas[place].epoch)
+            {
+                self.epoch_ended(at_ns, epoch, controller);
+            }
+        }
+    }
+
+    /// Records that a replica was notified of the end of `epoch`.
+    fn epoch_ended(&mut self, at_ns: u64, epoch: Epoch, controller: &Controller) {
+        let is_still_active = controller.status().active == Some(epoch);
+        self.epochs.epoch_ended(epoch.0, controller.config().process, is_still_active, at_ns);
+    }
+
+    /// Renews the lease of a replica, or requests one.
+    pub fn campaign(&mut self, at_ns: u64, now: Now, place: usize, controller: &mut Controller) {
+        if at_ns < self.down_until_ns {
+            return;
+        }
+        let process = controller.config().process;
+        if let Some(epoch) = self.replicas[place].epoch.filter(|_| controller.is_active()) {
+            match self.store.renew(epoch) {
+                Ok(()) => self.lease_until_ns = at_ns + self.plan.lease_ns,
+                Err(_) => {
+                    controller.depose(now);
+                    self.epoch_ended(at_ns, epoch, controller);
+                }
+            }
+            return;
+        }
+        if at_ns < self.replicas[place].no_campaign_until_ns {
+            return;
+        }
+        if at_ns >= self.lease_until_ns {
+            self.store.expire_lease();
+        }
+        let Ok(Some(epoch)) = self.store.campaign(process) else { return };
+        let Ok(records) = self.store.load() else { return };
+        self.lease_until_ns = at_ns + self.plan.lease_ns;
+        let replica = &mut self.replicas[place];
+        replica.epoch = Some(epoch);
+        replica.in_flight.clear();
+        replica.replies.clear();
+        controller.activate(now, epoch, &records);
+    }
+
+    /// Resigns an isolated replica so that another one can become active.
+    pub fn resign(&mut self, at_ns: u64, now: Now, place: usize, controller: &mut Controller) {
+        let replica = &mut self.replicas[place];
+        replica.no_campaign_until_ns = at_ns + 2 * self.plan.lease_ns;
+        if let Some(epoch) = replica.epoch.take() {
+            controller.depose(now);
+            // Even if the store does not learn of it, the lease expires.
+            if at_ns >= self.down_until_ns && self.store.resign(epoch).is_ok() {
+                self.lease_until_ns = 0;
+            }
+        }
+    }
+
+    /// Records that a replica is active.
+    pub fn on_active(&mut self, at_ns: u64, process: ProcessId, epoch: Epoch) {
+        self.epochs.observe(epoch.0, process, at_ns);
+    }
+
+    /// Returns the totals of all replicas over all incarnations.
+    pub fn stats(&self) -> ControlPlaneStats {
+        let mut stats = ControlPlaneStats { epochs: self.epochs.epochs(), ..self.previous };
+        self.replicas.iter().for_each(|replica| stats.add(&replica.stats));
+        stats
+    }
+
+    fn wait_ns(&mut self) -> u64 {
+        self.random.between(1, self.plan.store_ns.max(1))
+    }
+}

@@ -1,0 +1,59 @@
+//! Detection of seeded mistakes of the machines.
+
+use onepipe_base::mistake::{Mistake, choose};
+use onepipe_sim_check::Rule;
+
+use crate::Swarm;
+
+/// Runs a seed with a mistake. Returns what it shows of the mistake as text: the violated rules
+/// among those that the mistake affects, or a failed assertion of the machines. Other rules may be
+/// violated by chance because the history differs.
+///
+/// Without a mistake every violation counts.
+///
+/// The mistake is selected for the whole program while this runs.
+pub fn detected(mistake: Option<Mistake>, seed: u64) -> Option<String> {
+    choose(mistake);
+    let outcome = Swarm::draw(seed).attempt();
+    choose(None);
+    let Some(broken) = outcome.rules() else { return Some("an assertion".to_owned()) };
+    let counts = |rule: &&Rule| mistake.is_none_or(|mistake| broken_rules(mistake).contains(rule));
+    let names: Vec<String> = broken.iter().filter(counts).map(|rule| format!("{rule:?}")).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// Returns the result of [`detected`] if the seed passes without the mistake.
+pub fn caught(mistake: Mistake, seed: u64) -> Option<String> {
+    let detected = detected(Some(mistake), seed)?;
+    self::detected(None, seed).is_none().then_some(detected)
+}
+
+/// Returns the rules that a mistake violates.
+fn broken_rules(mistake: Mistake) -> &'static [Rule] {
+    use Mistake as M;
+    use Rule::{B, E, I1, I2, I3, I4, I6, I7, I8, I9, I10, I12};
+    match mistake {
+        M::DeliverAtBarrier | M::LateAccepted => &[B, I1, I2],
+        M::NoTieBreak => &[I1, I2],
+        M::DeliverBeforeCommit => &[B, I1, I7, I12],
+        M::RecallForgotten | M::OwnCommitIgnored | M::SiblingNotRecalled => &[I7, I12],
+        M::DiscardOffByOne | M::DiscardForgotten => &[I8],
+        M::CommitWhileOpen | M::AckBeforeBuffering | M::LiveLinkDropped => &[I6, I7, I12],
+        M::NoClockClamp => &[I3],
+        M::DuplicateAccepted => &[I1, I4],
+        M::DeadLinkRetained => &[I10],
+        M::DeadCommitDropped | M::RestartIgnored => &[I8],
+        M::BarrierBack => &[I9],
+        M::TwoActive | M::RefusalIgnored => &[E],
+        M::ResumeEarly | M::FailureTooEarly => &[I8],
+        M::FailureTooLate => &[I8, I12],
+        // Mistakes of agreed multicast, which has its own checks.
+        M::QuorumForgotten
+        | M::GapsIgnored
+        | M::PendingForgotten
+        | M::NewTimestamp
+        | M::StaleEpoch
+        | M::AckTwice
+        | M::ProposedTwice => &[],
+    }
+}

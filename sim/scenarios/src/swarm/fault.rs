@@ -1,0 +1,175 @@
+//! Faults of a random scenario.
+
+use onepipe_base::HostId;
+use onepipe_sim_network::{Fault, LinkFaults, LinkId, NodeId};
+
+use crate::Fabric;
+
+/// A fault of a random scenario. Targets are numbers modulo the number of candidates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultEvent {
+    /// Sets the fault settings of every link.
+    AllLinks(LinkFaults),
+    /// Sets the fault settings of one link.
+    OneLink(u64, LinkFaults),
+    /// Cuts one direction of a link.
+    Cut(u64),
+    /// Repairs one direction of a link.
+    Repair(u64),
+    /// Cuts both directions of a link.
+    Unplug(u64),
+    /// Repairs both directions of a link.
+    Plug(u64),
+    /// Crashes a host or switch.
+    Crash(u64),
+    /// Restarts a host or switch.
+    Restart(u64),
+    /// Crashes a process.
+    CrashProcess(u64),
+    /// Restarts a process.
+    RestartProcess(u64),
+    /// Lets a process leave gracefully.
+    Leave(u64),
+    /// Steps a node's clock by the given ns.
+    Step(u64, i64),
+    /// Pauses a node for the given us.
+    Pause(u64, u64),
+    /// Stops a process from releasing what it receives.
+    Slow(u64),
+    /// Cuts off the first hosts and the switches that serve only them.
+    Partition(u64),
+    /// Crashes a controller.
+    CrashController(u64),
+    /// Restarts a controller.
+    RestartController(u64),
+    /// Expires the lease of the active controller early.
+    LeaseExpired,
+    /// Makes the controllers' store unavailable for the given us.
+    FailStore(u64),
+}
+
+impl FaultEvent {
+    /// Returns the name used in tables; `None` for the end of another fault.
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::AllLinks(_) => "all links bad",
+            Self::OneLink(..) => "one link bad",
+            Self::Cut(_) => "link cut one way",
+            Self::Unplug(_) => "link unplugged",
+            Self::Crash(_) => "node crashed",
+            Self::CrashProcess(_) => "process crashed",
+            Self::Leave(_) => "process left",
+            Self::Step(..) => "clock stepped",
+            Self::Pause(..) => "node paused",
+            Self::Slow(_) => "reader stopped",
+            Self::Partition(_) => "partition",
+            Self::CrashController(_) => "controller crashed",
+            Self::LeaseExpired => "lease expired",
+            Self::FailStore(_) => "store failed",
+            Self::Repair(_)
+            | Self::Plug(_)
+            | Self::Restart(_)
+            | Self::RestartProcess(_)
+            | Self::RestartController(_) => return None,
+        })
+    }
+
+    /// Whether the fault would remove the last process, which keeps the controllers company.
+    pub(super) fn hits_last_process(self, fabric: &mut Fabric) -> bool {
+        let members = fabric.members();
+        if members == fabric.topology().processes() {
+            return false;
+        }
+        let last = members - 1;
+        let is_last = |number: u64| (number % u64::from(members)) as u32 == last;
+        if let Self::CrashProcess(number) | Self::Leave(number) = self {
+            return is_last(number);
+        }
+        if fabric.topology().processes_per_host() > 1 {
+            // The host of the last process is that of the controllers: both fail together.
+            return false;
+        }
+        let (nodes, links) =
+            (u64::from(fabric.network().nodes()), fabric.network().links().count());
+        match self {
+            Self::Crash(number) | Self::Pause(number, _) => (number % nodes) as u32 == last,
+            Self::Cut(number) | Self::Unplug(number) | Self::OneLink(number, _) => {
+                let link = fabric.network().links().nth((number % links as u64) as usize);
+                link.is_some_and(|(_, from, to)| from.0 == last || to.0 == last)
+            }
+            _ => false,
+        }
+    }
+
+    /// Injects the fault.
+    pub fn inject(self, fabric: &mut Fabric) {
+        let links = fabric.network().links().count() as u64;
+        let nodes = u64::from(fabric.network().nodes());
+        let processes = u64::from(fabric.members());
+        let link = |number: u64| LinkId((number % links) as u32);
+        let node = |number: u64| NodeId((number % nodes) as u32);
+        let process = |number: u64| (number % processes) as u32;
+        let (members, all) = (fabric.members(), fabric.topology().processes());
+        let controller = |number: u64| {
+            let count = u64::from(all - members);
+            (count > 0).then(|| members + (number % count) as u32)
+        };
+        match self {
+            FaultEvent::AllLinks(faults) => fabric.set_link_faults(faults),
+            FaultEvent::OneLink(number, faults) => {
+                fabric.inject(Fault::SetLinkFaults(link(number), faults))
+            }
+            FaultEvent::Cut(number) => fabric.inject(Fault::Cut(link(number))),
+            FaultEvent::Repair(number) => fabric.inject(Fault::Repair(link(number))),
+            FaultEvent::Crash(number) => fabric.inject(Fault::Crash(node(number))),
+            FaultEvent::Restart(number) => fabric.inject(Fault::Restart(node(number))),
+            FaultEvent::CrashProcess(number) => fabric.crash_process(process(number)),
+            FaultEvent::RestartProcess(number) => fabric.restart_process(process(number)),
+            FaultEvent::Step(number, ns) => fabric.inject(Fault::StepClock(node(number), ns)),
+            FaultEvent::Pause(number, us) => fabric.inject(Fault::Pause(node(number), us * 1_000)),
+            FaultEvent::Slow(number) => fabric.set_slow(process(number), true),
+            FaultEvent::Partition(number) => partition(fabric, number),
+            FaultEvent::Unplug(number) => both_ways(fabric, link(number), Fault::Cut),
+            FaultEvent::Plug(number) => both_ways(fabric, link(number), Fault::Repair),
+            FaultEvent::Leave(number) => fabric.leave(process(number)),
+            FaultEvent::CrashController(number) => {
+                if let Some(controller) = controller(number) {
+                    fabric.crash_process(controller);
+                }
+            }
+            FaultEvent::RestartController(number) => {
+                if let Some(controller) = controller(number) {
+                    fabric.restart_process(controller);
+                }
+            }
+            FaultEvent::LeaseExpired => fabric.lapse(),
+            FaultEvent::FailStore(us) => fabric.fail_store(us),
+        }
+    }
+}
+
+/// Injects `fault` into both directions of the link that `one` belongs to.
+fn both_ways(fabric: &mut Fabric, one: LinkId, fault: impl Fn(LinkId) -> Fault) {
+    let ends = fabric.network().links().find(|(link, ..)| *link == one);
+    let Some((_, from, to)) = ends else { return };
+    // Parallel links between the two nodes share the fault.
+    fabric.between(from, to).into_iter().for_each(|link| fabric.inject(fault(link)));
+}
+
+/// Cuts off the first hosts and the switches that serve only them.
+fn partition(fabric: &mut Fabric, number: u64) {
+    let hosts = fabric.topology().hosts();
+    let inside = 1 + (number % u64::from(hosts)) as u32;
+    let tors: Vec<NodeId> = (0..hosts)
+        .filter_map(|host| {
+            let card = onepipe_topology::End {
+                node: onepipe_topology::Node::Host(HostId(host)),
+                port: fabric.topology().network_card(),
+            };
+            (host < inside).then(|| fabric.topology().peer(card)).flatten()
+        })
+        .map(|end| fabric.node(end.node))
+        .collect();
+    let cut = fabric.network().boundary_links(|node| node.0 < inside || tors.contains(&node));
+    cut.into_iter().for_each(|link| fabric.inject(Fault::Cut(link)));
+}
