@@ -71,7 +71,9 @@ pub use config::{Config, ConfigError, Links, Recovery};
 pub use controller::Controller;
 pub use event::Event;
 pub use persist_queue::{PersistError, RecordId};
-pub use record::{FailedInstance, Leadership, Member, MemberLink, Record, RecordError, Severed};
+pub use record::{
+    Epoch, FailedInstance, Leadership, Member, MemberLink, Record, RecordError, Severed,
+};
 pub use stats::Stats;
 pub use status::{FrozenStatus, MemberState, MemberStatus, Status};
-pub use store::{Epoch, MemoryStore, Store, StoreError, Unavailable};
+pub use store::{MemoryStore, Store, StoreError, Unavailable};

@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 use onepipe_base::{Incarnation, Instance, ProcessId, Timestamp};
 use onepipe_wire::{GroupId, Side, Undeliverable};
 
-use crate::Epoch;
+/// The term of one active replica. It rises with every change; the first is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u32);
 
 /// One entry of the log that all controllers share (`docs/design/failure.md`, "How do controllers
 /// survive?").
@@ -276,7 +278,7 @@ impl Reader<'_> {
     }
 
     fn instance(&mut self) -> Result<Instance, RecordError> {
-        Instance::from_words((self.word()?, self.word()?)).ok_or(RecordError::Field("a life"))
+        Instance::from_words((self.word()?, self.word()?)).ok_or(RecordError::Field("the instance"))
     }
 
     fn side(&mut self) -> Result<Side, RecordError> {

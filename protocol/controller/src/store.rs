@@ -7,11 +7,7 @@ use core::cell::RefCell;
 use onepipe_base::ProcessId;
 use onepipe_base::mistake::{Mistake, makes};
 
-use crate::Record;
-
-/// The term of one active replica. It rises with every change; the first is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u32);
+use crate::{Epoch, Record};
 
 /// A log of records that all replicas share, and an election among them.
 ///

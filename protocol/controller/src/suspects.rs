@@ -299,11 +299,12 @@ impl Suspects {
         // Registers of instances that have failed already are not needed.
         let is_needed = |at: &&usize| !decisions.has_failed(adjacency.instance(**at));
         if region.up_members.iter().any(|at| is_needed(&at)) {
-            let is_condemned = |at: &usize| self.declared_dead.contains(&adjacency.instance(*at));
+            let is_declared_dead =
+                |at: &usize| self.declared_dead.contains(&adjacency.instance(*at));
             let freeze_at = since.after_ns(config.freeze_after_ns);
             let all = now.mono >= freeze_at;
             let last_seen = region.up_members.iter().filter(is_needed);
-            let freeze = last_seen.filter(|at| all || is_condemned(at));
+            let freeze = last_seen.filter(|at| all || is_declared_dead(at));
             findings.freeze.extend(freeze.map(|at| adjacency.instance(*at)));
             let give_up = since.after_ns(config.inexact_after_ns);
             if now.mono < give_up {
@@ -348,7 +349,7 @@ impl Suspects {
         findings: &Findings,
     ) {
         let reference = Reference::new(graph, |instance| self.is_dead(graph, decisions, instance));
-        reference.check_net();
+        reference.check_adjacency();
         reference.check_joined(joined, &findings.joined);
     }
 

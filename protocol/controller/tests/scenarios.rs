@@ -187,7 +187,7 @@ fn relay_target_fails_without_a_pong() {
         let instance = fabric.nodes[rude].instance();
         fabric.nodes[rude].known.is_unresponsive = true;
         // It announces itself no more, either.
-        fabric.nodes[rude].pace = onepipe_base::Backoff::new(1, 1);
+        fabric.nodes[rude].backoff = onepipe_base::Backoff::new(1, 1);
         let mut inner = [0; 100];
         let header = Header::new(Opcode::ReliableData, ProcessId(0), ProcessId(3), Incarnation(1));
         let now = onepipe_base::Timestamp::from_ns(fabric.now);

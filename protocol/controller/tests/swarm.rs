@@ -12,7 +12,7 @@ enum Fault {
     Kill { node: usize },
     Restart { node: usize },
     Cut { node: usize, port: usize, for_ns: u64 },
-    Silence { node: usize, for_ns: u64 },
+    Isolate { node: usize, for_ns: u64 },
     CrashController,
     Takeover { replica: usize },
 }
@@ -24,7 +24,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
         2 => (0usize..64).prop_map(|node| Fault::Restart { node }),
         3 => (0usize..64, 0usize..8, ns.clone())
             .prop_map(|(node, port, for_ns)| Fault::Cut { node, port, for_ns }),
-        1 => (0usize..64, ns).prop_map(|(node, for_ns)| Fault::Silence { node, for_ns }),
+        1 => (0usize..64, ns).prop_map(|(node, for_ns)| Fault::Isolate { node, for_ns }),
         1 => Just(Fault::CrashController),
         1 => (0usize..2).prop_map(|replica| Fault::Takeover { replica }),
     ]
@@ -111,7 +111,7 @@ fn run_scenario(scenario: &Scenario) -> Fabric {
                 fabric.cut(node, port, true);
                 repairs.push((fabric.now + for_ns, node, port));
             }
-            Fault::Silence { node, for_ns } => {
+            Fault::Isolate { node, for_ns } => {
                 let node = pick(node);
                 for port in 0..fabric.nodes[node].ports.len() {
                     fabric.cut(node, port, true);

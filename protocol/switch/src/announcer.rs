@@ -6,7 +6,7 @@ use onepipe_base::{Address, Backoff, Controllers, Mono, ProcessId};
 /// needed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Announcer {
-    pace: Backoff,
+    backoff: Backoff,
     /// Minimum time between two rounds; changes within this time are announced together.
     gap_ns: u64,
     generation: u32,
@@ -40,7 +40,7 @@ impl Announcer {
     /// [`Backoff::with_jitter`].
     pub(crate) fn new(address: Address, step_ns: u64, slow_ns: u64) -> Self {
         Self {
-            pace: Backoff::with_jitter(step_ns, slow_ns, address),
+            backoff: Backoff::with_jitter(step_ns, slow_ns, address),
             gap_ns: step_ns,
             generation: 0,
             // The presence of this node has to be announced as well.
@@ -58,7 +58,7 @@ impl Announcer {
 
     /// Returns when the next round is due.
     pub(crate) fn due(&self) -> Option<Mono> {
-        self.pace.due()
+        self.backoff.due()
     }
 
     /// Returns the part to be sent now, if any.
@@ -68,9 +68,9 @@ impl Announcer {
             // The remainder of the round in progress would not match its first parts.
             self.round = None;
             let earliest = self.began.map_or(now, |began| began.after_ns(self.gap_ns));
-            self.pace.on_change(earliest.max(now));
+            self.backoff.on_change(earliest.max(now));
         }
-        if self.round.is_none() && self.pace.take(now) {
+        if self.round.is_none() && self.backoff.take(now) {
             self.began = Some(now);
             self.rounds = self.rounds.wrapping_add(1);
             self.round = Some(Round { controller: 0, first: 0 });

@@ -16,8 +16,9 @@ use crate::announcer::{Announcer, Part};
 use crate::clock::no_promise;
 use crate::controller_ports::{ControllerPorts, Registration};
 use crate::flood::{Arrived, FloodState, Outgoing};
+use crate::flow_key::FlowKey;
 use crate::form::{Form, chip};
-use crate::switch::{FlowKey, count_drop};
+use crate::stats::count_drop;
 use crate::{Config, Switch, SwitchEvent};
 
 /// Every so many beacon instants a link gets a beacon even if it is busy: a confirmed link has no

@@ -208,7 +208,7 @@ mod tests {
         FloodId { epoch: 1, sequence }
     }
 
-    fn peer_at(sequence: u32) -> FloodAck {
+    fn ack(sequence: u32) -> FloodAck {
         FloodAck { id: id(sequence), kind: KIND }
     }
 
@@ -235,16 +235,12 @@ mod tests {
     #[test]
     fn acks_parent_after_all_other_links_ack() {
         let mut flood = flood();
-        assert!(!flood.on_flood_ack(Port(0), peer_at(1)), "no flood yet");
+        assert!(!flood.on_flood_ack(Port(0), ack(1)), "no flood yet");
         assert_eq!(arrive(&mut flood, 0, 1, 1), Arrived::New);
         assert_eq!(pop(&mut flood), [('w', 0), ('w', 2), ('w', 3)]);
         assert_eq!(flood.payload(), [9]);
-        assert!(
-            flood.on_flood_ack(Port(0), peer_at(1)) && !flood.on_flood_ack(Port(0), peer_at(1))
-        );
-        assert!(
-            !flood.on_flood_ack(Port(2), peer_at(2)) && !flood.on_flood_ack(Port(1), peer_at(1))
-        );
+        assert!(flood.on_flood_ack(Port(0), ack(1)) && !flood.on_flood_ack(Port(0), ack(1)));
+        assert!(!flood.on_flood_ack(Port(2), ack(2)) && !flood.on_flood_ack(Port(1), ack(1)));
         assert_eq!(arrive(&mut flood, 1, 1, 1), Arrived::Duplicate);
         assert_eq!(pop(&mut flood), [], "not yet");
         flood.on_timeout(Mono::from_ns(99), |_| true);
@@ -258,7 +254,7 @@ mod tests {
             "the flood arrived on another link"
         );
         assert_eq!(pop(&mut flood), [('e', 2)]);
-        assert!(flood.on_flood_ack(Port(3), peer_at(1)));
+        assert!(flood.on_flood_ack(Port(3), ack(1)));
         assert_eq!(pop(&mut flood), [('e', 1)]);
         assert_eq!(arrive(&mut flood, 1, 1, 1), Arrived::Duplicate, "the acknowledgement was lost");
         assert_eq!(pop(&mut flood), [('e', 1)]);
@@ -273,7 +269,7 @@ mod tests {
         assert_eq!(arrive(&mut flood, 0, 1, 4), Arrived::Superseded);
         assert_eq!(arrive(&mut flood, 0, 2, 6), Arrived::New);
         assert_eq!(pop(&mut flood), [('w', 0), ('w', 1), ('w', 3)]);
-        assert!(!flood.on_flood_ack(Port(1), peer_at(5)));
+        assert!(!flood.on_flood_ack(Port(1), ack(5)));
     }
 
     #[test]
@@ -285,15 +281,15 @@ mod tests {
         flood.on_joined(Mono::from_ns(0), Port(0));
         flood.on_joined(Mono::from_ns(0), Port(3));
         assert_eq!(pop(&mut flood), [('w', 3)]);
-        flood.on_flood_ack(Port(1), peer_at(1));
+        flood.on_flood_ack(Port(1), ack(1));
         assert_eq!(pop(&mut flood), [], "link 3 has not acknowledged");
-        flood.on_flood_ack(Port(3), peer_at(1));
+        flood.on_flood_ack(Port(3), ack(1));
         assert_eq!(pop(&mut flood), [('e', 0)]);
         flood.on_joined(Mono::from_ns(0), Port(2));
         assert_eq!(pop(&mut flood), [('w', 2)], "sent although the parent does not wait for it");
         flood.on_timeout(Mono::from_ns(100), |_| true);
         assert_eq!(pop(&mut flood), [('w', 2)]);
-        assert!(flood.on_flood_ack(Port(2), peer_at(1)));
+        assert!(flood.on_flood_ack(Port(2), ack(1)));
         assert_eq!(pop(&mut flood), []);
         let resume = (id(2), FloodKind::Resume);
         flood.on_flood(Mono::from_ns(0), Port(0), resume, &[], [Port(1)].into_iter());
@@ -308,7 +304,7 @@ mod tests {
         arrive(&mut flood, 0, 0, 1);
         pop(&mut flood);
         for port in [1, 2] {
-            flood.on_flood_ack(Port(port), peer_at(1));
+            flood.on_flood_ack(Port(port), ack(1));
         }
         flood.on_timeout(Mono::from_ns(100), |_| false);
         assert_eq!((pop(&mut flood), flood.due()), (Vec::new(), None));
@@ -318,11 +314,11 @@ mod tests {
         flood.on_gone(Port(3));
         flood.on_joined(Mono::from_ns(0), Port(3));
         assert_eq!(pop(&mut flood), [('w', 3)], "another instance");
-        assert_eq!((flood.on_flood_ack(Port(3), peer_at(1)), pop(&mut flood)), (true, Vec::new()));
+        assert_eq!((flood.on_flood_ack(Port(3), ack(1)), pop(&mut flood)), (true, Vec::new()));
         arrive(&mut flood, 0, 0, 2);
         pop(&mut flood);
         for port in [1, 2, 3] {
-            flood.on_flood_ack(Port(port), peer_at(2));
+            flood.on_flood_ack(Port(port), ack(2));
         }
         assert_eq!(pop(&mut flood), [('e', 0)]);
     }

@@ -64,6 +64,7 @@ extern crate alloc;
 mod config;
 mod eager;
 mod event;
+mod flow_key;
 mod stats;
 
 mod aggregator;

@@ -5,7 +5,7 @@ use onepipe_base::{Address, Instance, Mono, Now, PeerUpdate, Port, ProcessId, Pr
 use onepipe_topology::{NextHop, Route};
 use onepipe_wire::{Flags, HOPS_MAX, Header, Opcode};
 
-use crate::switch::count_drop;
+use crate::stats::count_drop;
 use crate::{Switch, SwitchEvent};
 
 /// Hop-only frames leave their sender with at most this hop count; a count of [`HOPS_MAX`] counts

@@ -5,7 +5,7 @@ use onepipe_base::{Address, Incarnation, Instance, Port, Timestamp, Transmit, Ve
 use onepipe_wire::{Flood, FloodId, FloodView, HEADER_LEN, Header, Opcode, seal_with_hops};
 
 use crate::clock::no_promise;
-use crate::switch::count_drop;
+use crate::stats::count_drop;
 use crate::{Config, Switch, SwitchEvent};
 
 impl Switch {

@@ -1,5 +1,7 @@
 //! Counters of a switch.
 
+use onepipe_base::Verdict;
+
 /// Counters of a switch since its start. Frames received = `forwarded` + `beacons_received` +
 /// `joins_received` + `leaves_received` + `floods_received` + `flood_acks_received` +
 /// `hellos_received` + all that begin with `dropped`.
@@ -78,4 +80,11 @@ impl Stats {
             + self.dropped_stale
             + self.dropped_unexpected
     }
+}
+
+/// Counts a dropped frame.
+#[cold]
+pub(crate) fn count_drop(counter: &mut u64) -> Verdict {
+    *counter += 1;
+    Verdict::Dropped
 }

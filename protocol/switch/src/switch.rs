@@ -3,9 +3,7 @@
 use alloc::boxed::Box;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{
-    Machine, Mono, Neighbours, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
-};
+use onepipe_base::{Machine, Mono, Neighbours, Now, Port, Promises, Timestamp, Transmit, Verdict};
 use onepipe_topology::{NextHop, PortRange};
 use onepipe_wire::{Flags, HEADER_LEN, Header, Opcode, parse_header, seal_with_hops};
 
@@ -15,10 +13,12 @@ use crate::clock::{Clock, no_promise};
 use crate::control::Control;
 use crate::eager::Rounds;
 use crate::event::Events;
+use crate::flow_key::FlowKey;
 use crate::form::{Form, chip};
 use crate::links::LinkCheck;
 use crate::liveness::Liveness;
 use crate::port_set::PortSet;
+use crate::stats::count_drop;
 use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
 
 /// A switch. In the form of a chip every passing frame is rewritten with what all inputs together
@@ -338,20 +338,6 @@ impl Switch {
                 Eager::Always => true,
             }
     }
-}
-
-/// The header fields that determine the next hop.
-#[derive(Clone, Copy)]
-pub(crate) struct FlowKey {
-    pub src: ProcessId,
-    pub dst: ProcessId,
-    pub psn: Psn,
-}
-
-#[cold]
-pub(crate) fn count_drop(counter: &mut u64) -> Verdict {
-    *counter += 1;
-    Verdict::Dropped
 }
 
 impl Machine for Switch {

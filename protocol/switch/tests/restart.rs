@@ -19,7 +19,7 @@ const B: usize = 1;
 struct Process {
     instance: Instance,
     /// The instance of its switch; promises of earlier instances hold commits.
-    heard_instance: Option<Instance>,
+    switch_instance: Option<Instance>,
     held: Option<u64>,
     commit: u64,
     advertised: Option<Promises>,
@@ -60,7 +60,7 @@ impl Network {
     fn new() -> Self {
         let processes = (0..4).map(|id| Process {
             instance: process(id, 1),
-            heard_instance: None,
+            switch_instance: None,
             held: None,
             commit: 0,
             advertised: None,
@@ -92,12 +92,12 @@ impl Network {
         let (header, opcode) = parse_header(bytes).expect("well-formed");
         let promises = header.promises(ts(self.now));
         let process_state = &mut self.processes[process_state];
-        if opcode == Opcode::Beacon && process_state.heard_instance != header.sender() {
-            if process_state.heard_instance.is_some() {
+        if opcode == Opcode::Beacon && process_state.switch_instance != header.sender() {
+            if process_state.switch_instance.is_some() {
                 process_state.held =
                     process_state.advertised.map(|advertised| advertised.commit.as_ns());
             }
-            process_state.heard_instance = header.sender();
+            process_state.switch_instance = header.sender();
         }
         let before = process_state.advertised;
         // It does not distinguish the incarnations of passing frames: it must not need to.
@@ -125,7 +125,7 @@ impl Network {
             let beacon = of_link(
                 Opcode::Beacon,
                 process_state.instance,
-                process_state.heard_instance,
+                process_state.switch_instance,
                 promises,
             );
             self.deliver(to, port, beacon);
@@ -193,6 +193,6 @@ fn restart_does_not_release_held_commits() {
     let stats = network.switches[B].stats();
     assert_eq!(stats.links_frozen, 1, "{stats:?}");
     let own = Address::Switch(SwitchId(1));
-    let heard_instance = network.processes[0].heard_instance.expect("a switch");
-    assert_eq!((heard_instance.address, heard_instance.incarnation), (own, Incarnation(2)));
+    let switch_instance = network.processes[0].switch_instance.expect("a switch");
+    assert_eq!((switch_instance.address, switch_instance.incarnation), (own, Incarnation(2)));
 }

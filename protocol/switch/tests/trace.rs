@@ -52,7 +52,7 @@ fn set_up(line: &str) -> Switch {
         Some(text) => {
             let numbers: Vec<u32> = text.split(',').map(|item| number(item) as u32).collect();
             let [base, span, child_span, links_per_child, processes] = numbers[..] else {
-                panic!("tree=BASE,SPAN,CHILD_SPAN,LANES,PROCESSES")
+                panic!("tree=BASE,SPAN,CHILD_SPAN,LINKS,PROCESSES")
             };
             Route::Tree(Tree {
                 base,

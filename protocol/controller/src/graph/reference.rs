@@ -68,7 +68,7 @@ impl<'a> Reference<'a> {
     }
 
     /// Compares the adjacency with the reference.
-    pub(crate) fn check_net(&self) {
+    pub(crate) fn check_adjacency(&self) {
         let adjacency = self.graph.adjacency();
         for (instance, arcs) in &self.arcs {
             let at = adjacency.index(*instance).expect("every node of the graph has an index");

@@ -46,7 +46,7 @@ pub struct Node {
     pub ports: Vec<PortState>,
     pub generation: u32,
     pub last_number: u32,
-    pub pace: Backoff,
+    pub backoff: Backoff,
     pub started_at: u64,
     pub advertises_at: u64,
     pub flood: Option<FloodInProgress>,
@@ -69,7 +69,7 @@ impl Node {
             ports: Vec::new(),
             generation: 0,
             last_number: 0,
-            pace: Backoff::new(6_000, 300_000),
+            backoff: Backoff::new(6_000, 300_000),
             started_at: 0,
             advertises_at: 0,
             flood: None,
@@ -115,13 +115,13 @@ impl Node {
         fresh.is_alive = true;
         (fresh.started_at, fresh.promise) = (now, now);
         fresh.advertises_at = now + 2 * LINK_TIMEOUT_NS;
-        fresh.pace.on_change(Mono::from_ns(now));
+        fresh.backoff.on_change(Mono::from_ns(now));
         *self = fresh;
     }
 
     pub fn on_change(&mut self, now: u64) {
         self.generation += 1;
-        self.pace.on_change(Mono::from_ns(now));
+        self.backoff.on_change(Mono::from_ns(now));
     }
 
     pub fn freeze(&mut self, now: u64, port: usize) {

@@ -279,7 +279,7 @@ impl Fabric {
                 self.send(beacon);
             }
         }
-        if self.nodes[node].pace.take(Mono::from_ns(now)) {
+        if self.nodes[node].backoff.take(Mono::from_ns(now)) {
             self.announce(node);
         }
         self.retransmit_flood(node);
