@@ -246,7 +246,7 @@ fn turn_receives_then_delivers_then_sends() {
 }
 
 #[test]
-fn commands_between_turns_are_sent_before_receiving() {
+fn commands_are_sent_before_receiving() {
     let (mut driver, log) = driver(&[10, 20, 30, 40, 50], Idle::Spin);
     turn(&mut driver, &log);
     use Step::*;
@@ -407,7 +407,7 @@ fn run_takes_one_last_turn_after_stop_is_set() {
 }
 
 #[test]
-fn long_turns_are_counted_and_waits_are_excluded() {
+fn long_turn_is_counted_and_waits_are_excluded() {
     let (mut driver, log) = driver(&[0, 2_000_000, 2_000_100, 9_000_000], Idle::Yield);
     for _ in 0..3 {
         turn(&mut driver, &log);

@@ -20,6 +20,7 @@
 
 mod accept_thread;
 mod acceptor;
+mod connect;
 mod connection;
 mod driver;
 mod event_fd;
@@ -31,10 +32,11 @@ mod outbound;
 mod rendezvous;
 mod state_probe;
 
+pub use connect::{connect_members, exchange_values};
 pub use driver::{Progress, TcpGroupDriver};
 pub use group_state::GroupState;
 pub use listener::Listener;
-pub use rendezvous::{Rendezvous, RendezvousError, connect_members, exchange_values};
+pub use rendezvous::{Rendezvous, RendezvousError};
 
 #[cfg(test)]
 mod tests;

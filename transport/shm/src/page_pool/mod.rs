@@ -13,6 +13,7 @@
 pub(crate) mod claim;
 mod layout;
 mod page;
+mod pool_mapping;
 mod reader;
 mod regions;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::mapping::Mapping;
 use crate::page_pool::PageLocation;
-use crate::page_pool::reader::PoolMapping;
+use crate::page_pool::pool_mapping::PoolMapping;
 use crate::page_pool::regions::Owner;
 
 /// A page that its owner is writing. Invisible to other processes.
@@ -29,14 +29,14 @@ pub(super) struct RegionRef {
 #[derive(Debug)]
 pub(super) enum RefKind {
     Owner(Arc<Owner>),
-    PageReader(Arc<PoolMapping>),
+    Reader(Arc<PoolMapping>),
 }
 
 impl Drop for RegionRef {
     fn drop(&mut self) {
         match &self.kind {
             RefKind::Owner(owner) => owner.free(self.location.region),
-            RefKind::PageReader(pool) => pool.release(self.location),
+            RefKind::Reader(pool) => pool.release(self.location),
         }
     }
 }
