@@ -223,12 +223,12 @@ fn drive(hosts: &mut [HostDriver], is_over: &AtomicBool, snapshot: &Mutex<Snapsh
     let last = hosts.len() - 1;
     let now = clock.read();
     for host in &mut *hosts {
-        host.machine_mut().traffic_mut().pinger.ask(now, ABSENT, KEEPALIVE_NS);
+        host.machine_mut().traffic_mut().pinger.ping(now, ABSENT, KEEPALIVE_NS);
     }
     for host in &mut hosts[1..last] {
         host.machine_mut().traffic_mut().stack.open(now, RECEIVER, None);
     }
-    hosts[last].machine_mut().traffic_mut().pinger.ask(now, RECEIVER, PING_NS);
+    hosts[last].machine_mut().traffic_mut().pinger.ping(now, RECEIVER, PING_NS);
     let mut pings = Vec::new();
     while !is_over.load(Ordering::Acquire) {
         for _ in 0..16 {

@@ -45,7 +45,7 @@ impl PipelinedArbiter {
                 self.control_plane.on_refused(number, (refused.src, refused.dst), refused.slots);
             }
             match run_commands {
-                Command::Demand(Demand::Want { .. }) | Command::Late => {}
+                Command::Demand(Demand::Want { .. }) | Command::Overload => {}
                 Command::Demand(Demand::Forget(_)) | Command::Avoid { .. } => command_space -= 1,
                 Command::Batch(_) => {
                     command_space -= 2;

@@ -221,11 +221,11 @@ impl WorkerRings {
     ) -> Option<R> {
         let at = self.next;
         let mut batch = self.rings[at].written.pop().ok()?;
-        let said = read(self, &mut batch, at);
+        let result = read(self, &mut batch, at);
         let read = &mut self.rings[at].read;
         read.push(batch).expect("the ring holds all buffers");
         self.next = (at + 1) % self.rings.len();
-        Some(said)
+        Some(result)
     }
 }
 
@@ -323,7 +323,7 @@ mod tests {
                     {
                         dispatcher.execute(run_commands, &mut rings);
                     }
-                    let said = rings.read(|rings, batch, _| {
+                    let result = rings.read(|rings, batch, _| {
                         dispatcher.on_batch_allocated(batch, rings);
                         batch.build_schedule();
                         let summary = batch.summary();
@@ -331,8 +331,8 @@ mod tests {
                         let busy = (0..NODES).map(|src| batch.schedule().busy(src)).collect();
                         (summary.granted, busy)
                     });
-                    match said {
-                        Some(said) => batches.push(said),
+                    match result {
+                        Some(result) => batches.push(result),
                         None => std::thread::yield_now(),
                     }
                 }

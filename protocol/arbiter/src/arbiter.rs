@@ -118,7 +118,7 @@ impl Arbiter {
             Command::Avoid { fault, is_avoided } => {
                 self.paths.avoid(fault, is_avoided).expect("faults are found in this fabric");
             }
-            Command::Late => self.allocator.on_overload(),
+            Command::Overload => self.allocator.on_overload(),
             Command::Batch(start) => {
                 self.allocator.skip_to(start);
                 let batch = self.allocator.next_batch();

@@ -269,8 +269,8 @@ mod tests {
     #[test]
     fn restarted_arbiter_claims_a_higher_epoch() {
         let mut restarted = new(9, Role::Primary, 8);
-        let former = Watchdog { epoch: 7, primary: ProcessId(9) };
-        assert_eq!(restarted.on_watchdog(Mono::from_ns(0), former), None);
+        let previous = Watchdog { epoch: 7, primary: ProcessId(9) };
+        assert_eq!(restarted.on_watchdog(Mono::from_ns(0), previous), None);
         assert!(restarted.on_timeout(Mono::from_ns(MS)).is_some(), "not another primary");
         assert_eq!(restarted.poll_watchdog().map(|(_, watchdog)| watchdog.epoch), Some(8));
         let lower = Watchdog { epoch: 3, primary: ProcessId(9) };

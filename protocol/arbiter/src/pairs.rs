@@ -218,9 +218,9 @@ impl Sparse {
         let (mut pair, end) = (src * self.nodes, (src + 1) * self.nodes);
         while pair < end {
             // The pairs of the row that share a word.
-            let behind = (pair / 32 + 1) * 32;
-            let last = behind.min(end);
-            let own = u64::MAX << (pair % 32 * 2) & u64::MAX >> ((behind - last) * 2);
+            let word_end = (pair / 32 + 1) * 32;
+            let last = word_end.min(end);
+            let own = u64::MAX << (pair % 32 * 2) & u64::MAX >> ((word_end - last) * 2);
             let bits = &mut self.bits[pair / 32];
             let mut rest = *bits & own;
             *bits &= !own;

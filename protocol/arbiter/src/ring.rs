@@ -6,21 +6,21 @@ use alloc::collections::VecDeque;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ring<T> {
     items: VecDeque<T>,
-    most: usize,
+    capacity: usize,
 }
 
 impl<T> Ring<T> {
-    pub fn new(most: usize) -> Self {
-        Self { items: VecDeque::with_capacity(most), most }
+    pub fn new(capacity: usize) -> Self {
+        Self { items: VecDeque::with_capacity(capacity), capacity }
     }
 
     /// Appends an item. Returns false and drops the item if the queue is full.
     pub fn push(&mut self, item: T) -> bool {
-        let has_room = self.items.len() < self.most;
-        if has_room {
+        let has_space = self.items.len() < self.capacity;
+        if has_space {
             self.items.push_back(item);
         }
-        has_room
+        has_space
     }
 
     /// Appends an item unless the queue contains it or is full.
@@ -64,7 +64,7 @@ impl<T> Ring<T> {
         self.items.clear();
     }
 
-    pub fn retain(&mut self, keeps: impl FnMut(&mut T) -> bool) {
-        self.items.retain_mut(keeps);
+    pub fn retain(&mut self, keep: impl FnMut(&mut T) -> bool) {
+        self.items.retain_mut(keep);
     }
 }

@@ -19,13 +19,13 @@ struct Want {
 }
 
 /// An allocator and a reference model of its demand.
-struct ControlPlane {
+struct Model {
     allocator: Allocator,
     wants: BTreeMap<(u32, u32), Want>,
     batches: u64,
 }
 
-impl ControlPlane {
+impl Model {
     fn new(config: Config) -> Self {
         let allocator = Allocator::new(config).expect("the settings are right");
         Self { allocator, wants: BTreeMap::new(), batches: 0 }
@@ -134,16 +134,16 @@ proptest! {
         config in config(),
         rounds in rounds(),
     ) {
-        let mut control_plane = ControlPlane::new(config);
+        let mut model = Model::new(config);
         for requests in rounds {
             for (src, dst, slots) in requests {
-                control_plane.request(src, dst, slots);
+                model.request(src, dst, slots);
             }
-            control_plane.batch();
+            model.batch();
         }
         // Without new requests twice the demand of the busiest endpoint suffices.
         let mut busiest = BTreeMap::<(bool, u32), u64>::new();
-        for (&(src, dst), want) in &control_plane.wants {
+        for (&(src, dst), want) in &model.wants {
             *busiest.entry((true, src)).or_default() += want.own + want.more;
             *busiest.entry((false, dst)).or_default() += want.own + want.more;
         }
@@ -151,30 +151,30 @@ proptest! {
         // Drained flows with queued demand wait once more.
         let batches = (2 * most).div_ceil(u64::from(config.batch_slots)) + 1;
         for _ in 0..2 * batches + u64::from(config.return_batches) {
-            control_plane.batch();
+            model.batch();
         }
         prop_assert_eq!(
-            (control_plane.wanted(), control_plane.allocator.pairs()),
+            (model.wanted(), model.allocator.pairs()),
             (0, 0),
             "{:?}",
-            control_plane.wants
+            model.wants
         );
-        prop_assert_eq!(control_plane.allocator.next_batch().granted(), 0);
+        prop_assert_eq!(model.allocator.next_batch().granted(), 0);
     }
 
     #[test]
     fn equal_requests_get_equal_grants(config in config(), rounds in rounds()) {
-        let mut desks = [ControlPlane::new(config), ControlPlane::new(config)];
+        let mut models = [Model::new(config), Model::new(config)];
         for requests in rounds {
-            let granted = desks.each_mut().map(|control_plane| {
+            let granted = models.each_mut().map(|model| {
                 for &(src, dst, slots) in &requests {
-                    control_plane.request(src, dst, slots);
+                    model.request(src, dst, slots);
                 }
-                control_plane.batch()
+                model.batch()
             });
             prop_assert_eq!(&granted[0], &granted[1]);
         }
-        prop_assert_eq!(&desks[0].allocator, &desks[1].allocator);
+        prop_assert_eq!(&models[0].allocator, &models[1].allocator);
     }
 
     #[test]
@@ -213,17 +213,17 @@ proptest! {
 
     #[test]
     fn restarted_endpoint_has_no_demand(config in config(), rounds in rounds()) {
-        let mut control_plane = ControlPlane::new(config);
+        let mut model = Model::new(config);
         for (round, requests) in rounds.into_iter().enumerate() {
             for (src, dst, slots) in requests {
-                control_plane.request(src, dst, slots);
+                model.request(src, dst, slots);
             }
-            let gone = round as u32 % config.nodes;
-            control_plane.allocator.forget(gone);
-            control_plane.wants.retain(|(src, _), _| *src != gone);
+            let reset = round as u32 % config.nodes;
+            model.allocator.forget(reset);
+            model.wants.retain(|(src, _), _| *src != reset);
             // The restarted endpoint waits for nothing of before.
-            control_plane.request(gone, (gone + 1) % config.nodes, 3);
-            control_plane.batch();
+            model.request(reset, (reset + 1) % config.nodes, 3);
+            model.batch();
         }
     }
 }
@@ -231,7 +231,7 @@ proptest! {
 /// Returns the order of service of senders that always want the same receiver.
 fn saturate(config: Config, senders: u32, batches: u32) -> Vec<Vec<u32>> {
     let mut allocator = Allocator::new(config).expect("the settings are right");
-    let mut turns = Vec::new();
+    let mut order = Vec::new();
     for _ in 0..batches {
         for src in 1..=senders {
             // Always more than a batch can grant.
@@ -240,29 +240,29 @@ fn saturate(config: Config, senders: u32, batches: u32) -> Vec<Vec<u32>> {
         let batch = allocator.next_batch();
         for slot in 0..batch.slots() {
             let mut slots = batch.grants().iter().filter(|grant| grant.slots >> slot & 1 == 1);
-            turns
+            order
                 .push(slots.next().map(|grant| u32::from(grant.src)).expect("all slots are given"));
         }
     }
-    turns.chunks(senders as usize).map(<[u32]>::to_vec).collect()
+    order.chunks(senders as usize).map(<[u32]>::to_vec).collect()
 }
 
 #[test]
 fn saturated_senders_alternate_per_timeslot() {
     for senders in [2, 3, 7, 13] {
         let config = Config { share_slots: 1, ..Config::new(16) };
-        for mut turns in saturate(config, senders, 20) {
-            let wanted: Vec<u32> = (1..=senders).take(turns.len()).collect();
-            turns.sort_unstable();
-            turns.dedup();
-            assert_eq!(turns.len(), wanted.len(), "{senders} senders alternate");
+        for mut order in saturate(config, senders, 20) {
+            let wanted: Vec<u32> = (1..=senders).take(order.len()).collect();
+            order.sort_unstable();
+            order.dedup();
+            assert_eq!(order.len(), wanted.len(), "{senders} senders alternate");
         }
     }
 }
 
 /// Returns the timeslots granted to each of `pairs` in the second half of the batches, if all of
 /// them always want more, and the longest run of batches without a grant for each.
-fn rivals(config: Config, pairs: &[(u32, u32)], batches: u32) -> (Vec<u32>, Vec<u32>) {
+fn compete(config: Config, pairs: &[(u32, u32)], batches: u32) -> (Vec<u32>, Vec<u32>) {
     let mut allocator = Allocator::new(config).expect("the settings are right");
     let [mut granted, mut waits, mut longest] = [(); 3].map(|()| vec![0; pairs.len()]);
     for number in 0..batches {
@@ -271,13 +271,13 @@ fn rivals(config: Config, pairs: &[(u32, u32)], batches: u32) -> (Vec<u32>, Vec<
             let _ = allocator.request(src, dst, 40);
         }
         let batch = allocator.next_batch();
-        for (place, &(src, dst)) in pairs.iter().enumerate() {
+        for (index, &(src, dst)) in pairs.iter().enumerate() {
             let grants = batch.grants().iter();
             let own = grants.filter(|grant| (grant.src.into(), grant.dst.into()) == (src, dst));
             let slots: u32 = own.map(|grant| grant.slots.count_ones()).sum();
-            granted[place] += if number < batches / 2 { 0 } else { slots };
-            waits[place] = if slots > 0 { 0 } else { waits[place] + 1 };
-            longest[place] = waits[place].max(longest[place]);
+            granted[index] += if number < batches / 2 { 0 } else { slots };
+            waits[index] = if slots > 0 { 0 } else { waits[index] + 1 };
+            longest[index] = waits[index].max(longest[index]);
         }
     }
     (granted, longest)
@@ -295,7 +295,7 @@ fn yielding_flows_do_not_starve() {
     let pairs: Vec<_> = crowd.clone().chain(kinds.into_iter().flat_map(copies)).collect();
     for return_batches in [0, 1, 3] {
         let own = Config { batch_slots: 16, share_slots: 16, return_batches, ..Config::new(600) };
-        let (mut granted, mut longest) = rivals(own, &pairs, 600);
+        let (mut granted, mut longest) = compete(own, &pairs, 600);
         granted.drain(..crowd.len());
         longest.drain(..crowd.len());
         assert!(
@@ -342,21 +342,21 @@ fn shortest_transfer_completes_first() {
 
 /// Every endpoint sends to every other one, and batches are overloaded for a while; an endpoint may
 /// be reset before the third batch. Returns the number of pairs served in each batch.
-fn hurry(late: u32, batches: u32, gone: Option<u32>) -> Vec<usize> {
-    let mut control_plane = ControlPlane::new(Config::new(64));
+fn run_overloaded(late: u32, batches: u32, reset: Option<u32>) -> Vec<usize> {
+    let mut model = Model::new(Config::new(64));
     for (src, turn) in (1..64).flat_map(|turn| (0..64).map(move |src| (src, turn))) {
-        control_plane.request(src, (src + turn) % 64, 1);
+        model.request(src, (src + turn) % 64, 1);
     }
     let pairs = |batch| {
         if batch < late {
-            control_plane.allocator.on_overload();
+            model.allocator.on_overload();
         }
-        if let (2, Some(gone)) = (batch, gone) {
-            control_plane.allocator.forget(gone);
-            control_plane.wants.retain(|(src, _), _| *src != gone);
+        if let (2, Some(reset)) = (batch, reset) {
+            model.allocator.forget(reset);
+            model.wants.retain(|(src, _), _| *src != reset);
         }
         // A batch need not be maximal while flows are held back.
-        let granted: BTreeMap<_, u64> = control_plane.allocator.next_batch().grants().iter().fold(
+        let granted: BTreeMap<_, u64> = model.allocator.next_batch().grants().iter().fold(
             BTreeMap::new(),
             |mut granted, grant| {
                 *granted.entry((grant.src, grant.dst)).or_default() +=
@@ -365,19 +365,13 @@ fn hurry(late: u32, batches: u32, gone: Option<u32>) -> Vec<usize> {
             },
         );
         for (pair, slots) in &granted {
-            let want = control_plane
-                .wants
-                .get_mut(&(pair.0.into(), pair.1.into()))
-                .expect("the pair has demand");
+            let want =
+                model.wants.get_mut(&(pair.0.into(), pair.1.into())).expect("the pair has demand");
             want.own = want.own.checked_sub(*slots).expect("at most the demand");
         }
-        assert_eq!(
-            control_plane.allocator.wanted(),
-            control_plane.wanted(),
-            "held-back flows keep their demand"
-        );
-        let waiting = control_plane.wants.values().filter(|want| want.own > 0).count();
-        assert_eq!(control_plane.allocator.pairs() as usize, waiting);
+        assert_eq!(model.allocator.wanted(), model.wanted(), "held-back flows keep their demand");
+        let waiting = model.wants.values().filter(|want| want.own > 0).count();
+        assert_eq!(model.allocator.pairs() as usize, waiting);
         granted.len()
     };
     (0..batches).map(pairs).collect()
@@ -385,11 +379,11 @@ fn hurry(late: u32, batches: u32, gone: Option<u32>) -> Vec<usize> {
 
 #[test]
 fn overload_reduces_flows_and_drops_none() {
-    let plain = hurry(0, 8, None);
+    let plain = run_overloaded(0, 8, None);
     assert!(plain[0] > 3_000, "nearly all fit: {plain:?}");
-    let late = hurry(6, 9, None);
+    let late = run_overloaded(6, 9, None);
     assert_eq!(late, [512, 512, 512, 512, 512, 512, 512 + 64 / 8, 63 * 64 - 7 * 512 - 8, 0]);
-    let left = hurry(6, 9, Some(5));
+    let left = run_overloaded(6, 9, Some(5));
     assert_eq!(
         (left.iter().sum::<usize>(), left[8]),
         (63 * 64 - 47, 0),

@@ -39,14 +39,14 @@ fn allocator_and_paths_do_not_allocate_under_load() {
 }
 
 /// Delivers the frames of `from` to their destinations.
-fn settle(from: usize, now: Now, clients: &mut [Client], arbiters: &mut [Arbiter; 2]) {
+fn deliver(from: usize, now: Now, clients: &mut [Client], arbiters: &mut [Arbiter; 2]) {
     let nodes = clients.len();
     let mut slot = [0; 1_472];
     let mut drops = 0u32;
     loop {
         let sent = match from.checked_sub(nodes) {
             None => clients[from].poll_transmit(now, &mut slot),
-            Some(place) => arbiters[place].poll_transmit(now, &mut slot),
+            Some(index) => arbiters[index].poll_transmit(now, &mut slot),
         };
         let Some(transmit) = sent else { return };
         let frame = &mut slot[..transmit.bytes];
@@ -57,7 +57,7 @@ fn settle(from: usize, now: Now, clients: &mut [Client], arbiters: &mut [Arbiter
         }
         match to.checked_sub(nodes) {
             None => clients[to].handle_frame(now, Port(0), frame),
-            Some(place) => arbiters[place].handle_frame(now, Port(0), frame),
+            Some(index) => arbiters[index].handle_frame(now, Port(0), frame),
         };
     }
 }
@@ -83,18 +83,18 @@ fn clients_and_arbiters_do_not_allocate_under_loss() {
             let ns = step * 1_250;
             let sync = Timestamp::from_ns(1_125_900_000_000_000 + ns);
             let now = Now { mono: Mono::from_ns(ns), sync };
-            for place in 0..clients.len() {
-                let dst = ProcessId((place as u32 + 1 + (step % 7) as u32) % NODES);
-                let _ = clients[place].enqueue(dst, &[0; 700]);
-                clients[place].handle_timeout(now);
-                settle(place, now, &mut clients, &mut arbiters);
-                while clients[place].poll_event().is_some() {}
+            for index in 0..clients.len() {
+                let dst = ProcessId((index as u32 + 1 + (step % 7) as u32) % NODES);
+                let _ = clients[index].enqueue(dst, &[0; 700]);
+                clients[index].handle_timeout(now);
+                deliver(index, now, &mut clients, &mut arbiters);
+                while clients[index].poll_event().is_some() {}
             }
             // One of the arbiters is down from time to time.
-            for place in (0..2).filter(|place| step / 3_000 % 4 != 1 + 2 * *place as u64) {
-                arbiters[place].handle_timeout(now);
-                settle(clients.len() + place, now, &mut clients, &mut arbiters);
-                while arbiters[place].poll_event().is_some() {}
+            for index in (0..2).filter(|index| step / 3_000 % 4 != 1 + 2 * *index as u64) {
+                arbiters[index].handle_timeout(now);
+                deliver(clients.len() + index, now, &mut clients, &mut arbiters);
+                while arbiters[index].poll_event().is_some() {}
             }
         }
         let sent: u64 = clients.iter().map(|client| client.stats().slots_sent).sum();

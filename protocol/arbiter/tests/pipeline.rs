@@ -66,7 +66,7 @@ fn alone(config: &ArbiterConfig, commands: &[Command]) -> Outcomes {
             Command::Avoid { fault, is_avoided } => {
                 paths.avoid(fault, is_avoided).expect("the fault exists")
             }
-            Command::Late => allocator.on_overload(),
+            Command::Overload => allocator.on_overload(),
             Command::Batch(start) => {
                 allocator.skip_to(start);
                 schedule.fill(allocator.next_batch().grants());
@@ -80,7 +80,7 @@ fn alone(config: &ArbiterConfig, commands: &[Command]) -> Outcomes {
 }
 
 /// A worker and its queues.
-struct Place {
+struct WorkerState {
     worker: Worker,
     commands: VecDeque<WorkerCommand>,
     fresh: VecDeque<Flow>,
@@ -88,9 +88,9 @@ struct Place {
     written: VecDeque<AllocatedBatch>,
 }
 
-impl Place {
+impl WorkerState {
     /// Takes as much input as is drawn. Returns whether there was progress.
-    fn turn(&mut self, mut draw: impl FnMut(usize) -> usize, allocator: &Config) -> bool {
+    fn step(&mut self, mut draw: impl FnMut(usize) -> usize, allocator: &Config) -> bool {
         let count = (1 + draw(30)).min(self.commands.len());
         let mut taken = self.worker.on_commands(&self.commands.make_contiguous()[..count]);
         self.commands.drain(..taken);
@@ -119,9 +119,9 @@ impl Place {
 }
 
 /// All workers, as targets of the dispatcher.
-struct Places(Vec<Place>);
+struct WorkerStates(Vec<WorkerState>);
 
-impl WorkerQueues for Places {
+impl WorkerQueues for WorkerStates {
     fn command(&mut self, worker: usize, command: WorkerCommand) {
         self.0[worker].commands.push_back(command);
     }
@@ -132,7 +132,7 @@ impl WorkerQueues for Places {
 }
 
 /// Runs several workers; `draws` decides which one runs next, and how much input it takes.
-fn in_turns(
+fn run_interleaved(
     config: &ArbiterConfig,
     workers: usize,
     commands: &[Command],
@@ -142,15 +142,15 @@ fn in_turns(
     let mut draw = |below: usize| usize::from(draws.next().expect("endless")) % below.max(1);
     let mut dispatcher =
         Dispatcher::new(&config.allocator, workers).expect("the settings are right");
-    let place = |at| Place {
+    let state = |at| WorkerState {
         worker: Worker::new(config, at, workers).expect("the settings are right"),
         commands: VecDeque::new(),
         fresh: VecDeque::new(),
         flows: VecDeque::new(),
         written: VecDeque::new(),
     };
-    let mut places = Places((0..workers).map(place).collect());
-    places.0[0].flows.extend(Worker::initial_flows());
+    let mut states = WorkerStates((0..workers).map(state).collect());
+    states.0[0].flows.extend(Worker::initial_flows());
     let mut commands = commands.iter();
     let mut refused: Vec<Vec<_>> = vec![Vec::new()];
     let mut outcomes: Vec<Outcome> = Vec::new();
@@ -165,26 +165,26 @@ fn in_turns(
             commanded -= 1;
             idle = 0;
             let number = dispatcher.number();
-            if let Some(of) = dispatcher.execute(*command, &mut places) {
+            if let Some(of) = dispatcher.execute(*command, &mut states) {
                 refused[number as usize].push((of.src, of.dst, of.slots));
             }
             refused.resize(dispatcher.number() as usize + 1, Vec::new());
         }
         // Every worker runs eventually, whatever is drawn.
         let at = if idle < 10 { draw(workers) } else { idle % workers };
-        if places.0[at].turn(&mut draw, &config.allocator) {
+        if states.0[at].step(&mut draw, &config.allocator) {
             idle = 0;
         }
-        let forwarded = places.0[at].worker.forwarded().to_vec();
-        places.0[at].worker.clear_forwarded();
-        places.0[(at + 1) % workers].flows.extend(forwarded);
+        let forwarded = states.0[at].worker.forwarded().to_vec();
+        states.0[at].worker.clear_forwarded();
+        states.0[(at + 1) % workers].flows.extend(forwarded);
         // Results may be read late, but in order.
         let next = outcomes.len() % workers;
         if (idle >= 10 || draw(3) > 0)
-            && let Some(mut allocated) = places.0[next].written.pop_front()
+            && let Some(mut allocated) = states.0[next].written.pop_front()
         {
             idle = 0;
-            dispatcher.on_batch_allocated(&mut allocated, &mut places);
+            dispatcher.on_batch_allocated(&mut allocated, &mut states);
             allocated.build_schedule();
             let granted = allocated.summary();
             assert_eq!(granted.number, outcomes.len() as u64);
@@ -207,7 +207,7 @@ fn a_command() -> impl Strategy<Value = Command> {
             let link = |rack| Fault::Link { rack, path };
             Command::Avoid { fault: rack.map_or(Fault::Path(path), link), is_avoided }
         }),
-        2 => Just(Command::Late),
+        2 => Just(Command::Overload),
         4 => Just(Command::Batch(Timeslot(0))),
     ]
 }
@@ -220,7 +220,7 @@ proptest! {
         workers in 1usize..5,
         is_fair in any::<bool>(),
         share_slots in 1u32..20,
-        has_room in any::<bool>(),
+        has_space in any::<bool>(),
         return_batches in 1u32..5,
     ) {
         let mut next = 0;
@@ -231,10 +231,10 @@ proptest! {
             }
         }
         let policy = if is_fair { Policy::MaxMinFair } else { Policy::ShortestFirst };
-        let pairs_max = if has_room { NODES * NODES } else { 150 };
+        let pairs_max = if has_space { NODES * NODES } else { 150 };
         let config = config(policy, share_slots, (pairs_max, return_batches));
         let (alone, left) = alone(&config, &commands);
-        let (together, left_together) = in_turns(&config, workers, &commands, &draws);
+        let (together, left_together) = run_interleaved(&config, workers, &commands, &draws);
         let other = alone.iter().zip(&together).position(|(alone, together)| alone != together);
         prop_assert!(alone.len() == together.len() && other.is_none(), "batch {other:?} is other");
         prop_assert_eq!(left, left_together);

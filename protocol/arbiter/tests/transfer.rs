@@ -68,16 +68,16 @@ impl TestNet {
 
     fn send(&mut self, src: usize, dst: u32, bytes: Vec<u8>) -> ObjectId {
         let id = self.transfers[src].send(ProcessId(dst), bytes).expect("the object is accepted");
-        self.settle(src);
+        self.deliver(src);
         id
     }
 
-    fn settle(&mut self, place: usize) {
+    fn deliver(&mut self, index: usize) {
         let (now, mut slot) = (self.at(), [0; 1_472]);
         loop {
             let mut sent = None;
             let taken = measure(|| {
-                sent = match self.transfers.get_mut(place) {
+                sent = match self.transfers.get_mut(index) {
                     Some(transfer) => transfer.poll_transmit(now, &mut slot),
                     None => self.arbiter.poll_transmit(now, &mut slot),
                 }
@@ -92,9 +92,9 @@ impl TestNet {
                 self.in_flight.insert((at, late + (chance << 32)), (to, bytes));
             }
         }
-        if let Some(transfer) = self.transfers.get_mut(place) {
+        if let Some(transfer) = self.transfers.get_mut(index) {
             while let Some(event) = transfer.poll_event() {
-                self.events.push((place as u32, event));
+                self.events.push((index as u32, event));
             }
         }
         while self.arbiter.poll_event().is_some() {}
@@ -118,19 +118,19 @@ impl TestNet {
                     };
                 });
                 self.taken += taken.count_total;
-                self.settle(to);
+                self.deliver(to);
             }
             let is_due = |due: Option<Mono>| due.is_some_and(|due| due <= now.mono);
-            for place in 0..self.transfers.len() {
-                if is_due(self.transfers[place].poll_timeout()) {
-                    let taken = measure(|| self.transfers[place].handle_timeout(now));
+            for index in 0..self.transfers.len() {
+                if is_due(self.transfers[index].poll_timeout()) {
+                    let taken = measure(|| self.transfers[index].handle_timeout(now));
                     self.taken += taken.count_total;
-                    self.settle(place);
+                    self.deliver(index);
                 }
             }
             if is_due(self.arbiter.poll_timeout()) {
                 self.arbiter.handle_timeout(now);
-                self.settle(self.transfers.len());
+                self.deliver(self.transfers.len());
             }
         }
         self.now = end;
@@ -188,9 +188,9 @@ fn retransmissions_barely_exceed_losses() {
     net.run_for(100 * MS);
     assert_eq!(net.received(3).len(), 1);
     let stats = *net.transfers[0].stats();
-    let again = stats.pieces_sent - 1_900;
-    assert!((60..150).contains(&again), "{again} of {}", stats.pieces_sent);
-    assert_eq!(stats.pieces_retransmitted, again);
+    let retransmitted = stats.pieces_sent - 1_900;
+    assert!((60..150).contains(&retransmitted), "{retransmitted} of {}", stats.pieces_sent);
+    assert_eq!(stats.pieces_retransmitted, retransmitted);
     let reports = net.transfers[3].stats().reports_sent;
     assert!(reports < 150, "{reports} reports");
 }
@@ -241,9 +241,9 @@ fn objects_beyond_receive_memory_are_refused() {
         assert_eq!((net.received(2).len(), net.sent(1)), (1, 1));
     }
     let mut transfer = Transfer::new(config(0)).expect("right");
-    for nobody in [0, 4] {
-        let nobody = ProcessId(nobody);
-        assert_eq!(transfer.send(nobody, small.clone()), Err(TransferError::Unknown(nobody)));
+    for unknown in [0, 4] {
+        let unknown = ProcessId(unknown);
+        assert_eq!(transfer.send(unknown, small.clone()), Err(TransferError::Unknown(unknown)));
     }
     let ids: Vec<_> =
         (0..64).map(|_| transfer.send(ProcessId(1), small.clone()).expect("room")).collect();
@@ -312,7 +312,7 @@ fn foreign_and_malformed_packets_are_dropped() {
         let now = net.at();
         net.transfers[3].handle_frame(now, Port(0), &mut bytes[..end]);
         assert!(Client::packets(&bytes[..end]).is_some());
-        net.settle(3);
+        net.deliver(3);
     }
     net.run_for(100 * MS);
     assert!(net.transfers[3].stats().dropped > 500);
@@ -322,7 +322,7 @@ fn foreign_and_malformed_packets_are_dropped() {
 }
 
 /// Takes the first frame in flight to `dst` with a transfer packet.
-fn frame_on_its_way(net: &mut TestNet, dst: usize) -> Vec<u8> {
+fn take_frame_in_flight(net: &mut TestNet, dst: usize) -> Vec<u8> {
     for _ in 0..200 {
         net.run_for(1_250);
         let slots = net.in_flight.values().find(|(to, bytes)| {
@@ -335,26 +335,26 @@ fn frame_on_its_way(net: &mut TestNet, dst: usize) -> Vec<u8> {
     panic!("nothing is sent");
 }
 
-fn begin_anew(net: &mut TestNet, place: u32) {
-    let mut config = config(place);
+fn restart_endpoint(net: &mut TestNet, index: u32) {
+    let mut config = config(index);
     config.client.incarnation = Incarnation(2);
-    net.transfers[place as usize] = Transfer::new(config).expect("right");
+    net.transfers[index as usize] = Transfer::new(config).expect("right");
 }
 
 #[test]
 fn stray_frame_of_a_previous_sender_is_ignored() {
     let mut net = TestNet::new(6);
     net.send(0, 3, object(2_000, 1));
-    let mut stray = frame_on_its_way(&mut net, 3);
+    let mut stray = take_frame_in_flight(&mut net, 3);
     net.run_for(5 * MS);
-    begin_anew(&mut net, 0);
+    restart_endpoint(&mut net, 0);
     net.send(0, 3, object(300_000, 7));
     net.run_for(MS);
     let before = *net.transfers[3].stats();
     assert!(before.pieces_received > 100 && net.received(3).len() == 1, "{before:?}");
     let now = net.at();
     net.transfers[3].handle_frame(now, Port(0), &mut stray);
-    net.settle(3);
+    net.deliver(3);
     net.run_for(20 * MS);
     assert_eq!((net.received(3).len(), net.sent(0)), (2, 2));
     let sent = net.transfers[0].stats().pieces_sent;
@@ -368,16 +368,16 @@ fn stray_report_of_a_previous_receiver_is_ignored() {
     let pieces_sent = [false, true].map(|is_stray| {
         let mut net = TestNet::new(6);
         net.send(0, 3, object(2_000, 1));
-        let mut stray = frame_on_its_way(&mut net, 0);
+        let mut stray = take_frame_in_flight(&mut net, 0);
         net.run_for(5 * MS);
-        begin_anew(&mut net, 3);
+        restart_endpoint(&mut net, 3);
         net.send(0, 3, object(300_000, 7));
         net.run_for(2 * MS);
         assert_eq!(net.sent(0), 1);
         if is_stray {
             let now = net.at();
             net.transfers[0].handle_frame(now, Port(0), &mut stray);
-            net.settle(0);
+            net.deliver(0);
         }
         net.run_for(20 * MS);
         assert_eq!((net.received(3).len(), net.sent(0)), (2, 2));
@@ -393,7 +393,7 @@ fn incomplete_objects_of_a_dead_sender_expire() {
     net.run_for(MS);
     assert!(net.transfers[3].stats().pieces_received > 100 && net.received(3).is_empty());
     // The restarted endpoint has nothing to send to 3.
-    begin_anew(&mut net, 0);
+    restart_endpoint(&mut net, 0);
     net.run_for(9_000 * MS);
     assert_eq!(net.transfers[3].stats().expired, 0);
     net.run_for(1_100 * MS);
@@ -421,11 +421,11 @@ fn expired_object_is_resent_and_completes() {
 #[test]
 fn cancelled_object_is_returned_and_not_delivered() {
     let mut net = TestNet::new(6);
-    let given_up = net.send(0, 3, object(300_000, 1));
+    let cancelled = net.send(0, 3, object(300_000, 1));
     net.send(0, 3, object(100_000, 2));
     net.run_for(MS);
     assert!(net.transfers[3].stats().pieces_received > 100);
-    assert_eq!(net.transfers[0].cancel(given_up), Some(object(300_000, 1)));
+    assert_eq!(net.transfers[0].cancel(cancelled), Some(object(300_000, 1)));
     net.run_for(10_100 * MS);
     assert_eq!((net.received(3).len(), net.sent(0)), (1, 1));
     assert_eq!((net.transfers[0].sending(), net.transfers[3].stats().expired), (0, 1));
@@ -494,7 +494,7 @@ fn late_report_to_a_previous_sender_is_ignored() {
         }
     }
     let mut stray = stray.expect("a report");
-    begin_anew(&mut net, 0);
+    restart_endpoint(&mut net, 0);
     let sent_before = net.sent(0);
     // The restarted sender has another object of the same number, far from complete.
     let id = net.send(0, 3, object(300_000, 7));
@@ -503,7 +503,7 @@ fn late_report_to_a_previous_sender_is_ignored() {
     assert_eq!(net.sent(0), sent_before);
     let now = net.at();
     net.transfers[0].handle_frame(now, Port(0), &mut stray);
-    net.settle(0);
+    net.deliver(0);
     assert_eq!(net.sent(0), sent_before, "reported as sent, but incomplete");
     net.run_for(200 * MS);
     assert_eq!(net.received(3).last().expect("one").2, &object(300_000, 7));
@@ -527,17 +527,17 @@ fn receiver_survives_restart_of_its_sender_while_idle() {
         }
     };
     sleep(&mut net, MS);
-    begin_anew(&mut net, 0);
+    restart_endpoint(&mut net, 0);
     net.send(0, 3, object(300_000, 7));
     sleep(&mut net, 3 * MS);
     for mut frame in waiting {
         let now = net.at();
         net.transfers[3].handle_frame(now, Port(0), &mut frame);
-        net.settle(3);
+        net.deliver(3);
     }
     net.run_for(300 * MS);
-    let came = net.received(3).iter().any(|(.., bytes)| **bytes == object(300_000, 7));
-    assert!(came, "reported as sent {} times", net.sent(0));
+    let arrived = net.received(3).iter().any(|(.., bytes)| **bytes == object(300_000, 7));
+    assert!(arrived, "reported as sent {} times", net.sent(0));
 }
 
 #[test]
@@ -565,7 +565,7 @@ fn lost_last_piece_is_retransmitted_during_later_objects() {
         {
             follow += 1;
         }
-        net.settle(0);
+        net.deliver(0);
         net.run_for(1_000);
         let found = net.in_flight.iter().find(|(_, (to, bytes))| *to == 3 && is_last(bytes));
         if let Some(key) = found.map(|(key, _)| *key).filter(|_| !is_lost) {
@@ -574,6 +574,6 @@ fn lost_last_piece_is_retransmitted_during_later_objects() {
         }
         assert!(net.now < began + 100 * MS, "the object never arrives");
     }
-    let (came, took) = (net.received(3).len() - 1, net.now - began);
-    assert!(is_lost && took < 4 * MS, "{came} of {follow} others arrived before, {took} ns");
+    let (arrived, took) = (net.received(3).len() - 1, net.now - began);
+    assert!(is_lost && took < 4 * MS, "{arrived} of {follow} others arrived before, {took} ns");
 }

@@ -30,17 +30,23 @@ fn main() {
             let overhead = setup.host_link.overhead_bytes;
             let endpoints = f64::from(setup.arbitration.expect("the setup is scheduled").endpoints);
             let all = plan.measure_ns as f64 / setup.slot_ns() as f64 * endpoints / SLOTS;
-            let way = |way: &ControlTraffic| {
-                let (headers, fronts) = way.front_len();
-                let headers = headers + way.packets * overhead;
-                let counts = [way.packets, way.acks, way.resets, way.totals, way.slots];
-                let bytes = [headers, fronts, way.part_len];
+            let direction = |direction: &ControlTraffic| {
+                let (headers, fronts) = direction.front_len();
+                let headers = headers + direction.packets * overhead;
+                let counts = [
+                    direction.packets,
+                    direction.acks,
+                    direction.resets,
+                    direction.totals,
+                    direction.slots,
+                ];
+                let bytes = [headers, fronts, direction.part_len];
                 let each = counts.iter().chain(&bytes).map(|count| *count as f64 / all);
                 each.map(|each| format!("{each:.2}")).collect::<Vec<_>>().join(" ")
             };
             let sent = measured.slots_sent * setup.full_len();
-            let percent = |way: &ControlTraffic| {
-                100.0 * (way.bytes + way.packets * overhead) as f64 / sent as f64
+            let percent = |direction: &ControlTraffic| {
+                100.0 * (direction.bytes + direction.packets * overhead) as f64 / sent as f64
             };
             let (requests, grants) = (&measured.control.requests, &measured.control.grants);
             let counted =
@@ -49,8 +55,8 @@ fn main() {
             println!(
                 "{peers} {:.2} | {} | {} | {:.3} {:.3} {:.3} ({counted} {}) | {:.1} | {:.3} {:.3}",
                 f64::from(load) / 1e3,
-                way(requests),
-                way(grants),
+                direction(requests),
+                direction(grants),
                 percent(requests),
                 percent(grants),
                 percent(requests) + percent(grants),

@@ -83,8 +83,8 @@ impl Control {
         let frame = Frame::parse(frame).ok().filter(|frame| frame.opcode == Opcode::Fcp);
         let Some(frame) = frame else { return };
         let Ok(fcp) = Fcp::parse(frame.header.psn().0, frame.payload) else { return };
-        let is_asked = frame.header.src() < ProcessId(endpoints);
-        let way = if is_asked { &mut self.requests } else { &mut self.grants };
-        way.note(&frame, &fcp);
+        let is_request = frame.header.src() < ProcessId(endpoints);
+        let direction = if is_request { &mut self.requests } else { &mut self.grants };
+        direction.note(&frame, &fcp);
     }
 }

@@ -58,8 +58,8 @@ pub(crate) fn is_in_slot(frame: &[u8]) -> bool {
 impl Egress {
     /// Adds a frame.
     pub fn on_frame(&mut self, now: Instant, link: &LinkConfig, frame: &[u8]) {
-        while let Some(gone) = self.frames.front().filter(|one| one.end <= now) {
-            self.scheduled_ps -= if gone.is_scheduled { gone.ps } else { 0 };
+        while let Some(departed) = self.frames.front().filter(|one| one.end <= now) {
+            self.scheduled_ps -= if departed.is_scheduled { departed.ps } else { 0 };
             self.frames.pop_front();
         }
         let begin = self.frames.back().map_or(now, |last| last.end);
@@ -71,7 +71,7 @@ impl Egress {
         self.frames.push_back(Waiting { end, ps, is_scheduled });
         self.scheduled_ps += if is_scheduled { ps } else { 0 };
         // The first frame may have left in part.
-        let gone_ps = self
+        let departed_ps = self
             .frames
             .front()
             .filter(|one| one.is_scheduled)
@@ -79,7 +79,7 @@ impl Egress {
         self.peak = self.peak.max(QueuePeak {
             frames: self.frames.len(),
             bytes: end.since(now) / byte_ps,
-            scheduled_bytes: (self.scheduled_ps - gone_ps) / byte_ps,
+            scheduled_bytes: (self.scheduled_ps - departed_ps) / byte_ps,
         });
     }
 

@@ -59,9 +59,9 @@ impl GrantChecker {
         let granted = self.slots.entry(slot).or_default();
         match granted.by_src.get(&src) {
             // Repeated, as in a retransmitted control packet.
-            Some(&(before, who)) if (before, who) == (dst, by.0) => return,
-            Some(&(before, who)) => self.violations.push(format!(
-                "timeslot {slot} of {src} to {before} by {who}, and to {dst} by {}",
+            Some(&(before, arbiter)) if (before, arbiter) == (dst, by.0) => return,
+            Some(&(before, arbiter)) => self.violations.push(format!(
+                "timeslot {slot} of {src} to {before} by {arbiter}, and to {dst} by {}",
                 by.0
             )),
             None => {}

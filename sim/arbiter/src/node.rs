@@ -48,7 +48,7 @@ impl Node {
 
     pub fn arbiter(&self) -> Option<&Arbiter> {
         match self {
-            Self::Arbiter(seat) => Some(&seat.arbiter),
+            Self::Arbiter(arbiter_host) => Some(&arbiter_host.arbiter),
             _ => None,
         }
     }
@@ -62,7 +62,7 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.handle_frame(now, port, frame),
             Self::Gated(gated) => gated.handle_frame(now, port, frame),
-            Self::Arbiter(seat) => seat.handle_frame(now, port, frame),
+            Self::Arbiter(arbiter_host) => arbiter_host.handle_frame(now, port, frame),
             Self::Switch(switch) => switch.handle_frame(now, port, frame),
         }
     }
@@ -71,7 +71,7 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.handle_timeout(now),
             Self::Gated(gated) => gated.handle_timeout(now),
-            Self::Arbiter(seat) => seat.handle_timeout(now),
+            Self::Arbiter(arbiter_host) => arbiter_host.handle_timeout(now),
             Self::Switch(switch) => switch.handle_timeout(now),
         }
     }
@@ -81,7 +81,7 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_transmit(now, slot),
             Self::Gated(gated) => gated.poll_transmit(now, slot),
-            Self::Arbiter(seat) => seat.poll_transmit(now, slot),
+            Self::Arbiter(arbiter_host) => arbiter_host.poll_transmit(now, slot),
             Self::Switch(switch) => switch.poll_transmit(now, slot),
         }
     }
@@ -91,8 +91,8 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_event(),
             Self::Gated(gated) => gated.poll_event(),
-            Self::Arbiter(seat) => {
-                seat.poll_event();
+            Self::Arbiter(arbiter_host) => {
+                arbiter_host.poll_event();
                 None
             }
             Self::Switch(_) => None,
@@ -104,7 +104,7 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_timeout(),
             Self::Gated(gated) => gated.poll_timeout(),
-            Self::Arbiter(seat) => seat.poll_timeout(),
+            Self::Arbiter(arbiter_host) => arbiter_host.poll_timeout(),
             Self::Switch(switch) => switch.poll_timeout(),
         }
     }

@@ -92,11 +92,16 @@ impl Workload {
         (0..arbitration.arbiters).map(|nth| ProcessId(hosts - 1 - nth)).collect()
     }
 
-    fn client(&self, arbitration: Arbitration, host: ProcessId, life: Incarnation) -> Client {
+    fn client(
+        &self,
+        arbitration: Arbitration,
+        host: ProcessId,
+        incarnation: Incarnation,
+    ) -> Client {
         let arbiters = self.arbiters(arbitration);
         let config = ClientConfig {
             arbiters: arbiters.clone(),
-            incarnation: life,
+            incarnation: incarnation,
             control_interval_ns: u64::from(arbitration.control_interval_slots)
                 * self.setup.slot_ns(),
             frame_len_max: FRAME_LEN_MAX,
@@ -106,7 +111,12 @@ impl Workload {
         Client::new(config).expect("the settings are in range")
     }
 
-    fn arbiter(&self, arbitration: Arbitration, host: ProcessId, life: Incarnation) -> Arbiter {
+    fn arbiter(
+        &self,
+        arbitration: Arbitration,
+        host: ProcessId,
+        incarnation: Incarnation,
+    ) -> Arbiter {
         let all = self.arbiters(arbitration);
         let role = if host == all[0] { Role::Primary } else { Role::Secondary };
         let peers = all.into_iter().filter(|one| *one != host).collect();
@@ -115,7 +125,7 @@ impl Workload {
         let config = ArbiterConfig::new(host, nodes, (nodes, 1), self.setup.slot_ns());
         let config = ArbiterConfig {
             core: fabric_of(&self.topology, nodes).0,
-            comm: CommConfig { incarnation: life, coalesces_grants, ..config.comm },
+            comm: CommConfig { incarnation: incarnation, coalesces_grants, ..config.comm },
             allocator: Config { batch_slots, share_slots, ..config.allocator },
             lead_ns,
             failover: FailoverConfig { role, peers, ..FailoverConfig::ALONE },
@@ -158,8 +168,8 @@ impl Workload {
 }
 
 impl Application<Node> for Workload {
-    fn build(&mut self, node: NodeId, life: u32) -> Node {
-        let life = Incarnation(1 + life);
+    fn build(&mut self, node: NodeId, incarnation: u32) -> Node {
+        let incarnation = Incarnation(1 + incarnation);
         let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
         let ports = self.topology.ports(vertex);
         if let Vertex::Switch(_) = vertex {
@@ -176,11 +186,11 @@ impl Application<Node> for Workload {
             return Node::Host(HostTraffic::new(config).expect("the defaults are in range"));
         };
         if node.0 < arbitration.endpoints {
-            let client = self.client(arbitration, host, life);
+            let client = self.client(arbitration, host, incarnation);
             let traffic = HostTraffic::new(config).expect("the defaults are in range");
             return Node::Gated(Box::new(Gated::new(traffic, client, card)));
         }
-        let arbiter = self.arbiter(arbitration, host, life);
+        let arbiter = self.arbiter(arbitration, host, incarnation);
         Node::Arbiter(Box::new(ArbiterHost { arbiter, card }))
     }
 
@@ -227,7 +237,7 @@ impl Application<Node> for Workload {
             }
         } else if let Some(asking) = token.checked_sub(ASKING) {
             let ping = self.setup.pings[asking as usize];
-            traffic.pinger.ask(at.now, ProcessId(ping.to), ping.every_ns);
+            traffic.pinger.ping(at.now, ProcessId(ping.to), ping.every_ns);
         } else if let Some(closing) = token.checked_sub(CLOSING) {
             if let Some(flow) = self.opened[closing as usize] {
                 traffic.stack.close(at.now, flow);

@@ -76,10 +76,10 @@ fn secondary_takes_over_and_the_old_primary_rejoins() {
 #[test]
 fn repeated_arbiter_crashes_only_cost_time() {
     let mut env = rack(7, 16 * MS);
-    for (ms, host, dies) in
+    for (ms, host, crashes) in
         [(3, 31, true), (6, 31, false), (8, 30, true), (11, 30, false), (13, 31, true)]
     {
-        let fault = if dies { Fault::Crash(NodeId(host)) } else { Fault::Restart(NodeId(host)) };
+        let fault = if crashes { Fault::Crash(NodeId(host)) } else { Fault::Restart(NodeId(host)) };
         env.schedule(ms * MS, fault);
     }
     env.run_for_ns(22 * MS);
@@ -115,15 +115,15 @@ fn link_faults_only_cost_time() {
 #[test]
 fn one_way_link_failures_cause_no_double_grant() {
     // In each direction: one arbiter receives nothing for a while.
-    for (deaf, seed) in [(30, 21), (31, 22)] {
+    for (isolated, seed) in [(30, 21), (31, 22)] {
         let mut env = rack(seed, 12 * MS);
         env.run_for_ns(2 * MS);
-        let link = env.down_link(deaf);
+        let link = env.down_link(isolated);
         env.schedule(MS, Fault::Cut(link));
         env.schedule(4 * MS, Fault::Repair(link));
         env.run_for_ns(16 * MS);
         assert_eq!(primaries(&env).len(), 1, "one steps down after the repair");
-        assert_quiet(&env, &format!("{deaf} receives nothing"));
+        assert_quiet(&env, &format!("{isolated} receives nothing"));
     }
 }
 

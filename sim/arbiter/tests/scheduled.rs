@@ -34,12 +34,15 @@ fn senders_to_one_receiver_share_timeslots_equally() {
         let sent = env.grant_checker().sent[first..].iter().filter(|(.., dst, _)| *dst == 0);
         let sent: Vec<(u32, u16)> = sent.map(|(slot, src, ..)| (*slot, *src)).collect();
         assert!(sent.len() > 4_000, "{senders} senders: {} timeslots", sent.len());
-        for turn in sent.windows(senders as usize) {
-            let mut who: Vec<u16> = turn.iter().map(|(_, src)| *src).collect();
-            who.sort_unstable();
-            assert!(who.iter().copied().eq(1..=senders as u16), "{senders} senders: {turn:?}");
-            let slots = turn[turn.len() - 1].0 - turn[0].0;
-            assert_eq!(slots, senders - 1, "no timeslot is left out: {turn:?}");
+        for window in sent.windows(senders as usize) {
+            let mut sources: Vec<u16> = window.iter().map(|(_, src)| *src).collect();
+            sources.sort_unstable();
+            assert!(
+                sources.iter().copied().eq(1..=senders as u16),
+                "{senders} senders: {window:?}"
+            );
+            let slots = window[window.len() - 1].0 - window[0].0;
+            assert_eq!(slots, senders - 1, "no timeslot is left out: {window:?}");
         }
         assert_eq!(env.grant_checker().violations, [""; 0]);
     }

@@ -47,8 +47,8 @@ impl Machine for Forwarder {
             && let Some(way) =
                 frame.get(HEADER_LEN..).and_then(|payload| Slot::next_link(payload, self.nth))
         {
-            let ways = PortRange::new(Port(self.ports.lower), self.ports.upper);
-            return Verdict::Forward(ways.nth(way.into()));
+            let uplinks = PortRange::new(Port(self.ports.lower), self.ports.upper);
+            return Verdict::Forward(uplinks.nth(way.into()));
         }
         let port = self.port(header.src(), header.dst(), header.psn());
         port.map_or(Verdict::Dropped, Verdict::Forward)

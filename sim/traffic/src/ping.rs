@@ -31,24 +31,24 @@ pub struct Pinger {
     /// Replies to send: the destination, and the time of the request.
     answers: VecDeque<(ProcessId, u64)>,
     pongs: VecDeque<Pong>,
-    asked: u64,
+    requests_sent: u64,
 }
 
 impl Pinger {
     /// Creates a host without targets.
     pub fn new(host: ProcessId, card: Port) -> Self {
         let (answers, pongs) = (VecDeque::new(), VecDeque::new());
-        Self { host, card, targets: Vec::new(), answers, pongs, asked: 0 }
+        Self { host, card, targets: Vec::new(), answers, pongs, requests_sent: 0 }
     }
 
     /// Pings `peer` now, and then every `every_ns`.
-    pub fn ask(&mut self, now: Now, peer: ProcessId, every_ns: u64) {
+    pub fn ping(&mut self, now: Now, peer: ProcessId, every_ns: u64) {
         self.targets.push((peer, every_ns.max(1), now.mono));
     }
 
     /// Returns the number of requests sent.
-    pub const fn asked(&self) -> u64 {
-        self.asked
+    pub const fn requests_sent(&self) -> u64 {
+        self.requests_sent
     }
 
     /// Whether a frame is a ping or a reply.
@@ -62,12 +62,12 @@ impl Pinger {
         let is_ours = frame.opcode == Opcode::Foreign && frame.header.dst() == self.host;
         let rest = frame.payload.strip_prefix(&MAGIC).filter(|_| is_ours)?;
         let (is_answer, rest) = rest.split_first()?;
-        let asked_ns = u64::from_be_bytes(*rest.first_chunk()?);
+        let sent_ns = u64::from_be_bytes(*rest.first_chunk()?);
         let from = frame.header.src();
         match *is_answer {
-            0 => self.answers.push_back((from, asked_ns)),
+            0 => self.answers.push_back((from, sent_ns)),
             _ => {
-                let ns = now.mono.as_ns().checked_sub(asked_ns)?;
+                let ns = now.mono.as_ns().checked_sub(sent_ns)?;
                 self.pongs.push_back(Pong { from, ns });
             }
         }
@@ -77,25 +77,25 @@ impl Pinger {
     /// Returns the destination of the next frame, whether it is a reply, and the time of the
     /// request.
     fn next(&mut self, now: Now) -> Option<(ProcessId, bool, u64)> {
-        if let Some((to, asked_ns)) = self.answers.pop_front() {
-            return Some((to, true, asked_ns));
+        if let Some((to, sent_ns)) = self.answers.pop_front() {
+            return Some((to, true, sent_ns));
         }
         let due = self.targets.iter_mut().find(|(.., due)| *due <= now.mono)?;
-        let (to, every_ns, asked_at) = *due;
-        due.2 = asked_at.after_ns(every_ns);
-        self.asked += 1;
-        Some((to, false, asked_at.as_ns()))
+        let (to, every_ns, sent_at) = *due;
+        due.2 = sent_at.after_ns(every_ns);
+        self.requests_sent += 1;
+        Some((to, false, sent_at.as_ns()))
     }
 }
 
 impl Pinger {
     /// Writes the next frame. Returns its destination and its length.
     pub fn poll_to(&mut self, now: Now, slot: &mut [u8]) -> Option<(ProcessId, usize)> {
-        let (to, is_answer, asked_ns) = self.next(now)?;
+        let (to, is_answer, sent_ns) = self.next(now)?;
         let space = &mut slot[HEADER_LEN..];
         space[..4].copy_from_slice(&MAGIC);
         space[4] = is_answer.into();
-        space[5..PAYLOAD_LEN].copy_from_slice(&asked_ns.to_be_bytes());
+        space[5..PAYLOAD_LEN].copy_from_slice(&sent_ns.to_be_bytes());
         let header = Header::new(Opcode::Foreign, self.host, to, Incarnation(1));
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
         Some((to, seal(slot, header, PAYLOAD_LEN)))
@@ -139,7 +139,7 @@ mod tests {
     fn pings_are_sent_on_time_and_answered_once() {
         let (one, other) = (ProcessId(0), ProcessId(1));
         let (mut asker, mut answerer) = (Pinger::new(one, Port(1)), Pinger::new(other, Port(1)));
-        asker.ask(at(1_000), other, 500);
+        asker.ping(at(1_000), other, 500);
         let mut slot = [0; 128];
         for round in 0..3 {
             let due = 1_000 + round * 500;
@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(asker.poll_event(), Some(Pong { from: other, ns: 100 }));
             assert_eq!(asker.poll_event(), None);
         }
-        assert_eq!(asker.asked(), 3);
+        assert_eq!(asker.requests_sent(), 3);
         assert_eq!(answerer.handle_frame(at(0), Port(1), &mut [0; 30]), Verdict::Dropped);
     }
 }

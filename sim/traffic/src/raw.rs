@@ -16,7 +16,7 @@ pub struct RawTraffic {
     frame_len: usize,
     /// Number of waiting frames by destination.
     waiting: Vec<(ProcessId, u64)>,
-    turn: usize,
+    next_index: usize,
     sent: u64,
     received: u64,
 }
@@ -26,7 +26,7 @@ impl RawTraffic {
     pub fn new(host: ProcessId, card: Port, frame_len: usize) -> Self {
         let frame_len = frame_len.max(HEADER_LEN + MAGIC.len());
         let waiting = Vec::new();
-        Self { host, card, frame_len, waiting, turn: 0, sent: 0, received: 0 }
+        Self { host, card, frame_len, waiting, next_index: 0, sent: 0, received: 0 }
     }
 
     /// Offers `frames` more frames to a destination.
@@ -67,13 +67,13 @@ impl RawTraffic {
         mut has_space: impl FnMut(ProcessId) -> bool,
     ) -> Option<(ProcessId, usize)> {
         let count = self.waiting.len();
-        let mut places = (0..count).map(|ahead| (self.turn + ahead) % count);
-        let place = places.find(|place| {
-            let (to, frames) = self.waiting[*place];
+        let mut indices = (0..count).map(|ahead| (self.next_index + ahead) % count);
+        let index = indices.find(|index| {
+            let (to, frames) = self.waiting[*index];
             frames > 0 && has_space(to)
         })?;
-        self.turn = place + 1;
-        let (to, frames) = &mut self.waiting[place];
+        self.next_index = index + 1;
+        let (to, frames) = &mut self.waiting[index];
         *frames -= 1;
         self.sent += 1;
         slot[HEADER_LEN..][..MAGIC.len()].copy_from_slice(&MAGIC);

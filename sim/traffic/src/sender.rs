@@ -167,19 +167,19 @@ impl Sender {
         let mut losses = Losses::default();
         let mut round_trip_ns = None;
         for (number, packet) in (self.first..=ack.highest).zip(&mut self.packets) {
-            let behind = ack.highest - number;
-            let acked = behind < 64 && ack.acked >> behind & 1 == 1;
+            let distance = ack.highest - number;
+            let acked = distance < 64 && ack.acked >> distance & 1 == 1;
             if acked && packet.state != PacketState::Acked {
                 update.packets += 1;
                 update.bytes += u64::from(packet.bytes);
                 if packet.state == PacketState::InFlight {
                     self.in_flight -= u64::from(packet.bytes);
                 }
-                if behind == 0 {
+                if distance == 0 {
                     round_trip_ns = Some(now.since_ns(packet.sent_at));
                 }
                 packet.state = PacketState::Acked;
-            } else if behind >= self.reorder_threshold && packet.state == PacketState::InFlight {
+            } else if distance >= self.reorder_threshold && packet.state == PacketState::InFlight {
                 packet.state = PacketState::Lost;
                 self.in_flight -= u64::from(packet.bytes);
                 self.retransmit.push_back(packet.part);

@@ -340,7 +340,7 @@ impl<'a> Pacer<'a> {
                 is_measured.store(true, Ordering::Relaxed);
                 self.meter.start();
                 self.run.skipped += ordered.skipped;
-                self.run.held_back += u64::from(ordered.is_late);
+                self.run.held_back += u64::from(ordered.is_overloaded);
             }
             self.start_batch(ordered)?;
         }
@@ -364,7 +364,7 @@ impl<'a> Pacer<'a> {
         let mut result = Ok(());
         self.meter.measure(|| {
             result = (requested..until).try_for_each(|number| control.request(requests.of(number)));
-            if ordered.is_late {
+            if ordered.is_overloaded {
                 control.on_overload();
             }
             control.start_batch(ordered.start.0);

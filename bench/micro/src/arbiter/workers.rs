@@ -107,9 +107,9 @@ impl ControlCore {
         Ok(())
     }
 
-    /// Reports that the control core is late: see [`Command::Late`].
+    /// Reports that the control core is late: see [`Command::Overload`].
     pub fn on_overload(&mut self) {
-        self.dispatcher.execute(Command::Late, &mut self.rings);
+        self.dispatcher.execute(Command::Overload, &mut self.rings);
     }
 
     /// Returns the timeslots requested and not yet granted.

@@ -105,7 +105,7 @@ pub(super) enum Tail<'a> {
     LostRace(&'a mut Flows),
     /// Flows that yield: neither end has a timeslot left. Any other blocked flow has one end that
     /// may stay idle because the flow was visited too late.
-    Way(&'a mut Flows),
+    Yielded(&'a mut Flows),
 }
 
 impl Batch {
@@ -201,8 +201,8 @@ impl Batch {
                 continue;
             }
             let count = match &mut outputs.tail {
-                Tail::Way(way) if self.hit_rate == HitRate::Few => {
-                    self.free_slots.partition(rest, &mut open, outputs.forwarded, way)
+                Tail::Yielded(yielded) if self.hit_rate == HitRate::Few => {
+                    self.free_slots.partition(rest, &mut open, outputs.forwarded, yielded)
                 }
                 _ => {
                     open[..rest.len()].copy_from_slice(rest);

@@ -224,8 +224,8 @@ impl DemandTable {
         }
         self.wanted = self.wanted();
         if core::mem::take(&mut self.is_overloaded) {
-            let most = self.flows_max.min(self.active);
-            self.flows_max = (most - most / 4).max(FLOWS_ALWAYS).max(self.nodes * FLOWS_MIN);
+            let limit = self.flows_max.min(self.active);
+            self.flows_max = (limit - limit / 4).max(FLOWS_ALWAYS).max(self.nodes * FLOWS_MIN);
         } else {
             self.flows_max = self.flows_max.saturating_add(self.nodes.div_ceil(RISE_BATCHES));
         }

@@ -162,7 +162,7 @@ impl Stage {
 
     fn visit(&mut self, flows: &[Flow], forwarded: &mut Flows) {
         let (requeued, done) = (&mut self.requeued, &mut self.done);
-        let tail = Tail::Way(&mut self.yielded);
+        let tail = Tail::Yielded(&mut self.yielded);
         let share = self.config.share();
         self.batch.visit(flows, share, &mut Outputs { forwarded, tail, requeued, done });
     }
@@ -171,7 +171,7 @@ impl Stage {
         let (requeued, done) = (&mut self.requeued, &mut self.done);
         let (flows, share) = (self.input.as_slice(), self.config.share());
         let tail = match self.config.policy {
-            Policy::MaxMinFair => Tail::Way(&mut self.yielded),
+            Policy::MaxMinFair => Tail::Yielded(&mut self.yielded),
             Policy::ShortestFirst => Tail::None,
         };
         self.batch.visit(flows, share, &mut Outputs { forwarded, tail, requeued, done });

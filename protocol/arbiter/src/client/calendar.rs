@@ -25,7 +25,7 @@ pub(super) struct SlotGrant {
 /// The granted timeslots around the present, each at its number modulo their count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SlotCalendar {
-    places: Vec<SlotGrant>,
+    entries: Vec<SlotGrant>,
     /// One bit for each entry that is taken.
     taken: Vec<u64>,
     /// All taken timeslots are in `first..=last`.
@@ -39,10 +39,10 @@ pub(super) struct SlotCalendar {
 impl SlotCalendar {
     /// Creates a calendar for timeslots from `late` before the present to `ahead` after it.
     pub fn new(late: u32, ahead: u32) -> Self {
-        let places = (late + ahead + 2).next_power_of_two().max(64) as usize;
+        let entries = (late + ahead + 2).next_power_of_two().max(64) as usize;
         Self {
-            places: alloc::vec![SlotGrant { dst: NO_DESTINATION, path: 0 }; places],
-            taken: alloc::vec![0; places / 64],
+            entries: alloc::vec![SlotGrant { dst: NO_DESTINATION, path: 0 }; entries],
+            taken: alloc::vec![0; entries / 64],
             first: Timeslot(0),
             last: Timeslot(0),
             count: 0,
@@ -57,7 +57,7 @@ impl SlotCalendar {
     }
 
     fn index_of(&self, slot: Timeslot) -> usize {
-        slot.0 as usize & (self.places.len() - 1)
+        slot.0 as usize & (self.entries.len() - 1)
     }
 
     /// Records the grant of `slot`.
@@ -73,7 +73,7 @@ impl SlotCalendar {
             0 => (slot, slot),
             _ => (self.first.min(slot), self.last.max(slot)),
         };
-        if last.0 - first.0 >= self.places.len() as u64 {
+        if last.0 - first.0 >= self.entries.len() as u64 {
             // The clock has stepped; the entries have to be taken first.
             return Err(if slot > self.first { Refused::Ahead } else { Refused::Late });
         }
@@ -81,7 +81,7 @@ impl SlotCalendar {
             return Err(Refused::Duplicate);
         }
         self.taken[index / 64] |= 1 << (index % 64);
-        self.places[index] = what;
+        self.entries[index] = what;
         (self.first, self.last) = (first, last);
         self.count += 1;
         Ok(())
@@ -103,7 +103,7 @@ impl SlotCalendar {
             rest = self.taken[word];
         }
         let index = word * 64 + rest.trailing_zeros() as usize;
-        let ahead = index.wrapping_sub(begin) & (self.places.len() - 1);
+        let ahead = index.wrapping_sub(begin) & (self.entries.len() - 1);
         Some(Timeslot(self.first.0 + ahead as u64))
     }
 
@@ -118,7 +118,7 @@ impl SlotCalendar {
         let index = self.index_of(slot);
         self.taken[index / 64] &= !(1 << (index % 64));
         self.count -= 1;
-        Some((slot, self.places[index], slot.0.saturating_add(self.late) < now.0))
+        Some((slot, self.entries[index], slot.0.saturating_add(self.late) < now.0))
     }
 }
 

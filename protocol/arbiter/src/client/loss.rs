@@ -145,12 +145,12 @@ mod tests {
     fn unfilled_gap_is_reported_as_a_loss_by_path() {
         let (mut losses, now) = (LossDetector::new(4), Mono::from_ns);
         let incarnation = Incarnation(1);
-        let mut come =
+        let mut receive =
             |at, number, earlier| losses.on_slot(now(at), (2, incarnation), number, &slot(earlier));
-        come(0, u32::MAX, [9, 9, 9]);
-        come(1, 3, [7, 6, 5]);
-        come(2, 1, [0; 3]);
-        come(3, 12, [4, NO_PATH, 4]);
+        receive(0, u32::MAX, [9, 9, 9]);
+        receive(1, 3, [7, 6, 5]);
+        receive(2, 1, [0; 3]);
+        receive(3, 12, [4, NO_PATH, 4]);
         assert_eq!(losses.due(), Some(now(1 + REORDER_NS)));
         losses.on_timeout(now(1 + REORDER_NS));
         // 0 was sent by the third path back, 1 has arrived, 2 was sent by the first.
@@ -164,30 +164,30 @@ mod tests {
     #[test]
     fn restart_of_a_sender_is_not_a_loss() {
         let mut losses = LossDetector::new(4);
-        let mut come = |incarnation, number| {
+        let mut receive = |incarnation, number| {
             losses.on_slot(Mono::from_ns(0), (2, Incarnation(incarnation)), number, &slot([1; 3]));
         };
-        come(1, 500);
-        come(2, 0);
-        come(2, 1);
-        come(1, 501);
-        come(2, 1 << 30);
-        come(3, 7);
+        receive(1, 500);
+        receive(2, 0);
+        receive(2, 1);
+        receive(1, 501);
+        receive(2, 1 << 30);
+        receive(3, 7);
         assert_eq!(losses.due(), Some(Mono::from_ns(REORDER_NS)), "the jump only");
     }
 
     #[test]
     fn resynchronises_after_half_of_the_number_space() {
         let mut losses = LossDetector::new(4);
-        let mut come = |number| {
+        let mut receive = |number| {
             losses.on_slot(Mono::from_ns(0), (2, Incarnation(1)), number, &slot([1; 3]));
             (losses.lost, losses.due().is_some())
         };
-        come(500);
+        receive(500);
         let far = 600 + (1 << 31);
         for number in [far, far - 3, far + 1] {
-            assert_eq!(come(number), (0, false), "{number}: restarted, or reordered");
+            assert_eq!(receive(number), (0, false), "{number}: restarted, or reordered");
         }
-        assert_eq!(come(far + 3), (0, true), "one frame is missing");
+        assert_eq!(receive(far + 3), (0, true), "one frame is missing");
     }
 }

@@ -408,25 +408,26 @@ impl Client {
     /// Writes a control packet, a watchdog for an outdated arbiter, or a loss report.
     fn poll_control(&mut self, now: Now, buffer: &mut [u8]) -> Option<usize> {
         let address = self.address(self.request.arbiter());
-        let bytes = if let Some((stale_arbiter, word)) = self.request.poll_stale_arbiter(now.mono) {
-            let payload = word.write(&mut buffer[HEADER_LEN..])?;
-            seal_frame(buffer, (Opcode::Watchdog, self.address(stale_arbiter), 0), now, payload)
-        } else if let Some((word, incarnation)) = self.request.poll_replaced(now.mono) {
-            let payload = word.write(&mut buffer[HEADER_LEN..])?;
-            let address = self.address(word.primary);
-            seal_frame(buffer, (Opcode::Watchdog, address, incarnation.0), now, payload)
-        } else if let Some((number, payload)) =
-            self.request.poll(now.mono, &mut buffer[HEADER_LEN..])
-        {
-            self.stats.control_sent += 1;
-            seal_frame(buffer, (Opcode::Fcp, address, number), now, payload)
-        } else if self.report_due().is_some_and(|due| due <= now.mono) {
-            self.reported = Some(now.mono);
-            let payload = Drops::write(&mut buffer[HEADER_LEN..], self.losses.drain());
-            seal_frame(buffer, (Opcode::Drops, address, 0), now, payload)
-        } else {
-            return None;
-        };
+        let bytes =
+            if let Some((stale_arbiter, watchdog)) = self.request.poll_stale_arbiter(now.mono) {
+                let payload = watchdog.write(&mut buffer[HEADER_LEN..])?;
+                seal_frame(buffer, (Opcode::Watchdog, self.address(stale_arbiter), 0), now, payload)
+            } else if let Some((watchdog, incarnation)) = self.request.poll_replaced(now.mono) {
+                let payload = watchdog.write(&mut buffer[HEADER_LEN..])?;
+                let address = self.address(watchdog.primary);
+                seal_frame(buffer, (Opcode::Watchdog, address, incarnation.0), now, payload)
+            } else if let Some((number, payload)) =
+                self.request.poll(now.mono, &mut buffer[HEADER_LEN..])
+            {
+                self.stats.control_sent += 1;
+                seal_frame(buffer, (Opcode::Fcp, address, number), now, payload)
+            } else if self.report_due().is_some_and(|due| due <= now.mono) {
+                self.reported = Some(now.mono);
+                let payload = Drops::write(&mut buffer[HEADER_LEN..], self.losses.drain());
+                seal_frame(buffer, (Opcode::Drops, address, 0), now, payload)
+            } else {
+                return None;
+            };
         self.stats.control_bytes += bytes as u64;
         Some(bytes)
     }

@@ -298,8 +298,8 @@ impl Requester {
                     u64::from(self.process.0) % (self.control_interval_ns / batch_ns).max(1);
                 self.paced_at = self.paced_at.after_ns(batch_offset * batch_ns);
             }
-            let later_ns = (early_ns + batch_ns).saturating_sub(margin_ns) % batch_ns;
-            self.batch_close = Some((self.last_sent.1.after_ns(later_ns), batch_ns));
+            let shift_ns = (early_ns + batch_ns).saturating_sub(margin_ns) % batch_ns;
+            self.batch_close = Some((self.last_sent.1.after_ns(shift_ns), batch_ns));
         }
     }
 

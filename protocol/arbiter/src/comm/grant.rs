@@ -51,7 +51,7 @@ impl Comm {
                 [..self.config.nodes as usize];
             let (resend, pending, stats) = (&mut peer.resend, &mut peer.pending, &mut self.stats);
             let mut wasted = |dst: u16| {
-                own[usize::from(dst)].give(1);
+                own[usize::from(dst)].add_granted(1);
                 *pending = pending.saturating_sub(1);
                 stats.wasted += 1;
                 resend.push_once(dst);
@@ -155,7 +155,7 @@ impl Comm {
         let mut advertised = DestinationSet::NONE;
         let (pending, stats) = (&mut peer.pending, &mut self.stats);
         peer.grants.write(&mut writer, &mut advertised, |dst| {
-            own[usize::from(dst)].give(1);
+            own[usize::from(dst)].add_granted(1);
             *pending = pending.saturating_sub(1);
             stats.advertised += 1;
         });

@@ -9,7 +9,7 @@ pub(super) struct PairTotals {
 
 impl PairTotals {
     /// Adds granted timeslots.
-    pub fn give(&mut self, more: u16) {
+    pub fn add_granted(&mut self, more: u16) {
         self.granted = self.granted.wrapping_add(more);
     }
 

@@ -38,7 +38,7 @@ pub enum Command {
         is_avoided: bool,
     },
     /// Reports an overload: see [`crate::DemandTable::on_overload`].
-    Late,
+    Overload,
     /// Closes the batch that begins at this timeslot: it counts all demand commanded before.
     Batch(Timeslot),
 }
@@ -265,9 +265,9 @@ impl ControlPlane {
             && let Some(ordered) = self.scheduler.poll_batch(slot)
         {
             self.stats.skipped += ordered.skipped;
-            if ordered.is_late {
+            if ordered.is_overloaded {
                 self.stats.held_back += 1;
-                self.commands.push(Command::Late);
+                self.commands.push(Command::Overload);
             }
             self.commands.push(Command::Batch(ordered.start));
         }

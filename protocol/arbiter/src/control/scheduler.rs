@@ -3,9 +3,9 @@
 use crate::Timeslot;
 
 /// Number of batches of delay from which the allocator has to catch up (or half of the lead).
-const BEHIND: u64 = 4;
+const CATCH_UP_BATCHES: u64 = 4;
 /// Maximum number of batches in flight.
-const FLIGHT_MAX: u64 = 8;
+const IN_FLIGHT_MAX: u64 = 8;
 
 /// Decides when batches are started: one lead before they begin, a few at a time, skipping those
 /// that would miss their deadline. Signals an overload when the allocator does not keep up. All
@@ -17,8 +17,8 @@ pub struct BatchScheduler {
     /// First timeslot of the next batch.
     next: Timeslot,
     /// Batches started and not granted.
-    flight: u64,
-    flight_max: u64,
+    in_flight: u64,
+    in_flight_max: u64,
     /// When the last batch was granted.
     granted: Timeslot,
     /// How long that took since the one before, or since it was due.
@@ -26,7 +26,7 @@ pub struct BatchScheduler {
     /// Batches take too long, and this was not signalled.
     is_slow: bool,
     /// Batches in flight at the last overload signal; their delays are ignored.
-    unheeded: u64,
+    ignored: u64,
 }
 
 /// A batch to be allocated.
@@ -38,7 +38,7 @@ pub struct ScheduledBatch {
     pub skipped: u64,
     /// Batches take longer than they last: signal an overload before this batch. See
     /// [`crate::DemandTable::on_overload`].
-    pub is_late: bool,
+    pub is_overloaded: bool,
 }
 
 impl BatchScheduler {
@@ -54,12 +54,12 @@ impl BatchScheduler {
             lead,
             batch_slots,
             next: Timeslot(0),
-            flight: 0,
-            flight_max: (lead / 2 / batch_slots).min(FLIGHT_MAX).max(least),
+            in_flight: 0,
+            in_flight_max: (lead / 2 / batch_slots).min(IN_FLIGHT_MAX).max(least),
             granted: Timeslot(0),
             took: 0,
             is_slow: false,
-            unheeded: 0,
+            ignored: 0,
         }
     }
 
@@ -77,7 +77,7 @@ impl BatchScheduler {
     /// flight.
     pub fn due(&self) -> Option<Timeslot> {
         let due = Timeslot(self.next.0.saturating_sub(self.lead));
-        Some(due).filter(|_| self.flight < self.flight_max)
+        Some(due).filter(|_| self.in_flight < self.in_flight_max)
     }
 
     /// Returns the next batch if it is due at `now`.
@@ -85,17 +85,17 @@ impl BatchScheduler {
         self.due().filter(|due| *due <= now)?;
         let late = (now.0 + self.lead).saturating_sub(self.next.0);
         // Grants that are late by half of the lead mostly miss their timeslots.
-        let most = (self.lead / 2).max(self.batch_slots);
-        let skipped = if late > most { late } else { 0 };
+        let limit = (self.lead / 2).max(self.batch_slots);
+        let skipped = if late > limit { late } else { 0 };
         let start = Timeslot(self.next.0 + skipped);
-        let is_late = self.unheeded == 0 && (self.is_slow || late > self.batch_slots);
-        if is_late {
-            self.unheeded = self.flight;
+        let is_overloaded = self.ignored == 0 && (self.is_slow || late > self.batch_slots);
+        if is_overloaded {
+            self.ignored = self.in_flight;
             self.is_slow = false;
         }
         self.next = Timeslot(start.0 + self.batch_slots);
-        self.flight += 1;
-        Some(ScheduledBatch { start, skipped, is_late })
+        self.in_flight += 1;
+        Some(ScheduledBatch { start, skipped, is_overloaded })
     }
 
     /// Records that the batch at `start` was granted. Batches are granted in order.
@@ -105,16 +105,16 @@ impl BatchScheduler {
         // One slow batch may be due to preemption, two in a row are not.
         let both_took = took.min(self.took);
         (self.granted, self.took) = (now, took);
-        self.flight = self.flight.saturating_sub(1);
-        if self.unheeded > 0 {
-            self.unheeded -= 1;
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if self.ignored > 0 {
+            self.ignored -= 1;
             return;
         }
-        let behind = (self.lead / 2).min(BEHIND * self.batch_slots);
-        let is_behind = now.0.saturating_sub(due.0) > behind;
+        let threshold = (self.lead / 2).min(CATCH_UP_BATCHES * self.batch_slots);
+        let is_catching_up = now.0.saturating_sub(due.0) > threshold;
         // Catching up requires batches to be faster than real time.
-        let most = if is_behind { self.batch_slots / 4 * 3 } else { self.batch_slots };
-        self.is_slow |= both_took > most;
+        let limit = if is_catching_up { self.batch_slots / 4 * 3 } else { self.batch_slots };
+        self.is_slow |= both_took > limit;
     }
 }
 
@@ -138,17 +138,17 @@ mod tests {
     /// Grants each batch `took` timeslots after it was due or the one before was granted. Returns
     /// the number of overload signals and of skipped timeslots.
     fn drive(lead: u64, took: impl Fn(u64) -> u64, batches: u64) -> (u64, u64) {
-        let (mut scheduler, mut under_way) = (scheduler(lead), alloc::collections::VecDeque::new());
+        let (mut scheduler, mut started) = (scheduler(lead), alloc::collections::VecDeque::new());
         let (mut free, mut late, mut skipped) = (0, 0, 0);
         for now in 0..batches * SLOTS {
-            while under_way.front().is_some_and(|(_, done)| *done <= now) {
-                let (start, _) = under_way.pop_front().expect("not empty");
+            while started.front().is_some_and(|(_, done)| *done <= now) {
+                let (start, _) = started.pop_front().expect("not empty");
                 scheduler.on_batch_granted(Timeslot(now), start);
             }
             while let Some(ordered) = scheduler.poll_batch(Timeslot(now)) {
                 free = free.max(now) + took(now / SLOTS);
-                under_way.push_back((ordered.start, free));
-                late += u64::from(ordered.is_late);
+                started.push_back((ordered.start, free));
+                late += u64::from(ordered.is_overloaded);
                 skipped += ordered.skipped;
             }
         }
@@ -168,7 +168,7 @@ mod tests {
             let start = Timeslot(due + LEAD);
             assert_eq!(
                 poll_batch(&mut scheduler, due),
-                ScheduledBatch { start, skipped: 0, is_late: false }
+                ScheduledBatch { start, skipped: 0, is_overloaded: false }
             );
             scheduler.on_batch_granted(Timeslot(due + 40), start);
         }
@@ -178,12 +178,12 @@ mod tests {
     fn batches_in_flight_fit_half_of_the_lead() {
         let cases =
             [(200, 1, 2), (520, 1, 4), (52, 1, 2), (10_000, 1, 8), (52, 3, 4), (10_000, 9, 10)];
-        for (lead, workers, most) in cases {
+        for (lead, workers, limit) in cases {
             let mut scheduler = BatchScheduler::new(lead, SLOTS as u32, workers);
             scheduler.begin(Timeslot(lead));
             let ordered =
                 (0..).map_while(|now| scheduler.due().map(|_| scheduler.poll_batch(Timeslot(now))));
-            assert_eq!(ordered.flatten().count(), most, "a lead of {lead}");
+            assert_eq!(ordered.flatten().count(), limit, "a lead of {lead}");
             scheduler.on_batch_granted(Timeslot(9_999), Timeslot(lead));
             assert!(scheduler.due().is_some(), "another batch may start");
         }
@@ -237,12 +237,12 @@ mod tests {
         let mut scheduler = scheduler(lead);
         let starts = [0, 64, 128].map(|now| poll_batch(&mut scheduler, now).start);
         let late = poll_batch(&mut scheduler, 3 * SLOTS + 65);
-        assert!(late.is_late, "late by more than a batch");
+        assert!(late.is_overloaded, "late by more than a batch");
         scheduler.on_batch_granted(Timeslot(300), starts[0]);
         scheduler.on_batch_granted(Timeslot(500), starts[1]);
-        assert!(!poll_batch(&mut scheduler, 500).is_late, "the slow batches were in flight");
+        assert!(!poll_batch(&mut scheduler, 500).is_overloaded, "the slow batches were in flight");
         scheduler.on_batch_granted(Timeslot(600), starts[2]);
         scheduler.on_batch_granted(Timeslot(700), late.start);
-        assert!(poll_batch(&mut scheduler, 700).is_late, "this one was started later");
+        assert!(poll_batch(&mut scheduler, 700).is_overloaded, "this one was started later");
     }
 }

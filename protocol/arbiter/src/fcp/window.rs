@@ -170,8 +170,8 @@ impl SendWindow {
             return None;
         }
         // The entry behind the last one written is the oldest.
-        let turn = self.next % WINDOW as u32;
-        let index = self.open.rotate_right(turn).trailing_zeros() + turn;
+        let next_index = self.next % WINDOW as u32;
+        let index = self.open.rotate_right(next_index).trailing_zeros() + next_index;
         Some(index as usize % WINDOW)
     }
 }

@@ -9,7 +9,7 @@ use super::layout::{Crossings, Layout, TIERS};
 /// Maximum number of merged reports.
 const REPORTS_MAX: usize = 256;
 /// Size of the hash table: a power of two, four times as large, so that collisions are rare.
-const PLACES: usize = 4 * REPORTS_MAX;
+const TABLE_LEN: usize = 4 * REPORTS_MAX;
 const NONE: u16 = u16::MAX;
 
 /// Lost packets that crossed the same links.
@@ -38,7 +38,7 @@ impl Reports {
         let none = |tier: usize| alloc::vec![0; layout.groups(tier) * layout.links(tier)];
         Self {
             reports: Vec::with_capacity(REPORTS_MAX),
-            table: alloc::vec![NONE; PLACES],
+            table: alloc::vec![NONE; TABLE_LEN],
             up: [none(0), none(1)],
             down: [none(0), none(1)],
             all: 0,
@@ -109,13 +109,13 @@ impl Reports {
             // The multiplier of Fibonacci hashing (Knuth, volume 3, section 6.4).
             (number ^ ends ^ u64::from(crossing.link)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         });
-        let mut index = (number >> 32) as usize % PLACES;
+        let mut index = (number >> 32) as usize % TABLE_LEN;
         // The table is larger than the number of reports, so a slot is free.
         while let Some(report) = self.reports.get(usize::from(self.table[index])) {
             if report.crossings == *crossings {
                 break;
             }
-            index = (index + 1) % PLACES;
+            index = (index + 1) % TABLE_LEN;
         }
         index
     }

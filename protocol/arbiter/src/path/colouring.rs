@@ -119,12 +119,12 @@ impl Colouring {
         if free == 0 {
             return self.place_by_flip(edges, at, flips);
         }
-        self.give(edges, at, free.trailing_zeros());
+        self.assign_colour(edges, at, free.trailing_zeros());
         true
     }
 
     #[inline]
-    fn give(&mut self, edges: &mut [Edge], at: usize, colour: u32) {
+    fn assign_colour(&mut self, edges: &mut [Edge], at: usize, colour: u32) {
         let edge = &mut edges[at];
         edge.set_colour(colour as u8);
         for side in [LEAVES, ENTERS] {
@@ -151,7 +151,7 @@ impl Colouring {
                 let other = theirs.trailing_zeros();
                 if self.flip(edges, to, one, other) {
                     *flips += 1;
-                    self.give(edges, at, one);
+                    self.assign_colour(edges, at, one);
                     return true;
                 }
                 theirs &= theirs - 1;
@@ -173,9 +173,9 @@ impl Colouring {
             let free = self.free[LEAVES][edge.rack(LEAVES)] & self.free[ENTERS][to];
             if free != 0 {
                 self.chain.push(holder);
-                self.give(edges, usize::from(holder), free.trailing_zeros());
+                self.assign_colour(edges, usize::from(holder), free.trailing_zeros());
                 self.free[LEAVES][edge.rack(LEAVES)] |= 1 << one;
-                self.give(edges, at, one);
+                self.assign_colour(edges, at, one);
                 return true;
             }
             ours &= ours - 1;

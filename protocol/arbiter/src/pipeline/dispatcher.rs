@@ -56,7 +56,7 @@ pub struct RefusedDemand {
 /// back with the result of their batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dispatcher {
-    ledger: DemandTable,
+    demand: DemandTable,
     workers: usize,
     /// The worker of the next batch.
     next: usize,
@@ -75,18 +75,18 @@ impl Dispatcher {
         if config.return_batches == 0 {
             return Err(ConfigError { name: "return_batches of several cores", value: 0 });
         }
-        Ok(Self { ledger: DemandTable::new(config)?, workers: workers.max(1), next: 0 })
+        Ok(Self { demand: DemandTable::new(config)?, workers: workers.max(1), next: 0 })
     }
 
     /// Whether a command can be executed: not while the last batch waits for
     /// [`Dispatcher::on_batch_allocated`] to be completed.
     pub fn is_ready(&self) -> bool {
-        self.ledger.is_ready()
+        self.demand.is_ready()
     }
 
     /// Returns the number of the batch that is closed next.
     pub fn number(&self) -> u64 {
-        self.ledger.number()
+        self.demand.number()
     }
 
     /// Returns the worker of the next batch.
@@ -101,13 +101,13 @@ impl Dispatcher {
 
     /// Returns the timeslots requested and not known to be granted.
     pub fn wanted(&self) -> u64 {
-        self.ledger.wanted()
+        self.demand.wanted()
     }
 
     /// Returns the number of pairs that wait for them, without those whose flow came back and is
     /// not renewed yet.
     pub fn pairs(&self) -> u32 {
-        self.ledger.pairs()
+        self.demand.pairs()
     }
 
     /// Executes a command. Returns demand that was not taken.
@@ -117,11 +117,11 @@ impl Dispatcher {
     pub fn execute(
         &mut self,
         command: Command,
-        hands: &mut impl WorkerQueues,
+        queues: &mut impl WorkerQueues,
     ) -> Option<RefusedDemand> {
         match command {
             Command::Demand(Demand::Want { src, dst, slots }) => {
-                let slots = match self.ledger.request(src, dst, slots) {
+                let slots = match self.demand.request(src, dst, slots) {
                     Ok(()) => return None,
                     Err(RequestError::TooMuch { refused }) => refused,
                     Err(_) => slots,
@@ -129,38 +129,38 @@ impl Dispatcher {
                 return Some(RefusedDemand { src, dst, slots });
             }
             Command::Demand(Demand::Forget(src)) => {
-                self.ledger.forget(src);
-                hands.command(self.next, WorkerCommand::Forget(src));
+                self.demand.forget(src);
+                queues.command(self.next, WorkerCommand::Forget(src));
             }
             // Every worker chooses paths.
             Command::Avoid { fault, is_avoided } => {
                 (0..self.workers)
-                    .for_each(|at| hands.command(at, WorkerCommand::Avoid { fault, is_avoided }));
+                    .for_each(|at| queues.command(at, WorkerCommand::Avoid { fault, is_avoided }));
             }
-            Command::Late => self.ledger.on_overload(),
+            Command::Overload => self.demand.on_overload(),
             Command::Batch(start) => {
                 let at = self.next;
-                let fresh = self.ledger.close(|fresh| {
-                    hands.admit(at, fresh);
+                let fresh = self.demand.close(|fresh| {
+                    queues.admit(at, fresh);
                     fresh.len() as u32
                 });
-                hands.command(at, WorkerCommand::Batch { start, fresh });
+                queues.command(at, WorkerCommand::Batch { start, fresh });
                 self.next = (at + 1) % self.workers;
-                self.renew(hands);
+                self.renew(queues);
             }
         }
         None
     }
 
     /// Completes the batch closed last if its renewals are available.
-    fn renew(&mut self, hands: &mut impl WorkerQueues) {
+    fn renew(&mut self, queues: &mut impl WorkerQueues) {
         let at = self.last();
-        let fresh = self.ledger.renew(|fresh| {
-            hands.admit(at, fresh);
+        let fresh = self.demand.renew(|fresh| {
+            queues.admit(at, fresh);
             fresh.len() as u32
         });
         if let Some(fresh) = fresh {
-            hands.command(at, WorkerCommand::Renew { fresh });
+            queues.command(at, WorkerCommand::Renew { fresh });
         }
     }
 
@@ -169,13 +169,13 @@ impl Dispatcher {
     pub fn on_batch_allocated(
         &mut self,
         batch: &mut AllocatedBatch,
-        hands: &mut impl WorkerQueues,
+        queues: &mut impl WorkerQueues,
     ) -> bool {
-        self.ledger.on_batch(batch.summary.granted, batch.dropped, &mut batch.drained);
-        batch.summary.wanted = self.ledger.wanted();
-        batch.summary.pairs = self.ledger.pairs();
+        self.demand.on_batch(batch.summary.granted, batch.dropped, &mut batch.drained);
+        batch.summary.wanted = self.demand.wanted();
+        batch.summary.pairs = self.demand.pairs();
         let was_ready = self.is_ready();
-        self.renew(hands);
+        self.renew(queues);
         self.is_ready() && !was_ready
     }
 }

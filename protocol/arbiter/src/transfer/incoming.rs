@@ -14,7 +14,7 @@ pub(super) struct Incoming {
     piece_len: u16,
     pieces: u32,
     /// One bit for each received piece.
-    come: Vec<u64>,
+    received: Vec<u64>,
     /// All pieces before this one were received.
     cumulative: u32,
     /// When the last piece was received.
@@ -30,7 +30,7 @@ impl Incoming {
             bytes: alloc::vec![0; bytes],
             piece_len: piece.piece_len,
             pieces,
-            come: alloc::vec![0; pieces.div_ceil(64) as usize],
+            received: alloc::vec![0; pieces.div_ceil(64) as usize],
             cumulative: 0,
             last_received: now,
         })
@@ -54,14 +54,14 @@ impl Incoming {
         }
         self.last_received = now;
         let (word, bit) = (piece.index as usize / 64, 1 << (piece.index % 64));
-        if self.come[word] & bit != 0 {
+        if self.received[word] & bit != 0 {
             return Some(false);
         }
-        self.come[word] |= bit;
+        self.received[word] |= bit;
         let open_object = piece.index as usize * usize::from(self.piece_len);
         self.bytes[open_object..open_object + bytes.len()].copy_from_slice(bytes);
         while self.cumulative < self.pieces
-            && self.come[self.cumulative as usize / 64] >> (self.cumulative % 64) & 1 == 1
+            && self.received[self.cumulative as usize / 64] >> (self.cumulative % 64) & 1 == 1
         {
             self.cumulative += 1;
         }
@@ -79,9 +79,9 @@ impl Incoming {
     /// Returns the cumulative count and the bitmap words of the pieces received beyond it.
     pub fn report(&self) -> (u32, impl ExactSizeIterator<Item = u64>) {
         let (from, shift) = (self.cumulative as usize / 64, self.cumulative % 64);
-        let words = (self.come.len() - from.min(self.come.len())).min(PIECE_ACK_WORDS_MAX);
+        let words = (self.received.len() - from.min(self.received.len())).min(PIECE_ACK_WORDS_MAX);
         let word = move |index: usize| {
-            let at = |index: usize| self.come.get(index).copied().unwrap_or_default();
+            let at = |index: usize| self.received.get(index).copied().unwrap_or_default();
             at(from + index) >> shift | at(from + index + 1).unbounded_shl(u64::BITS - shift)
         };
         (self.cumulative, (0..words).map(word))

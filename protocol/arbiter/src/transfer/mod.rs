@@ -172,11 +172,11 @@ impl Transfer {
         if known.is_some_and(|known| incarnation < known) {
             return false;
         }
-        let former = known.replace(incarnation);
-        if former != Some(incarnation) {
+        let previous = known.replace(incarnation);
+        if previous != Some(incarnation) {
             self.receiving.restart(src, incarnation);
         }
-        if former.is_some_and(|former| incarnation > former) {
+        if previous.is_some_and(|previous| incarnation > previous) {
             self.sending.restart(src);
         }
         true

@@ -23,7 +23,7 @@ pub(super) struct Outgoing {
     /// The first piece that was never sent.
     next: u32,
     /// Acknowledged pieces, and pieces to retransmit: one bit each, by index modulo the window.
-    come: [u64; PIECE_ACK_WORDS_MAX],
+    acked: [u64; PIECE_ACK_WORDS_MAX],
     retransmit: [u64; PIECE_ACK_WORDS_MAX],
     retransmit_count: u32,
     /// Serial number of the last transmission of each piece, by index modulo the window.
@@ -55,7 +55,7 @@ impl Outgoing {
             piece_len,
             cumulative: 0,
             next: 0,
-            come: [0; PIECE_ACK_WORDS_MAX],
+            acked: [0; PIECE_ACK_WORDS_MAX],
             retransmit: [0; PIECE_ACK_WORDS_MAX],
             retransmit_count: 0,
             serials: alloc::vec![0; WINDOW as usize],
@@ -71,7 +71,7 @@ impl Outgoing {
     /// Restarts the object from serial number `serial` on, as the receiver has lost its state.
     pub fn restart(&mut self, serial: u32) {
         (self.cumulative, self.next, self.retransmit_count) = (0, 0, 0);
-        self.come = [0; PIECE_ACK_WORDS_MAX];
+        self.acked = [0; PIECE_ACK_WORDS_MAX];
         self.retransmit = [0; PIECE_ACK_WORDS_MAX];
         // Reports to pieces in flight are so recognised as old.
         self.highest_acked = serial.wrapping_sub(1);
@@ -114,17 +114,17 @@ impl Outgoing {
     /// Records that a piece was queued. Returns whether it is a retransmission.
     pub fn on_sent(&mut self, index: u32, serial: u32) -> bool {
         let (word, bit) = bit(index);
-        let is_again = self.retransmit[word] & bit != 0;
-        if is_again {
+        let is_retransmission = self.retransmit[word] & bit != 0;
+        if is_retransmission {
             self.retransmit[word] &= !bit;
             self.retransmit_count -= 1;
         } else {
             debug_assert_eq!(index, self.next);
-            self.come[word] &= !bit;
+            self.acked[word] &= !bit;
             self.next += 1;
         }
         self.serials[(index % WINDOW) as usize] = serial;
-        is_again
+        is_retransmission
     }
 
     /// Handles a report; `serial` is the serial number of the next piece. Returns whether there is
@@ -141,28 +141,28 @@ impl Outgoing {
         };
         let is_acked = |piece| piece < report.cumulative || words(piece);
         let is_forgotten = |piece| self.is_acked(piece) && !is_acked(piece);
-        let is_behind = report.cumulative < self.cumulative;
-        if ahead > 0 && (is_behind || (self.cumulative..self.next).any(is_forgotten)) {
+        let has_regressed = report.cumulative < self.cumulative;
+        if ahead > 0 && (has_regressed || (self.cumulative..self.next).any(is_forgotten)) {
             // The receiver lacks a piece that it had: it has dropped the object.
             self.restart(serial);
             return true;
         }
-        let before = (self.cumulative, self.come);
+        let before = (self.cumulative, self.acked);
         let new = (self.cumulative..self.next).filter(|piece| is_acked(*piece));
         new.for_each(|piece| self.on_acked(piece));
         self.cumulative = self.cumulative.max(report.cumulative);
         self.highest_acked = report.serial;
-        before != (self.cumulative, self.come)
+        before != (self.cumulative, self.acked)
     }
 
     fn is_acked(&self, piece: u32) -> bool {
         let (word, bit) = bit(piece);
-        self.come[word] & bit != 0
+        self.acked[word] & bit != 0
     }
 
     fn on_acked(&mut self, piece: u32) {
         let (word, bit) = bit(piece);
-        self.come[word] |= bit;
+        self.acked[word] |= bit;
         self.retransmit_count -= u32::from(self.retransmit[word] & bit != 0);
         self.retransmit[word] &= !bit;
     }
@@ -170,8 +170,9 @@ impl Outgoing {
     /// Marks pieces as lost that others up to serial number `highest_acked` have overtaken.
     pub fn detect_losses(&mut self, highest_acked: u32) {
         for piece in self.cumulative..self.next {
-            let behind = highest_acked.wrapping_sub(self.serials[(piece % WINDOW) as usize]) as i32;
-            if behind > REORDER_THRESHOLD as i32 {
+            let distance =
+                highest_acked.wrapping_sub(self.serials[(piece % WINDOW) as usize]) as i32;
+            if distance > REORDER_THRESHOLD as i32 {
                 self.mark_lost(piece);
             }
         }
@@ -188,7 +189,7 @@ impl Outgoing {
 
     fn mark_lost(&mut self, piece: u32) {
         let (word, bit) = bit(piece);
-        if (self.come[word] | self.retransmit[word]) & bit == 0 {
+        if (self.acked[word] | self.retransmit[word]) & bit == 0 {
             self.retransmit[word] |= bit;
             self.retransmit_count += 1;
         }

@@ -43,8 +43,8 @@ impl Receiving {
 
     /// Starts a new incarnation of `src`. Objects of the previous one are dropped.
     pub fn restart(&mut self, src: ProcessId, incarnation: Incarnation) {
-        let former = self.senders[src.index()].restart(incarnation);
-        self.bytes -= former.iter().map(Incoming::charge).sum::<u64>();
+        let previous = self.senders[src.index()].restart(incarnation);
+        self.bytes -= previous.iter().map(Incoming::charge).sum::<u64>();
     }
 
     /// Handles a piece. Returns the object if it is complete.

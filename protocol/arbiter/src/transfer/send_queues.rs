@@ -45,11 +45,11 @@ impl SendQueues {
         self.send_queues[dst.index()].serial
     }
 
-    /// Returns the number of the next object for `dst` if it can be accepted: at most `most`
+    /// Returns the number of the next object for `dst` if it can be accepted: at most `limit`
     /// objects in total, but always one per receiver.
-    pub fn next_number(&self, dst: ProcessId, most: u32) -> Option<u32> {
+    pub fn next_number(&self, dst: ProcessId, limit: u32) -> Option<u32> {
         let send_queue = &self.send_queues[dst.index()];
-        let has_space = self.on_serial < most || send_queue.is_empty();
+        let has_space = self.on_serial < limit || send_queue.is_empty();
         (has_space && send_queue.has_space()).then_some(send_queue.number)
     }
 
@@ -117,18 +117,18 @@ impl SendQueues {
     /// space as is left free, so that contended receivers do not starve new ones.
     pub fn feed(&mut self, client: &mut Client, packet: &mut [u8]) -> (u64, u64) {
         let config = client.config();
-        let most = config.queue_slots_max.saturating_sub(HEADROOM).max(1);
-        let most_all = config.slots_max.saturating_sub(HEADROOM_ALL).max(1);
+        let limit = config.queue_slots_max.saturating_sub(HEADROOM).max(1);
+        let limit_all = config.slots_max.saturating_sub(HEADROOM_ALL).max(1);
         let (mut sent, mut retransmit, mut passed) = (0, 0, 0);
         while passed < self.ready.len() {
-            let left = most_all.saturating_sub(client.backlog());
+            let left = limit_all.saturating_sub(client.backlog());
             if left == 0 {
                 break;
             }
             let Some(dst) = self.ready.pop() else { break };
             let (send_queue, to) = (&mut self.send_queues[usize::from(dst)], ProcessId(dst.into()));
             passed += 1;
-            if client.queued(to) < most.min(left) {
+            if client.queued(to) < limit.min(left) {
                 let serial = send_queue.serial;
                 let Some(outgoing) = send_queue.due() else {
                     send_queue.is_ready = false;

@@ -64,15 +64,15 @@ impl Sender {
     /// Starts a new incarnation. Returns the incomplete objects of the previous one.
     pub fn restart(&mut self, incarnation: Incarnation) -> Vec<Incoming> {
         let is_waiting = self.is_waiting;
-        let former = core::mem::replace(self, Self::new(incarnation));
+        let previous = core::mem::replace(self, Self::new(incarnation));
         self.is_waiting = is_waiting;
-        former.open
+        previous.open
     }
 
     /// Records the serial number of a piece.
     pub fn on_serial(&mut self, piece: &Piece) {
-        let is_later = |serial: u32| piece.serial.wrapping_sub(serial) as i32 > 0;
-        if self.serial.is_none_or(is_later) {
+        let is_newer = |serial: u32| piece.serial.wrapping_sub(serial) as i32 > 0;
+        if self.serial.is_none_or(is_newer) {
             self.serial = Some(piece.serial);
         }
     }

@@ -21,7 +21,7 @@ fn load(net: &mut TestNet, draws: &mut Draws, ns: u64) {
 }
 
 fn is_primary(net: &TestNet) -> [bool; 2] {
-    [0, 1].map(|place| net.arbiters[place].is_primary())
+    [0, 1].map(|index| net.arbiters[index].is_primary())
 }
 
 #[test]
@@ -50,14 +50,14 @@ fn secondary_takes_over_1_ms_after_a_crash() {
         net.control = Channel::default();
         net.run_for(30 * MS);
         net.assert_quiet();
-        net.assert_all_came();
+        net.assert_all_arrived();
         // A restarted arbiter does not depose the primary.
         net.restart_arbiter(0);
         load(&mut net, &mut draws, 3 * MS);
         assert_eq!(is_primary(&net), [false, true]);
         net.run_for(10 * MS);
         net.assert_quiet();
-        net.assert_all_came();
+        net.assert_all_arrived();
     }
 }
 
@@ -68,7 +68,7 @@ fn one_way_watchdog_loss_resolves_within_a_lead() {
         net.delay_ns = 5_000 + seed % 4 * 10_000;
         load(&mut net, &mut draws, 2 * MS);
         let (first, cut) = (first_arbiter(6), net.now);
-        net.fate = Box::new(move |now, from, _, frame| {
+        net.drop_filter = Box::new(move |now, from, _, frame| {
             now > cut && from == first && frame.opcode == Opcode::Watchdog
         });
         let mut both_ns = 0;
@@ -83,7 +83,7 @@ fn one_way_watchdog_loss_resolves_within_a_lead() {
         assert!(net.last[0] < start, "{} and {start}", net.last[0]);
         net.run_for(20 * MS);
         net.assert_quiet();
-        net.assert_all_came();
+        net.assert_all_arrived();
     }
 }
 
@@ -95,7 +95,7 @@ fn endpoints_tell_partitioned_arbiters_of_the_epoch() {
         net.delay_ns = 1_000 + seed % 4 * 2_000;
         load(&mut net, &mut draws, 2 * MS);
         let first = first_arbiter(6);
-        net.fate = Box::new(move |_, from, to, _| from >= first && to >= first);
+        net.drop_filter = Box::new(move |_, from, to, _| from >= first && to >= first);
         let (mut both_ns, mut changes) = (0, 0);
         for _ in 0..4_000 {
             let before = is_primary(&net);
@@ -105,12 +105,12 @@ fn endpoints_tell_partitioned_arbiters_of_the_epoch() {
         }
         assert!(changes >= 2 && both_ns < changes * 50_000, "{both_ns} ns, {changes} times");
         // The link between them is repaired.
-        net.fate = Box::new(|_, _, _, _| false);
+        net.drop_filter = Box::new(|_, _, _, _| false);
         load(&mut net, &mut draws, 2 * MS);
         assert_ne!(net.arbiters[0].is_primary(), net.arbiters[1].is_primary());
         net.run_for(20 * MS);
         net.assert_quiet();
-        net.assert_all_came();
+        net.assert_all_arrived();
     }
 }
 
@@ -118,12 +118,12 @@ fn endpoints_tell_partitioned_arbiters_of_the_epoch() {
 fn watchdogs_lost_towards_the_primary_are_harmless() {
     let (mut net, mut draws) = (TestNet::new(4, 2, 5), Draws(5));
     let second = onepipe_base::ProcessId(first_arbiter(4).0 + 1);
-    net.fate = Box::new(move |_, from, _, _| from == second);
+    net.drop_filter = Box::new(move |_, from, _, _| from == second);
     load(&mut net, &mut draws, 5 * MS);
     assert_eq!((is_primary(&net), net.arbiters[0].epoch()), ([true, false], 1));
     net.run_for(10 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 #[test]
@@ -133,10 +133,10 @@ fn unanswered_endpoint_switches_arbiter() {
     // The primary is down, and the secondary cannot reach the endpoints.
     net.is_down[0] = true;
     let (second, until) = (onepipe_base::ProcessId(first_arbiter(4).0 + 1), net.now + 3 * MS);
-    net.fate = Box::new(move |now, from, _, _| from == second && now < until);
+    net.drop_filter = Box::new(move |now, from, _, _| from == second && now < until);
     assert!(net.enqueue(0, 3, 200));
     net.run_for(30 * MS);
-    net.assert_all_came();
+    net.assert_all_arrived();
     assert_eq!(net.clients[0].arbiter(), second);
 }
 
@@ -145,17 +145,17 @@ fn endpoint_with_one_way_link_deposes_no_arbiter() {
     for for_ns in [1_000_000, 1_500_000, 2_000_000, 3_000_000, 4_500_000, 6_000_000] {
         let (mut net, mut draws) = (TestNet::new(4, 2, 5), Draws(5));
         load(&mut net, &mut draws, 2 * MS);
-        let (first, deaf) = (first_arbiter(4), onepipe_base::ProcessId(0));
+        let (first, isolated) = (first_arbiter(4), onepipe_base::ProcessId(0));
         let (begin, end) = (net.now, net.now + for_ns);
-        net.fate = Box::new(move |now, from, to, _| {
-            (begin..end).contains(&now) && from == first && to == deaf
+        net.drop_filter = Box::new(move |now, from, to, _| {
+            (begin..end).contains(&now) && from == first && to == isolated
         });
         load(&mut net, &mut draws, 10 * MS);
         assert_eq!((is_primary(&net), net.arbiters[0].epoch()), ([true, false], 1));
-        net.fate = Box::new(|_, _, _, _| false);
+        net.drop_filter = Box::new(|_, _, _, _| false);
         net.run_for(20 * MS);
         net.assert_quiet();
-        net.assert_all_came();
+        net.assert_all_arrived();
     }
 }
 

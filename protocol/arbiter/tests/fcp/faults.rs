@@ -26,13 +26,13 @@ fn survive(seed: u64, control: Channel) -> TestNet {
     net.control = Channel::default();
     net.run_for(30 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
     net
 }
 
 #[test]
 fn control_packet_faults_only_cost_time() {
-    let (mut lost, mut again, mut bad) = (0, 0, 0);
+    let (mut lost, mut duplicate_count, mut bad) = (0, 0, 0);
     for seed in 0..40 {
         let mut draws = Draws(seed);
         let mut some = || draws.below(3) * (2 + draws.below(6));
@@ -45,10 +45,10 @@ fn control_packet_faults_only_cost_time() {
         };
         let net = survive(seed, control);
         lost += net.clients.iter().map(|client| client.stats().late).sum::<u64>();
-        again += net.arbiters[0].comm_stats().duplicates;
+        duplicate_count += net.arbiters[0].comm_stats().duplicates;
         bad += net.arbiters[0].comm_stats().bad;
     }
-    assert!(lost > 0 && again > 100 && bad > 100, "{lost} {again} {bad}");
+    assert!(lost > 0 && duplicate_count > 100 && bad > 100, "{lost} {duplicate_count} {bad}");
 }
 
 #[test]
@@ -72,10 +72,10 @@ fn burst_of_bad_checks_resets_in_one_round_trip() {
     let now = net.now;
     for number in 1..=10 {
         let mut bytes = [0; 100];
-        let mut room = [0; 48];
-        let writer = onepipe_wire::FcpWriter::new(&mut room, (0, u64::MAX)).expect("a front");
+        let mut buffer = [0; 48];
+        let writer = onepipe_wire::FcpWriter::new(&mut buffer, (0, u64::MAX)).expect("a front");
         let length = writer.finish(4_711);
-        bytes[52..52 + length].copy_from_slice(&room[..length]);
+        bytes[52..52 + length].copy_from_slice(&buffer[..length]);
         let header = onepipe_wire::Header::new(
             Opcode::Fcp,
             ProcessId(0),
@@ -102,7 +102,7 @@ fn burst_of_bad_checks_resets_in_one_round_trip() {
     );
     net.run_for(2 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn crossing_resets_converge_on_the_newer() {
     net.enqueue(1, 2, 200);
     net.run_for(MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
     assert!(net.clients.iter().all(|client| client.stats().resets <= 2));
 }
 
@@ -133,7 +133,7 @@ fn demand_of_a_previous_incarnation_is_dropped() {
     assert!(net.granted_to(0, from) < 150, "only what was granted before");
     net.enqueue(0, 3, 200);
     net.run_for(MS);
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn restarted_arbiter_learns_demand_again() {
     net.restart_arbiter(0);
     net.run_for(20 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 #[test]
@@ -163,9 +163,9 @@ fn totals_continue_across_the_16_bit_wrap() {
     }
     net.run_for(30 * MS);
     net.assert_quiet();
-    net.assert_all_came();
-    let (asked, _) = net.clients[0].totals(ProcessId(1));
-    assert!(net.arbiters[0].comm_stats().advertised > 70_000 && u32::from(asked) < 70_000);
+    net.assert_all_arrived();
+    let (requested, _) = net.clients[0].totals(ProcessId(1));
+    assert!(net.arbiters[0].comm_stats().advertised > 70_000 && u32::from(requested) < 70_000);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn retransmission_ends_when_acked() {
 fn control_packet_number_is_in_the_header() {
     let mut net = TestNet::new(3, 1, 3);
     let mut last = [0; 4];
-    net.fate = Box::new(move |_, from, _, frame| {
+    net.drop_filter = Box::new(move |_, from, _, frame| {
         if frame.opcode == Opcode::Fcp && from == ProcessId(0) {
             let number = frame.header.psn().0;
             assert!(Fcp::parse(number, frame.payload).is_ok_and(|fcp| fcp.sequence == number));
@@ -198,7 +198,7 @@ fn control_packet_number_is_in_the_header() {
     net.run_for(MS);
     net.enqueue(0, 2, 200);
     net.run_for(MS);
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn lost_control_packets_are_retransmitted_soon() {
         let mut net = TestNet::new(3, 1, 3);
         net.run_for(MS);
         let (mut met, is_request) = (0, lost == 0);
-        net.fate = Box::new(move |_, from, _, frame| {
+        net.drop_filter = Box::new(move |_, from, _, frame| {
             let is_it = frame.opcode == Opcode::Fcp && (from == ProcessId(0)) == is_request;
             met += u32::from(is_it);
             // The request, the first grant, or both the first grant and the next.
@@ -216,7 +216,7 @@ fn lost_control_packets_are_retransmitted_soon() {
         assert!(net.enqueue(0, 2, 200));
         // Each loss costs 200 us beside the usual time.
         net.run_for(u64::from(lost.max(1)) * 320_000 + 200_000);
-        net.assert_all_came();
+        net.assert_all_arrived();
     }
 }
 
@@ -229,11 +229,11 @@ fn lost_grants_of_many_destinations_are_recovered() {
     net.arbiters[0] = Arbiter::new(config).expect("right");
     net.run_for(MS);
     let until = net.now + 500_000;
-    net.fate = Box::new(move |now, from, _, _| from == ProcessId(45) && now < until);
+    net.drop_filter = Box::new(move |now, from, _, _| from == ProcessId(45) && now < until);
     (1..45).for_each(|dst| assert!(net.enqueue(0, dst, 200)));
     net.run_for(20 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 #[test]
@@ -247,6 +247,6 @@ fn late_grants_are_requested_again() {
     }
     net.run_for(10 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
     assert!(net.clients[0].stats().late > 0);
 }

@@ -21,7 +21,7 @@ fn idle_arbiter_is_quiet_and_accepts_new_endpoints() {
     let mut net = TestNet::new(8, 1, 1);
     let are_there = Rc::new(Cell::new(false));
     let come = are_there.clone();
-    net.fate = Box::new(move |_, from, to, _| !come.get() && from.0.min(to.0) >= 4);
+    net.drop_filter = Box::new(move |_, from, to, _| !come.get() && from.0.min(to.0) >= 4);
     net.run_for(1_000 * MS);
     assert_eq!(net.arbiters[0].comm().known(), 4);
     let sent = sent_in_a_second(&mut net);
@@ -29,7 +29,7 @@ fn idle_arbiter_is_quiet_and_accepts_new_endpoints() {
     are_there.set(true);
     assert!(net.enqueue(5, 6, 200));
     net.run_for(5 * MS);
-    net.assert_all_came();
+    net.assert_all_arrived();
     net.run_for(10_000 * MS);
     assert_eq!((net.arbiters[0].comm().known(), sent_in_a_second(&mut net)), (8, 0));
     assert_eq!(net.arbiters[0].comm_stats().timed_out, 0, "they had never connected");
@@ -41,7 +41,7 @@ fn endpoint_that_dies_before_its_ack_is_given_up() {
     net.run_for(MS);
     let is_dead = Rc::new(Cell::new(false));
     let dead = is_dead.clone();
-    net.fate = Box::new(move |_, from, to, _| dead.get() && (from.0 == 3 || to.0 == 3));
+    net.drop_filter = Box::new(move |_, from, to, _| dead.get() && (from.0 == 3 || to.0 == 3));
     (0..20).for_each(|_| assert!(net.enqueue(3, 5, 200)));
     // All timeslots were granted and advertised, so nothing is pending.
     while net.arbiters[0].comm().totals(3, 5).1 < 20 {
@@ -72,10 +72,10 @@ fn probed_endpoint_reconnects_in_one_round_trip() {
         net.run_for(1_000);
         assert!(net.now < 2 * MS);
     }
-    net.fate = Box::new(|_, from, to, _| from.0.max(to.0) == 4 && from.0.min(to.0) == 3);
+    net.drop_filter = Box::new(|_, from, to, _| from.0.max(to.0) == 4 && from.0.min(to.0) == 3);
     net.run_for(6_000 * MS);
     assert_eq!(net.arbiters[0].comm_stats().timed_out, 1);
-    net.fate = Box::new(|_, _, _, _| false);
+    net.drop_filter = Box::new(|_, _, _, _| false);
     let before = net.arbiters[0].comm_stats().resets;
     assert!(net.enqueue(3, 2, 200));
     net.run_for(2 * net.delay_ns + 1);
@@ -85,7 +85,7 @@ fn probed_endpoint_reconnects_in_one_round_trip() {
     assert_eq!(net.arbiters[0].comm().pending(3), 1);
     net.run_for(MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 /// A replaced switch has no table: an endpoint that only waits for packets must announce itself.
@@ -95,7 +95,7 @@ fn idle_endpoint_sends_one_keepalive_per_second() {
     net.run_for(100 * MS);
     let said = Rc::new(Cell::new(0));
     let count = said.clone();
-    net.fate = Box::new(move |_, from, _, _| {
+    net.drop_filter = Box::new(move |_, from, _, _| {
         count.set(count.get() + u32::from(from.0 == 2));
         false
     });

@@ -12,10 +12,10 @@ use crate::net::{Draws, SLOT_NS, TestNet, arbiter_config, client_config};
 const MS: u64 = 1_000_000;
 
 fn frame(opcode: Opcode, src: u32, dst: u32, write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
-    numbered(1, opcode, (src, dst), write)
+    sequenced_frame(1, opcode, (src, dst), write)
 }
 
-fn numbered(
+fn sequenced_frame(
     number: u32,
     opcode: Opcode,
     (src, dst): (u32, u32),
@@ -46,8 +46,8 @@ fn terms(slot_ns: u64, nodes: u32) -> FcpParams {
 /// Returns a control packet with a reset at the present time that requests these totals.
 fn request(net: &TestNet, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
     let time = net.at().sync;
-    frame(Opcode::Fcp, src, net.nodes(), |room| {
-        let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a header fits");
+    frame(Opcode::Fcp, src, net.nodes(), |buffer| {
+        let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
         let terms = terms(SLOT_NS, net.nodes());
         assert!(writer.reset(FcpReset { time, epoch: 1, terms }));
         for (dst, total) in wants {
@@ -91,29 +91,29 @@ fn requests_for_unknown_endpoints_are_counted() {
 fn reordered_short_total_is_ignored_and_unacked() {
     let mut net = TestNet::new(4, 1, 1);
     net.run_for(MS);
-    net.fate = Box::new(|_, from, to, _| [from, to].contains(&ProcessId(1)));
+    net.drop_filter = Box::new(|_, from, to, _| [from, to].contains(&ProcessId(1)));
     let (time, nodes) = (net.at().sync, net.nodes());
     let bytes = request(&net, 1, &[(3, 50)]);
     assert_eq!(put(&mut net, &bytes), Verdict::Consumed);
-    let says = |number, form, total| {
-        numbered(number, Opcode::Fcp, (1, nodes), |room| {
-            let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a header fits");
+    let total_packet = |number, form, total| {
+        sequenced_frame(number, Opcode::Fcp, (1, nodes), |buffer| {
+            let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
             assert_eq!(writer.totals(form, &[FcpTotal { dst: 3, total }]), 1);
             writer.finish(seed(time))
         })
     };
-    let short = says(2, FcpForm::ShortMap, 60);
-    assert_eq!(put(&mut net, &says(3, FcpForm::List, 300)), Verdict::Consumed);
+    let short = total_packet(2, FcpForm::ShortMap, 60);
+    assert_eq!(put(&mut net, &total_packet(3, FcpForm::List, 300)), Verdict::Consumed);
     assert_eq!(net.arbiters[0].comm().pending(1), 300);
     // 60 must not be taken for 316, however often it is repeated.
     for _ in 0..2 {
         assert_eq!(put(&mut net, &short), Verdict::Dropped);
         assert_eq!(net.arbiters[0].comm().pending(1), 300);
     }
-    assert_eq!(put(&mut net, &says(4, FcpForm::ShortMap, 60)), Verdict::Consumed);
+    assert_eq!(put(&mut net, &total_packet(4, FcpForm::ShortMap, 60)), Verdict::Consumed);
     assert_eq!(net.arbiters[0].comm().pending(1), 316, "accepted in order");
     assert_eq!(
-        put(&mut net, &says(2, FcpForm::List, 60)),
+        put(&mut net, &total_packet(2, FcpForm::List, 60)),
         Verdict::Consumed,
         "not received before"
     );
@@ -133,14 +133,14 @@ fn excessive_demand_is_capped_and_others_are_served() {
     assert_eq!(net.arbiters[0].comm_stats().backwards, 1);
     (0..100).for_each(|_| assert!(net.enqueue(0, 3, 200)));
     net.run_for(100_000 + 300 * SLOT_NS);
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 #[test]
 fn demand_of_an_idle_endpoint_expires() {
     let mut net = TestNet::new(4, 1, 1);
     net.run_for(MS);
-    net.fate = Box::new(|_, from, _, _| from == ProcessId(1));
+    net.drop_filter = Box::new(|_, from, _, _| from == ProcessId(1));
     let bytes = request(&net, 1, &[(3, 16_000), (2, 16_000)]);
     put(&mut net, &bytes);
     let from = Timeslot(net.timeslot());
@@ -149,10 +149,10 @@ fn demand_of_an_idle_endpoint_expires() {
     assert_eq!((net.arbiters[0].comm().pending(1), net.arbiters[0].allocator().wanted()), (0, 0));
     assert!(net.granted_to(1, from) < 21 * MS as usize / SLOT_NS as usize);
     // The endpoint sends again, and has no session for one round trip.
-    net.fate = Box::new(|_, _, _, _| false);
+    net.drop_filter = Box::new(|_, _, _, _| false);
     assert!(net.enqueue(1, 3, 200));
     net.run_for(10 * MS);
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn demand_beyond_pairs_max_waits_and_is_served() {
     assert!(net.arbiters[0].stats().refused > 0 && net.arbiters[0].allocator().pairs() <= 5);
     net.run_for(200 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 /// Demand is not polled meanwhile. What exceeds the queue is requested again.
@@ -181,8 +181,8 @@ fn demands_beyond_the_queue_are_counted() {
     let now = TestNet::new(2, 1, 1).at();
     let wants = |src| (0..nodes as u16).filter(move |dst| u32::from(*dst) != src);
     for src in 0..40 {
-        let bytes = frame(Opcode::Fcp, src, nodes, |room| {
-            let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a header fits");
+        let bytes = frame(Opcode::Fcp, src, nodes, |buffer| {
+            let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
             let terms = terms(1_250, nodes);
             assert!(writer.reset(FcpReset { time: now.sync, epoch: 1, terms }));
             let totals: Vec<_> = wants(src).map(|dst| FcpTotal { dst, total: 1 }).collect();
@@ -203,8 +203,8 @@ fn grant_before_timeslot_zero_is_rejected() {
     let mut client = Client::new(ClientConfig::new(ProcessId(0), 4, arbiter, 100_000)).unwrap();
     let now = TestNet::new(2, 1, 1).at();
     client.handle_timeout(now);
-    let bytes = frame(Opcode::Fcp, 4, 0, |room| {
-        let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a header fits");
+    let bytes = frame(Opcode::Fcp, 4, 0, |buffer| {
+        let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
         let time = now.sync.wrapping_add_ns(1);
         let terms = terms(100_000, 4);
         assert!(writer.reset(FcpReset { time, epoch: 1, terms }));
@@ -223,8 +223,8 @@ fn client_rejects_packets_beyond_its_queues() {
     let bytes = limit + 1;
     let long = EnqueueError::TooLong { bytes, limit };
     assert_eq!(client.enqueue(ProcessId(1), &vec![0; bytes]), Err(long));
-    for nobody in [0, 4, u32::MAX].map(ProcessId) {
-        assert_eq!(client.enqueue(nobody, b"x"), Err(EnqueueError::Unknown(nobody)));
+    for unknown in [0, 4, u32::MAX].map(ProcessId) {
+        assert_eq!(client.enqueue(unknown, b"x"), Err(EnqueueError::Unknown(unknown)));
     }
     let taken = (0..300).take_while(|_| client.enqueue(ProcessId(1), &[0; 200]).is_ok()).count();
     assert_eq!((taken, client.queued(ProcessId(1))), (255, 256));
@@ -250,27 +250,28 @@ fn corrupt_payloads_do_not_affect_other_endpoints() {
             let opcode = [Opcode::Fcp, Opcode::Slot, Opcode::Watchdog, Opcode::Drops, Opcode::Data]
                 [draws.below(5) as usize];
             let length = draws.below(60) as usize;
-            let mut bytes = frame(opcode, draws.below(7) as u32, draws.below(6) as u32, |room| {
-                room[..length].fill_with(|| draws.next() as u8);
+            let mut bytes = frame(opcode, draws.below(7) as u32, draws.below(6) as u32, |buffer| {
+                buffer[..length].fill_with(|| draws.next() as u8);
                 // Leaves epochs for later takeovers.
-                room[0] = 0;
+                buffer[0] = 0;
                 length
             });
-            let place = draws.below(6) as usize;
+            let index = draws.below(6) as usize;
             let now = net.at();
             if opcode == Opcode::Watchdog || draws.one_in(2) {
                 let drops = [Loss { src: draws.below(9) as u16, lost: 9, path: 1 }];
-                bytes = frame(Opcode::Drops, 1, 4, |room| Drops::write(room, drops.into_iter()));
+                bytes =
+                    frame(Opcode::Drops, 1, 4, |buffer| Drops::write(buffer, drops.into_iter()));
             }
-            match place {
-                0..4 => net.clients[place].handle_frame(now, Port(0), &mut bytes),
-                _ => net.arbiters[place - 4].handle_frame(now, Port(0), &mut bytes),
+            match index {
+                0..4 => net.clients[index].handle_frame(now, Port(0), &mut bytes),
+                _ => net.arbiters[index - 4].handle_frame(now, Port(0), &mut bytes),
             };
             net.run_for(draws.below(10 * SLOT_NS));
         }
         net.run_for(40 * MS);
         net.assert_quiet();
-        net.assert_all_came();
+        net.assert_all_arrived();
     }
 }
 
@@ -279,12 +280,12 @@ fn forged_watchdog_stops_an_arbiter_for_1_ms() {
     let mut net = TestNet::new(4, 1, 1);
     net.run_for(MS);
     let word = Watchdog { epoch: 4_000, primary: ProcessId(77) };
-    let bytes = frame(Opcode::Watchdog, 77, 4, |room| word.write(room).expect("it fits"));
+    let bytes = frame(Opcode::Watchdog, 77, 4, |buffer| word.write(buffer).expect("it fits"));
     put(&mut net, &bytes);
     assert!(!net.arbiters[0].is_primary());
     assert!(net.enqueue(0, 3, 200));
     net.run_for(3 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
     assert_eq!((net.arbiters[0].is_primary(), net.arbiters[0].epoch()), (true, 4_001));
 }

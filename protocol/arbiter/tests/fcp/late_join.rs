@@ -29,9 +29,9 @@ fn join(slot_ns: u64, is_first_down: bool, after_ns: u64) -> TestNet {
     let late = ClientConfig { incarnation: Incarnation(9), ..clients[3].clone() };
     let mut net = TestNet::of(clients, vec![arbiter(0), arbiter(1)], 1);
     net.is_down[0] = is_first_down;
-    net.fate = Box::new(|_, from, to, _| from.0 == 3 || to.0 == 3);
+    net.drop_filter = Box::new(|_, from, to, _| from.0 == 3 || to.0 == 3);
     net.run_for(after_ns);
-    net.fate = Box::new(|_, _, _, _| false);
+    net.drop_filter = Box::new(|_, _, _, _| false);
     assert!(net.arbiters[1].is_primary() && !net.arbiters[0].is_primary());
     net.clients[3] = Client::new(late).expect("right");
     net
@@ -52,7 +52,7 @@ fn endpoint_started_after_takeover_is_served() {
             let what = format!("{slot_ns} ns, {is_first_down}, {idle_ns}: {stats:?}");
             assert_eq!(net.clients[3].backlog(), 0, "{what}");
             net.run_for(5 * MS + 1_000 * slot_ns);
-            net.assert_all_came();
+            net.assert_all_arrived();
         }
     }
 }
@@ -91,12 +91,12 @@ fn long_round_trip_is_not_taken_for_loss() {
         net.run_for(50 * MS);
         (0..20).for_each(|_| assert!(net.enqueue(3, 1, 200)));
         net.run_for(10 * lead_ns);
-        net.assert_all_came();
+        net.assert_all_arrived();
         let resets = net.clients[3].stats().resets;
         assert!(resets <= 7, "{delay_ns}: {resets} resets");
         (0..20).for_each(|_| assert!(net.enqueue(3, 1, 200)));
         net.run_for(10 * lead_ns);
-        net.assert_all_came();
+        net.assert_all_arrived();
         assert_eq!(net.clients[3].stats().resets, resets, "{delay_ns}: it knows");
     }
 }

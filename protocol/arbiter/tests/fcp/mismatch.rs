@@ -43,7 +43,7 @@ fn endpoint_beyond_nodes_is_rejected() {
     let clients: Vec<_> = (0..6).map(|process| client_config(process, 6, 1)).collect();
     let arbiter = ArbiterConfig::new(ProcessId(6), 4, (2, 2), SLOT_NS);
     let mut net = TestNet::of(clients, vec![arbiter], 1);
-    net.fate = Box::new(|_, from, to, _| from.0.min(to.0) < 5);
+    net.drop_filter = Box::new(|_, from, to, _| from.0.min(to.0) < 5);
     assert!(net.enqueue(5, 1, 200));
     net.run_for(100 * MS);
     let terms = |nodes| FcpParams { slot_ns: 1_250, nodes };

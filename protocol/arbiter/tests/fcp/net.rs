@@ -47,7 +47,7 @@ pub struct Channel {
 }
 
 /// Decides whether a frame is lost.
-pub type Fate = Box<dyn FnMut(u64, ProcessId, ProcessId, &Frame<'_>) -> bool>;
+pub type DropFilter = Box<dyn FnMut(u64, ProcessId, ProcessId, &Frame<'_>) -> bool>;
 
 pub struct TestNet {
     pub now: u64,
@@ -62,7 +62,7 @@ pub struct TestNet {
     pub is_down: Vec<bool>,
     pub draws: Draws,
     pub control: Channel,
-    pub fate: Fate,
+    pub drop_filter: DropFilter,
     pub delay_ns: u64,
     in_flight: BTreeMap<(u64, u64), (ProcessId, Vec<u8>)>,
     sequence: u64,
@@ -74,7 +74,7 @@ pub struct TestNet {
     /// Slot frames sent, by timeslot and source.
     pub sent: BTreeSet<(u64, u32)>,
     /// Packets received, by pair, in order.
-    pub came: BTreeMap<(u32, u32), Vec<u32>>,
+    pub arrived: BTreeMap<(u32, u32), Vec<u32>>,
     pub numbers: BTreeMap<(u32, u32), u32>,
 }
 
@@ -134,14 +134,14 @@ impl TestNet {
             arbiters,
             draws: Draws(seed),
             control: Channel::default(),
-            fate: Box::new(|_, _, _, _| false),
+            drop_filter: Box::new(|_, _, _, _| false),
             delay_ns: 5_000,
             in_flight: BTreeMap::new(),
             sequence: 0,
             granted: BTreeMap::new(),
             starts: Vec::new(),
             sent: BTreeSet::new(),
-            came: BTreeMap::new(),
+            arrived: BTreeMap::new(),
             numbers: BTreeMap::new(),
         }
     }
@@ -157,9 +157,9 @@ impl TestNet {
         }
     }
 
-    fn at_client(&self, place: usize) -> Now {
+    fn at_client(&self, index: usize) -> Now {
         let Now { mono, sync } = self.at();
-        let sync = sync.as_ns().wrapping_add_signed(self.skew_ns[place]);
+        let sync = sync.as_ns().wrapping_add_signed(self.skew_ns[index]);
         Now { mono, sync: Timestamp::from_ns(sync) }
     }
 
@@ -176,7 +176,7 @@ impl TestNet {
         packet[8..12].copy_from_slice(&number.to_be_bytes());
         let is_taken = self.clients[src as usize].enqueue(ProcessId(dst), &packet).is_ok();
         *number += u32::from(is_taken);
-        self.settle_client(src as usize);
+        self.flush_client(src as usize);
         is_taken
     }
 
@@ -205,29 +205,29 @@ impl TestNet {
             self.in_flight.first_entry().filter(|entry| entry.key().0 <= self.now)
         {
             let (to, mut frame) = entry.remove();
-            let (place, first) = (to.index(), self.clients.len());
-            if place < first {
-                let now = self.at_client(place);
-                self.clients[place].handle_frame(now, Port(0), &mut frame);
+            let (index, first) = (to.index(), self.clients.len());
+            if index < first {
+                let now = self.at_client(index);
+                self.clients[index].handle_frame(now, Port(0), &mut frame);
                 self.note_packets(&frame);
-                self.settle_client(place);
-            } else if !self.is_down[place - first] {
-                self.arbiters[place - first].handle_frame(now, Port(0), &mut frame);
-                self.settle_arbiter(place - first);
+                self.flush_client(index);
+            } else if !self.is_down[index - first] {
+                self.arbiters[index - first].handle_frame(now, Port(0), &mut frame);
+                self.flush_arbiter(index - first);
             }
         }
         let is_due = |due: Option<Mono>| due.is_some_and(|due| due <= now.mono);
-        for place in 0..self.clients.len() {
-            if is_due(self.clients[place].poll_timeout()) {
-                let now = self.at_client(place);
-                self.clients[place].handle_timeout(now);
-                self.settle_client(place);
+        for index in 0..self.clients.len() {
+            if is_due(self.clients[index].poll_timeout()) {
+                let now = self.at_client(index);
+                self.clients[index].handle_timeout(now);
+                self.flush_client(index);
             }
         }
-        for place in 0..self.arbiters.len() {
-            if !self.is_down[place] && is_due(self.arbiters[place].poll_timeout()) {
-                self.arbiters[place].handle_timeout(now);
-                self.settle_arbiter(place);
+        for index in 0..self.arbiters.len() {
+            if !self.is_down[index] && is_due(self.arbiters[index].poll_timeout()) {
+                self.arbiters[index].handle_timeout(now);
+                self.flush_arbiter(index);
             }
         }
     }
@@ -235,33 +235,33 @@ impl TestNet {
     fn note_packets(&mut self, frame: &[u8]) {
         for packet in Client::packets(frame).into_iter().flatten() {
             let word = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().expect("four"));
-            self.came.entry((word(0), word(4))).or_default().push(word(8));
+            self.arrived.entry((word(0), word(4))).or_default().push(word(8));
         }
     }
 
-    fn settle_client(&mut self, place: usize) {
-        let (now, mut slot) = (self.at_client(place), vec![0; 2_000]);
-        while let Some(transmit) = self.clients[place].poll_transmit(now, &mut slot) {
-            self.send(ProcessId(place as u32), &slot[..transmit.bytes]);
+    fn flush_client(&mut self, index: usize) {
+        let (now, mut slot) = (self.at_client(index), vec![0; 2_000]);
+        while let Some(transmit) = self.clients[index].poll_transmit(now, &mut slot) {
+            self.send(ProcessId(index as u32), &slot[..transmit.bytes]);
         }
-        while self.clients[place].poll_event().is_some() {}
+        while self.clients[index].poll_event().is_some() {}
     }
 
-    fn settle_arbiter(&mut self, place: usize) {
+    fn flush_arbiter(&mut self, index: usize) {
         let (now, mut slot) = (self.at(), vec![0; 2_000]);
-        while let Some(transmit) = self.arbiters[place].poll_transmit(now, &mut slot) {
-            self.note_grants(place, &slot[..transmit.bytes]);
-            self.send(ProcessId((self.clients.len() + place) as u32), &slot[..transmit.bytes]);
+        while let Some(transmit) = self.arbiters[index].poll_transmit(now, &mut slot) {
+            self.note_grants(index, &slot[..transmit.bytes]);
+            self.send(ProcessId((self.clients.len() + index) as u32), &slot[..transmit.bytes]);
         }
-        while let Some(event) = self.arbiters[place].poll_event() {
+        while let Some(event) = self.arbiters[index].poll_event() {
             if let ArbiterEvent::Primary(start) = event {
-                self.starts.push((place, start.0));
+                self.starts.push((index, start.0));
             }
         }
     }
 
     /// Checks that every timeslot is a matching over the grants of all arbiters.
-    fn note_grants(&mut self, place: usize, bytes: &[u8]) {
+    fn note_grants(&mut self, index: usize, bytes: &[u8]) {
         let frame = Frame::parse(bytes).expect("sealed");
         if frame.opcode != Opcode::Fcp {
             return;
@@ -275,7 +275,7 @@ impl TestNet {
                 let is_free = |pair: &(u32, u32)| pair.0 != src && pair.1 != dst;
                 assert!(pairs.iter().all(is_free), "{src} to {dst} beside {pairs:?}");
                 pairs.push((src, dst));
-                self.last[place] = self.last[place].max(slot);
+                self.last[index] = self.last[index].max(slot);
             }
         }
     }
@@ -287,7 +287,7 @@ impl TestNet {
         if opcode == Opcode::Slot {
             self.note_slot(from, to, frame.payload);
         }
-        if (self.fate)(self.now, from, to, &frame) {
+        if (self.drop_filter)(self.now, from, to, &frame) {
             return;
         }
         let channel = if opcode == Opcode::Slot { Channel::default() } else { self.control };
@@ -341,12 +341,16 @@ impl TestNet {
         for client in &self.clients {
             assert_eq!(client.backlog(), 0, "{:?}", client.stats());
             for dst in 0..self.nodes() {
-                let (asked, granted) = client.totals(ProcessId(dst));
-                assert_eq!(asked, granted, "{:?} to {dst}", client.config().process);
+                let (requested, granted) = client.totals(ProcessId(dst));
+                assert_eq!(requested, granted, "{:?} to {dst}", client.config().process);
                 let arbiter = client.arbiter().index() - self.clients.len();
                 let comm = self.arbiters[arbiter].comm();
                 let (demanded, advertised) = comm.totals(client.config().process.0, dst);
-                assert_eq!((demanded, advertised), (asked, granted), "the arbiter knows the same");
+                assert_eq!(
+                    (demanded, advertised),
+                    (requested, granted),
+                    "the arbiter knows the same"
+                );
             }
         }
         for (arbiter, _) in self.arbiters.iter().zip(&self.is_down).filter(|(_, down)| !**down) {
@@ -358,30 +362,34 @@ impl TestNet {
     }
 
     /// Asserts that every packet has arrived once, and those of a pair in order.
-    pub fn assert_all_came(&self) {
+    pub fn assert_all_arrived(&self) {
         for (pair, count) in &self.numbers {
-            let came = self.came.get(pair).cloned().unwrap_or_default();
-            assert!(came.iter().copied().eq(0..*count), "{pair:?}: {} of {count}", came.len());
+            let arrived = self.arrived.get(pair).cloned().unwrap_or_default();
+            assert!(
+                arrived.iter().copied().eq(0..*count),
+                "{pair:?}: {} of {count}",
+                arrived.len()
+            );
         }
     }
 
     /// Restarts a client as a new incarnation without state, when no frame of the previous one is
     /// in flight any more.
-    pub fn restart_client(&mut self, place: u32) {
-        let mut config = self.clients[place as usize].config().clone();
+    pub fn restart_client(&mut self, index: u32) {
+        let mut config = self.clients[index as usize].config().clone();
         config.incarnation = Incarnation(config.incarnation.0 + 1);
-        self.clients[place as usize] = Client::new(config).expect("as before");
+        self.clients[index as usize] = Client::new(config).expect("as before");
         let is_of_it =
-            |bytes: &[u8]| Frame::parse(bytes).is_ok_and(|frame| frame.header.src().0 == place);
+            |bytes: &[u8]| Frame::parse(bytes).is_ok_and(|frame| frame.header.src().0 == index);
         self.in_flight.retain(|_, (_, bytes)| !is_of_it(bytes));
-        self.numbers.retain(|(src, _), _| *src != place);
-        self.came.retain(|(src, _), _| *src != place);
+        self.numbers.retain(|(src, _), _| *src != index);
+        self.arrived.retain(|(src, _), _| *src != index);
     }
 
-    pub fn restart_arbiter(&mut self, place: usize) {
-        let config = self.arbiters[place].config().clone();
-        self.arbiters[place] = Arbiter::new(config).expect("as before");
-        self.is_down[place] = false;
+    pub fn restart_arbiter(&mut self, index: usize) {
+        let config = self.arbiters[index].config().clone();
+        self.arbiters[index] = Arbiter::new(config).expect("as before");
+        self.is_down[index] = false;
     }
 
     /// Returns the number of timeslots after `from` that were granted to `src`.

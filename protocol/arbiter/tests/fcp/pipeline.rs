@@ -14,7 +14,7 @@ use crate::net::{SLOT_NS, arbiter_config, client_config};
 const ORIGIN_NS: u64 = 1 << 50;
 
 /// Workers that execute their commands at once.
-struct Crew {
+struct InlineWorkers {
     workers: Vec<Worker>,
     config: ArbiterConfig,
     flows: Vec<Flow>,
@@ -23,7 +23,7 @@ struct Crew {
     allocated: VecDeque<AllocatedBatch>,
 }
 
-impl WorkerQueues for Crew {
+impl WorkerQueues for InlineWorkers {
     fn command(&mut self, worker: usize, command: WorkerCommand) {
         let worker = &mut self.workers[worker];
         assert_eq!(worker.on_commands(&[command]), 1);
@@ -47,9 +47,9 @@ impl WorkerQueues for Crew {
 struct Pipeline {
     control_plane: ControlPlane,
     dispatcher: Dispatcher,
-    crew: Crew,
+    pool: InlineWorkers,
     /// Allocated batches that were not advertised yet.
-    behind: VecDeque<AllocatedBatch>,
+    unread: VecDeque<AllocatedBatch>,
     client: Client,
     now_ns: u64,
     sent: u32,
@@ -64,7 +64,7 @@ impl Pipeline {
         let worker = |at| Worker::new(&config, at, workers).expect("right");
         Self {
             dispatcher: Dispatcher::new(&config.allocator, workers).expect("right"),
-            crew: Crew {
+            pool: InlineWorkers {
                 workers: (0..workers).map(worker).collect(),
                 config: config.clone(),
                 flows: Worker::initial_flows().to_vec(),
@@ -72,7 +72,7 @@ impl Pipeline {
                 allocated: VecDeque::new(),
             },
             control_plane: ControlPlane::new(config).expect("right"),
-            behind: VecDeque::new(),
+            unread: VecDeque::new(),
             client: Client::new(client_config(0, 4, 1)).expect("right"),
             now_ns: 0,
             sent: 0,
@@ -85,7 +85,7 @@ impl Pipeline {
     }
 
     /// Delivers the client's packets.
-    fn hear(&mut self) {
+    fn deliver(&mut self) {
         let (now, mut slot) = (self.now(), [0; 1_472]);
         self.client.handle_timeout(now);
         while let Some(transmit) = self.client.poll_transmit(now, &mut slot) {
@@ -99,18 +99,18 @@ impl Pipeline {
         }
     }
 
-    /// Executes all commands, and advertises all batches but the last `behind`.
-    fn work(&mut self, behind: usize) {
+    /// Executes all commands, and advertises all batches but the last `unread`.
+    fn work(&mut self, unread: usize) {
         while let Some(command) = self.control_plane.poll_command() {
-            assert_eq!(self.dispatcher.execute(command, &mut self.crew), None);
-            if let Some(mut allocated) = self.crew.allocated.pop_front() {
-                self.dispatcher.on_batch_allocated(&mut allocated, &mut self.crew);
+            assert_eq!(self.dispatcher.execute(command, &mut self.pool), None);
+            if let Some(mut allocated) = self.pool.allocated.pop_front() {
+                self.dispatcher.on_batch_allocated(&mut allocated, &mut self.pool);
                 allocated.build_schedule();
-                self.behind.push_back(allocated);
+                self.unread.push_back(allocated);
             }
         }
-        while self.behind.len() > behind
-            && let Some(allocated) = self.behind.pop_front()
+        while self.unread.len() > unread
+            && let Some(allocated) = self.unread.pop_front()
         {
             let now = self.now();
             self.control_plane.on_batch_granted(
@@ -122,11 +122,11 @@ impl Pipeline {
         }
     }
 
-    fn step(&mut self, behind: usize) {
+    fn step(&mut self, unread: usize) {
         self.now_ns += 8 * SLOT_NS;
         self.control_plane.handle_timeout(self.now());
-        self.hear();
-        self.work(behind);
+        self.deliver();
+        self.work(unread);
         let (now, mut slot) = (self.now(), [0; 1_472]);
         while let Some(transmit) = self.control_plane.poll_transmit(now, &mut slot) {
             let frame = &mut slot[..transmit.bytes];
@@ -151,7 +151,7 @@ fn restarted_endpoint_gets_no_stale_grants() {
         for workers in [1, 2, 3] {
             let mut pipeline = Pipeline::new(workers);
             pipeline.enqueue(before);
-            while pipeline.behind.iter().all(|batch| batch.summary().granted == 0) {
+            while pipeline.unread.iter().all(|batch| batch.summary().granted == 0) {
                 pipeline.step(3);
             }
             let mut config = client_config(0, 4, 1);
@@ -163,13 +163,13 @@ fn restarted_endpoint_gets_no_stale_grants() {
             assert!(pipeline.control_plane.comm_stats().wasted > 0, "grants of before the restart");
             (0..2_000).for_each(|_| pipeline.step(0));
             assert_eq!((pipeline.client.backlog(), pipeline.sent), (0, after));
-            let (asked, granted) = pipeline.client.totals(ProcessId(1));
+            let (requested, granted) = pipeline.client.totals(ProcessId(1));
             assert_eq!(
-                (asked, granted),
+                (requested, granted),
                 pipeline.control_plane.comm().totals(0, 1),
                 "{before}, {after}"
             );
-            assert_eq!((asked, pipeline.control_plane.waiting()), (granted, (0, 0)));
+            assert_eq!((requested, pipeline.control_plane.waiting()), (granted, (0, 0)));
             assert_eq!(u32::from(granted), after, "after {before}");
         }
     }
@@ -182,7 +182,7 @@ fn overloaded_workers_skip_timeslots_and_continue() {
     let mut pipeline = Pipeline::new(2);
     pipeline.enqueue(200);
     (0..400).for_each(|_| pipeline.step(usize::MAX));
-    assert_eq!(pipeline.behind.len(), 4, "the maximum in flight");
+    assert_eq!(pipeline.unread.len(), 4, "the maximum in flight");
     assert_eq!(pipeline.control_plane.stats().batches, 0);
     pipeline.step(2);
     let (late, lag_ns) =

@@ -16,7 +16,7 @@ fn packets_arrive_once_in_order_in_granted_slots() {
     }
     net.run_for(5 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
     let stats = net.clients[0].stats();
     assert_eq!((stats.packets, stats.packets_refused), (200, 0));
     assert_eq!((stats.late, stats.ahead, stats.duplicate, stats.resets), (0, 0, 0, 1));
@@ -30,7 +30,7 @@ fn packet_leaves_within_a_lead_and_a_batch() {
     // The request, the next batch, the grant, and the timeslot.
     let most = 5_000 + 16 * SLOT_NS + 65_000 + 16 * SLOT_NS;
     net.run_for(most + 5_000);
-    net.assert_all_came();
+    net.assert_all_arrived();
     assert_eq!(net.clients[0].stats().slots_sent, 1);
 }
 
@@ -40,7 +40,7 @@ fn small_packets_share_a_timeslot() {
     net.run_for(MS);
     (0..30).for_each(|_| assert!(net.enqueue(0, 3, 12)));
     net.run_for(MS);
-    net.assert_all_came();
+    net.assert_all_arrived();
     // A frame of 300 bytes has space for 236 bytes of packets, 14 each: 16 packets.
     assert_eq!(net.clients[0].stats().slots_sent, 2);
 }
@@ -54,15 +54,15 @@ fn senders_to_one_receiver_share_a_full_link() {
     }
     let from = net.now;
     net.run_for(400 * SLOT_NS);
-    let came: Vec<usize> = (0..4).map(|src| net.came[&(src, 4)].len()).collect();
-    let total: usize = came.iter().sum();
+    let arrived: Vec<usize> = (0..4).map(|src| net.arrived[&(src, 4)].len()).collect();
+    let total: usize = arrived.iter().sum();
     let slots = ((net.now - from) / SLOT_NS) as usize;
     assert!(total > slots - 150 && total <= slots, "{total} of {slots}");
     // Each visit grants at most 16 timeslots.
-    assert!(came.iter().all(|count| count.abs_diff(total / 4) <= 16), "{came:?}");
+    assert!(arrived.iter().all(|count| count.abs_diff(total / 4) <= 16), "{arrived:?}");
     net.run_for(2 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn control_traffic_share_is_the_same_on_slow_links() {
     assert!(sent <= 8 * 2 * (batches + 2), "{sent} to 8 endpoints in {batches} batches");
     net.run_for(20 * MS);
     net.assert_quiet();
-    net.assert_all_came();
+    net.assert_all_arrived();
 }
 
 /// After a clock step back no timeslot is granted until the clock is where it was, as none is

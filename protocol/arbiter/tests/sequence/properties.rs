@@ -113,23 +113,23 @@ impl TestNet {
             170..=179 => self.invent(script),
             _ => {}
         }
-        for place in 0..=NODES as usize {
-            self.drain(place);
+        for index in 0..=NODES as usize {
+            self.drain(index);
         }
     }
 
-    fn at(&self, place: usize) -> Now {
-        let sync = (ORIGIN_NS + self.now_ns).wrapping_add_signed(self.skews[place]);
+    fn at(&self, index: usize) -> Now {
+        let sync = (ORIGIN_NS + self.now_ns).wrapping_add_signed(self.skews[index]);
         Now { mono: Mono::from_ns(self.now_ns), sync: Timestamp::from_ns(sync) }
     }
 
-    fn hand_in(&mut self, place: usize, bytes: &mut [u8]) {
-        let now = self.at(place);
-        match self.transfers.get_mut(place) {
+    fn deliver(&mut self, index: usize, bytes: &mut [u8]) {
+        let now = self.at(index);
+        match self.transfers.get_mut(index) {
             Some(transfer) => transfer.handle_frame(now, Port(0), bytes),
             None => self.arbiter.handle_frame(now, Port(0), bytes),
         };
-        self.drain(place);
+        self.drain(index);
     }
 
     /// Delivers a frame in flight, perhaps not for the last time, or loses or corrupts it.
@@ -137,28 +137,28 @@ impl TestNet {
         if self.frames.is_empty() {
             return;
         }
-        let place = match script.byte() {
+        let index = match script.byte() {
             0..=219 => 0,
             byte => usize::from(byte) % self.frames.len(),
         };
-        let fate = script.byte();
-        let kept = self.frames[place].clone();
-        let mut bytes = match fate {
+        let action = script.byte();
+        let kept = self.frames[index].clone();
+        let mut bytes = match action {
             240..=255 => kept,
-            _ => self.frames.remove(place).expect("the index is in range"),
+            _ => self.frames.remove(index).expect("the index is in range"),
         };
-        if (200..=219).contains(&fate) {
+        if (200..=219).contains(&action) {
             return;
         }
         let frame = Frame::parse(&bytes).expect("sealed");
         let (header, to) = (*frame.header, frame.header.dst().index());
-        if (220..=229).contains(&fate) && !frame.payload.is_empty() {
+        if (220..=229).contains(&action) && !frame.payload.is_empty() {
             let (length, bit) = (frame.payload.len(), script.below(8));
             let at = HEADER_LEN + script.below(length);
             bytes[at] ^= 1 << bit;
             seal(&mut bytes, header, length);
         }
-        self.hand_in(to, &mut bytes);
+        self.deliver(to, &mut bytes);
     }
 
     /// Delivers a forged frame with valid checks.
@@ -182,42 +182,42 @@ impl TestNet {
             header = header.stamped(Timestamp::from_ns(0), promises, number);
         }
         let length = seal(&mut bytes, header, length);
-        self.hand_in(dst, &mut bytes[..length]);
+        self.deliver(dst, &mut bytes[..length]);
     }
 
-    fn drain(&mut self, place: usize) {
-        let now = self.at(place);
-        let due = match self.transfers.get(place) {
+    fn drain(&mut self, index: usize) {
+        let now = self.at(index);
+        let due = match self.transfers.get(index) {
             Some(transfer) => transfer.poll_timeout(),
             None => self.arbiter.poll_timeout(),
         };
         if due.is_some_and(|due| due <= now.mono) {
-            match self.transfers.get_mut(place) {
+            match self.transfers.get_mut(index) {
                 Some(transfer) => transfer.handle_timeout(now),
                 None => self.arbiter.handle_timeout(now),
             }
         }
         let (mut slot, mut count) = ([0; 1_472], 0);
         loop {
-            let sent = match self.transfers.get_mut(place) {
+            let sent = match self.transfers.get_mut(index) {
                 Some(transfer) => transfer.poll_transmit(now, &mut slot),
                 None => self.arbiter.poll_transmit(now, &mut slot),
             };
             let Some(transmit) = sent else { break };
             count += 1;
             assert!(count < 1_000, "it never stops sending");
-            self.note(place, &slot[..transmit.bytes]);
+            self.note(index, &slot[..transmit.bytes]);
         }
-        self.drain_events(place);
-        let next = match self.transfers.get(place) {
+        self.drain_events(index);
+        let next = match self.transfers.get(index) {
             Some(transfer) => transfer.poll_timeout(),
             None => self.arbiter.poll_timeout(),
         };
         assert!(next.is_none_or(|next| next > now.mono), "due again at once: {next:?}");
     }
 
-    fn drain_events(&mut self, place: usize) {
-        let Some(transfer) = self.transfers.get_mut(place) else {
+    fn drain_events(&mut self, index: usize) {
+        let Some(transfer) = self.transfers.get_mut(index) else {
             while self.arbiter.poll_event().is_some() {}
             return;
         };
@@ -230,14 +230,14 @@ impl TestNet {
     }
 
     /// Checks that a sent frame is well-formed, and that all advertised timeslots are matchings.
-    fn note(&mut self, place: usize, bytes: &[u8]) {
+    fn note(&mut self, index: usize, bytes: &[u8]) {
         let frame = Frame::parse(bytes).expect("sealed");
         let dst = frame.header.dst().0;
-        assert_eq!(frame.header.src(), ProcessId(place as u32));
+        assert_eq!(frame.header.src(), ProcessId(index as u32));
         match frame.opcode {
             Opcode::Fcp => {
                 let fcp = Fcp::parse(0, frame.payload).expect("well-formed");
-                let from_arbiter = place == NODES as usize;
+                let from_arbiter = index == NODES as usize;
                 for part in fcp.parts().filter(|_| from_arbiter) {
                     let FcpPart::Grants(grants) = part else { continue };
                     for grant in grants.grants() {
@@ -247,7 +247,7 @@ impl TestNet {
             }
             Opcode::Slot => {
                 let (slot, _) = Slot::parse(frame.payload).expect("well-formed");
-                assert!(self.sent.insert((place as u32, slot.timeslot)), "twice in a timeslot");
+                assert!(self.sent.insert((index as u32, slot.timeslot)), "twice in a timeslot");
             }
             _ => {}
         }

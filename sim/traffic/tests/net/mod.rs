@@ -67,7 +67,7 @@ pub struct Flows {
 }
 
 impl Application<Node> for Flows {
-    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+    fn build(&mut self, node: NodeId, _incarnation: u32) -> Node {
         let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
         let ports = self.topology.ports(vertex);
         match vertex {
