@@ -224,13 +224,13 @@ mod portable {
                 marks.0[number / 64] >> (number % 64) & 1 == 1
             };
             let ends = (is_marked(tables.first, word >> 52), is_marked(tables.second, word >> 40));
-            let (place, step) = match ends {
+            let (output_index, step) = match ends {
                 (true, true) => (0, 0),
                 (false, false) if word & tables.exempt == 0 => (2, tables.step),
                 _ => (1, 0),
             };
-            outputs[place][counts[place]] = word.wrapping_add(step);
-            counts[place] += 1;
+            outputs[output_index][counts[output_index]] = word.wrapping_add(step);
+            counts[output_index] += 1;
         }
         counts
     }

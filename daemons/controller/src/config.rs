@@ -43,7 +43,7 @@ pub struct Config {
     pub renew_interval: Duration,
     /// How long an isolated replica does not campaign after it has resigned. Default 3 s.
     pub resign_pause: Duration,
-    /// The idle strategy. Default [`Idle::CIVIL`].
+    /// The idle strategy. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
 }
 

@@ -34,7 +34,7 @@ pub struct CoordinatorConfig {
     pub campaign_interval: Duration,
     /// Renewal interval of the active coordinator. Default 1 s.
     pub renew_interval: Duration,
-    /// The idle strategy. Default [`Idle::CIVIL`].
+    /// The idle strategy. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
 }
 

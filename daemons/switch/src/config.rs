@@ -52,7 +52,7 @@ pub struct Config {
     pub link_timeout_ns: u64,
     /// As [`onepipe_switch::Config::start_wait_ns`]. Default 1 ms.
     pub start_wait_ns: u64,
-    /// The idle strategy. Default [`Idle::CIVIL`].
+    /// The idle strategy. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
     /// The highest level of UDP offload. Default [`Offload::Segment`].
     pub offload: Offload,

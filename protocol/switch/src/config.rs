@@ -19,8 +19,8 @@ pub struct Config {
     /// Ports `lower_ports..lower_ports + upper_ports` lead towards the roots. At least one port in
     /// all, at most 65,535.
     pub upper_ports: u16,
-    /// The routes. A [`Route::Table`] starts empty and is learned from joins, or from any other
-    /// frame of a process; its lower ports get no beacon before a frame has arrived on them.
+    /// The routes. A [`Route::ForwardingTable`] starts empty and is learned from joins, or from any
+    /// other frame of a process; its lower ports get no beacon before a frame has arrived on them.
     pub route: Route,
     /// Where aggregation runs. Default [`Form::Chip`].
     pub form: Form,

@@ -23,10 +23,11 @@
 //! use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Verdict};
 //! use onepipe_base::{Promises, Psn};
 //! use onepipe_switch::{Config, Switch};
-//! use onepipe_topology::{Route, Table};
+//! use onepipe_topology::{ForwardingTable, Route};
 //! use onepipe_wire::{Header, Opcode, seal};
 //!
-//! let config = Config::new(2, 0, Route::Table(Table::new(8, false)));
+//! let table = ForwardingTable::new(8, false);
+//! let config = Config::new(2, 0, Route::ForwardingTable(table));
 //! let mut switch = Switch::new(config).expect("two ports are enough");
 //! let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
 //! let mut bytes = [0; 64];

@@ -105,7 +105,7 @@ impl Switch {
         })
     }
 
-    /// Returns the configuration; a [`onepipe_topology::Route::Table`] as learned since.
+    /// Returns the configuration; a [`onepipe_topology::Route::ForwardingTable`] as learned since.
     pub fn config(&self) -> &Config {
         &self.config
     }

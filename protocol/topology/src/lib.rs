@@ -43,6 +43,7 @@ extern crate alloc;
 mod forwarding_table;
 mod graph;
 mod layout;
+mod next_hop;
 mod path;
 mod route;
 mod shape;
@@ -51,7 +52,8 @@ mod spread;
 
 pub use forwarding_table::ForwardingTable;
 pub use graph::{End, Link, Node, PortCounts, Topology};
+pub use next_hop::{NextHop, PortRange};
 pub use path::Path;
-pub use route::{NextHop, PortRange, Route, Tree};
+pub use route::{Route, Tree};
 pub use shape::{PROCESSES_MAX, Shape, ShapeError};
 pub use spread::Spread;

@@ -4,21 +4,12 @@
 //! directly into the receiver's without being touched: the end-to-end check covers only what
 //! precedes them, and the digest of the block covers the bytes.
 
-use crate::bulk::{BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN};
-use crate::header::begin;
-use crate::integrity::{complete, end_to_end};
+use crate::frame::begin;
+use crate::integrity::{DETACHED_COVERED, complete, end_to_end};
 use crate::{DecodeError, Flags, HEADER_LEN, Header, Opcode};
 
-/// Bytes of the payload that the check of a piece with [`Flags::DETACHED`] covers.
-const COVERED: usize = BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
 /// Length of a frame up to the bytes of its piece.
-pub const DETACHED_FRONT_LEN: usize = HEADER_LEN + COVERED;
-
-/// Returns the part of a piece's payload that its end-to-end check covers.
-pub(crate) fn covered<'a>(header: &Header, payload: &'a [u8]) -> &'a [u8] {
-    let covers = if header.has(Flags::DETACHED) { COVERED } else { payload.len() };
-    &payload[..payload.len().min(covers)]
-}
+pub const DETACHED_FRONT_LEN: usize = HEADER_LEN + DETACHED_COVERED;
 
 /// Seals a detached piece: completes the first [`DETACHED_FRONT_LEN`] bytes, which stand at the
 /// front of `bytes`; `behind` further bytes follow them on the link from elsewhere. Returns the
@@ -28,7 +19,7 @@ pub(crate) fn covered<'a>(header: &Header, payload: &'a [u8]) -> &'a [u8] {
 /// If `bytes` cannot hold the first part or the payload exceeds 65,535 bytes: a bug of the caller.
 pub fn seal_detached(bytes: &mut [u8], header: Header, behind: usize) -> usize {
     let header = header.flagged(Flags::DETACHED);
-    complete(bytes, header, (COVERED, COVERED + behind), crate::HOPS_MAX)
+    complete(bytes, header, (DETACHED_COVERED, DETACHED_COVERED + behind), crate::HOPS_MAX)
 }
 
 /// Parses the first part of a piece sealed by [`seal_detached`]; the rest need not have arrived.
@@ -41,13 +32,13 @@ pub fn open_detached(bytes: &[u8]) -> Result<(&Header, &[u8], usize), DecodeErro
     if opcode != Opcode::BulkPiece || !header.has(Flags::DETACHED) {
         return Err(DecodeError::Opcode(opcode as u8));
     }
-    let (need, got) = (COVERED, rest.len().min(header.length()));
+    let (need, got) = (DETACHED_COVERED, rest.len().min(header.length()));
     let truncated = DecodeError::Truncated { part: "front of a bulk piece", need, got };
-    let covered = rest.get(..COVERED).filter(|_| got == need).ok_or(truncated)?;
+    let covered = rest.get(..DETACHED_COVERED).filter(|_| got == need).ok_or(truncated)?;
     if end_to_end(header, covered) != header.integrity.get() {
         return Err(DecodeError::Integrity);
     }
-    Ok((header, covered, header.length() - COVERED))
+    Ok((header, covered, header.length() - DETACHED_COVERED))
 }
 
 #[cfg(test)]
@@ -63,9 +54,12 @@ mod tests {
         assert_eq!(seal_detached(&mut frame, header, 9), DETACHED_FRONT_LEN);
         let (read, covered, behind) =
             open_detached(&frame[..DETACHED_FRONT_LEN]).expect("all is here");
-        assert_eq!((read.length(), covered, behind), (COVERED + 9, &[7; COVERED][..], 9));
+        assert_eq!(
+            (read.length(), covered, behind),
+            (DETACHED_COVERED + 9, &[7; DETACHED_COVERED][..], 9)
+        );
         frame[DETACHED_FRONT_LEN] ^= 1;
-        assert_eq!(Frame::parse(&frame).expect("the front is whole").payload[COVERED], 6);
+        assert_eq!(Frame::parse(&frame).expect("the front is whole").payload[DETACHED_COVERED], 6);
         assert!(open_detached(&frame[..DETACHED_FRONT_LEN - 1]).is_err());
         frame[HEADER_LEN + 5] ^= 1;
         assert!(Frame::parse(&frame).is_err() && open_detached(&frame).is_err());

@@ -4,14 +4,12 @@ use onepipe_base::{Incarnation, Instance, ProcessId, Promises, Psn, Timestamp, W
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{DecodeError, Opcode, integrity};
+use crate::{DecodeError, Opcode, VERSION};
 
 /// Length of the ordering header (1Pipe section 6.1: three 48-bit timestamps, PSN, opcode, flags).
 pub const ORDERING_HEADER_LEN: usize = 24;
 /// Length of the header of a frame: the ordering header and the envelope.
 pub const HEADER_LEN: usize = 52;
-/// The version byte. Rare at this offset of a foreign packet.
-pub const VERSION: u8 = 0x1b;
 /// Maximum number of switches on the path of a frame; ends forwarding loops.
 pub const HOPS_MAX: u8 = 32;
 
@@ -200,64 +198,8 @@ impl Header {
     }
 }
 
-/// A verified frame, borrowed from its bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
-    /// The header.
-    pub header: &'a Header,
-    /// The opcode.
-    pub opcode: Opcode,
-    /// The payload, without padding.
-    pub payload: &'a [u8],
-}
-
-impl<'a> Frame<'a> {
-    /// Verifies version, hop check, opcode, length and end-to-end check, in this order.
-    ///
-    /// # Errors
-    /// A [`DecodeError`] for any frame that a peer of this version would not send.
-    #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let (header, opcode) = parse_header(bytes)?;
-        let payload = &bytes[HEADER_LEN..HEADER_LEN + header.length()];
-        if integrity::end_to_end(header, payload) != header.integrity.get() {
-            return Err(DecodeError::Integrity);
-        }
-        Ok(Self { header, opcode, payload })
-    }
-}
-
-/// Parses the header of a frame, as a switch does: verifies everything that [`Frame::parse`] does
-/// except the end-to-end check, which is left to the receiver.
-///
-/// # Errors
-/// As [`Frame::parse`].
-#[inline]
-pub fn parse_header(bytes: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
-    let (header, opcode, rest) = begin(bytes)?;
-    if rest.len() < header.length() {
-        let (need, got) = (header.length(), rest.len());
-        return Err(DecodeError::Truncated { part: "payload", need, got });
-    }
-    Ok((header, opcode))
-}
-
-/// As [`parse_header`], but the payload may be incomplete. Returns the bytes present as well.
-#[inline]
-pub(crate) fn begin(bytes: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeError> {
-    let truncated = DecodeError::Truncated { part: "header", need: HEADER_LEN, got: bytes.len() };
-    let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| truncated)?;
-    if header.version != VERSION {
-        return Err(DecodeError::Version(header.version));
-    }
-    if integrity::hop(header) != header.hop_check.get() {
-        return Err(DecodeError::HopCheck);
-    }
-    Ok((header, header.opcode()?, rest))
-}
-
 /// Returns the header of a frame without any check but for its length. For hints that affect
-/// performance only; to act on a header use [`parse_header`].
+/// performance only; to act on a header use [`crate::parse_header`].
 #[inline]
 pub fn header_unchecked(bytes: &[u8]) -> Option<&Header> {
     Header::ref_from_prefix(bytes).ok().map(|(header, _)| header)

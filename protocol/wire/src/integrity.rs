@@ -9,11 +9,14 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::bulk::{BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN};
 use crate::{Flags, HEADER_LEN, Header, Opcode};
 
 /// Bytes of the header that the hop check covers: all but the check itself.
 const HOP_COVERED: usize = HEADER_LEN - 4;
 
+/// Bytes of the payload that the check of a piece with [`Flags::DETACHED`] covers.
+pub(crate) const DETACHED_COVERED: usize = BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
 /// Seals a frame: writes the header with length and both checks in front of the `payload_len` bytes
 /// of payload that already follow it in `bytes`. Returns the length of the frame.
 ///
@@ -98,6 +101,12 @@ pub(crate) fn hop(header: &Header) -> u32 {
     xxh3_64(&header.as_bytes()[..HOP_COVERED]) as u32
 }
 
+/// Returns the part of a piece's payload that its end-to-end check covers.
+fn covered<'a>(header: &Header, payload: &'a [u8]) -> &'a [u8] {
+    let covers = if header.has(Flags::DETACHED) { DETACHED_COVERED } else { payload.len() };
+    &payload[..payload.len().min(covers)]
+}
+
 /// Computes the end-to-end check. Fields and payload are hashed separately, so that the payload
 /// need not be copied.
 #[inline]
@@ -110,7 +119,7 @@ pub(crate) fn end_to_end(header: &Header, payload: &[u8]) -> u64 {
     fixed.integrity = U64::ZERO;
     fixed.hop_check = U32::ZERO;
     let covered = match header.opcode == Opcode::BulkPiece as u8 {
-        true => crate::detached::covered(header, payload),
+        true => covered(header, payload),
         false => payload,
     };
     xxh3_64(fixed.as_bytes()).rotate_left(17) ^ xxh3_64(covered)

@@ -37,6 +37,7 @@ mod detached;
 mod error;
 mod fcp;
 mod flood;
+mod frame;
 mod header;
 mod integrity;
 mod large;
@@ -73,10 +74,8 @@ pub use flood::{
     FAILURE_LEN, FLOOD_ACK_LEN, FLOOD_HEADER_LEN, Failure, Flood, FloodAck, FloodId, FloodKind,
     FloodView, INSTANCE_LEN, RESOLVED_LEN, Resolved,
 };
-pub use header::{
-    Flags, Frame, HEADER_LEN, HOPS_MAX, Header, ORDERING_HEADER_LEN, VERSION, header_unchecked,
-    parse_header,
-};
+pub use frame::{Frame, parse_header};
+pub use header::{Flags, HEADER_LEN, HOPS_MAX, Header, ORDERING_HEADER_LEN, header_unchecked};
 pub use integrity::{
     is_hop_intact, mark_congestion, rewrite_promises, seal, seal_with_hops, take_hop,
 };
@@ -95,3 +94,6 @@ pub use recovery::{RECOVERY_HEADER_LEN, Recovery, RecoveryView};
 pub use run::{AMCAST_LENGTH_BYTES, AmcastPackets, AmcastRun, AmcastRuns};
 pub use slot::{ANY_LINK, Drops, Loss, NO_PATH, SLOT_HEADER_LEN, Slot, SlotPackets, write_packet};
 pub use watchdog::{WATCHDOG_LEN, Watchdog};
+
+/// The version byte of this wire format. Rare at this offset of a foreign packet.
+pub const VERSION: u8 = 0x1b;

@@ -74,8 +74,8 @@ impl Recovery {
         for (slot, failure) in failed.chunks_exact_mut(FAILURE_LEN).zip(failures) {
             slot.copy_from_slice(FailureLayout::new(failure).as_bytes());
         }
-        let places = recalled.chunks_exact_mut(RECALLED_LEN);
-        for (slot, (sender, timestamp)) in places.zip(recalls) {
+        let slots = recalled.chunks_exact_mut(RECALLED_LEN);
+        for (slot, (sender, timestamp)) in slots.zip(recalls) {
             let timestamp = U64::new(timestamp.to_wire().bits());
             let layout = RecalledLayout { sender: U32::new(sender.0), timestamp };
             slot.copy_from_slice(layout.as_bytes());

@@ -13,7 +13,7 @@ pub enum Rule {
     I1,
     /// Agreement between receivers.
     I2,
-    /// Causality.
+    /// Timestamps respect causality.
     I3,
     /// At-most-once delivery and integrity.
     I4,
@@ -50,7 +50,7 @@ pub struct Violation {
     pub rule: Rule,
     /// Time of detection, in ns of the run.
     pub at_ns: u64,
-    /// Details.
+    /// The kind of violation with its values.
     pub what: ViolationKind,
 }
 
@@ -348,7 +348,7 @@ pub enum ViolationKind {
         buffer: &'static str,
         /// Bytes held.
         level: u64,
-        /// Capacity.
+        /// Capacity of the buffer in bytes.
         max: u64,
     },
 }

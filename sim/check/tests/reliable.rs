@@ -190,7 +190,7 @@ fn i7_catches_a_gap_before_a_failure() {
     assert_eq!(rules, [Rule::I7]);
 }
 
-/// A message to a crashed incarnation is owed to none of the later ones, even if they have
+/// A message to a crashed incarnation is due to none of the later ones, even if they have
 /// delivered lower timestamps because the clocks of their senders were behind.
 #[test]
 fn previous_incarnation_leaves_no_gap_in_the_next() {

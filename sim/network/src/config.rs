@@ -1,4 +1,4 @@
-//! The numbers of a network.
+//! Parameters of a network.
 
 use onepipe_base::Timestamp;
 

@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 pub struct Loss {
     /// Frames that carry messages.
     pub data_ppm: u32,
-    /// Beacons.
+    /// Frames that carry promises only (beacons).
     pub beacon_ppm: u32,
     /// All other frames (ACK, probe, connect, join, ...), malformed ones included.
     pub control_ppm: u32,

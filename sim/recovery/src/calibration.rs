@@ -40,11 +40,11 @@ impl Calibration {
     ///   failures each;
     /// - 47 ns for a packet without further work: "a host CPU core can sustain 3 us beacon
     ///   interval" of a switch with 32 ports, each with a beacon in and one out (section 7.2);
-    /// - 5 us per graph evaluation and 50 ns for each node and link that it visits: measured with our
-    ///   controller (`cargo run --release -p onepipe-sim-recovery --example evaluation`: 3 to 6 us with
-    ///   21 visits; 6, 14 and 30 us with 159, 311 and 501, in graphs of 2,366, 17,662 and 73,682
-    ///   nodes, where the visited nodes are in no cache). The paper does not say how long its
-    ///   controller takes to determine the failed processes;
+    /// - 5 us per graph evaluation and 50 ns for each node and link that it visits: measured with
+    ///   our controller (`cargo run --release -p onepipe-sim-recovery --example evaluation`: 3 to 6
+    ///   us with 21 visits; 6, 14 and 30 us with 159, 311 and 501, in graphs of 2,366, 17,662 and
+    ///   73,682 nodes, where the visited nodes are in no cache). The paper does not say how long
+    ///   its controller takes to determine the failed processes;
     /// - reports are complete within a beacon interval and a crossing of the network, 6 links;
     /// - a store without delay: with the fastest recovery at 36 us, 30 of them detection, the
     ///   paper's figures leave no time for one.

@@ -37,7 +37,7 @@ pub(crate) struct Milestones {
     pub decided: Option<Instant>,
     /// Every process was notified and has completed its callbacks.
     pub noticed: Option<Instant>,
-    /// The first frozen link was told to resume.
+    /// The first frozen link was resumed.
     pub resuming: Option<Instant>,
 }
 
@@ -84,7 +84,8 @@ pub(crate) struct Observer {
     pub failures: usize,
     /// Frames that cost the controller CPU time.
     pub contacts: Cell<u64>,
-    /// The controller's counters of evaluations and visits at the last call of `evaluation_cost_ns`.
+    /// The controller's counters of evaluations and visits at the last call of
+    /// `evaluation_cost_ns`.
     last_evaluations: (u64, u64),
     /// Work of the controller since the failure.
     pub controller_work: ControllerWork,
@@ -198,7 +199,8 @@ impl Observer {
         }
     }
 
-    /// Returns the cost of the evaluations since the last call, in ns. Evaluations before the failure are free.
+    /// Returns the cost of the evaluations since the last call, in ns. Evaluations before the
+    /// failure are free.
     fn evaluation_cost_ns(&mut self, controller: &Controller) -> u64 {
         let (stats, calibration) = (controller.stats(), &self.calibration);
         let evaluations =

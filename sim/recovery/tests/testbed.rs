@@ -51,7 +51,8 @@ fn core_failure_costs_one_local_evaluation() {
     let options = Options::full(shape, Component::CoreSwitch, Recovery::Tree, 1);
     let measured = run(&options, |_| {}).expect("the fabric recovers");
     let controller_work = measured.controller_work;
-    // One evaluation per report would occupy the controller until its own switch considered it dead.
+    // One evaluation per report would occupy the controller until its own switch considered it
+    // dead.
     assert!(
         controller_work.evaluations <= 2 && controller_work.visits < 1_000,
         "{controller_work:?}"

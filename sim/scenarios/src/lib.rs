@@ -12,7 +12,7 @@
 //! let mut fabric = Fabric::new(Plan::new(Shape::star(3)?, 1, 7, 1_000_000));
 //! fabric.run_us(100);
 //! fabric.scatter(0, &[(1, 64), (2, 64)]).expect("runs")?;
-//! fabric.settle_us(1_000);
+//! fabric.drain_us(1_000);
 //! let report = fabric.finish();
 //! assert_eq!((report.messages.delivered, report.violations), (2, 0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

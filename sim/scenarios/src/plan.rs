@@ -129,8 +129,8 @@ impl Plan {
         }
         let detour_ns = off_chip_cpu.to_cpu_ns + off_chip_cpu.to_chip_ns;
         self.switch.start_wait_ns += 2 * detour_ns;
-        // A process that is alone at first is told so. It learns of others only when each switch on
-        // its path has started to send and was received: five switches, up and down.
+        // A process that is alone at first is notified of that. It learns of others only when each
+        // switch on its path has started to send and was received: five switches, up and down.
         self.load_starts_ns += self.switch.start_wait_ns + 10 * detour_ns;
     }
 

@@ -143,7 +143,7 @@ fn long_scattering_delays_promises() {
     are_right(Placement::Chip, &[70_000_020]);
 }
 
-/// Hosts forwarded commits between their processes before they had heard from any uplink.
+/// Hosts forwarded commits between their processes before they had received from any uplink.
 #[test]
 fn no_commit_before_uplinks_are_up() {
     are_right(Placement::Delegate, &[60_000_869, 80_001_421, 92_000_408]);
@@ -156,7 +156,7 @@ fn restarted_switch_withholds_commits() {
     are_right(Placement::Chip, &[94_001_096]);
 }
 
-/// A recovering process was told that all outcomes were known up to the controller's time, and
+/// A recovering process was notified that all outcomes were known up to the controller's time, and
 /// delivered a scattering whose sender failed later, at a lower timestamp.
 #[test]
 fn recovering_process_delivers_only_decided() {

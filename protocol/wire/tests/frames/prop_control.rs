@@ -152,8 +152,8 @@ proptest! {
         assert_cut_is_refused(payload, AnnounceView::parse)?;
 
         let mut reserved = vec![10, 11];
-        for (place, link) in links[..count].iter().enumerate() {
-            let entry = fixed + place * LINK_LEN;
+        for (index, link) in links[..count].iter().enumerate() {
+            let entry = fixed + index * LINK_LEN;
             match link.state {
                 LinkState::Up => reserved.extend(entry + 12..entry + 24),
                 LinkState::Frozen { .. } => reserved.extend(entry + 16..entry + 18),
@@ -200,7 +200,7 @@ proptest! {
         prop_assert_eq!(read.resolved().count(), 0);
         assert_cut_is_refused(payload, FloodView::parse)?;
 
-        let upper = (0..count).map(|place| FLOOD_HEADER_LEN + place * FAILURE_LEN + 12);
+        let upper = (0..count).map(|index| FLOOD_HEADER_LEN + index * FAILURE_LEN + 12);
         let reserved: Vec<usize> =
             [9].into_iter().chain(upper.flat_map(|at| [at, at + 1])).collect();
         assert_bits_mean_something(Opcode::Flood, payload, &reserved)?;
@@ -273,7 +273,7 @@ proptest! {
             let is_whole = bytes > 0 && bytes % RECALL_LEN == 0;
             prop_assert_eq!(Recall::parse(&payload[..bytes]).is_ok(), is_whole);
         }
-        let upper = (0..timestamps.len()).map(|place| place * RECALL_LEN);
+        let upper = (0..timestamps.len()).map(|index| index * RECALL_LEN);
         let reserved: Vec<usize> = upper.flat_map(|at| [at, at + 1]).collect();
         assert_bits_mean_something(Opcode::Recall, payload, &reserved)?;
 
@@ -286,7 +286,7 @@ proptest! {
             let is_whole = bytes > 0 && bytes % UNDELIVERABLE_LEN == 0;
             prop_assert_eq!(Undeliverable::parse(&payload[..bytes], NEAR).is_ok(), is_whole);
         }
-        let upper = (0..entries.len()).map(|place| place * UNDELIVERABLE_LEN + 8);
+        let upper = (0..entries.len()).map(|index| index * UNDELIVERABLE_LEN + 8);
         let reserved: Vec<usize> = upper.flat_map(|at| [at, at + 1]).collect();
         assert_bits_mean_something(Opcode::Undeliverable, payload, &reserved)?;
     }

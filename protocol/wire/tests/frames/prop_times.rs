@@ -90,8 +90,8 @@ proptest! {
         let header = Frame::parse(&bytes).expect("sealed just now").header;
         let read = header.message_ts(Timestamp::from_ns(near));
         prop_assert_eq!(read.to_wire(), Timestamp::from_ns(wire).to_wire());
-        let has_room = (HALF..u64::MAX - HALF).contains(&near);
-        let limit = if has_room { HALF } else { WIRE_MODULUS };
+        let fits = (HALF..u64::MAX - HALF).contains(&near);
+        let limit = if fits { HALF } else { WIRE_MODULUS };
         prop_assert!(read.as_ns().abs_diff(near) <= limit);
     }
 }

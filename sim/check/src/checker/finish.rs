@@ -104,7 +104,7 @@ impl Checker {
     }
 
     /// Returns the range of reliable deliveries of each ended incarnation of `process` that had
-    /// started when the message was submitted. A message to one incarnation is not owed to later
+    /// started when the message was submitted. A message to one incarnation is not due to later
     /// ones, however high its timestamp.
     fn failed_spans(&self, process: ProcessId, submitted_ns: u64) -> Vec<(Timestamp, Timestamp)> {
         let incarnations =
