@@ -112,8 +112,8 @@ fn failure_survives_controller_crash_and_lost_quorum() {
     assert!(best_effort.ends_with(" 3 best effort"), "{best_effort}");
     assert_eq!(zero.process.line(), best_effort, "the fourth line waits");
 
-    cluster.revive(0);
-    cluster.revive(1);
+    cluster.restart(0);
+    cluster.restart(1);
     assert!(zero.process.line().ends_with(" 0 fourth"));
     let status = standby.until("decided and finished", |status| {
         status["failures"].as_array().is_some_and(|all| all.len() == 2)
