@@ -143,7 +143,7 @@ impl Lamport {
         }
         let members = self.next.iter().enumerate();
         let floor = members.map(|(member, next)| (*next, member)).min();
-        self.floor = floor.expect("there is a member: this one");
+        self.floor = floor.expect("the group has members");
         self.floor >= position
     }
 }

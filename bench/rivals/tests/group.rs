@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn everybody_delivers_everything_once_in_one_order(
+    fn members_deliver_all_once_in_total_order(
         method in methods(),
         members in 1u32..6,
         faults in faults(),
@@ -45,7 +45,7 @@ proptest! {
             let to = if *to < members { To::One(ProcessId(*to)) } else { To::All };
             let mut payload = (number as u64).to_be_bytes().to_vec();
             payload.resize(8 + bytes, member as u8);
-            group.send(member, to, &payload).expect("little waits");
+            group.send(member, to, &payload).expect("the queues have space");
             for (receiver, sent) in sent.iter_mut().enumerate() {
                 if to == To::All || to == To::One(ProcessId(receiver as u32)) {
                     sent[member].push(payload.clone());
@@ -57,10 +57,10 @@ proptest! {
         }
         let expected: Vec<usize> =
             sent.iter().map(|sent| sent.iter().map(Vec::len).sum()).collect();
-        group.settle(&expected);
+        group.run_to_completion(&expected);
         // Enough steps to expose duplicate deliveries.
         (0..40).for_each(|_| group.step(faults));
-        group.settle(&expected);
+        group.run_to_completion(&expected);
         for (delivered, sent) in group.delivered.iter().zip(&sent) {
             for (member, sent) in sent.iter().enumerate() {
                 let from_member = delivered.iter().filter(|one| one.from.index() == member);
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn foreign_bytes_do_no_harm(
+    fn arbitrary_frames_are_harmless(
         method in methods(),
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         psn in any::<u32>(),
@@ -104,7 +104,7 @@ proptest! {
 }
 
 #[test]
-fn a_member_that_is_cut_off_holds_the_others_up_and_memory_stays_bounded() {
+fn unreachable_member_blocks_with_bounded_memory() {
     for method in [Method::Token, Method::Lamport { interval_ns: 10_000 }, Method::Sequencer] {
         let mut group = Group::new(method, 3, |config| config.pending_max = 20);
         let mut taken = 0;
@@ -112,31 +112,34 @@ fn a_member_that_is_cut_off_holds_the_others_up_and_memory_stays_bounded() {
             for member in 0..2 {
                 taken += usize::from(group.send(member, To::All, b"x").is_ok());
             }
-            group.flying.retain(|(to, _)| *to != 2);
+            group.in_flight.retain(|(to, _)| *to != 2);
             group.step(Faults::default());
-            group.flying.retain(|(to, _)| *to != 2);
+            group.in_flight.retain(|(to, _)| *to != 2);
         }
-        assert!(taken < 400, "{method:?}: {taken} messages were taken while one member was away");
+        assert!(
+            taken < 400,
+            "{method:?}: {taken} messages were accepted while one member was unreachable"
+        );
         assert_eq!(group.send(0, To::All, b"x"), Err(SendError::Full), "{method:?}");
-        group.settle(&[taken; 3]);
+        group.run_to_completion(&[taken; 3]);
         assert_eq!(group.delivered[0], group.delivered[2]);
-        assert!(group.send(0, To::All, b"x").is_ok(), "there is room again");
+        assert!(group.send(0, To::All, b"x").is_ok(), "the queue has space again");
     }
 }
 
 #[test]
-fn what_waits_for_the_same_member_travels_in_one_frame() {
+fn coalesces_messages_to_same_member() {
     let mut group = Group::new(Method::Unordered, 2, |_| {});
     let now = group.now();
     for _ in 0..10 {
-        group.nodes[0].send(now, To::All, &[0; 64]).expect("there is room");
+        group.nodes[0].send(now, To::All, &[0; 64]).expect("the queue has space");
     }
     group.drain(0);
-    assert_eq!(group.flying.len(), 1, "ten messages of 64 bytes fit one frame");
+    assert_eq!(group.in_flight.len(), 1, "ten messages of 64 bytes fit one frame");
 }
 
 #[test]
-fn bad_messages_and_bad_numbers_are_refused_with_a_reason() {
+fn invalid_messages_and_settings_are_refused() {
     let config = Config::new(Method::Sequencer, ProcessId(2), 2);
     let mut sequencer =
         Rival::new(config.clone()).expect("the sequencer is behind the last member");
@@ -164,10 +167,10 @@ fn bad_messages_and_bad_numbers_are_refused_with_a_reason() {
 
 /// A frame sent right after a check of the connections, and lost, was never retransmitted.
 #[test]
-fn what_leaves_right_after_the_last_look_is_looked_after_too() {
+fn retransmits_frame_sent_right_after_tick() {
     let member = |process| {
         let config = Config::new(Method::Unordered, ProcessId(process), 2);
-        Rival::new(config).expect("the defaults make sense")
+        Rival::new(config).expect("a valid configuration")
     };
     let now = |ns| Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
     let poll = |rival: &mut Rival, ns| {
@@ -176,19 +179,19 @@ fn what_leaves_right_after_the_last_look_is_looked_after_too() {
         Some(slot[..transmit.bytes].to_vec())
     };
     let (mut one, mut other) = (member(0), member(1));
-    one.send(now(1), To::One(ProcessId(1)), b"first").expect("there is room");
-    let mut frame = poll(&mut one, 1).expect("it has something to say");
+    one.send(now(1), To::One(ProcessId(1)), b"first").expect("the queue has space");
+    let mut frame = poll(&mut one, 1).expect("a frame to send");
     other.handle_frame(now(2_000), Port(0), &mut frame);
     other.handle_timeout(now(52_000));
-    let mut ack = poll(&mut other, 52_000).expect("it owes an acknowledgement");
+    let mut ack = poll(&mut other, 52_000).expect("a pending acknowledgement");
     // The driver's send buffer was full: the second frame waits.
-    one.send(now(3_000), To::One(ProcessId(1)), b"second").expect("there is room");
+    one.send(now(3_000), To::One(ProcessId(1)), b"second").expect("the queue has space");
     one.handle_frame(now(53_000), Port(0), &mut ack);
     one.handle_timeout(now(53_000));
-    assert!(poll(&mut one, 53_000).is_some_and(|frame| frame.len() > 60), "lost on its way");
+    assert!(poll(&mut one, 53_000).is_some_and(|frame| frame.len() > 60), "lost by the network");
     assert!(!one.is_drained());
     for _ in 0..200 {
-        let due = one.poll_timeout().expect("something is on its way").as_ns();
+        let due = one.poll_timeout().expect("a frame is in flight").as_ns();
         one.handle_timeout(now(due));
         if let Some(mut frame) = poll(&mut one, due) {
             other.handle_frame(now(due), Port(0), &mut frame);
@@ -197,5 +200,5 @@ fn what_leaves_right_after_the_last_look_is_looked_after_too() {
             return;
         }
     }
-    panic!("it was never sent again");
+    panic!("the frame was never retransmitted");
 }

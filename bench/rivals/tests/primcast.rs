@@ -26,7 +26,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn members_of_a_message_s_groups_deliver_it_once_in_one_order(
+    fn destination_groups_deliver_once_in_total_order(
         groups in 1u32..4,
         group_members in prop_oneof![Just(1u32), Just(3), Just(5)],
         clients in 0u32..3,
@@ -45,7 +45,7 @@ proptest! {
             let (member, to) = (member % nodes as usize, groups_of(*bits, groups));
             let mut payload = (number as u64).to_be_bytes().to_vec();
             payload.resize(8 + bytes, member as u8);
-            group.send(member, To::Groups(to), &payload).expect("little waits");
+            group.send(member, To::Groups(to), &payload).expect("the queues have space");
             for receiver in 0..seats {
                 if to.contains(GroupId((receiver / group_members) as u16)) {
                     sent[receiver as usize].push((ProcessId(member as u32), payload.clone()));
@@ -56,10 +56,10 @@ proptest! {
             }
         }
         let expected: Vec<usize> = sent.iter().map(Vec::len).collect();
-        group.settle(&expected);
+        group.run_to_completion(&expected);
         // Enough steps to expose duplicate deliveries, and to notify the senders.
         (0..40).for_each(|_| group.step(faults));
-        group.settle(&expected);
+        group.run_to_completion(&expected);
         (0..200).for_each(|_| group.step(Faults::default()));
         for (delivered, mut sent) in group.delivered.iter().zip(sent) {
             let mut all: Vec<_> =
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn foreign_bytes_do_no_harm(
+    fn arbitrary_frames_are_harmless(
         entries in prop::collection::vec((0u8..6, 0u32..9, 0u32..3, prop_oneof![
             Just(0u64), Just(1), Just(u64::MAX), Just(u64::MAX - 1), any::<u64>(),
         ], 0u8..4), 1..12),
@@ -116,23 +116,23 @@ fn two_groups() -> Group {
 }
 
 #[test]
-fn a_message_is_delivered_three_steps_after_it_was_sent() {
+fn delivery_takes_three_steps() {
     let mut group = two_groups();
-    group.send(6, To::All, b"x").expect("there is room");
+    group.send(6, To::All, b"x").expect("the queue has space");
     (0..2).for_each(|_| group.step(Faults::default()));
-    assert!(group.delivered.iter().all(Vec::is_empty), "nobody has heard of a quorum");
+    assert!(group.delivered.iter().all(Vec::is_empty), "no member has seen a quorum");
     group.step(Faults::default());
     assert!(group.delivered[..6].iter().all(|all| all.len() == 1), "{:?}", group.delivered);
-    assert_eq!(group.nodes[6].open(), 1, "nobody has told the client");
+    assert_eq!(group.nodes[6].open(), 1, "the client was not notified");
     group.step(Faults::default());
     assert_eq!(group.nodes[6].open(), 0);
 }
 
 #[test]
-fn who_is_not_concerned_hears_nothing() {
+fn other_groups_receive_nothing() {
     let mut group = two_groups();
     for _ in 0..20 {
-        group.send(6, To::Groups(GroupSet::from_bits(0b10)), b"x").expect("there is room");
+        group.send(6, To::Groups(GroupSet::from_bits(0b10)), b"x").expect("the queue has space");
         group.step(Faults::default());
     }
     (0..100).for_each(|_| group.step(Faults::default()));
@@ -143,12 +143,12 @@ fn who_is_not_concerned_hears_nothing() {
 
 /// With one of three members unreachable the group makes progress, with two it does not.
 #[test]
-fn a_majority_is_enough_and_less_is_not() {
+fn majority_is_necessary_and_sufficient() {
     for (away, expected) in [(&[2][..], 1), (&[1, 2], 0)] {
         let mut group = two_groups();
-        group.send(6, To::Groups(GroupSet::from_bits(0b01)), b"x").expect("there is room");
+        group.send(6, To::Groups(GroupSet::from_bits(0b01)), b"x").expect("the queue has space");
         for _ in 0..10 {
-            group.flying.retain(|(to, _)| !away.contains(to));
+            group.in_flight.retain(|(to, _)| !away.contains(to));
             group.step(Faults::default());
         }
         assert_eq!(group.delivered[0].len(), expected, "{away:?} away");
@@ -157,17 +157,17 @@ fn a_majority_is_enough_and_less_is_not() {
 
 /// A clock raised by another member's was not advertised, and the last message was not delivered.
 #[test]
-fn a_clock_is_told_though_another_member_s_has_raised_it() {
+fn advertises_clock_raised_by_other_member() {
     let mut group = two_groups();
     for _ in 0..5 {
-        group.send(6, To::Groups(GroupSet::from_bits(0b10)), b"x").expect("there is room");
+        group.send(6, To::Groups(GroupSet::from_bits(0b10)), b"x").expect("the queue has space");
     }
     (0..10).for_each(|_| group.step(Faults::default()));
-    group.send(6, To::All, b"both").expect("there is room");
+    group.send(6, To::All, b"both").expect("the queue has space");
     // Group 1's acknowledgements reach member 1 first, and its own then reach the other two.
     let mut held = Vec::new();
     for step in 0..12 {
-        group.flying.retain(|(to, frame)| {
+        group.in_flight.retain(|(to, frame)| {
             let from = onepipe_wire::parse_header(frame).expect("just sealed").0.src();
             let is_held = step < 6 && (3..6).contains(&from.0) && [0, 2].contains(to);
             if is_held {
@@ -176,7 +176,7 @@ fn a_clock_is_told_though_another_member_s_has_raised_it() {
             !is_held
         });
         if step == 6 {
-            group.flying.extend(held.drain(..));
+            group.in_flight.extend(held.drain(..));
         }
         group.step(Faults::default());
     }
@@ -184,14 +184,14 @@ fn a_clock_is_told_though_another_member_s_has_raised_it() {
 }
 
 #[test]
-fn open_messages_are_bounded_and_groups_that_there_are_not_are_refused() {
+fn bounds_open_messages_and_refuses_unknown_groups() {
     let method = Method::Primcast { groups: 2, group_members: 3 };
     let mut group = Group::new(method, 7, |config| config.pending_max = 4);
     for _ in 0..4 {
-        group.send(6, To::All, b"x").expect("there is room");
+        group.send(6, To::All, b"x").expect("the queue has space");
     }
     assert_eq!(group.send(6, To::All, b"x"), Err(SendError::Full));
-    group.settle(&[4, 4, 4, 4, 4, 4, 0]);
+    group.run_to_completion(&[4, 4, 4, 4, 4, 4, 0]);
     // The acknowledgements of the connections take further steps.
     (0..10).for_each(|_| group.step(Faults::default()));
     assert_eq!(group.send(6, To::All, b"x"), Ok(()));

@@ -56,7 +56,7 @@ pub enum RedbError {
         /// The file.
         path: PathBuf,
     },
-    /// It is not a controller's store.
+    /// The file is not a controller's store.
     #[error("{path} is not a controller's store: {reason}", path = path.display())]
     Foreign {
         /// The file.
@@ -64,7 +64,7 @@ pub enum RedbError {
         /// The reason.
         reason: String,
     },
-    /// It is damaged.
+    /// The file is damaged.
     #[error("{path} is damaged: {reason}; restore it from a backup", path = path.display())]
     Torn {
         /// The file.
@@ -130,7 +130,7 @@ impl RedbStore {
                     .map_err(|error| self.system(error)),
             }
         });
-        // It may not exist.
+        // The temporary file may not exist.
         let _ = fs::remove_file(&temp_path);
         created
     }

@@ -20,7 +20,7 @@ pub struct MemberDaemon {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The stop flag was set.
-    Told,
+    Stopped,
     /// The member lags by more than others retain, and cannot catch up.
     Behind,
 }
@@ -63,7 +63,7 @@ impl MemberDaemon {
             }
             self.rest(progress);
         }
-        Ended::Told
+        Ended::Stopped
     }
 
     /// Returns the doorbell that wakes the daemon when it blocks.

@@ -86,8 +86,8 @@ impl Egress {
             && is_beacon(frame)
             && is_beacon(&last.frame)
         {
-            // It replaces the queued beacon, which is older. Otherwise beacons would fill a slow
-            // link: each rise of an input makes one.
+            // The frame replaces the queued beacon, which is older. Otherwise beacons would fill a
+            // slow link: each rise of an input makes one.
             last.frame.copy_from_slice(frame);
             return;
         }

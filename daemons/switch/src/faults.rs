@@ -47,7 +47,7 @@ pub(crate) enum Outcome {
     Pass,
     Lost,
     Twice,
-    /// It waits for the next frame for its port, and follows that one.
+    /// The frame waits for the next one for its port, and follows that one.
     Overtaken,
 }
 

@@ -95,18 +95,18 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_limit_leaves_but_for_the_first() {
+    fn window_limits_all_but_first_message() {
         let mut congestion = congestion(u64::MAX);
         assert!(congestion.can_send(5_000));
         congestion.on_sent(600);
         assert!(congestion.can_send(400) && !congestion.can_send(401));
         congestion.on_completed(600, Some(10));
         assert_eq!((congestion.messages(), congestion.bytes), (0, 0));
-        assert!(congestion.can_send(1_600), "as much more as was answered");
+        assert!(congestion.can_send(1_600), "grows by the bytes acknowledged");
     }
 
     #[test]
-    fn it_grows_fast_until_answers_stay_out_and_then_by_a_frame() {
+    fn slow_start_then_congestion_avoidance() {
         let mut congestion = congestion(u64::MAX);
         let round = |congestion: &mut CongestionWindow| {
             let mut sent = 0;
@@ -122,7 +122,7 @@ mod tests {
         (0..30).for_each(|_| congestion.on_sent(100));
         congestion.on_timeout(Mono::from_ns(1_000));
         congestion.on_timeout(Mono::from_ns(1_049));
-        assert_eq!(congestion.window, 1_500, "once of all that were sent together");
+        assert_eq!(congestion.window, 1_500, "once per round trip");
         (0..30).for_each(|_| congestion.on_completed(100, None));
         let before = congestion.window;
         let after = round(&mut congestion);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_little_gets_no_more_room() {
+    fn unused_window_does_not_grow() {
         let mut congestion = congestion(u64::MAX);
         for _ in 0..99 {
             congestion.on_sent(100);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_exceeds_what_it_was_given() {
+    fn window_never_exceeds_maximum() {
         let mut congestion = congestion(1_100);
         for _ in 0..9 {
             (0..10).for_each(|_| congestion.on_sent(100));

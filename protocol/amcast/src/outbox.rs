@@ -291,7 +291,7 @@ mod tests {
     use onepipe_wire::{Frame, GroupId, GroupSet, LogicalTime, MessageId};
 
     #[test]
-    fn what_is_lost_in_a_run_leaves_a_gap_in_it() {
+    fn missing_message_splits_run() {
         let mut outbox = Outbox::new(16, [ProcessId(1)]);
         for nth in 0..7 {
             let id = MessageId { client: 0, sequence: nth as u32 };

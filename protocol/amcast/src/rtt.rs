@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_answers_late_is_waited_for() {
+    fn timeout_follows_slow_replies_up_to_maximum() {
         let mut rtt = RttEstimator::new(50);
         assert_eq!(rtt.initial_ns(), 50);
         (0..64).for_each(|_| rtt.on_sample(400));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_doubles_until_there_is_progress() {
+    fn timeout_doubles_until_progress() {
         let (rtt, mut timer) = (RttEstimator::new(50), RetransmitTimer::default());
         let timeouts = [50, 100, 200].map(|ns| timer.next_timeout_ns(&rtt) == ns);
         assert_eq!(timeouts, [true; 3]);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_timed_after_the_other() {
+    fn measures_one_exchange_at_a_time() {
         let mut rtt = RttEstimator::new(1);
         let mut at = |ns, started, completed| rtt.track(Mono::from_ns(ns), started, completed);
         at(100, 5, 5);
@@ -145,6 +145,6 @@ mod tests {
         at(1_000, 12, 7);
         rtt.discard_sample();
         rtt.track(Mono::from_ns(9_000_000), 12, 12);
-        assert_eq!(rtt.srtt_ns, 700, "it was said again");
+        assert_eq!(rtt.srtt_ns, 700, "a retransmission discards the sample");
     }
 }

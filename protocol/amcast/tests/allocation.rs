@@ -6,14 +6,14 @@ use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::parse_header;
 
 /// Two groups of three members and a replica each, and a client.
-struct Rig {
+struct Fixture {
     members: Vec<Member>,
     replicas: Vec<Replica>,
     client: Client,
     frames: u64,
 }
 
-impl Rig {
+impl Fixture {
     fn new() -> Self {
         let ids = |all: std::ops::Range<u32>| all.map(ProcessId).collect::<Vec<_>>();
         let group = |members, replicas| Group { members, replicas };
@@ -34,7 +34,7 @@ impl Rig {
     }
 
     /// Exchanges all output, but loses every 13th frame.
-    fn settle(&mut self, now: Now) {
+    fn exchange(&mut self, now: Now) {
         let (mut slot, mut is_quiet) = ([0; 512], false);
         while !is_quiet {
             is_quiet = true;
@@ -65,8 +65,8 @@ impl Rig {
 }
 
 #[test]
-fn no_machine_takes_from_the_heap_whatever_is_lost_and_whoever_leads() {
-    let mut rig = Rig::new();
+fn machines_do_not_allocate_under_loss_and_elections() {
+    let mut rig = Fixture::new();
     let taken = measure(|| {
         for step in 0..4_000u64 {
             let sync = Timestamp::from_ns((1 << 50) + step * 40_000);
@@ -75,11 +75,11 @@ fn no_machine_takes_from_the_heap_whatever_is_lost_and_whoever_leads() {
             if step % 500 == 499 {
                 rig.members[(step / 500 % 3) as usize].lead(now, 2 + (step / 500) as u32);
             }
-            rig.settle(now);
+            rig.exchange(now);
             rig.members.iter_mut().for_each(|one| one.handle_timeout(now));
             rig.replicas.iter_mut().for_each(|one| one.handle_timeout(now));
             rig.client.handle_timeout(now);
-            rig.settle(now);
+            rig.exchange(now);
         }
         let delivered: u64 = rig.replicas.iter().map(|replica| replica.stats().delivered).sum();
         let epoch = rig.members.iter().map(Member::epoch).max();

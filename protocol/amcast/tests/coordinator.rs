@@ -26,7 +26,7 @@ fn groups() -> Groups {
     }
 }
 
-struct World {
+struct Harness {
     members: Vec<Option<Member>>,
     replica: Replica,
     client: Client,
@@ -40,19 +40,19 @@ struct World {
     now_ns: u64,
 }
 
-impl World {
+impl Harness {
     fn new() -> Self {
         let config = |process| Config {
             coordinators: COORDINATORS.to_vec(),
             ..Config::new(process, groups())
         };
-        let member = |at| Member::new(config(ProcessId(at))).expect("it is a member");
+        let member = |at| Member::new(config(ProcessId(at))).expect("a member");
         let coordinator =
             |process| Coordinator::new(CoordinatorConfig::new(process, groups())).expect("right");
         Self {
             members: (0..3).map(|at| Some(member(at))).collect(),
-            replica: Replica::new(config(ProcessId(3))).expect("it is a replica"),
-            client: Client::new(config(CLIENT)).expect("it is a client"),
+            replica: Replica::new(config(ProcessId(3))).expect("a replica"),
+            client: Client::new(config(CLIENT)).expect("a client"),
             coordinators: COORDINATORS.map(coordinator).to_vec(),
             written: Vec::new(),
             active: usize::MAX,
@@ -84,13 +84,13 @@ impl World {
         let now = self.now();
         let mut slot = [0; 256];
         let frames = &mut self.frames;
-        let mut drive = |machine: &mut dyn Drive| machine.drive(now, &mut slot, frames);
+        let mut drive = |machine: &mut dyn AnyMachine| machine.drive(now, &mut slot, frames);
         self.members.iter_mut().flatten().for_each(|member| drive(member));
         self.coordinators.iter_mut().for_each(|coordinator| drive(coordinator));
         drive(&mut self.replica);
         drive(&mut self.client);
         while let Some(event) = self.replica.poll_event() {
-            let ReplicaEvent::Delivered(delivery) = event else { panic!("nobody is behind") };
+            let ReplicaEvent::Delivered(delivery) = event else { panic!("no replica is behind") };
             self.delivered.push(delivery.id.sequence);
         }
         while self.client.poll_event().is_some() {}
@@ -124,7 +124,7 @@ impl World {
     fn send(&mut self) -> u32 {
         let now = self.now();
         let to = GroupSet::EMPTY.with(GROUP);
-        self.client.amcast(now, to, b"message").expect("there is room").sequence
+        self.client.amcast(now, to, b"message").expect("the window has space").sequence
     }
 
     fn leader(&self) -> Option<usize> {
@@ -134,11 +134,11 @@ impl World {
 }
 
 /// Common interface of the machines.
-trait Drive {
+trait AnyMachine {
     fn drive(&mut self, now: Now, slot: &mut [u8], frames: &mut VecDeque<Vec<u8>>);
 }
 
-impl<M: Machine> Drive for M {
+impl<M: Machine> AnyMachine for M {
     fn drive(&mut self, now: Now, slot: &mut [u8], frames: &mut VecDeque<Vec<u8>>) {
         if self.poll_timeout().is_some_and(|due| due <= now.mono) {
             self.handle_timeout(now);
@@ -150,89 +150,89 @@ impl<M: Machine> Drive for M {
 }
 
 #[test]
-fn while_the_leader_lives_nobody_else_is_named() {
-    let mut world = World::new();
-    world.activate(0);
-    world.send();
-    world.run(50_000_000);
-    assert_eq!((world.leader(), &world.delivered[..]), (Some(0), &[0][..]));
-    assert!(world.written.is_empty());
-    assert!(world.coordinators[0].stats().replies > 100, "they were asked");
+fn live_leader_is_not_replaced() {
+    let mut harness = Harness::new();
+    harness.activate(0);
+    harness.send();
+    harness.run(50_000_000);
+    assert_eq!((harness.leader(), &harness.delivered[..]), (Some(0), &[0][..]));
+    assert!(harness.written.is_empty());
+    assert!(harness.coordinators[0].stats().replies > 100, "members were probed");
 }
 
 #[test]
-fn a_leader_that_dies_is_replaced_and_what_was_open_is_delivered() {
-    let mut world = World::new();
-    world.activate(0);
-    world.send();
-    world.run(5_000_000);
-    world.members[0] = None;
-    world.send();
-    world.run(30_000_000);
-    let [decision] = world.written[..] else { panic!("one election: {:?}", world.written) };
+fn replaces_crashed_leader_and_delivers_open_messages() {
+    let mut harness = Harness::new();
+    harness.activate(0);
+    harness.send();
+    harness.run(5_000_000);
+    harness.members[0] = None;
+    harness.send();
+    harness.run(30_000_000);
+    let [decision] = harness.written[..] else { panic!("one election: {:?}", harness.written) };
     assert_eq!((decision.group, decision.epoch), (GROUP, 2));
-    assert_eq!(world.leader(), Some(decision.leader.index()));
-    assert_eq!(world.delivered, [0, 1]);
-    assert_eq!(world.coordinators[0].leader(GROUP), Some((decision.leader, 2)));
+    assert_eq!(harness.leader(), Some(decision.leader.index()));
+    assert_eq!(harness.delivered, [0, 1]);
+    assert_eq!(harness.coordinators[0].leader(GROUP), Some((decision.leader, 2)));
     // One of three members is no majority: no election is possible, and none is attempted.
-    world.members[decision.leader.index()] = None;
-    world.run(50_000_000);
-    assert_eq!((world.leader(), world.written.len()), (None, 1));
+    harness.members[decision.leader.index()] = None;
+    harness.run(50_000_000);
+    assert_eq!((harness.leader(), harness.written.len()), (None, 1));
 }
 
 #[test]
-fn another_coordinator_goes_on_from_what_was_written_down() {
-    let mut world = World::new();
-    world.activate(0);
-    world.run(2_000_000);
-    world.members[0] = None;
-    world.run(30_000_000);
-    world.coordinators[0].deactivate();
-    let second = world.leader().expect("another one leads");
-    world.activate(1);
-    world.run(30_000_000);
-    assert_eq!((world.leader(), world.written.len()), (Some(second), 1), "no need for another");
+fn next_coordinator_resumes_from_persisted_decisions() {
+    let mut harness = Harness::new();
+    harness.activate(0);
+    harness.run(2_000_000);
+    harness.members[0] = None;
+    harness.run(30_000_000);
+    harness.coordinators[0].deactivate();
+    let second = harness.leader().expect("another member leads");
+    harness.activate(1);
+    harness.run(30_000_000);
+    assert_eq!((harness.leader(), harness.written.len()), (Some(second), 1), "no need for another");
     // The third member never restarts; the second one crashes.
-    assert_eq!(world.coordinators[1].leader(GROUP), Some((ProcessId(second as u32), 2)));
+    assert_eq!(harness.coordinators[1].leader(GROUP), Some((ProcessId(second as u32), 2)));
 }
 
 #[test]
-fn nothing_is_said_before_it_is_written() {
-    let mut world = World::new();
-    world.activate(0);
-    world.run(2_000_000);
+fn notifies_leader_only_after_persisting() {
+    let mut harness = Harness::new();
+    harness.activate(0);
+    harness.run(2_000_000);
     // The store rejects the write: another coordinator may be active.
-    world.active = usize::MAX;
-    world.members[0] = None;
-    world.run(50_000_000);
-    assert_eq!((world.leader(), world.written.len()), (None, 0));
-    assert_eq!(world.coordinators[0].stats().elections, 0);
-    world.active = 0;
-    world.run(20_000_000);
-    assert!(world.leader().is_some(), "it tries again");
+    harness.active = usize::MAX;
+    harness.members[0] = None;
+    harness.run(50_000_000);
+    assert_eq!((harness.leader(), harness.written.len()), (None, 0));
+    assert_eq!(harness.coordinators[0].stats().elections, 0);
+    harness.active = 0;
+    harness.run(20_000_000);
+    assert!(harness.leader().is_some(), "the election is repeated");
 }
 
 #[test]
-fn a_coordinator_that_was_deposed_does_no_harm() {
-    let mut world = World::new();
-    world.activate(0);
-    world.activate(1);
-    world.members[0] = None;
-    world.run(30_000_000);
+fn deposed_coordinator_is_harmless() {
+    let mut harness = Harness::new();
+    harness.activate(0);
+    harness.activate(1);
+    harness.members[0] = None;
+    harness.run(30_000_000);
     // Both coordinators have detected the failure; one could write.
-    assert_eq!(world.written.len(), 1);
-    assert_eq!(world.leader(), Some(world.written[0].leader.index()));
-    world.send();
-    world.run(5_000_000);
-    assert_eq!(world.delivered, [0]);
+    assert_eq!(harness.written.len(), 1);
+    assert_eq!(harness.leader(), Some(harness.written[0].leader.index()));
+    harness.send();
+    harness.run(5_000_000);
+    assert_eq!(harness.delivered, [0]);
 }
 
 #[test]
-fn an_order_of_somebody_else_is_none() {
-    let mut world = World::new();
+fn ignores_appointment_from_other_process() {
+    let mut harness = Harness::new();
     let mut stranger = Coordinator::new(CoordinatorConfig::new(ProcessId(9), groups()))
-        .expect("its settings make sense");
-    let now = world.now();
+        .expect("a valid configuration");
+    let now = harness.now();
     stranger.activate(now, []);
     stranger.handle_timeout(now);
     let mut slot = [0; 256];
@@ -240,14 +240,14 @@ fn an_order_of_somebody_else_is_none() {
     while stranger.poll_transmit(now, &mut slot).is_some() {
         asked += 1;
         let to = header_unchecked(&slot).expect("a frame").dst();
-        let member = world.members[to.index()].as_mut().expect("it lives");
+        let member = harness.members[to.index()].as_mut().expect("a live machine");
         assert_eq!(member.handle_frame(now, Port(0), &mut slot), Verdict::Dropped);
     }
     assert_eq!(asked, 3);
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused() {
+fn rejects_invalid_settings() {
     let config = CoordinatorConfig {
         leader_timeout_ns: 2_000_000,
         ..CoordinatorConfig::new(CLIENT, groups())

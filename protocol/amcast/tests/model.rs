@@ -43,7 +43,7 @@ struct State {
     /// Decisions that the replicas of each group were sent, and barriers with the number of
     /// positions they cover.
     decided: [BTreeSet<(u64, MessageId, LogicalTime)>; 2],
-    settled: [BTreeSet<(LogicalTime, u64)>; 2],
+    barriers_of: [BTreeSet<(LogicalTime, u64)>; 2],
     led: u32,
 }
 
@@ -59,7 +59,7 @@ fn now() -> Now {
 
 fn frame(src: u32, dst: u32, opcode: Opcode, body: &Amcast) -> Arc<[u8]> {
     let mut frame = [0; HEADER_LEN + AMCAST_LEN];
-    body.write(&mut frame[HEADER_LEN..]).expect("it fits");
+    body.write(&mut frame[HEADER_LEN..]).expect("the buffer fits the frame");
     let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
     let sync = now().sync;
     seal(&mut frame, header.stamped(sync, Promises::both(sync), Psn(0)), AMCAST_LEN);
@@ -68,9 +68,9 @@ fn frame(src: u32, dst: u32, opcode: Opcode, body: &Amcast) -> Arc<[u8]> {
 
 impl State {
     /// Adds the output of a member to the network, and records what is for replicas.
-    fn drain(&mut self, place: usize) {
+    fn drain(&mut self, index: usize) {
         let all = self.members.len() as u32;
-        let member = &mut self.members[place];
+        let member = &mut self.members[index];
         let mut slot = [0; FRAME_LEN];
         while let Some(sent) = member.poll_transmit(now(), &mut slot) {
             let parsed = Frame::parse(&slot[..sent.bytes]).expect("sealed");
@@ -80,7 +80,7 @@ impl State {
                 self.network.insert(slot[..sent.bytes].into());
             } else if REPLICAS.contains(&dst) && parsed.opcode == Opcode::Deliver {
                 let group = (dst - REPLICAS.start) as usize;
-                self.settled[group].insert((body.barrier, body.count));
+                self.barriers_of[group].insert((body.barrier, body.count));
                 if body.has(Amcast::MESSAGE) {
                     self.decided[group].insert((body.position, body.id, body.timestamp));
                 }
@@ -102,16 +102,16 @@ impl State {
         let differ_in =
             |of: &BTreeSet<_>| of.iter().any(|one| of.iter().any(|other| differ(one, other)));
         // Both groups must agree on a message's position.
-        let is_torn = all[0]
+        let is_divergent = all[0]
             .iter()
             .any(|one| all[1].iter().any(|other| one.1 == other.1 && one.2 != other.2));
-        !all.iter().any(differ_in) && !is_torn
+        !all.iter().any(differ_in) && !is_divergent
     }
 
     /// Returns whether a replica that knows `count` positions misses nothing below the barrier.
-    fn is_settled(&self) -> bool {
-        self.settled.iter().zip(&self.decided).all(|(settled, decided)| {
-            settled.iter().all(|(barrier, count)| {
+    fn is_barrier_safe(&self) -> bool {
+        self.barriers_of.iter().zip(&self.decided).all(|(barriers_of, decided)| {
+            barriers_of.iter().all(|(barrier, count)| {
                 decided.iter().all(|(position, _, last)| last > barrier || position < count)
             })
         })
@@ -148,7 +148,7 @@ impl Model for Bounds {
             network: BTreeSet::new(),
             elected: 0,
             decided: [BTreeSet::new(), BTreeSet::new()],
-            settled: [BTreeSet::new(), BTreeSet::new()],
+            barriers_of: [BTreeSet::new(), BTreeSet::new()],
             led: 0,
         }];
         for sequence in 0..self.messages {
@@ -204,13 +204,13 @@ impl Model for Bounds {
                 state.drain(to);
             }
             Action::Elect => {
-                let place = self.elections[state.elected];
+                let index = self.elections[state.elected];
                 state.elected += 1;
                 let epoch = state.elected as u32 + 1;
-                state.members[place].lead(now(), epoch);
+                state.members[index].lead(now(), epoch);
                 // Requests for promises are sent by the timer.
-                state.members[place].handle_timeout(now());
-                state.drain(place);
+                state.members[index].handle_timeout(now());
+                state.drain(index);
             }
         }
         (state != *last).then_some(state)
@@ -219,21 +219,23 @@ impl Model for Bounds {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("agreement", |_: &Bounds, state: &State| state.agrees()),
-            Property::always("nothing comes below a barrier", |_: &Bounds, state: &State| {
-                state.is_settled()
-            }),
+            Property::always(
+                "no position is added below a barrier",
+                |_: &Bounds, state: &State| state.is_barrier_safe(),
+            ),
             Property::sometimes("all is decided", |bounds: &Bounds, state: &State| {
                 state.decided[0].len() == bounds.messages as usize
             }),
-            Property::sometimes("the last elected one leads", |bounds: &Bounds, state: &State| {
-                state.led as usize >= bounds.elections.len()
-            }),
+            Property::sometimes(
+                "the last elected member leads",
+                |bounds: &Bounds, state: &State| state.led as usize >= bounds.elections.len(),
+            ),
         ]
     }
 }
 
 /// Explores all states, or those within some steps. Returns their number and the violations.
-fn look(bounds: Bounds, steps: Option<usize>) -> (usize, Vec<&'static str>) {
+fn explore(bounds: Bounds, steps: Option<usize>) -> (usize, Vec<&'static str>) {
     let limits = bounds.checker().threads(1);
     let limits = match steps {
         Some(steps) => limits.target_max_depth(steps),
@@ -247,18 +249,18 @@ fn look(bounds: Bounds, steps: Option<usize>) -> (usize, Vec<&'static str>) {
 /// Checks that there are no violations, and that the expected ends are reached.
 #[cfg(not(feature = "mistakes"))]
 fn check(bounds: Bounds, steps: Option<usize>, ends: &[&str]) -> usize {
-    let (states, mut found) = look(bounds, steps);
+    let (states, mut found) = explore(bounds, steps);
     found.sort_unstable();
     assert_eq!(found, ends, "in {states} states");
     states
 }
 
 const DECIDED: &str = "all is decided";
-const LEADS: &str = "the last elected one leads";
+const LEADS: &str = "the last elected member leads";
 
 #[cfg(not(feature = "mistakes"))]
 #[test]
-fn every_order_of_one_message_for_both_groups() {
+fn one_message_for_both_groups_exhaustively() {
     let bounds = Bounds { messages: 1, elections: vec![], others: vec![3], is_whole: false };
     let states = check(bounds, None, &[DECIDED, LEADS]);
     assert!(states > 1_000, "{states}");
@@ -287,11 +289,11 @@ fn a_message_and_an_election_within_twelve_steps() {
 #[cfg(not(feature = "mistakes"))]
 #[test]
 #[ignore = "half a minute and more: cargo test -p onepipe-amcast --test model -- --ignored"]
-fn larger_ones() {
+fn larger_models_within_bounds() {
     let states = check(two_messages(), Some(11), &[DECIDED, LEADS]);
     assert!(states > 150_000, "{states}");
     let bounds = Bounds { elections: vec![1, 2], ..two_messages() };
-    let (states, found) = look(bounds, Some(9));
+    let (states, found) = explore(bounds, Some(9));
     assert!(states > 10_000 && found.iter().all(|end| [DECIDED, LEADS].contains(end)), "{found:?}");
 }
 
@@ -302,7 +304,7 @@ fn larger_ones() {
 #[ignore = "a quarter of a minute: cargo test -p onepipe-amcast --test model -- --ignored"]
 fn two_groups_of_three_with_three_messages() {
     let bounds = Bounds { messages: 3, elections: vec![1], others: vec![], is_whole: true };
-    let (states, found) = look(bounds, Some(7));
+    let (states, found) = explore(bounds, Some(7));
     assert!(states > 50_000, "{states}");
     assert!(found.iter().all(|end| [DECIDED, LEADS].contains(end)), "{found:?}");
 }
@@ -310,11 +312,11 @@ fn two_groups_of_three_with_three_messages() {
 /// The model must be able to detect bugs: two show within these steps.
 #[cfg(feature = "mistakes")]
 #[test]
-fn mistakes_are_found() {
+fn model_detects_mistakes() {
     use onepipe_base::mistake::{Mistake, choose};
     for mistake in [Mistake::PendingForgotten, Mistake::GapsIgnored] {
         choose(Some(mistake));
-        let (_, found) = look(two_messages(), Some(9));
+        let (_, found) = explore(two_messages(), Some(9));
         assert!(found.iter().any(|found| ![DECIDED, LEADS].contains(found)), "{mistake:?}");
     }
     choose(None);

@@ -31,7 +31,7 @@ fn config(process: u32) -> Config {
 }
 
 /// Returns all output of `machine`, in frames of up to `bytes` bytes.
-fn said(machine: &mut impl Machine, bytes: usize) -> Vec<Vec<u8>> {
+fn poll_frames_of(machine: &mut impl Machine, bytes: usize) -> Vec<Vec<u8>> {
     let mut slot = vec![0; bytes];
     let mut frames = Vec::new();
     while let Some(sent) = machine.poll_transmit(NOW, &mut slot) {
@@ -41,8 +41,8 @@ fn said(machine: &mut impl Machine, bytes: usize) -> Vec<Vec<u8>> {
 }
 
 /// Returns the destination of a frame, its opcode, and the number of packets in each run.
-fn shape(bytes: &[u8]) -> (u32, Opcode, Vec<usize>) {
-    let frame = Frame::parse(bytes).expect("a machine has written it");
+fn frame_shape(bytes: &[u8]) -> (u32, Opcode, Vec<usize>) {
+    let frame = Frame::parse(bytes).expect("valid output of a machine");
     let runs = Amcast::runs(frame.opcode, frame.payload);
     let packets = runs.map(|run| usize::from(run.expect("a run").first.more) + 1);
     (frame.header.dst().0, frame.opcode, packets.collect())
@@ -53,69 +53,69 @@ fn message(nth: u8) -> [u8; 100] {
 }
 
 #[test]
-fn a_client_puts_as_many_messages_into_a_frame_as_fit() {
-    let mut client = Client::new(config(CLIENT.0)).expect("it is a client");
+fn client_fills_frames_with_messages() {
+    let mut client = Client::new(config(CLIENT.0)).expect("a client");
     let (one, both) = (GroupSet::from_bits(1), GroupSet::from_bits(3));
     for (nth, to) in (0..).zip([one, one, one, one, both, both, one]) {
-        client.amcast(NOW, to, &message(nth)).expect("there is room");
+        client.amcast(NOW, to, &message(nth)).expect("the window has space");
     }
-    let frames = said(&mut client, FRAME_LEN);
-    let shapes: Vec<_> = frames.iter().map(|frame| shape(frame)).collect();
+    let frames = poll_frames_of(&mut client, FRAME_LEN);
+    let shapes: Vec<_> = frames.iter().map(|frame| frame_shape(frame)).collect();
     let start = |to: u32, packets| (to, Opcode::Start, vec![packets]);
     assert_eq!(shapes, [start(0, 3), start(0, 1), start(0, 2), start(4, 2), start(0, 1)]);
     let all = frames.iter().flat_map(|bytes| {
-        let frame = Frame::parse(bytes).expect("a client has written it");
+        let frame = Frame::parse(bytes).expect("valid output of a client");
         let packets = Amcast::packets(frame.opcode, frame.payload);
         let packets = packets.map(|packet| packet.expect("a packet"));
         packets.map(|(body, bytes)| (body.id.sequence, bytes.to_vec())).collect::<Vec<_>>()
     });
     let wanted = [0, 1, 2, 3, 4, 5, 4, 5, 6].map(|nth| (u32::from(nth), message(nth).to_vec()));
-    assert!(all.eq(wanted), "each with its own bytes");
+    assert!(all.eq(wanted), "each message has its own content");
     assert_eq!(client.in_flight(), 7);
 }
 
 /// Delivers frames in order until all machines are idle. Returns all frames.
-fn carry(machines: &mut [(u32, Box<dyn Speaks>)], mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+fn exchange(machines: &mut [(u32, Box<dyn AnyMachine>)], mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while !frames.is_empty() {
         for frame in &mut frames {
-            let to = shape(frame).0;
+            let to = frame_shape(frame).0;
             if let Some((_, machine)) = machines.iter_mut().find(|(own, _)| *own == to) {
                 assert_eq!(machine.take(frame), Verdict::Consumed);
             }
         }
         all.append(&mut frames);
-        frames = machines.iter_mut().flat_map(|(_, machine)| machine.say()).collect();
+        frames = machines.iter_mut().flat_map(|(_, machine)| machine.poll_frames()).collect();
     }
     all
 }
 
 /// Common interface of the machines.
-trait Speaks {
+trait AnyMachine {
     fn take(&mut self, frame: &mut [u8]) -> Verdict;
-    fn say(&mut self) -> Vec<Vec<u8>>;
+    fn poll_frames(&mut self) -> Vec<Vec<u8>>;
     fn delivered(&mut self) -> Vec<(MessageId, Vec<u8>)> {
         Vec::new()
     }
 }
 
-impl Speaks for Member {
+impl AnyMachine for Member {
     fn take(&mut self, frame: &mut [u8]) -> Verdict {
         self.handle_frame(NOW, Port(0), frame)
     }
 
-    fn say(&mut self) -> Vec<Vec<u8>> {
-        said(self, FRAME_LEN)
+    fn poll_frames(&mut self) -> Vec<Vec<u8>> {
+        poll_frames_of(self, FRAME_LEN)
     }
 }
 
-impl Speaks for Replica {
+impl AnyMachine for Replica {
     fn take(&mut self, frame: &mut [u8]) -> Verdict {
         self.handle_frame(NOW, Port(0), frame)
     }
 
-    fn say(&mut self) -> Vec<Vec<u8>> {
-        said(self, FRAME_LEN)
+    fn poll_frames(&mut self) -> Vec<Vec<u8>> {
+        poll_frames_of(self, FRAME_LEN)
     }
 
     fn delivered(&mut self) -> Vec<(MessageId, Vec<u8>)> {
@@ -128,20 +128,19 @@ impl Speaks for Replica {
 }
 
 #[test]
-fn what_members_say_of_a_run_is_a_run() {
-    let mut client = Client::new(config(CLIENT.0)).expect("it is a client");
+fn members_answer_run_with_run() {
+    let mut client = Client::new(config(CLIENT.0)).expect("a client");
     let one = GroupSet::EMPTY.with(GroupId(0));
     for nth in 0..6 {
-        client.amcast(NOW, one, &message(nth)).expect("there is room");
+        client.amcast(NOW, one, &message(nth)).expect("the window has space");
     }
-    let member =
-        |own| Box::new(Member::new(config(own)).expect("it is a member")) as Box<dyn Speaks>;
+    let member = |own| Box::new(Member::new(config(own)).expect("a member")) as Box<dyn AnyMachine>;
     let mut machines: Vec<_> = (0..3).map(|own| (own, member(own))).collect();
-    machines.push((3, Box::new(Replica::new(config(3)).expect("it is a replica"))));
-    let frames = carry(&mut machines, said(&mut client, FRAME_LEN));
-    let shapes: Vec<_> = frames.iter().map(|frame| shape(frame)).collect();
+    machines.push((3, Box::new(Replica::new(config(3)).expect("a replica"))));
+    let frames = exchange(&mut machines, poll_frames_of(&mut client, FRAME_LEN));
+    let shapes: Vec<_> = frames.iter().map(|frame| frame_shape(frame)).collect();
     // Six messages: two frames from the client, and two from the leader to each of three receivers.
-    let count = |opcode| shapes.iter().filter(|shape| shape.1 == opcode).count();
+    let count = |opcode| shapes.iter().filter(|frame_shape| frame_shape.1 == opcode).count();
     assert_eq!((count(Opcode::Start), count(Opcode::Prop)), (2, 6));
     let over: Vec<_> = shapes.iter().filter(|(to, ..)| *to == CLIENT.0).collect();
     assert!(matches!(over[..], [(_, Opcode::Deliver, runs)] if *runs == [6]), "{over:?}");

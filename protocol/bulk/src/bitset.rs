@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_set_behind_the_end() {
+    fn ignores_bits_beyond_the_end() {
         let mut bits = BitSet::new(67);
         assert!(bits.set(66) && !bits.set(66) && !bits.set(67) && !bits.has(67));
         bits.set_all();

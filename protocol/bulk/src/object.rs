@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_whole_with_its_last_piece_and_forgotten_when_wrong() {
+    fn corrupt_block_is_dropped_with_last_piece() {
         let shape = shape(20, 8, 3);
         let memory: Vec<u8> = (0..20).collect();
         let mut root = Object::complete(shape, memory.clone());
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_written_in_place_by_one_at_a_time() {
+    fn piece_has_one_placement_at_a_time() {
         let shape = shape(20, 8, 3);
         let memory: Vec<u8> = (0..20).collect();
         let mut root = Object::complete(shape, memory.clone());
@@ -314,14 +314,14 @@ mod tests {
         assert_eq!(
             copy.insert_piece(2, 0, digest, piece(0)),
             PieceResult::Duplicate,
-            "it is awaited"
+            "being placed"
         );
         assert_eq!(copy.insert_piece(2, 1, digest, piece(1)), PieceResult::Accepted);
         assert!(
             !copy.begin_placement(2, 1, digest) && copy.placement_mut(2, 1).is_none(),
-            "it is here"
+            "received already"
         );
-        copy.placement_mut(2, 0).expect("it is being written").copy_from_slice(&memory[16..19]);
+        copy.placement_mut(2, 0).expect("being placed").copy_from_slice(&memory[16..19]);
         assert!(
             copy.end_placement(2, 0)
                 && !copy.end_placement(2, 0)

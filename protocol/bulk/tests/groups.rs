@@ -29,7 +29,7 @@ fn group(n: u32, root: u32, process: u32, link: Link) -> Group {
 
 /// Frames in flight, in reusable buffers.
 struct Wire {
-    way: VecDeque<(usize, usize, [u8; 600])>,
+    in_flight: VecDeque<(usize, usize, [u8; 600])>,
     spare: Vec<[u8; 600]>,
     now: u64,
 }
@@ -41,24 +41,28 @@ impl Wire {
 
     /// Lets every member send one frame, and delivers the frames before. Returns whether there were
     /// any.
-    fn turn(&mut self, all: &mut [Groups], mut tell: impl FnMut(usize, GroupId, Event)) -> bool {
+    fn step(
+        &mut self,
+        all: &mut [Groups],
+        mut on_event: impl FnMut(usize, GroupId, Event),
+    ) -> bool {
         self.now += 2_000;
         let now = self.clock();
         for (from, groups) in all.iter_mut().enumerate() {
             groups.handle_timeout(now);
-            let mut slot = self.spare.pop().expect("few are on their way at a time");
+            let mut slot = self.spare.pop().expect("few frames are in flight");
             match groups.poll_transmit(now, &mut slot[..]) {
-                Some(sent) => self.way.push_back((from, sent.port.0.into(), slot)),
+                Some(sent) => self.in_flight.push_back((from, sent.port.0.into(), slot)),
                 None => self.spare.push(slot),
             }
         }
-        let was_busy = !self.way.is_empty();
-        for _ in 0..self.way.len() {
-            let Some((from, to, mut frame)) = self.way.pop_front() else { break };
+        let was_busy = !self.in_flight.is_empty();
+        for _ in 0..self.in_flight.len() {
+            let Some((from, to, mut frame)) = self.in_flight.pop_front() else { break };
             all[to].handle_frame(now, Port(from as u16), &mut frame[..]);
             self.spare.push(frame);
             while let Some((id, event)) = all[to].poll_event() {
-                tell(to, id, event);
+                on_event(to, id, event);
             }
         }
         was_busy
@@ -66,7 +70,7 @@ impl Wire {
 }
 
 #[test]
-fn everybody_is_root_of_a_group_and_no_block_costs_an_allocation() {
+fn many_groups_do_not_allocate_per_block() {
     for link in [Link::Reliable, Link::Lossy] {
         let n = 4;
         let mut all: Vec<Groups> = (0..n).map(|_| Groups::new()).collect();
@@ -80,16 +84,16 @@ fn everybody_is_root_of_a_group_and_no_block_costs_an_allocation() {
         for root in 0..n {
             for process in (0..n).filter(|process| *process != root) {
                 let id = GroupId(100 + u64::from(root));
-                let member = all[process as usize].get_mut(id).expect("it is there");
+                let member = all[process as usize].get_mut(id).expect("the group exists");
                 member.offer_memory(vec![0; bytes]);
             }
             let id = GroupId(100 + u64::from(root));
-            let root_group = all[root as usize].get_mut(id).expect("it is there");
-            root_group.send(object(root)).expect("it is taken");
-            root_group.close().expect("we are the root");
+            let root_group = all[root as usize].get_mut(id).expect("the group exists");
+            root_group.send(object(root)).expect("the object is accepted");
+            root_group.close().expect("this member is the root");
         }
         let mut wire = Wire {
-            way: VecDeque::with_capacity(64),
+            in_flight: VecDeque::with_capacity(64),
             spare: (0..64).map(|_| [0; 600]).collect(),
             now: 1,
         };
@@ -101,18 +105,18 @@ fn everybody_is_root_of_a_group_and_no_block_costs_an_allocation() {
         };
         // Let queues and rings reach their size, then measure a third of the transfer.
         while held(&all) < BLOCKS / 2 {
-            wire.turn(&mut all, |_, _, _| ());
+            wire.step(&mut all, |_, _, _| ());
         }
         let taken = measure(|| {
             while held(&all) < BLOCKS * 5 / 6 {
-                wire.turn(&mut all, |_, _, _| ());
+                wire.step(&mut all, |_, _, _| ());
             }
         });
         assert_eq!(taken.count_total, 0, "{link:?}");
 
         let (mut closed, mut whole) = (0, 0);
         while closed < n * n {
-            wire.turn(&mut all, |_, id, event| match event {
+            wire.step(&mut all, |_, id, event| match event {
                 Event::Stable { memory, .. } => {
                     assert!(memory == object(id.0 as u32 - 100));
                     whole += 1;
@@ -131,12 +135,12 @@ fn everybody_is_root_of_a_group_and_no_block_costs_an_allocation() {
 }
 
 #[test]
-fn a_frame_of_no_group_is_dropped() {
-    let mut wire = Wire { way: VecDeque::new(), spare: vec![[0; 600]], now: 1 };
+fn frame_of_unknown_group_is_dropped() {
+    let mut wire = Wire { in_flight: VecDeque::new(), spare: vec![[0; 600]], now: 1 };
     let mut all = vec![Groups::new(), Groups::new()];
     all[1].insert(group(2, 0, 1, Link::Lossy));
-    assert!(wire.turn(&mut all, |_, _, _| ()));
+    assert!(wire.step(&mut all, |_, _, _| ()));
     assert_eq!((all[0].unknown(), all[1].unknown()), (1, 0));
     assert!(all[1].remove(GroupId(100)).is_some() && all[1].remove(GroupId(100)).is_none());
-    assert!(!wire.turn(&mut all, |_, _, _| ()));
+    assert!(!wire.step(&mut all, |_, _, _| ()));
 }

@@ -39,7 +39,7 @@ impl Memory for Bytes {
     }
 }
 
-struct World {
+struct Harness {
     groups: Vec<Option<Group<Bytes>>>,
     objects: Vec<Rc<Vec<u8>>>,
     queue: VecDeque<(usize, usize, Vec<u8>)>,
@@ -51,7 +51,7 @@ struct World {
     lost: Vec<Vec<u32>>,
 }
 
-impl World {
+impl Harness {
     fn new(n: usize, sizes: &[usize]) -> Self {
         let member = |rank: usize| Member {
             process: ProcessId(50 + rank as u32),
@@ -89,7 +89,7 @@ impl World {
         Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns((1 << 50) + self.ns) }
     }
 
-    fn hand_out(&mut self, at: usize) {
+    fn drain_events(&mut self, at: usize) {
         while let Some(event) = self.groups[at].as_mut().and_then(Group::poll_event) {
             match event {
                 Event::Announced { object, bytes } => {
@@ -100,8 +100,8 @@ impl World {
                         0 => Bytes::Shared(Rc::clone(shared), shared.len()),
                         _ => Bytes::Own(vec![0; shared.len()]),
                     };
-                    let group = self.groups[at].as_mut().expect("it lives");
-                    group.provide(object, memory).expect("it is wanted");
+                    let group = self.groups[at].as_mut().expect("a live machine");
+                    group.provide(object, memory).expect("the object was announced");
                 }
                 Event::Stable { memory, .. } => self.got[at].push(memory),
                 Event::Lost { object } => self.lost[at].push(object),
@@ -110,8 +110,8 @@ impl World {
         }
     }
 
-    fn speak(&mut self, at: usize) {
-        self.hand_out(at);
+    fn transmit(&mut self, at: usize) {
+        self.drain_events(at);
         let (now, mut slot) = (self.now(), [0; 512]);
         while let Some(sent) =
             self.groups[at].as_mut().and_then(|it| it.poll_gather(now, &mut slot))
@@ -122,22 +122,22 @@ impl World {
         }
     }
 
-    fn hear(&mut self, from: usize, to: usize, mut frame: Vec<u8>) {
+    fn receive(&mut self, from: usize, to: usize, mut frame: Vec<u8>) {
         let (now, port) = (self.now(), Port(from as u16));
         let front = frame.get(..DETACHED_FRONT_LEN).unwrap_or_default().to_vec();
         let Some(group) = &mut self.groups[to] else { return };
         let mut placement = group.begin_placement(&front);
         if placement.is_none() {
-            self.hand_out(to);
-            let group = self.groups[to].as_mut().expect("it lives");
+            self.drain_events(to);
+            let group = self.groups[to].as_mut().expect("a live machine");
             placement = group.begin_placement(&front);
         }
-        let group = self.groups[to].as_mut().expect("it lives");
+        let group = self.groups[to].as_mut().expect("a live machine");
         let Some(placement) = placement else {
             group.handle_frame(now, port, &mut frame);
             return;
         };
-        let range = placement.offset()..placement.offset() + placement.bytes();
+        let range = placement.offset()..placement.offset() + placement.len();
         if let Some(room) = group.placement_mut(&placement) {
             room.copy_from_slice(&self.objects[placement.object() as usize][range.clone()]);
             self.copied += room.len();
@@ -163,10 +163,10 @@ impl World {
                     next += 1;
                 }
                 if next == self.objects.len() || !root.failures().is_empty() {
-                    root.close().expect("it is the root");
+                    root.close().expect("the member is the root");
                 }
             }
-            (0..self.groups.len()).for_each(|at| self.speak(at));
+            (0..self.groups.len()).for_each(|at| self.transmit(at));
             if let Some((from, to, frame)) = self.queue.pop_front() {
                 frames += 1;
                 if let Some(dies) = kill(frames) {
@@ -175,12 +175,12 @@ impl World {
                     self.groups.iter_mut().flatten().for_each(link);
                 }
                 self.ns += 100;
-                self.hear(from, to, frame);
+                self.receive(from, to, frame);
                 continue;
             }
             let due = self.groups.iter().flatten().filter_map(Group::poll_timeout).min();
             self.ns = self.ns.max(due.map_or(self.ns, |due| due.since_ns(Mono::from_ns(0)))) + 1;
-            assert!(self.ns < 60_000_000_000, "somebody waits for ever");
+            assert!(self.ns < 60_000_000_000, "a member waits for ever");
             let now = self.now();
             self.groups.iter_mut().flatten().for_each(|group| group.handle_timeout(now));
         }
@@ -189,69 +189,69 @@ impl World {
 }
 
 #[test]
-fn objects_are_used_where_they_lie_or_copied_from_there() {
+fn shared_objects_are_used_in_place_or_copied() {
     let sizes = [0, 1, 999, 1_000, 1_001, 70_000, 3, 1_200_000];
     for n in [1, 2, 3, 8] {
-        let mut world = World::new(n, &sizes);
-        world.run(|_| None);
-        for (rank, group) in world.groups.iter().enumerate() {
-            let group = group.as_ref().expect("it lives");
+        let mut harness = Harness::new(n, &sizes);
+        harness.run(|_| None);
+        for (rank, group) in harness.groups.iter().enumerate() {
+            let group = group.as_ref().expect("a live machine");
             assert_eq!(group.outcome(), Some(Outcome::Complete));
             let (own, all): (Vec<_>, Vec<_>) =
-                world.got[rank].iter().partition(|got| matches!(got, Bytes::Own(_)));
+                harness.got[rank].iter().partition(|got| matches!(got, Bytes::Own(_)));
             assert_eq!(own.len(), if rank % 2 == 1 { sizes.len() } else { 0 });
             assert_eq!(own.len() + all.len(), sizes.len());
-            for (got, sent) in world.got[rank].iter().zip(&world.objects) {
+            for (got, sent) in harness.got[rank].iter().zip(&harness.objects) {
                 assert!(got.bytes() == &sent[..]);
             }
             let asked = group.stats().blocks_requested;
-            assert!(asked <= sizes.len() as u64, "{asked} blocks had to be asked for");
+            assert!(asked <= sizes.len() as u64, "{asked} blocks had to be requested");
         }
         let copies = n / 2 * sizes.iter().sum::<usize>();
-        assert_eq!(world.copied, copies, "each block is copied once");
+        assert_eq!(harness.copied, copies, "each block is copied once");
     }
 }
 
 #[test]
-fn a_large_object_has_larger_blocks() {
-    let mut world = World::new(2, &[1 << 27]);
-    let frames = world.run(|_| None);
-    assert_eq!(world.got[1].len(), 1);
+fn large_object_has_larger_blocks() {
+    let mut harness = Harness::new(2, &[1 << 27]);
+    let frames = harness.run(|_| None);
+    assert_eq!(harness.got[1].len(), 1);
     assert!(frames < 2_000, "{frames} frames");
 }
 
 #[test]
-fn a_wrong_copy_is_noticed_and_made_again() {
+fn corrupt_copy_is_repeated() {
     for wrong_at in [0, 5_000, 69_999] {
-        let mut world = World::new(4, &[70_000]);
-        world.wrong_at = Some(wrong_at);
-        world.run(|_| None);
-        let groups = world.groups.iter().flatten();
+        let mut harness = Harness::new(4, &[70_000]);
+        harness.wrong_at = Some(wrong_at);
+        harness.run(|_| None);
+        let groups = harness.groups.iter().flatten();
         let corrupt: u64 = groups.map(|group| group.stats().blocks_corrupt).sum();
-        assert_eq!((corrupt, world.wrong_at), (1, None));
-        for got in &world.got {
-            assert!(got[0].bytes() == &world.objects[0][..]);
+        assert_eq!((corrupt, harness.wrong_at), (1, None));
+        for got in &harness.got {
+            assert!(got[0].bytes() == &harness.objects[0][..]);
         }
     }
 }
 
 #[test]
-fn whoever_dies_at_any_frame_the_others_end_alike() {
+fn survivors_agree_after_crash_at_any_frame() {
     let sizes = [3_500, 1, 2_000];
-    let frames = World::new(4, &sizes).run(|_| None);
+    let frames = Harness::new(4, &sizes).run(|_| None);
     for dies in 0..4 {
         for when in 1..=frames {
-            let mut world = World::new(4, &sizes);
-            world.run(|frame| (frame == when).then_some(dies));
+            let mut harness = Harness::new(4, &sizes);
+            harness.run(|frame| (frame == when).then_some(dies));
             let others: Vec<usize> = (0..4).filter(|rank| *rank != dies).collect();
-            let outcome = |rank: usize| world.groups[rank].as_ref().and_then(Group::outcome);
+            let outcome = |rank: usize| harness.groups[rank].as_ref().and_then(Group::outcome);
             let first = others[0];
             for rank in others.iter().copied() {
                 assert!(outcome(rank).is_some(), "{dies} at {when}");
                 assert_eq!(outcome(rank), outcome(first), "{dies} at {when}");
-                let count = world.got[rank].len();
-                assert_eq!(count, world.got[first].len(), "{dies} at {when}");
-                for (got, sent) in world.got[rank].iter().zip(&world.objects) {
+                let count = harness.got[rank].len();
+                assert_eq!(count, harness.got[first].len(), "{dies} at {when}");
+                for (got, sent) in harness.got[rank].iter().zip(&harness.objects) {
                     assert!(got.bytes() == &sent[..]);
                 }
             }

@@ -1,5 +1,5 @@
 //! Delivery of notifications, by flooding or by unicast to each process (`docs/design/failure.md`,
-//! "How does the news get around?").
+//! "How are updates flooded?").
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

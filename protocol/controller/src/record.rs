@@ -42,8 +42,8 @@ pub enum Record {
         /// The scatterings and the receivers without an acknowledgement.
         entries: Vec<Undeliverable>,
     },
-    /// The leader of an agreed-multicast group (`docs/design/amcast.md`, "Who says who leads?").
-    /// The entry of the latest epoch of a group counts. Controllers only store it.
+    /// The leader of an agreed-multicast group (`docs/design/amcast.md`, "How is a leader
+    /// elected?"). The entry of the latest epoch of a group counts. Controllers only store it.
     Leads(Leadership),
 }
 

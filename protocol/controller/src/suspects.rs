@@ -41,8 +41,8 @@ pub(crate) struct Suspects {
 /// Visits per evaluation without a backoff: a pod of a fat tree of 32 K hosts has half of that.
 const VISITS_PER_EVALUATION: usize = 16_384;
 /// Backoff for each visited node and link, in ns. A visit takes some 10 ns (measured by
-/// `sim/recovery/examples/evaluation.rs`): where half of a large fabric is suspected and changes all the
-/// time, evaluations take at most a third of the time.
+/// `sim/recovery/examples/evaluation.rs`): where half of a large fabric is suspected and changes
+/// all the time, evaluations take at most a third of the time.
 const BACKOFF_NS_PER_VISIT: u64 = 20;
 
 /// The result of an evaluation.

@@ -186,7 +186,7 @@ fn relay_target_fails_without_a_pong() {
         let (sender, rude) = (fabric.find(process(0)), fabric.find(process(3)));
         let instance = fabric.nodes[rude].instance();
         fabric.nodes[rude].known.is_unresponsive = true;
-        // It announces itself no more, either.
+        // The process announces itself no more, either.
         fabric.nodes[rude].backoff = onepipe_base::Backoff::new(1, 1);
         let mut inner = [0; 100];
         let header = Header::new(Opcode::ReliableData, ProcessId(0), ProcessId(3), Incarnation(1));

@@ -101,7 +101,7 @@ pub struct Config {
     /// dies stays open forever, and so does the commit barrier.
     pub controllers: Option<Controllers>,
     /// Whether reliable messages wait for the first commit barrier from the switch even without
-    /// controllers (docs/design/failure.md, "When does a newcomer commit?"). Needed where switches
+    /// controllers (docs/design/failure.md, "When does a joiner commit?"). Needed where switches
     /// do not rewrite the promises in messages. Always the case in an overlay. Default false.
     pub awaits_commits: bool,
     /// Longest interval between announcements of an unchanged set of links to the controllers, in

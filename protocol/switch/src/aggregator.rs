@@ -23,9 +23,9 @@ const NOT_ADVERTISED: Option<Timestamp> = Some(Timestamp::from_ns(u64::MAX));
 /// The hold of a dead link counts in the commit minimum wherever the link would, and also for the
 /// lower port's own output: the current peer may have messages of its predecessor.
 ///
-/// An output without any input can still show that it is up (`docs/design/failure.md`, "What does a
-/// switch say that nothing feeds?"): [`Aggregator::advertise_unfed`]. The next promise on it lies
-/// above that.
+/// An output without any input can still show that it is up (`docs/design/failure.md`, "What does
+/// an unfed switch send?"): [`Aggregator::advertise_unfed`]. The next promise on it lies above
+/// that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Aggregator {
     lower_ports: u16,

@@ -7,8 +7,8 @@ use onepipe_wire::{FloodAck, FloodId, FloodKind};
 
 use crate::port_set::PortSet;
 
-/// Propagation of information with feedback (Segall 1983; `docs/design/failure.md`, "How does the
-/// news get around?"): the latest flood, the links that have not acknowledged it, and the parent
+/// Propagation of information with feedback (Segall 1983; `docs/design/failure.md`, "How are
+/// updates flooded?"): the latest flood, the links that have not acknowledged it, and the parent
 /// that waits for the acknowledgement.
 ///
 /// A link that dies unacknowledged keeps the flood open: nodes behind it may not have received it.
@@ -42,9 +42,9 @@ struct Current {
 /// The effect of a flood that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// It is new: it is passed on.
+    /// The flood is new and is passed on.
     New,
-    /// It is known already.
+    /// The flood is known already.
     Duplicate,
     /// A later one is known.
     Superseded,

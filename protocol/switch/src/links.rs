@@ -17,9 +17,9 @@ const HOP_ONLY_HOPS_MAX: u8 = 1;
 pub(crate) enum LinkCheck {
     /// Its promises are those of the known peer.
     Accepted,
-    /// It is consumed or forwarded, but its promises are ignored.
+    /// The frame is consumed or forwarded, but its promises are ignored.
     Ignored,
-    /// It is rejected.
+    /// The frame is rejected.
     Refused(Verdict),
 }
 
@@ -192,7 +192,7 @@ impl Switch {
             self.aggregator.assume_promised(port, commit);
         }
         if self.aggregator.holds_nothing(port) {
-            // It was never fed, or what fed it is resolved.
+            // The port was never fed, or the failure of what fed it is resolved.
             self.aggregator.remove(port);
             if let Some(control) = &mut self.control {
                 control.announcer.on_change();

@@ -267,7 +267,7 @@ impl Switch {
     }
 
     /// Whether commits may be advertised on `port`. A joiner from below must have caught up
-    /// (`docs/design/failure.md`, "When does a newcomer commit?"). Where dead links are frozen, the
+    /// (`docs/design/failure.md`, "When does a joiner commit?"). Where dead links are frozen, the
     /// peer must also know the incarnation of this switch, or a commit could raise the register of
     /// a previous incarnation there before a beacon explains it; and no such register may hold
     /// commits.

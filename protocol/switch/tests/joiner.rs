@@ -1,5 +1,5 @@
 //! A joiner's promise may lie below what others were sent (`docs/design/failure.md`, "When does a
-//! newcomer commit?").
+//! joiner commit?").
 
 mod harness;
 

@@ -1,5 +1,5 @@
 //! Commits on links whose other end holds commits of a previous incarnation
-//! (`docs/design/failure.md`, "What is told where a former life holds commits?").
+//! (`docs/design/failure.md`, "What is sent while a previous incarnation's commits are held?").
 
 mod harness;
 

@@ -100,7 +100,7 @@ impl Network {
             process_state.switch_instance = header.sender();
         }
         let before = process_state.advertised;
-        // It does not distinguish the incarnations of passing frames: it must not need to.
+        // A process does not distinguish the incarnations of passing frames: it must not need to.
         let commit = match process_state.held {
             Some(held) => promises.commit.as_ns().min(held),
             None => promises.commit.as_ns(),

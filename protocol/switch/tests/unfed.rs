@@ -1,5 +1,5 @@
-//! Switches with no live process below them (`docs/design/failure.md`, "What does a switch say that
-//! nothing feeds?").
+//! Switches with no live process below them (`docs/design/failure.md`, "What does an unfed switch
+//! send?").
 
 mod harness;
 

@@ -26,15 +26,15 @@ impl Flags {
     /// Its messages use a granted reservation instead of the window.
     pub const RESERVED: u8 = 1 << 3;
     /// In a beacon: no live input feeds this link. The link is up, and its barrier is a mark above
-    /// all earlier promises rather than a promise (docs/design/failure.md, "What does a switch say
-    /// that nothing feeds?").
+    /// all earlier promises rather than a promise (docs/design/failure.md, "What does an unfed
+    /// switch send?").
     pub const UNFED: u8 = 1 << 4;
     /// With [`Flags::UNFED`]: dead links behind the sender hold commits at the commit promise.
     /// UNFED without this flag: the commit is no promise either.
     pub const HOLDS: u8 = 1 << 5;
     /// In a beacon or a join: the sender holds commits for a previous incarnation of the receiver.
-    /// No commit promised on this link counts yet (docs/design/failure.md, "What is told where a
-    /// former life holds commits?").
+    /// No commit promised on this link counts yet (docs/design/failure.md, "What is sent while a
+    /// previous incarnation's commits are held?").
     pub const PREVIOUS_HOLDS: u8 = 1 << 6;
     /// In a bulk piece: `integrity` covers only the front of the payload (see
     /// [`crate::seal_detached`]).

@@ -126,7 +126,7 @@ impl Workload {
                 true => group.members.iter(),
                 false => group.replicas.iter(),
             });
-        processes.copied().nth(at).expect("there are so many")
+        processes.copied().nth(at).expect("an existing replica")
     }
 
     fn replica_of(&self, process: ProcessId) -> Option<usize> {
@@ -157,9 +157,9 @@ impl Workload {
         self.senders.iter_mut().for_each(|sender| sender.left = 0);
     }
 
-    fn config(&self, process: ProcessId, life: u32) -> Config {
+    fn config(&self, process: ProcessId, restarts: u32) -> Config {
         Config {
-            incarnation: Incarnation(life + 1),
+            incarnation: Incarnation(restarts + 1),
             coordinators: self.layout.coordinators.clone(),
             rto_min_ns: self.setup.rto_min_ns,
             busy_threshold: self.setup.busy_threshold,
@@ -169,10 +169,10 @@ impl Workload {
     }
 
     /// Builds a replica: a new one, or a restarted one with the state of another replica.
-    fn build_replica(&mut self, process: ProcessId, life: u32) -> Replica {
-        let config = self.config(process, life);
-        let at = self.replica_of(process).expect("it is a replica");
-        if life > 0 {
+    fn build_replica(&mut self, process: ProcessId, restarts: u32) -> Replica {
+        let config = self.config(process, restarts);
+        let at = self.replica_of(process).expect("a replica");
+        if restarts > 0 {
             let group =
                 self.layout.groups.groups.iter().find(|one| one.replicas.contains(&process));
             let peers = group.into_iter().flat_map(|group| &group.replicas);
@@ -186,7 +186,7 @@ impl Workload {
             Some(point) => Replica::join(config, point),
             None => Replica::new(config),
         };
-        replica.expect("its settings make sense")
+        replica.expect("a valid configuration")
     }
 
     fn build_rival(&self, process: ProcessId) -> Rival {
@@ -198,29 +198,29 @@ impl Workload {
             pending_max: self.setup.window as usize,
             ..rivals::Config::new(method, process, members)
         };
-        Rival::new(config).expect("its settings make sense")
+        Rival::new(config).expect("a valid configuration")
     }
 
-    fn build_host(&mut self, process: ProcessId, life: u32) -> HostRole {
+    fn build_host(&mut self, process: ProcessId, restarts: u32) -> HostRole {
         if self.setup.is_rival {
             return HostRole::Rival(self.build_rival(process));
         }
         if self.layout.coordinators.contains(&process) {
             let config = CoordinatorConfig {
-                incarnation: Incarnation(life + 1),
+                incarnation: Incarnation(restarts + 1),
                 probe_interval_ns: self.setup.probe_interval_ns,
                 leader_timeout_ns: self.setup.leader_timeout_ns,
                 ..CoordinatorConfig::new(process, self.layout.groups.clone())
             };
             let coordinator = Coordinator::new(config);
-            return HostRole::Coordinator(coordinator.expect("its settings make sense"));
+            return HostRole::Coordinator(coordinator.expect("a valid configuration"));
         }
         if self.layout.groups.clients.contains(&process) {
             // A client that has lost its state must not return under the same id.
-            let client = Client::new(self.config(process, life));
-            return HostRole::Client(client.expect("its settings make sense"));
+            let client = Client::new(self.config(process, restarts));
+            return HostRole::Client(client.expect("a valid configuration"));
         }
-        HostRole::Replica(self.build_replica(process, life))
+        HostRole::Replica(self.build_replica(process, restarts))
     }
 
     /// Sends what the client may send now, and sets an alarm for the next attempt.
@@ -305,13 +305,13 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Application<Node> for Workload {
-    fn build(&mut self, node: NodeId, life: u32) -> Node {
+    fn build(&mut self, node: NodeId, restarts: u32) -> Node {
         let here: Vec<ProcessId> = self.layout.at(node).collect();
         if let Some(switch) = node.0.checked_sub(self.topology.hosts()) {
             // A restarted switch has lost its members for ever.
-            let members = here.into_iter().filter(|_| life == 0);
+            let members = here.into_iter().filter(|_| restarts == 0);
             let members = members.map(|process| {
-                Member::new(self.config(process, life)).expect("its settings make sense")
+                Member::new(self.config(process, restarts)).expect("a valid configuration")
             });
             return Node::Switch(SwitchNode::new(
                 self.routes[switch as usize].clone(),
@@ -321,7 +321,7 @@ impl Application<Node> for Workload {
         let nic = self.topology.network_card();
         let role = here.first().map_or(HostRole::None, |process| {
             self.alive[process.index()] = true;
-            self.build_host(*process, life)
+            self.build_host(*process, restarts)
         });
         Node::Host { role, nic, ignored: None }
     }
@@ -344,7 +344,7 @@ impl Application<Node> for Workload {
             (NodeEvent::Member(process, MemberEvent::Leads(epoch)), _) => {
                 let groups = &self.layout.groups.groups;
                 let group = groups.iter().position(|group| group.members.contains(&process));
-                let group = GroupId(group.expect("it is a member") as u16);
+                let group = GroupId(group.expect("a member") as u16);
                 self.checker.on_leader(group, epoch, process);
             }
             (NodeEvent::Member(process, MemberEvent::Behind), _) => {
@@ -360,7 +360,7 @@ impl Application<Node> for Workload {
                 NodeEvent::Replica(ReplicaEvent::Delivered(delivery)),
                 Node::Host { role: HostRole::Replica(replica), .. },
             ) => {
-                let number = self.replica_of(replica.config().process).expect("it is one");
+                let number = self.replica_of(replica.config().process).expect("a known process");
                 let position = (delivery.timestamp, delivery.id);
                 let message = replica.message(&delivery);
                 self.on_delivered(at_ns, number, position, Some(delivery.groups), message);
@@ -371,11 +371,11 @@ impl Application<Node> for Workload {
                 Node::Host { role: HostRole::Replica(replica), .. },
             ) => {
                 let config = replica.config();
-                let (process, life) = (config.process, config.incarnation.0);
-                *replica = self.build_replica(process, life);
+                let (process, restarts) = (config.process, config.incarnation.0);
+                *replica = self.build_replica(process, restarts);
             }
             (NodeEvent::Rival(delivery), Node::Host { role: HostRole::Rival(rival), .. }) => {
-                let number = self.replica_of(rival.config().process).expect("it is one");
+                let number = self.replica_of(rival.config().process).expect("a known process");
                 let message = &delivery.payload[..];
                 let id = MessageId { client: word(message, 0), sequence: word(message, 4) };
                 let position = (LogicalTime(delivery.number), id);
@@ -389,8 +389,8 @@ impl Application<Node> for Workload {
         let Node::Host { role: HostRole::Coordinator(coordinator), .. } = machine else {
             return;
         };
-        let process = self.layout.at(at.node).next().expect("it sits there");
-        let index = Self::index_of(&self.layout.coordinators, process).expect("it is one");
+        let process = self.layout.at(at.node).next().expect("the node's process");
+        let index = Self::index_of(&self.layout.coordinators, process).expect("a known process");
         for ns in self.store.submit(index, coordinator) {
             at.alarm(ns * NANOSECOND, WRITE);
         }
@@ -408,7 +408,7 @@ impl Application<Node> for Workload {
             return;
         }
         let HostRole::Coordinator(coordinator) = role else { return };
-        let index = Self::index_of(&self.layout.coordinators, process).expect("it is one");
+        let index = Self::index_of(&self.layout.coordinators, process).expect("a known process");
         if self.without_store.contains(&process) {
             return;
         }

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 use onepipe_sim_engine::{MICROSECOND, Random, Seeds};
 use onepipe_topology::Shape;
 
+use crate::env::SimEnv;
 use crate::fault::FaultEvent;
 use crate::setup::{Load, SendPattern, Setup};
-use crate::world::World;
 
 /// Warm-up before the crash, in ns.
 const WARM_NS: u64 = 500_000;
@@ -49,34 +49,34 @@ pub fn failover_setup(seed: u64) -> Setup {
 
 /// Runs one crash. Returns `None` if the group did not recover or an invariant was violated.
 pub fn failover(victim: Victim, seed: u64) -> Option<Failover> {
-    let mut world = World::new(&failover_setup(seed));
-    let leader = world.layout().groups.groups[0].members[0];
+    let mut env = SimEnv::new(&failover_setup(seed));
+    let leader = env.layout().groups.groups[0].members[0];
     let crash_ns = WARM_NS + Random::named(seed, "crash", 0).below(SPREAD_NS);
-    world.schedule(
+    env.schedule(
         crash_ns,
         match victim {
             Victim::Member => FaultEvent::Member(leader),
-            Victim::Switch => FaultEvent::Switch(world.layout().node(leader)),
+            Victim::Switch => FaultEvent::Switch(env.layout().node(leader)),
         },
     );
-    world.run_until(crash_ns);
-    let replicas = world.layout().groups.groups[0].replicas.clone();
-    let replica = replicas.iter().position(|replica| world.is_alive(*replica))?;
-    let before = world.deliveries().len();
-    let is_new = |world: &World| {
-        world.deliveries()[before..]
+    env.run_until(crash_ns);
+    let replicas = env.layout().groups.groups[0].replicas.clone();
+    let replica = replicas.iter().position(|replica| env.is_alive(*replica))?;
+    let before = env.deliveries().len();
+    let is_new = |env: &SimEnv| {
+        env.deliveries()[before..]
             .iter()
             .any(|one| one.replica == replica && one.sent_ns > crash_ns)
     };
-    while !is_new(&world) && world.now_ns() < crash_ns + END_NS {
-        world.run_until(world.now_ns() + 20_000);
+    while !is_new(&env) && env.now_ns() < crash_ns + END_NS {
+        env.run_until(env.now_ns() + 20_000);
     }
     // Catch longer gaps that start after the recovery.
-    world.run_until(world.now_ns() + 300_000);
-    if world.checker().violations() > 0 {
+    env.run_until(env.now_ns() + 300_000);
+    if env.checker().violations() > 0 {
         return None;
     }
-    let here = || world.deliveries().iter().filter(|one| one.replica == replica);
+    let here = || env.deliveries().iter().filter(|one| one.replica == replica);
     let mut last_ns = here().rfind(|one| one.at_ns <= crash_ns)?.at_ns;
     let mut gap_ns = 0;
     for one in here().filter(|one| one.at_ns > crash_ns) {

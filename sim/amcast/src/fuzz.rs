@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use onepipe_sim_engine::Seeds;
 
+use crate::env::Quorums;
 use crate::swarm::{Outcome, Swarm};
-use crate::world::Quorums;
 
 /// Maximum number of failing seeds that are listed.
 const LISTED_MAX: usize = 100;

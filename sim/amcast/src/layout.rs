@@ -117,7 +117,7 @@ impl<'a> FreeNodes<'a> {
             let order = (0..racks).map(|step| (rack + step) % racks);
             let at = order.into_iter().find(|at| !self.racks[*at].is_empty());
             rack += 1;
-            self.racks[at.expect("there are hosts enough")].pop()
+            self.racks[at.expect("enough hosts")].pop()
         };
         (0..count).map(|_| next_host().expect("the rack is not empty")).collect()
     }
@@ -134,7 +134,7 @@ impl<'a> FreeNodes<'a> {
         let tier = |at: usize| self.topology.tier(Vertex::Switch(SwitchId(at as u32)));
         let mut others: Vec<usize> = (0..self.load.len()).filter(|at| *at != leader).collect();
         others.sort_by_key(|at| (tier(*at) == TOR, from[hosts + at], self.load[*at], *at));
-        assert!(others.len() + 1 >= count as usize, "there are switches enough");
+        assert!(others.len() + 1 >= count as usize, "enough switches");
         let chosen = std::iter::once(leader).chain(others).take(count as usize);
         chosen
             .map(|at| {

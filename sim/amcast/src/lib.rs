@@ -1,6 +1,6 @@
 //! Simulation of agreed multicast.
 //!
-//! A [`Setup`] defines the fabric, the groups and the load. A [`World`] runs it in virtual time:
+//! A [`Setup`] defines the fabric, the groups and the load. A [`SimEnv`] runs it in virtual time:
 //! members are in switches (a leader in a top-of-rack switch, its followers in spines), replicas,
 //! clients and coordinators are on hosts. [`FaultEvent`]s inject faults. With [`Setup::is_rival`]
 //! hosts are the members, as in PrimCast, and the CPU cost of frames counts.
@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod env;
 mod failover;
 mod fault;
 mod fuzz;
@@ -37,9 +38,9 @@ mod setup;
 mod store;
 mod swarm;
 mod switch;
-mod world;
 
 pub use application::Delivered;
+pub use env::{Quorums, SimEnv};
 pub use failover::{Failover, Victim, failover, failover_setup, failovers};
 pub use fault::{FaultEvent, PacketFilter};
 pub use fuzz::{FuzzReport, fuzz};
@@ -49,4 +50,3 @@ pub use load_point::{LoadPoint, LoadResult, Orderer};
 pub use mutation::{CAUGHT_BY_SEEDS, caught, first_violation};
 pub use setup::{Load, SendPattern, Setup, Shift};
 pub use swarm::{Outcome, Swarm};
-pub use world::{Quorums, World};

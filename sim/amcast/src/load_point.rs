@@ -8,8 +8,8 @@ use onepipe_sim_engine::SECOND;
 use onepipe_sim_network::{CpuConfig, LinkConfig};
 use onepipe_topology::Shape;
 
+use crate::env::SimEnv;
 use crate::setup::{Load, SendPattern, Setup};
-use crate::world::World;
 
 /// Rate of the poster's injector ("UDP traffic over 10Gb speed link"), the upper bound of the load.
 /// The other network cards of its servers have 25 Gbit/s (Intel E810-XXVAM2), which all hosts have
@@ -121,13 +121,13 @@ impl LoadPoint {
     /// # Panics
     /// If messages were delivered out of order.
     pub fn run(&self) -> LoadResult {
-        let mut world = World::new(&self.setup());
+        let mut env = SimEnv::new(&self.setup());
         let end_ns = WARM_NS + MEASURE_NS;
-        world.run_until(end_ns);
-        assert_eq!(world.checker().descriptions(), &[] as &[String]);
+        env.run_until(end_ns);
+        assert_eq!(env.checker().descriptions(), &[] as &[String]);
         // With the baseline all members deliver: use the last one.
-        let replica = world.deliveries().iter().map(|one| one.replica).max().unwrap_or_default();
-        let here = world.deliveries().iter().filter(|one| one.replica == replica);
+        let replica = env.deliveries().iter().map(|one| one.replica).max().unwrap_or_default();
+        let here = env.deliveries().iter().filter(|one| one.replica == replica);
         let counted = here.filter(|one| one.at_ns >= WARM_NS && one.at_ns < end_ns);
         let mut latencies: Vec<u64> = counted.map(|one| one.at_ns - one.sent_ns).collect();
         latencies.sort_unstable();
@@ -141,8 +141,8 @@ impl LoadPoint {
             mean_ns: latencies.iter().sum::<u64>() as f64 / count.max(1.0),
             p50_ns: at(0.5),
             p99_ns: at(0.99),
-            refused: world.refused(),
-            overflowed: world.stats().drops.queue_full + world.stats().drops.ring_full,
+            refused: env.refused(),
+            overflowed: env.stats().drops.queue_full + env.stats().drops.ring_full,
         }
     }
 }

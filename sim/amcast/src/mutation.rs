@@ -38,16 +38,17 @@ pub fn caught(mistake: Mistake, seed: u64) -> Option<String> {
 /// Returns the property that a violation is about.
 fn kind(text: &str) -> &'static str {
     let kinds = [
-        (" delivers (", "order"),
-        ("is at ", "agreement"),
+        (" delivered (", "order"),
+        ("has timestamps", "agreement"),
         ("or others", "agreement"),
-        ("died with, something else", "agreement"),
+        ("had delivered other messages", "agreement"),
         ("two leaders", "one leader"),
-        ("nobody delivers", "validity"),
-        ("is not over", "validity"),
+        ("no replica delivered", "validity"),
+        ("has not completed", "validity"),
+        ("is not complete", "validity"),
         ("has not sent", "validity"),
-        (" tells ", "genuineness"),
-        (" is behind ", "room"),
+        ("is not concerned", "genuineness"),
+        (" is behind ", "capacity"),
     ];
     let found = kinds.iter().find(|(part, _)| text.contains(part));
     found.map_or("integrity", |(_, kind)| kind)

@@ -8,10 +8,10 @@ use onepipe_sim_network::{LinkFaults, Loss, NodeId};
 use onepipe_topology::{Shape, Topology};
 use onepipe_wire::GroupId;
 
+use crate::env::{Quorums, SimEnv};
 use crate::fault::{FaultEvent, PacketFilter};
 use crate::layout::Layout;
 use crate::setup::{Load, SendPattern, Setup, Shift};
-use crate::world::{Quorums, World};
 
 /// Duration of the fault phase, and time by which all must have recovered, in ns.
 const FAULTS_NS: u64 = 5_000_000;
@@ -47,7 +47,7 @@ pub struct Outcome {
     pub elections: u64,
     /// Messages refused with `Busy`.
     pub busy: u64,
-    /// Whether the fabric was partitioned so that no part could continue ([`World::core`]): then
+    /// Whether the fabric was partitioned so that no part could continue ([`SimEnv::core`]): then
     /// only safety was checked.
     pub is_partitioned: bool,
     /// Counts of failed leaders and followers, and of changed and lost quorums.
@@ -83,36 +83,36 @@ impl Swarm {
 
     /// Runs the faults, repairs all of them, and checks that all live processes agree in the end.
     pub fn run(&self) -> Outcome {
-        let mut world = World::new(&self.setup);
+        let mut env = SimEnv::new(&self.setup);
         for (at_ns, event) in &self.timeline {
-            world.schedule(*at_ns, event.clone());
+            env.schedule(*at_ns, event.clone());
         }
         for event in self.repairs() {
-            world.schedule(FAULTS_NS, event);
+            env.schedule(FAULTS_NS, event);
         }
         for at_ns in (0..=FAULTS_NS).step_by(CHECK_NS as usize) {
-            world.run_until(at_ns);
-            world.count_split_brain();
+            env.run_until(at_ns);
+            env.count_split_brain();
         }
-        let incomplete = world.run_to_completion(END_NS);
-        let mut violations = world.checker().descriptions().to_vec();
+        let incomplete = env.run_to_completion(END_NS);
+        let mut violations = env.checker().descriptions().to_vec();
         if violations.is_empty() {
             violations.extend(incomplete);
         }
-        let stats = world.stats();
+        let stats = env.stats();
         Outcome {
             violations,
             is_panic: false,
             events: stats.events,
-            sent: world.checker().sent() as u64,
-            delivered: world.checker().delivered(),
-            elections: world.checker().elections() as u64,
-            busy: world.members().map(|member| member.stats().busy).sum(),
-            quorums: world.quorums(),
-            is_partitioned: world.core().is_none(),
+            sent: env.checker().sent() as u64,
+            delivered: env.checker().delivered(),
+            elections: env.checker().elections() as u64,
+            busy: env.members().map(|member| member.stats().busy).sum(),
+            quorums: env.quorums(),
+            is_partitioned: env.core().is_none(),
             frames: [stats.drops.lost, stats.corrupted, stats.duplicated, stats.delayed],
-            trace_lines: world.trace_lines().map(str::to_owned).collect(),
-            trace_hash: world.trace_hash(),
+            trace_lines: env.trace_lines().map(str::to_owned).collect(),
+            trace_hash: env.trace_hash(),
         }
     }
 
@@ -308,7 +308,7 @@ impl FaultGenerator<'_> {
     /// Returns whether a switch may crash: one coordinator must stay connected.
     fn is_expendable(&self, node: NodeId) -> bool {
         let rack = self.topology.shape().hosts_per_tor();
-        let last = self.layout.coordinators.last().expect("there are coordinators");
+        let last = self.layout.coordinators.last().expect("coordinators exist");
         node.0 != self.topology.hosts() + self.layout.node(*last).0 / rack
     }
 
@@ -344,7 +344,8 @@ impl FaultGenerator<'_> {
         }
         let groups = self.layout.groups.groups.clone();
         let group = self.random.below(groups.len() as u64) as usize;
-        let (leader, followers) = groups[group].members.split_first().expect("it has members");
+        let (leader, followers) =
+            groups[group].members.split_first().expect("the group has members");
         // While clients still have many messages to send.
         let at_ns = self.random.between(20_000, 700_000);
         let ns = self.random.between(300_000, 1_500_000);

@@ -81,7 +81,7 @@ impl Machine for SwitchNode {
             let mut polled = self.members.iter_mut();
             let sent = polled.find_map(|member| member.poll_transmit(now, slot))?;
             let (header, opcode) =
-                parse_header(&slot[..sent.bytes]).expect("a member has sealed it");
+                parse_header(&slot[..sent.bytes]).expect("valid output of a member");
             let (src, dst) = (header.src(), header.dst());
             if self.is_lost(opcode, src, dst) {
                 continue;

@@ -6,13 +6,14 @@ use onepipe_sim_amcast::{LoadPoint, Orderer, Victim, failover, failovers};
 use onepipe_sim_engine::Seeds;
 
 #[test]
-fn a_group_goes_on_after_detection_election_and_a_repeated_request() {
+fn group_recovers_after_detection_and_election() {
     for victim in [Victim::Member, Victim::Switch] {
         let seeds = Seeds { first: 0, count: 12, jobs: 1 };
         let all = failovers(victim, &seeds, &AtomicBool::new(false), |_| {});
         assert_eq!(all.len(), 12);
         for (seed, one) in all {
-            let one = one.unwrap_or_else(|| panic!("{victim:?} {seed}: it does not go on"));
+            let one =
+                one.unwrap_or_else(|| panic!("{victim:?} {seed}: the group does not recover"));
             assert_eq!(Some(one), failover(victim, seed), "one seed, one history");
             // The timeout is 100 us, checked every 20 us; elections cannot finish earlier.
             assert!((60_000..1_000_000).contains(&one.new_ns), "{victim:?} {seed}: {one:?}");
@@ -25,7 +26,7 @@ fn a_group_goes_on_after_detection_election_and_a_repeated_request() {
 }
 
 #[test]
-fn switches_keep_their_latency_where_hosts_are_long_overloaded() {
+fn switches_keep_latency_where_hosts_are_overloaded() {
     let kernel = Orderer::Hosts { frame_ns: 800, entry_ns: 200 };
     let run = |orderer, offered_per_s| LoadPoint { orderer, packet_len: 150, offered_per_s }.run();
     let (idle, busy) = (run(Orderer::Switches, 10_000), run(Orderer::Switches, 1_000_000));
@@ -37,7 +38,7 @@ fn switches_keep_their_latency_where_hosts_are_long_overloaded() {
 }
 
 #[test]
-fn the_injectors_link_is_what_limits_it() {
+fn injector_link_is_bottleneck() {
     let poster =
         |packet_len| LoadPoint { orderer: Orderer::Switches, packet_len, offered_per_s: 1 };
     assert_eq!(

@@ -20,7 +20,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
 ];
 
 #[test]
-fn every_mistake_is_caught_and_nothing_without_it() {
+fn detects_every_mistake_and_no_false_positive() {
     assert!(FIRST_SEEDS.iter().map(|(mistake, _)| mistake).eq(CAUGHT_BY_SEEDS));
     assert_eq!(run_known_mutations(FIRST_SEEDS, |_, _| true, caught), Vec::<&str>::new());
 }

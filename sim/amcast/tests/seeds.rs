@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use onepipe_sim_amcast::{FaultEvent, Quorums, Swarm};
 
 #[test]
-fn everything_holds_under_every_fault() {
+fn invariants_hold_under_all_faults() {
     let (mut elections, mut delivered, mut busy, mut names) = (0, 0, 0, BTreeMap::new());
     let mut quorums = Quorums::default();
     for seed in 0..150 {
@@ -60,20 +60,20 @@ fn holds(seed: u64) {
 
 /// A replica that started late in an idle group received nothing.
 #[test]
-fn a_replica_that_begins_again_asks_until_it_was_heard() {
+fn restarted_replica_requests_until_acknowledged() {
     [7, 16, 54, 102].into_iter().for_each(holds);
 }
 
 /// A candidate requested the log from a member that had crashed after its promise, for ever.
 #[test]
-fn a_candidate_asks_another_one_when_nothing_comes_of_the_log() {
+fn candidate_changes_source_of_stalled_transfer() {
     holds(215);
 }
 
 /// A decided position that arrived again, late, replaced the votes for a later message, and a
 /// retransmitted request for a message between the two was proposed again: it was delivered twice.
 #[test]
-fn what_is_decided_here_changes_nothing_when_it_comes_again() {
+fn repeated_decision_has_no_effect() {
     holds(1_227);
 }
 
@@ -81,7 +81,7 @@ fn what_is_decided_here_changes_nothing_when_it_comes_again() {
 /// makes progress, and processes outside of it count as crashed; without such a part only safety
 /// holds.
 #[test]
-fn only_who_reaches_majorities_and_a_coordinator_must_go_on() {
+fn only_part_with_majorities_must_progress() {
     [101_900, 104_345].into_iter().for_each(holds);
     for seed in [100_681, 101_962, 105_580] {
         holds(seed);
@@ -92,6 +92,6 @@ fn only_who_reaches_majorities_and_a_coordinator_must_go_on() {
 /// All messages were complete, and then a message of a crashed client was decided: some replicas
 /// had delivered it at the last check.
 #[test]
-fn what_a_dead_client_has_sent_may_be_decided_last_of_all() {
+fn message_of_crashed_client_may_be_decided_last() {
     [6_166, 8_970].into_iter().for_each(holds);
 }

@@ -88,7 +88,7 @@ impl Workload {
 }
 
 impl Application<Node> for Workload {
-    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+    fn build(&mut self, node: NodeId, _restarts: u32) -> Node {
         let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
         let ports = self.topology.ports(vertex);
         if let Vertex::Switch(_) = vertex {
@@ -109,7 +109,7 @@ impl Application<Node> for Workload {
         let (Some(rank), Node::Member(group)) = (self.rank(at.node), machine) else { return };
         match event {
             Event::Announced { object, bytes } => {
-                group.provide(object, vec![0; bytes as usize]).expect("it was asked for");
+                group.provide(object, vec![0; bytes as usize]).expect("the object was announced");
             }
             Event::Delivered { .. } => {
                 self.delivered[rank] += 1;

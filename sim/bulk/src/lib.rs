@@ -1,6 +1,6 @@
 //! Simulation of bulk multicast.
 //!
-//! A [`Setup`] defines the fabric, the group and the objects. A [`World`] runs it in virtual time.
+//! A [`Setup`] defines the fabric, the group and the objects. A [`SimEnv`] runs it in virtual time.
 //! An [`Outcome`] reports when each member had everything, and how many bytes crossed between
 //! switches. Links drop frames when their queues are full, and mark frames when queues are long.
 //!
@@ -23,11 +23,11 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod env;
 mod mesh;
 mod node;
 mod setup;
-mod world;
 
+pub use env::{Outcome, SimEnv, Stats};
 pub use mesh::{Flow, Hop, Mesh};
 pub use setup::Setup;
-pub use world::{Outcome, Stats, World};

@@ -271,10 +271,10 @@ impl<'a> Run<'a> {
     }
 
     fn on_event(&mut self, at: usize, id: GroupId, event: Event) {
-        let group = self.members[at].get_mut(id).expect("it has spoken");
+        let group = self.members[at].get_mut(id).expect("an existing group");
         match event {
             Event::Announced { object, bytes } => {
-                group.provide(object, vec![0; bytes as usize]).expect("it was asked for");
+                group.provide(object, vec![0; bytes as usize]).expect("the object was announced");
             }
             Event::Delivered { .. } => {
                 self.missing -= 1;

@@ -1,7 +1,7 @@
 //! Groups on fabrics: duration, traffic between switches, and agreement of the survivors.
 
 use onepipe_bulk::{Algorithm, Delivery, Plain};
-use onepipe_sim_bulk::{Outcome, Setup, World};
+use onepipe_sim_bulk::{Outcome, Setup, SimEnv};
 use onepipe_sim_network::LinkConfig;
 use onepipe_topology::Shape;
 
@@ -10,11 +10,11 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Returns the duration of a transfer in units of the time that its bytes take at 100 Gbit/s.
 fn in_line_times(setup: &Setup, outcome: &Outcome) -> f64 {
     let bytes: usize = setup.objects.iter().sum();
-    outcome.last_ns().expect("all have all") as f64 / (bytes as f64 * 0.08)
+    outcome.last_ns().expect("all members are complete") as f64 / (bytes as f64 * 0.08)
 }
 
 fn run(setup: &Setup) -> Outcome {
-    let outcome = World::new(setup).run(2 * SECOND_NS);
+    let outcome = SimEnv::new(setup).run(2 * SECOND_NS);
     assert!(outcome.is_clean, "{:?}", outcome.ended);
     let objects = setup.objects.len() as u32;
     assert!(outcome.delivered[1..].iter().all(|delivered| *delivered == objects));
@@ -22,7 +22,7 @@ fn run(setup: &Setup) -> Outcome {
 }
 
 #[test]
-fn the_testbed_is_filled_at_nearly_line_rate() {
+fn testbed_is_filled_at_nearly_line_rate() {
     for (members, most) in [(2, 1.10), (8, 1.25), (32, 1.40)] {
         let setup = Setup { objects: vec![4 << 20], ..Setup::new(Shape::testbed(), members) };
         let outcome = run(&setup);
@@ -32,12 +32,12 @@ fn the_testbed_is_filled_at_nearly_line_rate() {
 }
 
 #[test]
-fn racks_need_a_narrow_core_once() {
+fn racks_cross_narrow_core_once() {
     // Four racks of eight hosts, with uplinks of one eighth of the hosts' total rate.
     let setup = |algorithm, objects| Setup {
         algorithm: Algorithm::clone(algorithm),
         objects,
-        ..Setup::new(Shape::leaf_spine(4, 1, 8).expect("there is one"), 32)
+        ..Setup::new(Shape::leaf_spine(4, 1, 8).expect("valid members"), 32)
     };
     let pipeline = Algorithm::Plain(Plain::Pipeline);
     let racks =
@@ -54,8 +54,8 @@ fn racks_need_a_narrow_core_once() {
 }
 
 #[test]
-fn five_hundred_and_twelve_members() {
-    let shape = Shape::leaf_spine(16, 16, 32).expect("there is one");
+fn transfer_to_512_members() {
+    let shape = Shape::leaf_spine(16, 16, 32).expect("valid members");
     let setup = Setup { objects: vec![160 << 10], block_len: 8_192, ..Setup::new(shape, 512) };
     let found = in_line_times(&setup, &run(&setup));
     // 20 blocks of one frame take 28 steps, each of one frame time plus the latency.
@@ -63,7 +63,7 @@ fn five_hundred_and_twelve_members() {
 }
 
 #[test]
-fn survivors_agree_whoever_dies_and_whenever() {
+fn survivors_agree_after_any_crash() {
     for (rank, delivery) in [(0, Delivery::AtOnce), (3, Delivery::AtOnce), (0, Delivery::AllOrNone)]
     {
         for at_ns in [2_000, 15_000, 40_000, 90_000, 130_000] {
@@ -72,24 +72,24 @@ fn survivors_agree_whoever_dies_and_whenever() {
                 delivery,
                 ..Setup::new(Shape::testbed(), 8)
             };
-            let mut world = World::new(&setup);
-            world.crash(rank, at_ns);
-            let outcome = world.run(10 * SECOND_NS);
+            let mut env = SimEnv::new(&setup);
+            env.crash(rank, at_ns);
+            let outcome = env.run(10 * SECOND_NS);
             let living = |of: usize| of != rank;
             let survivors: Vec<usize> = (1..8).filter(|rank| living(*rank)).collect();
             let first = survivors[0];
             for of in survivors {
-                let story = format!("{rank} dies after {at_ns} ns: {of} of {outcome:?}");
-                assert!(outcome.ended[of].is_some(), "{story}");
-                assert_eq!(outcome.delivered[of], outcome.delivered[first], "{story}");
-                assert!(rank == 0 || outcome.delivered[of] == 2, "{story}");
+                let scenario = format!("{rank} crashes after {at_ns} ns: {of} of {outcome:?}");
+                assert!(outcome.ended[of].is_some(), "{scenario}");
+                assert_eq!(outcome.delivered[of], outcome.delivered[first], "{scenario}");
+                assert!(rank == 0 || outcome.delivered[of] == 2, "{scenario}");
             }
         }
     }
 }
 
 #[test]
-fn what_shallow_queues_lose_is_sent_again_and_nobody_is_taken_for_dead() {
+fn retransmits_after_queue_overflow_without_failures() {
     let slow = LinkConfig {
         queue_bytes_max: 30_000,
         ecn_threshold_bytes: u64::MAX,

@@ -22,7 +22,7 @@ fn steps(mesh: &Mesh) -> f64 {
 }
 
 #[test]
-fn a_pipeline_takes_little_longer_than_its_steps_and_a_tree_far_longer() {
+fn pipeline_takes_its_steps_and_tree_far_longer() {
     for (plain, steps_of, most) in [
         (Plain::Pipeline, 64.0 + 3.0 - 1.0, 1.10),
         (Plain::Chain, 64.0 + 8.0 - 2.0, 1.12),
@@ -36,7 +36,7 @@ fn a_pipeline_takes_little_longer_than_its_steps_and_a_tree_far_longer() {
 }
 
 #[test]
-fn a_send_is_about_two_steps_behind_what_it_sends() {
+fn mean_slack_is_about_two_steps() {
     // The formula for strict steps is 2(1 - (l-1)/(n-2)). Separate queues let members run ahead.
     for n in [8, 32] {
         let even = mesh(n, 128);
@@ -47,7 +47,7 @@ fn a_send_is_about_two_steps_behind_what_it_sends() {
 }
 
 #[test]
-fn one_slow_link_of_64_members_leaves_a_pipeline_its_rate_and_a_chain_half() {
+fn slow_link_costs_pipeline_little_and_chain_half() {
     let slow = Some((0, 1, HALF_RATE));
     let kept = |mesh: Mesh| steps(&mesh) / steps(&Mesh { slow, ..mesh.clone() });
     let even = mesh(64, 128);
@@ -58,7 +58,7 @@ fn one_slow_link_of_64_members_leaves_a_pipeline_its_rate_and_a_chain_half() {
 }
 
 #[test]
-fn who_stands_still_is_waited_for_and_equal_runs_are_equal() {
+fn stalled_member_is_awaited_and_runs_repeat() {
     let calm = mesh(4, 64);
     let even = calm.run();
     assert_eq!(even, calm.run());
@@ -70,7 +70,7 @@ fn who_stands_still_is_waited_for_and_equal_runs_are_equal() {
 }
 
 #[test]
-fn who_sends_in_groups_of_their_own_share_the_links() {
+fn several_senders_share_links() {
     let mesh = Mesh { senders: 4, ..mesh(4, 64) };
     // Four objects, each to three members, over four links.
     let found = steps(&mesh) / (4.0 * 64.0 * 3.0 / 4.0);

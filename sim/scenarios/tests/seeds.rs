@@ -123,8 +123,8 @@ fn excluded_process_may_report_unknown() {
 }
 
 /// The checker did not know which process was declared failed before any process was notified, nor
-/// that the failure timestamp was not exact. (An overloaded host did not hear its own processes:
-/// the false detection was allowed.)
+/// that the failure timestamp was not exact. (An overloaded host missed the beacons of its own
+/// processes: the false detection was allowed.)
 #[test]
 fn unknown_is_allowed_once_failure_is_decided() {
     are_right(Placement::Chip, &[70_000_162]);

@@ -149,7 +149,7 @@ impl<C: Clock> ShmGroupDriver<C> {
             let bytes = sent.header.bytes + PAGE_LOCATION_LEN;
             slot[sent.header.bytes..bytes].copy_from_slice(&location.to_bytes());
             self.shm.send(Transmit { port: sent.header.port, bytes });
-            if sent.bytes() >= FLUSH_BYTES {
+            if sent.payload_len() >= FLUSH_BYTES {
                 // Preparing the next piece takes a while: let the receiver start on this one.
                 self.shm.end_burst(None);
                 self.shm.begin_burst(now, None);
@@ -238,7 +238,7 @@ fn copy_piece(
     (now, port): (Now, Port),
     placement: &Placement,
 ) -> Verdict {
-    let (object, at, bytes) = (placement.object(), placement.offset(), placement.bytes());
+    let (object, at, bytes) = (placement.object(), placement.offset(), placement.len());
     if let Some(destination) = group.placement_mut(placement) {
         let Some(page) = page_index.page(object, at + bytes) else {
             // The region was reused, which the root does only after counting this member as failed.

@@ -131,9 +131,9 @@ impl Mapping {
     /// Borrows the bytes of a frame or of a page.
     ///
     /// # Safety
-    /// The bytes must be mapped for writing and exclusively this borrow's: a slot of this process's
-    /// own arena that is not in flight, a slot or inline cell named by an unreleased entry of a ring
-    /// to this process, or a page that this process has not frozen yet.
+    /// The bytes must be mapped for writing and exclusively this borrow's: a slot of this
+    /// process's own arena that is not in flight, a slot or inline cell named by an unreleased
+    /// entry of a ring to this process, or a page that this process has not frozen yet.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "exclusiveness is the caller's guarantee")]
     pub(crate) unsafe fn bytes_mut(&self, at: usize, bytes: usize) -> &mut [u8] {

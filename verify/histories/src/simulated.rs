@@ -152,7 +152,7 @@ fn bulk() -> Vec<Case> {
     ];
     let run = |name: String, setup: Setup, crash: Option<(usize, u64)>| {
         Case::new(name, move || {
-            let mut world = onepipe_sim_bulk::World::new(&setup);
+            let mut world = onepipe_sim_bulk::SimEnv::new(&setup);
             if let Some((rank, at_ns)) = crash {
                 world.crash(rank, at_ns);
             }

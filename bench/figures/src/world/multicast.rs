@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use onepipe_bulk::{Algorithm, Plain};
-use onepipe_sim_bulk::{Flow, Hop, Mesh, Setup, World};
+use onepipe_sim_bulk::{Flow, Hop, Mesh, Setup, SimEnv};
 use onepipe_sim_network::LinkConfig;
 use onepipe_topology::Shape;
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ impl Multicast {
             block_len: self.block_len,
             ..Setup::new(shape, self.members)
         };
-        let outcome = World::new(&setup).run(RUN_NS);
+        let outcome = SimEnv::new(&setup).run(RUN_NS);
         ensure!(outcome.is_clean, "a member has not received everything: {:?}", outcome.ended);
         // A clean end implies that all members have everything.
         Ok(outcome.last_ns().unwrap_or(0))

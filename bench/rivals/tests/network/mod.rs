@@ -11,7 +11,7 @@ pub const STEP_NS: u64 = 5_000;
 pub struct Group {
     pub nodes: Vec<Rival>,
     /// Frames in flight: the receiver and the content.
-    pub flying: VecDeque<(usize, Vec<u8>)>,
+    pub in_flight: VecDeque<(usize, Vec<u8>)>,
     pub delivered: Vec<Vec<Delivery>>,
     mono: u64,
     pub chance: u64,
@@ -35,11 +35,11 @@ impl Group {
             config.resend_ns = 20 * STEP_NS;
             config.tick_ns = 4 * STEP_NS;
             change(&mut config);
-            Rival::new(config).expect("the configuration makes sense")
+            Rival::new(config).expect("a valid configuration")
         };
         Self {
             nodes: (0..nodes).map(node).collect(),
-            flying: VecDeque::new(),
+            in_flight: VecDeque::new(),
             delivered: vec![Vec::new(); members as usize],
             mono: 1,
             chance: 7,
@@ -64,7 +64,7 @@ impl Group {
             if self.nodes[at].config().links == Links::Mesh {
                 assert_eq!(transmit.port, Port(to as u16));
             }
-            self.flying.push_back((to, frame));
+            self.in_flight.push_back((to, frame));
         }
         while let Some(delivery) = self.nodes[at].poll_event() {
             self.delivered[at].push(delivery);
@@ -73,17 +73,17 @@ impl Group {
 
     /// Delivers all frames in flight, and advances the time.
     pub fn step(&mut self, faults: Faults) {
-        for _ in 0..self.flying.len() {
-            let Some((to, mut frame)) = self.flying.pop_front() else { break };
+        for _ in 0..self.in_flight.len() {
+            let Some((to, mut frame)) = self.in_flight.pop_front() else { break };
             let dice = self.random().to_le_bytes();
             if dice[0] < faults.lost {
                 continue;
             }
             if dice[1] < faults.repeated {
-                self.flying.push_back((to, frame.clone()));
+                self.in_flight.push_back((to, frame.clone()));
             }
             if dice[2] < faults.overtaken {
-                self.flying.push_back((to, frame));
+                self.in_flight.push_back((to, frame));
                 continue;
             }
             if dice[3] < faults.corrupt {
@@ -112,7 +112,7 @@ impl Group {
     }
 
     /// Steps without faults until all members have delivered the expected number of messages.
-    pub fn settle(&mut self, expected: &[usize]) {
+    pub fn run_to_completion(&mut self, expected: &[usize]) {
         for _ in 0..4_000 {
             if self.delivered.iter().map(Vec::len).eq(expected.iter().copied()) {
                 return;

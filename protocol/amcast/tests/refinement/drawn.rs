@@ -4,9 +4,9 @@ use onepipe_amcast::{GroupId, GroupSet};
 use onepipe_base::ProcessId;
 use proptest::prelude::*;
 
+use crate::harness::{Harness, Plan, Step};
 use crate::model::{BOTH, FIRST, MESSAGES, OTHER};
 use crate::observer::{MEMBERS, Observer, Seen};
-use crate::world::{Plan, Step, World};
 
 /// Destination groups of the messages, and members of the first group that may be elected: the
 /// configurations that `../rules` explores.
@@ -39,8 +39,8 @@ pub struct History {
     repeat_percent: u64,
     jitter_ns: u64,
     /// Links between members that drop everything, as bits of both members.
-    silent: Vec<(u32, u32)>,
-    silent_until: u64,
+    blocked_links: Vec<(u32, u32)>,
+    blocked_until: u64,
 }
 
 /// Returns a strategy for random histories.
@@ -75,16 +75,16 @@ pub fn histories() -> impl Strategy<Value = History> {
                 lose_percent: network.0,
                 repeat_percent: network.1,
                 jitter_ns: network.2,
-                silent: silence.0,
-                silent_until: silence.1,
+                blocked_links: silence.0,
+                blocked_until: silence.1,
             }
         },
     )
 }
 
 impl History {
-    fn world(&self) -> World {
-        let mut world = World::new(Plan {
+    fn harness(&self) -> Harness {
+        let mut harness = Harness::new(Plan {
             seed: self.seed,
             members: vec![MEMBERS, MEMBERS],
             replicas: 1,
@@ -96,11 +96,12 @@ impl History {
             jitter_ns: self.jitter_ns,
             ..Plan::calm()
         });
-        let place = |member: u32| ProcessId(member);
-        world.silent = self.silent.iter().map(|(src, dst)| (place(*src), place(*dst))).collect();
-        world.silent_until = self.silent_until;
-        world.said = Some(Vec::new());
-        world.is_controlled = false;
+        let index = |member: u32| ProcessId(member);
+        harness.blocked_links =
+            self.blocked_links.iter().map(|(src, dst)| (index(*src), index(*dst))).collect();
+        harness.blocked_until = self.blocked_until;
+        harness.sent_log = Some(Vec::new());
+        harness.is_controlled = false;
         let first = usize::from(self.first) * MEMBERS;
         for (kind, (client, at)) in SHAPES[self.shape].0.into_iter().zip(self.sends) {
             let bits = match kind {
@@ -108,15 +109,15 @@ impl History {
                 FIRST => 1 << self.first,
                 _ => 1 << (1 - self.first),
             };
-            world.plan(at, Step::SendOne(client, GroupSet::from_bits(bits)));
+            harness.plan(at, Step::SendOne(client, GroupSet::from_bits(bits)));
         }
         if let Some(at) = self.elected_at {
-            world.plan(at, Step::Elect(first + self.elected));
+            harness.plan(at, Step::Elect(first + self.elected));
         }
         if let Some((member, at)) = self.crash {
-            world.plan(at, Step::CrashMember(member));
+            harness.plan(at, Step::CrashMember(member));
         }
-        world
+        harness
     }
 
     /// Returns the observers: one that maps the electing group to the first group of the rules and,
@@ -139,37 +140,37 @@ impl History {
     ///
     /// # Errors
     /// A violation of the rules or of another property.
-    pub fn live(&self) -> Result<Seen, String> {
-        watch(self.world(), &mut self.observers(), END_NS, |_, _| {})
+    pub fn run_history(&self) -> Result<Seen, String> {
+        watch(self.harness(), &mut self.observers(), END_NS, |_, _| {})
     }
 }
 
 /// Runs the harness until `end_ns` and checks all packets against the rules. `before` may change
 /// the harness before each event. Returns what the first observer has seen.
 pub fn watch(
-    mut world: World,
+    mut harness: Harness,
     observers: &mut [Observer],
     end_ns: u64,
-    mut before: impl FnMut(&mut World, u64),
+    mut before: impl FnMut(&mut Harness, u64),
 ) -> Result<Seen, String> {
     let (mut events, mut rivals) = (0, 0);
     loop {
-        before(&mut world, events);
-        if world.wrong.is_some() || !world.advance(end_ns) {
+        before(&mut harness, events);
+        if harness.wrong.is_some() || !harness.advance(end_ns) {
             break;
         }
         events += 1;
-        let said = world.said.replace(Vec::new()).unwrap_or_default();
+        let said = harness.sent_log.replace(Vec::new()).unwrap_or_default();
         for observer in &mut *observers {
-            observer.observe(&said).map_err(|why| format!("at {} ns: {why}", world.now))?;
+            observer.observe(&said).map_err(|why| format!("at {} ns: {why}", harness.now))?;
         }
         let leads = |group: usize| {
-            let members = world.members[MEMBERS * group..MEMBERS * (group + 1)].iter();
+            let members = harness.members[MEMBERS * group..MEMBERS * (group + 1)].iter();
             members.flatten().filter(|member| member.is_leader()).count()
         };
         rivals += u64::from((0..2).any(|group| leads(group) > 1));
     }
-    if let Some(wrong) = world.wrong {
+    if let Some(wrong) = harness.wrong {
         return Err(wrong);
     }
     let mut seen = std::mem::take(&mut observers[0].seen);

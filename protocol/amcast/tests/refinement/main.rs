@@ -4,13 +4,13 @@
 //! histories cover. That each seeded bug is detected this way is checked in `../mistakes.rs`.
 
 mod drawn;
+#[path = "../harness/mod.rs"]
+mod harness;
 #[path = "../rules/model.rs"]
 #[allow(dead_code)]
 mod model;
 mod observer;
 mod swept;
-#[path = "../world/mod.rs"]
-mod world;
 
 use std::cell::RefCell;
 
@@ -25,7 +25,7 @@ fn check(cases: u32) -> Seen {
     let all = RefCell::new(Seen::new());
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let found = TestRunner::new(config).run(&histories(), |history| {
-        let seen = history.live().map_err(TestCaseError::fail)?;
+        let seen = history.run_history().map_err(TestCaseError::fail)?;
         for (step, times) in seen {
             *all.borrow_mut().entry(step).or_default() += times;
         }
@@ -36,7 +36,7 @@ fn check(cases: u32) -> Seen {
 }
 
 #[test]
-fn whatever_members_say_the_rules_permit() {
+fn members_refine_rules() {
     let seen = check(3_000);
     // The histories must cover every step often.
     assert!(seen.len() == 11 && seen.values().all(|times| *times > 1_000), "{seen:?}");
@@ -44,7 +44,7 @@ fn whatever_members_say_the_rules_permit() {
 
 #[test]
 #[ignore = "ten minutes: cargo test -p onepipe-amcast --test refinement -- --ignored"]
-fn many_more_histories() {
+fn members_refine_rules_in_many_histories() {
     check(200_000);
 }
 
@@ -57,18 +57,18 @@ fn is_sound(swept: &Swept, histories: u64, states: usize) {
 }
 
 #[test]
-fn an_election_before_some_events_beside_every_other_fault() {
+fn election_before_some_events_with_each_fault() {
     is_sound(&Swept::singles(60), 10_000, 500);
 }
 
 #[test]
 #[ignore = "minutes: cargo test -p onepipe-amcast --test refinement -- --ignored"]
-fn an_election_before_every_event_beside_every_other_fault() {
+fn election_before_every_event_with_each_fault() {
     is_sound(&Swept::singles(1), 560_256, 1_300);
 }
 
 #[test]
 #[ignore = "minutes: cargo test -p onepipe-amcast --test refinement -- --ignored"]
-fn an_election_a_crash_and_a_loss_at_once() {
+fn election_with_crash_and_loss() {
     is_sound(&Swept::triples(15), 267_462, 1_000);
 }

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use onepipe_amcast::{GroupId, GroupSet, MessageId};
 use onepipe_wire::{Amcast, Opcode};
 
-use crate::model::{Action, BOTH, FIRST, MESSAGES, OTHER, Rules, Standing, State, Wrong};
-use crate::world::Said;
+use crate::harness::SentPacket;
+use crate::model::{Action, BOTH, Bug, FIRST, MESSAGES, OTHER, Phase, Rules, State};
 
 /// Members per group.
 pub const MEMBERS: usize = 3;
@@ -30,7 +30,7 @@ pub struct Observer {
     /// Group that is the first one of the rules.
     first: GroupId,
     /// Index in the rules of each member of the first group.
-    places: [usize; MEMBERS],
+    indices: [usize; MEMBERS],
     /// Messages of the rules.
     ids: [Option<MessageId>; MESSAGES],
     /// Highest clock sent, by group, epoch and member.
@@ -53,7 +53,7 @@ fn small(number: u64) -> Result<u8, String> {
     u8::try_from(number)
         .ok()
         .filter(|small| *small < crate::model::NEVER)
-        .ok_or_else(|| format!("{number} is more than a history so short can come to"))
+        .ok_or_else(|| format!("{number} is impossible in a history of this length"))
 }
 
 impl Observer {
@@ -61,13 +61,13 @@ impl Observer {
     /// at `elected` of group `first` may be elected.
     pub fn new(groups: [u8; MESSAGES], first: GroupId, elected: usize) -> Self {
         // Followers are symmetric: the elected one is the second member of the rules.
-        let places = if elected == 2 { [0, 2, 1] } else { [0, 1, 2] };
-        let rules = Rules { groups, candidate: places[elected], wrong: Wrong::Nothing };
+        let indices = if elected == 2 { [0, 2, 1] } else { [0, 1, 2] };
+        let rules = Rules { groups, candidate: indices[elected], wrong: Bug::Nothing };
         Self {
             rules,
             state: State::default(),
             first,
-            places,
+            indices,
             ids: [None; MESSAGES],
             clocks: [[[0; MEMBERS]; 2]; 2],
             leaders: [[0; 2]; 2],
@@ -86,8 +86,8 @@ impl Observer {
 
     /// Checks the packets sent at one time, sorted by causality: earlier epochs first, within an
     /// epoch promises before anything else, and proposals before acknowledgements before the rest.
-    pub fn observe(&mut self, said: &[Said]) -> Permitted {
-        let mut all: Vec<&Said> = said.iter().collect();
+    pub fn observe(&mut self, said: &[SentPacket]) -> Permitted {
+        let mut all: Vec<&SentPacket> = said.iter().collect();
         all.sort_by_key(|said| {
             let rank = match said.opcode {
                 Opcode::AmcastPromise => 0,
@@ -100,7 +100,7 @@ impl Observer {
         });
         let before = self.state;
         for said in all {
-            self.hear(said).map_err(|why| format!("{said:?}: {why}; {:?}", self.state))?;
+            self.on_packet(said).map_err(|why| format!("{said:?}: {why}; {:?}", self.state))?;
         }
         if self.state != before {
             self.states.push(self.state);
@@ -112,7 +112,7 @@ impl Observer {
         *self.seen.entry(step).or_default() += 1;
     }
 
-    fn hear(&mut self, said: &Said) -> Permitted {
+    fn on_packet(&mut self, said: &SentPacket) -> Permitted {
         let (body, src) = (&said.body, said.src.index());
         // Clients and replicas are not members.
         let all = 2 * MEMBERS;
@@ -121,30 +121,30 @@ impl Observer {
             return Ok(());
         }
         let (group, at) = (usize::from(body.group != self.first), src % MEMBERS);
-        let place = if group == OWN { self.places[at] } else { at };
+        let index = if group == OWN { self.indices[at] } else { at };
         let Some(epoch) = (body.epoch as usize).checked_sub(1).filter(|epoch| *epoch < 2 - group)
         else {
-            return Err("there is no such epoch".into());
+            return Err("unknown epoch".into());
         };
         let to_member = said.dst.index() < all;
         let is_asked = body.has(Amcast::ASKS);
         match said.opcode {
-            Opcode::Prop => self.on_prop((group, place, epoch), body),
-            Opcode::AmcastAck => self.on_ack((group, place, epoch), body),
-            Opcode::AmcastPromise if to_member => self.on_promise(place, body),
-            Opcode::NewLeader if !is_asked && epoch == 0 => match place {
+            Opcode::Prop => self.on_prop((group, index, epoch), body),
+            Opcode::AmcastAck => self.on_ack((group, index, epoch), body),
+            Opcode::AmcastPromise if to_member => self.on_promise(index, body),
+            Opcode::NewLeader if !is_asked && epoch == 0 => match index {
                 0 => Ok(()),
-                _ => Err("it does not lead".into()),
+                _ => Err("the sender does not lead".into()),
             },
-            Opcode::NewLeader if !is_asked => self.on_new_leader(place, body),
-            Opcode::Deliver => self.on_deliver((group, place), body),
+            Opcode::NewLeader if !is_asked => self.on_new_leader(index, body),
+            Opcode::Deliver => self.on_deliver((group, index), body),
             _ => Ok(()),
         }
     }
 
     fn name_of(&self, id: MessageId) -> Result<u8, String> {
         let found = self.ids.iter().position(|known| *known == Some(id));
-        found.map(|at| at as u8).ok_or_else(|| "nobody has proposed it".into())
+        found.map(|at| at as u8).ok_or_else(|| "no leader has proposed the message".into())
     }
 
     /// Returns the name of a message. Messages to the same groups are named in the order of their
@@ -160,7 +160,7 @@ impl Observer {
         };
         let mut free = (0..MESSAGES).filter(|at| self.ids[*at].is_none());
         let at = free.find(|at| self.rules.groups[*at] == kind);
-        let at = at.ok_or("there is no such message")?;
+        let at = at.ok_or("unknown message")?;
         self.ids[at] = Some(id);
         Ok(at as u8)
     }
@@ -173,14 +173,15 @@ impl Observer {
             return Err(format!("the rules do not permit {action:?}"));
         }
         let next = self.rules.step(&self.state, action);
-        self.state = next.ok_or_else(|| format!("{action:?} tells a clock that does not count"))?;
+        self.state =
+            next.ok_or_else(|| format!("{action:?} reports a clock that does not count"))?;
         Ok(())
     }
 
-    fn leads(&self, (group, place, epoch): (usize, usize, usize)) -> bool {
+    fn leads(&self, (group, index, epoch): (usize, usize, usize)) -> bool {
         match group {
-            OWN => self.rules.leader(epoch) == place && (epoch == 0 || self.state.base.is_some()),
-            _ => place == 0,
+            OWN => self.rules.leader(epoch) == index && (epoch == 0 || self.state.base.is_some()),
+            _ => index == 0,
         }
     }
 
@@ -201,11 +202,11 @@ impl Observer {
             let is_in = |epoch: usize| self.entry(group, epoch, body.position) == Some(stands);
             return match group == OWN && (0..2).any(is_in) {
                 true => Ok(()),
-                false => Err("it stands in no log".into()),
+                false => Err("the entry is in no log".into()),
             };
         } else if let Some(entry) = self.entry(group, epoch, body.position) {
             if entry != (self.name(body.id, body.groups)?, timestamp) {
-                return Err(format!("{entry:?} stands there"));
+                return Err(format!("{entry:?} is at that position"));
             }
         } else {
             let message = self.name(body.id, body.groups)?;
@@ -219,7 +220,7 @@ impl Observer {
             }
             self.count(["proposed", "proposed by the second leader"][epoch]);
         }
-        if self.leads(who) { self.said_clock(who, body) } else { Ok(()) }
+        if self.leads(who) { self.on_clock(who, body) } else { Ok(()) }
     }
 
     /// Handles acceptance of all positions before `until` in the log of the epoch.
@@ -227,31 +228,35 @@ impl Observer {
         let until = small(until)?;
         if group != OWN {
             let has = self.state.other.end >= until;
-            return if has { Ok(()) } else { Err("nobody has proposed so much".into()) };
+            return if has {
+                Ok(())
+            } else {
+                Err("no leader has proposed as many positions".into())
+            };
         }
-        if epoch == 1 && self.state.members[member].standing != Standing::Synced {
+        if epoch == 1 && self.state.members[member].phase != Phase::Synced {
             self.step(Action::Sync { member })?;
-            self.count("log taken over");
+            self.count("log transferred");
         }
         while self.state.members[member].taken[epoch] < until {
-            self.step(Action::Take { member, epoch })?;
+            self.step(Action::Accept { member, epoch })?;
             self.count("taken");
         }
         Ok(())
     }
 
     /// Handles a member's clock in an epoch.
-    fn said_clock(&mut self, who: (usize, usize, usize), body: &Amcast) -> Permitted {
-        let (group, place, epoch) = who;
+    fn on_clock(&mut self, who: (usize, usize, usize), body: &Amcast) -> Permitted {
+        let (group, index, epoch) = who;
         let clock = small(body.clock.0)?;
         if clock == 0 {
             return Ok(());
         }
         let kind = [FIRST, OTHER][group];
         if !self.rules.clocks(&self.state, kind, 0).any(|known| known == clock) {
-            return Err("nobody can have heard of such a clock".into());
+            return Err("no member can know that clock".into());
         }
-        if group == OWN && !self.rules.raise(&mut self.state, place, epoch, clock) {
+        if group == OWN && !self.rules.raise(&mut self.state, index, epoch, clock) {
             return Err("that clock does not count in the epoch".into());
         }
         if self.leads(who) {
@@ -265,82 +270,82 @@ impl Observer {
                     let known = &mut self.leaders[group][epoch];
                     *known = (*known).max(clock);
                 }
-                Some(false) => return Err("it had more positions with so high a clock".into()),
+                Some(false) => return Err("the leader had more positions at that clock".into()),
                 // A leader that has learned of a later leader's decision does not lead any more.
                 None if epoch == 0 && self.state.base.is_some() => {}
-                None => return Err("its log is not so long".into()),
+                None => return Err("the log is shorter".into()),
             }
             if group != OWN {
                 self.state.other_clock = self.state.other_clock.max(clock);
             }
         }
-        let known = &mut self.clocks[group][epoch][place];
+        let known = &mut self.clocks[group][epoch][index];
         *known = (*known).max(clock);
         Ok(())
     }
 
     fn on_ack(&mut self, who: (usize, usize, usize), body: &Amcast) -> Permitted {
-        let (group, place, epoch) = who;
-        let has_left = group == OWN && epoch == 0 && self.has_promised[place];
+        let (group, index, epoch) = who;
+        let has_left = group == OWN && epoch == 0 && self.has_promised[index];
         if body.has(Amcast::MESSAGE) {
             let stands = (self.name_of(body.id)?, small(body.timestamp.0)?);
             if body.has(Amcast::DECIDED) {
                 if !self.is_agreed(group, body.position, stands.0, Some(stands.1)) {
-                    return Err("its group has not agreed on that".into());
+                    return Err("the group has not agreed on that".into());
                 }
                 if has_left && body.clock.0 == 0 {
                     return Ok(());
                 }
             } else if self.entry(group, epoch, body.position) != Some(stands) {
-                return Err("something else stands there".into());
+                return Err("another entry is at that position".into());
             }
         }
         if has_left {
-            return Err("it has promised a later epoch".into());
+            return Err("the sender has promised a later epoch".into());
         }
         if !body.has(Amcast::DECIDED) {
             let of_message = u64::from(body.has(Amcast::MESSAGE));
             self.take(who, body.position + of_message)?;
         }
-        self.said_clock(who, body)
+        self.on_clock(who, body)
     }
 
-    fn on_promise(&mut self, place: usize, body: &Amcast) -> Permitted {
+    fn on_promise(&mut self, index: usize, body: &Amcast) -> Permitted {
         let (count, clock) = (small(body.count)?, small(body.clock.0)?);
-        self.has_promised[place] = true;
+        self.has_promised[index] = true;
         if self.state.base.is_none() {
-            if count < self.state.members[place].taken[0] {
-                return Err("it has taken more".into());
+            if count < self.state.members[index].taken[0] {
+                return Err("the sender has accepted more positions".into());
             }
-            if clock < self.clocks[OWN][0][place] {
-                return Err("it has said a higher clock".into());
+            if clock < self.clocks[OWN][0][index] {
+                return Err("the sender has reported a higher clock".into());
             }
-            self.promises.push((place, count, clock));
+            self.promises.push((index, count, clock));
         }
         Ok(())
     }
 
     /// Handles the start of the elected leader, with the log and the clock of a majority.
-    fn on_new_leader(&mut self, place: usize, body: &Amcast) -> Permitted {
-        if place != self.rules.candidate {
-            return Err("nobody has told it to lead".into());
+    fn on_new_leader(&mut self, index: usize, body: &Amcast) -> Permitted {
+        if index != self.rules.candidate {
+            return Err("the sender was not elected".into());
         }
         if self.state.base.is_some() {
             return Ok(());
         }
-        self.has_promised[place] = true;
+        self.has_promised[index] = true;
         let (count, clock) = (small(body.count)?, small(body.clock.0)?);
         let (promises, before) = (self.promises.clone(), self.state);
-        let mut why = "nobody has promised".to_string();
+        let mut why = "no member has promised".to_string();
         for (mut with, until, promised) in promises {
-            if place == 0 && with == 2 {
+            if index == 0 && with == 2 {
                 // This follower is the second member of the rules.
                 self.swap_followers();
                 with = 1;
             }
             let base = self.take((OWN, with, 0), u64::from(until));
             let base = base.and_then(|()| match count > until {
-                true => self.take((OWN, place, 0), u64::from(count)),
+                true => self.take((OWN, index, 0), u64::from(count)),
                 false => Ok(()),
             });
             let begun = base.and_then(|()| self.step(Action::Begin { with, clock }));
@@ -350,14 +355,14 @@ impl Observer {
                 {
                     self.count("epoch begun");
                     // Its clock since the election counts from now on.
-                    self.clocks[OWN][1][place] = clock;
+                    self.clocks[OWN][1][index] = clock;
                     self.leaders[OWN][1] = clock;
                     return Ok(());
                 }
                 Ok(()) => why = format!("with {with}, {:?}", self.state.base),
                 Err(not) => why = not,
             }
-            if self.places != [0, 1, 2] && place == 0 {
+            if self.indices != [0, 1, 2] && index == 0 {
                 self.swap_followers();
             }
             self.state = before;
@@ -366,7 +371,7 @@ impl Observer {
     }
 
     fn swap_followers(&mut self) {
-        self.places.swap(1, 2);
+        self.indices.swap(1, 2);
         self.state.members.swap(1, 2);
         self.has_promised.swap(1, 2);
         self.clocks[OWN].iter_mut().for_each(|clocks| clocks.swap(1, 2));
@@ -393,7 +398,7 @@ impl Observer {
         last: u8,
     ) -> Permitted {
         if !self.is_agreed(group, position, message, timestamp) {
-            return Err("its group has not agreed on that position".into());
+            return Err("the group has not agreed on that position".into());
         }
         if self.rules.last(&self.state, message) != Some(last) {
             return Err("that is not its final timestamp".into());
@@ -402,7 +407,7 @@ impl Observer {
         Ok(())
     }
 
-    fn on_deliver(&mut self, (group, place): (usize, usize), body: &Amcast) -> Permitted {
+    fn on_deliver(&mut self, (group, index): (usize, usize), body: &Amcast) -> Permitted {
         let last = small(body.timestamp.0)?;
         if body.has(Amcast::MESSAGE | Amcast::DECIDED) {
             self.decided(group, body.position, (self.name_of(body.id)?, None), last)?;
@@ -412,52 +417,64 @@ impl Observer {
             let is_it = last == 0 || self.rules.last(&self.state, known) == Some(last);
             return if is_it { Ok(()) } else { Err("that is not its final timestamp".into()) };
         }
-        self.on_told((group, place), small(body.barrier.0)?, small(body.count)?)
+        self.on_barrier((group, index), small(body.barrier.0)?, small(body.count)?)
     }
 
     /// Returns whether a member has sent such a clock in the epoch, or is `who` itself.
-    fn is_said(&self, (group, place): (usize, usize), epoch: usize, clock: u8, who: usize) -> bool {
-        who == place || self.clocks[group][epoch][who] >= clock
+    fn has_sent_clock(
+        &self,
+        (group, index): (usize, usize),
+        epoch: usize,
+        clock: u8,
+        who: usize,
+    ) -> bool {
+        who == index || self.clocks[group][epoch][who] >= clock
     }
 
     /// Returns whether the leader has sent such a clock.
-    fn leader_said(&self, (group, place): (usize, usize), epoch: usize, clock: u8) -> bool {
+    fn leader_has_sent_clock(
+        &self,
+        (group, index): (usize, usize),
+        epoch: usize,
+        clock: u8,
+    ) -> bool {
         let leader = if group == OWN { self.rules.leader(epoch) } else { 0 };
-        leader == place || self.leaders[group][epoch] >= clock
+        leader == index || self.leaders[group][epoch] >= clock
     }
 
     /// Handles a barrier that covers `count` positions.
-    fn on_told(&mut self, (group, place): (usize, usize), barrier: u8, count: u8) -> Permitted {
+    fn on_barrier(&mut self, (group, index): (usize, usize), barrier: u8, count: u8) -> Permitted {
         let follows = |told: &(u8, u8)| told.0 >= barrier && told.1 <= count;
         if barrier == 0 || self.told[group].iter().any(follows) {
             return Ok(());
         }
         let mut all = Vec::new();
-        self.rules.tells(&self.state, &mut all);
+        self.rules.barriers(&self.state, &mut all);
         for action in all {
-            let is_said = match action {
-                Action::Tell { epoch, told, clock, of, asks_leader } => {
+            let has_sent_clock = match action {
+                Action::SendBarrier { epoch, told, clock, of, asks_leader } => {
                     let least = clock.min(barrier);
                     let mut of = of.into_iter();
                     group == OWN
                         && (told.0, told.1 <= count) == (barrier, true)
-                        && of.all(|who| self.is_said((group, place), epoch, least, who))
-                        && (!asks_leader || self.leader_said((group, place), epoch, least))
+                        && of.all(|who| self.has_sent_clock((group, index), epoch, least, who))
+                        && (!asks_leader
+                            || self.leader_has_sent_clock((group, index), epoch, least))
                 }
-                Action::TellOther { told, clock } => {
-                    let said = |who: &usize| self.is_said((group, place), 0, barrier, *who);
+                Action::SendBarrierOther { told, clock } => {
+                    let said = |who: &usize| self.has_sent_clock((group, index), 0, barrier, *who);
                     group != OWN
                         && (told.0, told.1 <= count) == (barrier, true)
                         && 2 * (0..MEMBERS).filter(said).count() > MEMBERS
-                        && self.leader_said((group, place), 0, clock.min(barrier))
+                        && self.leader_has_sent_clock((group, index), 0, clock.min(barrier))
                 }
                 _ => false,
             };
-            let next = if is_said { self.rules.step(&self.state, action) } else { None };
+            let next = if has_sent_clock { self.rules.step(&self.state, action) } else { None };
             if let Some(next) = next {
-                let is_later = matches!(action, Action::Tell { epoch: 1, .. });
+                let is_later = matches!(action, Action::SendBarrier { epoch: 1, .. });
                 self.count(
-                    ["barrier told", "barrier told in the second epoch"][usize::from(is_later)],
+                    ["barrier sent", "barrier sent in the second epoch"][usize::from(is_later)],
                 );
                 // The rules have one barrier per history, so check each barrier separately.
                 self.state = State { told: None, ..next };

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use onepipe_amcast::{GroupId, GroupSet};
 
 use crate::drawn::watch;
+use crate::harness::{FrameFault, Harness, Plan, Step};
 use crate::model::{BOTH, FIRST, MESSAGES, State};
 use crate::observer::{MEMBERS, Observer};
-use crate::world::{Fate, Plan, Step, World};
 
 /// Two messages for both groups, and one for the electing group.
 const GROUPS: [u8; MESSAGES] = [BOTH, BOTH, FIRST];
@@ -23,7 +23,7 @@ struct Others {
     /// Crash of a member before an event.
     crash: Option<(usize, u64)>,
     /// Fault of a frame, by frame number.
-    frame: Option<(u64, Fate)>,
+    frame: Option<(u64, FrameFault)>,
 }
 
 /// Results of all histories.
@@ -37,34 +37,34 @@ pub struct Swept {
     pub states: BTreeSet<State>,
 }
 
-fn world() -> World {
+fn harness() -> Harness {
     let plan =
         Plan { members: vec![MEMBERS; 2], replicas: 1, clients: 2, history: 4, ..Plan::calm() };
-    let mut world = World::new(plan);
-    world.said = Some(Vec::new());
-    world.is_controlled = false;
+    let mut harness = Harness::new(plan);
+    harness.sent_log = Some(Vec::new());
+    harness.is_controlled = false;
     for (at, (kind, sent)) in GROUPS.into_iter().zip(SENT_NS).enumerate() {
         let groups = GroupSet::from_bits(u64::from(kind));
-        world.plan(sent, Step::SendOne(at % 2, groups));
+        harness.plan(sent, Step::SendOne(at % 2, groups));
     }
-    world
+    harness
 }
 
 impl Swept {
     /// Runs a history with an election of member `elected` before event `at`.
-    fn live(&mut self, elected: usize, at: Option<u64>, others: Others) {
-        let mut world = world();
-        world.fates.extend(others.frame);
+    fn run_history(&mut self, elected: usize, at: Option<u64>, others: Others) {
+        let mut harness = harness();
+        harness.frame_faults.extend(others.frame);
         let mut observers = [Observer::new(GROUPS, GroupId(0), elected)];
-        let lived = watch(world, &mut observers, END_NS, |world, event| {
+        let result = watch(harness, &mut observers, END_NS, |harness, event| {
             if at == Some(event) {
-                world.plan(world.now, Step::Elect(elected));
+                harness.plan(harness.now, Step::Elect(elected));
             }
             if let Some((member, _)) = others.crash.filter(|(_, then)| *then == event) {
-                world.members[member] = None;
+                harness.members[member] = None;
             }
         });
-        let seen = lived.unwrap_or_else(|why| panic!("{elected} at {at:?}, {others:?}: {why}"));
+        let seen = result.unwrap_or_else(|why| panic!("{elected} at {at:?}, {others:?}: {why}"));
         self.histories += 1;
         self.events += seen["events"];
         self.decided += seen["all decided"];
@@ -73,12 +73,12 @@ impl Swept {
 
     /// Returns the number of events and frames of the history without faults.
     fn size() -> (u64, u64) {
-        let mut world = world();
+        let mut harness = harness();
         let mut events = 0;
-        while world.advance(60_000) {
+        while harness.advance(60_000) {
             events += 1;
         }
-        (events, world.frames)
+        (events, harness.frames)
     }
 
     /// Returns all crashes, before each event, and none.
@@ -92,15 +92,15 @@ impl Swept {
         let (mut swept, (events, frames)) = (Self::default(), Self::size());
         let elections = (0..events).step_by(stride).map(Some).chain([None]);
         for (elected, at) in elections.flat_map(|at| [0, 1, 2].map(|elected| (elected, at))) {
-            swept.live(elected, at, Others::default());
+            swept.run_history(elected, at, Others::default());
             for crash in Self::crashes(events) {
-                swept.live(elected, at, Others { crash, frame: None });
+                swept.run_history(elected, at, Others { crash, frame: None });
             }
             // An election causes additional frames.
             for number in 1..=2 * frames {
-                for fate in [Fate::Lost, Fate::Late, Fate::Twice] {
-                    let frame = Some((number, fate));
-                    swept.live(elected, at, Others { crash: None, frame });
+                for frame_fault in [FrameFault::Lost, FrameFault::Late, FrameFault::Twice] {
+                    let frame = Some((number, frame_fault));
+                    swept.run_history(elected, at, Others { crash: None, frame });
                 }
             }
         }
@@ -114,8 +114,8 @@ impl Swept {
         for at in (0..events).step_by(stride) {
             for crash in Self::crashes(events).step_by(2) {
                 for number in (1..=2 * frames).step_by(3) {
-                    let frame = Some((number, Fate::Lost));
-                    swept.live(1, Some(at), Others { crash, frame });
+                    let frame = Some((number, FrameFault::Lost));
+                    swept.run_history(1, Some(at), Others { crash, frame });
                 }
             }
         }

@@ -27,7 +27,7 @@
 
 mod model;
 
-use model::{BOTH, BOTH_LEAD, DECIDED, FIRST, MESSAGES, OTHER, Rules, Wrong};
+use model::{BOTH, BOTH_LEAD, Bug, DECIDED, FIRST, MESSAGES, OTHER, Rules};
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// Returns the number of states explored, and the violations.
@@ -40,27 +40,27 @@ fn found(checker: impl Checker<Rules>) -> (usize, Vec<&'static str>) {
 /// Checks the number of states, that there are no violations, and that the good ends are reached.
 /// Depth-first: visited states take few bytes, and pending ones hardly any.
 fn check(candidate: usize, groups: [u8; MESSAGES], states: usize) {
-    let rules = Rules { groups, candidate, wrong: Wrong::Nothing };
+    let rules = Rules { groups, candidate, wrong: Bug::Nothing };
     let found = found(rules.checker().threads(1).spawn_dfs().join());
     assert_eq!(found, (states, vec![DECIDED, BOTH_LEAD]));
 }
 
 /// The leader is elected again: members that may have lost it follow it again.
 #[test]
-fn every_history_in_which_the_leader_is_elected_again() {
+fn every_history_with_reelected_leader() {
     check(0, [BOTH, FIRST, FIRST], 7_223);
     check(0, [BOTH, BOTH, FIRST], 79_889);
     check(0, [BOTH, BOTH, OTHER], 39_614);
 }
 
 #[test]
-fn every_history_of_one_group_in_which_another_one_leads() {
+fn every_history_of_one_group_with_new_leader() {
     check(1, [FIRST; MESSAGES], 97_131);
 }
 
 #[test]
 #[ignore = "half a minute and more: cargo test -p onepipe-amcast --test rules -- --ignored"]
-fn every_history_of_two_groups_in_which_another_one_leads() {
+fn every_history_of_two_groups_with_new_leader() {
     check(0, [BOTH; MESSAGES], 420_987);
     check(1, [BOTH, FIRST, FIRST], 1_884_320);
     check(1, [BOTH, FIRST, OTHER], 157_008);
@@ -70,23 +70,23 @@ fn every_history_of_two_groups_in_which_another_one_leads() {
 /// Two messages for both groups, and one for the electing group.
 #[test]
 #[ignore = "two minutes of a core, 0.6 GB: cargo test -p onepipe-amcast --test rules -- --ignored"]
-fn every_history_of_two_messages_for_both_groups_and_one_more() {
+fn every_history_of_two_common_messages_and_one_more() {
     check(1, [BOTH, BOTH, FIRST], 31_370_762);
 }
 
 /// The model must be able to detect bugs.
 #[test]
-fn every_mistake_is_found() {
+fn model_detects_every_mistake() {
     for (wrong, candidate, groups) in [
-        (Wrong::QuorumForgotten, 1, [BOTH, FIRST, FIRST]),
-        (Wrong::GapsIgnored, 1, [FIRST; MESSAGES]),
-        (Wrong::PendingForgotten, 1, [FIRST; MESSAGES]),
-        (Wrong::NewTimestamp, 1, [FIRST; MESSAGES]),
-        (Wrong::StaleEpoch, 1, [FIRST; MESSAGES]),
-        (Wrong::AckTwice, 1, [FIRST; MESSAGES]),
-        (Wrong::RisenClock, 1, [BOTH, FIRST, FIRST]),
-        (Wrong::OwnLog, 1, [FIRST; MESSAGES]),
-        (Wrong::OwnClock, 1, [BOTH, FIRST, FIRST]),
+        (Bug::QuorumForgotten, 1, [BOTH, FIRST, FIRST]),
+        (Bug::GapsIgnored, 1, [FIRST; MESSAGES]),
+        (Bug::PendingForgotten, 1, [FIRST; MESSAGES]),
+        (Bug::NewTimestamp, 1, [FIRST; MESSAGES]),
+        (Bug::StaleEpoch, 1, [FIRST; MESSAGES]),
+        (Bug::AckTwice, 1, [FIRST; MESSAGES]),
+        (Bug::RisenClock, 1, [BOTH, FIRST, FIRST]),
+        (Bug::OwnLog, 1, [FIRST; MESSAGES]),
+        (Bug::OwnClock, 1, [BOTH, FIRST, FIRST]),
     ] {
         let rules = Rules { groups, candidate, wrong };
         let checker = rules.checker().threads(1).finish_when(HasDiscoveries::AnyFailures);

@@ -12,7 +12,7 @@ pub const NEVER: u8 = 15;
 
 /// Seeded bug of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum Bug {
     Nothing,
     QuorumForgotten,
     GapsIgnored,
@@ -58,11 +58,11 @@ pub struct Member {
     /// Number of positions accepted in each epoch.
     pub taken: [u8; 2],
     pub clock: u8,
-    pub standing: Standing,
+    pub phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Standing {
+pub enum Phase {
     /// Is in the first epoch.
     #[default]
     First,
@@ -99,7 +99,7 @@ pub enum Action {
         message: u8,
         clock: u8,
     },
-    Take {
+    Accept {
         member: usize,
         epoch: usize,
     },
@@ -112,14 +112,14 @@ pub enum Action {
         member: usize,
     },
     /// A barrier of the first group: the clocks of two members, and of its leader if needed.
-    Tell {
+    SendBarrier {
         epoch: usize,
         told: (u8, u8),
         clock: u8,
         of: [usize; 2],
         asks_leader: bool,
     },
-    TellOther {
+    SendBarrierOther {
         told: (u8, u8),
         clock: u8,
     },
@@ -130,11 +130,11 @@ pub struct Rules {
     /// Destination groups of each message.
     pub groups: [u8; MESSAGES],
     pub candidate: usize,
-    pub wrong: Wrong,
+    pub wrong: Bug,
 }
 
 impl Rules {
-    fn makes(&self, wrong: Wrong) -> bool {
+    fn makes(&self, wrong: Bug) -> bool {
         self.wrong == wrong
     }
 
@@ -158,7 +158,7 @@ impl Rules {
     /// Returns whether a majority of the first group has accepted the position in the epoch.
     fn is_agreed(&self, state: &State, epoch: usize, position: u8) -> bool {
         let by = state.members.iter().filter(|member| member.taken[epoch] > position).count();
-        position < state.logs[epoch].end && by >= if self.makes(Wrong::AckTwice) { 1 } else { 2 }
+        position < state.logs[epoch].end && by >= if self.makes(Bug::AckTwice) { 1 } else { 2 }
     }
 
     /// Returns what the first group has agreed on: positions, messages and timestamps.
@@ -183,14 +183,14 @@ impl Rules {
 
     /// Returns the barriers that any prefix of the log permits, apart from clocks: the barrier, the
     /// number of positions, and whether the leader's clock must have reached it.
-    fn settled(&self, state: &State, log: &Log) -> Vec<(u8, u8, bool)> {
+    fn barriers_of(&self, state: &State, log: &Log) -> Vec<(u8, u8, bool)> {
         let mut all = Vec::new();
         for known in 0..=log.end {
-            let asks_leader = known == log.end || self.makes(Wrong::GapsIgnored);
+            let asks_leader = known == log.end || self.makes(Bug::GapsIgnored);
             let below = |at: u8| log.entries[usize::from(at)].1 - 1;
             let seen = if asks_leader { NEVER } else { below(known) };
             for decided in 0..=known {
-                let is_pending = decided < known && !self.makes(Wrong::PendingForgotten);
+                let is_pending = decided < known && !self.makes(Bug::PendingForgotten);
                 all.push((
                     seen.min(if is_pending { below(decided) } else { NEVER }),
                     decided,
@@ -223,30 +223,28 @@ impl Rules {
     }
 
     /// Raises the member's clock in the epoch to `clock`. Returns whether that is possible.
-    pub fn raise(&self, state: &mut State, place: usize, epoch: usize, clock: u8) -> bool {
-        let member = &mut state.members[place];
+    pub fn raise(&self, state: &mut State, index: usize, epoch: usize, clock: u8) -> bool {
+        let member = &mut state.members[index];
         let promised = state.base.map_or(0, |(_, promised)| promised);
         // A follower's clock only matters in the first epoch.
-        if (epoch == 0 && member.standing == Standing::First)
-            || (epoch == 1 && place == self.candidate)
-        {
+        if (epoch == 0 && member.phase == Phase::First) || (epoch == 1 && index == self.candidate) {
             member.clock = member.clock.max(clock);
         }
-        match (epoch, member.standing) {
-            (0, Standing::Promised | Standing::Synced) if !self.makes(Wrong::RisenClock) => {
+        match (epoch, member.phase) {
+            (0, Phase::Promised | Phase::Synced) if !self.makes(Bug::RisenClock) => {
                 promised >= clock
             }
             (0, _) => true,
-            (_, standing) => standing == Standing::Synced,
+            (_, phase) => phase == Phase::Synced,
         }
     }
 
-    pub fn tells(&self, state: &State, actions: &mut Vec<Action>) {
+    pub fn barriers(&self, state: &State, actions: &mut Vec<Action>) {
         for epoch in 0..2 {
             if epoch == 1 && state.base.is_none() {
                 continue;
             }
-            for (limit, count, asks_leader) in self.settled(state, &state.logs[epoch]) {
+            for (limit, count, asks_leader) in self.barriers_of(state, &state.logs[epoch]) {
                 let mut last = 0;
                 for clock in self.clocks(state, FIRST, 0) {
                     let barrier = limit.min(clock);
@@ -257,19 +255,19 @@ impl Rules {
                     last = barrier;
                     for of in [[0, 1], [0, 2], [1, 2]] {
                         let told = (barrier, count);
-                        actions.push(Action::Tell { epoch, told, clock, of, asks_leader });
+                        actions.push(Action::SendBarrier { epoch, told, clock, of, asks_leader });
                     }
                 }
             }
         }
-        for (limit, count, asks_leader) in self.settled(state, &state.other) {
+        for (limit, count, asks_leader) in self.barriers_of(state, &state.other) {
             let mut last = 0;
             for clock in self.clocks(state, OTHER, 0) {
                 let barrier = limit.min(clock);
                 if barrier != last {
                     last = barrier;
                     let clock = if asks_leader { clock } else { 0 };
-                    actions.push(Action::TellOther { told: (barrier, count), clock });
+                    actions.push(Action::SendBarrierOther { told: (barrier, count), clock });
                 }
             }
         }
@@ -279,7 +277,7 @@ impl Rules {
     pub fn moves(&self, state: &State, actions: &mut Vec<Action>) {
         for epoch in 0..2 {
             let leader = &state.members[self.leader(epoch)];
-            let leads = [leader.standing == Standing::First, state.base.is_some()][epoch];
+            let leads = [leader.phase == Phase::First, state.base.is_some()][epoch];
             for message in self.proposals(state, FIRST, &state.logs[epoch]) {
                 let clocks = self.clocks(state, FIRST, leader.clock).filter(|_| leads);
                 actions.extend(clocks.map(|clock| Action::Propose { epoch, message, clock }));
@@ -289,23 +287,23 @@ impl Rules {
             let clocks = self.clocks(state, OTHER, state.other_clock);
             actions.extend(clocks.map(|clock| Action::ProposeOther { message, clock }));
         }
-        for (place, member) in state.members.iter().enumerate() {
-            let is_first = member.standing == Standing::First || self.makes(Wrong::StaleEpoch);
-            let follows = [is_first, member.standing == Standing::Synced];
+        for (index, member) in state.members.iter().enumerate() {
+            let is_first = member.phase == Phase::First || self.makes(Bug::StaleEpoch);
+            let follows = [is_first, member.phase == Phase::Synced];
             for epoch in (0..2).filter(|epoch| follows[*epoch]) {
                 if member.taken[epoch] < state.logs[epoch].end {
-                    actions.push(Action::Take { member: place, epoch });
+                    actions.push(Action::Accept { member: index, epoch });
                 }
             }
             let candidate = &state.members[self.candidate];
-            if state.base.is_some() && member.standing != Standing::Synced {
-                actions.push(Action::Sync { member: place });
+            if state.base.is_some() && member.phase != Phase::Synced {
+                actions.push(Action::Sync { member: index });
             }
             // Followers are symmetric to a leader that is elected again.
-            if state.base.is_none() && place != self.candidate && (self.candidate, place) != (0, 2)
+            if state.base.is_none() && index != self.candidate && (self.candidate, index) != (0, 2)
             {
                 let clocks = self.clocks(state, FIRST, candidate.clock.max(member.clock));
-                actions.extend(clocks.map(|clock| Action::Begin { with: place, clock }));
+                actions.extend(clocks.map(|clock| Action::Begin { with: index, clock }));
             }
         }
     }
@@ -324,51 +322,51 @@ impl Rules {
                 state.other.push((message, clock + 1));
                 state.other_clock = clock + 1;
             }
-            Action::Take { member, epoch } => {
+            Action::Accept { member, epoch } => {
                 let member = &mut state.members[member];
                 let (_, timestamp) = state.logs[epoch].entries[usize::from(member.taken[epoch])];
                 member.taken[epoch] += 1;
-                if member.standing == Standing::First {
+                if member.phase == Phase::First {
                     member.clock = member.clock.max(timestamp);
                 }
             }
             Action::Begin { with, clock } => {
                 let promised = state.members[with];
-                state.members[with].standing = Standing::Promised;
+                state.members[with].phase = Phase::Promised;
                 state.members[with].clock = 0;
                 let leader = &mut state.members[self.candidate];
                 let own = leader.taken[0];
-                let base = if self.makes(Wrong::OwnLog) { own } else { own.max(promised.taken[0]) };
+                let base = if self.makes(Bug::OwnLog) { own } else { own.max(promised.taken[0]) };
                 state.logs[1] = Log { end: base, ..state.logs[0] };
                 state.logs[1].entries[usize::from(base)..].fill(Entry::default());
-                if !self.makes(Wrong::OwnClock) {
+                if !self.makes(Bug::OwnClock) {
                     leader.clock = clock;
                 }
-                if self.makes(Wrong::NewTimestamp) {
+                if self.makes(Bug::NewTimestamp) {
                     for entry in &mut state.logs[1].entries[..usize::from(base)] {
                         leader.clock += 1;
                         entry.1 = leader.clock;
                     }
                 }
-                (leader.taken[1], leader.standing) = (base, Standing::Synced);
+                (leader.taken[1], leader.phase) = (base, Phase::Synced);
                 state.base = Some((base, clock));
             }
             Action::Sync { member } => {
                 let (base, _) = state.base?;
                 let taken = [state.members[member].taken[0], base];
-                state.members[member] = Member { taken, clock: 0, standing: Standing::Synced };
+                state.members[member] = Member { taken, clock: 0, phase: Phase::Synced };
             }
-            Action::Tell { epoch, told, clock, of, asks_leader } => {
+            Action::SendBarrier { epoch, told, clock, of, asks_leader } => {
                 let leader = asks_leader.then_some(self.leader(epoch));
-                let quorum = of.into_iter().filter(|_| !self.makes(Wrong::QuorumForgotten));
-                for place in quorum.chain(leader) {
-                    if !self.raise(&mut state, place, epoch, clock.min(told.0)) {
+                let quorum = of.into_iter().filter(|_| !self.makes(Bug::QuorumForgotten));
+                for index in quorum.chain(leader) {
+                    if !self.raise(&mut state, index, epoch, clock.min(told.0)) {
                         return None;
                     }
                 }
                 state.told = Some((FIRST, told.0, told.1));
             }
-            Action::TellOther { told, clock } => {
+            Action::SendBarrierOther { told, clock } => {
                 state.other_clock = state.other_clock.max(clock);
                 state.told = Some((OTHER, told.0, told.1));
             }
@@ -391,7 +389,7 @@ impl Rules {
         }
         let first = &state.members[0];
         state.logs.iter().any(stands)
-            || (first.standing == Standing::First && is_low(first.clock))
+            || (first.phase == Phase::First && is_low(first.clock))
             || state.base.is_none()
             || is_low(state.members[self.candidate].clock)
     }
@@ -405,7 +403,7 @@ impl Rules {
     }
 
     /// Checks that no decision at or below the barrier is behind the positions that it covers.
-    fn is_settled(&self, state: &State) -> bool {
+    fn is_barrier_safe(&self, state: &State) -> bool {
         let Some((group, barrier, count)) = state.told else { return true };
         let is_right = |message: u8, position: u8| {
             position < count || self.last(state, message).is_none_or(|last| last > barrier)
@@ -428,7 +426,7 @@ impl Model for Rules {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         self.moves(state, actions);
         if state.told.is_none() {
-            self.tells(state, actions);
+            self.barriers(state, actions);
         }
     }
 
@@ -439,20 +437,21 @@ impl Model for Rules {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("agreement", |rules: &Rules, state: &State| rules.agrees(state)),
-            Property::always("nothing comes below a barrier", |rules: &Rules, state: &State| {
-                rules.is_settled(state)
-            }),
+            Property::always(
+                "no position is added below a barrier",
+                |rules: &Rules, state: &State| rules.is_barrier_safe(state),
+            ),
             Property::sometimes(DECIDED, |rules: &Rules, state: &State| {
                 let all = (0..MESSAGES as u8).all(|message| rules.last(state, message).is_some());
                 all && state.base.is_some()
             }),
             Property::sometimes(BOTH_LEAD, |rules: &Rules, state: &State| {
-                let old = state.members[0].standing == Standing::First || rules.candidate == 0;
+                let old = state.members[0].phase == Phase::First || rules.candidate == 0;
                 old && state.base.is_some_and(|(base, _)| state.logs[1].end > base)
             }),
         ]
     }
 }
 
-pub const DECIDED: &str = "all is decided, and another one leads";
+pub const DECIDED: &str = "all is decided, and another member leads";
 pub const BOTH_LEAD: &str = "the new leader proposes beside the old one";

@@ -16,13 +16,13 @@ proptest! {
         ..ProptestConfig::default()
     })]
     #[test]
-    fn all_bear_anything(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
+    fn machines_survive_arbitrary_input(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
         properties::amcast(&bytes);
     }
 }
 
 #[test]
-fn all_bear_what_was_found_before() {
+fn machines_survive_fuzzing_corpus() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/amcast");
     let mut met = 0;
     for entry in fs::read_dir(folder).expect("the seeds are committed") {

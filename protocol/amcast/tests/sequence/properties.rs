@@ -94,7 +94,7 @@ fn frame(script: &mut Script<'_>, own: u32, now: Now) -> Vec<u8> {
     for _ in 0..if has_message { 1 } else { 1 + script.below(3) } {
         let body = body(script, src);
         let room = &mut bytes[HEADER_LEN + length..];
-        length += body.write(room).expect("it fits");
+        length += body.write(room).expect("the buffer fits the frame");
     }
     if has_message {
         length += script.below(40) as usize * 5;
@@ -147,11 +147,11 @@ fn drain<M: Machine>(machine: &mut M, own: u32, now: Now) {
     let mut slot = [0; FRAME_LEN];
     for sent in 0.. {
         let Some(transmit) = machine.poll_transmit(now, &mut slot) else { break };
-        let frame = Frame::parse(&slot[..transmit.bytes]).expect("what leaves is sealed");
+        let frame = Frame::parse(&slot[..transmit.bytes]).expect("valid output");
         assert!(frame.header.src() == ProcessId(own) && frame.header.dst().0 < STRANGER);
         let mut packets = Amcast::packets(frame.opcode, frame.payload);
         assert!(packets.all(|packet| packet.is_ok()));
-        assert!(sent < 1_000, "it never falls silent");
+        assert!(sent < 1_000, "the output never ends");
     }
 }
 
@@ -195,7 +195,7 @@ fn play<M: Machine>(
 
 fn member(script: &mut Script<'_>) {
     let own = script.below(3);
-    let mut member = Member::new(config(own)).expect("its settings make sense");
+    let mut member = Member::new(config(own)).expect("a valid configuration");
     let (mut epoch, mut barrier) = (member.epoch(), member.barrier());
     play(script, &mut member, own, |script, member, now| {
         if script.byte() == 255 {
@@ -213,7 +213,7 @@ fn member(script: &mut Script<'_>) {
 
 fn replica(script: &mut Script<'_>) {
     let own = REPLICAS + script.below(2);
-    let mut replica = Replica::new(config(own)).expect("its settings make sense");
+    let mut replica = Replica::new(config(own)).expect("a valid configuration");
     // Lying members may break the order, but the replica must still deliver and count correctly.
     let mut delivered = 0;
     play(script, &mut replica, own, |script, replica, _| {
@@ -228,7 +228,7 @@ fn replica(script: &mut Script<'_>) {
             }
         }
         if let Some(point) = replica.point().filter(|_| script.byte() == 255) {
-            *replica = Replica::join(config(own), point).expect("its settings make sense");
+            *replica = Replica::join(config(own), point).expect("a valid configuration");
             delivered = 0;
         }
     });
@@ -236,7 +236,7 @@ fn replica(script: &mut Script<'_>) {
 
 fn client(script: &mut Script<'_>) {
     let own = CLIENTS + script.below(2);
-    let mut client = Client::new(config(own)).expect("its settings make sense");
+    let mut client = Client::new(config(own)).expect("a valid configuration");
     let mut open = Vec::new();
     play(script, &mut client, own, |script, client, now| {
         let bytes = script.below(60) as usize * 5;
@@ -246,7 +246,7 @@ fn client(script: &mut Script<'_>) {
         }
         while let Some(over) = client.poll_event() {
             let at = open.iter().position(|id| *id == over.id);
-            open.remove(at.expect("it was sent, and is over once"));
+            open.remove(at.expect("sent, and completed once"));
         }
         assert!(open.len() == client.open() && open.len() <= WINDOW as usize);
     });
@@ -254,7 +254,7 @@ fn client(script: &mut Script<'_>) {
 
 fn coordinator(script: &mut Script<'_>) {
     let config = CoordinatorConfig::new(ProcessId(COORDINATOR), groups());
-    let mut coordinator = Coordinator::new(config).expect("its settings make sense");
+    let mut coordinator = Coordinator::new(config).expect("a valid configuration");
     let mut epochs = [1; 2];
     play(script, &mut coordinator, COORDINATOR, |script, coordinator, now| {
         match script.byte() {
@@ -274,7 +274,7 @@ fn coordinator(script: &mut Script<'_>) {
         }
         while coordinator.poll_event().is_some() {}
         for (at, known) in epochs.iter_mut().enumerate() {
-            let leader = coordinator.leader(GroupId(at as u16)).expect("there is such a group");
+            let leader = coordinator.leader(GroupId(at as u16)).expect("an existing group");
             assert!(leader.0.0 / 3 == at as u32 && leader.1 >= *known);
             *known = leader.1;
         }

@@ -98,7 +98,7 @@ pub struct ClientConfig {
 }
 
 /// Mean interval of control packets in timeslots, which keeps them near 0.3 % of the traffic
-/// (`docs/design/arbiter.md`, "What are the octets of control packets for?").
+/// (`docs/design/arbiter.md`, "What are the bytes of control packets for?").
 pub(crate) const CONTROL_INTERVAL_SLOTS: u64 = 64;
 /// Maximum burst of control packets.
 pub(crate) const CONTROL_BURST: u64 = 4;

@@ -12,8 +12,8 @@
 //!
 //! The path of each colour is drawn for each timeslot. Low colours are used most, so with a fixed
 //! mapping a pair alone in the network would always take the same path; if that path is dead no
-//! packet arrives, and the receiver detects no loss (`docs/design/arbiter.md`, "Why is it drawn
-//! which path a colour stands for?").
+//! packet arrives, and the receiver detects no loss (`docs/design/arbiter.md`, "Why is the path of
+//! a colour drawn at random?").
 
 mod colouring;
 mod tree;

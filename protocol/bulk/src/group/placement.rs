@@ -42,7 +42,7 @@ pub struct Placement {
 
 impl Gathered {
     /// Returns the length of the detached payload.
-    pub fn bytes(&self) -> usize {
+    pub fn payload_len(&self) -> usize {
         self.payload.as_ref().map_or(0, |(_, range)| range.len())
     }
 }
@@ -59,7 +59,7 @@ impl Placement {
     }
 
     /// Returns the length of the piece.
-    pub fn bytes(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.bytes
     }
 }

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 const PLAIN: [Plain; 4] = [Plain::Sequential, Plain::Chain, Plain::Tree, Plain::Pipeline];
 
 fn plain(algorithm: Plain, members: u32) -> Schedule {
-    Schedule::new(&Algorithm::Plain(algorithm), members).expect("there is one")
+    Schedule::new(&Algorithm::Plain(algorithm), members).expect("valid members")
 }
 
 fn racks(across: Plain, inside: Plain, sizes: Vec<u32>) -> Schedule {
     let members = sizes.iter().sum();
-    Schedule::new(&Algorithm::Racks { across, inside, sizes }, members).expect("there is one")
+    Schedule::new(&Algorithm::Racks { across, inside, sizes }, members).expect("valid members")
 }
 
 /// Splits `members` into racks of `size` members; the last one may be smaller.
@@ -59,7 +59,7 @@ fn log2_up(members: u32) -> u64 {
 }
 
 #[test]
-fn every_group_to_64_and_every_object_to_64_blocks_is_complete_and_causal() {
+fn schedules_up_to_64_members_are_complete_and_causal() {
     for members in 2..=64 {
         let hybrid = racks(Plain::Pipeline, Plain::Pipeline, split(members, 4));
         for blocks in 1..=64 {
@@ -76,7 +76,7 @@ fn every_group_to_64_and_every_object_to_64_blocks_is_complete_and_causal() {
 }
 
 #[test]
-fn larger_groups_too() {
+fn schedules_of_larger_groups() {
     let large = (65..=130).chain([255, 256, 257, 511, 512]);
     for (members, blocks) in large.flat_map(|members| [1, 2, 7, 33].map(|blocks| (members, blocks)))
     {
@@ -89,7 +89,7 @@ fn larger_groups_too() {
 }
 
 #[test]
-fn racks_of_any_size_may_be_linked_by_chain_or_pipeline() {
+fn racks_of_any_size_by_chain_or_pipeline() {
     for across in [Plain::Chain, Plain::Pipeline] {
         for inside in PLAIN {
             for sizes in [vec![1], vec![1, 1, 1], vec![5, 1, 7, 2, 3], vec![3, 8, 8, 1, 4, 6, 2]] {
@@ -102,7 +102,7 @@ fn racks_of_any_size_may_be_linked_by_chain_or_pipeline() {
 }
 
 #[test]
-fn only_one_copy_crosses_to_each_rack_in_about_as_many_rounds_as_blocks() {
+fn one_copy_crosses_to_each_rack_in_few_rounds() {
     for size in [2, 3, 4, 7] {
         let sizes = split(28, size);
         let (across, blocks) = (sizes.len() as u32, 40);
@@ -120,7 +120,7 @@ fn only_one_copy_crosses_to_each_rack_in_about_as_many_rounds_as_blocks() {
 }
 
 #[test]
-fn the_first_block_and_who_sends_it_are_known_without_the_object() {
+fn first_sender_is_independent_of_object() {
     for members in 2..=130u32 {
         let schedule = plain(Plain::Pipeline, members);
         for (rank, blocks) in (1..members).flat_map(|rank| [1, 2, 3, 4, 9, 64].map(|b| (rank, b))) {
@@ -163,7 +163,7 @@ fn arrivals(schedule: &Schedule, blocks: u32) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn slack_is_what_the_formula_says() {
+fn slack_matches_formula() {
     for l in 2..=6u32 {
         let (members, blocks) = (1 << l, 200);
         let schedule = plain(Plain::Pipeline, members);
@@ -205,7 +205,7 @@ fn duration(schedule: &Schedule, blocks: u32, cost: impl Fn(u32, u32) -> u64) ->
 }
 
 #[test]
-fn one_slow_link_costs_a_pipeline_little_and_a_chain_half() {
+fn slow_link_costs_pipeline_little_and_chain_half() {
     let blocks = 1024;
     for l in 3..=6u32 {
         let members = 1 << l;
@@ -227,7 +227,7 @@ fn one_slow_link_costs_a_pipeline_little_and_a_chain_half() {
 }
 
 #[test]
-fn a_member_needs_few_connections() {
+fn member_has_few_neighbours() {
     for members in 2..=130u32 {
         let (schedule, blocks) = (plain(Plain::Pipeline, members), 40);
         let d = members.ilog2() as usize;
@@ -247,7 +247,7 @@ fn a_member_needs_few_connections() {
 }
 
 #[test]
-fn what_is_no_group_has_no_schedule() {
+fn rejects_invalid_groups() {
     let of = |algorithm: &Algorithm, members| Schedule::new(algorithm, members).map(|_| ());
     let chain = Algorithm::Plain(Plain::Chain);
     assert_eq!(of(&chain, 0), Err(ScheduleError::Members(0)));

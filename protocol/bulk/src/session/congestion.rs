@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_doubles_then_creeps_and_is_cut_once_a_round() {
+    fn slow_start_avoidance_and_one_reduction_per_round_trip() {
         let mut congestion = CongestionController::new(1_000);
         assert_eq!(
             (congestion.window(), congestion.probe_timeout_ns(7)),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_take_half_their_share_once_a_window() {
+    fn marks_reduce_window_by_half_their_fraction() {
         let mut congestion = CongestionController::new(1_000);
         congestion.on_acked(90_000);
         // In one window half of the frames are marked: it enters alpha with weight 1/16.
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_follows_the_round_trips() {
+    fn probe_timeout_follows_rtt() {
         let mut congestion = CongestionController::new(1_000);
         for _ in 0..200 {
             congestion.on_rtt(1_000);

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_restored_when_what_counted_as_lost_has_come() {
+    fn spurious_loss_restores_window() {
         let (start, mut lost) = (Mono::from_ns(1_000), Vec::new());
         // Two frames count as lost and have left the frames in flight.
         for back in [0, 1, 2, 63, 64, FRAMES - 1] {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_restored_when_it_was_lost_or_others_were() {
+    fn genuine_loss_does_not_restore_window() {
         let start = Mono::from_ns(1_000);
         // Of the frames up to one sent 64 later, the first one or the 24th is missing.
         for (words, losses) in [([u64::MAX, !1], 0), ([!(1 << 40), u64::MAX], 1)] {

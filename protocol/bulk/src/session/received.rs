@@ -92,20 +92,20 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn what_has_come_is_told_across_the_wrap() {
+    fn acknowledges_across_psn_wrap() {
         let mut received = ReceivedFrames::default();
         assert_eq!(received.take_ack(), None);
         let (later, now) = (Mono::from_ns(9), Some(Mono::from_ns(0)));
         let first = u32::MAX - 2;
         received.on_frame(Psn(first), false, 3, later);
-        assert_eq!(received.ack_at(), now, "the first says that we are there");
+        assert_eq!(received.ack_at(), now, "the first frame is acknowledged immediately");
         received.take_ack();
         received.on_frame(Psn(first + 1), false, 3, later);
         assert_eq!(received.ack_at(), Some(later));
         received.on_frame(Psn(first.wrapping_add(70)), true, 3, later);
-        assert_eq!(received.ack_at(), now, "some are missing");
+        assert_eq!(received.ack_at(), now, "a gap is acknowledged immediately");
         received.on_frame(Psn(first.wrapping_add(5)), false, 3, later);
-        let (largest, words, marked) = received.take_ack().expect("some have come");
+        let (largest, words, marked) = received.take_ack().expect("frames were received");
         let has = |psn: u32| {
             let back = largest.0.wrapping_sub(psn);
             words[back as usize / 64] >> (back % 64) & 1 == 1
@@ -113,23 +113,38 @@ mod tests {
         let come: Vec<u32> = (0..71).filter(|at| has(first.wrapping_add(*at))).collect();
         assert_eq!((come, words.len(), marked), ([0, 1, 5, 70].into(), WORDS_MIN, 1));
         received.on_frame(Psn(first.wrapping_add(70 + ACK_REACH)), false, 3, later);
-        assert_eq!(received.take_ack().expect("one has").1, [1, 0], "the others are out of reach");
+        assert_eq!(
+            received.take_ack().expect("a frame was received").1,
+            [1, 0],
+            "older frames are out of range"
+        );
         received.on_frame(Psn(first), false, 3, later);
-        assert_eq!(received.take_ack().expect("one has").1, [1, 0], "and do not come back");
+        assert_eq!(
+            received.take_ack().expect("a frame was received").1,
+            [1, 0],
+            "and stay out of range"
+        );
         for psn in 3_000..3_500 {
             received.on_frame(Psn(psn), false, 3, later);
         }
-        assert_eq!(received.take_ack().expect("many have").1.len(), 500usize.div_ceil(64));
+        assert_eq!(
+            received.take_ack().expect("frames were received").1.len(),
+            500usize.div_ceil(64)
+        );
         for psn in 3_500..5_000 {
             received.on_frame(Psn(psn), false, 3, later);
         }
         let all = [u64::MAX; BULK_WORDS_MAX];
-        assert_eq!(received.take_ack().expect("all have").1, all, "nobody was told of any of them");
+        assert_eq!(
+            received.take_ack().expect("frames were received").1,
+            all,
+            "none was acknowledged before"
+        );
         let mut words = Vec::new();
         for psn in 5_000..5_064 {
             received.on_frame(Psn(psn), false, 8, later);
             if received.ack_at() == now {
-                words.push(received.take_ack().expect("all have").1.len());
+                words.push(received.take_ack().expect("frames were received").1.len());
             }
         }
         // Each word is repeated often enough to survive the loss of some acknowledgements.

@@ -10,21 +10,23 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn a_member_bears_anything(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
+    fn member_survives_arbitrary_input(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
         properties::bulk(&bytes);
     }
 
     #[test]
-    fn a_member_bears_anything_where_bytes_come_apart(
+    fn member_survives_arbitrary_detached_input(
         bytes in prop::collection::vec(any::<u8>(), 0..3_000)
     ) {
-        properties::apart(&bytes);
+        properties::detached(&bytes);
     }
 }
 
 #[test]
-fn a_member_bears_what_was_found_before() {
-    for (target, play) in [("bulk", properties::bulk as fn(&[u8])), ("apart", properties::apart)] {
+fn member_survives_fuzzing_corpus() {
+    for (target, play) in
+        [("bulk", properties::bulk as fn(&[u8])), ("detached", properties::detached)]
+    {
         let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus");
         let mut met = 0;
         for entry in fs::read_dir(corpus.join(target)).expect("the seeds are committed") {

@@ -84,12 +84,12 @@ impl Memory for Bytes {
 }
 
 /// Kind of memory of a group's objects.
-trait World: Memory + Sized {
+trait Harness: Memory + Sized {
     const IS_SHARED: bool;
     fn of(script: &mut Script<'_>, bytes: usize) -> Self;
 }
 
-impl World for Vec<u8> {
+impl Harness for Vec<u8> {
     const IS_SHARED: bool = false;
 
     fn of(_: &mut Script<'_>, bytes: usize) -> Self {
@@ -97,7 +97,7 @@ impl World for Vec<u8> {
     }
 }
 
-impl World for Bytes {
+impl Harness for Bytes {
     const IS_SHARED: bool = true;
 
     fn of(script: &mut Script<'_>, bytes: usize) -> Self {
@@ -108,7 +108,7 @@ impl World for Bytes {
     }
 }
 
-fn group<M: World>(own: u32, link: Link) -> Group<M> {
+fn group<M: Harness>(own: u32, link: Link) -> Group<M> {
     let member = |rank: u32| Member { process: ProcessId(rank), port: Port(rank as u16), link };
     let members = (0..MEMBERS).map(member).collect();
     let mut config = Config {
@@ -127,12 +127,12 @@ fn group<M: World>(own: u32, link: Link) -> Group<M> {
 }
 
 /// Returns the plan in the frames of this group, from a frame of another member.
-fn plan<M: World>() -> u32 {
+fn plan<M: Harness>() -> u32 {
     let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
     let mut slot = [0; FRAME_LEN];
     let mut other = group::<M>(1, Link::Lossy);
-    let sent = other.poll_transmit(now, &mut slot).expect("it greets the root");
-    let frame = Frame::parse(&slot[..sent.bytes]).expect("what leaves is sealed");
+    let sent = other.poll_transmit(now, &mut slot).expect("a member sends its state to the root");
+    let frame = Frame::parse(&slot[..sent.bytes]).expect("valid output");
     BulkHeader::parse(frame.payload).expect("a frame of a group").0.plan
 }
 
@@ -145,7 +145,7 @@ pub fn bulk(bytes: &[u8]) {
 }
 
 /// Like `bulk`, but with detached payloads: mostly in shared memory, or scattered streams.
-pub fn apart(bytes: &[u8]) {
+pub fn detached(bytes: &[u8]) {
     let mut script = Script { rest: bytes };
     let own = script.below(MEMBERS.into()) as u32;
     match script.below(4) {
@@ -154,16 +154,16 @@ pub fn apart(bytes: &[u8]) {
     }
 }
 
-fn play<M: World>(mut script: Script<'_>, (own, link): (u32, Link), is_apart: bool) {
+fn play<M: Harness>(mut script: Script<'_>, (own, link): (u32, Link), is_detached: bool) {
     let (mut group, plan, mut ns) = (group::<M>(own, link), plan::<M>(), 1_000);
     let (mut over, mut placements) = (None, Vec::new());
     while !script.rest.is_empty() {
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
         match script.byte() {
             0..=199 => {
-                let (from, mut bytes) = frame(&mut script, now, (own, plan), is_apart);
-                match is_apart {
-                    true => hear(&mut script, &mut group, (now, from), bytes, &mut placements),
+                let (from, mut bytes) = frame(&mut script, now, (own, plan), is_detached);
+                match is_detached {
+                    true => receive(&mut script, &mut group, (now, from), bytes, &mut placements),
                     false => {
                         group.handle_frame(now, Port(from as u16), &mut bytes);
                     }
@@ -198,7 +198,7 @@ fn play<M: World>(mut script: Script<'_>, (own, link): (u32, Link), is_apart: bo
         if group.poll_timeout().is_some_and(|at| at <= now.mono) {
             group.handle_timeout(now);
         }
-        drain(&mut script, &mut group, now, is_apart);
+        drain(&mut script, &mut group, now, is_detached);
         // The outcome never changes.
         assert!(over.is_none() || over == group.outcome());
         over = group.outcome();
@@ -208,7 +208,7 @@ fn play<M: World>(mut script: Script<'_>, (own, link): (u32, Link), is_apart: bo
 
 /// Delivers a frame. The payload of a piece may be placed, immediately or later, whether or not the
 /// group still needs it.
-fn hear<M: World>(
+fn receive<M: Harness>(
     script: &mut Script<'_>,
     group: &mut Group<M>,
     (now, from): (Now, u32),
@@ -230,13 +230,13 @@ fn hear<M: World>(
 }
 
 /// Completes or abandons a placement.
-fn place<M: World>(
+fn place<M: Harness>(
     script: &mut Script<'_>,
     group: &mut Group<M>,
     (now, from): (Now, u32),
     placement: &Placement,
 ) {
-    let (object, at, bytes) = (placement.object(), placement.offset(), placement.bytes());
+    let (object, at, bytes) = (placement.object(), placement.offset(), placement.len());
     let memory = group.memory(object).map(|memory| memory.bytes().len());
     if let Some(room) = group.placement_mut(placement) {
         assert!(room.len() == bytes && memory.is_some_and(|memory| at + bytes <= memory));
@@ -251,13 +251,13 @@ fn place<M: World>(
 }
 
 /// Checks that the output ends and is valid.
-fn drain<M: World>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_apart: bool) {
+fn drain<M: Harness>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_detached: bool) {
     let mut slot = [0; FRAME_LEN];
     for sent in 0.. {
-        let next = match is_apart {
+        let next = match is_detached {
             true => group.poll_gather(now, &mut slot).map(|sent| {
                 let behind = group.payload(&sent).len();
-                assert_eq!(behind, sent.bytes(), "what is sent is there");
+                assert_eq!(behind, sent.payload_len(), "the payload has the announced length");
                 (sent.header, behind)
             }),
             false => group.poll_transmit(now, &mut slot).map(|sent| (sent, 0)),
@@ -266,19 +266,19 @@ fn drain<M: World>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_a
         let frame = &slot[..sent_to.bytes];
         let announced = open_detached(frame).map(|(_, _, behind)| behind);
         let is_front = announced == Ok(if M::IS_SHARED { 0 } else { behind });
-        assert!(Frame::parse(frame).is_ok() || is_apart && is_front);
+        assert!(Frame::parse(frame).is_ok() || is_detached && is_front);
         assert!(u32::from(sent_to.port.0) < 2 * MEMBERS);
-        assert!(sent < 20_000, "it never falls silent");
+        assert!(sent < 20_000, "the output never ends");
     }
     while let Some(event) = group.poll_event() {
         match event {
             Event::Announced { .. } if group.config().own == 0 => {
-                panic!("the root has all there is")
+                panic!("the root has all objects")
             }
             Event::Announced { object, bytes } if script.below(4) > 0 => {
                 assert!(bytes <= OBJECT_LEN_MAX as u64);
                 let memory = M::of(script, bytes as usize);
-                group.provide(object, memory).expect("it was asked for");
+                group.provide(object, memory).expect("the object was announced");
             }
             Event::Delivered { object } => {
                 let before = group.bytes(object).map(<[u8]>::len);
@@ -298,19 +298,19 @@ fn frame(
     script: &mut Script<'_>,
     now: Now,
     (own, plan): (u32, u32),
-    is_apart: bool,
+    is_detached: bool,
 ) -> (u32, Vec<u8>) {
     let from = script.below(u64::from(MEMBERS) + 1) as u32;
     let plan = if script.byte() == 255 { !plan } else { plan };
     let (failed, stable) = (script.number() as u16, script.number());
     let front = BulkHeader { group: 9, plan, from: from as u16, failed, stable };
     let mut bytes = [SHARED[0]; FRAME_LEN];
-    let room = front.write(&mut bytes[HEADER_LEN..]).expect("it fits");
+    let room = front.write(&mut bytes[HEADER_LEN..]).expect("the buffer fits the frame");
     let (opcode, written) = body(script, room);
     let incarnation = Incarnation(if script.byte() > 250 { script.number() } else { 1 });
     let header = Header::new(opcode, ProcessId(from), ProcessId(own), incarnation);
     let header = header.stamped(now.sync, Promises::both(now.sync), Psn(script.number()));
-    let is_front = is_apart
+    let is_front = is_detached
         && opcode == Opcode::BulkPiece
         && written >= onepipe_wire::BULK_PIECE_HEADER_LEN
         && script.below(8) > 0;
@@ -330,7 +330,7 @@ fn frame(
 }
 
 fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
-    let fits = "it fits";
+    let fits = "the buffer fits the frame";
     match script.below(16) {
         0..=5 => {
             let header = BulkPieceHeader {

@@ -2,6 +2,6 @@
 
 mod failures;
 mod faulty;
+mod harness;
 mod healthy;
 mod speed;
-mod world;

@@ -28,9 +28,9 @@ use crate::{
 
 /// One replica of the controllers.
 ///
-/// It receives from its start on. The caller campaigns in the store on its behalf and activates it
-/// ([`Controller::activate`]); only then does it decide and send. Records to be written come from
-/// [`Controller::poll_persist`], to be drained whenever `poll_transmit` is.
+/// A replica receives from its start on. The caller campaigns in the store and activates the
+/// replica ([`Controller::activate`]); only then does it decide and send. Records to be written
+/// come from [`Controller::poll_persist`], to be drained whenever `poll_transmit` is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Controller {
     config: Config,

@@ -14,9 +14,9 @@ use super::opposite;
 pub(crate) enum View {
     /// Nothing yet.
     Unknown,
-    /// It was up and is not any more.
+    /// The link was up and is not any more.
     Down,
-    /// It is up.
+    /// The link is up.
     Up,
 }
 

@@ -11,11 +11,11 @@ use super::{FrozenEdge, Graph, View};
 /// The effect of an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announced {
-    /// It is of a previous incarnation or of a previous generation.
+    /// The announcement is of a previous incarnation or of a previous generation.
     Stale,
     /// More parts are outstanding.
     Partial,
-    /// It announces nothing new.
+    /// The announcement contains nothing new.
     Unchanged,
     /// The graph has changed.
     Changed {

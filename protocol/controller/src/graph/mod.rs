@@ -179,8 +179,8 @@ impl Graph {
         self.adjacency.mark_all_dirty();
     }
 
-    /// Updates reachability. `is_dead` returns which instances count as dead; it is called for dirty
-    /// ones only. Returns the instances whose state may have changed, in ascending order.
+    /// Updates reachability. `is_dead` returns which instances count as dead; it is called for
+    /// dirty ones only. Returns the instances whose state may have changed, in ascending order.
     pub(crate) fn update_reachability(
         &mut self,
         is_dead: impl Fn(&Self, Instance) -> bool,

@@ -115,7 +115,7 @@ pub struct Known {
     pub failures: Vec<Failure>,
     pub is_welcome: bool,
     pub is_excluded: bool,
-    /// It is a member, but answers no controller.
+    /// The process is a member, but answers no controller.
     pub is_unresponsive: bool,
 }
 

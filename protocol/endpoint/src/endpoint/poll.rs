@@ -77,7 +77,7 @@ impl Endpoint {
 
     /// Returns whether new reliable messages may be sent. With controllers, this process must be
     /// registered and must have received a commit barrier from its switch (docs/design/failure.md,
-    /// "When does a newcomer commit?"). In an overlay the commit barrier is always needed: no
+    /// "When does a joiner commit?"). In an overlay the commit barrier is always needed: no
     /// aggregator sees the messages pass (docs/design/overlay.md, "Why is it exact?").
     #[inline]
     pub(super) fn may_commit(&self) -> bool {

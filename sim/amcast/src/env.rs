@@ -40,7 +40,7 @@ pub struct Quorums {
 
 /// Simulated network at some virtual time.
 #[derive(Debug)]
-pub struct World {
+pub struct SimEnv {
     network: Network<Node, Workload>,
     unavailable: Unavailable,
     /// Switches that are isolated at present.
@@ -51,7 +51,7 @@ pub struct World {
     number: usize,
 }
 
-impl World {
+impl SimEnv {
     /// Creates the network at virtual time zero.
     ///
     /// # Panics
@@ -150,7 +150,7 @@ impl World {
     /// Runs until all live processes have everything, at most until `end_ns`. Returns a violation,
     /// if any.
     pub fn run_to_completion(&mut self, end_ns: u64) -> Option<String> {
-        let is_over = |world: &Self| world.now_ns() >= end_ns || world.checker().violations() > 0;
+        let is_over = |env: &Self| env.now_ns() >= end_ns || env.checker().violations() > 0;
         loop {
             while !is_over(self) && self.incomplete().is_some() {
                 self.run_until(self.now_ns() + CHECK_NS);
@@ -219,7 +219,7 @@ impl World {
         };
         let undelivered = || workload.checker.undelivered(is_client_up, is_replica_up);
         match is_any_open {
-            true => Some("a message is not over".to_owned()),
+            true => Some("a message is not complete".to_owned()),
             false => workload.checker.disagreement(is_replica_up).or_else(undelivered),
         }
     }

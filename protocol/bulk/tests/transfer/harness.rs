@@ -8,9 +8,9 @@ use onepipe_bulk::{Config, Event, Gathered, Group, GroupId, Link, Member, Outcom
 
 /// Deterministic random generator (xorshift64*).
 #[derive(Clone)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -23,7 +23,7 @@ impl Dice {
     }
 
     /// Returns `true` with this probability in 1/1000.
-    pub fn falls(&mut self, permille: u64) -> bool {
+    pub fn happens(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }
 }
@@ -51,18 +51,18 @@ pub struct Application {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happens {
+enum SimEvent {
     Frame { to: usize, from: usize, bytes: Vec<u8> },
     Wake(usize),
     Memory { at: usize, object: u32, bytes: u64 },
 }
 
-pub struct World {
+pub struct Harness {
     pub groups: Vec<Option<Group>>,
     pub apps: Vec<Application>,
     pub now: u64,
     pub faults: Faults,
-    pub dice: Dice,
+    pub rng: Rng,
     pub link: Link,
     /// Time per byte of each member's interface, in ns.
     pub byte_ns: Vec<u64>,
@@ -70,14 +70,14 @@ pub struct World {
     /// Time per byte of slow links, in ns.
     pub slow: BTreeMap<(usize, usize), u64>,
     /// Until when each member's interface and each slow link is busy.
-    taken_at: Vec<u64>,
+    receive_free_at: Vec<u64>,
     slow_until: BTreeMap<(usize, usize), u64>,
     /// Further faults: may change a frame; `false` drops it.
     #[allow(clippy::type_complexity)]
-    pub fate: Box<dyn FnMut(u64, usize, usize, &mut Vec<u8>) -> bool>,
+    pub frame_fault: Box<dyn FnMut(u64, usize, usize, &mut Vec<u8>) -> bool>,
     free_at: Vec<u64>,
     wakes: Vec<u64>,
-    queue: BinaryHeap<Reverse<(u64, u64, Happens)>>,
+    queue: BinaryHeap<Reverse<(u64, u64, SimEvent)>>,
     /// Last arrival by link: FIFO links do not reorder.
     arrival: BTreeMap<(usize, usize), u64>,
     count: u64,
@@ -104,26 +104,26 @@ pub fn config(n: usize, own: usize, link: Link) -> Config {
     }
 }
 
-impl World {
+impl Harness {
     pub fn new(n: usize, link: Link, seed: u64, change: impl Fn(&mut Config)) -> Self {
         let group = |own| {
             let mut config = config(n, own, link);
             change(&mut config);
             Some(Group::new(config).expect("a group"))
         };
-        let mut world = Self {
+        let mut harness = Self {
             groups: (0..n).map(group).collect(),
             apps: vec![Application::default(); n],
             now: 1_000,
             faults: Faults::default(),
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             link,
             byte_ns: vec![1; n],
             latency_ns: 5_000,
             slow: BTreeMap::new(),
-            taken_at: vec![0; n],
+            receive_free_at: vec![0; n],
             slow_until: BTreeMap::new(),
-            fate: Box::new(|_, _, _, _| true),
+            frame_fault: Box::new(|_, _, _, _| true),
             free_at: vec![0; n],
             is_in_place: false,
             wakes: vec![u64::MAX; n],
@@ -133,24 +133,24 @@ impl World {
             frames: 0,
             steps: 0,
         };
-        (0..n).for_each(|at| world.attend(at));
-        world
+        (0..n).for_each(|at| harness.drain(at));
+        harness
     }
 
     pub fn group(&mut self, at: usize) -> &mut Group {
-        self.groups[at].as_mut().expect("it lives")
+        self.groups[at].as_mut().expect("a live machine")
     }
 
     /// Runs a command on a member, and drains its output.
     pub fn act<T>(&mut self, at: usize, act: impl FnOnce(&mut Group) -> T) -> T {
         let done = act(self.group(at));
-        self.attend(at);
+        self.drain(at);
         done
     }
 
     /// Stalls a member: its input is delayed for this time.
-    pub fn stand_still(&mut self, at: usize, for_ns: u64) {
-        self.taken_at[at] = self.now + for_ns;
+    pub fn stall(&mut self, at: usize, for_ns: u64) {
+        self.receive_free_at[at] = self.now + for_ns;
     }
 
     pub fn kill(&mut self, at: usize) {
@@ -161,13 +161,13 @@ impl World {
         Now { mono: Mono::from_ns(self.now), sync: Timestamp::from_ns((1 << 50) + self.now) }
     }
 
-    fn push(&mut self, at: u64, what: Happens) {
+    fn push(&mut self, at: u64, what: SimEvent) {
         self.count += 1;
         self.queue.push(Reverse((at, self.count, what)));
     }
 
     /// Drains the output of a member until its interface is busy.
-    fn attend(&mut self, at: usize) {
+    fn drain(&mut self, at: usize) {
         let now = self.clock();
         let mut slot = [0; 2_048];
         while let Some(group) = &mut self.groups[at] {
@@ -178,7 +178,7 @@ impl World {
                     Event::Announced { object, bytes } => {
                         let answer = self.now + app.memory_after_ns;
                         self.count += 1;
-                        let what = Happens::Memory { at, object, bytes };
+                        let what = SimEvent::Memory { at, object, bytes };
                         self.queue.push(Reverse((answer, self.count, what)));
                     }
                     Event::Delivered { object } => {
@@ -210,7 +210,7 @@ impl World {
             let bytes = [&slot[..sent.header.bytes], group.payload(&sent)].concat();
             let sent = Transmit { bytes: bytes.len(), ..sent.header };
             self.free_at[at] = self.now + sent.bytes as u64 * self.byte_ns[at];
-            self.carry(at, to, bytes);
+            self.transmit(at, to, bytes);
         }
         let next = self.groups[at].as_ref().and_then(|group| group.poll_timeout());
         if let Some(next) = next {
@@ -222,86 +222,86 @@ impl World {
     fn wake(&mut self, at: usize, when: u64) {
         if when < self.wakes[at] {
             self.wakes[at] = when;
-            self.push(when, Happens::Wake(at));
+            self.push(when, SimEvent::Wake(at));
         }
     }
 
-    fn carry(&mut self, from: usize, to: usize, mut bytes: Vec<u8>) {
+    fn transmit(&mut self, from: usize, to: usize, mut bytes: Vec<u8>) {
         let mut left = self.free_at[from];
         if let Some(byte_ns) = self.slow.get(&(from, to)) {
             let until = self.slow_until.entry((from, to)).or_insert(0);
             *until = left.max(*until) + bytes.len() as u64 * byte_ns;
             left = *until;
         }
-        if !(self.fate)(self.now, from, to, &mut bytes) {
+        if !(self.frame_fault)(self.now, from, to, &mut bytes) {
             return;
         }
         let faults = self.faults;
-        if self.dice.falls(faults.corruption) {
-            let bit = self.dice.below(bytes.len() as u64 * 8) as usize;
+        if self.rng.happens(faults.corruption) {
+            let bit = self.rng.below(bytes.len() as u64 * 8) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         // A member receives at the rate at which it sends, one frame after the other.
-        let taken = &mut self.taken_at[to];
+        let taken = &mut self.receive_free_at[to];
         let takes = bytes.len() as u64 * self.byte_ns[to];
         *taken = (left + self.latency_ns).max(*taken + takes);
         let mut arrives = *taken;
         if self.link == Link::Lossy {
-            if self.dice.falls(faults.loss) {
+            if self.rng.happens(faults.loss) {
                 return;
             }
-            if self.dice.falls(faults.reordering) {
-                arrives += self.dice.below(20 * self.latency_ns);
+            if self.rng.happens(faults.reordering) {
+                arrives += self.rng.below(20 * self.latency_ns);
             }
-            if self.dice.falls(faults.duplication) {
-                let later = arrives + self.dice.below(20 * self.latency_ns);
-                self.push(later, Happens::Frame { to, from, bytes: bytes.clone() });
+            if self.rng.happens(faults.duplication) {
+                let later = arrives + self.rng.below(20 * self.latency_ns);
+                self.push(later, SimEvent::Frame { to, from, bytes: bytes.clone() });
             }
         } else {
             let last = self.arrival.entry((from, to)).or_insert(0);
             arrives = arrives.max(*last + 1);
             *last = arrives;
         }
-        self.push(arrives, Happens::Frame { to, from, bytes });
+        self.push(arrives, SimEvent::Frame { to, from, bytes });
     }
 
     /// Processes one event. Returns `false` if there is none left.
     pub fn step(&mut self) -> bool {
         let Some(Reverse((at, _, what))) = self.queue.pop() else { return false };
         self.steps += 1;
-        assert!(self.steps < 2_000_000, "time stands still");
+        assert!(self.steps < 2_000_000, "time does not advance");
         self.now = self.now.max(at);
         let now = self.clock();
         match what {
-            Happens::Frame { to, from, mut bytes } => {
+            SimEvent::Frame { to, from, mut bytes } => {
                 if let Some(group) = &mut self.groups[to] {
                     match self.is_in_place.then(|| group.begin_placement(&bytes)).flatten() {
                         None => _ = group.handle_frame(now, Port(from as u16), &mut bytes),
                         Some(placement) => {
-                            let behind = &bytes[bytes.len() - placement.bytes()..];
+                            let behind = &bytes[bytes.len() - placement.len()..];
                             group
                                 .placement_mut(&placement)
-                                .expect("it is kept")
+                                .expect("a complete object")
                                 .copy_from_slice(behind);
                             group.handle_placed(now, Port(from as u16), &placement);
                         }
                     }
-                    self.attend(to);
+                    self.drain(to);
                 }
             }
-            Happens::Wake(member) => {
+            SimEvent::Wake(member) => {
                 if at >= self.wakes[member] {
                     self.wakes[member] = u64::MAX;
                     if let Some(group) = &mut self.groups[member] {
                         group.handle_timeout(now);
-                        self.attend(member);
+                        self.drain(member);
                     }
                 }
             }
-            Happens::Memory { at, object, bytes } => {
+            SimEvent::Memory { at, object, bytes } => {
                 if let Some(group) = &mut self.groups[at] {
                     let _ = group.provide(object, vec![0xee; bytes as usize]);
-                    self.attend(at);
+                    self.drain(at);
                 }
             }
         }
@@ -336,8 +336,8 @@ impl World {
 
 /// Returns the content of an object, which differs between objects.
 pub fn object(number: u32, bytes: usize) -> Vec<u8> {
-    let mut dice = Dice::new(u64::from(number) + 77);
-    (0..bytes).map(|_| dice.below(256) as u8).collect()
+    let mut rng = Rng::new(u64::from(number) + 77);
+    (0..bytes).map(|_| rng.below(256) as u8).collect()
 }
 
 pub const SECOND: u64 = 1_000_000_000;

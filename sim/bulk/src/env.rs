@@ -52,19 +52,19 @@ impl Outcome {
 
 /// Simulated network at some virtual time.
 #[derive(Debug)]
-pub struct World {
+pub struct SimEnv {
     network: Network<Node, Workload>,
     members: Vec<u32>,
 }
 
-impl World {
+impl SimEnv {
     /// Creates the network at virtual time zero.
     ///
     /// # Panics
     /// If a member is not a host of the fabric, or the group is invalid.
     pub fn new(setup: &Setup) -> Self {
         let topology = Topology::new(setup.shape, 1).expect("a host has one process");
-        assert!(setup.members.iter().all(|host| *host < topology.hosts()), "they are hosts");
+        assert!(setup.members.iter().all(|host| *host < topology.hosts()), "members must be hosts");
         let config = Config {
             host_link: setup.host_link,
             switch_link: setup.switch_link,

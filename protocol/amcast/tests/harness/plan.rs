@@ -4,9 +4,9 @@ use onepipe_amcast::GroupSet;
 
 /// Deterministic random generator (SplitMix64).
 #[derive(Clone, Debug)]
-pub struct Draws(pub u64);
+pub struct Rng(pub u64);
 
-impl Draws {
+impl Rng {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
@@ -69,32 +69,32 @@ impl Plan {
     }
 
     pub fn draw(seed: u64) -> Self {
-        let mut draws = Draws(seed);
-        let groups = 1 + draws.below(3) as usize;
-        let five = draws.percent(20);
+        let mut rng = Rng(seed);
+        let groups = 1 + rng.below(3) as usize;
+        let five = rng.percent(20);
         let members = (0..groups).map(|_| if five { 5 } else { 3 }).collect();
         Self {
             seed,
             members,
-            replicas: 1 + draws.below(2) as usize,
-            clients: 1 + draws.below(4) as usize,
-            window: 1 + draws.below(8) as u32,
-            messages: 8 + draws.below(24) as u32,
-            busy_threshold: if draws.percent(30) { 1 + draws.below(4) } else { 64 },
+            replicas: 1 + rng.below(2) as usize,
+            clients: 1 + rng.below(4) as usize,
+            window: 1 + rng.below(8) as u32,
+            messages: 8 + rng.below(24) as u32,
+            busy_threshold: if rng.percent(30) { 1 + rng.below(4) } else { 64 },
             history: 1_024,
-            lose_percent: draws.below(4) * draws.below(10),
-            repeat_percent: draws.below(3) * 7,
-            jitter_ns: 1 + draws.below(4) * 20_000,
-            crash: draws.below(2) as usize * if five { 1 + draws.below(2) as usize } else { 1 },
-            crash_others: draws.percent(40),
-            elections: if draws.percent(60) { draws.below(6) } else { 0 },
+            lose_percent: rng.below(4) * rng.below(10),
+            repeat_percent: rng.below(3) * 7,
+            jitter_ns: 1 + rng.below(4) * 20_000,
+            crash: rng.below(2) as usize * if five { 1 + rng.below(2) as usize } else { 1 },
+            crash_others: rng.percent(40),
+            elections: if rng.percent(60) { rng.below(6) } else { 0 },
         }
     }
 }
 
 /// Fault of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum FrameFault {
     Lost,
     /// Delivered after frames that are sent much later.
     Late,

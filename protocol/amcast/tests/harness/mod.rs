@@ -16,39 +16,39 @@ use onepipe_amcast::{
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
 
-pub use plan::{Draws, Fate, Plan, Step};
+pub use plan::{FrameFault, Plan, Rng, Step};
 
 pub const DELAY_NS: u64 = 5_000;
 /// Delay of late frames.
 const LATE_NS: u64 = 160_000;
 /// Duration of the fault phase, and time by which all must have recovered.
-const TROUBLE_NS: u64 = 8_000_000;
+const FAULTS_NS: u64 = 8_000_000;
 const END_NS: u64 = 400_000_000;
 
 /// Packet sent by a machine, whether or not it arrives.
 #[derive(Clone, Copy, Debug)]
-pub struct Said {
+pub struct SentPacket {
     pub src: ProcessId,
     pub dst: ProcessId,
     pub opcode: Opcode,
     pub body: Amcast,
 }
 
-enum What {
-    Arrives(ProcessId, Vec<u8>),
-    Happens(Step),
-    Nothing,
+enum SimEvent {
+    Arrive(ProcessId, Vec<u8>),
+    Step(Step),
+    None,
 }
 
-pub struct World {
+pub struct Harness {
     pub plan: Plan,
     pub groups: Groups,
     pub now: u64,
-    draws: Draws,
+    rng: Rng,
     pub members: Vec<Option<Member>>,
     pub clients: Vec<Option<Client>>,
     pub replicas: Vec<Option<Replica>>,
-    queue: BTreeMap<(u64, u64), What>,
+    queue: BTreeMap<(u64, u64), SimEvent>,
     number: u64,
     epochs: Vec<u32>,
     /// Messages sent by clients.
@@ -61,19 +61,19 @@ pub struct World {
     pub leads: u64,
     pub wrong: Option<String>,
     /// Selects frames to drop, in addition to random loss.
-    pub cuts: fn(&World, &Frame<'_>) -> bool,
-    /// Links, as sender and receiver, that drop everything until `silent_until`.
-    pub silent: BTreeSet<(ProcessId, ProcessId)>,
-    pub silent_until: u64,
+    pub drop_filter: fn(&Harness, &Frame<'_>) -> bool,
+    /// Links, as sender and receiver, that drop everything until `blocked_until`.
+    pub blocked_links: BTreeSet<(ProcessId, ProcessId)>,
+    pub blocked_until: u64,
     /// Whether the controller replaces crashed leaders.
     pub is_controlled: bool,
     /// Faults of particular frames, by frame number.
-    pub fates: BTreeMap<u64, Fate>,
+    pub frame_faults: BTreeMap<u64, FrameFault>,
     /// Log of the packets sent, if enabled.
-    pub said: Option<Vec<Said>>,
+    pub sent_log: Option<Vec<SentPacket>>,
 }
 
-impl World {
+impl Harness {
     pub fn new(plan: Plan) -> Self {
         let mut next = 0;
         let mut ids = |count: usize| -> Vec<ProcessId> {
@@ -102,9 +102,9 @@ impl World {
         };
         let replicas: Vec<ProcessId> =
             groups.groups.iter().flat_map(|group| group.replicas.clone()).collect();
-        let mut world = Self {
+        let mut harness = Self {
             now: 0,
-            draws: Draws(plan.seed ^ 0x5eed),
+            rng: Rng(plan.seed ^ 0x5eed),
             members: all.iter().map(|id| Some(Member::new(config(*id)).expect("right"))).collect(),
             clients: clients.iter().map(|id| Client::new(config(*id)).ok()).collect(),
             replicas: replicas.iter().map(|id| Replica::new(config(*id)).ok()).collect(),
@@ -118,55 +118,56 @@ impl World {
             frames: 0,
             leads: 0,
             wrong: None,
-            cuts: |_, _| false,
-            silent: BTreeSet::new(),
-            silent_until: 0,
+            drop_filter: |_, _| false,
+            blocked_links: BTreeSet::new(),
+            blocked_until: 0,
             is_controlled: true,
-            fates: BTreeMap::new(),
-            said: None,
+            frame_faults: BTreeMap::new(),
+            sent_log: None,
             groups,
             plan,
         };
-        world.schedule();
-        world
+        harness.schedule();
+        harness
     }
 
     fn schedule(&mut self) {
         let plan = self.plan.clone();
         let mut first = 0;
         for count in &plan.members {
-            let mut places: Vec<usize> = (0..*count).collect();
-            if self.draws.percent(30) {
-                places.reverse();
+            let mut indices: Vec<usize> = (0..*count).collect();
+            if self.rng.percent(30) {
+                indices.reverse();
             }
-            for place in places.into_iter().take(plan.crash) {
-                let at = self.draws.below(TROUBLE_NS / 2);
-                self.post(at, What::Happens(Step::CrashMember(first + place)));
+            for index in indices.into_iter().take(plan.crash) {
+                let at = self.rng.below(FAULTS_NS / 2);
+                self.schedule_event(at, SimEvent::Step(Step::CrashMember(first + index)));
             }
             for _ in 0..plan.elections {
-                let (at, place) = (self.draws.below(TROUBLE_NS), self.draws.below(*count as u64));
-                self.post(at, What::Happens(Step::Elect(first + place as usize)));
+                let (at, index) = (self.rng.below(FAULTS_NS), self.rng.below(*count as u64));
+                self.schedule_event(at, SimEvent::Step(Step::Elect(first + index as usize)));
             }
             first += count;
         }
         if plan.crash_others {
-            let at = self.draws.below(TROUBLE_NS / 2);
-            let client = self.draws.below(plan.clients as u64) as usize;
-            self.post(at, What::Happens(Step::CrashClient(client)));
-            let replica = self.draws.below((plan.replicas * plan.members.len()) as u64) as usize;
-            let at = self.draws.below(TROUBLE_NS / 2);
-            self.post(at, What::Happens(Step::CrashReplica(replica)));
+            let at = self.rng.below(FAULTS_NS / 2);
+            let client = self.rng.below(plan.clients as u64) as usize;
+            self.schedule_event(at, SimEvent::Step(Step::CrashClient(client)));
+            let replica = self.rng.below((plan.replicas * plan.members.len()) as u64) as usize;
+            let at = self.rng.below(FAULTS_NS / 2);
+            self.schedule_event(at, SimEvent::Step(Step::CrashReplica(replica)));
         }
-        (0..plan.clients).for_each(|client| self.post(0, What::Happens(Step::Send(client))));
-        self.post(0, What::Happens(Step::Control));
+        (0..plan.clients)
+            .for_each(|client| self.schedule_event(0, SimEvent::Step(Step::Send(client))));
+        self.schedule_event(0, SimEvent::Step(Step::Control));
     }
 
     /// Schedules a step.
     pub fn plan(&mut self, at: u64, step: Step) {
-        self.post(at, What::Happens(step));
+        self.schedule_event(at, SimEvent::Step(step));
     }
 
-    fn post(&mut self, at: u64, what: What) {
+    fn schedule_event(&mut self, at: u64, what: SimEvent) {
         self.number += 1;
         self.queue.insert((at.max(self.now), self.number), what);
     }
@@ -185,7 +186,7 @@ impl World {
     fn group_of_member(&self, member: usize) -> usize {
         let id = ProcessId(member as u32);
         let has = |group: &Group| group.members.contains(&id);
-        self.groups.groups.iter().position(has).expect("each is of a group")
+        self.groups.groups.iter().position(has).expect("every process is in a group")
     }
 
     pub fn group_of_replica(&self, replica: usize) -> usize {
@@ -217,8 +218,8 @@ impl World {
                 }
                 let Some(over) = client.poll_event() else { break };
                 self.over.insert(over.id);
-                let pause = self.draws.below(100_000);
-                self.post(self.now + pause, What::Happens(Step::Send(at)));
+                let pause = self.rng.below(100_000);
+                self.schedule_event(self.now + pause, SimEvent::Step(Step::Send(at)));
             }
         }
         for at in 0..self.replicas.len() {
@@ -264,7 +265,7 @@ impl World {
     fn check_genuine(&mut self, frame: &Frame<'_>, body: &Amcast) {
         let is_concerned = |process: ProcessId, groups: GroupSet| {
             let is_of = |group: GroupId| {
-                let group = self.groups.get(group).expect("only these are sent to");
+                let group = self.groups.get(group).expect("an existing group");
                 group.members.contains(&process) || group.replicas.contains(&process)
             };
             groups.iter().any(is_of)
@@ -276,44 +277,44 @@ impl World {
         let is_client = |process| body.has(Amcast::MESSAGE) && client == Some(process);
         let is_right = |process| is_client(process) || is_concerned(process, groups);
         if !is_right(src) || !is_right(dst) {
-            self.wrong(format!("{src:?} tells {dst:?} of {body:?}"));
+            self.wrong(format!("{src:?} must not send to {dst:?}: {body:?}"));
         }
     }
 
     fn send(&mut self, bytes: &[u8]) {
-        let frame = Frame::parse(bytes).expect("a machine has sealed it");
+        let frame = Frame::parse(bytes).expect("valid output of a machine");
         for packet in Amcast::packets(frame.opcode, frame.payload) {
-            let (body, _) = packet.expect("a machine has written it");
+            let (body, _) = packet.expect("valid output of a machine");
             self.check_genuine(&frame, &body);
-            if let Some(said) = &mut self.said {
+            if let Some(said) = &mut self.sent_log {
                 let (src, dst) = (frame.header.src(), frame.header.dst());
-                said.push(Said { src, dst, opcode: frame.opcode, body });
+                said.push(SentPacket { src, dst, opcode: frame.opcode, body });
             }
         }
         self.frames += 1;
         let (src, dst) = (frame.header.src(), frame.header.dst());
-        let is_silent = self.now < self.silent_until && self.silent.contains(&(src, dst));
-        let is_cut = is_silent || (self.cuts)(self, &frame);
-        let is_troubled = self.now < TROUBLE_NS;
-        if is_cut || (is_troubled && self.draws.percent(self.plan.lose_percent)) {
+        let is_silent = self.now < self.blocked_until && self.blocked_links.contains(&(src, dst));
+        let is_cut = is_silent || (self.drop_filter)(self, &frame);
+        let is_troubled = self.now < FAULTS_NS;
+        if is_cut || (is_troubled && self.rng.percent(self.plan.lose_percent)) {
             return;
         }
-        match self.fates.get(&self.frames).copied() {
-            Some(Fate::Lost) => return,
-            Some(fate) => {
+        match self.frame_faults.get(&self.frames).copied() {
+            Some(FrameFault::Lost) => return,
+            Some(frame_fault) => {
                 let at = self.now + LATE_NS;
-                self.post(at, What::Arrives(dst, bytes.to_vec()));
-                if fate == Fate::Late {
+                self.schedule_event(at, SimEvent::Arrive(dst, bytes.to_vec()));
+                if frame_fault == FrameFault::Late {
                     return;
                 }
             }
             None => {}
         }
-        let copies = 1 + u64::from(is_troubled && self.draws.percent(self.plan.repeat_percent));
+        let copies = 1 + u64::from(is_troubled && self.rng.percent(self.plan.repeat_percent));
         for copy in 0..copies {
-            let late = if copy > 0 { self.draws.below(400_000) } else { 0 };
-            let at = self.now + DELAY_NS + late + self.draws.below(self.plan.jitter_ns);
-            self.post(at, What::Arrives(dst, bytes.to_vec()));
+            let late = if copy > 0 { self.rng.below(400_000) } else { 0 };
+            let at = self.now + DELAY_NS + late + self.rng.below(self.plan.jitter_ns);
+            self.schedule_event(at, SimEvent::Arrive(dst, bytes.to_vec()));
         }
     }
 
@@ -321,7 +322,7 @@ impl World {
     pub fn frame(&self, src: ProcessId, dst: ProcessId, opcode: Opcode, body: &Amcast) -> Vec<u8> {
         let now = self.time().sync;
         let mut frame = vec![0; HEADER_LEN + AMCAST_LEN];
-        body.write(&mut frame[HEADER_LEN..]).expect("it fits");
+        body.write(&mut frame[HEADER_LEN..]).expect("the buffer fits the frame");
         let header = Header::new(opcode, src, dst, Incarnation(1));
         seal(&mut frame, header.stamped(now, Promises::both(now), Psn(0)), AMCAST_LEN);
         frame
@@ -336,7 +337,7 @@ impl World {
             if let Some(member) = self.members[at].as_mut() {
                 member.handle_frame(now, port, &mut bytes);
                 if member.open() > (self.groups.open_max() + self.plan.history) as u64 {
-                    self.wrong("more is open than there is room for".into());
+                    self.wrong("more is open than the window has space for".into());
                 }
             }
         } else if at < clients {
@@ -366,7 +367,7 @@ impl World {
             Step::Control if !self.is_controlled => {}
             Step::Control => {
                 self.control();
-                self.post(self.now + 3_000_000, What::Happens(Step::Control));
+                self.schedule_event(self.now + 3_000_000, SimEvent::Step(Step::Control));
             }
             Step::SendOne(client, groups) => {
                 if !self.send_one(client, groups) {
@@ -376,14 +377,14 @@ impl World {
             Step::Send(client) => {
                 while self.left[client] > 0 {
                     let all = self.plan.members.len() as u64;
-                    let bits = 1 + self.draws.below((1 << all) - 1);
+                    let bits = 1 + self.rng.below((1 << all) - 1);
                     if !self.send_one(client, GroupSet::from_bits(bits)) {
                         break;
                     }
                     self.left[client] -= 1;
-                    if self.draws.percent(30) {
-                        let pause = self.draws.below(300_000);
-                        self.post(self.now + pause, What::Happens(Step::Send(client)));
+                    if self.rng.percent(30) {
+                        let pause = self.rng.below(300_000);
+                        self.schedule_event(self.now + pause, SimEvent::Step(Step::Send(client)));
                         break;
                     }
                 }
@@ -402,15 +403,15 @@ impl World {
     /// Acts as the controller: elects another member where the leader of the last epoch is down.
     fn control(&mut self) {
         for group in 0..self.groups.groups.len() {
-            let places = self.groups.groups[group].members.clone();
+            let indices = self.groups.groups[group].members.clone();
             let epoch = self.epochs[group];
             let leads = |member: &Member| member.is_leader() && member.epoch() == epoch;
             let member = |id: &ProcessId| self.members[id.index()].as_ref();
-            if places.iter().filter_map(member).any(leads) {
+            if indices.iter().filter_map(member).any(leads) {
                 continue;
             }
-            let live: Vec<&ProcessId> = places.iter().filter(|id| member(id).is_some()).collect();
-            let next = live[self.draws.below(live.len() as u64) as usize].index();
+            let live: Vec<&ProcessId> = indices.iter().filter(|id| member(id).is_some()).collect();
+            let next = live[self.rng.below(live.len() as u64) as usize].index();
             self.elect(next);
         }
     }
@@ -441,10 +442,10 @@ impl World {
         let Some(next) = next.filter(|next| *next < end) else { return false };
         self.now = next;
         if arrival == Some(next) {
-            match self.queue.pop_first().map(|(_, what)| what).unwrap_or(What::Nothing) {
-                What::Arrives(to, bytes) => self.arrive(to, bytes),
-                What::Happens(step) => self.step(step),
-                What::Nothing => {}
+            match self.queue.pop_first().map(|(_, what)| what).unwrap_or(SimEvent::None) {
+                SimEvent::Arrive(to, bytes) => self.arrive(to, bytes),
+                SimEvent::Step(step) => self.step(step),
+                SimEvent::None => {}
             }
         } else {
             self.time_out();
@@ -468,13 +469,13 @@ impl World {
 
     /// Runs the whole history. Returns a violation, if any.
     pub fn run(&mut self) -> Option<String> {
-        self.run_until(TROUBLE_NS);
+        self.run_until(FAULTS_NS);
         while self.wrong.is_none() && !self.is_quiet() && self.now < END_NS {
             self.run_until(self.now + 1_000_000);
         }
         self.run_until(self.now + 2_000_000);
         if self.wrong.is_none() {
-            self.wrong = self.disagreement().or_else(|| self.unheard());
+            self.wrong = self.disagreement().or_else(|| self.undelivered());
         }
         self.wrong.clone()
     }
@@ -484,7 +485,7 @@ impl World {
         let first = self.members.len() + replica;
         let id = self.groups.groups.iter().flat_map(|group| &group.replicas).nth(replica);
         assert_eq!(id, Some(&ProcessId(first as u32)));
-        let config = self.replicas[from].as_ref().expect("it is alive").config().clone();
+        let config = self.replicas[from].as_ref().expect("a live replica").config().clone();
         let config = Config { process: ProcessId(first as u32), ..config };
         self.delivered[replica] = self.delivered[from].clone();
         self.replicas[replica] = Replica::join(config, point).ok();

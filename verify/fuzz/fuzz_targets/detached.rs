@@ -3,4 +3,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| onepipe_fuzz::bulk::apart(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| onepipe_fuzz::bulk::detached(bytes));
