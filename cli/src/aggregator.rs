@@ -9,7 +9,8 @@ use clap::Args;
 use onepipe_daemon_switch::{Config, Controllers, SoftwareSwitch, SwitchId};
 use onepipe_transport_driver::Idle;
 
-use crate::switch::{self, ServeArgs};
+use crate::args::{self, ServeArgs};
+use crate::switch;
 use crate::units;
 
 const EXAMPLES: &str = "\
@@ -27,14 +28,14 @@ pub struct Arguments {
     /// Address to listen on; port 0 picks a free port
     #[arg(
         long, value_name = "ADDRESS", default_value = "0.0.0.0:4410",
-        value_parser = switch::address
+        value_parser = args::address
     )]
     listen: SocketAddr,
     /// Parent aggregator [default: none, this is the root]
-    #[arg(long, value_name = "ADDRESS", value_parser = switch::address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = args::address)]
     parent: Option<SocketAddr>,
     /// Process ids of the controllers, like 1020 or 1020:3: the first and their number
-    #[arg(long, value_name = "FIRST[:COUNT]", value_parser = switch::controllers)]
+    #[arg(long, value_name = "FIRST[:COUNT]", value_parser = args::controllers)]
     controllers: Option<Controllers>,
     /// Id of this aggregator; with controllers it must be unique
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]

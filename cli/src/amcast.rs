@@ -17,7 +17,7 @@ use onepipe_daemon_member::{Ended, MemberDaemon, Report};
 use onepipe_transport_amcast::{Directory, OpenError, Options};
 use onepipe_transport_driver::Idle;
 
-use crate::switch::{ServeArgs, address};
+use crate::args::{ServeArgs, address};
 use crate::units::{self, readable};
 
 const BEHIND: &str = "it missed more messages than the other members retain and cannot catch up";

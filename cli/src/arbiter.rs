@@ -13,8 +13,8 @@ use onepipe_arbiter::{ArbiterEvent, ClientConfig, Core, Fabric, Policy, Role};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report};
 use onepipe_transport_driver::Idle;
 
+use crate::args::{ServeArgs, address};
 use crate::status::avoided;
-use crate::switch::{ServeArgs, address};
 use crate::units::{self, readable, readable_ns};
 
 const EXAMPLES: &str = "\

@@ -9,6 +9,7 @@
 mod aggregator;
 mod amcast;
 mod arbiter;
+mod args;
 mod bench;
 mod bulk;
 mod completions;

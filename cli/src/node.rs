@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(long)]
     reliable: bool,
     /// Process ids of the fabric's controllers, like 1020 or 1020:3: the first and their number
-    #[arg(long, value_name = "FIRST[:COUNT]", value_parser = crate::switch::controllers)]
+    #[arg(long, value_name = "FIRST[:COUNT]", value_parser = crate::args::controllers)]
     controllers: Option<Controllers>,
     /// Process id [default: the lowest free one, in shared memory]
     #[arg(long)]

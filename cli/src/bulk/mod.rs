@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use onepipe::{Carrier, Plain};
 
-use crate::switch::address;
+use crate::args::address;
 use crate::units;
 
 /// Default address of a receiver.

@@ -14,7 +14,7 @@ use onepipe::{Amcast, AmcastReplica};
 use serde::{Deserialize, Serialize};
 
 use crate::amcast::GroupArgs;
-use crate::switch::address;
+use crate::args::address;
 
 /// Interval of reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Arguments;
 use super::check::Verdict;
-use super::scenario::ProcessState;
+use super::process_state::ProcessState;
 use crate::units::{readable, readable_ns};
 
 /// Maximum number of processes that are listed individually.

@@ -12,6 +12,7 @@ mod log;
 mod messages;
 mod pauses;
 mod payload;
+mod process_state;
 pub mod recovery;
 mod reliable;
 mod scenario;

@@ -13,7 +13,7 @@ use super::children::{ChildEvent, Children};
 use super::display::ProgressDisplay;
 use super::log::StreamFaults;
 use super::messages::{FabricAddress, FinalReport, Sample, WorkerCommand, WorkerReport};
-use super::pauses::Pauses;
+use super::process_state::ProcessState;
 use super::summary::{Kill, Line, Summary};
 use super::{Arguments, window_ns};
 
@@ -25,34 +25,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 /// Interval of refreshing the display and comparing logs.
 const TICK: Duration = Duration::from_millis(500);
-
-/// State of one process.
-#[derive(Debug, Default)]
-pub struct ProcessState {
-    /// Its last sample.
-    pub last: Sample,
-    /// Time and deliveries at the previous tick, for computing rates.
-    pub before: Option<(u64, u64)>,
-    /// Recent deliveries per second.
-    pub rate_per_s: f64,
-    /// The longest latency so far.
-    pub latency_max_ns: u64,
-    /// All its latencies, once it has left.
-    latencies: Vec<(u64, u64)>,
-    /// Pauses in its deliveries.
-    any: Pauses,
-    /// Pauses in the deliveries of its own messages to itself: in its sending.
-    own: Pauses,
-    /// Pauses in its reliable deliveries.
-    reliable: Pauses,
-    /// Faults of its reliable stream.
-    reliable_faults: StreamFaults,
-    /// Whether it was killed.
-    pub is_dead: bool,
-    has_joined: bool,
-    has_drained: bool,
-    has_left: bool,
-}
 
 pub struct Scenario<'a> {
     arguments: &'a Arguments,

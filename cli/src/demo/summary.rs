@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::atomicity::AtomicityReport;
 use super::check::Verdict;
 use super::log::StreamFaults;
-use super::scenario::ProcessState;
+use super::process_state::ProcessState;
 use crate::units::{readable, readable_ns};
 
 /// The kill of a process, and its effect on the others.

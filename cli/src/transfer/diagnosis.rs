@@ -1,6 +1,5 @@
 //! Diagnosis of a scheduled transfer that makes no progress.
 
-use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -8,39 +7,12 @@ use std::time::Duration;
 use onepipe::ClientStats;
 
 use super::EndpointOptions;
-use super::endpoint::{Counters, Endpoint};
+use super::counters::Counters;
+use super::endpoint::Endpoint;
 use crate::units::readable_ns;
 
 /// Time for an ICMP port-unreachable error to arrive.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
-/// Interval of counter snapshots.
-const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of snapshots kept: an arbiter that has not replied for two seconds is down.
-const SAMPLES: usize = 3;
-
-/// Counter snapshots of the last seconds.
-#[derive(Debug, Default)]
-pub struct RecentCounters(VecDeque<Counters>);
-
-impl RecentCounters {
-    /// Returns whether a snapshot is due.
-    pub fn is_due(&self, running: Duration) -> bool {
-        self.0.back().is_none_or(|last| running - last.running >= SAMPLE_INTERVAL)
-    }
-
-    pub fn record(&mut self, counters: Counters) {
-        self.0.push_back(counters);
-        if self.0.len() > SAMPLES {
-            self.0.pop_front();
-        }
-    }
-
-    /// Returns the snapshot of two to three seconds ago, or `then` if that is later.
-    fn after(&self, then: &Counters) -> Counters {
-        let oldest = self.0.front().filter(|oldest| oldest.running > then.running);
-        *oldest.unwrap_or(then)
-    }
-}
 
 /// Returns whether a UDP port is known to be closed. A timeout proves nothing.
 fn is_port_closed(addr: SocketAddr) -> bool {

@@ -6,13 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use onepipe::{
-    ClientStats, EmbeddedTransfer, ObjectId, ProcessId, TransferError, TransferEvent, TransferStats,
-};
+use onepipe::{EmbeddedTransfer, ObjectId, ProcessId, TransferError, TransferEvent};
 use onepipe_arbiter::{ClientEvent, TermsMismatch};
 
 use super::EndpointOptions;
-use super::diagnosis::RecentCounters;
+use super::counters::{Counters, RecentCounters};
 use crate::units::readable_ns;
 
 /// Delay before an object that a full receiver refused is sent again.
@@ -29,16 +27,6 @@ pub struct ServingArbiter {
     pub process: u32,
     /// Control packets received from it.
     pub replies: u64,
-}
-
-/// Snapshot of all counters.
-#[derive(Clone, Copy, Debug)]
-pub struct Counters {
-    pub at: Instant,
-    /// Time for which the endpoint has run, without the times in which it could not.
-    pub running: Duration,
-    pub endpoint: ClientStats,
-    pub transfer: TransferStats,
 }
 
 /// An endpoint with its send queue.

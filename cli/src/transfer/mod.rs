@@ -1,5 +1,6 @@
 //! `onepipe transfer`: sends a file to another process in the timeslots of an arbiter.
 
+mod counters;
 mod diagnosis;
 mod endpoint;
 mod message;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::switch::address;
+use crate::args::address;
 use crate::units;
 
 const EXAMPLES: &str = "\

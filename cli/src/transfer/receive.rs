@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use onepipe::ProcessId;
 
 use super::ReceiveArguments;
-use super::endpoint::{Counters, Endpoint};
+use super::counters::Counters;
+use super::endpoint::Endpoint;
 use super::message::{self, Body};
 use super::report::ReceivedFile;
 use super::send::WINDOW_BYTES;

@@ -5,7 +5,8 @@ use std::io::{self, Write, stderr, stdout};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::endpoint::{Counters, Endpoint};
+use super::counters::Counters;
+use super::endpoint::Endpoint;
 use crate::units::readable;
 
 /// A file that was sent.

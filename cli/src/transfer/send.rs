@@ -11,7 +11,8 @@ use onepipe::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
 use super::SendArguments;
-use super::endpoint::{Counters, Endpoint};
+use super::counters::Counters;
+use super::endpoint::Endpoint;
 use super::message::{self, Body};
 use super::report::SentFile;
 use crate::progress::Progress;

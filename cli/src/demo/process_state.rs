@@ -1,0 +1,33 @@
+//! State of a worker process, as known to its parent.
+
+use super::log::StreamFaults;
+use super::messages::Sample;
+use super::pauses::Pauses;
+
+/// State of one process.
+#[derive(Debug, Default)]
+pub struct ProcessState {
+    /// Its last sample.
+    pub last: Sample,
+    /// Time and deliveries at the previous tick, for computing rates.
+    pub before: Option<(u64, u64)>,
+    /// Recent deliveries per second.
+    pub rate_per_s: f64,
+    /// The longest latency so far.
+    pub latency_max_ns: u64,
+    /// All its latencies, once it has left.
+    pub latencies: Vec<(u64, u64)>,
+    /// Pauses in its deliveries.
+    pub any: Pauses,
+    /// Pauses in the deliveries of its own messages to itself: in its sending.
+    pub own: Pauses,
+    /// Pauses in its reliable deliveries.
+    pub reliable: Pauses,
+    /// Faults of its reliable stream.
+    pub reliable_faults: StreamFaults,
+    /// Whether it was killed.
+    pub is_dead: bool,
+    pub has_joined: bool,
+    pub has_drained: bool,
+    pub has_left: bool,
+}
