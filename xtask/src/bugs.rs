@@ -1,9 +1,9 @@
-//! `cargo xtask bugs`: every mistake that the machines can be told to make, and how many seeds it
-//! takes until a checker shows it (design: testing.md row 40).
+//! `cargo xtask bugs`: counts, for every mistake of `onepipe_base::mistake`, the seeds until a
+//! checker catches it.
 //!
-//! One build holds all of them (`onepipe_base::mistake`). CI tries each by a seed that is known to
-//! show it (`tests/mistakes.rs` of `sim/scenarios` and of `sim/amcast`); this looks for the first
-//! one, from 0 on.
+//! One build holds all mistakes. CI runs each at a seed that is known to show it
+//! (`tests/mistakes.rs` of `sim/scenarios` and of `sim/amcast`); this command searches for the
+//! first such seed, from 0 on.
 
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use onepipe_base::mistake::Mistake;
 
-/// What is committed of it.
+/// The page that is committed.
 const PAGE: &str = "docs/results/seeded-bugs.md";
 const PAGE_HEAD: &str = "\
 # Seeded bugs
@@ -32,7 +32,7 @@ that is known to show it ([mistakes.rs](../../sim/scenarios/tests/mistakes.rs)).
 |---|---|---|---:|---:|
 ";
 
-/// What comes between the two tables.
+/// The text between the two tables.
 const AMCAST_HEAD: &str = "\
 ## Agreed multicast
 
@@ -46,7 +46,7 @@ and, but for `proposed-twice`, by exhausting the rules with it
 |---|---|---|---:|---:|
 ";
 
-/// Looks for the mistake called `only`, or for all of them; then the tables are written down.
+/// Searches for the mistake called `only`; without one, for all mistakes, and writes the page.
 pub fn run(root: &Path, only: Option<&str>) -> Result<()> {
     let Some(title) = only else {
         let scattering = rows(root, "onepipe-sim-scenarios", None)?;
@@ -63,7 +63,7 @@ pub fn run(root: &Path, only: Option<&str>) -> Result<()> {
     rows(root, package, only).map(|_| ())
 }
 
-/// The rows that the drill of a package prints.
+/// Returns the rows that the mutation run of a package prints.
 fn rows(root: &Path, package: &str, only: Option<&str>) -> Result<String> {
     let mut command = Command::new(env!("CARGO"));
     command

@@ -1,4 +1,4 @@
-//! Fuzzes one target of `verify/fuzz`, installing what that needs.
+//! `cargo xtask fuzz`: fuzzes one target of `verify/fuzz`; installs cargo-fuzz if it is missing.
 
 use std::path::Path;
 use std::process::Command;
@@ -29,5 +29,5 @@ pub fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// The version of cargo-fuzz that is installed where there is none (dependencies.md).
+/// The version of cargo-fuzz that is installed if none is.
 const VERSION: &str = "0.13.2";

@@ -1,9 +1,9 @@
-//! Who may import whom: the table of ARCHITECTURE.md, as code.
+//! `cargo xtask layers`: which crate may import which, the table of ARCHITECTURE.md as code.
 //!
 //! Dev-dependencies obey the same table, with one widening: a crate of rank 5 may test against
 //! others of rank 5 (the API against the switch daemon). The tests of a machine therefore cannot
-//! reach a simulator, a transport or a sibling either: what needs several machines at once is
-//! tested in `protocol/node` or `sim/scenarios`.
+//! reach a simulator, a transport or a sibling: tests that need several machines at once
+//! are in `protocol/node` or `sim/scenarios`.
 
 #[cfg(test)]
 mod tests;
@@ -14,10 +14,10 @@ use anyhow::Result;
 
 use crate::workspace::{self, Member};
 
-/// Which folder has which rank. A pattern ends in `/*` for "any folder directly below".
+/// The rank of each folder. A pattern ends in `/*` for "any folder directly below".
 const RANKS: &[(&str, u8)] = &[
     ("protocol/base", 0),
-    ("processor", 0),
+    ("protocol/simd", 0),
     ("protocol/wire", 1),
     ("protocol/topology", 1),
     ("protocol/endpoint", 2),
@@ -26,7 +26,7 @@ const RANKS: &[(&str, u8)] = &[
     ("protocol/amcast", 2),
     ("protocol/bulk", 2),
     ("protocol/arbiter", 2),
-    ("bench/rivals", 2),
+    ("protocol/rivals", 2),
     ("protocol/node", 3),
     ("protocol/large", 3),
     ("sim/*", 4),
@@ -44,13 +44,14 @@ const RANKS: &[(&str, u8)] = &[
     ("xtask", 7),
 ];
 
-/// Rank 4 is worlds: the crates of one world know each other and nothing of the other worlds.
-const WORLDS: u8 = 4;
-/// Rank 5 is what users start or link: it runs in real time only.
+/// Rank 4: families (sim, transport, apps). Crates of one family may import each other, not those
+/// of another family.
+const FAMILIES: u8 = 4;
+/// Rank 5: what users start or link; runs in real time only.
 const PRODUCTS: u8 = 5;
-/// Rank 6 is wrapped around the one Rust API.
+/// Rank 6: wrappers of the Rust API.
 const WRAPPERS: u8 = 6;
-/// Rank 7 ties everything together and is imported by nothing below.
+/// Rank 7: may import anything; nothing below imports it.
 const TOP: u8 = 7;
 
 /// Checks the workspace at `root`.
@@ -61,7 +62,7 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every import that the table does not allow, and every crate that it does not know.
+/// Returns every import that the table does not allow, and every crate that it does not list.
 fn check(members: &[Member]) -> Vec<String> {
     let mut findings = Vec::new();
     for member in members {
@@ -86,7 +87,7 @@ fn may_import(from: &str, to: &str, is_dev: bool) -> Result<(), &'static str> {
     let (Some(upper), Some(lower)) = (rank(from), rank(to)) else {
         return Err("one of the two has no rank");
     };
-    let is_same_world = upper == WORLDS && family(from) == family(to);
+    let is_same_world = upper == FAMILIES && family(from) == family(to);
     match (upper, lower) {
         (TOP, _) => Ok(()),
         _ if lower > upper => Err("it lies above"),
@@ -96,8 +97,8 @@ fn may_import(from: &str, to: &str, is_dev: bool) -> Result<(), &'static str> {
         (WRAPPERS, _) => Ok(()),
         (PRODUCTS, _) if family(to) == "sim" => Err("what users run does not hold a simulator"),
         (PRODUCTS, PRODUCTS) if is_dev => Ok(()),
-        (WORLDS, WORLDS) if is_same_world => Ok(()),
-        (WORLDS, WORLDS) => Err("the worlds (sim, transport, apps) never import each other"),
+        (FAMILIES, FAMILIES) if is_same_world => Ok(()),
+        (FAMILIES, FAMILIES) => Err("the worlds (sim, transport, apps) never import each other"),
         _ if upper == lower => Err("siblings talk through `wire` frames or through who owns both"),
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! Licences and origin of everything that we stand on, against `deny.toml`.
+//! `cargo xtask licences`: checks licence and origin of every dependency against `deny.toml`.
 //!
 //! `cargo deny` reads the same file and checks more; this needs nothing installed and no network.
 
@@ -35,11 +35,11 @@ struct Package {
     name: String,
     version: String,
     license: Option<String>,
-    /// `None` for our own.
+    /// `None` for crates of this workspace.
     source: Option<String>,
 }
 
-/// Checks every package that any member needs, on any platform.
+/// Checks every package that any member depends on, on any platform.
 pub fn run(root: &Path) -> Result<()> {
     let deny = std::fs::read_to_string(root.join("deny.toml")).context("reading deny.toml")?;
     let deny: Deny = toml::from_str(&deny).context("reading deny.toml")?;
@@ -73,7 +73,7 @@ fn findings(packages: &[Package], deny: &Deny) -> Vec<String> {
     findings
 }
 
-/// Whether an SPDX expression can be met with the allowed licences. `/` is the former form of OR.
+/// Returns whether the allowed licences satisfy an SPDX expression. `/` is the old form of OR.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -81,7 +81,7 @@ fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     either(&words, &mut at, allowed) == Some(true) && at == words.len()
 }
 
-/// `TERM { OR TERM }`; `None` when the words are no expression.
+/// Parses `TERM { OR TERM }`; `None` for a malformed expression.
 fn either(words: &[&str], at: &mut usize, allowed: &[String]) -> Option<bool> {
     let mut holds = both(words, at, allowed)?;
     while words.get(*at) == Some(&"OR") {
@@ -91,7 +91,8 @@ fn either(words: &[&str], at: &mut usize, allowed: &[String]) -> Option<bool> {
     Some(holds)
 }
 
-/// `LICENCE { AND LICENCE }`, each a name, a name WITH an exception, or an expression in brackets.
+/// Parses `LICENCE { AND LICENCE }`, each a name, a name WITH an exception, or an expression in
+/// brackets.
 fn both(words: &[&str], at: &mut usize, allowed: &[String]) -> Option<bool> {
     let mut holds = true;
     loop {
@@ -106,7 +107,7 @@ fn both(words: &[&str], at: &mut usize, allowed: &[String]) -> Option<bool> {
                 name = format!("{word} WITH {}", words.get(*at + 1)?);
                 *at += 2;
             }
-            // An exception only ever grants more.
+            // An exception grants additional rights.
             holds &= allowed.iter().any(|licence| *licence == name || licence == word);
         }
         if words.get(*at) != Some(&"AND") {

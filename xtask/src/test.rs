@@ -1,10 +1,10 @@
-//! Everything that CI checks, in the order of cost, as one command.
+//! `cargo xtask test`: every check of CI, in ascending order of cost.
 
 mod counts;
 mod tools;
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -12,24 +12,24 @@ use anyhow::{Context, Result, bail, ensure};
 
 use counts::Counts;
 
-/// What property tests draw their cases from here, unless the environment says otherwise: a change
-/// is judged by its own faults, not by what was drawn. `cargo test` by hand draws anew each time.
+/// The seed of property tests, unless the environment sets one: a change fails for its own faults,
+/// not for a fresh draw. `cargo test` by hand draws fresh cases each time.
 const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
-/// How much of it.
+/// How many of the steps run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// What CI runs.
+    /// All steps; CI runs these.
     Full,
-    /// Up to the unit tests: for between two edits.
+    /// The steps up to the unit tests, for use between two edits.
     Quick,
 }
 
-/// One check: its name, how it is run by hand, and what runs it here.
+/// A check: its name, the command that runs it by hand, and the function that runs it here.
 struct Step {
     name: &'static str,
     by_hand: &'static str,
-    run: fn(&Path, &mut Counts, &'static str) -> Result<()>,
+    run: fn(&Checkout, &mut Counts, &str) -> Result<()>,
     part_of: &'static [Extent],
 }
 
@@ -62,7 +62,7 @@ const STEPS: &[Step] = &[
         part_of: FULL,
     },
     Step {
-        // A build of its own, for the machines make no mistakes in any other.
+        // A separate build: in all others the feature `mistakes` is off.
         name: "mistakes",
         by_hand: "cargo test --package onepipe-sim-scenarios --package onepipe-sim-amcast \
                   --package onepipe-amcast --features mistakes --test mistakes",
@@ -79,12 +79,43 @@ const STEPS: &[Step] = &[
     Step { name: "licences", by_hand: "cargo xtask licences", run: licences, part_of: FULL },
 ];
 
+/// Whether missing tools are installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Install {
+    /// Each is named, then installed.
+    Missing,
+    /// None is; what needs a missing one is left out, and named.
+    Nothing,
+}
+
+/// What is checked, and with what.
+struct Checkout {
+    root: PathBuf,
+    /// Whether the feature `etcd` is built and tested.
+    has_etcd: bool,
+    install: Install,
+}
+
+impl Checkout {
+    /// The command of a step, without features that cannot be built here.
+    fn command(&self, by_hand: &str) -> String {
+        if self.has_etcd { by_hand.to_string() } else { by_hand.replace(ETCD, "") }
+    }
+}
+
+/// The feature that needs protoc and etcd.
+const ETCD: &str = " --features onepipe-cli/etcd";
+
 /// Runs all steps of `extent`; stops at the first that fails.
-pub fn run(root: &Path, extent: Extent) -> Result<()> {
-    tools::provide()?;
+pub fn run(root: &Path, extent: Extent, install: Install) -> Result<()> {
+    let has_etcd = match install {
+        Install::Missing => tools::provide().map(|()| true)?,
+        Install::Nothing => tools::forgo()?,
+    };
+    let checkout = Checkout { root: root.to_path_buf(), has_etcd, install };
     let steps: Vec<&Step> = STEPS.iter().filter(|step| step.part_of.contains(&extent)).collect();
     let mut counts = Counts::default();
-    let outcome = run_steps(root, &steps, &mut counts);
+    let outcome = run_steps(&checkout, &steps, &mut counts);
     if outcome.is_ok() || counts.failed > 0 {
         counts.print();
     }
@@ -93,17 +124,18 @@ pub fn run(root: &Path, extent: Extent) -> Result<()> {
     Ok(())
 }
 
-fn run_steps(root: &Path, steps: &[&Step], counts: &mut Counts) -> Result<()> {
+fn run_steps(checkout: &Checkout, steps: &[&Step], counts: &mut Counts) -> Result<()> {
     let start = Instant::now();
     for (at, step) in steps.iter().enumerate() {
-        say(&format!("[{}/{}] {}: {}", at + 1, steps.len(), step.name, step.by_hand));
+        let by_hand = checkout.command(step.by_hand);
+        say(&format!("[{}/{}] {}: {by_hand}", at + 1, steps.len(), step.name));
         let began = Instant::now();
-        let outcome = (step.run)(root, counts, step.by_hand);
+        let outcome = (step.run)(checkout, counts, &by_hand);
         let seconds = began.elapsed().as_secs_f64();
         if let Err(error) = outcome {
-            let (name, by_hand) = (step.name, step.by_hand);
+            let name = step.name;
             say(&format!("{name} FAILED after {seconds:.1} s: {error:#}; by hand: {by_hand}"));
-            bail!(crate::Told);
+            bail!(crate::Reported);
         }
         say(&format!("{} ok, {seconds:.1} s", step.name));
     }
@@ -111,40 +143,43 @@ fn run_steps(root: &Path, steps: &[&Step], counts: &mut Counts) -> Result<()> {
     Ok(())
 }
 
-/// To the same stream as the tests' own output, so that they stay in order.
+/// Prints to the stream of the tests' own output, so that the order is kept.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Nobody may be reading any more; the exit status still tells.
+    // The reader may have closed the pipe; the exit status still reports the result.
     let _ = writeln!(out, "==> {line}").and_then(|()| out.flush());
 }
 
-fn layers(root: &Path, _: &mut Counts, _: &'static str) -> Result<()> {
-    crate::layers::run(root)
+fn layers(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
+    crate::layers::run(&checkout.root)
 }
 
-fn tidy(root: &Path, _: &mut Counts, _: &'static str) -> Result<()> {
-    crate::tidy::run(root)
+fn tidy(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
+    crate::tidy::run(&checkout.root)
 }
 
-fn no_std(root: &Path, _: &mut Counts, _: &'static str) -> Result<()> {
-    crate::no_std::run(root)
+fn no_std(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
+    crate::no_std::run(&checkout.root)
 }
 
-fn licences(root: &Path, _: &mut Counts, _: &'static str) -> Result<()> {
-    crate::licences::run(root)
+fn licences(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
+    crate::licences::run(&checkout.root)
 }
 
-fn documentation(root: &Path, _: &mut Counts, by_hand: &'static str) -> Result<()> {
-    succeed(parse(root, by_hand).env("RUSTDOCFLAGS", "-D warnings"))
+fn documentation(checkout: &Checkout, _: &mut Counts, by_hand: &str) -> Result<()> {
+    succeed(parse(checkout, by_hand).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-fn command(root: &Path, _: &mut Counts, by_hand: &'static str) -> Result<()> {
-    succeed(&mut parse(root, by_hand))
+fn command(checkout: &Checkout, _: &mut Counts, by_hand: &str) -> Result<()> {
+    succeed(&mut parse(checkout, by_hand))
 }
 
-/// Runs tests, passes their output on, and adds up what they report.
-fn tests(root: &Path, counts: &mut Counts, by_hand: &'static str) -> Result<()> {
-    let mut command = parse(root, by_hand);
+/// Runs tests, forwards their output, and adds up their result lines.
+fn tests(checkout: &Checkout, counts: &mut Counts, by_hand: &str) -> Result<()> {
+    let mut command = parse(checkout, by_hand);
+    if checkout.install == Install::Nothing {
+        command.env(tools::NO_INSTALL, "1");
+    }
     let (name, seed) = PROPERTY_SEED;
     if std::env::var_os(name).is_none() {
         command.env(name, seed);
@@ -160,7 +195,7 @@ fn tests(root: &Path, counts: &mut Counts, by_hand: &'static str) -> Result<()> 
     }
     let status = child.wait()?;
     if !status.success() && counts.failed == before {
-        // A program that was killed, or did not build, reports nothing: that is a failure too.
+        // A program that was killed, or did not build, prints no result line: a failure as well.
         counts.failed += 1;
     }
     ensure!(status.success(), "{status}");
@@ -174,10 +209,10 @@ fn succeed(command: &mut Command) -> Result<()> {
 }
 
 /// The command that a step shows is the command that it runs.
-fn parse(root: &Path, by_hand: &str) -> Command {
+fn parse(checkout: &Checkout, by_hand: &str) -> Command {
     let mut words = by_hand.split(' ');
     let mut command = Command::new(words.next().unwrap_or("cargo"));
-    command.args(words).current_dir(root);
+    command.args(words).current_dir(&checkout.root);
     command
 }
 
@@ -185,23 +220,34 @@ fn parse(root: &Path, by_hand: &str) -> Command {
 mod tests {
     use super::*;
 
-    fn step(run: fn(&Path, &mut Counts, &'static str) -> Result<()>) -> Step {
+    fn step(run: fn(&Checkout, &mut Counts, &str) -> Result<()>) -> Step {
         Step { name: "it", by_hand: "cargo no-such-command", run, part_of: ALWAYS }
+    }
+
+    fn checkout(has_etcd: bool) -> Checkout {
+        Checkout { root: PathBuf::from("."), has_etcd, install: Install::Missing }
+    }
+
+    #[test]
+    fn features_that_cannot_be_built_are_left_out() {
+        for step in STEPS {
+            assert_eq!(checkout(true).command(step.by_hand), step.by_hand);
+            assert!(!checkout(false).command(step.by_hand).contains("etcd"), "{}", step.name);
+        }
     }
 
     #[test]
     fn the_first_failure_ends_the_run() {
         let (holds, fails) = (step(|_, _, _| Ok(())), step(|_, _, _| bail!("broken")));
         let never = step(|_, _, _| unreachable!("it comes after a failure"));
-        let root = Path::new(".");
-        let error = run_steps(root, &[&holds, &fails, &never], &mut Counts::default());
-        assert!(error.expect_err("broken").is::<crate::Told>());
+        let error = run_steps(&checkout(true), &[&holds, &fails, &never], &mut Counts::default());
+        assert!(error.expect_err("broken").is::<crate::Reported>());
     }
 
     #[test]
     fn tests_that_do_not_even_start_count_as_a_failure() {
         let mut counts = Counts::default();
-        run_steps(Path::new("."), &[&step(tests)], &mut counts).expect_err("no such command");
+        run_steps(&checkout(true), &[&step(tests)], &mut counts).expect_err("no such command");
         assert_eq!((counts.passed, counts.failed), (0, 1));
     }
 }

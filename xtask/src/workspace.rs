@@ -1,4 +1,4 @@
-//! What cargo says about the workspace.
+//! The members of the workspace, from `cargo metadata`.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ pub struct Member {
     pub name: String,
     /// Its folder, relative to the root, with forward slashes.
     pub folder: String,
-    /// Which other members it names in its manifest.
+    /// The other members that its manifest names.
     pub imports: Vec<Import>,
 }
 
@@ -22,7 +22,7 @@ pub struct Member {
 pub struct Import {
     /// The imported member's folder, relative to the root.
     pub folder: String,
-    /// Whether only tests, examples and benchmarks see it.
+    /// Whether it is a dev-dependency.
     pub is_dev: bool,
 }
 
@@ -44,7 +44,7 @@ struct Dependency {
     path: Option<String>,
 }
 
-/// The members of the workspace at `root`, in the order of their folders.
+/// Returns the members of the workspace at `root`, sorted by folder.
 pub fn members(root: &Path) -> Result<Vec<Member>> {
     let output = Command::new("cargo")
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])

@@ -21,6 +21,24 @@ fn run(name: &str) -> String {
     stdout.into_owned()
 }
 
+/// The front page shows this program and the form of its output.
+#[test]
+fn readme() {
+    let said = run("readme");
+    let texts = ["alice: process 0 at ", "bob: process 0 at "].into_iter();
+    let texts = texts.zip(["note to self", "hello bob"]).zip(said.lines());
+    for ((start, text), line) in texts {
+        let timestamp = line.strip_prefix(start).and_then(|line| line.split_once(": "));
+        let (timestamp, payload) = timestamp.expect("sender, timestamp, payload");
+        assert!(timestamp.parse::<u64>().is_ok() && payload == text, "{line}");
+    }
+    assert_eq!(said.lines().count(), 2, "{said}");
+    let page = include_str!("../../../README.md");
+    let program = include_str!("../examples/readme.rs");
+    let (_, program) = program.split_once("\n\n").expect("a title and a program");
+    assert!(page.contains(program), "README.md shows another program");
+}
+
 #[test]
 fn hello() {
     let said = run("hello");

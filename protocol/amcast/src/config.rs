@@ -34,7 +34,7 @@ pub struct Groups {
     /// Maximum number of destination groups of a message, 1 to 64.
     pub message_groups_max: usize,
     /// Maximum length of a frame in bytes, header included: the MTU less the headers below. Bounds
-    /// the length of a message ([`Groups::message_bytes_max`]).
+    /// the length of a message ([`Groups::message_len_max`]).
     pub frame_len_max: usize,
 }
 
@@ -154,7 +154,7 @@ impl Config {
         };
         check((1..=1 << 50).contains(&self.rto_min_ns), "rto_min_ns", self.rto_min_ns)?;
         check(self.busy_threshold > 0, "busy_threshold", self.busy_threshold)?;
-        check((1..=1 << 24).contains(&self.history), "kept", self.history as u64)?;
+        check((1..=1 << 24).contains(&self.history), "history", self.history as u64)?;
         check((16..=1 << 24).contains(&self.outbox), "outbox", self.outbox as u64)
     }
 

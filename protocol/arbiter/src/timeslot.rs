@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use core::hint::select_unpredictable;
 
-use onepipe_processor::{MaskedCopy, WordBlock};
+use onepipe_simd::{MaskedCopy, WordBlock};
 
 use crate::Grant;
 

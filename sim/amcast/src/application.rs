@@ -5,7 +5,7 @@ use onepipe_amcast::{
     MemberEvent, MessageId, Replica, ReplicaEvent,
 };
 use onepipe_base::{Incarnation, ProcessId};
-use onepipe_bench_rivals::{self as rivals, Method, Rival, To};
+use onepipe_rivals::{self as rivals, Method, Rival, To};
 use onepipe_sim_check::{AgreedChecker, Membership, digest};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};

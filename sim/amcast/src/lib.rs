@@ -6,14 +6,14 @@
 //! hosts are the members, as in PrimCast, and the CPU cost of frames counts.
 //!
 //! ```
-//! use onepipe_sim_amcast::{Load, Setup, World};
+//! use onepipe_sim_amcast::{Load, Setup, SimEnv};
 //! use onepipe_topology::Shape;
 //!
 //! let setup = Setup::new(Shape::leaf_spine(2, 2, 4)?);
 //! let setup = Setup { load: Load { messages: 20, ..setup.load }, ..setup };
-//! let mut world = World::new(&setup);
-//! assert_eq!(world.run_to_completion(20_000_000), None);
-//! assert_eq!(world.deliveries().len(), 40, "at two replicas");
+//! let mut env = SimEnv::new(&setup);
+//! assert_eq!(env.run_to_completion(20_000_000), None);
+//! assert_eq!(env.deliveries().len(), 40, "at two replicas");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -2,7 +2,7 @@
 
 use onepipe_amcast::{Client, Completed, Coordinator, MemberEvent, Replica, ReplicaEvent};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_bench_rivals::{Delivery, Rival};
+use onepipe_rivals::{Delivery, Rival};
 use onepipe_wire::header_unchecked;
 
 use crate::switch::SwitchNode;

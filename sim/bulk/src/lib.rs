@@ -8,11 +8,11 @@
 //! paper. Its [`Flow`] reports how every block reached every member.
 //!
 //! ```
-//! use onepipe_sim_bulk::{Setup, World};
+//! use onepipe_sim_bulk::{Setup, SimEnv};
 //! use onepipe_topology::Shape;
 //!
 //! let setup = Setup { objects: vec![1 << 20], ..Setup::new(Shape::testbed(), 8) };
-//! let outcome = World::new(&setup).run(1_000_000_000);
+//! let outcome = SimEnv::new(&setup).run(1_000_000_000);
 //! assert!(outcome.is_clean && outcome.last_ns().is_some());
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! Each rule of the table, seen failing.
+//! Shows each rule of the table failing.
 
 use std::fs;
 
@@ -21,14 +21,14 @@ fn refusals(from: &str, to: &str) -> Vec<String> {
 #[test]
 fn the_table_as_written_passes() {
     let workspace = [
-        member("processor", &[], &[]),
+        member("protocol/simd", &[], &[]),
         member("protocol/base", &[], &[]),
-        member("protocol/arbiter", &["processor", "protocol/base"], &[]),
+        member("protocol/arbiter", &["protocol/simd", "protocol/base"], &[]),
         member("protocol/wire", &["protocol/base"], &[]),
         member("protocol/endpoint", &["protocol/base", "protocol/wire"], &[]),
-        member("bench/rivals", &["protocol/base", "protocol/wire"], &[]),
+        member("protocol/rivals", &["protocol/base", "protocol/wire"], &[]),
         member("protocol/node", &["protocol/endpoint", "protocol/switch"], &[]),
-        member("sim/network", &["sim/engine", "protocol/node", "bench/rivals"], &["sim/check"]),
+        member("sim/network", &["sim/engine", "protocol/node", "protocol/rivals"], &["sim/check"]),
         member("transport/udp", &["transport/driver", "protocol/node"], &[]),
         member("apps/kv", &["protocol/node"], &[]),
         member("daemons/switch", &["transport/udp", "protocol/switch"], &[]),
@@ -45,7 +45,7 @@ fn the_table_as_written_passes() {
 fn nothing_imports_what_lies_above() {
     for (from, to) in [
         ("protocol/base", "protocol/wire"),
-        ("processor", "protocol/wire"),
+        ("protocol/simd", "protocol/wire"),
         ("protocol/wire", "protocol/endpoint"),
         ("protocol/endpoint", "protocol/node"),
         ("protocol/node", "sim/network"),
@@ -62,11 +62,11 @@ fn nothing_imports_what_lies_above() {
 #[test]
 fn siblings_never_import_each_other() {
     for (from, to) in [
-        ("protocol/base", "processor"),
+        ("protocol/base", "protocol/simd"),
         ("protocol/wire", "protocol/topology"),
         ("protocol/endpoint", "protocol/switch"),
         ("protocol/controller", "protocol/amcast"),
-        ("protocol/switch", "bench/rivals"),
+        ("protocol/switch", "protocol/rivals"),
         ("daemons/switch", "api/rust"),
         ("api/rust", "daemons/switch"),
     ] {
@@ -119,7 +119,7 @@ fn a_folder_without_a_rank_is_refused() {
     }
 }
 
-/// The whole way, from manifests on disk to the refusal.
+/// End to end, from manifests on disk to the refusal.
 #[test]
 fn a_made_up_workspace_with_a_forbidden_import_fails() {
     let root = tempfile::tempdir().expect("a temporary folder");
@@ -138,7 +138,7 @@ fn a_made_up_workspace_with_a_forbidden_import_fails() {
     write("protocol/endpoint/Cargo.toml", &package("endpoint"));
     run(&root).expect("two siblings that do not know each other");
 
-    // Under another name and for one platform only: it counts all the same.
+    // A renamed dependency, for one platform only, counts as well.
     let hidden = "[target.'cfg(unix)'.dependencies]\n\
                   harmless = { package = \"the-switch\", path = \"../switch\" }\n";
     write("protocol/endpoint/Cargo.toml", &(package("endpoint") + hidden));

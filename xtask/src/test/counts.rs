@@ -1,18 +1,18 @@
-//! Adding up what the test programs report.
+//! The sum of the result lines of test programs.
 
-/// Tests that ran, over all programs.
+/// Test results, summed over all programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// They held.
+    /// Tests that passed.
     pub passed: u64,
-    /// They did not, or their program ended without saying.
+    /// Tests that failed, and programs that ended without a result line.
     pub failed: u64,
-    /// They were not run.
+    /// Tests that were ignored.
     pub ignored: u64,
 }
 
 impl Counts {
-    /// Takes the result line of a test program; any other line changes nothing.
+    /// Adds the result line of a test program; ignores any other line.
     pub fn read(&mut self, line: &str) {
         let Some(result) = line.strip_prefix("test result: ") else { return };
         for part in result.split([';', '.']) {

@@ -1,22 +1,38 @@
-//! What the checks need beside cargo, installed when it is not there. Each is named first.
+//! The tools that the checks need beside cargo. A missing one is named, then installed.
 
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-/// Something that a step needs.
+/// A tool that a step needs.
 struct Tool {
-    /// What it is called.
+    /// Its name.
     name: &'static str,
-    /// Says that it is there.
+    /// The command that succeeds if the tool is installed.
     probe: &'static [&'static str],
-    /// Brings it.
+    /// The command that installs it.
     install: &'static [&'static str],
-    /// What it is for.
+    /// Its purpose, as a verb phrase.
     purpose: &'static str,
+    /// What `--no-install` leaves out without it.
+    without: Without,
 }
 
-/// How a Debian package is installed; its name follows.
+/// What happens with `--no-install` where a tool is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Without {
+    /// Nothing can be checked.
+    Fails,
+    /// The feature `etcd` is neither built nor tested.
+    Etcd,
+    /// Tests that need it print `SKIPPED`.
+    Skips,
+}
+
+/// Set for tests when `--no-install` was given: those that need a missing tool skip themselves.
+pub const NO_INSTALL: &str = "ONEPIPE_NO_INSTALL";
+
+/// The command that installs a Debian package.
 macro_rules! debian {
     ($package:literal) => {
         &["apt-get", "install", "--yes", "--no-install-recommends", $package]
@@ -29,61 +45,70 @@ const TOOLS: &[Tool] = &[
         probe: &["cargo", "fmt", "--version"],
         install: &["rustup", "component", "add", "rustfmt"],
         purpose: "checks the format",
+        without: Without::Fails,
     },
     Tool {
         name: "cargo clippy",
         probe: &["cargo", "clippy", "--version"],
         install: &["rustup", "component", "add", "clippy"],
         purpose: "checks the lints",
+        without: Without::Fails,
     },
     Tool {
         name: "git",
         probe: &["git", "--version"],
         install: debian!("git"),
         purpose: "lists the files that `tidy` reads (Debian package git)",
+        without: Without::Fails,
     },
     Tool {
         name: "protoc",
         probe: &["protoc", "--version"],
         install: debian!("protobuf-compiler"),
         purpose: "builds the feature `etcd` (Debian package protobuf-compiler)",
+        without: Without::Etcd,
     },
     Tool {
         name: "google/protobuf/descriptor.proto",
         probe: &["test", "-e", "/usr/include/google/protobuf/descriptor.proto"],
         install: debian!("libprotobuf-dev"),
         purpose: "is read by protoc (Debian package libprotobuf-dev)",
+        without: Without::Etcd,
     },
     Tool {
         name: "etcd",
         probe: &["etcd", "--version"],
         install: debian!("etcd-server"),
         purpose: "is what the feature `etcd` is tested against (Debian package etcd-server)",
+        without: Without::Etcd,
     },
     Tool {
         name: "nft",
         probe: &["nft", "--version"],
         install: debian!("nftables"),
         purpose: "makes networks of network namespaces lose datagrams (Debian package nftables)",
+        without: Without::Skips,
     },
     Tool {
         name: "ip",
         probe: &["ip", "-V"],
         install: debian!("iproute2"),
         purpose: "makes network namespaces (Debian package iproute2)",
+        without: Without::Skips,
     },
     Tool {
         name: "chromium",
         probe: &["chromium", "--version"],
         install: debian!("chromium"),
         purpose: "looks at the page of `onepipe figures` (Debian package chromium)",
+        without: Without::Skips,
     },
 ];
 
 /// Installs what is missing.
 pub fn provide() -> Result<()> {
     let mut knows_packages = false;
-    for tool in TOOLS.iter().filter(|tool| !is_there(tool.probe)) {
+    for tool in missing() {
         println!("==> missing: `{}`, which {}", tool.name, tool.purpose);
         if tool.install[0] == "apt-get" && !knows_packages {
             install(&["apt-get", "update", "--quiet"])?;
@@ -94,6 +119,33 @@ pub fn provide() -> Result<()> {
         ensure!(is_there(tool.probe), "{by_hand} did not bring `{}`", tool.name);
     }
     Ok(())
+}
+
+/// Names what is missing and what is left out for it. Returns whether the feature `etcd` can be
+/// built and tested.
+pub fn forgo() -> Result<bool> {
+    report(&missing().collect::<Vec<_>>())
+}
+
+fn missing() -> impl Iterator<Item = &'static Tool> {
+    TOOLS.iter().filter(|tool| !is_there(tool.probe))
+}
+
+fn report(missing: &[&Tool]) -> Result<bool> {
+    for tool in missing {
+        let left_out = match tool.without {
+            Without::Fails => bail!(
+                "`{}`, which {}, is missing; install it by: {}",
+                tool.name,
+                tool.purpose,
+                tool.install.join(" ")
+            ),
+            Without::Etcd => "the feature `etcd` is NOT built and NOT tested",
+            Without::Skips => "tests that need it are SKIPPED",
+        };
+        println!("==> missing: `{}`, which {}: {left_out}", tool.name, tool.purpose);
+    }
+    Ok(!missing.iter().any(|tool| tool.without == Without::Etcd))
 }
 
 fn install(command: &[&str]) -> Result<()> {
@@ -125,5 +177,15 @@ mod tests {
         assert!(install(&["cargo", "no-such-command"]).is_err());
         assert!(!is_there(&["onepipe-no-such-program", "--version"]));
         assert!(!is_there(&["cargo", "no-such-command"]));
+    }
+
+    #[test]
+    fn without_installing_missing_tools_leave_tests_out() {
+        let tool = |name| TOOLS.iter().find(|tool| tool.name == name).expect("it is listed");
+        assert!(report(&[]).expect("nothing is missing"));
+        assert!(report(&[tool("chromium"), tool("nft")]).expect("tests skip themselves"));
+        assert!(!report(&[tool("etcd")]).expect("the feature is left out"));
+        let error = report(&[tool("git")]).expect_err("tidy cannot run").to_string();
+        assert!(error.contains("install it by: apt-get install"), "{error}");
     }
 }

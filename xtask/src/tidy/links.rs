@@ -1,6 +1,6 @@
-//! Documents that speak of files which are not there.
+//! References in documents to files that do not exist.
 
-/// What a document says of files: links to relative paths, and names of files in backticks.
+/// Returns links to relative paths, and names of files in backticks, that do not exist.
 pub fn check(path: &str, text: &str, paths: &[String]) -> Vec<String> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut findings = Vec::new();
@@ -21,7 +21,7 @@ pub fn check(path: &str, text: &str, paths: &[String]) -> Vec<String> {
     findings
 }
 
-/// The lines outside of fenced blocks, with their number from 1.
+/// Returns the lines outside fenced blocks, with their number from 1.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_fenced = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
@@ -31,13 +31,13 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of `[text](target)` that are paths of this project.
+/// Returns the targets of `[text](target)` that are paths of this project.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
     targets.filter(|target| !target.is_empty() && !target.contains(':'))
 }
 
-/// The file names in backticks: no patterns, no commands.
+/// Returns the file names in backticks, without patterns and commands.
 fn names(line: &str) -> impl Iterator<Item = &str> {
     let quoted = line.split('`').skip(1).step_by(2);
     let is_plain = |c: char| c.is_alphanumeric() || "/._-".contains(c);
@@ -59,7 +59,7 @@ fn resolve(folder: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Whether it is a file, or a folder that holds one.
+/// Returns whether `target` is a file, or a folder that holds one.
 fn is_there(target: &str, paths: &[String]) -> bool {
     let inside = format!("{target}/");
     paths.iter().any(|path| path == target || path.starts_with(&inside))

@@ -1,8 +1,8 @@
-//! What every member's manifest must say.
+//! The fields that every member's manifest must have.
 
 use super::Source;
 
-/// Fields that a member takes from the workspace, so that they are changed in one place.
+/// Fields that a member inherits from the workspace, so that they change in one file.
 const SHARED: &[&str] = &["version", "edition", "rust-version", "license", "publish"];
 
 /// Checks one member's `Cargo.toml`.
@@ -40,8 +40,8 @@ pub fn check(source: &Source) -> Vec<String> {
     findings
 }
 
-/// Checks that everything of others that the root manifest names has its line in "What we stand
-/// on", which is the last section of CONTRIBUTING.md.
+/// Checks that every third-party dependency of the root manifest has its row in "What we stand on",
+/// the last section of CONTRIBUTING.md.
 pub fn reasons(root_manifest: &str, contributing: &str) -> Vec<String> {
     let manifest: toml::Table = match root_manifest.parse() {
         Ok(manifest) => manifest,

@@ -1,4 +1,4 @@
-//! Names that say nothing.
+//! Names without content, such as `utils`.
 
 use super::Source;
 
@@ -7,7 +7,7 @@ const BANNED: &[&str] =
 
 const REASON: &str = "says nothing about what is inside; name it after the thing (style: Names)";
 
-/// Files and folders with a banned name.
+/// Returns files and folders with a banned name.
 pub fn paths(paths: &[String]) -> Vec<String> {
     let is_banned = |part: &str| {
         let stem = part.split('.').next().unwrap_or(part).to_lowercase();
@@ -17,7 +17,7 @@ pub fn paths(paths: &[String]) -> Vec<String> {
     banned.map(|path| format!("{path}: the name {REASON}")).collect()
 }
 
-/// Modules and types with a banned name, or one that ends in it.
+/// Returns modules and types whose name is banned or ends in a banned one.
 pub fn items(source: &Source) -> Vec<String> {
     let mut findings = Vec::new();
     for (at, line) in source.code.lines().enumerate() {

@@ -1,4 +1,4 @@
-//! How long a file and a line may be.
+//! Limits on the length of files and lines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,16 +8,16 @@ use serde::Deserialize;
 
 use super::Source;
 
-/// A file longer than this, tests not counted, is to be divided. One that is listed in
-/// `xtask/tidy.toml` may be longer, but only shrink.
+/// The maximum length of a file without its tests. A file that is listed in `xtask/tidy.toml` may
+/// be longer, and may only shrink.
 const LINES_MAX: usize = 500;
-/// A file longer than this, tests counted, is refused even when listed.
+/// The maximum length of a file with its tests, listed or not.
 const LINES_WITH_TESTS_MAX: usize = 800;
 const REMEDY: &str = "divide it along the way of a message";
-/// A line is at most this many characters wide (rustfmt leaves strings, comments and macros alone).
+/// The maximum width of a line, in characters (rustfmt does not wrap strings, comments and macros).
 const WIDTH_MAX: usize = 100;
 
-/// The files that were too long when the rule came, with their length then.
+/// The files that were too long when the rule was introduced, with their length at that time.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ratchet {
@@ -33,7 +33,7 @@ impl Ratchet {
     }
 }
 
-/// Which files are too long, and which entries of the list are out of date.
+/// Returns the files that are too long, and the entries of the list that are out of date.
 pub fn check(sources: &[Source], ratchet: &Ratchet) -> Vec<String> {
     let mut findings = Vec::new();
     let is_program = |source: &&Source| !source.path.ends_with(".toml");
@@ -68,8 +68,8 @@ pub fn check(sources: &[Source], ratchet: &Ratchet) -> Vec<String> {
     findings
 }
 
-/// Comments that are too wide; code is rustfmt's affair, which leaves alone what it cannot fold. An
-/// address and the row of a table cannot be folded either and are excused.
+/// Returns comments that are too wide; rustfmt handles code. URLs and rows of tables cannot be
+/// wrapped and are exempt.
 pub fn width(source: &Source) -> Vec<String> {
     let is_row = |line: &str| {
         let line = line.trim_start();

@@ -1,4 +1,4 @@
-//! A source file, taken apart far enough for the rules: what is code, what is test.
+//! A source file, split as far as the rules need it: code, comments, tests.
 
 use std::ops::Range;
 
@@ -7,40 +7,46 @@ use std::ops::Range;
 pub struct Source {
     /// Its path from the root, with forward slashes.
     pub path: String,
-    /// What it holds.
+    /// Its content.
     pub text: String,
-    /// The same byte for byte, but for comments and the insides of literals, which are blanks.
+    /// The content, byte for byte, with comments and the insides of literals blanked.
     pub code: String,
-    /// Which lines, counted from 0, belong to `#[cfg(test)]` items.
+    /// The content, byte for byte, with everything but comments blanked.
+    pub comments: String,
+    /// The lines, from 0, that belong to `#[cfg(test)]` items.
     test_lines: Vec<Range<usize>>,
 }
 
 impl Source {
-    /// Takes `text` apart.
+    /// Splits `text`.
     pub fn new(path: &str, text: &str) -> Self {
-        let code = if path.ends_with(".rs") { code_of(text) } else { text.to_string() };
+        let (code, comments) = if path.ends_with(".rs") {
+            code_and_comments(text)
+        } else {
+            (text.to_string(), String::new())
+        };
         let test_lines = test_lines(&code);
-        Self { path: path.to_string(), text: text.to_string(), code, test_lines }
+        Self { path: path.to_string(), text: text.to_string(), code, comments, test_lines }
     }
 
-    /// Whether the whole file is test: it lies in a folder `tests`, or is a module of that name.
+    /// Returns whether the whole file is a test: in a folder `tests`, or a module of that name.
     pub fn is_test(&self) -> bool {
         let mut parts = self.path.split('/').rev();
         parts.next() == Some("tests.rs") || parts.any(|part| part == "tests")
     }
 
-    /// Whether line `at`, counted from 0, is test.
+    /// Returns whether line `at`, counted from 0, belongs to a test.
     pub fn is_test_line(&self, at: usize) -> bool {
         self.is_test() || self.test_lines.iter().any(|lines| lines.contains(&at))
     }
 
-    /// How many lines there are that are not test.
+    /// Returns the number of lines that do not belong to tests.
     pub fn lines_without_tests(&self) -> usize {
         (0..self.text.lines().count()).filter(|at| !self.is_test_line(*at)).count()
     }
 
-    /// Every place in the code (not in comments or literals) where `word` stands by itself: its
-    /// line, counted from 0.
+    /// Returns the lines, from 0, whose code (not comments or literals) contains `word` as a whole
+    /// word.
     pub fn lines_with(&self, word: &str) -> Vec<usize> {
         let is_part = |c: char| c.is_alphanumeric() || c == '_';
         let stands_alone = |line: &str, at: usize| {
@@ -58,24 +64,35 @@ impl Source {
     }
 }
 
-/// Blanks comments and the insides of string and character literals.
-fn code_of(text: &str) -> String {
-    let mut code = text.as_bytes().to_vec();
+/// Returns the text with comments and the insides of literals blanked, and the text with all but
+/// the comments blanked.
+fn code_and_comments(text: &str) -> (String, String) {
+    let clear = |bytes: &mut [u8]| {
+        bytes.iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
+    };
+    let (mut code, mut comments) = (text.as_bytes().to_vec(), text.as_bytes().to_vec());
     let mut at = 0;
     while at < text.len() {
         let end = end_of_passive(text, at);
         match end {
             Some(end) => {
-                code[at..end].iter_mut().filter(|byte| **byte != b'\n').for_each(|o| *o = b' ');
+                clear(&mut code[at..end]);
+                if text.as_bytes()[at] != b'/' {
+                    clear(&mut comments[at..end]);
+                }
                 at = end;
             }
-            None => at += 1,
+            None => {
+                clear(&mut comments[at..=at]);
+                at += 1;
+            }
         }
     }
-    String::from_utf8(code).expect("whole characters were replaced by blanks")
+    let text_of = |bytes| String::from_utf8(bytes).expect("whole characters became blanks");
+    (text_of(code), text_of(comments))
 }
 
-/// Where the comment or literal that begins at `at` ends; `None` when none begins there.
+/// Returns the end of the comment or literal that begins at `at`; `None` if none begins there.
 fn end_of_passive(text: &str, at: usize) -> Option<usize> {
     let rest = text.as_bytes().get(at..)?;
     let until = |end: &str, from: usize| {
@@ -101,7 +118,8 @@ fn end_of_passive(text: &str, at: usize) -> Option<usize> {
     }
 }
 
-/// Whether the `r` at `at` ends a name instead of opening a raw string (`br` and `cr` open one).
+/// Returns whether the `r` at `at` ends a name rather than opening a raw string (`br` and `cr` open
+/// one).
 fn follows_name(text: &str, at: usize) -> bool {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let name = text.as_bytes()[..at].iter().rev().take_while(|byte| is_part(byte)).count();
@@ -136,7 +154,7 @@ fn end_of_block_comment(text: &str, mut at: usize) -> usize {
     bytes.len()
 }
 
-/// The lines of every item under `#[cfg(test)]`, from the attribute to its closing brace.
+/// Returns the lines of every item under `#[cfg(test)]`, from the attribute to its closing brace.
 fn test_lines(code: &str) -> Vec<Range<usize>> {
     let line_of = |at: usize| code[..at].bytes().filter(|byte| *byte == b'\n').count();
     let mut found = Vec::new();
@@ -185,7 +203,7 @@ let d = '"'; let e: &'static str = "f32"; let f = '\''; let bar = 1; let g: f32 
     }
 
     #[test]
-    fn test_items_are_told_from_the_rest() {
+    fn separates_test_items_from_the_rest() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() { { } }\n}\nfn c() {}\n";
         let source = Source::new("src/a.rs", text);
         let tests: Vec<usize> = (0..6).filter(|at| source.is_test_line(*at)).collect();

@@ -1,8 +1,8 @@
-//! Words that must not stand in code, and words that must.
+//! Banned words in code, and attributes that every crate root needs.
 
 use super::Source;
 
-/// What no machine (`protocol/*`) may say outside its tests, and why.
+/// Words that no machine (`protocol/*`) may use outside its tests, and why.
 const MACHINES: &[(&str, &str)] = &[
     ("f32", "floats differ between machines and are not Eq: use fixed point"),
     ("f64", "floats differ between machines and are not Eq: use fixed point"),
@@ -15,41 +15,42 @@ const MACHINES: &[(&str, &str)] = &[
     ("cfg(sim)", "a machine that must know which world it is in is wrong"),
 ];
 
-/// What nothing may say anywhere, comments included, and why.
+/// Words that mark unfinished work; banned everywhere, comments included.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// Where unsafe code may stand: what touches the operating system, a device, a C caller, or
-/// instructions that not every processor has. Tests may (a counting allocator needs it).
-const UNSAFE: &[&str] = &["transport/", "api/c/", "processor/"];
+/// Where unsafe code may stand: code that uses the operating system, a device, a C caller, or
+/// instructions that not every processor has. Tests may use it (a counting allocator does).
+const UNSAFE: &[&str] = &["transport/", "api/c/", "protocol/simd/"];
 
 /// Checks the words of one Rust file.
 pub fn check(source: &Source) -> Vec<String> {
     let mut findings = crate_root(source);
-    let place = |at: usize| format!("{}:{}", source.path, at + 1);
+    let location = |at: usize| format!("{}:{}", source.path, at + 1);
     if source.path.starts_with("protocol/") {
         for (word, reason) in MACHINES {
             let lines = source.lines_with(word);
             let lines = lines.into_iter().filter(|at| !source.is_test_line(*at));
-            findings.extend(lines.map(|at| format!("{}: `{word}`: {reason}", place(at))));
+            findings.extend(lines.map(|at| format!("{}: `{word}`: {reason}", location(at))));
         }
     }
     if !UNSAFE.iter().any(|folder| source.path.starts_with(folder)) {
         let lines = source.lines_with("unsafe");
         let lines = lines.into_iter().filter(|at| !source.is_test_line(*at));
-        let reason = "unsafe code lives in transport/, api/c and processor/";
-        findings.extend(lines.map(|at| format!("{}: {reason}", place(at))));
+        let reason = "unsafe code lives in transport/, api/c and protocol/simd";
+        findings.extend(lines.map(|at| format!("{}: {reason}", location(at))));
     }
     for (at, line) in source.text.lines().enumerate() {
         let is_unfinished =
             |word: &&&str| line.split(|c: char| !c.is_alphanumeric()).any(|w| w == **word);
         if let Some(word) = UNFINISHED.iter().find(is_unfinished) {
-            findings.push(format!("{}: {word}: finish it, or write it into the issue", place(at)));
+            findings
+                .push(format!("{}: {word}: finish it, or write it into the issue", location(at)));
         }
     }
     findings
 }
 
-/// What the first file of every crate must say.
+/// Checks the first file of a crate.
 fn crate_root(source: &Source) -> Vec<String> {
     let path = &source.path;
     let mut findings = Vec::new();
@@ -57,13 +58,11 @@ fn crate_root(source: &Source) -> Vec<String> {
     if is_root && !source.text.starts_with("//!") {
         findings.push(format!("{path}: a crate begins with `//!`: what it is, in one sentence"));
     }
-    // What machines stand on has no std either.
-    if is_root && path.starts_with("processor/") && !source.code.contains("#![no_std]") {
-        findings.push(format!("{path}: machines stand on it: it declares `#![no_std]`"));
-    }
     if is_root && path.starts_with("protocol/") {
+        let is_unsafe = UNSAFE.iter().any(|folder| path.starts_with(folder));
         for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
-            if !source.code.contains(attribute) {
+            let is_needed = attribute == "#![no_std]" || !is_unsafe;
+            if is_needed && !source.code.contains(attribute) {
                 findings.push(format!("{path}: a machine declares `{attribute}`"));
             }
         }
@@ -96,11 +95,11 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_code_fails_outside_its_rooms() {
+    fn unsafe_code_fails_outside_its_folders() {
         let text = "fn f() { unsafe { g() } }\n";
         assert!(found("sim/engine/src/queue.rs", text)[0].contains("unsafe code lives"));
         assert_eq!(found("transport/shm/src/ring.rs", text), [""; 0]);
-        assert_eq!(found("processor/src/bits.rs", text), [""; 0]);
+        assert_eq!(found("protocol/simd/src/bits.rs", text), [""; 0]);
         assert_eq!(found("protocol/endpoint/tests/allocations.rs", text), [""; 0]);
         assert_eq!(
             found("cli/src/main.rs", "//! Not `unsafe`.\n#![forbid(unsafe_code)]\n"),
@@ -124,7 +123,7 @@ mod tests {
             let found = found(lib, &ROOT.replace(attribute, ""));
             assert_eq!(found, [format!("{lib}: a machine declares `{}`", attribute.trim())]);
         }
-        let lib = "processor/src/lib.rs";
+        let lib = "protocol/simd/src/lib.rs";
         assert_eq!(found(lib, "//! Instructions.\n#![no_std]\n"), [""; 0]);
         assert!(found(lib, "//! Instructions.\n")[0].contains("declares `#![no_std]`"));
         let only_said = "//! Is `#![no_std]`.\n#![forbid(unsafe_code)]\n";

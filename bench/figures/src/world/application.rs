@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use onepipe_base::{HostId, Incarnation, Port, ProcessId, SwitchId};
-use onepipe_bench_rivals::{Rival, To};
 use onepipe_endpoint::{Endpoint, Event, Message};
 use onepipe_node::Host;
+use onepipe_rivals::{Rival, To};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_sim_traffic::{FlowSpec, Forwarder, SharedNic};
@@ -197,11 +197,11 @@ impl TestbedApp {
         let Setup { system, processes, calibration, .. } = &self.setup;
         let method = system.method(*processes, calibration).expect("it is a rival");
         let is_switch = *system == System::SwitchSequencer && process == *processes;
-        let config = onepipe_bench_rivals::Config {
+        let config = onepipe_rivals::Config {
             entries_per_frame_max: if is_switch { 1 } else { usize::MAX },
             tick_ns: 20_000,
             pending_max: 64,
-            ..onepipe_bench_rivals::Config::new(method, ProcessId(process), *processes)
+            ..onepipe_rivals::Config::new(method, ProcessId(process), *processes)
         };
         RateLimited::new(Rival::new(config).expect("a calibration is in range"), message_ns)
     }

@@ -16,7 +16,7 @@ mod takeover;
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use onepipe_bench_rivals::Method;
+use onepipe_rivals::Method;
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{
     Config, Fault, LinkConfig, LinkFaults, LinkId, Network, NodeId, OffChipCpu,

@@ -1,9 +1,9 @@
 //! The nodes of the testbed as one machine.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
-use onepipe_bench_rivals::{Delivery, Rival};
 use onepipe_endpoint::{Endpoint, Event};
 use onepipe_node::{Host, HostEvent};
+use onepipe_rivals::{Delivery, Rival};
 use onepipe_sim_arbiter::{ArbiterHost, Gated};
 use onepipe_sim_traffic::{Either, SharedNic, Stack};
 use onepipe_switch::Switch;

@@ -1,7 +1,7 @@
 //! A switch that only forwards, optionally with the sequencer in it.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
-use onepipe_bench_rivals::Rival;
+use onepipe_rivals::Rival;
 use onepipe_sim_traffic::Forwarder;
 use onepipe_wire::parse_header;
 

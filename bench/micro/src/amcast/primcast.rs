@@ -3,7 +3,7 @@
 use anyhow::Result;
 use onepipe_amcast::GroupId;
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
-use onepipe_bench_rivals::{Config, Delivery, Method, Rival, To};
+use onepipe_rivals::{Config, Delivery, Method, Rival, To};
 use onepipe_transport_amcast::{Role, open_with};
 use onepipe_transport_clock::start_incarnation;
 use onepipe_transport_driver::DrivenMachine;

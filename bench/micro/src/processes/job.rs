@@ -29,7 +29,7 @@ pub(crate) enum Role {
     Sequencer,
 }
 
-/// Ordering method of a rival (crate `onepipe_bench_rivals`).
+/// Ordering method of a rival (crate `onepipe_rivals`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rule {
     /// None: messages are delivered as they arrive.

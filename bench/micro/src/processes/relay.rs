@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use onepipe_base::{Machine, Now, Port, ProcessId};
-use onepipe_bench_rivals::{Links, Rival};
+use onepipe_rivals::{Links, Rival};
 use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_transport_driver::Idle;
 use onepipe_transport_udp::{BatchSocket, Config};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict};
-use onepipe_bench_rivals::{Config, Delivery, Links, Method, Rival, To};
+use onepipe_rivals::{Config, Delivery, Links, Method, Rival, To};
 use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver, Transport};
 use onepipe_transport_shm::Shm;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_processor::Bits;
+use onepipe_simd::Bits;
 
 use super::capacity::{Capacity, Limit, Unlimited};
 use super::free_slots::{CHUNK, FreeSlots};

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use onepipe_processor::{BitTable, PartitionKernel, PartitionTables};
+use onepipe_simd::{BitTable, PartitionKernel, PartitionTables};
 
 use super::capacity::Limit;
 use crate::config::NODES_MAX;

@@ -1,6 +1,6 @@
 //! Selection of the lowest set bits of a word.
 
-use onepipe_processor::Bits;
+use onepipe_simd::Bits;
 
 /// An implementation of the selection. All give the same result.
 pub(super) trait Pick: Copy {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
-use onepipe_bench_rivals::{Config, Delivery, Links, Method, Rival, SendError, To};
+use onepipe_rivals::{Config, Delivery, Links, Method, Rival, SendError, To};
 
 pub const STEP_NS: u64 = 5_000;
 

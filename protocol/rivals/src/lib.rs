@@ -20,7 +20,7 @@
 //!
 //! ```
 //! use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
-//! use onepipe_bench_rivals::{Config, Links, Method, Rival, To};
+//! use onepipe_rivals::{Config, Links, Method, Rival, To};
 //!
 //! let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
 //! let config = Config { links: Links::Mesh, ..Config::new(Method::Unordered, ProcessId(0), 2) };

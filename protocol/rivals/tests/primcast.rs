@@ -4,7 +4,7 @@ mod network;
 
 use network::{Faults, Group};
 use onepipe_base::{Incarnation, Machine, Port, ProcessId, Promises, Psn};
-use onepipe_bench_rivals::{Config, Delivery, GroupId, GroupSet, Method, Rival, SendError, To};
+use onepipe_rivals::{Config, Delivery, GroupId, GroupSet, Method, Rival, SendError, To};
 use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 use proptest::prelude::*;
 

@@ -4,7 +4,7 @@ mod network;
 
 use network::{Faults, Group};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
-use onepipe_bench_rivals::{Config, Delivery, Links, Method, Rival, SendError, To};
+use onepipe_rivals::{Config, Delivery, Links, Method, Rival, SendError, To};
 use proptest::prelude::*;
 
 fn methods() -> impl Strategy<Value = Method> {

@@ -8,7 +8,7 @@
 //! capability may use the instructions, any other falls back to portable code.
 //!
 //! ```
-//! use onepipe_processor::Bits;
+//! use onepipe_simd::Bits;
 //!
 //! if let Some(bits) = Bits::detect() {
 //!     assert_eq!(bits.deposit(0b011, 0b1011_0000), 0b0011_0000);
