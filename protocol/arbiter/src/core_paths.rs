@@ -1,40 +1,9 @@
-//! The fabric between the racks, and path selection through any kind of fabric.
+//! Path selection through any kind of fabric.
 
 use crate::Timeslot;
 use crate::isolation::{Fault, Isolation, Timing};
-use crate::path::{Fabric, FabricError, Paths, Tree, TreePaths};
+use crate::path::{Fabric, FabricError, Paths, Routes, Tree, TreePaths};
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
-
-/// The paths of a batch, as chosen by any path selection.
-pub trait Routes {
-    /// Returns the number of endpoints per rack. Packets within a rack need no path.
-    fn rack_nodes(&self) -> u32;
-
-    /// Returns the path of `src` in each timeslot, or [`Paths::NONE`].
-    fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize];
-}
-
-impl Routes for Paths {
-    fn rack_nodes(&self) -> u32 {
-        self.fabric().rack_nodes
-    }
-
-    #[inline]
-    fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
-        self.of(src)
-    }
-}
-
-impl Routes for TreePaths {
-    fn rack_nodes(&self) -> u32 {
-        self.tree().rack_nodes
-    }
-
-    #[inline]
-    fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
-        self.of(src)
-    }
-}
 
 /// The kind of fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -61,7 +61,7 @@ mod ring;
 mod timeslot;
 mod transfer;
 
-pub use allocate::{Allocator, Batch, Capacity, CapacityError, DemandTable, Grant, Stage};
+pub use allocate::{Allocator, Batch, Capacity, CapacityError, DemandTable, Stage};
 pub use arbiter::Arbiter;
 pub use client::{
     Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels, TermsMismatch,
@@ -73,16 +73,16 @@ pub use control::{
     ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, BatchScheduler, BatchSummary, Command,
     ControlPlane, ScheduledBatch,
 };
-pub use core_paths::{Core, CorePaths, Routes};
+pub use core_paths::{Core, CorePaths};
 pub use failover::{FailoverConfig, Role};
 pub use flow::{Flow, Flows};
 pub use isolation::Fault;
 pub use onepipe_wire::FcpParams;
-pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};
+pub use path::{Fabric, FabricError, PathStats, Paths, Routes, Tree, TreePaths};
 pub use pipeline::{
     AllocatedBatch, Dispatcher, RefusedDemand, Worker, WorkerCommand, WorkerQueues,
 };
-pub use timeslot::{BATCH_SLOTS_MAX, NO_DESTINATION, Schedule, Timeslot};
+pub use timeslot::{BATCH_SLOTS_MAX, Grant, NO_DESTINATION, Schedule, Timeslot};
 pub use transfer::{
     OBJECT_LEN_MIN, ObjectId, Transfer, TransferConfig, TransferError, TransferEvent, TransferStats,
 };

@@ -6,8 +6,6 @@ use core::hint::select_unpredictable;
 
 use onepipe_simd::{MaskedCopy, WordBlock};
 
-use crate::Grant;
-
 /// Maximum number of timeslots of a batch: one bit each in a word.
 pub const BATCH_SLOTS_MAX: u32 = 64;
 
@@ -23,6 +21,17 @@ impl Timeslot {
     pub const fn plus(self, slots: u32) -> Self {
         Self(self.0.saturating_add(slots as u64))
     }
+}
+
+/// Timeslots granted to a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Grant {
+    /// The source.
+    pub src: u16,
+    /// The destination.
+    pub dst: u16,
+    /// The granted timeslots: bit 0 is the first of the batch.
+    pub slots: u64,
 }
 
 const SLOTS: usize = BATCH_SLOTS_MAX as usize;

@@ -8,18 +8,7 @@ use super::capacity::{Capacity, Limit, Unlimited};
 use super::free_slots::{CHUNK, FreeSlots};
 use super::pick::{Pick, Portable};
 use crate::flow::{Flow, Flows};
-use crate::timeslot::Timeslot;
-
-/// Timeslots granted to a pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Grant {
-    /// The source.
-    pub src: u16,
-    /// The destination.
-    pub dst: u16,
-    /// The granted timeslots: bit 0 is the first of the batch.
-    pub slots: u64,
-}
+use crate::timeslot::{Grant, Timeslot};
 
 /// Number of flows after which the hit rate is evaluated again.
 const SERVE_CHUNK: usize = 64;

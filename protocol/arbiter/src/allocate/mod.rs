@@ -20,8 +20,8 @@ use crate::flow::Flows;
 use crate::timeslot::Timeslot;
 use crate::{Config, ConfigError, RequestError};
 
+pub use batch::Batch;
 pub(crate) use batch::Grants;
-pub use batch::{Batch, Grant};
 pub use capacity::{Capacity, CapacityError};
 pub use demand::DemandTable;
 pub use stage::Stage;
@@ -139,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Policy;
+    use crate::{Grant, Policy};
 
     proptest! {
         #[test]

@@ -16,8 +16,7 @@ use core::fmt;
 use onepipe_base::Mono;
 
 use crate::Schedule;
-use crate::core_paths::Routes;
-use crate::path::{Fabric, Paths, Tree};
+use crate::path::{Fabric, Paths, Routes, Tree};
 use crate::timeslot::BATCH_SLOTS_MAX;
 
 use layout::{Crossings, Layout, TIERS};

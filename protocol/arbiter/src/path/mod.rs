@@ -16,6 +16,7 @@
 //! a colour drawn at random?").
 
 mod colouring;
+mod routes;
 mod tree;
 
 use alloc::vec::Vec;
@@ -24,6 +25,7 @@ use crate::Timeslot;
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
 use colouring::{Colouring, Edge};
 
+pub use routes::Routes;
 pub use tree::{Tree, TreePaths};
 
 /// Maximum number of colours: one bit each in a word.

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use crate::Config;
 use crate::allocate::Grants;
 use crate::control::BatchSummary;
-use crate::core_paths::Routes;
 use crate::flow::Flows;
 use crate::path::Paths;
+use crate::path::Routes;
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule, Timeslot};
 
 /// The result of a batch. A few are allocated and reused.

@@ -1,7 +1,7 @@
 //! A worker: one core that allocates batches.
 
-use crate::core_paths::Routes;
 use crate::flow::{Flow, Flows};
+use crate::path::Routes;
 use crate::{
     AllocatedBatch, ArbiterConfig, ArbiterError, Capacity, CapacityError, CorePaths, Stage,
     WorkerCommand,
