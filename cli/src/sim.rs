@@ -3,6 +3,7 @@
 mod amcast;
 mod failover;
 mod fuzz;
+mod session;
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;

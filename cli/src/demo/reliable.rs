@@ -24,7 +24,7 @@ pub struct ReliableSample {
     pub windows: Vec<Window>,
     /// All windows below this are complete.
     pub closed_below: u64,
-    /// Pauses between deliveries, as in [`super::messages::Sample`].
+    /// Pauses between deliveries, as in `Sample` (messages.rs).
     pub pauses: Vec<(u64, u64)>,
     /// Faults of its stream, since the start.
     pub faults: StreamFaults,

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use onepipe_sim_amcast::{FaultEvent, FuzzReport, Swarm, fuzz};
 use serde::Serialize;
 
-use super::fuzz::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, status};
+use super::session::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, status};
 use crate::units::readable;
 
 /// Maximum number of runs for shrinking the first failing seed.

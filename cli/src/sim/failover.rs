@@ -10,7 +10,7 @@ use onepipe_sim_amcast::{Failover, Victim, failover_setup, failovers};
 use onepipe_sim_engine::Seeds;
 use serde::Serialize;
 
-use super::fuzz::{Session, status};
+use super::session::{Session, status};
 use crate::units::readable_ns;
 
 const EXAMPLES: &str = "\

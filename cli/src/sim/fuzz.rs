@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -17,8 +14,7 @@ use onepipe_sim_scenarios::{
 use serde::Serialize;
 
 use super::amcast;
-use crate::interrupt;
-use crate::progress::Progress;
+use super::session::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, status};
 use crate::units::readable;
 
 const EXAMPLES: &str = "\
@@ -33,9 +29,6 @@ step, partitions, a store that fails. Every invariant is checked at every event;
 healed, and all processes must recover; in some seeds one process stays down, and the others
 must make progress. With --service amcast: groups of members in switches, their replicas, clients and
 coordinators, of which as many crash as are tolerated while leaders change.";
-
-/// Maximum number of events in the trace of a seed.
-pub(super) const TRACE_EVENTS: usize = 1 << 20;
 
 /// Simulate random fabrics with random faults; exit status 1 if an invariant was violated
 #[derive(Debug, Args)]
@@ -72,59 +65,6 @@ enum Service {
     Amcast,
 }
 
-/// Parameters of a fuzz run.
-pub(super) struct FuzzRun {
-    pub seeds: Seeds,
-    pub stops_at_failure: bool,
-    pub is_json: bool,
-}
-
-/// A running fuzz session of any service: shows progress, and stops at Ctrl-C.
-pub(super) struct Session {
-    pub stops: Arc<AtomicBool>,
-    was_interrupted: Arc<AtomicBool>,
-    progress: Mutex<Progress>,
-    began: Instant,
-    count: u64,
-}
-
-impl Session {
-    pub fn begin(count: u64) -> Result<Self> {
-        let (stops, was_interrupted) =
-            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (stop_flag, interrupted_flag) = (Arc::clone(&stops), Arc::clone(&was_interrupted));
-        interrupt::on_interrupt(move || {
-            interrupted_flag.store(true, Ordering::Relaxed);
-            stop_flag.store(true, Ordering::Relaxed);
-        })?;
-        let progress = Mutex::new(Progress::new());
-        Ok(Self { stops, was_interrupted, progress, began: Instant::now(), count })
-    }
-
-    pub fn show(&self, done: u64, failed: u64) {
-        if let Ok(mut progress) = self.progress.lock() {
-            let text = match failed {
-                0 => format!("{done} seeds"),
-                failed => format!("{done} seeds, {failed} failed"),
-            };
-            progress.show(done as f64 / self.count as f64, &text);
-        }
-    }
-
-    /// Returns the elapsed seconds, and whether the session was interrupted.
-    pub fn end(self) -> (f64, bool) {
-        (self.began.elapsed().as_secs_f64(), self.was_interrupted.load(Ordering::Relaxed))
-    }
-}
-
-pub(super) fn status(failed: u64, was_interrupted: bool) -> ExitCode {
-    match (failed, was_interrupted) {
-        (0, false) => ExitCode::SUCCESS,
-        (0, true) => ExitCode::from(interrupt::EXIT_STATUS),
-        _ => ExitCode::FAILURE,
-    }
-}
-
 #[derive(Serialize)]
 struct Json {
     first_seed: u64,
@@ -145,16 +85,6 @@ struct Json {
     panics: u64,
     rules_broken: BTreeMap<String, u64>,
     first_failing: Option<JsonFailing>,
-}
-
-/// The first failing seed, in the JSON output of any service.
-#[derive(Serialize)]
-pub(super) struct JsonFailing {
-    pub(super) seed: u64,
-    pub(super) reproduce: String,
-    pub(super) complaints: Vec<String>,
-    pub(super) faults_drawn: usize,
-    pub(super) faults_needed: Vec<String>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {

@@ -1,0 +1,79 @@
+//! What the fuzzing commands of all services share: parameters, progress, Ctrl-C and exit status.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use anyhow::Result;
+use onepipe_sim_engine::Seeds;
+use serde::Serialize;
+
+use crate::interrupt;
+use crate::progress::Progress;
+
+/// Maximum number of events in the trace of a seed.
+pub const TRACE_EVENTS: usize = 1 << 20;
+
+/// Parameters of a fuzz run.
+pub struct FuzzRun {
+    pub seeds: Seeds,
+    pub stops_at_failure: bool,
+    pub is_json: bool,
+}
+
+/// A running fuzz session of any service: shows progress, and stops at Ctrl-C.
+pub struct Session {
+    pub stops: Arc<AtomicBool>,
+    was_interrupted: Arc<AtomicBool>,
+    progress: Mutex<Progress>,
+    began: Instant,
+    count: u64,
+}
+
+impl Session {
+    pub fn begin(count: u64) -> Result<Self> {
+        let (stops, was_interrupted) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (stop_flag, interrupted_flag) = (Arc::clone(&stops), Arc::clone(&was_interrupted));
+        interrupt::on_interrupt(move || {
+            interrupted_flag.store(true, Ordering::Relaxed);
+            stop_flag.store(true, Ordering::Relaxed);
+        })?;
+        let progress = Mutex::new(Progress::new());
+        Ok(Self { stops, was_interrupted, progress, began: Instant::now(), count })
+    }
+
+    pub fn show(&self, done: u64, failed: u64) {
+        if let Ok(mut progress) = self.progress.lock() {
+            let text = match failed {
+                0 => format!("{done} seeds"),
+                failed => format!("{done} seeds, {failed} failed"),
+            };
+            progress.show(done as f64 / self.count as f64, &text);
+        }
+    }
+
+    /// Returns the elapsed seconds, and whether the session was interrupted.
+    pub fn end(self) -> (f64, bool) {
+        (self.began.elapsed().as_secs_f64(), self.was_interrupted.load(Ordering::Relaxed))
+    }
+}
+
+pub fn status(failed: u64, was_interrupted: bool) -> ExitCode {
+    match (failed, was_interrupted) {
+        (0, false) => ExitCode::SUCCESS,
+        (0, true) => ExitCode::from(interrupt::EXIT_STATUS),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// The first failing seed, in the JSON output of any service.
+#[derive(Serialize)]
+pub struct JsonFailing {
+    pub seed: u64,
+    pub reproduce: String,
+    pub complaints: Vec<String>,
+    pub faults_drawn: usize,
+    pub faults_needed: Vec<String>,
+}
