@@ -5,10 +5,7 @@ use alloc::collections::VecDeque;
 use bytes::Bytes;
 use onepipe_base::{Mono, Psn};
 
-use crate::entry::Entry;
-
-/// Length of the cumulative acknowledgement in front of the entries of a frame, in bytes.
-pub(crate) const ACK_LEN: usize = 4;
+use crate::entry::{ACK_LEN, Entry};
 
 /// One end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use onepipe_base::ProcessId;
 use onepipe_wire::HEADER_LEN;
 
-use crate::connection::ACK_LEN;
-
+/// Length of the cumulative acknowledgement in front of the entries of a frame, in bytes.
+pub(crate) const ACK_LEN: usize = 4;
 /// Length of an entry's header: kind, reserved, length, origin, sequence, number.
 pub(crate) const ENTRY_HEADER_LEN: usize = 20;
 /// Destination of a message to the sequencer, in the field `number`: all members. Other values are

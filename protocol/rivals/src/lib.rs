@@ -50,6 +50,7 @@ mod connection;
 mod context;
 mod entry;
 mod lamport;
+mod message;
 mod order;
 mod primcast;
 mod rival;
@@ -58,5 +59,6 @@ mod token;
 
 pub use config::{Config, ConfigError, Links, Method};
 pub use entry::entries;
+pub use message::{Delivery, To};
 pub use onepipe_wire::{GroupId, GroupSet};
-pub use rival::{Delivery, Rival, SendError, Stats, To};
+pub use rival::{Rival, SendError, Stats};

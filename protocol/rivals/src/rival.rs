@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 
 use bytes::Bytes;
-use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Transmit, Verdict};
-use onepipe_wire::{Frame, GroupSet, HEADER_LEN, Header, Opcode, seal};
+use onepipe_base::{Machine, Mono, Now, Port, Promises, Transmit, Verdict};
+use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
 
 use crate::context::OrderContext;
 use crate::entry::Entry;
+use crate::message::{Delivery, To};
 use crate::order::Order;
 use crate::{Config, ConfigError, Links};
 
@@ -26,17 +27,6 @@ pub struct Rival {
     stats: Stats,
 }
 
-/// Delivery of a message.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Delivery {
-    /// Sender.
-    pub from: ProcessId,
-    /// Sequence number or logical time; 0 if unordered.
-    pub number: u64,
-    /// Content of the message.
-    pub payload: Bytes,
-}
-
 /// Counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stats {
@@ -50,27 +40,6 @@ pub struct Stats {
     pub entries_refused: u64,
     /// Retransmissions: restarts of a connection from its first unacknowledged entry.
     pub resent: u64,
-}
-
-/// Destination of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum To {
-    /// One member.
-    One(ProcessId),
-    /// All members, or all groups.
-    All,
-    /// All members of some groups ([`Method::Primcast`](crate::Method::Primcast)).
-    Groups(GroupSet),
-}
-
-impl To {
-    pub(crate) fn is_within(self, members: u32) -> bool {
-        match self {
-            Self::One(to) => to.0 < members,
-            Self::All => true,
-            Self::Groups(_) => false,
-        }
-    }
 }
 
 /// Reason why a message is refused.

@@ -97,7 +97,7 @@ impl Workload {
             routes: crate::routes::compute_routes(
                 &topology,
                 &layout,
-                &crate::routes::Unavailable::default(),
+                &crate::reachability::Unavailable::default(),
             ),
             points: vec![None; replicas.len()],
             checker: AgreedChecker::new(membership, replicas),

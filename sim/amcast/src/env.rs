@@ -13,7 +13,8 @@ use crate::application::{Delivered, Workload};
 use crate::fault::FaultEvent;
 use crate::layout::Layout;
 use crate::node::Node;
-use crate::routes::{Unavailable, compute_routes, distances, vertex_of};
+use crate::reachability::{Unavailable, distances, vertex_of};
+use crate::routes::compute_routes;
 use crate::setup::Setup;
 
 /// Tier of top-of-rack switches (`Topology::tier`).

@@ -5,7 +5,7 @@ use onepipe_base::{ProcessId, SwitchId};
 use onepipe_sim_network::NodeId;
 use onepipe_topology::{Node as Vertex, Topology};
 
-use crate::routes::{Unavailable, distances};
+use crate::reachability::{Unavailable, distances};
 use crate::setup::Setup;
 
 /// Tier of top-of-rack switches (`Topology::tier`).

@@ -33,6 +33,7 @@ mod load_point;
 #[cfg(feature = "mistakes")]
 mod mutation;
 mod node;
+mod reachability;
 mod routes;
 mod setup;
 mod store;
