@@ -5,7 +5,7 @@ use onepipe_bench_micro::{
     ArbiterOptions, CommOptions, Report, arbiter_alloc, arbiter_comm, arbiter_path,
 };
 
-use crate::experiment::Values;
+use crate::values::Values;
 
 /// Bits of a packet as in the paper: 1,500 bytes.
 const PACKET_BITS: f64 = 12_000.0;

@@ -8,11 +8,9 @@ use onepipe_sim_recovery::{Component, Options, Recovery};
 use serde::{Deserialize, Serialize};
 
 use crate::reference::Reference;
+use crate::values::Values;
 use crate::world::{beacon_share, fat_tree};
 use crate::{Background, Large, Multicast, Rack, Setup, Takeover, cores};
-
-/// Measured values by name.
-pub type Values = BTreeMap<String, f64>;
 
 /// An experiment with one figure.
 #[derive(Debug)]

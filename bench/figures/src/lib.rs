@@ -31,17 +31,18 @@ mod experiments;
 mod output;
 mod reference;
 mod runner;
+mod values;
 mod world;
 
 pub use calibration::Calibration;
 pub use experiment::{
-    Agreed, Axis, Claim, Compared, Curve, Experiment, Measured, Role, Task, Values, Verdict,
-    value_at,
+    Agreed, Axis, Claim, Compared, Curve, Experiment, Measured, Role, Task, Verdict, value_at,
 };
 pub use experiments::all;
 pub use output::{Figure, Line, lines, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
+pub use values::Values;
 pub use world::{
     Background, Bulk, Condition, Form, Large, Multicast, PrimaryFault, Rack, Scheduler, Scheme,
     Setup, System, Takeover, Traffic,

@@ -12,7 +12,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::Experiment;
-use crate::experiment::{Measured, Task, Values};
+use crate::experiment::{Measured, Task};
+use crate::values::Values;
 
 /// A recorded run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -281,8 +281,8 @@ fn every_figure_writes_csv_svg_and_claims() {
     assert_eq!(page.matches("<svg").count(), 2);
     assert!(page.contains("not run"), "the page reports missing runs");
     assert!(read("evaluation.md").contains("| 9a | best effort: within 25 %"));
-    let judged = lines(&figures);
-    let calibrated = judged.iter().find(|line| line.claim.starts_with("unordered"));
+    let verified = lines(&figures);
+    let calibrated = verified.iter().find(|line| line.claim.starts_with("unordered"));
     assert_eq!(
         calibrated.map(|line| line.holds),
         Some(None),

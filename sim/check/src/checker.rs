@@ -1,106 +1,16 @@
 //! The checker of ordered scattering: all processes of a run with all their incarnations.
 
-use onepipe_base::{ProcessId, Promises, Timestamp};
+use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::Service;
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::incarnation::{End, Failure, IncarnationState};
+use crate::observation::{Delivered, Failed, Snapshot, Submitted};
+use crate::outcome::Outcome;
 use crate::sender::Arrival;
+use crate::tag::Tag;
 use crate::violation::{Rule, ViolationKind, Violations};
 
 mod finish;
-
-/// Identifies a scattering among those of one process id and service by incarnation and number. The
-/// tag travels in the payload, so that a delivery can be attributed to its scattering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tag {
-    /// Incarnation of the sender, counted from 0.
-    pub incarnation: u32,
-    /// Number of the scattering in this incarnation, counted from 0.
-    pub scattering: u64,
-}
-
-/// An accepted scattering.
-#[derive(Clone, Copy, Debug)]
-pub struct Submitted<'a> {
-    /// Service of the scattering.
-    pub service: Service,
-    /// Tag of the scattering.
-    pub tag: Tag,
-    /// For each message its receiver and the [`digest`] of its payload.
-    pub messages: &'a [(ProcessId, u64)],
-    /// Opaque value that is returned with each delivery, such as the instant of submission.
-    pub submitted_at: u64,
-}
-
-/// A delivered message.
-#[derive(Clone, Copy, Debug)]
-pub struct Delivered {
-    /// Service of the message.
-    pub service: Service,
-    /// Timestamp of the message.
-    pub stamp: Timestamp,
-    /// Sender of the message.
-    pub from: ProcessId,
-    /// Index of the message in its scattering.
-    pub index: u16,
-    /// Tag found in the payload, if any.
-    pub tag: Option<Tag>,
-    /// [`digest`] of the payload.
-    pub digest: u64,
-}
-
-/// A message that was reported to its sender as failed.
-#[derive(Clone, Copy, Debug)]
-pub struct Failed {
-    /// Service of the message.
-    pub service: Service,
-    /// Tag of its scattering.
-    pub tag: Tag,
-    /// Index of the message in its scattering.
-    pub index: u16,
-    /// Receiver of the message.
-    pub to: ProcessId,
-    /// Timestamp of the message, if it was sent.
-    pub stamp: Option<Timestamp>,
-    /// Outcome that was reported.
-    pub outcome: Outcome,
-}
-
-/// Outcome of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The message was delivered.
-    Delivered,
-    /// The message was not and will not be delivered.
-    Lost,
-    /// The message may or may not have been delivered.
-    Unknown,
-}
-
-impl Outcome {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::Lost => "lost",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-/// The externally visible state of a drained process.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Snapshot {
-    /// All best-effort messages below this timestamp are delivered.
-    pub barrier: Option<Timestamp>,
-    /// All reliable messages below this timestamp are delivered.
-    pub commit_barrier: Option<Timestamp>,
-    /// Promises of the process.
-    pub promises: Option<Promises>,
-    /// Whether scatterings that are already stamped are still leaving. They hold the process's
-    /// promise at their timestamps, which may be below later deliveries.
-    pub is_sending: bool,
-}
 
 /// Totals over a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,11 +31,6 @@ pub struct Counts {
     pub inexact: u64,
     /// Scatterings that were torn and allowed to be: see [`Checker::allow_torn`].
     pub torn: u64,
-}
-
-/// Returns the digest by which payloads are compared.
-pub fn digest(payload: &[u8]) -> u64 {
-    xxh3_64(payload)
 }
 
 #[derive(Debug)]

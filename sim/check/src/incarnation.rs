@@ -79,7 +79,7 @@ impl IncarnationState {
                 SenderStatus::Failed { at, is_exact: !self.is_inexact }
             }
             (None, None | Some(End::Leave)) => SenderStatus::Correct,
-            (None, Some(End::Crash | End::Exclusion)) => SenderStatus::Gone,
+            (None, Some(End::Crash | End::Exclusion)) => SenderStatus::Crashed,
         }
     }
 }

@@ -83,7 +83,7 @@ impl Links {
 
     /// Allows one regression on a link whose sending node has restarted in place: frames of the
     /// previous incarnation may still leave first.
-    pub fn restarted_in_place(&mut self, link: u32) {
+    pub fn soft_restarted(&mut self, link: u32) {
         self.links[link as usize].allows_regression = true;
     }
 

@@ -3,7 +3,7 @@
 use onepipe_base::{ProcessId, Promises, Timestamp};
 use onepipe_wire::Service;
 
-use crate::checker::Snapshot;
+use crate::observation::Snapshot;
 use crate::violation::{Rule, ViolationKind, Violations};
 
 /// Key of a delivery in the total order: timestamp, sender, its incarnation, index.

@@ -6,48 +6,14 @@ use std::collections::{BTreeMap, VecDeque};
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::Service;
 
-use crate::checker::{Failed, Outcome, Submitted, Tag};
+use crate::observation::{Failed, Submitted};
+use crate::outcome::{MessageOutcome, Outcome, ScatteringOutcome, State};
 use crate::stamps::Stamps;
-use crate::verify::{MessageOutcome, ScatteringOutcome};
+use crate::tag::Tag;
 use crate::violation::{Rule, ViolationKind, Violations};
 
 /// Marks a receiver without deliveries.
 const NONE: u64 = u64::MAX;
-
-/// What is known of a message's outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Open,
-    Delivered,
-    Lost,
-    Unknown,
-    DeliveredAndUnknown,
-}
-
-impl State {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Delivered => "delivered",
-            Self::Lost => "lost",
-            Self::Unknown => "unknown",
-            Self::DeliveredAndUnknown => "delivered and unknown",
-        }
-    }
-
-    /// Returns the state after `outcome` became known; `None` if the two contradict each other.
-    fn after(self, outcome: Outcome) -> Option<Self> {
-        match (self, outcome) {
-            (Self::Open, Outcome::Delivered) => Some(Self::Delivered),
-            (Self::Open, Outcome::Lost) => Some(Self::Lost),
-            (Self::Open, Outcome::Unknown) => Some(Self::Unknown),
-            (Self::Unknown, Outcome::Delivered) | (Self::Delivered, Outcome::Unknown) => {
-                Some(Self::DeliveredAndUnknown)
-            }
-            _ => None,
-        }
-    }
-}
 
 #[derive(Clone, Debug)]
 struct Message {
@@ -146,11 +112,11 @@ impl Sender {
             self.resolve_retired(from, tag, index, Outcome::Delivered, at.at_ns, log);
             return None;
         }
-        let Some(place) = self.place(tag, index) else {
+        let Some(position) = self.position(tag, index) else {
             log.add(Rule::I4, at.at_ns, kind);
             return None;
         };
-        let message = &self.messages[place];
+        let message = &self.messages[position];
         if message.to != process.0 {
             log.add(Rule::I4, at.at_ns, kind);
             return None;
@@ -181,8 +147,8 @@ impl Sender {
         if tag.scattering < self.base {
             return self.resolve_retired(from, tag, index, outcome, at_ns, log);
         }
-        let place = self.place(tag, index);
-        if place.is_none_or(|place| self.messages[place].to != to.0) {
+        let position = self.position(tag, index);
+        if position.is_none_or(|position| self.messages[position].to != to.0) {
             let kind = ViolationKind::Invented { process: to, from, tag: Some(tag), index };
             return log.add(Rule::I4, at_ns, kind);
         }
@@ -282,7 +248,7 @@ impl Sender {
         *last = Some((at.stamp, at.to_incarnation));
     }
 
-    fn place(&self, tag: Tag, index: u16) -> Option<usize> {
+    fn position(&self, tag: Tag, index: u16) -> Option<usize> {
         let record = self.records.get((tag.scattering - self.base) as usize)?;
         let is_inside = u32::from(index) < record.count;
         is_inside.then(|| (record.first + u64::from(index) - self.messages_base) as usize)
@@ -335,12 +301,12 @@ impl Sender {
         at_ns: u64,
         log: &mut Violations,
     ) {
-        let place = self.place(tag, index).expect("checked by the caller");
-        let before = self.messages[place].state;
+        let position = self.position(tag, index).expect("checked by the caller");
+        let before = self.messages[position].state;
         let Some(state) = before.after(outcome) else {
             return report_two_outcomes(process, tag, index, before, outcome, at_ns, log);
         };
-        self.messages[place].state = state;
+        self.messages[position].state = state;
         if before == State::Open {
             self.records[(tag.scattering - self.base) as usize].open -= 1;
         }

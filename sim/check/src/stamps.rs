@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::Service;
 
-use crate::checker::Tag;
+use crate::tag::Tag;
 use crate::violation::{Rule, ViolationKind, Violations};
 
 /// Number of timestamps that are kept to detect shared ones.
@@ -28,23 +28,23 @@ impl Stamps {
         log: &mut Violations,
     ) {
         // Fast path: the new timestamp is nearly always the highest.
-        let place = match self.known.back() {
+        let position = match self.known.back() {
             Some((last, ..)) if *last >= now => {
                 self.known.partition_point(|(stamp, ..)| *stamp < now)
             }
             _ => self.known.len(),
         };
-        if let Some(&(stamp, _, other)) = self.known.get(place)
+        if let Some(&(stamp, _, other)) = self.known.get(position)
             && stamp == now
         {
             log.add(Rule::I2, at_ns, ViolationKind::SharedStamp { process, tag, other, stamp });
         }
         let entry = (now, service, tag.scattering);
         if self.known.len() < STAMPS_MAX {
-            self.known.insert(place, entry);
-        } else if place > 0 {
+            self.known.insert(position, entry);
+        } else if position > 0 {
             self.known.pop_front();
-            self.known.insert(place - 1, entry);
+            self.known.insert(position - 1, entry);
         }
     }
 }

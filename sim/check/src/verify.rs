@@ -6,37 +6,9 @@
 
 use onepipe_base::{ProcessId, Timestamp};
 
-use crate::checker::Tag;
-use crate::sender::State;
+use crate::outcome::{MessageOutcome, ScatteringOutcome, State};
+use crate::tag::Tag;
 use crate::violation::{Rule, ViolationKind, Violations};
-
-/// A scattering with the outcomes of its messages.
-#[derive(Clone, Debug)]
-pub(crate) struct ScatteringOutcome {
-    /// Number of the scattering in its sender's incarnation.
-    pub scattering: u64,
-    /// Its timestamp, if one was observed.
-    pub stamp: Option<Timestamp>,
-    /// Time of submission, in ns of the run.
-    pub submitted_ns: u64,
-    /// Whether the sender's promise was below the commit barrier of a receiver: one of the two has
-    /// just joined with a deviating clock. Such a message may arrive too late.
-    pub is_behind_commit: bool,
-    pub messages: Vec<MessageOutcome>,
-}
-
-/// One message of a scattering.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MessageOutcome {
-    pub to: ProcessId,
-    pub state: State,
-}
-
-impl MessageOutcome {
-    fn is_delivered(self) -> bool {
-        matches!(self.state, State::Delivered | State::DeliveredAndUnknown)
-    }
-}
 
 /// Outcome of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +18,7 @@ pub(crate) enum SenderStatus {
     /// Failed at this timestamp; `is_exact`: the timestamp is known exactly.
     Failed { at: Timestamp, is_exact: bool },
     /// Crashed, and no process was notified of the failure.
-    Gone,
+    Crashed,
 }
 
 /// Checks one scattering of `sender`. `is_correct` returns whether a receiver is correct and
@@ -71,7 +43,7 @@ pub(crate) fn verify(
             let is_below = case.stamp.is_some_and(|stamp| stamp < at);
             message.is_delivered() && (is_below || is_correct(message.to))
         }
-        SenderStatus::Gone => message.is_delivered() && is_correct(message.to),
+        SenderStatus::Crashed => message.is_delivered() && is_correct(message.to),
     };
     if let Some(by) = case.messages.iter().find(counts).map(|message| message.to) {
         return log.add(Rule::I7, at_ns, ViolationKind::Torn { process, tag, by, missing });
@@ -100,7 +72,7 @@ pub(crate) fn verify(
                 log.add(Rule::I8, at_ns, kind);
             }
         }
-        SenderStatus::Correct | SenderStatus::Gone => {}
+        SenderStatus::Correct | SenderStatus::Crashed => {}
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use onepipe_base::{ProcessId, Timestamp};
 
-use crate::Tag;
+use crate::tag::Tag;
 
 /// A checked invariant: see the table of this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -293,18 +293,18 @@ fn i12_allows_unknown_only_for_unreachable_receivers() {
 }
 
 #[test]
-fn crash_closes_open_messages_and_starts_anew() {
+fn crash_closes_open_messages() {
     let rules = broken(|checker| {
         checker.delivered(A, delivery(B, tag(0), 0, 50));
         checker.drained(A, snapshot(60, Some(60)));
         checker.crashed(A);
         checker.restarted(A);
-        let restarted_in_place = Tag { incarnation: 1, scattering: 0 };
-        submit(checker, A, restarted_in_place, &[B]);
+        let soft_restarted = Tag { incarnation: 1, scattering: 0 };
+        submit(checker, A, soft_restarted, &[B]);
         // A message of the previous incarnation in flight, then one of the new incarnation with a
         // lower clock.
         checker.delivered(B, delivery(A, tag(0), 0, 10));
-        checker.delivered(B, delivery(A, restarted_in_place, 0, 12));
+        checker.delivered(B, delivery(A, soft_restarted, 0, 12));
         checker.drained(A, snapshot(15, Some(15)));
         checker.delivered(B, delivery(B, tag(0), 2, 50));
         checker.failed(B, failure(tag(0), 1, C, Outcome::Lost));

@@ -14,8 +14,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Sends a frame out of a port.
     #[inline]
     pub(crate) fn transmit(&mut self, index: usize, port: Port, frame: FrameRef) {
-        let place = self.nodes[index].first_port + port.index();
-        let number = self.ports[place];
+        let slot = self.nodes[index].first_port + port.index();
+        let number = self.ports[slot];
         assert!(number != NO_LINK, "node {index} has no link at port {}", port.0);
         if self.nodes[index].frames_left.is_some() && self.reaches_crash_point(index, frame) {
             self.pool.free(frame);

@@ -73,8 +73,8 @@ fn higher_priority_class_overtakes() {
         |rest| received.iter().copied().filter(|n| n % 2 == rest && *n < 100).collect::<Vec<_>>();
     assert_eq!(half(0), (0..100).step_by(2).collect::<Vec<_>>(), "in order within a class");
     assert_eq!(half(1), (1..100).step_by(2).collect::<Vec<_>>(), "in order within a class");
-    let place = |number| received.iter().position(|n| *n == number).expect("no frame is lost");
-    assert!(place(99) < place(20), "{received:?}");
+    let position = |number| received.iter().position(|n| *n == number).expect("no frame is lost");
+    assert!(position(99) < position(20), "{received:?}");
 }
 
 #[test]

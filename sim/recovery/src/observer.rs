@@ -299,7 +299,7 @@ impl Observer {
 }
 
 impl Application<Node> for Observer {
-    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+    fn build(&mut self, node: NodeId, _incarnation: u32) -> Node {
         let hosts = self.topology.hosts();
         if node == self.controller {
             return Node::Controller(Box::new(self.new_controller()), self.topology.network_card());

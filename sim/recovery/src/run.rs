@@ -274,10 +274,10 @@ fn choose_members(
     let used = wanted.clamp(1, racks);
     let racks: Vec<u32> =
         std::iter::once(racks - 1).chain(0..racks - 1).take(used as usize).collect();
-    let places =
+    let candidates =
         (0..per_rack).flat_map(|slot| racks.iter().map(move |rack| rack * per_rack + slot));
     let mut members = vec![false; hosts as usize];
-    for host in places.filter(|host| *host + 1 < hosts).take(options.processes as usize) {
+    for host in candidates.filter(|host| *host + 1 < hosts).take(options.processes as usize) {
         members[host as usize] = true;
     }
     let rack = racks[racks.len().min(2) - 1] * per_rack;
@@ -334,13 +334,13 @@ fn wait_until_up(
     nodes: usize,
     progress: &mut impl FnMut(u64),
 ) -> Result<(), Failure> {
-    let (mut heard, mut quiet_since) = (0, 0);
+    let (mut announcements, mut quiet_since) = (0, 0);
     loop {
         network.run_for(STEP_US * MICROSECOND);
         let us = network.now().as_ps() / MICROSECOND;
         let observer = &network.application;
-        if observer.announcements.get() != heard {
-            (heard, quiet_since) = (observer.announcements.get(), us);
+        if observer.announcements.get() != announcements {
+            (announcements, quiet_since) = (observer.announcements.get(), us);
         }
         let mut members = observer.stalls.iter().zip(&observer.members).filter(|(_, is)| **is);
         if us >= warm_up_us

@@ -43,7 +43,7 @@ pub(crate) struct ProcessState {
     /// Whether the process does not release what it receives.
     pub is_slow: bool,
     /// Delivered messages that were not released.
-    pub held: Vec<Delivery>,
+    pub unreleased: Vec<Delivery>,
     /// Whether the process waits for an alarm to submit again.
     is_retrying: bool,
     /// Random stream that selects the service of each scattering.
@@ -95,7 +95,7 @@ impl FabricApp {
     pub(crate) fn new(plan: Plan, topology: Topology) -> Self {
         let processes = topology.processes();
         let members = plan.controllers(processes).map_or(processes, |all| all.first.0);
-        let location = |id| ProcessState {
+        let state = |id| ProcessState {
             incarnations: 0,
             submitted: [0; 2],
             generator: plan.load.map(|load| {
@@ -103,7 +103,7 @@ impl FabricApp {
             }),
             outstanding: 0,
             is_slow: false,
-            held: Vec::new(),
+            unreleased: Vec::new(),
             is_retrying: false,
             services: Random::named(plan.seed, "service", u64::from(id)),
             is_leaving: false,
@@ -128,7 +128,7 @@ impl FabricApp {
                 .clone()
                 .map(|control_plane| ControlPlane::new(control_plane, plan.seed)),
             members,
-            states: (0..processes).map(location).collect(),
+            states: (0..processes).map(state).collect(),
             is_loading: true,
             latency: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("sound bounds"),
             log: VecDeque::new(),
@@ -144,18 +144,18 @@ impl FabricApp {
 
     /// Creates an endpoint for the next incarnation of a process id.
     pub(crate) fn process(&mut self, id: ProcessId) -> Process {
-        let location = &mut self.states[id.index()];
-        location.incarnations += 1;
-        (location.outstanding, location.submitted) = (0, [0; 2]);
-        location.is_retrying = false;
-        location.held.clear();
-        (location.membership, location.is_leaving) = (Membership::Member, false);
-        if location.incarnations > 1 {
+        let state = &mut self.states[id.index()];
+        state.incarnations += 1;
+        (state.outstanding, state.submitted) = (0, [0; 2]);
+        state.is_retrying = false;
+        state.unreleased.clear();
+        (state.membership, state.is_leaving) = (Membership::Member, false);
+        if state.incarnations > 1 {
             self.checker.restarted(id);
         }
         let config = onepipe_endpoint::Config {
             process: id,
-            incarnation: Incarnation(location.incarnations),
+            incarnation: Incarnation(state.incarnations),
             processes_max: self.topology.processes(),
             controllers: self.plan.controllers(self.topology.processes()),
             ..self.plan.endpoint.clone()
@@ -193,14 +193,14 @@ impl FabricApp {
             let latency_ns = (at.instant.as_ps() - submitted_ps) / NANOSECOND;
             self.latency.saturating_record(latency_ns.max(1));
         }
-        if let (Some(tag), Some(location)) = (tag, self.states.get_mut(from.index()))
-            && tag.incarnation + 1 == location.incarnations
+        if let (Some(tag), Some(state)) = (tag, self.states.get_mut(from.index()))
+            && tag.incarnation + 1 == state.incarnations
         {
-            location.outstanding = location.outstanding.saturating_sub(1);
+            state.outstanding = state.outstanding.saturating_sub(1);
         }
-        let location = &mut self.states[to.index()];
-        if location.is_slow {
-            location.held.push(delivery);
+        let state = &mut self.states[to.index()];
+        if state.is_slow {
+            state.unreleased.push(delivery);
         } else {
             process.release(delivery);
         }
@@ -230,8 +230,8 @@ impl FabricApp {
                 outcome,
             },
         );
-        let location = &mut self.states[from.index()];
-        location.outstanding = location.outstanding.saturating_sub(1);
+        let state = &mut self.states[from.index()];
+        state.outstanding = state.outstanding.saturating_sub(1);
         // A failed receiver refuses immediately: without a pause the closed loop would submit
         // forever at one instant.
         self.pause_loop(at, from.index());
@@ -290,12 +290,12 @@ impl FabricApp {
 
     /// Resets the link checks of a switch that has restarted and forgotten its promises. After a
     /// restart in place, frames of the previous incarnation may still leave.
-    fn on_switch_restart(&mut self, node: NodeId, is_in_place: bool) {
+    fn on_switch_restart(&mut self, node: NodeId, is_soft: bool) {
         let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
         let outgoing = (0u32..).zip(self.topology.links());
         for (link, _) in outgoing.filter(|(_, link)| link.from.node == vertex) {
-            match is_in_place {
-                true => self.links.restarted_in_place(link),
+            match is_soft {
+                true => self.links.soft_restarted(link),
                 false => self.links.restarted(link),
             }
         }
@@ -400,13 +400,10 @@ impl Application<Node> for FabricApp {
             self.inspect(&mut at, machine, port);
         }
         // One more in round-robin order, so that each process is inspected now and then.
-        let pace_of_scattering = &mut self.next_ports[at.node.index()];
-        let port = Port(*pace_of_scattering);
-        *pace_of_scattering = if *pace_of_scattering + 1 < self.topology.processes_per_host() {
-            *pace_of_scattering + 1
-        } else {
-            0
-        };
+        let next_port = &mut self.next_ports[at.node.index()];
+        let port = Port(*next_port);
+        *next_port =
+            if *next_port + 1 < self.topology.processes_per_host() { *next_port + 1 } else { 0 };
         self.inspect(&mut at, machine, port);
         self.serve_controllers(&mut at, machine);
     }

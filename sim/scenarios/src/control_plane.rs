@@ -107,16 +107,16 @@ impl ControlPlane {
     }
 
     /// Starts the next incarnation of replica `index`.
-    pub fn next_incarnation(&mut self, place: usize) -> u32 {
-        let replica = &mut self.replicas[place];
+    pub fn next_incarnation(&mut self, index: usize) -> u32 {
+        let replica = &mut self.replicas[index];
         self.previous.add(&replica.stats);
         *replica = Replica { incarnations: replica.incarnations + 1, ..Replica::default() };
         replica.incarnations
     }
 
     /// Returns the current incarnation of replica `index`.
-    pub fn incarnation(&self, place: usize) -> u32 {
-        self.replicas[place].incarnations
+    pub fn incarnation(&self, index: usize) -> u32 {
+        self.replicas[index].incarnations
     }
 
     /// Returns the interval at which a replica renews or requests its lease, in ns.
@@ -142,34 +142,34 @@ impl ControlPlane {
 
     /// Sets a crash point for replica `index` after the next `records` records: before the record
     /// is written, or after, before the replica learns of it.
-    pub fn crash_at(&mut self, place: usize, records: u32, is_written: bool) {
-        self.replicas[place].crash_point = Some((records, is_written));
+    pub fn crash_at(&mut self, index: usize, records: u32, is_written: bool) {
+        self.replicas[index].crash_point = Some((records, is_written));
     }
 
     /// Whether the replica has reached its crash point.
-    pub fn is_crashing(&self, place: usize) -> bool {
-        self.replicas[place].is_crashing
+    pub fn is_crashing(&self, index: usize) -> bool {
+        self.replicas[index].is_crashing
     }
 
     /// Takes the records that a replica wants to persist. Returns for each of them the delay in ns
     /// until the store handles it.
-    pub fn take_records(&mut self, place: usize, controller: &mut Controller) -> Vec<u64> {
+    pub fn take_records(&mut self, index: usize, controller: &mut Controller) -> Vec<u64> {
         let mut waits = Vec::new();
-        self.replicas[place].stats = *controller.stats();
+        self.replicas[index].stats = *controller.stats();
         while let Some(record) = controller.poll_persist() {
-            if self.replicas[place].hits_crash_point(false) {
+            if self.replicas[index].hits_crash_point(false) {
                 break;
             }
-            self.replicas[place].in_flight.push_back(record);
+            self.replicas[index].in_flight.push_back(record);
             waits.push(self.wait_ns());
         }
         waits
     }
 
     /// Lets the store handle the oldest record of a replica. Returns the delay in ns of the reply.
-    pub fn write(&mut self, at_ns: u64, place: usize) -> Option<u64> {
-        let (id, record) = self.replicas[place].in_flight.pop_front()?;
-        let result = match self.replicas[place].epoch {
+    pub fn write(&mut self, at_ns: u64, index: usize) -> Option<u64> {
+        let (id, record) = self.replicas[index].in_flight.pop_front()?;
+        let result = match self.replicas[index].epoch {
             _ if at_ns < self.down_until_ns => Err(PersistError::Failed),
             None => Err(PersistError::Deposed),
             Some(epoch) => match self.store.append(epoch, &record) {
@@ -181,10 +181,10 @@ impl ControlPlane {
                 Err(StoreError::Failed(_)) => Err(PersistError::Failed),
             },
         };
-        if self.replicas[place].hits_crash_point(true) {
+        if self.replicas[index].hits_crash_point(true) {
             return None;
         }
-        self.replicas[place].replies.push_back((id, result));
+        self.replicas[index].replies.push_back((id, result));
         Some(self.wait_ns())
     }
 
@@ -193,12 +193,12 @@ impl ControlPlane {
         &mut self,
         at_ns: u64,
         now: Now,
-        place: usize,
+        index: usize,
         controller: &mut Controller,
     ) {
-        if let Some((id, result)) = self.replicas[place].replies.pop_front() {
+        if let Some((id, result)) = self.replicas[index].replies.pop_front() {
             controller.handle_persisted(now, id, result);
-            if let (Err(PersistError::Deposed), Some(epoch)) = (result, self.replicas[place].epoch)
+            if let (Err(PersistError::Deposed), Some(epoch)) = (result, self.replicas[index].epoch)
             {
                 self.epoch_ended(at_ns, epoch, controller);
             }
@@ -212,12 +212,12 @@ impl ControlPlane {
     }
 
     /// Renews the lease of a replica, or requests one.
-    pub fn campaign(&mut self, at_ns: u64, now: Now, place: usize, controller: &mut Controller) {
+    pub fn campaign(&mut self, at_ns: u64, now: Now, index: usize, controller: &mut Controller) {
         if at_ns < self.down_until_ns {
             return;
         }
         let process = controller.config().process;
-        if let Some(epoch) = self.replicas[place].epoch.filter(|_| controller.is_active()) {
+        if let Some(epoch) = self.replicas[index].epoch.filter(|_| controller.is_active()) {
             match self.store.renew(epoch) {
                 Ok(()) => self.lease_until_ns = at_ns + self.plan.lease_ns,
                 Err(_) => {
@@ -227,7 +227,7 @@ impl ControlPlane {
             }
             return;
         }
-        if at_ns < self.replicas[place].no_campaign_until_ns {
+        if at_ns < self.replicas[index].no_campaign_until_ns {
             return;
         }
         if at_ns >= self.lease_until_ns {
@@ -236,7 +236,7 @@ impl ControlPlane {
         let Ok(Some(epoch)) = self.store.campaign(process) else { return };
         let Ok(records) = self.store.load() else { return };
         self.lease_until_ns = at_ns + self.plan.lease_ns;
-        let replica = &mut self.replicas[place];
+        let replica = &mut self.replicas[index];
         replica.epoch = Some(epoch);
         replica.in_flight.clear();
         replica.replies.clear();
@@ -244,8 +244,8 @@ impl ControlPlane {
     }
 
     /// Resigns an isolated replica so that another one can become active.
-    pub fn resign(&mut self, at_ns: u64, now: Now, place: usize, controller: &mut Controller) {
-        let replica = &mut self.replicas[place];
+    pub fn resign(&mut self, at_ns: u64, now: Now, index: usize, controller: &mut Controller) {
+        let replica = &mut self.replicas[index];
         replica.no_campaign_until_ns = at_ns + 2 * self.plan.lease_ns;
         if let Some(epoch) = replica.epoch.take() {
             controller.depose(now);

@@ -258,9 +258,9 @@ impl Fabric {
     /// after, before the controller learns of it.
     pub fn crash_controller_at(&mut self, id: u32, records: u32, is_written: bool) {
         self.set_lenient();
-        let place = id.checked_sub(self.members()).expect("the id is a controller's");
+        let index = id.checked_sub(self.members()).expect("the id is a controller's");
         if let Some(control_plane) = &mut self.network.application.control_plane {
-            control_plane.crash_at(place as usize, records, is_written);
+            control_plane.crash_at(index as usize, records, is_written);
         }
     }
 
@@ -278,7 +278,7 @@ impl Fabric {
                 host.start(port, app.hosted(ProcessId(id)));
                 match id.checked_sub(app.members) {
                     None => at.alarm(0, u32::from(port.0)),
-                    Some(place) => app.start_campaign(&mut at, place as usize, port),
+                    Some(index) => app.start_campaign(&mut at, index as usize, port),
                 }
             }
         });
@@ -288,12 +288,12 @@ impl Fabric {
     pub fn set_slow(&mut self, id: u32, is_slow: bool) {
         let (node, port) = self.location(id);
         self.network.command(node, |_, machine, app| {
-            let location = &mut app.states[id as usize];
-            location.is_slow = is_slow;
+            let state = &mut app.states[id as usize];
+            state.is_slow = is_slow;
             if let Some(process) = machine.process_mut(port)
                 && !is_slow
             {
-                location.held.drain(..).for_each(|delivery| process.release(delivery));
+                state.unreleased.drain(..).for_each(|delivery| process.release(delivery));
             }
         });
     }

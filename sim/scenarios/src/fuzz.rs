@@ -90,8 +90,8 @@ impl FuzzReport {
         }
         if !outcome.is_ok() {
             self.failed += 1;
-            let place = self.failing.partition_point(|failing| *failing < seed);
-            self.failing.insert(place, seed);
+            let position = self.failing.partition_point(|failing| *failing < seed);
+            self.failing.insert(position, seed);
             self.failing.truncate(LISTED_MAX);
         }
     }

@@ -15,7 +15,7 @@ pub struct Process {
     pub endpoint: Endpoint,
     bug: Option<Bug>,
     /// Events that the bug holds back or repeats.
-    held: VecDeque<Event>,
+    pending_events: VecDeque<Event>,
     opportunities: u32,
     /// Remaining frames before the process crashes, if a crash point is set; beacons do not count.
     frames_left: Option<u32>,
@@ -25,8 +25,15 @@ pub struct Process {
 impl Process {
     /// Creates a process, optionally with a bug.
     pub fn new(endpoint: Endpoint, bug: Option<Bug>) -> Self {
-        let held = VecDeque::new();
-        Self { endpoint, bug, held, opportunities: 0, frames_left: None, has_crashed: false }
+        let pending_events = VecDeque::new();
+        Self {
+            endpoint,
+            bug,
+            pending_events,
+            opportunities: 0,
+            frames_left: None,
+            has_crashed: false,
+        }
     }
 
     /// Crashes the process instead of letting it send the frame after `frames`; beacons do not
@@ -58,7 +65,7 @@ impl Process {
     #[inline]
     pub fn release(&mut self, delivery: Delivery) {
         let is_repeated = self.bug == Some(Bug::EndpointRepeatsDelivery)
-            && self.held.contains(&Event::Delivered(delivery.clone()));
+            && self.pending_events.contains(&Event::Delivered(delivery.clone()));
         if !is_repeated {
             self.endpoint.release(delivery);
         }
@@ -71,18 +78,18 @@ impl Process {
 
     #[cold]
     fn poll_with_bug(&mut self, bug: Bug) -> Option<Event> {
-        if let Some(event) = self.held.pop_front() {
+        if let Some(event) = self.pending_events.pop_front() {
             return Some(event);
         }
         let event = self.endpoint.poll_event()?;
         match (bug, event.clone()) {
             (Bug::EndpointSwapsDeliveries, Event::Delivered(_)) if self.is_due() => {
                 let next = self.endpoint.poll_event();
-                self.held.push_back(event.clone());
-                next.or_else(|| self.held.pop_front())
+                self.pending_events.push_back(event.clone());
+                next.or_else(|| self.pending_events.pop_front())
             }
             (Bug::EndpointRepeatsDelivery, Event::Delivered(_)) if self.is_due() => {
-                self.held.push_back(event.clone());
+                self.pending_events.push_back(event.clone());
                 Some(event)
             }
             (Bug::EndpointDropsDelivery, Event::Delivered(delivery)) if self.is_due() => {
@@ -95,7 +102,7 @@ impl Process {
             }
             (Bug::EndpointDropsFailure, Event::SendFailed(_)) => self.poll_event(),
             (Bug::EndpointRepeatsFailure, Event::SendFailed(_)) => {
-                self.held.push_back(event.clone());
+                self.pending_events.push_back(event.clone());
                 Some(event)
             }
             _ => Some(event),

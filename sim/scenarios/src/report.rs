@@ -104,12 +104,12 @@ fn merge_lines<'a>(
         let stamp = line.split(' ').next().unwrap_or("").trim_start_matches('@');
         stamp.split_once('.').map_or(0, |(ns, ps)| digits(ns) * 1_000 + digits(ps))
     };
-    let told = log.iter().map(|(at, text)| {
+    let log_lines = log.iter().map(|(at, text)| {
         let (ns, ps) = (at.as_ns(), at.as_ps() % 1_000);
         (at.as_ps(), format!("@{ns}.{ps:03} {text}"))
     });
     let mut lines: Vec<(u64, String)> =
-        frames.map(|line| (when(line), line.to_owned())).chain(told).collect();
+        frames.map(|line| (when(line), line.to_owned())).chain(log_lines).collect();
     lines.sort_by_key(|(at_ps, _)| *at_ps);
     let excess = lines.len().saturating_sub(lines_max);
     lines.into_iter().skip(excess).map(|(_, line)| line).collect()

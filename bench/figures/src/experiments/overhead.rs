@@ -35,9 +35,9 @@ pub fn reordering() -> Experiment {
                        at no delay as in the paper",
                 verify: |measured| {
                     let at = |x| measured.at("reorder stage", x);
-                    let kept = at(125.0)? / at(0.0)?;
-                    let (ours, paper) = (format!("{kept:.2} of it"), "0.70 of it".into());
-                    Some(Verdict { holds: kept >= 4.3 / 6.1, ours, paper })
+                    let retained = at(125.0)? / at(0.0)?;
+                    let (ours, paper) = (format!("{retained:.2} of it"), "0.70 of it".into());
+                    Some(Verdict { holds: retained >= 4.3 / 6.1, ours, paper })
                 },
                 remark: "",
             },

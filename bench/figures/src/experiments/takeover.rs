@@ -5,7 +5,7 @@ use crate::reference::Reference;
 use crate::{PrimaryFault, Takeover};
 
 const DIES: &str = "the primary dies";
-const HARDLY_HEARD: &str = "it is hardly heard for 3 ms";
+const LOSSY: &str = "it is hardly heard for 3 ms";
 const LOADS: &[f64] = &[0.1, 0.3, 0.5, 0.7, 0.9];
 /// Number of trials, each at another time.
 const TIMES: u32 = 10;
@@ -21,7 +21,7 @@ fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
 
 /// Returns the sum of a value over both curves.
 fn of_both(measured: &Measured, name: &str) -> Option<f64> {
-    let curves = [DIES, HARDLY_HEARD].map(|curve| {
+    let curves = [DIES, LOSSY].map(|curve| {
         let points = measured.curves.get(curve)?;
         points.iter().map(|(_, values)| values.get(name).copied()).sum::<Option<f64>>()
     });
@@ -39,7 +39,7 @@ pub fn takeover() -> Experiment {
         metric: "pause_us",
         curves: vec![
             curve(DIES, |load| task(PrimaryFault::Crash, load)),
-            curve(HARDLY_HEARD, |load| task(PrimaryFault::LossyLink, load)),
+            curve(LOSSY, |load| task(PrimaryFault::LossyLink, load)),
         ],
         xs: LOADS,
         xs_quick: &[0.5],

@@ -42,7 +42,7 @@ pub fn lines(figures: &[Figure]) -> Vec<Line> {
     for Figure { experiment, measured, .. } in figures {
         for curve in experiment.compared(measured) {
             let ((least_x, least), (most_x, most)) = (curve.least, curve.most);
-            let is_judged = curve.role == Role::Predicted;
+            let is_predicted = curve.role == Role::Predicted;
             lines.push(Line {
                 figure: experiment.id,
                 claim: format!("{}: within 25 % of the paper's points", curve.name),
@@ -51,8 +51,8 @@ pub fn lines(figures: &[Figure]) -> Vec<Line> {
                     "{:.2} in the median; {least:.2} at {least_x}, {most:.2} at {most_x}",
                     curve.median
                 ),
-                holds: is_judged.then_some(curve.holds),
-                remark: match (is_judged, curve.holds) {
+                holds: is_predicted.then_some(curve.holds),
+                remark: match (is_predicted, curve.holds) {
                     (false, _) if curve.role == Role::Calibration => "calibrated by it",
                     (false, _) => "another machine than the paper's",
                     (true, true) => "",

@@ -36,10 +36,10 @@ pub(super) struct TestbedApp {
     background: Option<Background>,
     specs: Vec<FlowSpec>,
     topology: Topology,
-    sequencer_route: Option<SequencerRoute>,
+    route: Option<SequencerRoute>,
     random: Random,
     /// Position of each process in the all-to-all round.
-    turns: Vec<u32>,
+    next_receivers: Vec<u32>,
     /// Position in the total order of each process's last delivery.
     last: Vec<(u64, u32)>,
     /// Whether deliveries are measured.
@@ -55,15 +55,15 @@ impl TestbedApp {
         let members = setup.processes;
         let hosts = topology.hosts();
         let specs = background.map_or_else(Vec::new, |it| it.specs(hosts, setup.seed));
-        let sequencer_route = match setup.system {
+        let route = match setup.system {
             System::SwitchSequencer => Some(SequencerRoute::new(&topology, members, true)),
             System::HostSequencer => Some(SequencerRoute::new(&topology, members, false)),
             _ => None,
         };
         Ok(Self {
-            sequencer_route,
+            route,
             random: Random::named(setup.seed, "figures", 0),
-            turns: (0..members).collect(),
+            next_receivers: (0..members).collect(),
             last: vec![(0, 0); members as usize],
             is_measuring: false,
             latency_ns: Histogram::new_with_bounds(1, 10_000_000_000, 3)?,
@@ -120,12 +120,12 @@ impl TestbedApp {
         match self.setup.traffic {
             Traffic::Idle { .. } => ProcessId((process + members / 2) % members),
             Traffic::AllToAll { .. } => {
-                let turn = &mut self.turns[process as usize];
-                *turn = (*turn + 1) % members;
-                if *turn == process {
-                    *turn = (*turn + 1) % members;
+                let receiver = &mut self.next_receivers[process as usize];
+                *receiver = (*receiver + 1) % members;
+                if *receiver == process {
+                    *receiver = (*receiver + 1) % members;
                 }
-                ProcessId(*turn)
+                ProcessId(*receiver)
             }
         }
     }
@@ -208,13 +208,12 @@ impl TestbedApp {
 
     fn plain(&self, vertex: Vertex, index: u32) -> PlainSwitch {
         let Setup { system, processes, calibration, .. } = &self.setup;
-        let sequencer = self.sequencer_route.as_ref();
-        let local_sequencer =
-            sequencer.filter(|sequencer_route| sequencer_route.vertex == vertex).map(|_| {
-                let is_host = *system == System::HostSequencer;
-                let message_ns = if is_host { calibration.host_message_ns } else { 0 };
-                Box::new(self.rival(*processes, message_ns))
-            });
+        let sequencer = self.route.as_ref();
+        let local_sequencer = sequencer.filter(|route| route.vertex == vertex).map(|_| {
+            let is_host = *system == System::HostSequencer;
+            let message_ns = if is_host { calibration.host_message_ns } else { 0 };
+            Box::new(self.rival(*processes, message_ns))
+        });
         PlainSwitch {
             forwarder: Forwarder::new(
                 self.topology.route(vertex),
@@ -222,16 +221,14 @@ impl TestbedApp {
                 self.topology.tier(vertex),
                 index,
             ),
-            sequencer: sequencer.map(|sequencer_route| {
-                (sequencer_route.process, sequencer_route.port(index as usize))
-            }),
+            sequencer: sequencer.map(|route| (route.process, route.port(index as usize))),
             local_sequencer,
         }
     }
 }
 
 impl Application<Node> for TestbedApp {
-    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+    fn build(&mut self, node: NodeId, _incarnation: u32) -> Node {
         let hosts = self.topology.hosts();
         let is_host = node.0 < hosts;
         let vertex = match is_host {

@@ -9,7 +9,7 @@ use onepipe_wire::HEADER_LEN;
 use super::application::TestbedApp;
 use super::{Setup, System, Traffic};
 use crate::Calibration;
-use crate::experiment::Values;
+use crate::values::Values;
 
 /// Number of beacon intervals before the measurement, and of the measurement.
 const INTERVALS: u64 = 100;

@@ -8,7 +8,7 @@ use onepipe_topology::Shape;
 use serde::{Deserialize, Serialize};
 
 use crate::Calibration;
-use crate::experiment::Values;
+use crate::values::Values;
 
 /// Start of the small messages, after all processes have joined, and submission of the payload,
 /// after all pairs have communicated. In ns.

@@ -7,7 +7,7 @@ use onepipe_sim_network::LinkConfig;
 use onepipe_topology::Shape;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::Values;
+use crate::values::Values;
 
 /// Fractus: "16 RDMA-enabled nodes", "a 100 Gb/s Mellanox IB switch" (RDMC section 5.1).
 const FRACTUS_BITS_PER_S: u64 = 100_000_000_000;
@@ -119,8 +119,8 @@ impl Multicast {
             Condition::SlowLink => {
                 let slow = Some((0, 1, mesh.rate_bits_per_s / 2));
                 let (even, last) = (mesh.run(), Mesh { slow, ..mesh.clone() }.run());
-                let kept = 100.0 * even.last_ns as f64 / last.last_ns as f64;
-                (last.last_ns, vec![("kept_percent", kept)])
+                let retained = 100.0 * even.last_ns as f64 / last.last_ns as f64;
+                (last.last_ns, vec![("kept_percent", retained)])
             }
             Condition::Rate { senders } => {
                 let last_ns = mesh.run().last_ns;

@@ -5,7 +5,7 @@ use onepipe_sim_arbiter::{Flow, Measured, OfferedLoad, Ping, Plan, Setup, measur
 use onepipe_sim_traffic::{CongestionControl, FlowSpec, Incast};
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::Values;
+use crate::values::Values;
 
 /// Percentiles in the paper's tables (Fastpass section 7.1).
 const QUANTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];

@@ -5,7 +5,7 @@ use onepipe_sim_arbiter::{Arbitration, OfferedLoad, Setup, SimEnv};
 use onepipe_sim_network::{Fault, LinkFaults, Loss, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::Values;
+use crate::values::Values;
 
 /// Hosts of the arbiters.
 const PRIMARY: u32 = 31;

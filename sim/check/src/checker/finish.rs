@@ -58,7 +58,7 @@ impl Checker {
             let is_resolved = match sender_status {
                 SenderStatus::Correct => true,
                 SenderStatus::Failed { at, .. } => case.stamp.is_some_and(|stamp| stamp < at),
-                SenderStatus::Gone => false,
+                SenderStatus::Crashed => false,
             };
             if is_resolved {
                 let spans = |to| self.failed_spans(to, case.submitted_ns);
@@ -109,11 +109,11 @@ impl Checker {
     fn failed_spans(&self, process: ProcessId, submitted_ns: u64) -> Vec<(Timestamp, Timestamp)> {
         let incarnations =
             self.processes.get(process.index()).map_or(&[][..], |process| &process.incarnations);
-        let had_begun = |number: usize, incarnation: &IncarnationState| {
+        let had_started = |number: usize, incarnation: &IncarnationState| {
             number == 0 || incarnation.started_ns < submitted_ns
         };
         let failed = incarnations.iter().enumerate().filter(|(number, incarnation)| {
-            had_begun(*number, incarnation) && !incarnation.is_correct()
+            had_started(*number, incarnation) && !incarnation.is_correct()
         });
         failed.filter_map(|(_, incarnation)| incarnation.receiver.reliable_span()).collect()
     }
@@ -127,13 +127,13 @@ impl Checker {
         log: &mut Violations,
     ) {
         let Some(failure) = incarnation.failed else { return };
-        for (place, process) in (0u32..).zip(&self.processes) {
+        for (peer, process) in (0u32..).zip(&self.processes) {
             let now = process.current();
             let is_due = now.is_correct() && now.started_ns < failure.last_notified_ns;
             // A notification of a later incarnation implies the failure of this one.
-            if is_due && place != id.0 && !now.notified.contains_key(&(id.0, number)) {
+            if is_due && peer != id.0 && !now.notified.contains_key(&(id.0, number)) {
                 let kind = ViolationKind::NotNotified {
-                    process: ProcessId(place),
+                    process: ProcessId(peer),
                     failed: id,
                     incarnation: number,
                 };

@@ -26,14 +26,14 @@ impl FabricApp {
 
     /// Creates the next incarnation of a controller.
     pub(super) fn controller(&mut self, id: ProcessId) -> Controller {
-        let place = (id.0 - self.members) as usize;
+        let index = (id.0 - self.members) as usize;
         let all = self.plan.controllers(self.topology.processes());
         let plan = self.plan.control_plane.as_ref().expect("ids from `members` on are controllers");
         let nodes = self.topology.hosts() + self.topology.switches();
         let control_plane = self.control_plane.as_mut().expect("as above");
         let config = onepipe_controller::Config {
             process: id,
-            incarnation: Incarnation(control_plane.next_incarnation(place)),
+            incarnation: Incarnation(control_plane.next_incarnation(index)),
             controllers: all.expect("as above"),
             frame_len_max: self.plan.network.frame_len_max,
             processes_max: self.topology.processes(),
@@ -45,19 +45,19 @@ impl FabricApp {
 
     /// Starts the campaigns of the controllers at a restarted node.
     pub(super) fn start_controllers(&mut self, at: &mut NodeContext<'_>) {
-        for (place, port) in self.controllers_at(HostId(at.node.0)) {
-            self.start_campaign(at, place, port);
+        for (index, port) in self.controllers_at(HostId(at.node.0)) {
+            self.start_campaign(at, index, port);
         }
     }
 
     /// Starts the campaign of a controller.
-    pub(crate) fn start_campaign(&mut self, at: &mut NodeContext<'_>, place: usize, port: Port) {
+    pub(crate) fn start_campaign(&mut self, at: &mut NodeContext<'_>, index: usize, port: Port) {
         let Some(control_plane) = &self.control_plane else { return };
         // Stagger the replicas.
-        let first_ns = control_plane.renew_ns() * (place as u64 + 1) / 8;
+        let first_ns = control_plane.renew_ns() * (index as u64 + 1) / 8;
         at.alarm(
             first_ns * NANOSECOND,
-            Alarm::Campaign(control_plane.incarnation(place)).token(port),
+            Alarm::Campaign(control_plane.incarnation(index)).token(port),
         );
     }
 
@@ -76,14 +76,14 @@ impl FabricApp {
         {
             return;
         }
-        for (place, port) in self.controllers_at(HostId(at.node.0)) {
+        for (index, port) in self.controllers_at(HostId(at.node.0)) {
             let Some(control_plane) = &mut self.control_plane else { return };
             let Some(controller) = machine.controller_mut(port) else { continue };
-            for wait_ns in control_plane.take_records(place, controller) {
-                let alarm = Alarm::StoreWrite(control_plane.incarnation(place));
+            for wait_ns in control_plane.take_records(index, controller) {
+                let alarm = Alarm::StoreWrite(control_plane.incarnation(index));
                 at.alarm(wait_ns * NANOSECOND, alarm.token(port));
             }
-            if control_plane.is_crashing(place) {
+            if control_plane.is_crashing(index) {
                 crash_controller(at, machine, port);
             }
         }
@@ -99,7 +99,7 @@ impl FabricApp {
     ) {
         use onepipe_controller::Event;
         let id = self.id(at.node, port);
-        let place = (id.0 - self.members) as usize;
+        let index = (id.0 - self.members) as usize;
         let at_ns = at.instant.as_ns();
         self.log_line(at.instant, || format!("controller {} says {event:?}", id.0));
         let Some(control_plane) = &mut self.control_plane else { return };
@@ -108,7 +108,7 @@ impl FabricApp {
             Event::Active(epoch) => control_plane.on_active(at_ns, id, epoch),
             Event::Isolated => {
                 if let Some(controller) = machine.controller_mut(port) {
-                    control_plane.resign(at_ns, at.now, place, controller);
+                    control_plane.resign(at_ns, at.now, index, controller);
                 }
             }
             Event::Failed { failed, .. } => {
@@ -186,16 +186,16 @@ impl FabricApp {
         let id = self.id(at.node, port);
         let at_ns = at.instant.as_ns();
         if id.0 < self.members {
-            let location = &self.states[id.index()];
+            let state = &self.states[id.index()];
             match alarm {
-                Alarm::Callback(incarnation) if incarnation == location.incarnations => {
+                Alarm::Callback(incarnation) if incarnation == state.incarnations => {
                     if let Some(process) = machine.process_mut(port) {
                         process.endpoint.on_failure_handled();
                     }
                 }
                 Alarm::Rejoin(incarnation)
-                    if incarnation == location.incarnations
-                        && location.membership == Membership::Excluded
+                    if incarnation == state.incarnations
+                        && state.membership == Membership::Excluded
                         && machine.process(port).is_some() =>
                 {
                     self.rejoin(at, machine, port);
@@ -204,25 +204,25 @@ impl FabricApp {
             }
             return;
         }
-        let place = (id.0 - self.members) as usize;
+        let index = (id.0 - self.members) as usize;
         let Some(control_plane) = &mut self.control_plane else { return };
         let Some(controller) = machine.controller_mut(port) else { return };
-        let incarnation = control_plane.incarnation(place);
+        let incarnation = control_plane.incarnation(index);
         match alarm {
             Alarm::Campaign(of) if of == incarnation => {
-                control_plane.campaign(at_ns, at.now, place, controller);
+                control_plane.campaign(at_ns, at.now, index, controller);
                 at.alarm(control_plane.renew_ns() * NANOSECOND, alarm.token(port));
             }
             Alarm::StoreWrite(of) if of == incarnation => {
-                if let Some(wait_ns) = control_plane.write(at_ns, place) {
+                if let Some(wait_ns) = control_plane.write(at_ns, index) {
                     at.alarm(wait_ns * NANOSECOND, Alarm::StoreReply(incarnation).token(port));
                 }
-                if control_plane.is_crashing(place) {
+                if control_plane.is_crashing(index) {
                     crash_controller(at, machine, port);
                 }
             }
             Alarm::StoreReply(of) if of == incarnation => {
-                control_plane.deliver_reply(at_ns, at.now, place, controller)
+                control_plane.deliver_reply(at_ns, at.now, index, controller)
             }
             _ => {}
         }

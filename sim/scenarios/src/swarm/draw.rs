@@ -198,13 +198,9 @@ pub(super) fn fault(
         13 => add(FaultEvent::Partition(target)),
         14 => {
             let period_us = random.between(2, 60);
-            for pace_of_scattering in 0..random.between(2, 6) {
-                timeline
-                    .push((at_us + 2 * pace_of_scattering * period_us, FaultEvent::Unplug(target)));
-                timeline.push((
-                    at_us + (2 * pace_of_scattering + 1) * period_us,
-                    FaultEvent::Plug(target),
-                ));
+            for cycle in 0..random.between(2, 6) {
+                timeline.push((at_us + 2 * cycle * period_us, FaultEvent::Unplug(target)));
+                timeline.push((at_us + (2 * cycle + 1) * period_us, FaultEvent::Plug(target)));
             }
         }
         15 => add(FaultEvent::Leave(target)),

@@ -129,8 +129,8 @@ impl FaultEvent {
             FaultEvent::Pause(number, us) => fabric.inject(Fault::Pause(node(number), us * 1_000)),
             FaultEvent::Slow(number) => fabric.set_slow(process(number), true),
             FaultEvent::Partition(number) => partition(fabric, number),
-            FaultEvent::Unplug(number) => both_ways(fabric, link(number), Fault::Cut),
-            FaultEvent::Plug(number) => both_ways(fabric, link(number), Fault::Repair),
+            FaultEvent::Unplug(number) => both_directions(fabric, link(number), Fault::Cut),
+            FaultEvent::Plug(number) => both_directions(fabric, link(number), Fault::Repair),
             FaultEvent::Leave(number) => fabric.leave(process(number)),
             FaultEvent::CrashController(number) => {
                 if let Some(controller) = controller(number) {
@@ -149,7 +149,7 @@ impl FaultEvent {
 }
 
 /// Injects `fault` into both directions of the link that `one` belongs to.
-fn both_ways(fabric: &mut Fabric, one: LinkId, fault: impl Fn(LinkId) -> Fault) {
+fn both_directions(fabric: &mut Fabric, one: LinkId, fault: impl Fn(LinkId) -> Fault) {
     let ends = fabric.network().links().find(|(link, ..)| *link == one);
     let Some((_, from, to)) = ends else { return };
     // Parallel links between the two nodes share the fault.

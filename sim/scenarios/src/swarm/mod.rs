@@ -90,7 +90,7 @@ impl Swarm {
         if fabric.is_stuck() {
             return fabric;
         }
-        scatter_all_to_all(&mut fabric, self.pace_of_scattering());
+        scatter_all_to_all(&mut fabric, self.final_round());
         fabric.drain_us(DRAIN_US);
         fabric
     }
@@ -100,7 +100,7 @@ impl Swarm {
     /// failures, no link may time out in the meantime, because it would end all reliable promises
     /// (docs/design/failure.md, "What happens on a dead link?"). So each batch must take at most a
     /// quarter of a link timeout.
-    fn pace_of_scattering(&self) -> (usize, u64) {
+    fn final_round(&self) -> (usize, u64) {
         let cpu = self.plan.network.cpu;
         let pair_ns = FRAMES_A_PAIR * (cpu.receive_ns + cpu.send_ns);
         if self.plan.control_plane.is_some() || pair_ns == 0 {
