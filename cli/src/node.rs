@@ -80,7 +80,7 @@ impl Membership {
 /// Input events of the node.
 enum Input {
     Line(String),
-    InputEnded,
+    EndOfFile,
     Interrupted,
 }
 
@@ -152,7 +152,7 @@ fn read_stdin(inputs: &Sender<Input>) {
         }
     }
     // The receiver is gone only when the node is ending.
-    let _ = inputs.send(Input::InputEnded);
+    let _ = inputs.send(Input::EndOfFile);
 }
 
 fn run_loop(
@@ -169,8 +169,8 @@ fn run_loop(
                     eprintln!("onepipe: {error:#}");
                 }
             }
-            Ok(Input::InputEnded) if arguments.stay => {}
-            Ok(Input::InputEnded | Input::Interrupted) => return Ok(()),
+            Ok(Input::EndOfFile) if arguments.stay => {}
+            Ok(Input::EndOfFile | Input::Interrupted) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }

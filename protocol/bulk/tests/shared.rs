@@ -137,7 +137,7 @@ impl Harness {
             group.handle_frame(now, port, &mut frame);
             return;
         };
-        let range = placement.offset()..placement.offset() + placement.len();
+        let range = placement.offset()..placement.offset() + placement.piece_len();
         if let Some(room) = group.placement_mut(&placement) {
             room.copy_from_slice(&self.objects[placement.object() as usize][range.clone()]);
             self.copied += room.len();

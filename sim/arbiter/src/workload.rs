@@ -101,7 +101,7 @@ impl Workload {
         let arbiters = self.arbiters(arbitration);
         let config = ClientConfig {
             arbiters: arbiters.clone(),
-            incarnation: incarnation,
+            incarnation,
             control_interval_ns: u64::from(arbitration.control_interval_slots)
                 * self.setup.slot_ns(),
             frame_len_max: FRAME_LEN_MAX,
@@ -125,7 +125,7 @@ impl Workload {
         let config = ArbiterConfig::new(host, nodes, (nodes, 1), self.setup.slot_ns());
         let config = ArbiterConfig {
             core: fabric_of(&self.topology, nodes).0,
-            comm: CommConfig { incarnation: incarnation, coalesces_grants, ..config.comm },
+            comm: CommConfig { incarnation, coalesces_grants, ..config.comm },
             allocator: Config { batch_slots, share_slots, ..config.allocator },
             lead_ns,
             failover: FailoverConfig { role, peers, ..FailoverConfig::ALONE },

@@ -26,7 +26,7 @@ impl Liveness {
     /// Records the barrier of `process`. Returns whether all targets are passed.
     pub fn observe(&mut self, process: ProcessId, barrier: Option<Timestamp>) -> bool {
         let has_passed = |target: Timestamp| barrier.is_some_and(|barrier| barrier > target);
-        self.targets.retain(|(who, target)| *who != process || !has_passed(*target));
+        self.targets.retain(|(id, target)| *id != process || !has_passed(*target));
         self.targets.is_empty()
     }
 

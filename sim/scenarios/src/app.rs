@@ -218,7 +218,7 @@ impl FabricApp {
             onepipe_endpoint::Outcome::Unknown => Outcome::Unknown,
         };
         self.checker.at_ns(at.instant.as_ns());
-        self.log_line(at.instant, || format!("process {} is told {failed:?}", from.0));
+        self.log_line(at.instant, || format!("process {} is notified of {failed:?}", from.0));
         self.checker.failed(
             from,
             Failed {
@@ -366,7 +366,7 @@ impl Application<Node> for FabricApp {
         let (port, event) = match event {
             HostEvent::Process(port, event) => (port, event),
             HostEvent::Switch(event) => {
-                self.log_line(at.instant, || format!("switch {} says {event:?}", at.node.0));
+                self.log_line(at.instant, || format!("switch {} reports {event:?}", at.node.0));
                 if event == SwitchEvent::Restarted {
                     self.on_switch_restart(at.node, true);
                 }

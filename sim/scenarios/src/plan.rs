@@ -29,7 +29,7 @@ impl ControlPlanePlan {
     /// depend on people or disks are a hundred times shorter than in a real deployment, so that
     /// runs can be short.
     pub fn new(replicas: u32, beacon_interval_ns: u64) -> Self {
-        let nobody = Controllers { first: ProcessId(0), count: 1 };
+        let none = Controllers { first: ProcessId(0), count: 1 };
         let controller = onepipe_controller::Config {
             hello_interval_ns: 3 * beacon_interval_ns,
             quiet_ns: 3 * beacon_interval_ns,
@@ -42,7 +42,7 @@ impl ControlPlanePlan {
             ping_timeout_ns: 300_000,
             store_retry_ns: 50_000,
             isolated_after_ns: 500_000,
-            ..onepipe_controller::Config::new(ProcessId(0), nobody)
+            ..onepipe_controller::Config::new(ProcessId(0), none)
         };
         Self {
             replicas,

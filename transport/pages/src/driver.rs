@@ -238,7 +238,7 @@ fn copy_piece(
     (now, port): (Now, Port),
     placement: &Placement,
 ) -> Verdict {
-    let (object, at, bytes) = (placement.object(), placement.offset(), placement.len());
+    let (object, at, bytes) = (placement.object(), placement.offset(), placement.piece_len());
     if let Some(destination) = group.placement_mut(placement) {
         let Some(page) = page_index.page(object, at + bytes) else {
             // The region was reused, which the root does only after counting this member as failed.

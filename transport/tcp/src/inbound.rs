@@ -100,7 +100,7 @@ impl Inbound {
                 Some(destination) => read_both(from, &mut destination[*have..], front),
                 None => {
                     // The piece is not needed any more: discard its bytes.
-                    self.frame.resize(placement.len(), 0);
+                    self.frame.resize(placement.piece_len(), 0);
                     read_both(from, &mut self.frame[*have..], front)
                 }
             },
@@ -120,10 +120,10 @@ impl Inbound {
         match &mut self.state {
             ReadState::Front => self.have += bytes,
             ReadState::Piece { placement, have } => {
-                let here = bytes.min(placement.len() - *have);
+                let here = bytes.min(placement.piece_len() - *have);
                 *have += here;
                 self.have += bytes - here;
-                if *have == placement.len() {
+                if *have == placement.piece_len() {
                     group.handle_placed(now, port, placement);
                     self.state = ReadState::Front;
                     *frames += 1;

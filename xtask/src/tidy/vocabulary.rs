@@ -153,9 +153,9 @@ fn contains_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
     text.match_indices(word).any(|(at, _)| {
         let behind = &text[at + word.len()..];
-        !text[..at].ends_with(is_part)
-            && !behind.starts_with(is_part)
-            && !(word == "life" && behind.trim_start().starts_with("cycle"))
+        let is_part_of_word = text[..at].ends_with(is_part) || behind.starts_with(is_part);
+        let is_life_cycle = word == "life" && behind.trim_start().starts_with("cycle");
+        !is_part_of_word && !is_life_cycle
     })
 }
 

@@ -191,7 +191,7 @@ pub fn loss() -> Experiment {
     Experiment {
         id: "9b",
         title: "Latency against loss",
-        headline: "grows from 1e-5 on: a lost beacon holds everybody up for an interval",
+        headline: "grows from 1e-5 on: a lost beacon delays everyone for an interval",
         x: Axis { label: "frames lost on each link", is_log: true },
         y: Axis { label: "us from submission to delivery, mean", is_log: true },
         metric: "latency_mean_us",

@@ -25,7 +25,7 @@ pub fn by_component() -> Experiment {
     };
     Experiment {
         id: "10",
-        title: "Recovery by what has failed, told one by one",
+        title: "Recovery by failed component, notified one by one",
         headline: "36 to 458 us",
         x: Axis { label: "hosts", is_log: true },
         y: Axis { label: "us that barriers stand still, mean", is_log: true },

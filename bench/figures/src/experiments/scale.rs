@@ -76,7 +76,7 @@ pub fn recovery() -> Experiment {
     Experiment {
         id: "scale-10",
         title: "Recovery from the failure of a host in large fat trees",
-        headline: "told one by one, 3 to 15 us a host",
+        headline: "notified one by one, 3 to 15 us a host",
         x: Axis { label: "hosts", is_log: true },
         y: Axis { label: "us that barriers stand still, mean", is_log: true },
         metric: "recovery_us",

@@ -35,7 +35,7 @@ pub fn takeover() -> Experiment {
         title: "A rack whose arbiter dies (Fastpass)",
         headline: "it measures none; a secondary takes over after 1 ms, and shares no state",
         x: Axis { label: "load, part of what the endpoints can send", is_log: false },
-        y: Axis { label: "us in which nobody sends in a timeslot, median of ten", is_log: false },
+        y: Axis { label: "us without a packet in any timeslot, median of ten", is_log: false },
         metric: "pause_us",
         curves: vec![
             curve(DIES, |load| task(PrimaryFault::Crash, load)),

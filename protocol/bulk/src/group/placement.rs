@@ -59,7 +59,7 @@ impl Placement {
     }
 
     /// Returns the length of the piece.
-    pub fn len(&self) -> usize {
+    pub fn piece_len(&self) -> usize {
         self.bytes
     }
 }

@@ -236,7 +236,7 @@ fn place<M: Harness>(
     (now, from): (Now, u32),
     placement: &Placement,
 ) {
-    let (object, at, bytes) = (placement.object(), placement.offset(), placement.len());
+    let (object, at, bytes) = (placement.object(), placement.offset(), placement.piece_len());
     let memory = group.memory(object).map(|memory| memory.bytes().len());
     if let Some(room) = group.placement_mut(placement) {
         assert!(room.len() == bytes && memory.is_some_and(|memory| at + bytes <= memory));

@@ -278,7 +278,7 @@ impl Harness {
                     match self.is_in_place.then(|| group.begin_placement(&bytes)).flatten() {
                         None => _ = group.handle_frame(now, Port(from as u16), &mut bytes),
                         Some(placement) => {
-                            let behind = &bytes[bytes.len() - placement.len()..];
+                            let behind = &bytes[bytes.len() - placement.piece_len()..];
                             group
                                 .placement_mut(&placement)
                                 .expect("a complete object")

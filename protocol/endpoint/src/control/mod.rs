@@ -6,16 +6,16 @@
 //! callbacks, and reports completion. In steps:
 //!
 //! 1. Every intact frame for this process passes [`ControlPlane::on_link_frame`] first, which
-//!   decides whether the frame and its promises are handled. Link timeouts, lost links and Leave
-//!   frames go to [`ControlPlane::on_link_down`].
+//!    decides whether the frame and its promises are handled. Link timeouts, lost links and Leave
+//!    frames go to [`ControlPlane::on_link_down`].
 //! 2. A frame whose opcode `is_control` goes to [`ControlPlane::on_frame`]; its promises are
-//!   ignored. After `LinksChanged`, `Restarted` or `Dead` the barriers are recomputed.
+//!    ignored. After `LinksChanged`, `Restarted` or `Dead` the barriers are recomputed.
 //! 3. Then [`ControlPlane::poll_failure`] until it is empty, and [`ControlPlane::excluded`].
 //! 4. While [`ControlPlane::is_completion_pending`] and every polled failure is handled:
-//!   [`ControlPlane::on_failures_handled`].
+//!    [`ControlPlane::on_failures_handled`].
 //! 5. In `poll_transmit`, a beacon if [`ControlPlane::take_beacon`], then
-//!   [`ControlPlane::write_next`] until it is empty, each with the header of
-//!   [`ControlPlane::header`].
+//!    [`ControlPlane::write_next`] until it is empty, each with the header of
+//!    [`ControlPlane::header`].
 //!
 //! Without controllers the control plane only monitors the links: it sends nothing, and no link
 //! freezes.

@@ -101,7 +101,7 @@ impl FabricApp {
         let id = self.id(at.node, port);
         let index = (id.0 - self.members) as usize;
         let at_ns = at.instant.as_ns();
-        self.log_line(at.instant, || format!("controller {} says {event:?}", id.0));
+        self.log_line(at.instant, || format!("controller {} reports {event:?}", id.0));
         let Some(control_plane) = &mut self.control_plane else { return };
         self.checker.at_ns(at_ns);
         match event {
@@ -132,7 +132,7 @@ impl FabricApp {
         let id = self.id(at.node, port);
         self.checker.at_ns(at.instant.as_ns());
         let own = self.states[id.index()].incarnations;
-        self.log_line(at.instant, || format!("process {} is told {event:?}", id.0));
+        self.log_line(at.instant, || format!("process {} is notified of {event:?}", id.0));
         match event {
             Event::ProcessFailed(ProcessFailed { process, incarnation, at: failed_at }) => {
                 let victim = (process, incarnation.0.saturating_sub(1));

@@ -55,7 +55,7 @@ impl PageReader {
         if bytes as u64 > location.capacity {
             return None;
         }
-        let claim = layout::claim(&self.0.header(), location.region as usize);
+        let claim = layout::claim(self.0.header(), location.region as usize);
         if !claim.take(location.generation) {
             return None;
         }

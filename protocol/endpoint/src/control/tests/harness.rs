@@ -75,7 +75,7 @@ impl Harness {
     }
 
     /// Receives a frame from controller `FIRST + controller_index`.
-    pub fn from_controller(
+    pub fn receive_control(
         &mut self,
         controller_index: u32,
         opcode: Opcode,

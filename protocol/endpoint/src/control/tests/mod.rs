@@ -90,7 +90,7 @@ fn announces_every_link_at_any_part_boundary() {
 fn is_inert_without_controllers() {
     let mut harness = Harness::on_switch(None);
     assert_eq!(harness.flood_from_switch(&notice(id(1, 1), &[failure(3, 1, 1)])), Effect::Rejected);
-    assert_eq!(harness.from_controller(0, Opcode::Ping, 0, &[]), Effect::Rejected);
+    assert_eq!(harness.receive_control(0, Opcode::Ping, 0, &[]), Effect::Rejected);
     assert!(!harness.control.encapsulate(&[0; 60]));
     harness.control.on_unreachable(harness.now(), ProcessId(3));
     harness.control.start_recover(harness.now());
@@ -119,10 +119,10 @@ fn flood_is_acked_once_handled_and_recorded() {
     assert_eq!(sent, [(Opcode::Undeliverable, 30), (Opcode::Undeliverable, 31)]);
     harness.control.on_failures_handled();
     assert_eq!((harness.acks(), harness.control.undeliverable_pending()), (Vec::new(), 1));
-    assert_eq!(harness.from_controller(1, Opcode::UndeliverableAck, 77, &[]), Effect::Accepted);
+    assert_eq!(harness.receive_control(1, Opcode::UndeliverableAck, 77, &[]), Effect::Accepted);
     assert_eq!(harness.acks(), [], "the acknowledgement of another batch");
     assert_eq!(
-        harness.from_controller(1, Opcode::UndeliverableAck, 4 << 16, &[]),
+        harness.receive_control(1, Opcode::UndeliverableAck, 4 << 16, &[]),
         Effect::Accepted
     );
     let all = harness.drain();
@@ -134,7 +134,7 @@ fn flood_is_acked_once_handled_and_recorded() {
         (harness.flood_from_switch(&flood), harness.acks()),
         (Effect::Accepted, [(Opcode::FloodAck, id(3, 7))].into())
     );
-    let flat = harness.from_controller(0, Opcode::Notice, 0, &flood);
+    let flat = harness.receive_control(0, Opcode::Notice, 0, &flood);
     assert_eq!((flat, harness.drain()[0].0.dst()), (Effect::Accepted, ProcessId(30)));
     let failed = |process, incarnation| {
         harness.control.has_failed(ProcessId(process), Incarnation(incarnation))
@@ -159,7 +159,7 @@ fn repeated_notice_is_acked_at_the_new_epoch() {
     assert_eq!(harness.acks(), [(Opcode::FloodAck, id(4, 1))]);
     for stale in [notice(id(3, 9), &[failure(8, 1, 1)]), resume(id(3, 9), harness.control.own, 1)] {
         assert_eq!(harness.flood_from_switch(&stale), Effect::Rejected);
-        assert_eq!(harness.from_controller(0, Opcode::Notice, 0, &stale), Effect::Rejected);
+        assert_eq!(harness.receive_control(0, Opcode::Notice, 0, &stale), Effect::Rejected);
     }
     assert_eq!((harness.failures(), harness.acks()), (Vec::new(), Vec::new()));
     assert_eq!(
@@ -179,7 +179,7 @@ fn excluded_process_stops_and_blocks_nothing() {
     assert_eq!(harness.flood_from_switch(&notice(id(3, 8), &[failure(1, 1, 4)])), Effect::Accepted);
     assert_eq!(harness.control.excluded(), Some(CLOCK.wrapping_add_ns(1_500)));
     assert_eq!(harness.acks(), [(Opcode::FloodAck, id(3, 8))]);
-    harness.from_controller(0, Opcode::Ping, 0, &[]);
+    harness.receive_control(0, Opcode::Ping, 0, &[]);
     assert!(harness.control.on_link_down(&mut harness.registers, Port(0)));
     harness.ns += 2 * ANNOUNCE_NS;
     assert_eq!(harness.drain(), [], "no Pong, no announcement");
@@ -191,7 +191,7 @@ fn excluded_process_stops_and_blocks_nothing() {
     let recalls = [(ProcessId(2), CLOCK)];
     let flood = [failure(1, 1, 4)];
     let bytes = whole.write(&mut buf, flood.into_iter(), recalls.into_iter()).expect("fits");
-    assert_eq!(harness.from_controller(0, Opcode::Recovery, 0, &buf[..bytes]), Effect::Accepted);
+    assert_eq!(harness.receive_control(0, Opcode::Recovery, 0, &buf[..bytes]), Effect::Accepted);
     let recovered = harness.control.poll_recovered().expect("every part was received");
     let expected = Recovered { complete: CLOCK, failures: flood.into(), recalls: recalls.into() };
     assert_eq!((recovered, harness.control.poll_recovered()), (expected, None));
@@ -208,7 +208,7 @@ fn resume_resolves_own_links_and_is_always_acked() {
     assert!(harness.control.on_link_down(&mut harness.registers, Port(0)));
     assert!(harness.registers.is_held(Port(0)));
     let notify = |harness: &mut Harness, payload: &[u8]| {
-        harness.from_controller(0, Opcode::Notice, 0, payload)
+        harness.receive_control(0, Opcode::Notice, 0, payload)
     };
     let previous = Instance { incarnation: Incarnation(3), ..own };
     for (sequence, owner, number) in [(1, own, 9), (2, switch(), 1), (3, previous, 1)] {
@@ -256,12 +256,12 @@ fn tracks_and_answers_the_active_controller() {
     );
     assert!(!harness.control.is_registered());
     assert_eq!(
-        harness.from_controller(1, Opcode::AnnounceAck, 3, &[]),
+        harness.receive_control(1, Opcode::AnnounceAck, 3, &[]),
         Effect::Rejected,
         "for a previous incarnation"
     );
     assert!(!harness.control.is_registered() && harness.control.stats().announce_acks_stale == 1);
-    assert_eq!(harness.from_controller(1, Opcode::AnnounceAck, 4, &[]), Effect::Accepted);
+    assert_eq!(harness.receive_control(1, Opcode::AnnounceAck, 4, &[]), Effect::Accepted);
     assert!(harness.control.is_registered());
     assert_eq!(
         (harness.control.controller_last_seen(), harness.control.active_controller()),
@@ -269,7 +269,7 @@ fn tracks_and_answers_the_active_controller() {
     );
     assert_eq!(harness.drain(), []);
     harness.ns += 1;
-    assert_eq!(harness.from_controller(0, Opcode::Ping, 0, &[]), Effect::Accepted);
+    assert_eq!(harness.receive_control(0, Opcode::Ping, 0, &[]), Effect::Accepted);
     assert_eq!(harness.opcodes(), [(Opcode::Pong, 30)]);
     assert_eq!(harness.control.active_controller(), Some(ProcessId(30)));
 }
@@ -279,7 +279,7 @@ fn relayed_frames_are_answered_by_relay() {
     let mut harness = Harness::on_switch(ALL);
     let inner = frame_from((3, Opcode::ReliableAck, 42), &[1, 2, 3]);
     assert!(!harness.control.is_relayed(harness.now(), ProcessId(3)));
-    assert_eq!(harness.from_controller(1, Opcode::Relayed, 0, &inner), Effect::Relayed(42));
+    assert_eq!(harness.receive_control(1, Opcode::Relayed, 0, &inner), Effect::Relayed(42));
     assert!(harness.control.is_relayed(harness.now(), ProcessId(3)));
     let answer = [7; 256 - HEADER_LEN];
     assert!(harness.control.encapsulate(&answer) && !harness.control.encapsulate(&answer));
@@ -310,7 +310,7 @@ fn malformed_and_foreign_frames_are_counted() {
     let good = notice(id(1, 1), &[failure(4, 1, 1)]);
     let mut malformed = 0;
     for opcode in [Opcode::Notice, Opcode::Relayed, Opcode::Recovery] {
-        assert_eq!(harness.from_controller(0, opcode, 0, &[0; 5]), Effect::Rejected, "{opcode:?}");
+        assert_eq!(harness.receive_control(0, opcode, 0, &[0; 5]), Effect::Rejected, "{opcode:?}");
         malformed += 1;
     }
     assert_eq!(harness.flood_from_switch(&good[..good.len() - 1]), Effect::Rejected);
@@ -323,7 +323,7 @@ fn malformed_and_foreign_frames_are_counted() {
         Opcode::Undeliverable,
         Opcode::Recover,
     ] {
-        assert_eq!(harness.from_controller(0, opcode, 0, &good), Effect::Rejected, "{opcode:?}");
+        assert_eq!(harness.receive_control(0, opcode, 0, &good), Effect::Rejected, "{opcode:?}");
         malformed += 1;
     }
     assert_eq!(harness.control.stats().frames_malformed, malformed + 1);
@@ -391,7 +391,7 @@ proptest! {
             let payload = notice(id(epoch, step), &entries);
             match step % 3 {
                 0 => harness.flood_from_switch(&payload),
-                1 => harness.from_controller(src % 2, Opcode::Notice, step, &payload),
+                1 => harness.receive_control(src % 2, Opcode::Notice, step, &payload),
                 _ => harness.receive(&frame_from((src, opcode, step), &noise)),
             };
             while let Some(failure) = harness.control.poll_failure() {
