@@ -108,9 +108,9 @@ fn detects_every_mistake_and_no_false_positive() {
     assert_eq!(missed, MISSED, "by {SEEDS} seeds");
     assert_eq!(leader_crashes_with_clock_only_it_knows(None), None);
     let first_violation = leader_crashes_with_clock_only_it_knows(Some(Mistake::QuorumForgotten));
-    let told = "is complete and was not delivered";
+    let expected = "is complete and was not delivered";
     assert!(
-        first_violation.is_some_and(|wrong| wrong.contains(told)),
+        first_violation.is_some_and(|wrong| wrong.contains(expected)),
         "a replica's barrier had passed the message"
     );
 }

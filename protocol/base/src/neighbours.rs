@@ -79,6 +79,7 @@ impl Neighbours {
         Self { ends: alloc::vec![UNKNOWN; usize::from(count)] }
     }
 
+    //= spec/failure.md#R11
     /// Handles a hop-only frame that arrived on `port` from `instance` and names `peer` as the
     /// instance that its sender receives from on this link. `own` is the instance of this end.
     pub fn on_hello(
@@ -242,6 +243,8 @@ mod tests {
         Instance { address: Address::Switch(SwitchId(7)), incarnation: Incarnation(incarnation) }
     }
 
+    //= spec/failure.md#R11
+    //= spec/failure.md#R12
     #[test]
     fn detects_new_instances_and_stale_frames() {
         let own = Instance { address: Address::Process(ProcessId(1)), incarnation: Incarnation(4) };

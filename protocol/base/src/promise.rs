@@ -2,6 +2,7 @@
 
 use crate::Timestamp;
 
+//= spec/ordering.md#R6
 /// The two lower bounds that every packet carries (1Pipe sections 4 and 5: barrier and commit
 /// barrier).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

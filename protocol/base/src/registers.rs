@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 
 use crate::{Mono, Port, Promises, Timestamp};
 
+//= spec/failure.md#R3
+//= spec/ordering.md#R7
 /// The promises of a node's input links, and their minimum over the live links (1Pipe section 4).
 ///
 /// A link is live from its first promise until [`Registers::expire`] or [`Registers::remove`] takes
@@ -56,6 +58,7 @@ impl Registers {
         }
     }
 
+    //= spec/ordering.md#R13
     /// Records promises received on `port`. A promise never decreases: the stronger of the old and
     /// the new one counts. Ignores unknown ports. Returns whether the link was not live before.
     ///
@@ -83,6 +86,7 @@ impl Registers {
         is_new
     }
 
+    //= spec/failure.md#R15
     /// Records that `port` is up but unfed: the link is live, and takes no part in the barrier
     /// until a barrier of at least `mark` arrives. `held` is the commit that dead instances behind
     /// the link hold. Returns whether the link was not live before.
@@ -165,6 +169,7 @@ impl Registers {
         }
     }
 
+    //= spec/failure.md#R13
     /// Takes a live link out of the barrier, but holds its commit until [`Registers::hold`] changes
     /// the hold (docs/design/failure.md, "What happens on a dead link?"). Returns the last commit
     /// promised on the link; `None` when the link was not live, or holds no commit and should be
@@ -188,6 +193,7 @@ impl Registers {
         Some(Timestamp::from_ns(last))
     }
 
+    //= spec/failure.md#R13
     /// Holds the commit of `port` at `held`. `None` ends the hold: promises since the freeze count
     /// again, if there were any.
     pub fn hold(&mut self, port: Port, held: Option<Timestamp>) {
@@ -267,6 +273,7 @@ impl Registers {
         self.live
     }
 
+    //= spec/ordering.md#R15
     /// Removes every live link last updated before `deadline`, and calls `lost` for each.
     pub fn expire(&mut self, deadline: Mono, mut lost: impl FnMut(Port)) {
         for index in 0..self.last_seen.len() {
@@ -309,6 +316,7 @@ impl Registers {
     }
 }
 
+//= spec/ordering.md#R14
 /// Stands for "no promise": above every timestamp, and so never the minimum. A promise of the end
 /// of time (584 years) is stored as one nanosecond less.
 const NONE: u64 = u64::MAX;

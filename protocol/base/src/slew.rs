@@ -32,6 +32,7 @@ impl Slew {
         self.last = Some((now, time));
     }
 
+    //= spec/ordering.md#R5
     /// Returns the time to stamp with at `now`: slewed towards `now.sync`, never below an earlier
     /// reading.
     #[inline]
@@ -80,6 +81,7 @@ mod tests {
         Now { mono: Mono::from_ns(mono), sync: Timestamp::from_ns(sync) }
     }
 
+    //= spec/ordering.md#R5
     #[test]
     fn step_forward_moves_reading_by_slew_only() {
         let mut slew = Slew::new();
@@ -88,6 +90,7 @@ mod tests {
         assert_eq!(reading.as_ns(), 2 * HOUR_NS + 512_000 + 1_000);
     }
 
+    //= spec/ordering.md#R5
     #[test]
     fn step_back_does_not_stop_reading() {
         let mut slew = Slew::new();

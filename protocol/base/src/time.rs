@@ -82,6 +82,7 @@ impl Timestamp {
         WireTimestamp(self.0 & (WIRE_MODULUS - 1))
     }
 
+    //= spec/ordering.md#R1
     /// Returns the timestamp nearest to `near` whose low 48 bits are `wire` (serial-number
     /// arithmetic as in PAWS, RFC 7323): exact while the two differ by less than 39.1 h; of two
     /// equally near ones the earlier.
@@ -138,6 +139,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    //= spec/ordering.md#R1
     #[test]
     fn timestamp_round_trips_across_48_bit_wrap() {
         let before = Timestamp::from_ns(3 * WIRE_MODULUS - 1);

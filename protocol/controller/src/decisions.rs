@@ -74,6 +74,7 @@ impl DecisionLog {
         &[]
     }
 
+    //= spec/failure.md#R23
     /// Records a failure. The first decision about an instance of a process is final.
     fn record_failure(&mut self, at: Mono, failed: FailedInstance) {
         if let Address::Process(process) = failed.instance.address {
@@ -263,6 +264,7 @@ mod tests {
         assert_eq!(decisions.latest_failure(ProcessId(6)), None);
     }
 
+    //= spec/failure.md#R23
     #[test]
     fn decision_is_immutable_across_reload() {
         let (one, again) = (failed(1, 1, 10), failed(1, 1, 20));

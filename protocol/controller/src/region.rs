@@ -67,6 +67,7 @@ pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) 
 }
 
 impl Region {
+    //= spec/failure.md#R22
     /// Returns, for each member, the greatest register on the border that its promises can reach
     /// through the region, up and then down; nothing for members that reach none.
     pub(crate) fn values(&self, graph: &Graph) -> BTreeMap<usize, Timestamp> {

@@ -120,6 +120,7 @@ impl MemoryStore {
         self.shared.borrow().log.clone()
     }
 
+    //= spec/failure.md#R24
     fn in_epoch<T>(
         &mut self,
         epoch: Epoch,
@@ -186,6 +187,7 @@ mod tests {
     const ONE: ProcessId = ProcessId(90);
     const OTHER: ProcessId = ProcessId(91);
 
+    //= spec/failure.md#R24
     #[test]
     fn deposed_replica_cannot_write() {
         let mut store = MemoryStore::new();

@@ -250,6 +250,7 @@ impl Suspects {
             || self.idle.contains(&instance)
     }
 
+    //= spec/failure.md#R21
     /// Decides about one region, or sets when to try again.
     fn decide_region(
         &self,
@@ -281,6 +282,7 @@ impl Suspects {
             suspects().filter_map(last_seen).max().map_or(since, |last_seen| last_seen.max(since));
         let mut ready = quiet_since.after_ns(config.quiet_ns).min(since.after_ns(config.grace_ns));
         let processes = || suspects().filter_map(|(at, _)| process_of(adjacency.instance(at)));
+        //= spec/failure.md#R30
         if processes().count() > adjacency.correct_process_count() {
             // The larger part can hardly have failed: probably the controller is cut off.
             let is_alive = quiet_since > since;

@@ -18,6 +18,7 @@ use onepipe_wire::{
 };
 use proptest::prelude::*;
 
+//= spec/failure.md#R34
 #[test]
 fn acks_announcements_once_the_store_has_the_member() {
     let mut controller = star(&[]);
@@ -72,6 +73,8 @@ fn evaluates_after_a_quiet_period_or_at_the_latest_deadline() {
     assert_eq!(evaluations(&controller), before + 3);
 }
 
+//= spec/failure.md#R26
+//= spec/failure.md#R33
 #[test]
 fn records_recalls_once_and_returns_them_on_recover() {
     let failed = FailedInstance {
@@ -199,6 +202,7 @@ fn counts_rejected_frames_by_reason() {
     assert!(controller.poll_persist().is_none() && !controller.is_active());
 }
 
+//= spec/failure.md#R17
 /// A switch that hangs delays all answers, and so does a replica that is off its core: the answers
 /// are still to be read. Found with a switch that was stopped for 0.3 s, which excluded a process.
 #[test]

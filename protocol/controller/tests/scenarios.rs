@@ -28,6 +28,8 @@ fn assert_healthy(fabric: &Fabric) {
     fabric.check_liveness().expect("alive");
 }
 
+//= spec/failure.md#R21
+//= spec/failure.md#R22
 #[test]
 fn process_failure() {
     for flat in [false, true] {
@@ -80,6 +82,7 @@ fn process_failure_in_a_mesh() {
     }
 }
 
+//= spec/failure.md#R21
 #[test]
 fn spine_failure_fails_no_process() {
     let mut fabric = ready_fabric(Fabric::leaf_spine(3, 2, 2, 4));
@@ -125,6 +128,7 @@ fn unreachable_spine_restarts_with_a_new_incarnation() {
     assert_healthy(&fabric);
 }
 
+//= spec/failure.md#R34
 #[test]
 fn excluded_process_rejoins_with_a_new_incarnation() {
     let mut fabric = ready_fabric(Fabric::leaf_spine(2, 2, 2, 7));
@@ -144,6 +148,7 @@ fn excluded_process_rejoins_with_a_new_incarnation() {
     assert_healthy(&fabric);
 }
 
+//= spec/failure.md#R23
 #[test]
 fn sends_nothing_before_the_store_has_it() {
     let mut fabric = ready_fabric(Fabric::leaf_spine(2, 2, 2, 8));
@@ -159,6 +164,7 @@ fn sends_nothing_before_the_store_has_it() {
     assert_healthy(&fabric);
 }
 
+//= spec/failure.md#R21
 #[test]
 fn detects_failures_that_happened_without_a_controller() {
     let mut fabric = ready_fabric(Fabric::leaf_spine(3, 2, 2, 9));
@@ -178,6 +184,7 @@ fn detects_failures_that_happened_without_a_controller() {
     assert_healthy(&fabric);
 }
 
+//= spec/failure.md#R29
 #[test]
 fn relay_target_fails_without_a_pong() {
     for mesh in [false, true] {

@@ -195,6 +195,7 @@ proptest! {
     }
 }
 
+//= spec/failure.md#R31
 #[test]
 fn controller_may_crash_after_any_step() {
     for flat in [false, true] {

@@ -199,6 +199,7 @@ impl Channel {
         Some(Draft { to, opcode, flags: 0, timestamp: None, psn, payload_len })
     }
 
+    //= spec/ordering.md#R3
     /// Writes the payload of the next data frame behind the header in `slot`: a retransmission, a
     /// packet of the current burst or, if `may_send_new`, the first packet of a new burst.
     #[inline]

@@ -78,8 +78,8 @@ impl Endpoint {
     /// Submits a best-effort scattering, whose messages share one timestamp. Copies the payloads.
     /// Never blocks and never drops silently.
     ///
+    /// # Errors
     /// [`SendError`]; then no message of the scattering was accepted.
-    /// [`SendError`]; then nothing of the scattering was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
         self.check_member()?;
@@ -166,6 +166,9 @@ impl Endpoint {
         self.is_drained() || !self.is_member() || self.best_effort.receiver.has_delayed_acks()
     }
 
+    //= spec/failure.md#R1
+    //= spec/failure.md#R3
+    //= spec/ordering.md#R8
     /// Returns what this endpoint promises now: no message sent later has a lower timestamp. `None`
     /// before the first clock reading.
     #[inline]
@@ -195,6 +198,7 @@ impl Endpoint {
         self.link.barrier()
     }
 
+    //= spec/failure.md#R4
     /// Returns the commit barrier: every reliable message below it was or can be delivered. `None`
     /// before the first promise was received.
     #[inline]
@@ -251,6 +255,7 @@ impl Endpoint {
         }
     }
 
+    //= spec/ordering.md#R38
     /// Leaves the fabric: refuses new scatterings, waits until the outcome of every submitted one
     /// is known, then sends Leave, so that no barrier waits for this process.
     pub fn leave(&mut self) {
@@ -290,6 +295,7 @@ impl Endpoint {
         }
     }
 
+    //= spec/ordering.md#R4
     #[inline]
     fn on_barrier(&mut self, new_barrier: Option<Timestamp>) {
         let Some(barrier) = new_barrier else { return };
@@ -316,6 +322,7 @@ impl Endpoint {
             // report it to the peers that wait for its acknowledgements.
             Some(Service::Reliable) if !self.control.is_registered() => return false,
             Some(Service::Reliable) => {
+                //= spec/failure.md#R5
                 // The commit promise of the frame also bounds the frame itself: its sender has not
                 // committed what the frame carries, so no receiver may have delivered above it.
                 // Otherwise a joiner whose timestamps lag behind the fabric could have a message
@@ -368,10 +375,12 @@ impl Machine for Endpoint {
         if let LinkEvent::Refused | LinkEvent::Dead = event {
             return Verdict::Dropped;
         }
+        //= spec/failure.md#R19
         if frame.opcode.is_control() {
             let is_accepted = self.on_control(now, clock, port, &frame);
             return if is_accepted { Verdict::Consumed } else { Verdict::Dropped };
         }
+        //= spec/ordering.md#R23
         // Messages before promises: a promise covers what follows its frame.
         let is_failed = !is_hop_only && self.is_failed(&frame);
         if frame.opcode.service() == Some(Service::Reliable) {

@@ -64,6 +64,7 @@ impl LinkLayer {
         self.receives_commits
     }
 
+    //= spec/ordering.md#R19
     /// Records promises of `port`. Returns the barrier if it or the commit barrier has risen.
     #[inline]
     pub fn on_promises(
@@ -100,6 +101,7 @@ impl LinkLayer {
         self.raise(Promises { barrier, commit })
     }
 
+    //= spec/ordering.md#R7
     #[inline]
     fn raise(&mut self, minimum: Promises) -> Option<Timestamp> {
         let (barrier, commit) = (Some(minimum.barrier), Some(minimum.commit));
@@ -130,6 +132,7 @@ impl LinkLayer {
         self.raise(minimum)
     }
 
+    //= spec/ordering.md#R15
     /// Calls `on_lost`, which removes the link, for every link that timed out. Returns the barrier
     /// if it has risen.
     pub fn expire(
@@ -177,6 +180,7 @@ impl LinkLayer {
         is_due
     }
 
+    //= spec/ordering.md#R11
     /// Returns whether a beacon is due. Any other frame sent meanwhile has carried the promise.
     #[inline]
     pub fn is_beacon_due(&self, now: Mono) -> bool {

@@ -3,6 +3,7 @@
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Now, Slew, Timestamp};
 
+//= spec/ordering.md#R14
 /// Age of the promise that stands for "no promise", in ns (19.5 h): too old to raise any barrier,
 /// and still distinguishable from the future in 48 bits.
 pub(crate) const NO_PROMISE_AGE_NS: u64 = 1 << 46;
@@ -51,6 +52,7 @@ impl TimestampSource {
         self.floor.or_else(|| Some(self.clock?.1.saturating_sub_ns(NO_PROMISE_AGE_NS)))
     }
 
+    //= spec/ordering.md#R2
     /// Assigns `max(last + 1, now)`, where `now` is the last reading.
     #[inline]
     pub fn next(&mut self) -> Timestamp {
@@ -59,6 +61,7 @@ impl TimestampSource {
         ts
     }
 
+    //= spec/ordering.md#R4
     /// Raises every later timestamp to at least `barrier`. Keeps causality, and lets a joining
     /// process or a slow clock catch up.
     #[inline]
@@ -70,6 +73,7 @@ impl TimestampSource {
         }
     }
 
+    //= spec/ordering.md#R5
     #[cold]
     fn start(&mut self, barrier: Timestamp) {
         let Some((now, clock)) = self.clock else { return };
@@ -96,6 +100,7 @@ mod tests {
         Now { mono: Mono::from_ns(mono), sync: Timestamp::from_ns(sync) }
     }
 
+    //= spec/ordering.md#R2
     #[test]
     fn timestamps_increase_if_the_clock_stops_or_steps_back() {
         let mut source = TimestampSource::new();
@@ -107,6 +112,7 @@ mod tests {
         assert_eq!(source.next().as_ns(), 1_002);
     }
 
+    //= spec/ordering.md#R4
     #[test]
     fn next_timestamp_exceeds_every_delivered_one() {
         let mut source = TimestampSource::new();
@@ -116,6 +122,8 @@ mod tests {
         assert_eq!(source.next().as_ns(), 9_001);
     }
 
+    //= spec/ordering.md#R5
+    //= spec/ordering.md#R14
     #[test]
     fn joiner_promises_nothing_before_its_first_barrier() {
         let day = 86_400_000_000_000;
@@ -132,6 +140,7 @@ mod tests {
         );
     }
 
+    //= spec/ordering.md#R5
     #[test]
     fn joiner_with_a_wrong_clock_adopts_fabric_time() {
         let hour = 3_600_000_000_000;

@@ -87,6 +87,7 @@ fn run_with_faults(seed: u64, loss: u64, twice: u64, late: u64, corrupt: u64) {
     check_every_message_is_accounted_for(&net, &sent);
 }
 
+//= spec/ordering.md#R27
 #[test]
 fn reports_every_message_lost_at_30_percent() {
     run_with_faults(1, 300, 0, 0, 0);
@@ -107,6 +108,7 @@ proptest! {
     }
 }
 
+//= spec/ordering.md#R5
 #[test]
 fn one_hour_clock_step_costs_nothing() {
     for step in [HOUR_NS, -HOUR_NS] {
@@ -125,6 +127,8 @@ fn one_hour_clock_step_costs_nothing() {
     }
 }
 
+//= spec/ordering.md#R1
+//= spec/ordering.md#R23
 #[test]
 fn clock_wraps_at_48_bits() {
     let mut net = TestNet::new(2, |_| {});
@@ -142,6 +146,8 @@ fn clock_wraps_at_48_bits() {
     assert!(net.failed.iter().all(Vec::is_empty));
 }
 
+//= spec/ordering.md#R15
+//= spec/ordering.md#R27
 #[test]
 fn dead_peer_is_dropped_after_the_link_timeout() {
     let mut net = TestNet::new(3, |config| config.probes_max = 3);
@@ -162,6 +168,7 @@ fn dead_peer_is_dropped_after_the_link_timeout() {
     assert_eq!(net.logs[1].len(), 3);
 }
 
+//= spec/ordering.md#R36
 #[test]
 fn restarted_peer_is_a_new_incarnation() {
     let mut net = TestNet::new(2, |_| {});
@@ -185,6 +192,7 @@ fn restarted_peer_is_a_new_incarnation() {
     assert_eq!(net.failed[0].len(), 1);
 }
 
+//= spec/ordering.md#R33
 #[test]
 fn congestion_marks_slow_the_sender() {
     let frames_of = |is_marked: bool| {
@@ -203,6 +211,7 @@ fn congestion_marks_slow_the_sender() {
     assert!(marked * 4 < free, "{marked} with marks, {free} without");
 }
 
+//= spec/ordering.md#R35
 #[test]
 fn random_bytes_are_dropped() {
     let mut net = TestNet::new(2, |_| {});

@@ -156,6 +156,8 @@ fn psns_wrap_within_a_connection() {
     assert_eq!((harness.delivered, harness.end.stats().packets_duplicate), (7, 1));
 }
 
+//= spec/failure.md#R12
+//= spec/ordering.md#R36
 #[test]
 fn frames_of_other_incarnations_are_rejected() {
     let mut harness = Harness::new(|_| {});

@@ -10,6 +10,7 @@ fn reliable(opcode: Opcode, frame: TestFrame) -> TestFrame {
     TestFrame { opcode, ..frame }
 }
 
+//= spec/failure.md#R5
 #[test]
 fn rejects_reliable_message_below_its_commit_promise() {
     let mut harness = Harness::new(|_| {});

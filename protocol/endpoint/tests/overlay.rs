@@ -134,6 +134,7 @@ fn drops_link_frames_from_other_ports() {
     assert_eq!((overlay.end.stats().frames_misrouted, barrier(&overlay)), (3, None));
 }
 
+//= spec/failure.md#R6
 /// No aggregator would see the message pass, so only a commit barrier shows that the joiner counts.
 #[test]
 fn joiner_sends_nothing_reliable_before_a_commit() {

@@ -5,6 +5,7 @@ mod testnet;
 use onepipe_endpoint::{Config, Endpoint, SendError};
 use testnet::TestNet;
 
+//= spec/ordering.md#R2
 #[test]
 fn scattering_shares_one_timestamp() {
     let mut net = TestNet::new(3, |_| {});
@@ -17,6 +18,7 @@ fn scattering_shares_one_timestamp() {
     assert_eq!(texts, [&b"two"[..], b"again"]);
 }
 
+//= spec/ordering.md#R20
 #[test]
 fn receivers_agree_on_the_order() {
     let mut net = TestNet::new(4, |_| {});
@@ -41,6 +43,7 @@ fn receivers_agree_on_the_order() {
     assert!(net.logs.iter().all(|log| order(log) == order(&net.logs[0])));
 }
 
+//= spec/ordering.md#R34
 #[test]
 fn small_messages_share_packets() {
     let mut net = TestNet::new(2, |_| {});
@@ -73,6 +76,7 @@ fn delivers_messages_of_every_size() {
     assert_eq!(net.ends[0].send_buffer_bytes(), 0);
 }
 
+//= spec/ordering.md#R31
 #[test]
 fn large_scatterings_do_not_deadlock() {
     let mut net = TestNet::new(4, |config| {
@@ -92,6 +96,7 @@ fn large_scatterings_do_not_deadlock() {
     assert_eq!(lengths(&net), expected);
 }
 
+//= spec/ordering.md#R32
 #[test]
 fn full_send_buffer_refuses_without_loss() {
     let mut net = TestNet::new(2, |config| {
@@ -114,6 +119,7 @@ fn full_send_buffer_refuses_without_loss() {
     net.scatter(0, &[(1, b"space again")]);
 }
 
+//= spec/ordering.md#R32
 #[test]
 fn slow_receiver_closes_its_window_without_loss() {
     let mut net = TestNet::new(2, |config| {
@@ -202,6 +208,7 @@ fn config_limits_are_usable() {
     }
 }
 
+//= spec/ordering.md#R38
 #[test]
 fn leave_waits_for_outstanding_messages() {
     let mut net = TestNet::new(3, |_| {});

@@ -13,6 +13,7 @@ fn opcode(bytes: &[u8]) -> Opcode {
     Frame::parse(bytes).expect("sealed").opcode
 }
 
+//= spec/ordering.md#R28
 #[test]
 fn rejected_packet_behind_a_gap_is_probed_finitely() {
     let mut harness = Harness::new(|_| {});
@@ -41,6 +42,7 @@ fn rejected_packet_behind_a_gap_is_probed_finitely() {
     assert!(probes <= 4, "{probes} probes for two lost packets");
 }
 
+//= spec/ordering.md#R28
 #[test]
 fn detects_loss_under_continuous_traffic_with_reordering() {
     let mut net = TestNet::new(2, |config| config.reorder_packets = 0);
@@ -260,6 +262,7 @@ fn sends_65535_messages_in_one_scattering() {
     assert!(net.failed[0].is_empty());
 }
 
+//= spec/ordering.md#R29
 #[test]
 fn ack_words_stop_at_the_highest_psn() {
     let mut harness = Harness::new(|_| {});

@@ -33,6 +33,7 @@ fn is_of(bytes: &[u8], opcode: Opcode) -> bool {
     parse_header(bytes).is_ok_and(|(_, found)| found == opcode)
 }
 
+//= spec/failure.md#R2
 #[test]
 fn delivers_exactly_once_under_33_percent_loss() {
     let mut net = TestNet::new(PROCESSES, |_| {});
@@ -57,6 +58,7 @@ fn delivers_exactly_once_under_33_percent_loss() {
     assert_eq!(net.ends[0].send_buffer_bytes(), 0);
 }
 
+//= spec/failure.md#R4
 #[test]
 fn delivers_only_after_all_receivers_acked() {
     let mut net = TestNet::new(PROCESSES, |_| {});
@@ -78,6 +80,7 @@ fn delivers_only_after_all_receivers_acked() {
     assert!((0..4).all(|at| net.reliable_logs[at].len() == 1));
 }
 
+//= spec/failure.md#R2
 #[test]
 fn retransmits_fragments_until_complete() {
     let mut net = TestNet::new(PROCESSES, |_| {});
@@ -91,6 +94,7 @@ fn retransmits_fragments_until_complete() {
     assert_eq!(net.reliable_logs[3][0].payload, long[..70_000]);
 }
 
+//= spec/failure.md#R2
 #[test]
 fn retransmits_a_gap_before_the_rto() {
     let mut net = TestNet::new(PROCESSES, |_| {});
@@ -112,6 +116,7 @@ fn retransmits_a_gap_before_the_rto() {
     assert_eq!(net.ends[0].stats().packets_retransmitted, 1);
 }
 
+//= spec/ordering.md#R21
 #[test]
 fn duplicates_are_delivered_once() {
     let mut net = TestNet::new(PROCESSES, |_| {});
@@ -145,6 +150,7 @@ fn slow_receiver_applies_backpressure_without_loss() {
     assert_eq!([net.reliable_logs[1].len(), net.reliable_logs[2].len()], [1_000, 1_000]);
 }
 
+//= spec/ordering.md#R24
 #[test]
 fn merged_mode_gives_one_total_order() {
     let mut net = TestNet::new(PROCESSES, |config: &mut Config| {
@@ -170,6 +176,7 @@ fn merged_mode_gives_one_total_order() {
     assert!(!net.logs[0].is_empty() && !net.reliable_logs[0].is_empty());
 }
 
+//= spec/failure.md#R4
 #[test]
 fn local_message_waits_for_its_siblings() {
     let mut net = TestNet::new(PROCESSES, |_| {});

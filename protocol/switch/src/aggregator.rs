@@ -10,6 +10,7 @@ use crate::port_set::PortSet;
 /// No promise was advertised on an output yet, or none since it was last advertised as unfed.
 const NOT_ADVERTISED: Option<Timestamp> = Some(Timestamp::from_ns(u64::MAX));
 
+//= spec/ordering.md#R9
 /// The registers of all input links and the promises advertised on every output link.
 ///
 /// - Up: an upper port gets the minimum over the lower ports.
@@ -231,6 +232,9 @@ impl Aggregator {
         self.max_commit_advertised = self.max_commit_advertised.max(Some(commit));
     }
 
+    //= spec/ordering.md#R6
+    //= spec/ordering.md#R7
+    //= spec/ordering.md#R13
     /// Raises what was advertised on `port` to `fresh`, and returns it.
     #[inline]
     fn record_advertised(&mut self, port: Port, fresh: Promises) -> Promises {
@@ -258,6 +262,7 @@ impl Aggregator {
         promises
     }
 
+    //= spec/failure.md#R15
     /// Returns the mark that shows on an unfed `port` that it is up, at least `nothing`, and
     /// whether dead links hold commits at the commit that goes with it. The commit is included only
     /// if `with_commit`.
@@ -286,6 +291,7 @@ impl Aggregator {
         (promises, floor.is_some())
     }
 
+    //= spec/failure.md#R14
     /// Whether no commit above the promises of `port` was advertised on any output that it feeds:
     /// an instance that promises that much holds each of them at or below its own promise.
     ///
@@ -361,6 +367,7 @@ impl Aggregator {
         floors.into_iter().flatten().min()
     }
 
+    //= spec/ordering.md#R10
     #[inline]
     fn minimum_live(&self, port: Port) -> Option<Promises> {
         if self.is_upper(port) {
@@ -408,6 +415,7 @@ mod tests {
         aggregator
     }
 
+    //= spec/ordering.md#R9
     #[test]
     fn uplinks_are_fed_by_lower_ports_only() {
         let mut aggregator = aggregator(&[(0, 50), (2, 40), (3, 10), (4, 20)]);
@@ -417,6 +425,7 @@ mod tests {
         );
     }
 
+    //= spec/ordering.md#R9
     #[test]
     fn downlinks_are_fed_by_upper_and_other_lower_ports() {
         let mut aggregator = aggregator(&[(0, 50), (2, 40), (3, 70), (4, 45)]);
@@ -429,6 +438,7 @@ mod tests {
         );
     }
 
+    //= spec/ordering.md#R10
     #[test]
     fn lone_port_gets_its_own_promise() {
         let mut alone = aggregator(&[(1, 50)]);
@@ -448,6 +458,7 @@ mod tests {
         );
     }
 
+    //= spec/ordering.md#R13
     #[test]
     fn joiner_does_not_move_a_barrier_back() {
         let mut aggregator = aggregator(&[(0, 50), (1, 60)]);

@@ -61,6 +61,7 @@ impl Announcer {
         self.backoff.due()
     }
 
+    //= spec/failure.md#R20
     /// Returns the part to be sent now, if any.
     pub(crate) fn part(&mut self, now: Mono, controllers: Controllers) -> Option<Part> {
         if core::mem::take(&mut self.has_changed) {

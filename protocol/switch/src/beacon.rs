@@ -60,6 +60,7 @@ impl Beacons {
         self.pending.pop()
     }
 
+    //= spec/ordering.md#R11
     /// At an instant, requests a beacon for each idle link of `linked`. Instants missed by a late
     /// timer count as one.
     pub(crate) fn on_timeout(&mut self, now: Now, linked: &PortSet) {
@@ -97,6 +98,7 @@ mod tests {
         set
     }
 
+    //= spec/ordering.md#R11
     #[test]
     fn instants_are_multiples_of_the_interval() {
         let mut beacons = Beacons::new(3_000, 2);
@@ -138,6 +140,7 @@ mod tests {
         }
     }
 
+    //= spec/ordering.md#R11
     #[test]
     fn only_idle_links_get_beacons() {
         let mut beacons = Beacons::new(3_000, 3);

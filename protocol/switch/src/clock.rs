@@ -24,6 +24,7 @@ impl Clock {
         self.slew.read(now)
     }
 
+    //= spec/ordering.md#R17
     /// Returns a header's promises, or `None` if they are too far ahead.
     #[inline]
     pub(crate) fn promises(&self, header: &Header, reference: Timestamp) -> Option<Promises> {
@@ -33,6 +34,7 @@ impl Clock {
     }
 }
 
+//= spec/ordering.md#R14
 /// The promise of a frame that carries none: a quarter of the wire's range ago.
 ///
 /// No message is that old, so the promise holds on every link. A receiver whose clock is hours off

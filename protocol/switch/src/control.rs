@@ -214,6 +214,7 @@ impl Switch {
         })
     }
 
+    //= spec/failure.md#R13
     /// Handles a controller's Resume: what the death `number` holds is released.
     fn resolve(&mut self, number: u32) {
         let taken = self.control.as_mut().and_then(|control| control.frozen.take(number));

@@ -74,6 +74,7 @@ impl FloodState {
         }
     }
 
+    //= spec/failure.md#R27
     /// Handles a flood received at `from`; `others` are the links to pass it on.
     pub(crate) fn on_flood(
         &mut self,
@@ -144,6 +145,7 @@ impl FloodState {
         }
     }
 
+    //= spec/failure.md#R27
     /// Handles that the instance at `port` will not come back.
     pub(crate) fn on_gone(&mut self, port: Port) {
         if let Some(current) = &mut self.current {
@@ -185,6 +187,7 @@ impl FloodState {
         &self.payload
     }
 
+    //= spec/failure.md#R27
     fn ack_parent(&mut self) {
         if let Some(current) = &mut self.current
             && !current.is_acked
@@ -232,6 +235,7 @@ mod tests {
         FloodState::new(PORTS, 64, 100)
     }
 
+    //= spec/failure.md#R27
     #[test]
     fn acks_parent_after_all_other_links_ack() {
         let mut flood = flood();
@@ -262,6 +266,7 @@ mod tests {
         assert_eq!((pop(&mut flood).len(), flood.due()), (0, None));
     }
 
+    //= spec/failure.md#R27
     #[test]
     fn later_flood_supersedes() {
         let mut flood = flood();
@@ -298,6 +303,7 @@ mod tests {
         assert_eq!(pop(&mut flood), []);
     }
 
+    //= spec/failure.md#R27
     #[test]
     fn unacked_dead_link_keeps_the_flood_open() {
         let mut flood = flood();

@@ -183,6 +183,7 @@ impl Switch {
         }
     }
 
+    //= spec/failure.md#R13
     /// Freezes `port`, whose peer was `instance`, if it is live.
     fn freeze(&mut self, port: Port, instance: Option<Instance>, event: SwitchEvent) {
         let control = self.control.as_ref();
@@ -218,6 +219,8 @@ impl Switch {
         if self.aggregator.is_live(port) { self.neighbours.instance(port) } else { None }
     }
 
+    //= spec/failure.md#R11
+    //= spec/failure.md#R12
     /// Determines the relation of a frame to its link (`docs/design/failure.md`, "Who is on a
     /// link?"). Freezes what has died before the frame's promises can be applied.
     pub(crate) fn check_link(&mut self, port: Port, header: &Header, opcode: Opcode) -> LinkCheck {
@@ -338,6 +341,8 @@ impl Switch {
         Verdict::Consumed
     }
 
+    //= spec/failure.md#R16
+    //= spec/ordering.md#R38
     /// Handles the Leave of a process: its link goes down without a timeout. `last` is the promise
     /// of the Leave frame: scatterings acknowledged before it shall lie below the commit that is
     /// frozen.

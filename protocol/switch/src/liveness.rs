@@ -36,6 +36,8 @@ impl Liveness {
         self.due
     }
 
+    //= spec/failure.md#R17
+    //= spec/ordering.md#R15
     /// Returns the deadline of a check that is due now: links without an update since then are
     /// dead.
     ///
@@ -93,6 +95,7 @@ mod tests {
         assert_eq!(liveness.due(), None);
     }
 
+    //= spec/failure.md#R17
     #[test]
     fn late_check_is_postponed_once() {
         let mut liveness = Liveness::new(800);

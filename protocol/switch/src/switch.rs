@@ -129,6 +129,7 @@ impl Switch {
         self.is_advertising
     }
 
+    //= spec/ordering.md#R16
     /// Reads the clock; starts the timers at the first call.
     #[inline]
     fn observe_time(&mut self, now: Now) -> Timestamp {
@@ -233,6 +234,7 @@ impl Switch {
         Some((promises, if holds { Flags::UNFED | Flags::HOLDS } else { Flags::UNFED }))
     }
 
+    //= spec/failure.md#R18
     /// Writes a beacon for `port`, if there is anything to advertise.
     fn write_beacon(
         &mut self,
@@ -266,6 +268,8 @@ impl Switch {
         self.control.is_some() || self.config.holds_joiners || !is_chip
     }
 
+    //= spec/failure.md#R14
+    //= spec/failure.md#R18
     /// Whether commits may be advertised on `port`. A joiner from below must have caught up
     /// (`docs/design/failure.md`, "When does a joiner commit?"). Where dead links are frozen, the
     /// peer must also know the incarnation of this switch, or a commit could raise the register of
@@ -284,6 +288,7 @@ impl Switch {
         }
     }
 
+    //= spec/ordering.md#R9
     /// Returns the ports that lead on without leading back: not to where the frame came from, and
     /// not up again once it has descended. The switch's own frames have no input.
     #[inline]
@@ -352,6 +357,7 @@ impl Machine for Switch {
         let Ok((header, opcode)) = parse_header(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
         };
+        //= spec/failure.md#R19
         if opcode.is_control() {
             return self.on_control(now.mono, reference, port, frame);
         }

@@ -36,6 +36,7 @@ fn up(port: u16, side: Side, instance: Instance) -> Link {
     Link { port: Port(port), side, instance: Some(instance), state: LinkState::Up }
 }
 
+//= spec/failure.md#R20
 #[test]
 fn announces_all_links_after_changes_and_periodically() {
     let mut switch = new(guarded(3));

@@ -221,6 +221,7 @@ fn inputs() -> impl Strategy<Value = (Shape, (Form, u64), bool, u64)> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    //= spec/ordering.md#R7
     #[test]
     fn barriers_advance_and_no_message_is_late((shape, form, per_packet, seed) in inputs()) {
         let spread = if per_packet { Spread::PerPacket } else { Spread::PerFlow };

@@ -91,6 +91,7 @@ fn flood_ports(switch: &mut Switch) -> (Vec<u16>, Vec<u16>) {
     (ports_of(&sent, Opcode::Flood), ports_of(&sent, Opcode::FloodAck))
 }
 
+//= spec/failure.md#R27
 #[test]
 fn notice_is_flooded_and_acked_when_all_have_acked() {
     let mut switch = set_up();
@@ -189,6 +190,7 @@ fn promises_of_both(barrier: u64, commit: u64) -> Promises {
     Promises { barrier: ts(barrier), commit: ts(commit) }
 }
 
+//= spec/failure.md#R13
 #[test]
 fn resume_releases_only_the_named_links() {
     let mut switch = set_up();

@@ -40,6 +40,7 @@ fn advertised(switch: &mut Switch, ns: u64) -> Vec<u64> {
     (0..4).filter_map(barrier).map(|barrier| barrier.since_ns(ts(0))).collect()
 }
 
+//= spec/ordering.md#R12
 #[test]
 fn off_chip_frames_pass_unchanged_and_only_beacons_count() {
     let mut beside = with_promises(Form::OffChip, 10_000);
@@ -63,6 +64,7 @@ fn off_chip_frames_pass_unchanged_and_only_beacons_count() {
     assert_eq!(advertised(&mut chip, 12_000), [90_000; 4]);
 }
 
+//= spec/ordering.md#R12
 #[test]
 fn off_chip_busy_links_get_beacons_and_silent_ones_time_out() {
     // Port 1 is busy; only instants count, eager beacons are off.

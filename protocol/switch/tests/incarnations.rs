@@ -97,6 +97,7 @@ fn unconfirmed_link_gets_beacons_even_when_busy() {
     assert_eq!(reminded, [0, 1, 0, 1], "every sixteenth instant in any case");
 }
 
+//= spec/failure.md#R13
 #[test]
 fn dead_link_leaves_the_barrier_and_holds_commits() {
     let mut switch = set_up_links(guarded(3), promises_of_both(50, 40));
@@ -112,6 +113,7 @@ fn dead_link_leaves_the_barrier_and_holds_commits() {
     assert_eq!(switch.stats().links_frozen, 1);
 }
 
+//= spec/failure.md#R16
 #[test]
 fn leave_freezes_the_last_promise() {
     let mut switch = set_up_links(guarded(3), promises_of_both(50, 40));
@@ -143,6 +145,7 @@ fn reported_loss_needs_no_timeout() {
     assert_eq!(events(&mut dropping), [SwitchEvent::LinkLost(Port(1))]);
 }
 
+//= spec/failure.md#R12
 #[test]
 fn new_incarnation_freezes_the_previous_one() {
     let mut switch = set_up_links(guarded(2), promises_of_both(50, 40));
@@ -183,6 +186,7 @@ fn data_frame_reveals_a_new_incarnation() {
     assert_eq!(promises, promises_of_both(3_000, 40), "40: held for the unplugged peer");
 }
 
+//= spec/failure.md#R11
 #[test]
 fn one_way_link_is_down_until_both_ends_know() {
     let mut switch = set_up_links(guarded(2), promises_of_both(50, 40));
@@ -287,6 +291,7 @@ fn relayed_join_only_teaches_the_route() {
     assert_eq!(pass(&mut switch, at(4), 1, bytes).0, 0);
 }
 
+//= spec/failure.md#R19
 #[test]
 fn control_frames_pass_unchanged_and_bring_up_no_link() {
     let mut switch = set_up_links(guarded(3), promises_of_both(50, 40));

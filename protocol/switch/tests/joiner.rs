@@ -31,6 +31,7 @@ fn join_at(switch: &mut Switch, now: u64, port: u16, promise: u64) {
     promise_on(switch, now, port, promise);
 }
 
+//= spec/failure.md#R14
 /// With controllers, and without them where messages bypass the switch.
 #[test]
 fn joiner_gets_no_commit_before_it_caught_up() {

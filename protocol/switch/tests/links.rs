@@ -12,6 +12,7 @@ fn new(config: Config) -> Switch {
     Switch::new(config).expect("a valid configuration")
 }
 
+//= spec/ordering.md#R10
 #[test]
 fn two_ports_get_each_others_promise() {
     let mut switch = new(star(2));
@@ -21,6 +22,7 @@ fn two_ports_get_each_others_promise() {
     assert_eq!(pass(&mut switch, at(111), 1, frame(Opcode::Ack, 8, 7, both(99))), (0, both(99)));
 }
 
+//= spec/ordering.md#R13
 #[test]
 fn join_is_answered_by_a_beacon_and_moves_no_barrier_back() {
     let mut switch = new(star(4));
@@ -42,6 +44,7 @@ fn join_is_answered_by_a_beacon_and_moves_no_barrier_back() {
     assert_eq!(moved, (1, both(980)));
 }
 
+//= spec/ordering.md#R15
 #[test]
 fn link_times_out_and_comes_back() {
     let mut switch = new(Config { link_timeout_ns: 1_000, ..star(3) });
@@ -72,6 +75,8 @@ fn link_times_out_and_comes_back() {
     assert_eq!(held, (1, both(1_002)));
 }
 
+//= spec/failure.md#R16
+//= spec/ordering.md#R38
 #[test]
 fn leave_removes_link_and_route_at_once() {
     let mut switch = new(star(3));
@@ -153,6 +158,7 @@ fn misplaced_joins_are_counted_and_not_learned() {
     }
 }
 
+//= spec/failure.md#R17
 #[test]
 fn stalled_switch_does_not_time_out_its_neighbours() {
     let mut switch = new(Config { link_timeout_ns: 1_000, ..star(2) });
@@ -198,6 +204,7 @@ fn flow_moves_to_a_live_link_of_the_bundle() {
     assert_eq!(back, nominal);
 }
 
+//= spec/ordering.md#R9
 #[test]
 fn frames_never_turn_up_again_or_go_back() {
     let mut switch = spine();

@@ -56,6 +56,7 @@ fn advertised_to(leaf: &mut Switch, now: u64, port: u16) -> Promises {
     beacon_to(leaf, now, port).header.promises(at(now).sync)
 }
 
+//= spec/failure.md#R18
 /// The commit would count once the hold is resolved, however little the others had promised by
 /// then.
 #[test]
@@ -74,6 +75,7 @@ fn no_commit_where_a_previous_incarnation_holds_one() {
     }
 }
 
+//= spec/failure.md#R18
 /// When the hold is resolved, the current peer gets a beacon at once.
 #[test]
 fn beacon_flags_a_previous_incarnations_hold() {

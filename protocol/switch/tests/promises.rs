@@ -14,6 +14,8 @@ fn new(config: Config) -> Switch {
     Switch::new(config).expect("a valid configuration")
 }
 
+//= spec/ordering.md#R14
+//= spec/ordering.md#R16
 #[test]
 fn forwards_without_promise_during_start_wait() {
     let mut switch = new(Config { start_wait_ns: 500, ..star(3) });
@@ -38,6 +40,7 @@ fn forwards_without_promise_during_start_wait() {
     assert_eq!(beacons(&mut switch, at(10_500)), [(0, both(9_990)), (1, both(10_100))]);
 }
 
+//= spec/ordering.md#R16
 #[test]
 fn advertises_once_all_inputs_have_promised() {
     let mut switch = new(Config { start_wait_ns: 1_000_000, ..star(2) });
@@ -46,6 +49,7 @@ fn advertises_once_all_inputs_have_promised() {
     assert_eq!(pass(&mut switch, at(2), 0, frame(Opcode::Ack, 0, 1, both(7))), (1, both(7)));
 }
 
+//= spec/ordering.md#R17
 #[test]
 fn promise_too_far_ahead_drops_the_frame() {
     let mut switch = new(star(2));
@@ -112,6 +116,7 @@ fn clock_steps_do_not_disturb_the_switch() {
     }
 }
 
+//= spec/ordering.md#R11
 #[test]
 fn idle_outputs_get_one_beacon_per_instant() {
     let mut switch = new(Config { beacon_interval_ns: 3_000, link_timeout_ns: 0, ..star(4) });
@@ -218,6 +223,7 @@ fn tree_sends_beacons_before_hearing_neighbours() {
     );
 }
 
+//= spec/ordering.md#R35
 #[test]
 fn malformed_frames_only_change_a_counter() {
     let mut switch = new(star(2));
@@ -253,6 +259,8 @@ fn frame_without_hops_left_is_dropped() {
     assert_eq!(switch.stats().dropped_hops, 1);
 }
 
+//= spec/failure.md#R3
+//= spec/ordering.md#R12
 #[test]
 fn commit_and_barrier_are_aggregated_separately() {
     let mut switch = new(star(3));

@@ -94,6 +94,7 @@ fn unfed_mark_follows_the_clock() {
     }
 }
 
+//= spec/failure.md#R15
 /// A leaf below the switch is unfed: with controllers and without.
 #[test]
 fn unfed_link_is_up_and_holds_no_barrier() {
@@ -150,6 +151,7 @@ fn late_frame_of_an_unfed_link_carries_no_promise() {
     assert!(promises_to.barrier < both(0).barrier, "the output is unfed: {promises_to:?}");
 }
 
+//= spec/failure.md#R15
 #[test]
 fn holds_behind_an_unfed_link_count_until_resolved() {
     let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 0, ..guarded(3) });

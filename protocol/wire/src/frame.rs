@@ -16,6 +16,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    //= spec/ordering.md#R35
     /// Verifies version, hop check, opcode, length and end-to-end check, in this order.
     ///
     /// # Errors
@@ -31,6 +32,7 @@ impl<'a> Frame<'a> {
     }
 }
 
+//= spec/ordering.md#R35
 /// Parses the header of a frame, as a switch does: verifies everything that [`Frame::parse`] does
 /// except the end-to-end check, which is left to the receiver.
 ///

@@ -90,6 +90,7 @@ impl Header {
         }
     }
 
+    //= spec/failure.md#R11
     /// Returns the header of a hop-only frame from `own`, which names `peer` as the instance at the
     /// other end of the link (docs/design/failure.md, "Who is on a link?").
     pub fn hop_only(

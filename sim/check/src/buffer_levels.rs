@@ -19,6 +19,7 @@ impl BufferLevels {
         Self { buffer, max, peak: 0, violations: Violations::default() }
     }
 
+    //= spec/ordering.md#R32
     /// Records that the buffer of `process` holds `level`.
     #[inline]
     pub fn observe(&mut self, process: ProcessId, level: u64, at_ns: u64) {

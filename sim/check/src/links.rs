@@ -37,6 +37,7 @@ enum PromiseViolation {
     Below(Timestamp),
 }
 
+//= spec/ordering.md#R6
 /// Updates `held` with the promise `now` of a frame, and checks the timestamp of the frame's
 /// message if one is given.
 #[inline]

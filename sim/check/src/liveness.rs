@@ -4,6 +4,7 @@ use onepipe_base::{ProcessId, Timestamp};
 
 use crate::violation::{Rule, ViolationKind, Violations};
 
+//= spec/ordering.md#R37
 /// Waits until every barrier has passed what its process had promised when the last fault was
 /// healed: then everything sent before can be delivered.
 #[derive(Clone, Debug, Default)]

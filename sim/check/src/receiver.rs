@@ -57,6 +57,7 @@ impl Receiver {
         Some((stream.first?, stream.last?.0))
     }
 
+    //= spec/ordering.md#R20
     #[inline]
     pub fn on_delivered(
         &mut self,
@@ -92,6 +93,9 @@ impl Receiver {
         stream.last = Some(stream.last.map_or(now, |before| before.max(now)));
     }
 
+    //= spec/ordering.md#R4
+    //= spec/ordering.md#R6
+    //= spec/ordering.md#R19
     /// Handles a snapshot of the drained process.
     #[inline]
     pub fn on_drained(

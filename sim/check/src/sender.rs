@@ -179,6 +179,7 @@ impl Sender {
         self.records.iter().map(|record| u64::from(self.open_of(record, &counts))).sum()
     }
 
+    //= spec/failure.md#R35
     /// Checks at the end of the run that every message has an outcome.
     pub fn on_end(
         &self,
@@ -254,6 +255,8 @@ impl Sender {
         is_inside.then(|| (record.first + u64::from(index) - self.messages_base) as usize)
     }
 
+    //= spec/ordering.md#R2
+    //= spec/ordering.md#R4
     /// Checks the timestamp of a scattering: one for all its messages (I2), and above everything
     /// that the process had delivered (I3).
     fn on_stamp(
@@ -292,6 +295,7 @@ impl Sender {
         }
     }
 
+    //= spec/ordering.md#R27
     fn resolve(
         &mut self,
         process: ProcessId,

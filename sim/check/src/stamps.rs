@@ -18,6 +18,7 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
+    //= spec/ordering.md#R2
     /// Records that the scattering `tag` has the timestamp `now`.
     pub fn add(
         &mut self,

@@ -21,6 +21,7 @@ pub(crate) enum SenderStatus {
     Crashed,
 }
 
+//= spec/failure.md#R10
 /// Checks one scattering of `sender`. `is_correct` returns whether a receiver is correct and
 /// existed at the submission; `is_known` returns whether the sender could know about it.
 pub(crate) fn verify(

@@ -80,6 +80,7 @@ fn right(to: Vec<Vec<usize>>) -> Logs {
     Logs { to, logs }
 }
 
+//= spec/ordering.md#R20
 #[test]
 fn both_checkers_reject_the_same_logs() {
     let pair = || right(vec![vec![0, 1], vec![0, 1]]);

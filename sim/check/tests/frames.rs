@@ -39,6 +39,7 @@ fn accepts_a_correct_link_across_the_wrap() {
     assert_eq!((links.violations().count(), links.promise(0)), (0, Some(ts(190))));
 }
 
+//= spec/ordering.md#R6
 #[test]
 fn i9_catches_a_promise_that_moves_back() {
     let mut links = strict();
@@ -47,6 +48,7 @@ fn i9_catches_a_promise_that_moves_back() {
     assert!(links.violations().has(Rule::I9));
 }
 
+//= spec/ordering.md#R6
 #[test]
 fn b_catches_a_message_below_an_earlier_promise() {
     let mut links = strict();
@@ -63,6 +65,7 @@ fn b_catches_a_message_below_an_earlier_promise() {
     assert_eq!(lenient.violations().count(), 0, "late messages are allowed under faults");
 }
 
+//= spec/ordering.md#R14
 #[test]
 fn ancient_promise_is_none_and_restart_resets() {
     let mut links = strict();
@@ -89,6 +92,7 @@ fn commit(links: &mut Links, message: Option<u64>, promise: u64) {
     links.departed(0, &bytes[..length], 0);
 }
 
+//= spec/failure.md#R1
 #[test]
 fn commits_are_checked_separately() {
     let mut links = strict();

@@ -91,6 +91,7 @@ fn accepts_a_correct_history() {
     assert_eq!((counts.submitted, counts.delivered, counts.lost, checker.open()), (7, 6, 1, 0));
 }
 
+//= spec/ordering.md#R20
 #[test]
 fn i1_catches_each_part_of_the_key_out_of_order() {
     for (first, second) in [
@@ -111,6 +112,7 @@ fn i1_catches_each_part_of_the_key_out_of_order() {
     assert_eq!(rules, [Rule::I1]);
 }
 
+//= spec/ordering.md#R2
 #[test]
 fn i2_catches_receivers_that_saw_different_timestamps() {
     let rules = broken(|checker| {
@@ -125,6 +127,7 @@ fn i2_catches_receivers_that_saw_different_timestamps() {
     assert_eq!(rules, [Rule::I2]);
 }
 
+//= spec/ordering.md#R2
 #[test]
 fn i2_catches_two_scatterings_of_a_sender_with_one_timestamp() {
     // Each receiver's order is ascending, but B delivers scattering 0 first and C delivers 1 first.
@@ -135,6 +138,7 @@ fn i2_catches_two_scatterings_of_a_sender_with_one_timestamp() {
     assert_eq!(rules, [Rule::I2]);
 }
 
+//= spec/ordering.md#R4
 #[test]
 fn i3_catches_a_promise_and_a_stamp_below_what_was_delivered() {
     let rules = broken(|checker| {
@@ -179,6 +183,7 @@ fn i4_catches_messages_never_sent_to_the_receiver() {
     );
 }
 
+//= spec/ordering.md#R21
 #[test]
 fn i4_catches_duplicates_before_and_after_retirement() {
     let rules = broken(|checker| {
@@ -204,6 +209,8 @@ fn i5_catches_a_pair_out_of_submission_order() {
     assert_eq!(rules, [Rule::I5]);
 }
 
+//= spec/ordering.md#R6
+//= spec/ordering.md#R19
 #[test]
 fn i9_and_b_catch_regressing_or_violated_barriers() {
     let rules = broken(|checker| {
@@ -228,6 +235,8 @@ fn i9_and_b_catch_regressing_or_violated_barriers() {
     assert_eq!(rules, [Rule::B], "early: the barrier is exclusive");
 }
 
+//= spec/failure.md#R35
+//= spec/ordering.md#R27
 #[test]
 fn i12_catches_two_outcomes_and_none() {
     let lost = failure(tag(0), 1, C, Outcome::Lost);
@@ -260,6 +269,7 @@ fn i12_catches_two_outcomes_and_none() {
     assert_eq!(rules, [Rule::I12], "lost in a fault-free fabric");
 }
 
+//= spec/ordering.md#R27
 #[test]
 fn i12_allows_unknown_only_for_unreachable_receivers() {
     let unknown = failure(tag(0), 1, C, Outcome::Unknown);
@@ -329,6 +339,7 @@ fn crash_closes_open_messages() {
     assert_eq!(rules, [Rule::I12], "messages submitted after the restart must get an outcome");
 }
 
+//= spec/ordering.md#R37
 #[test]
 fn i10_catches_a_stuck_barrier() {
     let mut liveness = Liveness::new();
@@ -344,6 +355,7 @@ fn i10_catches_a_stuck_barrier() {
     assert!(liveness.violations().has(Rule::I10));
 }
 
+//= spec/ordering.md#R32
 #[test]
 fn i11_catches_a_buffer_above_its_limit() {
     let mut buffer_levels = BufferLevels::new("receive buffer", 10);

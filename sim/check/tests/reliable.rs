@@ -131,6 +131,7 @@ fn everything_but_the_second_at_c(script: &mut Script) {
     script.deliver(B, A, tag(0, 1), 0, 20);
 }
 
+//= spec/failure.md#R10
 #[test]
 fn i6_catches_a_recalled_or_missing_message() {
     let taken_back = |script: &mut Script| {
@@ -145,6 +146,7 @@ fn i6_catches_a_recalled_or_missing_message() {
     assert_eq!(broken(forgotten), [Rule::I6, Rule::I12]);
 }
 
+//= spec/failure.md#R10
 #[test]
 fn i7_catches_a_torn_scattering() {
     assert_eq!(broken(everything_but_the_second_at_c), [Rule::I7, Rule::I12]);
@@ -220,6 +222,7 @@ fn previous_incarnation_leaves_no_gap_in_the_next() {
     assert_eq!(rules(true), [Rule::I7], "B's second scattering was for this incarnation");
 }
 
+//= spec/failure.md#R9
 #[test]
 fn i8_catches_both_sides_of_the_failure_timestamp() {
     let above = |script: &mut Script| {
@@ -250,6 +253,7 @@ fn inexact_failure_is_counted_but_allowed() {
     assert_eq!((script.0.violations().count(), script.0.counts().inexact), (0, 1));
 }
 
+//= spec/failure.md#R25
 #[test]
 fn e_catches_conflicting_and_missing_notifications() {
     let two = |script: &mut Script| {
@@ -341,6 +345,7 @@ fn restarted_process_is_a_new_receiver() {
     assert_eq!(rules, [Rule::I6], "a known incarnation must get its messages");
 }
 
+//= spec/ordering.md#R24
 #[test]
 fn services_are_separate_or_merged_streams() {
     let history = |is_merged: bool, barriers: Option<(u64, u64)>| {

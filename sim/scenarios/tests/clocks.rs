@@ -7,6 +7,7 @@ use fixture::{HOUR_NS, begin, end, plan, switch};
 use onepipe_base::WIRE_MODULUS;
 use onepipe_sim_network::{ClockConfig, Fault, NodeId, clock_origin};
 
+//= spec/ordering.md#R5
 #[test]
 fn hour_long_clock_step_does_not_stall() {
     for (seed, ns) in [(1, HOUR_NS), (2, -HOUR_NS)] {

@@ -87,6 +87,7 @@ fn process_restarts_as_a_new_incarnation() {
     end(fabric);
 }
 
+//= spec/ordering.md#R37
 #[test]
 fn partition_heals() {
     let mut fabric = begin(steady_plan("leaf-spine:2x1x2", 2, 7));

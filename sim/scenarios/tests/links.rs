@@ -44,6 +44,7 @@ fn corrupted_frames_are_rejected() {
     end(fabric);
 }
 
+//= spec/ordering.md#R21
 #[test]
 fn duplicated_frames_are_delivered_once() {
     let mut fabric = begin(plan("leaf-spine:2x2x2", 1, 5));
@@ -55,6 +56,7 @@ fn duplicated_frames_are_delivered_once() {
     end(fabric);
 }
 
+//= spec/ordering.md#R22
 #[test]
 fn reordering_links_lose_messages_but_not_order() {
     let mut plan = plan("leaf-spine:2x2x2", 1, 6);

@@ -151,6 +151,7 @@ fn partition_without_controllers_is_excluded_and_rejoins() {
     end(fabric);
 }
 
+//= spec/failure.md#R30
 #[test]
 fn minority_controller_declares_no_failures() {
     let mut fabric = begin(controller_plan("leaf-spine:3x1x3", 1, 1, 10));
@@ -164,6 +165,7 @@ fn minority_controller_declares_no_failures() {
     end(fabric);
 }
 
+//= spec/failure.md#R31
 #[test]
 fn next_controller_finishes_a_recovery() {
     for wait_us in [0, 35, 60, 100] {
@@ -180,6 +182,7 @@ fn next_controller_finishes_a_recovery() {
     }
 }
 
+//= spec/failure.md#R24
 #[test]
 fn store_fences_the_deposed_controller() {
     let mut fabric = begin(controller_plan("leaf-spine:2x2x4", 1, 2, 12));

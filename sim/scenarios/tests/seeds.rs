@@ -68,6 +68,7 @@ fn falsely_failed_switch_rejoins() {
     are_right(Placement::Chip, &[20_000_339, 20_000_427]);
 }
 
+//= spec/failure.md#R6
 /// A process crashed before the controllers knew of its incarnation, and processes with its
 /// acknowledgements waited forever; another one sent reliable messages before its announcement was
 /// acknowledged.
@@ -76,6 +77,7 @@ fn no_reliable_traffic_before_announce_ack() {
     are_right(Placement::Chip, &[136, 20_000_133, 20_000_182, 20_000_540]);
 }
 
+//= spec/failure.md#R28
 /// Flat recovery notified only participants. Processes that had been declared failed but were alive
 /// came back with what they had received.
 #[test]

@@ -221,6 +221,7 @@ impl Inbound {
         frames
     }
 
+    //= spec/ordering.md#R18
     /// Reads all promise words. `now` was read before; the rings are drained after.
     fn scan_promises(&mut self, segment: &Segment, now: Now) {
         fence_after_clock();

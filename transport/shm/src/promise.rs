@@ -19,6 +19,7 @@ const NOTHING: u64 = 0;
 pub(crate) struct PromiseWord<'a>(pub(crate) &'a AtomicU64);
 
 impl PromiseWord<'_> {
+    //= spec/ordering.md#R18
     /// Starts a burst in which everything is at or above `floor`. The clock may be read after this
     /// call.
     #[inline]
@@ -36,6 +37,7 @@ impl PromiseWord<'_> {
         self.0.store(floor.max(1), Ordering::Release);
     }
 
+    //= spec/ordering.md#R18
     /// Ends the burst. A process that reads this value sees everything published before.
     #[inline]
     pub(crate) fn set_idle(self) {

@@ -82,6 +82,7 @@ fn frames_arrive_in_order_and_slots_are_reclaimed() {
     assert!(a.free_slots() >= 60);
 }
 
+//= spec/ordering.md#R18
 #[test]
 fn idle_promises_scan_time_and_active_promises_floor() {
     let name = name("line");

@@ -166,6 +166,7 @@ fn inline_cell_is_never_written_while_read() {
     });
 }
 
+//= spec/ordering.md#R18
 #[test]
 fn no_frame_arrives_below_the_promise() {
     loom::model(|| {

@@ -34,7 +34,7 @@ impl Member {
     /// Accepts the proposal of the member at `leader`, and acknowledges it.
     pub(super) fn accept(&mut self, position: u64, leader: usize, epoch: u32) {
         let Some(entry) = self.log.get(position).copied() else { return };
-        for member in [leader, self.member] {
+        for member in [leader, self.index] {
             self.votes.vote(entry.id, (self.group, member), (epoch, entry.timestamp));
         }
         if self.accepted == position && epoch == self.promised {

@@ -22,7 +22,7 @@ impl Member {
         self.promise(epoch, None);
         self.role = Role::Candidate;
         self.promises.fill(None);
-        self.promises[self.member] = Some((u64::from(self.synced), self.log.end()));
+        self.promises[self.index] = Some((u64::from(self.synced), self.log.end()));
         self.stalls = 0;
         self.timer.reset();
         self.due = Some(Mono::from_ns(now.mono.as_ns()));
@@ -109,7 +109,7 @@ impl Member {
         if !self.has_promises() {
             return;
         }
-        let own = self.member;
+        let own = self.index;
         let given = self.promises.iter().enumerate();
         let given =
             given.filter_map(|(member, promise)| Some(((*promise)?, member == own, member)));
@@ -134,7 +134,7 @@ impl Member {
         self.request_transfer();
     }
 
-    /// Starts the transfer of the log of the member at `place`, which has `count` positions.
+    /// Starts the transfer of the log of the member at index `member`, which has `count` positions.
     fn start_transfer(&mut self, member: usize, count: u64) {
         if !self.transfer.start(member, self.log.first_undecided(), count) {
             self.event = Some(MemberEvent::Behind);
@@ -221,7 +221,7 @@ impl Member {
                 self.log.restamp(position, self.clock);
             }
             let Some(entry) = self.log.get(position).copied() else { continue };
-            let voter = (self.group, self.member);
+            let voter = (self.group, self.index);
             self.votes.vote(entry.id, voter, (self.synced, entry.timestamp));
             self.send_proposal(position);
             self.on_votes(entry.id);

@@ -66,7 +66,8 @@ enum Role {
 pub struct Member {
     config: Config,
     group: GroupId,
-    member: usize,
+    /// Own index among the members of the group.
+    index: usize,
     role: Role,
     /// Epoch promised: packets of earlier epochs are rejected.
     promised: u32,
@@ -130,15 +131,15 @@ impl Member {
             .filter_map(|group| Some((group, groups.member_index(group, config.process)?)))
             .next();
         let value = u64::from(config.process.0);
-        let Some((group, member)) = found else {
+        let Some((group, index)) = found else {
             return Err(ConfigError { name: "process", value });
         };
         let own = &groups.groups[group.index()];
         let (positions, bytes) = (config.log_capacity(), groups.message_len_max());
         Ok(Self {
             group,
-            member,
-            role: if member == 0 { Role::Leader } else { Role::Follower(Some(0)) },
+            index,
+            role: if index == 0 { Role::Leader } else { Role::Follower(Some(0)) },
             promised: 1,
             synced: 1,
             clock: LogicalTime(0),

@@ -153,7 +153,7 @@ impl Member {
         let (position, timestamp) = (self.log.end(), self.clock);
         self.log.push(Entry { id, groups, timestamp, decided: None, is_complete: false }, message);
         self.votes.set_position(id, position);
-        self.votes.vote(id, (self.group, self.member), (self.synced, timestamp));
+        self.votes.vote(id, (self.group, self.index), (self.synced, timestamp));
         self.stats.proposed += 1;
         self.timer.reset();
         self.send_proposal(position);
@@ -391,7 +391,7 @@ impl Member {
         if !self.is_synced() {
             return;
         }
-        self.clocks.on_clock(self.member, self.clock);
+        self.clocks.on_clock(self.index, self.clock);
         if self.role == Role::Leader {
             self.clocks.on_leader_clock(self.log.end(), self.clock);
         }

@@ -158,7 +158,7 @@ impl Member {
         // Before the first proposal of the first epoch no report is needed.
         let end = self.log.end();
         let lacks = |(member, count): (usize, &Option<u64>)| {
-            member != self.member && count.map_or(self.synced > 1 || end > 0, |count| count < end)
+            member != self.index && count.map_or(self.synced > 1 || end > 0, |count| count < end)
         };
         self.log_lens.iter().enumerate().any(lacks)
     }

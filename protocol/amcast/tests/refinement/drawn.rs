@@ -160,9 +160,9 @@ pub fn watch(
             break;
         }
         events += 1;
-        let said = harness.sent_log.replace(Vec::new()).unwrap_or_default();
+        let packets = harness.sent_log.replace(Vec::new()).unwrap_or_default();
         for observer in &mut *observers {
-            observer.observe(&said).map_err(|why| format!("at {} ns: {why}", harness.now))?;
+            observer.observe(&packets).map_err(|why| format!("at {} ns: {why}", harness.now))?;
         }
         let leads = |group: usize| {
             let members = harness.members[MEMBERS * group..MEMBERS * (group + 1)].iter();

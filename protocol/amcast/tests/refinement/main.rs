@@ -51,9 +51,9 @@ fn members_refine_rules_in_many_histories() {
 /// Checks the number of histories and states, and that all histories ended well that could.
 fn is_sound(swept: &Swept, histories: u64, states: usize) {
     let Swept { histories: all, events, decided, states: seen } = swept;
-    let told =
+    let summary =
         format!("{all} histories, {events} events, {decided} decided, {} states", seen.len());
-    assert!(*all >= histories && seen.len() >= states && 3 * decided > 2 * all, "{told}");
+    assert!(*all >= histories && seen.len() >= states && 3 * decided > 2 * all, "{summary}");
 }
 
 #[test]

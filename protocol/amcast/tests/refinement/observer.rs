@@ -41,7 +41,7 @@ pub struct Observer {
     promises: Vec<(usize, u8, u8)>,
     has_promised: [bool; MEMBERS],
     /// Valid barriers of each group, with their counts.
-    told: [Vec<(u8, u8)>; 2],
+    sent_barrier: [Vec<(u8, u8)>; 2],
     pub seen: Seen,
     /// States visited.
     pub states: Vec<State>,
@@ -62,7 +62,7 @@ impl Observer {
     pub fn new(groups: [u8; MESSAGES], first: GroupId, elected: usize) -> Self {
         // Followers are symmetric: the elected one is the second member of the rules.
         let indices = if elected == 2 { [0, 2, 1] } else { [0, 1, 2] };
-        let rules = Rules { groups, candidate: indices[elected], wrong: Bug::Nothing };
+        let rules = Rules { groups, candidate: indices[elected], bug: Bug::None };
         Self {
             rules,
             state: State::default(),
@@ -73,7 +73,7 @@ impl Observer {
             leaders: [[0; 2]; 2],
             promises: Vec::new(),
             has_promised: [false; MEMBERS],
-            told: [Vec::new(), Vec::new()],
+            sent_barrier: [Vec::new(), Vec::new()],
             seen: Seen::new(),
             states: Vec::new(),
         }
@@ -86,21 +86,22 @@ impl Observer {
 
     /// Checks the packets sent at one time, sorted by causality: earlier epochs first, within an
     /// epoch promises before anything else, and proposals before acknowledgements before the rest.
-    pub fn observe(&mut self, said: &[SentPacket]) -> Permitted {
-        let mut all: Vec<&SentPacket> = said.iter().collect();
-        all.sort_by_key(|said| {
-            let rank = match said.opcode {
+    pub fn observe(&mut self, packets: &[SentPacket]) -> Permitted {
+        let mut all: Vec<&SentPacket> = packets.iter().collect();
+        all.sort_by_key(|packets| {
+            let rank = match packets.opcode {
                 Opcode::AmcastPromise => 0,
                 Opcode::NewLeader => 1,
-                Opcode::Prop if !said.body.has(Amcast::DECIDED) => 2,
-                Opcode::AmcastAck if !said.body.has(Amcast::DECIDED) => 3,
+                Opcode::Prop if !packets.body.has(Amcast::DECIDED) => 2,
+                Opcode::AmcastAck if !packets.body.has(Amcast::DECIDED) => 3,
                 _ => 4,
             };
-            (said.src, said.body.epoch, rank, said.body.position)
+            (packets.src, packets.body.epoch, rank, packets.body.position)
         });
         let before = self.state;
-        for said in all {
-            self.on_packet(said).map_err(|why| format!("{said:?}: {why}; {:?}", self.state))?;
+        for packets in all {
+            self.on_packet(packets)
+                .map_err(|why| format!("{packets:?}: {why}; {:?}", self.state))?;
         }
         if self.state != before {
             self.states.push(self.state);
@@ -112,8 +113,8 @@ impl Observer {
         *self.seen.entry(step).or_default() += 1;
     }
 
-    fn on_packet(&mut self, said: &SentPacket) -> Permitted {
-        let (body, src) = (&said.body, said.src.index());
+    fn on_packet(&mut self, packets: &SentPacket) -> Permitted {
+        let (body, src) = (&packets.body, packets.src.index());
         // Clients and replicas are not members.
         let all = 2 * MEMBERS;
         let is_members = src < all && src / MEMBERS == body.group.index();
@@ -126,9 +127,9 @@ impl Observer {
         else {
             return Err("unknown epoch".into());
         };
-        let to_member = said.dst.index() < all;
+        let to_member = packets.dst.index() < all;
         let is_asked = body.has(Amcast::ASKS);
-        match said.opcode {
+        match packets.opcode {
             Opcode::Prop => self.on_prop((group, index, epoch), body),
             Opcode::AmcastAck => self.on_ack((group, index, epoch), body),
             Opcode::AmcastPromise if to_member => self.on_promise(index, body),
@@ -238,7 +239,7 @@ impl Observer {
             self.step(Action::Sync { member })?;
             self.count("log transferred");
         }
-        while self.state.members[member].taken[epoch] < until {
+        while self.state.members[member].accepted[epoch] < until {
             self.step(Action::Accept { member, epoch })?;
             self.count("taken");
         }
@@ -314,7 +315,7 @@ impl Observer {
         let (count, clock) = (small(body.count)?, small(body.clock.0)?);
         self.has_promised[index] = true;
         if self.state.base.is_none() {
-            if count < self.state.members[index].taken[0] {
+            if count < self.state.members[index].accepted[0] {
                 return Err("the sender has accepted more positions".into());
             }
             if clock < self.clocks[OWN][0][index] {
@@ -444,28 +445,30 @@ impl Observer {
 
     /// Handles a barrier that covers `count` positions.
     fn on_barrier(&mut self, (group, index): (usize, usize), barrier: u8, count: u8) -> Permitted {
-        let follows = |told: &(u8, u8)| told.0 >= barrier && told.1 <= count;
-        if barrier == 0 || self.told[group].iter().any(follows) {
+        let follows =
+            |sent_barrier: &(u8, u8)| sent_barrier.0 >= barrier && sent_barrier.1 <= count;
+        if barrier == 0 || self.sent_barrier[group].iter().any(follows) {
             return Ok(());
         }
         let mut all = Vec::new();
         self.rules.barriers(&self.state, &mut all);
         for action in all {
             let has_sent_clock = match action {
-                Action::SendBarrier { epoch, told, clock, of, asks_leader } => {
+                Action::SendBarrier { epoch, sent_barrier, clock, of, asks_leader } => {
                     let least = clock.min(barrier);
                     let mut of = of.into_iter();
                     group == OWN
-                        && (told.0, told.1 <= count) == (barrier, true)
+                        && (sent_barrier.0, sent_barrier.1 <= count) == (barrier, true)
                         && of.all(|who| self.has_sent_clock((group, index), epoch, least, who))
                         && (!asks_leader
                             || self.leader_has_sent_clock((group, index), epoch, least))
                 }
-                Action::SendBarrierOther { told, clock } => {
-                    let said = |who: &usize| self.has_sent_clock((group, index), 0, barrier, *who);
+                Action::SendBarrierOther { sent_barrier, clock } => {
+                    let packets =
+                        |who: &usize| self.has_sent_clock((group, index), 0, barrier, *who);
                     group != OWN
-                        && (told.0, told.1 <= count) == (barrier, true)
-                        && 2 * (0..MEMBERS).filter(said).count() > MEMBERS
+                        && (sent_barrier.0, sent_barrier.1 <= count) == (barrier, true)
+                        && 2 * (0..MEMBERS).filter(packets).count() > MEMBERS
                         && self.leader_has_sent_clock((group, index), 0, clock.min(barrier))
                 }
                 _ => false,
@@ -477,8 +480,8 @@ impl Observer {
                     ["barrier sent", "barrier sent in the second epoch"][usize::from(is_later)],
                 );
                 // The rules have one barrier per history, so check each barrier separately.
-                self.state = State { told: None, ..next };
-                self.told[group].push((barrier, count));
+                self.state = State { sent_barrier: None, ..next };
+                self.sent_barrier[group].push((barrier, count));
                 return Ok(());
             }
         }

@@ -40,7 +40,7 @@ fn found(checker: impl Checker<Rules>) -> (usize, Vec<&'static str>) {
 /// Checks the number of states, that there are no violations, and that the good ends are reached.
 /// Depth-first: visited states take few bytes, and pending ones hardly any.
 fn check(candidate: usize, groups: [u8; MESSAGES], states: usize) {
-    let rules = Rules { groups, candidate, wrong: Bug::Nothing };
+    let rules = Rules { groups, candidate, bug: Bug::None };
     let found = found(rules.checker().threads(1).spawn_dfs().join());
     assert_eq!(found, (states, vec![DECIDED, BOTH_LEAD]));
 }
@@ -77,7 +77,7 @@ fn every_history_of_two_common_messages_and_one_more() {
 /// The model must be able to detect bugs.
 #[test]
 fn model_detects_every_mistake() {
-    for (wrong, candidate, groups) in [
+    for (bug, candidate, groups) in [
         (Bug::QuorumForgotten, 1, [BOTH, FIRST, FIRST]),
         (Bug::GapsIgnored, 1, [FIRST; MESSAGES]),
         (Bug::PendingForgotten, 1, [FIRST; MESSAGES]),
@@ -88,10 +88,10 @@ fn model_detects_every_mistake() {
         (Bug::OwnLog, 1, [FIRST; MESSAGES]),
         (Bug::OwnClock, 1, [BOTH, FIRST, FIRST]),
     ] {
-        let rules = Rules { groups, candidate, wrong };
+        let rules = Rules { groups, candidate, bug };
         let checker = rules.checker().threads(1).finish_when(HasDiscoveries::AnyFailures);
         let (states, found) = found(checker.spawn_bfs().join());
         let is_wrong = found.iter().any(|found| ![DECIDED, BOTH_LEAD].contains(found));
-        assert!(is_wrong, "{wrong:?} is not found in {states} states");
+        assert!(is_wrong, "{bug:?} is not found in {states} states");
     }
 }

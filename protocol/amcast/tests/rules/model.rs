@@ -13,7 +13,7 @@ pub const NEVER: u8 = 15;
 /// Seeded bug of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    Nothing,
+    None,
     QuorumForgotten,
     GapsIgnored,
     PendingForgotten,
@@ -56,7 +56,7 @@ impl Log {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
     /// Number of positions accepted in each epoch.
-    pub taken: [u8; 2],
+    pub accepted: [u8; 2],
     pub clock: u8,
     pub phase: Phase,
 }
@@ -83,7 +83,7 @@ pub struct State {
     pub other: Log,
     pub other_clock: u8,
     /// Barrier sent: the group, the barrier and the number of positions that it covers.
-    pub told: Option<(u8, u8, u8)>,
+    pub sent_barrier: Option<(u8, u8, u8)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,13 +114,13 @@ pub enum Action {
     /// A barrier of the first group: the clocks of two members, and of its leader if needed.
     SendBarrier {
         epoch: usize,
-        told: (u8, u8),
+        sent_barrier: (u8, u8),
         clock: u8,
         of: [usize; 2],
         asks_leader: bool,
     },
     SendBarrierOther {
-        told: (u8, u8),
+        sent_barrier: (u8, u8),
         clock: u8,
     },
 }
@@ -130,12 +130,12 @@ pub struct Rules {
     /// Destination groups of each message.
     pub groups: [u8; MESSAGES],
     pub candidate: usize,
-    pub wrong: Bug,
+    pub bug: Bug,
 }
 
 impl Rules {
-    fn makes(&self, wrong: Bug) -> bool {
-        self.wrong == wrong
+    fn makes(&self, bug: Bug) -> bool {
+        self.bug == bug
     }
 
     fn is_for(&self, message: u8, groups: u8) -> bool {
@@ -157,7 +157,7 @@ impl Rules {
 
     /// Returns whether a majority of the first group has accepted the position in the epoch.
     fn is_agreed(&self, state: &State, epoch: usize, position: u8) -> bool {
-        let by = state.members.iter().filter(|member| member.taken[epoch] > position).count();
+        let by = state.members.iter().filter(|member| member.accepted[epoch] > position).count();
         position < state.logs[epoch].end && by >= if self.makes(Bug::AckTwice) { 1 } else { 2 }
     }
 
@@ -254,8 +254,14 @@ impl Rules {
                     }
                     last = barrier;
                     for of in [[0, 1], [0, 2], [1, 2]] {
-                        let told = (barrier, count);
-                        actions.push(Action::SendBarrier { epoch, told, clock, of, asks_leader });
+                        let sent_barrier = (barrier, count);
+                        actions.push(Action::SendBarrier {
+                            epoch,
+                            sent_barrier,
+                            clock,
+                            of,
+                            asks_leader,
+                        });
                     }
                 }
             }
@@ -267,7 +273,8 @@ impl Rules {
                 if barrier != last {
                     last = barrier;
                     let clock = if asks_leader { clock } else { 0 };
-                    actions.push(Action::SendBarrierOther { told: (barrier, count), clock });
+                    actions
+                        .push(Action::SendBarrierOther { sent_barrier: (barrier, count), clock });
                 }
             }
         }
@@ -291,7 +298,7 @@ impl Rules {
             let is_first = member.phase == Phase::First || self.makes(Bug::StaleEpoch);
             let follows = [is_first, member.phase == Phase::Synced];
             for epoch in (0..2).filter(|epoch| follows[*epoch]) {
-                if member.taken[epoch] < state.logs[epoch].end {
+                if member.accepted[epoch] < state.logs[epoch].end {
                     actions.push(Action::Accept { member: index, epoch });
                 }
             }
@@ -316,7 +323,7 @@ impl Rules {
                 state.logs[epoch].push((message, clock + 1));
                 let leader = &mut state.members[self.leader(epoch)];
                 leader.clock = clock + 1;
-                leader.taken[epoch] = state.logs[epoch].end;
+                leader.accepted[epoch] = state.logs[epoch].end;
             }
             Action::ProposeOther { message, clock } => {
                 state.other.push((message, clock + 1));
@@ -324,8 +331,8 @@ impl Rules {
             }
             Action::Accept { member, epoch } => {
                 let member = &mut state.members[member];
-                let (_, timestamp) = state.logs[epoch].entries[usize::from(member.taken[epoch])];
-                member.taken[epoch] += 1;
+                let (_, timestamp) = state.logs[epoch].entries[usize::from(member.accepted[epoch])];
+                member.accepted[epoch] += 1;
                 if member.phase == Phase::First {
                     member.clock = member.clock.max(timestamp);
                 }
@@ -335,8 +342,9 @@ impl Rules {
                 state.members[with].phase = Phase::Promised;
                 state.members[with].clock = 0;
                 let leader = &mut state.members[self.candidate];
-                let own = leader.taken[0];
-                let base = if self.makes(Bug::OwnLog) { own } else { own.max(promised.taken[0]) };
+                let own = leader.accepted[0];
+                let base =
+                    if self.makes(Bug::OwnLog) { own } else { own.max(promised.accepted[0]) };
                 state.logs[1] = Log { end: base, ..state.logs[0] };
                 state.logs[1].entries[usize::from(base)..].fill(Entry::default());
                 if !self.makes(Bug::OwnClock) {
@@ -348,27 +356,27 @@ impl Rules {
                         entry.1 = leader.clock;
                     }
                 }
-                (leader.taken[1], leader.phase) = (base, Phase::Synced);
+                (leader.accepted[1], leader.phase) = (base, Phase::Synced);
                 state.base = Some((base, clock));
             }
             Action::Sync { member } => {
                 let (base, _) = state.base?;
-                let taken = [state.members[member].taken[0], base];
-                state.members[member] = Member { taken, clock: 0, phase: Phase::Synced };
+                let accepted = [state.members[member].accepted[0], base];
+                state.members[member] = Member { accepted, clock: 0, phase: Phase::Synced };
             }
-            Action::SendBarrier { epoch, told, clock, of, asks_leader } => {
+            Action::SendBarrier { epoch, sent_barrier, clock, of, asks_leader } => {
                 let leader = asks_leader.then_some(self.leader(epoch));
                 let quorum = of.into_iter().filter(|_| !self.makes(Bug::QuorumForgotten));
                 for index in quorum.chain(leader) {
-                    if !self.raise(&mut state, index, epoch, clock.min(told.0)) {
+                    if !self.raise(&mut state, index, epoch, clock.min(sent_barrier.0)) {
                         return None;
                     }
                 }
-                state.told = Some((FIRST, told.0, told.1));
+                state.sent_barrier = Some((FIRST, sent_barrier.0, sent_barrier.1));
             }
-            Action::SendBarrierOther { told, clock } => {
+            Action::SendBarrierOther { sent_barrier, clock } => {
                 state.other_clock = state.other_clock.max(clock);
-                state.told = Some((OTHER, told.0, told.1));
+                state.sent_barrier = Some((OTHER, sent_barrier.0, sent_barrier.1));
             }
         }
         Some(state)
@@ -378,7 +386,7 @@ impl Rules {
     /// it with a timestamp at or below it, or a new proposal. Otherwise the state need not be
     /// explored: all other properties are independent of barriers.
     fn is_dangerous(&self, state: &State) -> bool {
-        let Some((group, barrier, count)) = state.told else { return true };
+        let Some((group, barrier, count)) = state.sent_barrier else { return true };
         let stands = |log: &Log| {
             let behind = log.all().iter().skip(count.into());
             behind.into_iter().any(|(_, timestamp)| *timestamp <= barrier)
@@ -404,7 +412,7 @@ impl Rules {
 
     /// Checks that no decision at or below the barrier is behind the positions that it covers.
     fn is_barrier_safe(&self, state: &State) -> bool {
-        let Some((group, barrier, count)) = state.told else { return true };
+        let Some((group, barrier, count)) = state.sent_barrier else { return true };
         let is_right = |message: u8, position: u8| {
             position < count || self.last(state, message).is_none_or(|last| last > barrier)
         };
@@ -425,7 +433,7 @@ impl Model for Rules {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         self.moves(state, actions);
-        if state.told.is_none() {
+        if state.sent_barrier.is_none() {
             self.barriers(state, actions);
         }
     }

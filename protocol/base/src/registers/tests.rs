@@ -7,6 +7,9 @@ fn promise(ns: u64) -> Promises {
     Promises { barrier: Timestamp::from_ns(ns), commit: Timestamp::from_ns(ns / 2) }
 }
 
+//= spec/ordering.md#R7
+//= spec/ordering.md#R14
+//= spec/ordering.md#R15
 #[test]
 fn ignores_idle_links_and_expires_dead_ones() {
     let mut registers = Registers::new(3);
@@ -30,6 +33,7 @@ fn unknown_port_changes_nothing() {
     assert_eq!((registers.all(), registers.remove(Port(7))), (None, false));
 }
 
+//= spec/failure.md#R13
 #[test]
 fn frozen_link_holds_commits_until_resolved() {
     let mut registers = Registers::new(2);
@@ -61,6 +65,7 @@ fn frozen_link_holds_commits_until_resolved() {
     assert_eq!(commit(&registers), Some(500), "nothing is held there any more");
 }
 
+//= spec/failure.md#R13
 #[test]
 fn deferred_commit_counts_after_hold_ends() {
     let mut registers = Registers::new(2);
@@ -93,6 +98,7 @@ fn link_updated_at_deadline_stays_live() {
     assert_eq!(registers.live(), 1);
 }
 
+//= spec/failure.md#R15
 #[test]
 fn unfed_link_is_live_but_not_in_minimum() {
     let mut registers = Registers::new(2);

@@ -122,6 +122,7 @@ impl Controller {
         self.graph.is_correct(instance)
     }
 
+    //= spec/failure.md#R28
     /// Collects the frozen links of correct nodes that need not hold commits any more, because no
     /// node behind them has failed or its failure is resolved.
     fn find_severable(&mut self, now: Now) {
@@ -181,6 +182,7 @@ impl Controller {
         });
     }
 
+    //= spec/failure.md#R23
     /// Applies a record that the store has written.
     pub(super) fn on_written(&mut self, now: Now, id: RecordId, record: &Record) {
         let resolved = self.decisions.apply(now.mono, record).to_vec();
@@ -240,6 +242,7 @@ impl Controller {
         }
     }
 
+    //= spec/failure.md#R28
     /// Handles the resolution of `instance`: its links are released, except those announced after
     /// the last complete round of notices started.
     fn on_resolved(&mut self, now: Now, instance: Instance) {

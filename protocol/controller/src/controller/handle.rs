@@ -56,6 +56,7 @@ impl Controller {
         }
     }
 
+    //= spec/failure.md#R17
     /// Notes that a frame was received. After a stall in which nothing was received (a switch hung,
     /// or this replica was off its core), pending pings get their whole timeout again: the answers
     /// are still to be read.
@@ -188,6 +189,7 @@ impl Controller {
         }
     }
 
+    //= spec/failure.md#R34
     /// Acknowledges the announcements of a process, once the store knows the process and the
     /// process knows all failures.
     pub(super) fn ack_announce(&mut self, instance: Instance, process: ProcessId) {
@@ -210,6 +212,7 @@ impl Controller {
         }
     }
 
+    //= spec/failure.md#R29
     fn on_relay(&mut self, now: Now, payload: &[u8]) -> Result<(), Drop> {
         let (header, opcode) = parse_header(payload).map_err(|_| Drop::Malformed)?;
         if opcode.is_control() || opcode.is_hop_only() {
@@ -231,6 +234,7 @@ impl Controller {
         Ok(())
     }
 
+    //= spec/failure.md#R26
     fn on_undeliverable(
         &mut self,
         near: Timestamp,
@@ -299,6 +303,7 @@ impl Controller {
         Ok(())
     }
 
+    //= spec/failure.md#R33
     /// Whether a recovery reply for `instance` is complete. No failure may be open, since a later
     /// failure may have left scatterings open that the process holds. No link may be frozen: a
     /// notice may have passed while it was dead, and nodes behind it have not recalled yet what
@@ -359,6 +364,7 @@ impl Controller {
         }
     }
 
+    //= spec/failure.md#R29
     /// Declares a process dead that does not answer and that another process wants to reach, as if
     /// all its links were dead.
     fn on_ping_timeout(&mut self, now: Mono, process: ProcessId) {

@@ -158,6 +158,7 @@ impl Controller {
         })
     }
 
+    //= spec/failure.md#R31
     /// Makes this the active replica of `epoch`; `records` is the whole log, loaded after the
     /// campaign was won. A replica that is active already starts from scratch.
     pub fn activate(&mut self, now: Now, epoch: Epoch, records: &[Record]) {

@@ -88,6 +88,7 @@ impl Controller {
         }
     }
 
+    //= spec/failure.md#R25
     /// Starts a round with all processes as recipients.
     fn notify_all(&mut self, now: Now, notification: Notification) {
         // A process that failed earlier may sit behind a link that has come back, and must receive
@@ -173,6 +174,7 @@ impl Controller {
         }
     }
 
+    //= spec/failure.md#R28
     /// Records the completion: open failures are resolved, and links that died alone are severed.
     fn record_completion(&mut self) {
         let is_deciding = self

@@ -233,6 +233,7 @@ impl Environment {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    //= spec/failure.md#R21
     #[test]
     fn incremental_state_equals_reference_evaluation(
         steps in prop::collection::vec(any_step(), 1..120),

@@ -40,6 +40,7 @@ impl Announcer {
         self.backoff.due()
     }
 
+    //= spec/failure.md#R20
     /// Writes the next part for the next controller.
     pub fn write(
         &mut self,

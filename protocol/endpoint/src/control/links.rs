@@ -183,6 +183,8 @@ impl LinkMonitor {
         (self.neighbours.instance(port), self.neighbours.is_two_way(port))
     }
 
+    //= spec/failure.md#R11
+    //= spec/failure.md#R12
     fn on_peer_update(
         &mut self,
         registers: &mut Registers,
@@ -241,6 +243,7 @@ impl LinkMonitor {
         self.freeze_or_remove(registers, port, instance) || was_controller
     }
 
+    //= spec/failure.md#R13
     /// Freezes or removes the link to the dead `instance` at `port`. Returns whether it was live.
     fn freeze_or_remove(
         &mut self,
@@ -263,6 +266,7 @@ impl LinkMonitor {
         })
     }
 
+    //= spec/failure.md#R19
     /// Returns whether to accept promises that arrive on `port` without a frame. Those of
     /// controllers do not count.
     pub fn accepts_promises(&self, port: Port) -> bool {

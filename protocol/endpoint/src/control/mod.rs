@@ -252,6 +252,7 @@ impl ControlPlane {
         }
     }
 
+    //= spec/failure.md#R26
     fn ack_if_clear(&mut self) {
         if self.excluded.is_some() {
             self.floods.on_handled();

@@ -51,6 +51,7 @@ impl Endpoint {
         self.callbacks_open = self.callbacks_open.saturating_sub(1);
     }
 
+    //= spec/failure.md#R33
     /// After [`Event::Excluded`]: asks the controllers for the outcomes of the messages that are
     /// still in the receive buffer. They are delivered or dropped as at every other process; then
     /// [`Event::Recovered`] follows, and this incarnation ends.
@@ -174,6 +175,7 @@ impl Endpoint {
         }
     }
 
+    //= spec/failure.md#R32
     fn process_failures(&mut self, now: Now) {
         let recorded = self.control.take_acked_undeliverable();
         if recorded > 0 {
@@ -204,6 +206,7 @@ impl Endpoint {
         }
     }
 
+    //= spec/failure.md#R25
     fn on_failed(&mut self, now: Now, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
         self.stats.processes_failed += 1;
         self.best_effort.sender.on_gone(process, incarnation, &mut self.stats);
@@ -221,6 +224,7 @@ impl Endpoint {
                 || (self.control.is_completion_pending() && self.has_handled_all()))
     }
 
+    //= spec/failure.md#R25
     /// Returns whether all callbacks have returned and all recalls are acknowledged.
     fn has_handled_all(&self) -> bool {
         let is_reported = self.callbacks_open == 0 && self.failed.is_empty();
@@ -304,6 +308,7 @@ impl Endpoint {
         })
     }
 
+    //= spec/failure.md#R18
     /// Returns a frame about this process's uplink.
     pub(super) fn poll_link_frame(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
         let port = Port(0);

@@ -75,6 +75,7 @@ impl Endpoint {
         Some(self.seal_frame(now, service, slot, draft))
     }
 
+    //= spec/failure.md#R6
     /// Returns whether new reliable messages may be sent. With controllers, this process must be
     /// registered and must have received a commit barrier from its switch (docs/design/failure.md,
     /// "When does a joiner commit?"). In an overlay the commit barrier is always needed: no
@@ -100,6 +101,7 @@ impl Endpoint {
         }
     }
 
+    //= spec/ordering.md#R8
     /// Seals a frame with the current promises. The frame that closes a burst already promises what
     /// follows the burst, because a receiver handles the messages of a frame before its promises.
     #[inline]
@@ -142,6 +144,7 @@ impl Endpoint {
         self.reliable.next(&self.config, commit, &mut self.stats)
     }
 
+    //= spec/ordering.md#R24
     /// Returns the next message of both services in their common order.
     #[inline(never)]
     pub(super) fn next_merged(&mut self) -> Option<Delivery> {

@@ -104,6 +104,7 @@ impl Receiver {
             || !self.recall_ack_queue.is_empty()
     }
 
+    //= spec/ordering.md#R29
     /// Writes the next acknowledgement or Reset into `payload`.
     pub fn write_response(&mut self, payload: &mut [u8]) -> Option<Response> {
         if let Some((to, psn)) = self.reset_queue.pop_front() {

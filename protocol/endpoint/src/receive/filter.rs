@@ -65,6 +65,7 @@ impl DeliveryFilter {
         }
     }
 
+    //= spec/failure.md#R9
     /// Records that generations of `from` up to `generation` have failed at `at`, except those
     /// recorded before. A later incarnation may fail at a lower timestamp than an earlier one that
     /// had committed more.
@@ -86,6 +87,8 @@ impl DeliveryFilter {
         self.recalls.is_empty() && self.discards.is_empty()
     }
 
+    //= spec/failure.md#R7
+    //= spec/failure.md#R9
     /// Returns why the next message in the total order must not be delivered, if so.
     pub fn check(&mut self, delivery: &Delivery) -> Option<Tombstone> {
         // Every message below its timestamp has left the reorder stage.
@@ -137,6 +140,7 @@ mod tests {
         }
     }
 
+    //= spec/failure.md#R7
     #[test]
     fn recall_drops_all_of_one_scattering_only() {
         let mut filter = DeliveryFilter::new();
@@ -159,6 +163,7 @@ mod tests {
         assert!(filter.is_empty());
     }
 
+    //= spec/failure.md#R9
     #[test]
     fn failed_incarnation_is_discarded_from_its_failure() {
         let mut filter = DeliveryFilter::new();
@@ -170,6 +175,7 @@ mod tests {
         assert!(filter.is_empty());
     }
 
+    //= spec/failure.md#R9
     #[test]
     fn each_incarnation_has_its_own_failure_timestamp() {
         let mut filter = DeliveryFilter::new();

@@ -55,6 +55,7 @@ impl Receiver {
         Some(size)
     }
 
+    //= spec/ordering.md#R32
     /// Returns whether `charge` more bytes of this sender may be buffered, and charges them if so.
     #[inline]
     pub(super) fn admit(
@@ -82,6 +83,7 @@ impl Receiver {
         true
     }
 
+    //= spec/ordering.md#R25
     /// Handles a Connect: opens a connection or requests a reservation.
     pub fn on_connect(
         &mut self,
@@ -129,6 +131,7 @@ impl Receiver {
         true
     }
 
+    //= spec/ordering.md#R28
     /// Handles a Probe: reports the state of the sender's packets.
     pub fn on_probe(&mut self, now: Mono, from: (ProcessId, Incarnation), probe: Probe) -> bool {
         let Some(at) = self.peers.index_of(from.0) else {
@@ -185,6 +188,7 @@ impl Receiver {
         self.grant_reservations();
     }
 
+    //= spec/ordering.md#R25
     /// Grants free capacity to waiting requests in FIFO order.
     pub(super) fn grant_reservations(&mut self) {
         while let Some(&at) = self.reservation_queue.front() {

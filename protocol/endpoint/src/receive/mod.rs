@@ -138,6 +138,7 @@ impl Receiver {
         };
         let psn = header.psn();
         let sender = self.peers.get_mut(at);
+        //= spec/ordering.md#R36
         if sender.incarnation != header.incarnation() {
             stats.frames_stale += 1;
             if sender.incarnation < header.incarnation() {
@@ -165,6 +166,7 @@ impl Receiver {
         }
         let timestamp = header.message_ts(clock);
         let barrier = barrier.filter(|_| !makes(Mistake::LateAccepted));
+        //= spec/ordering.md#R22
         if barrier.is_some_and(|barrier| timestamp < barrier) {
             stats.packets_late += 1;
             self.reject(at, psn);
@@ -305,6 +307,7 @@ impl Receiver {
         }
     }
 
+    //= spec/failure.md#R7
     /// Handles a recall: scatterings that were not delivered yet will not be.
     pub fn on_recall(
         &mut self,
@@ -461,6 +464,7 @@ impl Receiver {
     }
 }
 
+//= spec/ordering.md#R20
 /// Returns the sort key behind the timestamp: `(sender, generation, index in the scattering)`. The
 /// generation is part of it because a restarted process may reuse a timestamp of its previous
 /// incarnation: both may have been raised to the same barrier.

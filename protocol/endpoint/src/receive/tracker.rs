@@ -47,6 +47,8 @@ impl PacketTracker {
         self.base
     }
 
+    //= spec/ordering.md#R21
+    //= spec/ordering.md#R26
     #[inline]
     pub fn classify(&self, psn: Psn) -> PsnState {
         let ahead = psn.since(self.base);
@@ -229,6 +231,8 @@ mod tests {
     use alloc::collections::BTreeMap;
     use proptest::prelude::*;
 
+    //= spec/ordering.md#R26
+    //= spec/ordering.md#R29
     #[test]
     fn rejected_psn_holds_the_base_until_resolved() {
         let mut tracker = PacketTracker::new(Psn(u32::MAX - 1));

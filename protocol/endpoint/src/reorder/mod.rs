@@ -126,6 +126,7 @@ impl<T: Copy> Reorder<T> {
         self.wheel.push(node, ts, &mut self.links);
     }
 
+    //= spec/ordering.md#R19
     /// Returns the first entry if it is below `barrier`, which must never decrease.
     #[inline]
     pub fn pop(&mut self, barrier: Timestamp) -> Option<Entry<T>> {

@@ -149,6 +149,7 @@ fn equal_timestamps_pop_in_order_at_any_count() {
     }
 }
 
+//= spec/ordering.md#R19
 #[test]
 fn entry_at_the_barrier_is_not_popped() {
     let mut reorder = Reorder::new(ReorderConfig::default());

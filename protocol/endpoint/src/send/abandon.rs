@@ -8,6 +8,7 @@ use super::flight::SentMessage;
 use crate::{Outcome, SendFailed};
 
 impl Sender {
+    //= spec/failure.md#R32
     /// Reports each message without a known outcome, once, after this process was excluded at `at`.
     /// Messages that were not sent are lost. Of those that were sent, best-effort ones have an
     /// unknown outcome, and no process delivers a reliable scattering at or above `at`. Must not be

@@ -12,6 +12,7 @@ use crate::stats::Stats;
 use crate::{Config, Outcome, SendFailed};
 
 impl Sender {
+    //= spec/ordering.md#R27
     /// Handles an ACK, NAK or Grant from `from`. Returns false if it is not about this incarnation.
     pub fn on_ack(
         &mut self,
@@ -71,6 +72,8 @@ impl Sender {
         if summary.has_stale_rejection {
             connection.wants_probe = connection.wants_probe.or(Some(base));
         }
+        //= spec/failure.md#R2
+        //= spec/ordering.md#R28
         // A packet is presumed lost when enough later ones have arrived (links are FIFO unless
         // declared otherwise). Best effort probes at once: the receiver rejects what it does not
         // have. The reliable service retransmits.

@@ -93,6 +93,7 @@ impl SendBuffer {
         self.queue.len()
     }
 
+    //= spec/ordering.md#R32
     /// Checks that `need` more bytes fit now. The caller has checked that they fit an empty buffer.
     #[inline]
     pub fn check(&self, need: usize) -> Result<(), SendError> {

@@ -138,6 +138,7 @@ impl Sender {
         Some(written)
     }
 
+    //= spec/ordering.md#R34
     /// Writes as many whole messages as fit.
     #[inline]
     fn write_whole(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> Written {

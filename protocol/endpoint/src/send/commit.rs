@@ -57,6 +57,7 @@ impl CommitTracker {
         Self { open: SeqDeque::new(), targets: SeqDeque::new() }
     }
 
+    //= spec/failure.md#R1
     /// Returns the timestamp of the oldest incomplete scattering, below which none is open.
     #[inline]
     pub fn oldest(&self) -> Option<Timestamp> {
@@ -148,6 +149,7 @@ impl CommitTracker {
         self.open.get_mut(number).acks_missing += 1;
     }
 
+    //= spec/failure.md#R8
     /// Marks the scattering as recalled. Returns false if it was recalled before or is complete.
     pub fn recall(&mut self, number: u64) -> bool {
         let is_open = self.get(number).is_some();
@@ -187,6 +189,7 @@ mod tests {
         commit
     }
 
+    //= spec/failure.md#R1
     #[test]
     fn oldest_open_scattering_bounds_the_promise() {
         let mut commit = commit(&[2, 1, 0]);
@@ -198,6 +201,7 @@ mod tests {
         assert!(commit.is_complete() && commit.get(0).is_none());
     }
 
+    //= spec/failure.md#R8
     #[test]
     fn recalled_scattering_stays_open_until_recalls_are_acked() {
         let mut commit = commit(&[2, 1]);

@@ -95,6 +95,7 @@ impl CongestionController {
         self.window = grown.min(u64::from(self.window_max)) as u32;
     }
 
+    //= spec/ordering.md#R33
     fn end_observation(&mut self, next: Psn) {
         if self.received > 0 {
             let fraction = u64::from(self.marked) * ONE / u64::from(self.received);
@@ -140,6 +141,7 @@ mod tests {
         assert_eq!(congestion.window_bytes(), 1_000_000);
     }
 
+    //= spec/ordering.md#R33
     #[test]
     fn cut_follows_the_marked_fraction() {
         let (mut few, mut all) = (fresh(), fresh());

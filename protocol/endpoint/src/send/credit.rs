@@ -128,6 +128,7 @@ impl Sender {
         Some(SingleMessage { id, message: *message, is_local })
     }
 
+    //= spec/ordering.md#R30
     /// Decides whether `scattering` may be sent. If so, its needs stay recorded in the connections.
     fn consider(
         &mut self,
@@ -237,6 +238,7 @@ impl Sender {
         self.credit.destinations.clear();
     }
 
+    //= spec/ordering.md#R30
     fn claim(&mut self, config: &Config, now: Mono) {
         for at in 0..self.credit.destinations.len() {
             let to = self.credit.destinations[at] as usize;
@@ -258,6 +260,7 @@ impl Sender {
         self.credit.destinations.clear();
     }
 
+    //= spec/ordering.md#R31
     /// Requests a reservation at the first destination, by process id, that still needs one.
     fn request_reservation(&mut self, config: &Config, now: Mono) {
         let lacking = |to: &u32| {

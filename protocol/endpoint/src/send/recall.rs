@@ -21,6 +21,7 @@ impl Sender {
         }
     }
 
+    //= spec/failure.md#R35
     /// Handles the failure of every incarnation of `process` up to `incarnation`: sends nothing
     /// more to it, and recalls the scatterings that it has not acknowledged. Must not be called
     /// during a burst.
@@ -66,6 +67,8 @@ impl Sender {
         self.credit.reconsider();
     }
 
+    //= spec/failure.md#R5
+    //= spec/failure.md#R10
     /// Recalls a scattering, once: reports each of its messages and sends a recall to each
     /// receiver.
     fn recall_scattering(&mut self, config: &Config, now: Mono, number: u64) {

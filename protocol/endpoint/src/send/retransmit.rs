@@ -21,6 +21,8 @@ pub(crate) const RETRANSMIT_BURST: u32 = 64;
 const RECONNECT_ATTEMPTS_MAX: u32 = 1;
 
 impl Sender {
+    //= spec/failure.md#R2
+    //= spec/failure.md#R29
     /// Handles a timeout: repeats the Connect, recalls and packets that were not acknowledged.
     /// Never gives up, because only controllers declare a receiver failed.
     pub(super) fn on_reliable_timeout(
@@ -120,6 +122,7 @@ impl Sender {
         }
     }
 
+    //= spec/failure.md#R2
     fn rebuild_packet(
         &self,
         at: usize,

@@ -65,6 +65,7 @@ impl Sender {
         None
     }
 
+    //= spec/ordering.md#R25
     pub(super) fn start_opening(&mut self, config: &Config, now: Mono, at: usize) {
         if !self.peers.get(at).flight.is_accounted_for() {
             self.give_up(at);

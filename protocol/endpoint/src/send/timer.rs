@@ -74,6 +74,7 @@ impl Sender {
         self.arm(config, now, at);
     }
 
+    //= spec/ordering.md#R27
     /// Gives up the packets in flight to connection `at`: their outcome is unknown.
     pub(super) fn give_up(&mut self, at: usize) {
         let connection = self.peers.get_mut(at);

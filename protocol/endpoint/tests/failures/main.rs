@@ -21,6 +21,7 @@ fn scatter_to_all(mesh: &mut Mesh) {
     }
 }
 
+//= spec/failure.md#R10
 #[test]
 fn sender_death_at_any_frame_is_atomic() {
     let (mut some, mut none) = (0, 0);
@@ -47,6 +48,8 @@ fn sender_death_at_any_frame_is_atomic() {
     assert!(some > 0 && none > 0, "{some} delivered, {none} not");
 }
 
+//= spec/failure.md#R10
+//= spec/failure.md#R35
 #[test]
 fn receiver_death_is_atomic_for_siblings() {
     let mut recalled = 0;
@@ -257,6 +260,8 @@ fn first_scattering_to_a_rejoined_process_arrives() {
     }
 }
 
+//= spec/failure.md#R6
+//= spec/ordering.md#R3
 #[test]
 fn reliable_scatterings_wait_for_registration() {
     let mut mesh = Mesh::new(PROCESSES, |_| {});
@@ -292,6 +297,7 @@ fn reliable_scatterings_wait_for_registration() {
     mesh.check_all();
 }
 
+//= spec/failure.md#R32
 #[test]
 fn excluded_process_reports_every_submission() {
     let mut all = 0;
@@ -335,6 +341,7 @@ fn excluded_process_reports_every_submission() {
     assert!(all > 0);
 }
 
+//= spec/failure.md#R33
 #[test]
 fn excluded_process_recovers_what_others_delivered() {
     let mut open = 0;
@@ -367,6 +374,7 @@ fn excluded_process_recovers_what_others_delivered() {
     assert!(open > 0, "nothing was recorded");
 }
 
+//= spec/failure.md#R29
 #[test]
 fn frames_are_relayed_around_a_cut_link() {
     let mut mesh = Mesh::new(PROCESSES, |config| config.probes_max = 2);
@@ -477,6 +485,7 @@ fn stale_floods_are_ignored() {
     assert!(mesh.nodes[0].end.control_stats().floods_stale > 0);
 }
 
+//= spec/failure.md#R25
 #[test]
 fn commits_wait_for_failure_callbacks() {
     let mut mesh = Mesh::new(PROCESSES, |_| {});

@@ -3,6 +3,7 @@
 use onepipe_base::{Promises, Timestamp};
 use onepipe_wire::{parse_header, rewrite_promises, take_hop};
 
+//= spec/ordering.md#R12
 /// Rewrites a passing frame with the promises of its output link. Returns false when its hop limit
 /// is used up.
 #[inline]

@@ -26,6 +26,7 @@ pub enum Form {
 }
 
 impl Form {
+    //= spec/ordering.md#R12
     /// Whether every frame on the upper links, or on the lower ones, carries the promise of its
     /// link; otherwise only hop-only frames do.
     #[inline]

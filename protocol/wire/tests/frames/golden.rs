@@ -130,6 +130,7 @@ fn headers_match_labels() {
     }
 }
 
+//= spec/failure.md#R11
 #[test]
 fn hop_only_frames_name_both_instances() {
     for golden in Golden::all() {
@@ -275,6 +276,7 @@ fn padding_is_ignored_by_parser() {
     assert!(matches!(cut, Err(DecodeError::Truncated { part: "payload", .. })));
 }
 
+//= spec/ordering.md#R35
 #[test]
 fn refuses_any_bit_flip_and_truncation() {
     for golden in Golden::all() {

@@ -96,6 +96,7 @@ proptest! {
     }
 }
 
+//= spec/ordering.md#R1
 #[test]
 fn no_time_expands_before_origin() {
     // A foreign or damaged time that would lie before the origin must not become the end of time:

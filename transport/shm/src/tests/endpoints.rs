@@ -62,6 +62,7 @@ fn run_until(nodes: &mut [MeshDriver], what: &str, done: impl Fn(&[MeshDriver]) 
     }
 }
 
+//= spec/ordering.md#R20
 #[test]
 fn all_endpoints_deliver_in_one_order() {
     let name = name("endpoints");

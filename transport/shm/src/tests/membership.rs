@@ -296,6 +296,7 @@ fn detected_death_is_broadcast() {
     assert_eq!((links_down(&mut c), c.stats().deaths), (vec![1], 1));
 }
 
+//= spec/failure.md#R3
 #[test]
 fn open_scatterings_hold_back_commits_only() {
     let name = name("open");

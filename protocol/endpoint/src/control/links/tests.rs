@@ -73,6 +73,7 @@ fn resolve(
     links.resolve(registers, Resolved { owner, number })
 }
 
+//= spec/failure.md#R12
 #[test]
 fn restarted_switch_leaves_a_frozen_link() {
     let mut pair = uplink(CONTROLLERS);
@@ -127,6 +128,7 @@ fn timeout_and_leave_freeze_alike() {
     }
 }
 
+//= spec/failure.md#R13
 #[test]
 fn nothing_freezes_without_controllers() {
     let mut pair = uplink(None);

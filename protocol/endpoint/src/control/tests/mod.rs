@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use harness::*;
 
+//= spec/failure.md#R20
 #[test]
 fn announces_links_in_parts_with_backoff() {
     let mut harness = Harness::new(Links::Mesh, ALL);
@@ -99,6 +100,8 @@ fn is_inert_without_controllers() {
     assert_eq!(harness.control.stats().frames_foreign, 2);
 }
 
+//= spec/failure.md#R25
+//= spec/failure.md#R26
 #[test]
 fn flood_is_acked_once_handled_and_recorded() {
     let mut harness = Harness::on_switch(ALL);
@@ -168,6 +171,7 @@ fn repeated_notice_is_acked_at_the_new_epoch() {
     );
 }
 
+//= spec/failure.md#R32
 #[test]
 fn excluded_process_stops_and_blocks_nothing() {
     let mut harness = Harness::on_switch(ALL);

@@ -107,6 +107,7 @@ impl ReceiverHarness {
 const GRANTED: u8 = Ack::RESERVATION_GRANTED;
 const WAITING: u8 = Ack::RESERVATION_PENDING;
 
+//= spec/ordering.md#R25
 #[test]
 fn window_limits_a_sender_until_data_is_consumed() {
     let mut harness = ReceiverHarness::new(Service::BestEffort);
@@ -127,6 +128,7 @@ fn window_limits_a_sender_until_data_is_consumed() {
     assert_eq!(harness.take_acks()[0].consumed, 4_096);
 }
 
+//= spec/ordering.md#R25
 #[test]
 fn reservation_is_single_use_and_bounded() {
     let mut harness = ReceiverHarness::new(Service::BestEffort);

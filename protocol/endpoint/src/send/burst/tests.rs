@@ -3,6 +3,7 @@
 use super::super::harness::SenderHarness;
 use super::*;
 
+//= spec/ordering.md#R8
 #[test]
 fn promise_holds_until_the_last_packet_of_a_burst() {
     let mut harness = SenderHarness::new(Service::BestEffort, |_| {});
@@ -18,6 +19,7 @@ fn promise_holds_until_the_last_packet_of_a_burst() {
     assert_eq!(held, [first, first, None]);
 }
 
+//= spec/ordering.md#R34
 #[test]
 fn coalesces_messages_per_destination_in_order() {
     let mut harness = SenderHarness::new(Service::BestEffort, |_| {});

@@ -14,6 +14,7 @@ fn consumed(harness: &mut SenderHarness, to: u32, window: u32, (packets, bytes):
     });
 }
 
+//= spec/ordering.md#R30
 #[test]
 fn scattering_waits_for_all_destination_windows() {
     let mut harness = SenderHarness::new(Service::BestEffort, |_| {});
@@ -27,6 +28,7 @@ fn scattering_waits_for_all_destination_windows() {
     assert_eq!(harness.send_lens(), [(1, 10), (2, 10)]);
 }
 
+//= spec/ordering.md#R30
 #[test]
 fn overtakers_respect_claims_of_the_oldest() {
     let mut harness = SenderHarness::new(Service::BestEffort, |_| {});
@@ -59,6 +61,7 @@ fn considers_sixteen_overtakers() {
     }
 }
 
+//= spec/ordering.md#R31
 #[test]
 fn reservations_are_requested_by_ascending_process() {
     let mut harness = SenderHarness::new(Service::BestEffort, |_| {});
