@@ -294,6 +294,7 @@ impl Sender {
         }
     }
 
+    //= spec/ordering.md#R39
     /// Reports every message of `scattering` that can never be sent as lost; all messages if the
     /// scattering is reliable, because it must be delivered as a whole.
     #[cold]

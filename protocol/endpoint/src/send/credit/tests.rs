@@ -94,6 +94,7 @@ fn reservations_are_requested_by_ascending_process() {
     assert!(frames.len() == 1 && frames[0].to == 4 && !frames[0].has(Flags::RESERVED));
 }
 
+//= spec/ordering.md#R39
 #[test]
 fn best_effort_sends_what_it_can_and_reports_the_rest() {
     let mut harness = SenderHarness::new(Service::BestEffort, |_| {});
@@ -107,6 +108,7 @@ fn best_effort_sends_what_it_can_and_reports_the_rest() {
     assert_eq!((failed[0].timestamp, failed[0].outcome), (None, Outcome::Lost));
 }
 
+//= spec/ordering.md#R39
 #[test]
 fn reliable_scattering_is_sent_whole_or_not_at_all() {
     let mut harness = SenderHarness::new(Service::Reliable, |_| {});
