@@ -87,7 +87,7 @@ fn may_import(from: &str, to: &str, is_dev: bool) -> Result<(), &'static str> {
     let (Some(upper), Some(lower)) = (rank(from), rank(to)) else {
         return Err("one of the two has no rank");
     };
-    let is_same_world = upper == FAMILIES && family(from) == family(to);
+    let is_same_family = upper == FAMILIES && family(from) == family(to);
     match (upper, lower) {
         (TOP, _) => Ok(()),
         _ if lower > upper => Err("it lies above"),
@@ -97,7 +97,7 @@ fn may_import(from: &str, to: &str, is_dev: bool) -> Result<(), &'static str> {
         (WRAPPERS, _) => Ok(()),
         (PRODUCTS, _) if family(to) == "sim" => Err("what users run does not hold a simulator"),
         (PRODUCTS, PRODUCTS) if is_dev => Ok(()),
-        (FAMILIES, FAMILIES) if is_same_world => Ok(()),
+        (FAMILIES, FAMILIES) if is_same_family => Ok(()),
         (FAMILIES, FAMILIES) => Err("the worlds (sim, transport, apps) never import each other"),
         _ if upper == lower => Err("siblings talk through `wire` frames or through who owns both"),
         _ => Ok(()),

@@ -17,16 +17,16 @@ use crate::engine::{Engine, Fabric};
 use crate::pipe_endpoint::PipeEndpoint;
 use crate::{EmbeddedPipe, Idle, JoinError, Pipe};
 
-/// Link timeout on one shared machine, in ns: must exceed the time that a process is merely
-/// descheduled. 30 ms are safe on a machine of two cores; thrice that, for an overloaded one.
+/// Link timeout on one shared machine, in ns: must exceed the time that a live process may be off
+/// its core. 30 ms suffice on a machine with two cores; this is thrice that, for overload.
 const LINK_TIMEOUT_NS: u64 = 100_000_000;
-/// Initial probe timeout of an unacknowledged message, in ns, and number of probes: a second in
-/// all, with the timeout growing eightfold.
+/// Initial probe timeout of an unacknowledged message, in ns; it doubles up to eight times that.
 const PROBE_TIMEOUT_NS: u64 = 1_000_000;
-/// Minimum congestion window of one process, in bytes. A software switch and a socket mark whole
-/// batches when they were descheduled for a moment; DCTCP's own floor of two frames per round trip
-/// would then be all that is left.
+/// Minimum congestion window of one process, in bytes. A software switch or a socket that was off
+/// its core for a moment marks whole batches; only DCTCP's own minimum of two frames per round trip
+/// would then be left.
 const CONGESTION_WINDOW_MIN_BYTES: u32 = 32 << 10;
+/// Number of unanswered probes after which the outcome of a message is unknown: about a second.
 const PROBES_MAX: u32 = 128;
 /// Interval of beacons to a switch, in ns: longer for a backing-off process, as a beacon is a
 /// system call of about 4 us, shorter for a spinning one, which trades its core for latency.
@@ -34,14 +34,13 @@ const BEACON_INTERVAL_NS: u64 = 50_000;
 const BEACON_INTERVAL_SPINNING_NS: u64 = 10_000;
 /// Interval of realigning the clock with the system's clock, in ns.
 pub(crate) const CLOCK_FOLLOW_NS: u64 = 100_000_000;
-/// Link timeout, in ns, where controllers resolve failures: a timeout excludes the process. The
-/// kernel reports deaths at once, in shared memory and, to a switch, by refused datagrams; so
-/// silence alone counts late: on two overloaded cores a process was off its core for 0.1 s
-/// (measured).
+/// Link timeout in a fabric with controllers, in ns. A timeout excludes the process there, so it is
+/// long: on two overloaded cores a live process was off its core for 0.1 s (measured). Deaths do
+/// not wait for it: the kernel reports them at once (shared memory), or refuses datagrams (UDP).
 const EXCLUSION_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// An unresponsive process is probed after 1, 2, 4, and then every 8 of the first timeouts, and
-/// then reported to the controllers: not before [`EXCLUSION_TIMEOUT_NS`].
+/// Probes are sent after 1, 2, 4, and then every 8 probe timeouts. The last one must not be earlier
+/// than [`EXCLUSION_TIMEOUT_NS`]: the process is then reported to the controllers as failed.
 const _: () = {
     let probing_ns = PROBE_TIMEOUT_NS * (1 + 2 + 4 + 8 * (PROBES_MAX as u64 - 3));
     assert!(probing_ns >= EXCLUSION_TIMEOUT_NS);

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Fabric};
 
-/// The state of a leaving process: it first waits for the outcomes of its messages, then for its
-/// pending acknowledgements to be sent, then says goodbye.
+/// The state of a leaving process: it waits for the outcomes of its messages, then for its pending
+/// acknowledgements to be sent, and then announces that it leaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GracefulLeave {
     leave_by: Instant,
@@ -41,7 +41,7 @@ impl GracefulLeave {
         (now >= self.leave_by).then_some(false)
     }
 
-    /// Whether the next step is too near to block.
+    /// Whether only the acknowledgement delay remains: too short a time to block.
     pub(crate) fn is_near<T: Fabric>(&self, engine: &Engine<T>) -> bool {
         engine.node().is_drained()
     }

@@ -25,11 +25,12 @@ pub(crate) struct Node {
     /// Events are held back for now.
     holds_events: bool,
     /// Links reported as lost, without a promise since.
+    /// Processes whose link was reported lost, and which have made no promise since.
     lost: ProcessSet,
-    /// Dead processes, to be reported after everything they may have sent, which is below the
-    /// bound.
+    /// Dead processes that are not reported yet, each with an upper bound of the timestamps of its
+    /// messages: a death is reported once the barrier has reached the bound.
     departed: VecDeque<(ProcessId, Option<Timestamp>)>,
-    /// The last time seen.
+    /// The time of the last call that passed one.
     now: Option<Now>,
 }
 

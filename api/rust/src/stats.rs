@@ -1,4 +1,4 @@
-//! Counters.
+//! Counters of a pipe and of its fabric.
 
 use onepipe_transport_driver::Duty;
 
@@ -6,11 +6,11 @@ use onepipe_transport_driver::Duty;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Messages and frames.
+    /// Messages and frames of the endpoint.
     pub endpoint: onepipe_endpoint::Stats,
     /// Turns and waits of the driver.
     pub duty: Duty,
-    /// The fabric.
+    /// Frames of the fabric.
     pub fabric: FabricStats,
 }
 

@@ -7,9 +7,9 @@ use onepipe_bench_micro::{beacon_cores, reordered};
 use onepipe_sim_recovery::{Component, Options, Recovery};
 use serde::{Deserialize, Serialize};
 
+use crate::env::{beacon_share, fat_tree};
 use crate::reference::Reference;
 use crate::values::Values;
-use crate::world::{beacon_share, fat_tree};
 use crate::{Background, Large, Multicast, Rack, Setup, Takeover, cores};
 
 /// An experiment with one figure.

@@ -26,15 +26,19 @@
 
 mod calibration;
 mod cores;
+mod env;
 mod experiment;
 mod experiments;
 mod output;
 mod reference;
 mod runner;
 mod values;
-mod world;
 
 pub use calibration::Calibration;
+pub use env::{
+    Background, Bulk, Condition, Form, Large, Multicast, PrimaryFault, Rack, Scheduler, Scheme,
+    Setup, System, Takeover, Traffic,
+};
 pub use experiment::{
     Agreed, Axis, Claim, Compared, Curve, Experiment, Measured, Role, Task, Verdict, value_at,
 };
@@ -43,7 +47,3 @@ pub use output::{Figure, Line, lines, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
 pub use values::Values;
-pub use world::{
-    Background, Bulk, Condition, Form, Large, Multicast, PrimaryFault, Rack, Scheduler, Scheme,
-    Setup, System, Takeover, Traffic,
-};

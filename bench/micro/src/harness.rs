@@ -10,9 +10,9 @@ pub const RUNS_MIN: usize = 3;
 /// The direction in which a measured number is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// Rates.
+    /// For rates: a higher number is better.
     Higher,
-    /// Times.
+    /// For times: a lower number is better.
     Lower,
 }
 

@@ -47,7 +47,7 @@ pub struct Window {
 pub struct SendFailures {
     /// Window of their timestamps.
     pub window: u64,
-    /// Destination.
+    /// Process that should have received the messages.
     pub to: u32,
     /// Reported lost: will never be delivered.
     pub lost: SenderSum,
@@ -78,7 +78,7 @@ impl StreamFaults {
 pub struct Entry {
     /// Timestamp, in ns.
     pub timestamp_ns: u64,
-    /// Sender.
+    /// Process that sent the message.
     pub from: u32,
     /// Index in its scattering.
     pub index: u16,
@@ -150,8 +150,8 @@ impl Log {
         sender_sum.add(fingerprint(timestamp_ns, from, sequence));
     }
 
-    /// Records that everything below this timestamp has been delivered: closes the windows below
-    /// it.
+    /// Records that everything below this timestamp has been delivered, and so closes the windows
+    /// below it.
     pub fn on_barrier(&mut self, barrier_ns: u64) {
         let number = barrier_ns / self.window_ns;
         if number > self.open.number {

@@ -92,7 +92,7 @@ struct Incoming {
     reported: u64,
     trailer: Option<(u64, String)>,
     is_finishing: bool,
-    /// Running time at which the sender was last heard, and whether it was probed since.
+    /// Running time at which the sender was last seen, and whether it was probed since.
     last_seen: Duration,
     is_probed: bool,
     began: Counters,

@@ -225,7 +225,7 @@ struct SendSession {
     /// Bytes sent, and bytes written by the receiver.
     sent: u64,
     written: u64,
-    /// Counters when the receiver accepted the file, and when it was last heard.
+    /// Counters when the receiver accepted the file, and when it was last seen.
     began: Counters,
     last_seen: Counters,
     last_sent: Instant,

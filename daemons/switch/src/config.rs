@@ -11,12 +11,11 @@ use onepipe_switch::Eager;
 
 use crate::{Faults, Racks};
 
-/// Default link timeout, in ns. The kernel reports a killed neighbour at once; this is for one that
-/// is cut off or hangs, and on an overloaded machine any process may be off its core for tens of
-/// milliseconds.
+/// Default link timeout, in ns: for a neighbour that hangs or is cut off, as the kernel reports a
+/// killed one at once. On an overloaded machine any process may be off its core for tens of ms.
 pub const LINK_TIMEOUT_NS: u64 = 100_000_000;
-/// Default link timeout with controllers, in ns: a timeout excludes a process there, and on two
-/// overloaded cores one was off its core for 0.1 s (`docs/results/recovery.md`).
+/// Default link timeout with controllers, in ns: a timeout excludes the process there, and on two
+/// overloaded cores a live process was off its core for 0.1 s (`docs/results/recovery.md`).
 pub const CONTROLLED_LINK_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// The configuration of a software switch.

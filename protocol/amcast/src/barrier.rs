@@ -42,6 +42,7 @@ impl Clocks {
         self.leader_latest.0 > end
     }
 
+    //= spec/amcast.md#R13
     /// Returns the barrier of a member with `log`: no message that this group decides later has a
     /// final timestamp at or below it. The barrier is the minimum of three bounds.
     pub fn barrier(&mut self, log: &Log, majority: usize) -> LogicalTime {

@@ -164,6 +164,7 @@ impl Client {
         })
     }
 
+    //= spec/amcast.md#R34
     /// Starts a message to `groups`: either all their replicas deliver it, in a total order, or
     /// none does. The client retransmits the message until it is complete.
     ///
@@ -192,6 +193,7 @@ impl Client {
         }
         let Some(next) = self.next.checked_add(1) else { return Err(AmcastError::Exhausted) };
         let slot = (self.next % all.window) as usize;
+        //= spec/amcast.md#R29
         if self.open[slot].is_some() || self.completed[slot].is_some() {
             return Err(AmcastError::WindowFull(all.window));
         }
@@ -274,6 +276,7 @@ impl Client {
         };
         match opcode {
             Opcode::Deliver => {
+                //= spec/amcast.md#R17
                 open.pending = open.pending.without(body.group);
                 open.send_to = open.send_to.without(body.group);
                 let known = (body.timestamp.0 > 0).then_some(body.timestamp);
@@ -294,6 +297,7 @@ impl Client {
                     self.stats.completed += 1;
                 }
             }
+            //= spec/amcast.md#R30
             Opcode::Busy => {
                 self.stats.busy += 1;
                 open.due =
@@ -361,6 +365,7 @@ impl Client {
         u8::MAX
     }
 
+    //= spec/amcast.md#R1
     /// Returns the next member that `open` is to be sent to.
     fn next_recipient(
         config: &Config,
@@ -411,6 +416,7 @@ impl Machine for Client {
         for (index, open) in self.open.iter_mut().enumerate() {
             let Some(open) = open else { continue };
             if open.due.is_some_and(|due| due <= now.mono) {
+                //= spec/amcast.md#R1
                 (open.send_to, open.to_all, open.next_member) = (open.pending, true, 0);
                 open.due =
                     Some(now.mono.after_ns(open.timer.next_timeout_ns(&self.congestion.rtt)));

@@ -166,6 +166,8 @@ impl Config {
         members.chain(replicas).chain(&groups.clients).chain(&self.coordinators).copied()
     }
 
+    //= spec/amcast.md#R30
+    //= spec/amcast.md#R31
     /// Returns the number of log positions that are held at a time.
     pub(crate) fn log_capacity(&self) -> usize {
         self.groups.open_max() + self.history

@@ -46,6 +46,7 @@ impl CongestionWindow {
         self.messages
     }
 
+    //= spec/amcast.md#R29
     /// Returns whether a message may be sent. One message may always be in flight.
     pub const fn can_send(&self, bytes: u64) -> bool {
         self.bytes == 0 || self.bytes.saturating_add(bytes) <= self.window
@@ -74,6 +75,7 @@ impl CongestionWindow {
         }
     }
 
+    //= spec/amcast.md#R29
     /// Handles a timeout: halves the window, at most once per round trip.
     pub fn on_timeout(&mut self, now: Mono) {
         let timeout_ns = self.rtt.initial_ns();
@@ -94,6 +96,7 @@ mod tests {
         CongestionWindow::new((1_000, window_max), 100, RttEstimator::new(50))
     }
 
+    //= spec/amcast.md#R29
     #[test]
     fn window_limits_all_but_first_message() {
         let mut congestion = congestion(u64::MAX);
@@ -105,6 +108,7 @@ mod tests {
         assert!(congestion.can_send(1_600), "grows by the bytes acknowledged");
     }
 
+    //= spec/amcast.md#R29
     #[test]
     fn slow_start_then_congestion_avoidance() {
         let mut congestion = congestion(u64::MAX);
@@ -141,6 +145,7 @@ mod tests {
         assert_eq!(congestion.window, 1_000);
     }
 
+    //= spec/amcast.md#R29
     #[test]
     fn window_never_exceeds_maximum() {
         let mut congestion = congestion(1_100);

@@ -193,6 +193,7 @@ impl Coordinator {
         self.to_persist.pop_front()
     }
 
+    //= spec/amcast.md#R19
     /// Handles the result of a write. Decisions that were superseded meanwhile are ignored.
     pub fn handle_persisted(&mut self, now: Now, decision: Decision, is_written: bool) {
         let index = self.config.groups.member_index(decision.group, decision.leader);
@@ -242,9 +243,11 @@ impl Coordinator {
         let idle_ns = |known: &MemberStatus| now.mono.since_ns(known.last_seen);
         let leader = monitor.members[monitor.leader];
         let is_superseded = leader.promised > monitor.epoch;
+        //= spec/amcast.md#R20
         if monitor.pending.is_some() || (idle_ns(&leader) <= leader_timeout_ns && !is_superseded) {
             return;
         }
+        //= spec/amcast.md#R20
         // Candidates have answered within half the timeout. Of these, choose the one with the most
         // recent and longest log: it has to fetch least.
         let is_live = |known: &&MemberStatus| idle_ns(known) <= leader_timeout_ns / 2;

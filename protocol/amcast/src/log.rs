@@ -171,6 +171,7 @@ impl Log {
     /// replaced entry.
     pub fn replace(&mut self, position: u64, entry: Entry, message: &[u8]) -> Option<Entry> {
         let old = *self.get(position)?;
+        //= spec/amcast.md#R9
         if old.decided.is_some() {
             return None;
         }
@@ -184,6 +185,7 @@ impl Log {
         let slot = self.slot(position);
         let is_held = position >= self.first() && position < self.end;
         let Some(entry) = self.entries[slot].as_mut().filter(|_| is_held) else { return false };
+        //= spec/amcast.md#R9
         let is_new = entry.decided.is_none();
         if is_new {
             entry.decided = Some(timestamp);

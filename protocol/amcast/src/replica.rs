@@ -174,6 +174,7 @@ impl Replica {
         })
     }
 
+    //= spec/amcast.md#R32
     /// Creates a replica whose application has the state of another replica at `point`.
     ///
     /// # Errors
@@ -245,6 +246,7 @@ impl Replica {
             }
             // The requested positions may have arrived from another member meanwhile.
             Opcode::Gap if body.has(Amcast::BEHIND) => {
+                //= spec/amcast.md#R31
                 self.is_behind |= self.contiguous_until < body.position;
             }
             _ => return false,
@@ -260,6 +262,7 @@ impl Replica {
         {
             return;
         }
+        //= spec/amcast.md#R31
         if body.position - self.first_undelivered >= self.positions.len() as u64 {
             // A member retransmits the position once there is space.
             self.stats.out_of_window += 1;
@@ -310,6 +313,7 @@ impl Replica {
         self.positions[self.slot(position)].as_ref().filter(|known| known.position == position)
     }
 
+    //= spec/amcast.md#R15
     fn update_barrier(&mut self) {
         for (barrier, count) in &self.barriers {
             if *count <= self.contiguous_until {
@@ -318,6 +322,7 @@ impl Replica {
         }
     }
 
+    //= spec/amcast.md#R28
     /// After a request was answered in full: if the next position was lost as well, which a later
     /// one shows, requests more without waiting for the timeout.
     fn request_more(&mut self) {
@@ -352,6 +357,7 @@ impl Replica {
         self.config.incarnation.0.into()
     }
 
+    //= spec/amcast.md#R32
     /// Returns whether less than a majority has acknowledged this incarnation. Of a majority one
     /// member survives, and retransmits to the replica until it has everything.
     fn is_starting(&self) -> bool {
@@ -378,6 +384,7 @@ impl Replica {
         }
     }
 
+    //= spec/amcast.md#R16
     /// Inserts a message in the order of delivery, searching from the back.
     fn insert_pending(&mut self, message: (LogicalTime, MessageId, u64)) {
         let is_before = |other: &&(LogicalTime, MessageId, u64)| **other > message;
@@ -385,6 +392,7 @@ impl Replica {
         self.pending.insert(self.pending.len() - behind, message);
     }
 
+    //= spec/amcast.md#R16
     fn next_delivery(&mut self) -> Option<Delivery> {
         let (timestamp, id, position) = *self.pending.front()?;
         if timestamp > self.barrier {

@@ -57,6 +57,7 @@ impl RttEstimator {
         self.timed = None;
     }
 
+    //= spec/amcast.md#R27
     /// Returns the timeout in ns after `doublings` expiries without progress.
     fn timeout_ns(&self, doublings: u32) -> u64 {
         let rto_ns = self.srtt_ns.saturating_add(self.rttvar_ns.saturating_mul(4));
@@ -84,6 +85,7 @@ impl Hash for RttEstimator {
     }
 }
 
+//= spec/amcast.md#R27
 /// Retransmission timer: the timeout doubles on every expiry until there is progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RetransmitTimer {
@@ -111,6 +113,7 @@ impl RetransmitTimer {
 mod tests {
     use super::*;
 
+    //= spec/amcast.md#R27
     #[test]
     fn timeout_follows_slow_replies_up_to_maximum() {
         let mut rtt = RttEstimator::new(50);
@@ -123,6 +126,7 @@ mod tests {
         (0..9).for_each(|_| assert_eq!(timer.next_timeout_ns(&rtt), 64 * 50));
     }
 
+    //= spec/amcast.md#R27
     #[test]
     fn timeout_doubles_until_progress() {
         let (rtt, mut timer) = (RttEstimator::new(50), RetransmitTimer::default());

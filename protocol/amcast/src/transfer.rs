@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use crate::log::Entry;
 
+//= spec/amcast.md#R24
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LogTransfer {
     entries: Vec<Option<Entry>>,

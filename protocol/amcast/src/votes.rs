@@ -100,6 +100,7 @@ impl Votes {
             return;
         }
         let vote = &mut self.votes[index * self.message_groups_max + nth];
+        //= spec/amcast.md#R7
         if epoch > vote.epoch {
             *vote = Vote { epoch, timestamp, position: None, voters: 0 };
         }
@@ -183,6 +184,7 @@ impl Votes {
         self.get_vote(id, group).voters.count_ones() >= groups.majority(group)
     }
 
+    //= spec/amcast.md#R8
     /// Returns the final timestamp once majorities of all groups have accepted theirs.
     pub fn decided(&self, groups: &Groups, cell: &Cell) -> Option<LogicalTime> {
         let is_agreed = cell.groups.iter().all(|group| self.is_agreed(groups, cell.id, group));

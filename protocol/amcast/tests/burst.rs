@@ -41,6 +41,7 @@ fn is_early_proposal(harness: &Harness, frame: &Frame<'_>) -> bool {
     harness.now < LOST_UNTIL_NS && frame.opcode == Opcode::Prop
 }
 
+//= spec/amcast.md#R28
 #[test]
 fn followers_recover_burst_in_few_round_trips() {
     let mut harness = burst(|harness, frame| {
@@ -51,6 +52,7 @@ fn followers_recover_burst_in_few_round_trips() {
     assert!(took_ns < 140_000, "{took_ns} ns");
 }
 
+//= spec/amcast.md#R28
 #[test]
 fn replica_recovers_burst_in_few_round_trips() {
     let mut harness = burst(|harness, frame| {

@@ -149,6 +149,7 @@ impl<M: Machine> AnyMachine for M {
     }
 }
 
+//= spec/amcast.md#R20
 #[test]
 fn live_leader_is_not_replaced() {
     let mut harness = Harness::new();
@@ -160,6 +161,7 @@ fn live_leader_is_not_replaced() {
     assert!(harness.coordinators[0].stats().replies > 100, "members were probed");
 }
 
+//= spec/amcast.md#R20
 #[test]
 fn replaces_crashed_leader_and_delivers_open_messages() {
     let mut harness = Harness::new();
@@ -196,6 +198,7 @@ fn next_coordinator_resumes_from_persisted_decisions() {
     assert_eq!(harness.coordinators[1].leader(GROUP), Some((ProcessId(second as u32), 2)));
 }
 
+//= spec/amcast.md#R19
 #[test]
 fn notifies_leader_only_after_persisting() {
     let mut harness = Harness::new();
@@ -212,6 +215,7 @@ fn notifies_leader_only_after_persisting() {
     assert!(harness.leader().is_some(), "the election is repeated");
 }
 
+//= spec/amcast.md#R19
 #[test]
 fn deposed_coordinator_is_harmless() {
     let mut harness = Harness::new();
@@ -227,6 +231,7 @@ fn deposed_coordinator_is_harmless() {
     assert_eq!(harness.delivered, [0]);
 }
 
+//= spec/amcast.md#R21
 #[test]
 fn ignores_appointment_from_other_process() {
     let mut harness = Harness::new();

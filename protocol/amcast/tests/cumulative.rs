@@ -38,6 +38,7 @@ fn decided(harness: &Harness, member: usize) -> u64 {
     harness.members[member].as_ref().expect("alive").stats().decided
 }
 
+//= spec/amcast.md#R7
 #[test]
 fn ack_of_earlier_epoch_does_not_count_for_follower() {
     let (mut harness, own) = (harness(&[5]), GroupSet::EMPTY.with(OWN));
@@ -50,6 +51,7 @@ fn ack_of_earlier_epoch_does_not_count_for_follower() {
     assert_eq!(decided(&harness, 2), 1);
 }
 
+//= spec/amcast.md#R7
 #[test]
 fn ack_of_earlier_epoch_does_not_count_for_reelected_leader() {
     let (mut harness, own) = (harness(&[3]), GroupSet::EMPTY.with(OWN));
@@ -67,6 +69,8 @@ fn ack_of_earlier_epoch_does_not_count_for_reelected_leader() {
     assert_eq!(decided(&harness, 0), 1);
 }
 
+//= spec/amcast.md#R7
+//= spec/amcast.md#R8
 #[test]
 fn ack_of_other_group_in_earlier_epoch_does_not_count() {
     let other = GroupId(1);

@@ -31,6 +31,7 @@ fn last_packet(harness: &mut Harness, (src, dst): (u32, u32), opcode: Opcode) ->
     last
 }
 
+//= spec/amcast.md#R14
 /// A member that has promised a new epoch is asked about a message by the previous leader, and its
 /// clock has risen meanwhile. If it reported that clock, the previous leader would let its replicas
 /// deliver up to it, while the next leader, which only knows the clock of the promise, would
@@ -67,6 +68,7 @@ fn clock_raised_after_promise_does_not_count_before() {
     assert!(barrier <= promise.clock, "{barrier:?} where the next leader knows of {promise:?}");
 }
 
+//= spec/amcast.md#R26
 /// A deposed leader that did not know of its deposition learned of a decided position for which it
 /// had proposed another message or none. It went on to propose messages of earlier positions again.
 #[test]

@@ -6,6 +6,10 @@ mod harness;
 use harness::{Harness, Plan};
 use onepipe_amcast::GroupSet;
 
+//= spec/amcast.md#R1
+//= spec/amcast.md#R9
+//= spec/amcast.md#R16
+//= spec/amcast.md#R18
 #[test]
 fn invariants_hold_under_all_faults() {
     let (mut elections, mut delivered, mut busy) = (0, 0, 0);
@@ -20,6 +24,7 @@ fn invariants_hold_under_all_faults() {
     assert!(elections > 100 && delivered > 5_000 && busy > 100, "{elections} {delivered} {busy}");
 }
 
+//= spec/amcast.md#R1
 #[test]
 fn delivery_takes_four_packets() {
     let mut harness = Harness::new(Plan { members: vec![3, 3], ..Plan::calm() });
@@ -29,6 +34,7 @@ fn delivery_takes_four_packets() {
     assert!(harness.delivered.iter().all(|all| all.len() == 1), "{:?}", harness.delivered);
 }
 
+//= spec/amcast.md#R3
 /// A leader crashed with the positions that only it had accepted, and no live member that was asked
 /// had the message.
 #[test]
@@ -48,6 +54,7 @@ fn logged_message_takes_cell_from_unlogged_one() {
     assert_eq!(Harness::new(Plan::draw(5_107)).run(), None);
 }
 
+//= spec/amcast.md#R12
 /// The client had moved on, its next message took the cell of a message undecided here, and the
 /// member that had decided that message had crashed.
 #[test]
@@ -55,6 +62,7 @@ fn undecided_message_keeps_its_votes() {
     assert_eq!(Harness::new(Plan::draw(882)).run(), None);
 }
 
+//= spec/amcast.md#R11
 /// A cell was given back to a completed message, and then a message between the two arrived late
 /// and was proposed again.
 #[test]
@@ -62,12 +70,14 @@ fn late_request_is_not_proposed_again() {
     assert_eq!(Harness::new(Plan::draw(3_962)).run(), None);
 }
 
+//= spec/amcast.md#R16
 /// The replica had all messages and timestamps, but the barrier was lost and never requested.
 #[test]
 fn replica_requests_missing_barrier() {
     assert_eq!(Harness::new(Plan::draw(17_617)).run(), None);
 }
 
+//= spec/amcast.md#R14
 /// A member without the log of its epoch replied with its count in that epoch, and its leader
 /// concluded that the member had the log.
 #[test]

@@ -11,6 +11,8 @@ fn calm(messages: u32, window: u32) -> Plan {
     Plan { messages, window, members: vec![3, 3], ..Plan::calm() }
 }
 
+//= spec/amcast.md#R29
+//= spec/amcast.md#R34
 #[test]
 fn send_errors_report_limit() {
     let harness = Harness::new(calm(0, 2));
@@ -34,6 +36,7 @@ fn send_errors_report_limit() {
     assert_eq!(many, Err(AmcastError::TooManyGroups { got: 2, limit: 1 }));
 }
 
+//= spec/amcast.md#R33
 #[test]
 fn unknown_and_invalid_frames_have_no_effect() {
     let mut harness = Harness::new(calm(0, 2));
@@ -74,6 +77,7 @@ fn drop_to_second_replica(harness: &Harness, frame: &Frame<'_>) -> bool {
     frame.header.dst() == harness.groups.groups[0].replicas[1] && harness.now < 30_000_000
 }
 
+//= spec/amcast.md#R31
 #[test]
 fn lagging_replica_catches_up_without_blocking_others() {
     let mut harness = Harness::new(calm(200, 4));
@@ -85,6 +89,7 @@ fn lagging_replica_catches_up_without_blocking_others() {
     assert!(harness.delivered[1].len() > 100);
 }
 
+//= spec/amcast.md#R32
 #[test]
 fn replica_joins_with_state_of_another() {
     let mut harness = Harness::new(calm(200, 4));
@@ -101,6 +106,7 @@ fn replica_joins_with_state_of_another() {
     assert!(harness.delivered[1].len() > before + 20, "{before}");
 }
 
+//= spec/amcast.md#R31
 #[test]
 fn replica_beyond_history_is_behind() {
     let mut harness = Harness::new(Plan { history: 4, ..calm(200, 4) });
@@ -109,6 +115,7 @@ fn replica_beyond_history_is_behind() {
     assert!(wrong.starts_with("a replica is behind"), "{wrong}");
 }
 
+//= spec/amcast.md#R30
 #[test]
 fn busy_leader_refuses_without_loss() {
     let mut harness = Harness::new(Plan { busy_threshold: 1, clients: 3, ..calm(60, 8) });
@@ -117,6 +124,7 @@ fn busy_leader_refuses_without_loss() {
     assert!(busy > 50, "{busy}");
 }
 
+//= spec/amcast.md#R3
 #[test]
 fn crashed_client_leaves_no_open_message() {
     // Only the leader of the first group receives from the client.

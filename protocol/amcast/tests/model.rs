@@ -258,6 +258,10 @@ fn check(bounds: Bounds, steps: Option<usize>, ends: &[&str]) -> usize {
 const DECIDED: &str = "all is decided";
 const LEADS: &str = "the last elected member leads";
 
+//= spec/amcast.md#R8
+//= spec/amcast.md#R9
+//= spec/amcast.md#R13
+//= spec/amcast.md#R15
 #[cfg(not(feature = "mistakes"))]
 #[test]
 fn one_message_for_both_groups_exhaustively() {
@@ -278,6 +282,9 @@ fn two_messages_within_eight_steps() {
     assert!(states > 10_000, "{states}");
 }
 
+//= spec/amcast.md#R9
+//= spec/amcast.md#R13
+//= spec/amcast.md#R25
 #[cfg(not(feature = "mistakes"))]
 #[test]
 fn a_message_and_an_election_within_twelve_steps() {

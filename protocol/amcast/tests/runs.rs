@@ -127,6 +127,7 @@ impl AnyMachine for Replica {
     }
 }
 
+//= spec/amcast.md#R17
 #[test]
 fn members_answer_run_with_run() {
     let mut client = Client::new(config(CLIENT.0)).expect("a client");

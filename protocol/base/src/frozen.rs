@@ -76,6 +76,7 @@ impl FrozenLinks {
         self.last
     }
 
+    //= spec/failure.md#R40
     /// Returns the highest commit that dead instances of the switch of `instance` promised on
     /// `port`. All nodes behind that switch have committed everything below; an instance that
     /// promised less had only not caught up. Applies to switches alone: each instance of a process
@@ -215,6 +216,7 @@ mod tests {
         }
     }
 
+    //= spec/failure.md#R40
     /// Nodes behind a switch have promised what its previous instance did; the lower promise of a
     /// new instance that has not received theirs yet is no bound.
     #[test]
@@ -246,6 +248,7 @@ mod tests {
         }
     }
 
+    //= spec/failure.md#R40
     /// The last instance of the switch had promised nothing.
     #[test]
     fn empty_link_freezes_at_earlier_switch_promise() {

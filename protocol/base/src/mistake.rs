@@ -36,65 +36,65 @@ macro_rules! mistakes {
 
 mistakes! {
     DeliverAtBarrier: "deliver-at-barrier",
-        "What lies exactly at the barrier is delivered, not only what lies below it.";
+        "Messages with a timestamp equal to the barrier are delivered, not only those below it.";
     NoTieBreak: "no-tie-break",
-        "Messages of one timestamp come in any order, not in that of their senders.";
+        "Messages with equal timestamps are delivered in any order, not by sender.";
     DeliverBeforeCommit: "deliver-before-commit",
-        "Reliable messages wait for the barrier of best effort, not for the commit barrier.";
+        "Reliable messages wait for the best-effort barrier, not for the commit barrier.";
     RecallForgotten: "recall-forgotten",
-        "A receiver acknowledges recalls and delivers the messages nevertheless.";
+        "A receiver acknowledges recalls and still delivers the messages.";
     DiscardOffByOne: "discard-off-by-one",
-        "Of a failed sender what lies exactly at its failure timestamp is delivered, too.";
+        "A failed sender's messages at exactly its failure timestamp are delivered, too.";
     DiscardForgotten: "discard-forgotten",
-        "Of a failed sender everything that is here is delivered.";
+        "All received messages of a failed sender are delivered.";
     CommitWhileOpen: "commit-while-open",
-        "A process promises commits past scatterings that are not acknowledged.";
+        "A process promises commits beyond scatterings that are not acknowledged.";
     OwnCommitIgnored: "own-commit-ignored",
-        "A message to oneself does not wait for its siblings.";
+        "A message to the sender itself does not wait for the rest of its scattering.";
     NoClockClamp: "no-clock-clamp",
-        "Timestamps follow the own clock alone, whatever was delivered before.";
+        "Timestamps follow the local clock only, not the timestamps already delivered.";
     DuplicateAccepted: "duplicate-accepted",
-        "A packet that comes twice is taken twice.";
+        "A duplicate packet is accepted.";
     LateAccepted: "late-accepted",
-        "A message below the barrier is taken as if it had come in time.";
+        "A message that arrives below the barrier is accepted.";
     AckBeforeBuffering: "ack-before-buffering",
-        "Now and then a reliable packet is acknowledged and then dropped.";
+        "A reliable packet is sometimes acknowledged and then dropped.";
     SiblingNotRecalled: "sibling-not-recalled",
-        "Only the receivers that are out of reach are told of a recall.";
+        "A recall is sent to the unreachable receivers only.";
     DeadLinkRetained: "dead-link-retained",
-        "A switch waits for dead links for ever.";
+        "A switch never removes dead links from its barrier.";
     LiveLinkDropped: "live-link-dropped",
-        "A switch leaves its first lower port out of what it tells its upper ones.";
+        "A switch leaves its first lower port out of the barrier that it sends to its upper ports.";
     DeadCommitDropped: "dead-commit-dropped",
-        "A dead link holds no commits.";
+        "A dead link does not hold back commits.";
     RestartIgnored: "restart-ignored",
-        "A neighbour that has restarted is taken for its former life.";
+        "A restarted neighbour is taken for its previous incarnation.";
     BarrierBack: "barrier-back",
-        "A switch tells the minimum of the moment, though it told more before.";
+        "A switch sends the current minimum as its barrier, below one that it has sent before.";
     TwoActive: "two-active",
-        "The store gives whoever becomes active next the epoch of the one before.";
+        "The store gives the next active controller the epoch of the previous one.";
     RefusalIgnored: "refusal-ignored",
-        "A replica that is told that its epoch is over goes on as if it were not.";
+        "A controller replica ignores the refusal that its epoch is over.";
     ResumeEarly: "resume-early",
-        "Failures are resolved before those who are left have completed them.";
+        "Failures are resolved before the correct processes have completed their recovery.";
     FailureTooLate: "failure-too-late",
         "Failure timestamps are 1 us too late.";
     FailureTooEarly: "failure-too-early",
         "Failure timestamps are 1 us too early.";
     QuorumForgotten: "quorum-forgotten",
-        "Agreed multicast delivers up to its leader's clock, whatever those of a majority are.";
+        "Agreed multicast delivers up to its leader's clock, whatever the clocks of a majority are.";
     GapsIgnored: "gaps-ignored",
         "Agreed multicast delivers up to its leader's clock, though proposals below it are missing.";
     PendingForgotten: "pending-forgotten",
-        "Agreed multicast delivers past messages whose final timestamp is not known yet.";
+        "Agreed multicast delivers beyond messages whose final timestamp is not known yet.";
     NewTimestamp: "new-timestamp",
-        "A new leader of agreed multicast gives new timestamps to what was accepted before.";
+        "A new leader of agreed multicast gives new timestamps to messages accepted before.";
     StaleEpoch: "stale-epoch",
-        "A member of agreed multicast goes on with the leader of an earlier epoch.";
+        "A member of agreed multicast continues to follow the leader of an earlier epoch.";
     AckTwice: "ack-twice",
-        "An acknowledgement of agreed multicast that comes twice counts twice.";
+        "A duplicate acknowledgement of agreed multicast counts twice.";
     ProposedTwice: "proposed-twice",
-        "A message that a client starts again is given another timestamp.";
+        "A message that a client retransmits gets another timestamp.";
 }
 
 impl Mistake {

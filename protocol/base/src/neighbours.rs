@@ -19,6 +19,7 @@ pub enum PeerUpdate {
     OneWay,
 }
 
+//= spec/failure.md#R38
 /// The other end of each link of a node (docs/design/failure.md, "Who is on a link?").
 ///
 /// A lost link comes up again only when both ends know of the loss, much as a routing adjacency
@@ -61,6 +62,7 @@ const UNKNOWN: End = End {
     is_agreed: true,
 };
 
+//= spec/failure.md#R38
 /// Consecutive stale frames after which a link comes up regardless, because the frames that
 /// reported its loss were themselves lost. Must exceed the beacons of one round trip on an intact
 /// link: otherwise reports of the loss and of the recovery chase each other and make the link flap.
@@ -283,6 +285,7 @@ mod tests {
         );
     }
 
+    //= spec/failure.md#R38
     /// Two ends send beacons at the same instants, each of which takes `delay` instants, and one
     /// end reports a false loss: the link goes down once at each end and comes up permanently. A
     /// link slower than half of [`STALE_MAX`] comes up too early a few times, but stops flapping.

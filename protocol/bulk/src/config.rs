@@ -171,6 +171,7 @@ impl Config {
         if self.is_shared { 0 } else { self.piece_len as usize }
     }
 
+    //= spec/bulk.md#R15
     /// Returns the block length for an object of `bytes` bytes.
     pub(crate) fn block_len_of(&self, bytes: u64) -> u32 {
         if !self.is_shared {
@@ -180,6 +181,7 @@ impl Config {
         self.block_len.max(u32::try_from(least).unwrap_or(u32::MAX))
     }
 
+    //= spec/bulk.md#R8
     /// Returns a digest of all settings that members must agree on.
     pub(crate) fn plan(&self) -> u32 {
         let mut plan = u64::from(self.piece_len());

@@ -199,6 +199,7 @@ impl<M: Memory> Object<M> {
         if *left > 0 {
             return PieceResult::Accepted;
         }
+        //= spec/bulk.md#R11
         if self.shape.extent.has_digests && self.hash(block) != digest {
             self.reset_block(block);
             return PieceResult::Corrupt;

@@ -69,6 +69,7 @@ impl Wire {
     }
 }
 
+//= spec/bulk.md#R30
 #[test]
 fn many_groups_do_not_allocate_per_block() {
     for link in [Link::Reliable, Link::Lossy] {

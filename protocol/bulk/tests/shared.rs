@@ -188,6 +188,7 @@ impl Harness {
     }
 }
 
+//= spec/bulk.md#R15
 #[test]
 fn shared_objects_are_used_in_place_or_copied() {
     let sizes = [0, 1, 999, 1_000, 1_001, 70_000, 3, 1_200_000];
@@ -212,6 +213,7 @@ fn shared_objects_are_used_in_place_or_copied() {
     }
 }
 
+//= spec/bulk.md#R15
 #[test]
 fn large_object_has_larger_blocks() {
     let mut harness = Harness::new(2, &[1 << 27]);
@@ -220,6 +222,7 @@ fn large_object_has_larger_blocks() {
     assert!(frames < 2_000, "{frames} frames");
 }
 
+//= spec/bulk.md#R15
 #[test]
 fn corrupt_copy_is_repeated() {
     for wrong_at in [0, 5_000, 69_999] {

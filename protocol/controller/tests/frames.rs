@@ -73,6 +73,7 @@ fn evaluates_after_a_quiet_period_or_at_the_latest_deadline() {
     assert_eq!(evaluations(&controller), before + 3);
 }
 
+//= spec/failure.md#R44
 //= spec/failure.md#R26
 //= spec/failure.md#R33
 #[test]

@@ -94,6 +94,7 @@ fn spine_failure_fails_no_process() {
     assert_healthy(&fabric);
 }
 
+//= spec/failure.md#R41
 #[test]
 fn severs_single_links_and_counts_partitions() {
     let mut fabric = ready_fabric(Fabric::leaf_spine(3, 2, 2, 5));

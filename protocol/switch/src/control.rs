@@ -179,6 +179,7 @@ impl Switch {
         Verdict::Consumed
     }
 
+    //= spec/failure.md#R42
     /// Handles a controller's declaration that `instance` is dead, even if it is still received:
     /// its link is frozen, and its frames are ignored from now on (`docs/design/failure.md`, "What
     /// if a receiver cannot be reached, and has not failed?").
@@ -280,6 +281,7 @@ impl Switch {
         Verdict::Consumed
     }
 
+    //= spec/failure.md#R37
     /// Handles what is due for the controllers at `now`; runs before the beacons of this instant
     /// are requested.
     pub(crate) fn on_control_timeout(&mut self, now: Mono) {

@@ -92,6 +92,8 @@ impl Switch {
         }
     }
 
+    //= spec/failure.md#R14
+    //= spec/failure.md#R36
     /// Marks `port` as caught up if its promises have reached everything advertised here and, for a
     /// lower port, everything advertised further up, as far as this switch's promises reach.
     fn check_caught_up(&mut self, port: Port, promises: Promises) {
@@ -285,6 +287,7 @@ impl Switch {
         }
     }
 
+    //= spec/failure.md#R39
     /// Whether `instance` can be at the other end of `port`. A live peer is replaced only by a
     /// later incarnation of its own.
     fn is_plausible_at(&self, port: Port, instance: Instance) -> bool {

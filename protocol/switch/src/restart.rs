@@ -53,6 +53,7 @@ impl Switch {
         Verdict::Consumed
     }
 
+    //= spec/failure.md#R42
     /// Starts the next incarnation. Only the configuration, learned routes, the clock, counters and
     /// pending events survive, as if the switch had crashed and come back at once.
     fn restart(&mut self) {

@@ -282,6 +282,7 @@ fn floods_are_rejected_without_controllers() {
     assert!(sent(&mut switch, at(1)).is_empty());
 }
 
+//= spec/failure.md#R42
 #[test]
 fn declared_dead_instance_is_frozen_and_ignored() {
     let mut switch = set_up();
@@ -335,6 +336,7 @@ fn declared_dead_switch_gets_a_death_notice() {
     assert!(ports_of(&sent(&mut switch, at(10)), Opcode::Flood).is_empty(), "once a beacon");
 }
 
+//= spec/failure.md#R42
 #[test]
 fn switch_restarts_on_a_death_notice() {
     let mut switch = set_up();

@@ -72,6 +72,7 @@ fn commit_needs_a_two_way_link() {
     assert_eq!(advertised_to(&mut switch, 3, 1), promises_of_both(50, 40));
 }
 
+//= spec/failure.md#R37
 #[test]
 fn unconfirmed_link_gets_beacons_even_when_busy() {
     let mut switch = set_up_links(guarded(2), both(0));
@@ -211,6 +212,7 @@ fn one_way_link_is_down_until_both_ends_know() {
     assert_eq!(advertised_to(&mut switch, 14, 0), promises_of_both(100, 40));
 }
 
+//= spec/failure.md#R38
 #[test]
 fn lost_link_returns_after_the_peer_noticed() {
     let mut switch = set_up_links(guarded(2), promises_of_both(50, 40));
@@ -246,6 +248,7 @@ fn frames_from_unknown_senders_are_ignored() {
     assert_eq!(put(&mut switch, at(3), 0, no_instance), Verdict::Dropped);
 }
 
+//= spec/failure.md#R39
 #[test]
 fn forged_sources_change_nothing() {
     let mut switch = set_up_links(guarded(2), promises_of_both(50, 40));

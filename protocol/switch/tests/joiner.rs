@@ -66,6 +66,7 @@ fn check_joiner(mut config: Config) {
     assert_eq!([advertised[0], advertised[1]], [both(20_000).commit; 2].map(Some));
 }
 
+//= spec/failure.md#R36
 /// Processes below a restarted switch do not get commits of each other alone: the rest of the
 /// fabric may be behind. A table has no other inputs, nor has one whose upper links are silent.
 #[test]

@@ -58,12 +58,14 @@ fn holds(seed: u64) {
     }
 }
 
+//= spec/amcast.md#R32
 /// A replica that started late in an idle group received nothing.
 #[test]
 fn restarted_replica_requests_until_acknowledged() {
     [7, 16, 54, 102].into_iter().for_each(holds);
 }
 
+//= spec/amcast.md#R23
 /// A candidate requested the log from a member that had crashed after its promise, for ever.
 #[test]
 fn candidate_changes_source_of_stalled_transfer() {

@@ -19,7 +19,7 @@ fn run_mutations(
 ) -> usize {
     // Seeds that fail without any mistake do not count.
     let wrong: Vec<u64> = (0..SEEDS).filter(|seed| detected(None, *seed).is_some()).collect();
-    print_row(&format!("| none | Nothing: the machines as they are. | | | {} |", wrong.len()));
+    print_row(&format!("| none | Nothing: the unmodified machines. | | | {} |", wrong.len()));
     let mut missed = 0;
     for mistake in mistakes {
         let caught = |seed: u64| {

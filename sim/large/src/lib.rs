@@ -1,7 +1,7 @@
 //! Simulation of large payloads in the total order.
 //!
 //! `[simulation of ordered scattering with large payloads]` A [`Setup`] describes the fabric and
-//! the scatterings; a [`World`] runs it in virtual time; a [`Report`] lists what every process was
+//! the scatterings; a [`SimEnv`] runs it in virtual time; a [`Report`] lists what every process was
 //! notified of, in order. Each host runs one process, an endpoint for payloads of any size behind a
 //! virtual switch; with a controller, the last host runs it.
 //!
@@ -22,10 +22,10 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod env;
 mod node;
 mod setup;
-mod world;
 
 pub use application::{Received, Report};
+pub use env::SimEnv;
 pub use setup::{Probes, Scattering, Setup};
-pub use world::World;

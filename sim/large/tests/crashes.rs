@@ -3,7 +3,7 @@
 mod verify;
 
 use onepipe_endpoint::Service;
-use onepipe_sim_large::{Probes, Report, Scattering, Setup, World};
+use onepipe_sim_large::{Probes, Report, Scattering, Setup, SimEnv};
 use onepipe_topology::Shape;
 
 /// All nodes know the controller by then, in ns.
@@ -18,7 +18,7 @@ fn setup() -> Setup {
 }
 
 fn run_verified(setup: &Setup, run_ns: u64) -> Report {
-    let report = World::new(setup.clone()).run(run_ns);
+    let report = SimEnv::new(setup.clone()).run(run_ns);
     if let Some(wrong) = verify::verify(setup, &report) {
         panic!("{wrong}: {setup:?}\n{:?}\n{:?}", report.failed, report.stats);
     }

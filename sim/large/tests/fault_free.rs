@@ -1,7 +1,7 @@
 //! Large payloads without faults: their latency, and the effect on other traffic.
 
 use onepipe_endpoint::Service;
-use onepipe_sim_large::{Probes, Report, Scattering, Setup, World};
+use onepipe_sim_large::{Probes, Report, Scattering, Setup, SimEnv};
 use onepipe_topology::Shape;
 
 const BEGIN_NS: u64 = 300_000;
@@ -22,7 +22,7 @@ fn run_with_probes(bytes: Option<usize>, receivers: u32, service: Service) -> Re
         probes: Some(probes),
         ..Setup::new(Shape::testbed(), 31)
     };
-    World::new(setup).run(BEGIN_NS + 700_000)
+    SimEnv::new(setup).run(BEGIN_NS + 700_000)
 }
 
 fn mean_ns(report: &Report) -> f64 {

@@ -4,7 +4,7 @@
 mod verify;
 
 use onepipe_endpoint::Service;
-use onepipe_sim_large::{Probes, Scattering, Setup, World};
+use onepipe_sim_large::{Probes, Scattering, Setup, SimEnv};
 use onepipe_topology::Shape;
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -84,7 +84,7 @@ fn setup() -> impl Strategy<Value = Setup> {
 }
 
 fn run_verified(setup: &Setup) -> Result<(), TestCaseError> {
-    let report = World::new(setup.clone()).run(RUN_NS);
+    let report = SimEnv::new(setup.clone()).run(RUN_NS);
     match verify::verify(setup, &report) {
         None => Ok(()),
         Some(wrong) => Err(TestCaseError::fail(format!("{wrong}\n{:?}", report.failed))),

@@ -158,6 +158,7 @@ fn restarted_switch_withholds_commits() {
     are_right(Placement::Chip, &[94_001_096]);
 }
 
+//= spec/failure.md#R44
 /// A recovering process was notified that all outcomes were known up to the controller's time, and
 /// delivered a scattering whose sender failed later, at a lower timestamp.
 #[test]

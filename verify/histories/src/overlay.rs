@@ -3,12 +3,12 @@
 
 // The network of the overlay's own tests; they use parts of it that this program does not.
 #[allow(dead_code)]
-#[path = "../../../protocol/node/tests/overlay/world.rs"]
-mod world;
+#[path = "../../../protocol/node/tests/overlay/network.rs"]
+mod network;
 
 use crate::Case;
 use crate::digest::Digest;
-use world::World;
+use network::TestNet;
 
 const SEEDS: u64 = 6;
 /// Processes send during the first of these, and deliver what is in flight during the second.
@@ -21,12 +21,12 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn run(seed: u64) -> u64 {
-    let mut world = World::new(seed, false);
-    world.run(SEND_NS, true);
-    world.run(SEND_NS + DRAIN_NS, false);
+    let mut network = TestNet::new(seed, false);
+    network.run(SEND_NS, true);
+    network.run(SEND_NS + DRAIN_NS, false);
     let mut digest = Digest::default();
-    digest.add(world.overtaken as u64);
-    for (process, log) in &world.logs {
+    digest.add(network.overtaken as u64);
+    for (process, log) in &network.logs {
         digest.add((*process).into());
         for message in log {
             let (timestamp, from, index) = message.key;

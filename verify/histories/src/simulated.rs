@@ -84,7 +84,7 @@ fn arbiter(seed: u64) -> u64 {
         vec![]
     };
     let arbitration = Some(arbitration);
-    let mut world = SimEnv::new(&Setup { shape, offer, arbitration, flows, seed, ..Setup::rack() });
+    let mut env = SimEnv::new(&Setup { shape, offer, arbitration, flows, seed, ..Setup::rack() });
     let mut faults = LinkFaults::default();
     match seed % 5 {
         1 => faults.loss = Loss::uniform(20_000),
@@ -95,22 +95,22 @@ fn arbiter(seed: u64) -> u64 {
         3 => faults.corrupt_ppm = 50_000,
         _ => {}
     }
-    for link in world.links() {
-        world.schedule(MS, Fault::SetLinkFaults(link, faults));
-        world.schedule(4 * MS, Fault::SetLinkFaults(link, LinkFaults::default()));
+    for link in env.links() {
+        env.schedule(MS, Fault::SetLinkFaults(link, faults));
+        env.schedule(4 * MS, Fault::SetLinkFaults(link, LinkFaults::default()));
     }
     if seed.is_multiple_of(2) {
-        world.schedule(2 * MS + seed * 37_000, Fault::Crash(NodeId(31)));
-        world.schedule(4 * MS, Fault::Restart(NodeId(31)));
+        env.schedule(2 * MS + seed * 37_000, Fault::Crash(NodeId(31)));
+        env.schedule(4 * MS, Fault::Restart(NodeId(31)));
     }
-    world.run_for_ns(8 * MS);
-    let (waiting, sent, received) = world.plain_frames();
-    digest::of([world.trace_hash(), world.slots_sent(), waiting, sent, received])
+    env.run_for_ns(8 * MS);
+    let (waiting, sent, received) = env.plain_frames();
+    digest::of([env.trace_hash(), env.slots_sent(), waiting, sent, received])
 }
 
 /// Payloads of any size by both services, with lossy links and a process that crashes.
 fn large(seed: u64) -> u64 {
-    use onepipe_sim_large::{Scattering, Setup, World};
+    use onepipe_sim_large::{Scattering, Setup, SimEnv};
     const PROCESSES: u32 = 5;
     let mut random = onepipe_sim_engine::Random::named(seed, "large", 0);
     let mut scatterings = Vec::new();
@@ -134,7 +134,7 @@ fn large(seed: u64) -> u64 {
         seed,
         ..Setup::new(Shape::leaf_spine(2, 1, 3).expect("6 hosts fit"), PROCESSES)
     };
-    let outcome = World::new(setup).run(40 * MS);
+    let outcome = SimEnv::new(setup).run(40 * MS);
     let delivered = outcome.delivered.iter().flatten();
     let numbers = delivered.flat_map(|seen| [seen.timestamp, seen.from.into(), seen.at_ns]);
     digest::of([outcome.trace_hash].into_iter().chain(numbers))
@@ -152,11 +152,11 @@ fn bulk() -> Vec<Case> {
     ];
     let run = |name: String, setup: Setup, crash: Option<(usize, u64)>| {
         Case::new(name, move || {
-            let mut world = onepipe_sim_bulk::SimEnv::new(&setup);
+            let mut env = onepipe_sim_bulk::SimEnv::new(&setup);
             if let Some((rank, at_ns)) = crash {
-                world.crash(rank, at_ns);
+                env.crash(rank, at_ns);
             }
-            let outcome = world.run(1_000 * MS);
+            let outcome = env.run(1_000 * MS);
             digest::of([outcome.trace_hash, outcome.last_ns().unwrap_or(u64::MAX)])
         })
     };

@@ -31,21 +31,21 @@ struct Overlay {
 impl Overlay {
     /// Builds a tree of aggregators: a single one, or leaves below a chain that ends in a root.
     fn new(levels: usize) -> Result<Self> {
-        let mut world = Self { aggregators: vec![], nodes: vec![], delivered: 0 };
+        let mut overlay = Self { aggregators: vec![], nodes: vec![], delivered: 0 };
         let mut up = None;
         for _ in 1..levels {
-            up = Some(world.aggregator(up)?);
+            up = Some(overlay.aggregator(up)?);
         }
         let leaves = if levels == 1 { 1 } else { LEAVES };
-        let parents = (0..leaves).map(|_| world.aggregator(up)).collect::<Result<Vec<_>>>()?;
+        let parents = (0..leaves).map(|_| overlay.aggregator(up)).collect::<Result<Vec<_>>>()?;
         for process in 0..PROCESSES {
             let parent = parents[process as usize % leaves];
             let tune = |config: &mut onepipe_endpoint::Config| {
                 config.beacon_interval_ns = BEACON_INTERVAL_NS;
             };
-            world.nodes.push(connect_node(parent, process, Incarnation(1), tune, Idle::Spin)?);
+            overlay.nodes.push(connect_node(parent, process, Incarnation(1), tune, Idle::Spin)?);
         }
-        Ok(world)
+        Ok(overlay)
     }
 
     fn aggregator(&mut self, up: Option<SocketAddr>) -> Result<SocketAddr> {
@@ -100,16 +100,16 @@ impl Overlay {
 pub(crate) fn run(count: usize) -> Result<()> {
     println!("reliable scatterings to {PROCESSES} processes, one at a time, beacons every 20 us");
     for levels in 1..=3 {
-        let mut world = Overlay::new(levels)?;
+        let mut overlay = Overlay::new(levels)?;
         for round in 0..WARM_UP {
-            world.scatter(round % PROCESSES as usize)?;
+            overlay.scatter(round % PROCESSES as usize)?;
         }
         let mut times = (0..count)
-            .map(|round| world.scatter(round % PROCESSES as usize))
+            .map(|round| overlay.scatter(round % PROCESSES as usize))
             .collect::<Result<Vec<u64>>>()?;
         times.sort_unstable();
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e3;
-        let (direct, tree) = world.nodes.iter().fold((0, 0), |(direct, tree), node| {
+        let (direct, tree) = overlay.nodes.iter().fold((0, 0), |(direct, tree), node| {
             let stats = node.transport().overlay_stats();
             (direct + stats.frames_direct, tree + stats.frames_by_tree)
         });

@@ -75,7 +75,7 @@ fn siblings_never_import_each_other() {
 }
 
 #[test]
-fn the_worlds_never_import_each_other() {
+fn families_never_import_each_other() {
     for (from, to) in [
         ("sim/network", "transport/udp"),
         ("transport/shm", "sim/engine"),

@@ -12,7 +12,7 @@ const MACHINES: &[(&str, &str)] = &[
     ("SystemTime", "time is an input: take `Now`"),
     (".unwrap()", "say why it cannot fail: expect(\"reason\"), or answer with an error"),
     ("println!", "a machine does not print: use events and counters"),
-    ("cfg(sim)", "a machine that must know which world it is in is wrong"),
+    ("cfg(sim)", "no machine may depend on the environment that drives it"),
 ];
 
 /// Words that mark unfinished work; banned everywhere, comments included.

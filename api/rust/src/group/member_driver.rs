@@ -118,8 +118,8 @@ impl MemberDriver {
     }
 }
 
-/// Returns an unspecified port of the same address family: other members do not connect to the
-/// root.
+/// Returns the loopback address of the same family with port 0, for the root's listener: no other
+/// member connects to the root.
 fn unspecified_port(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(_) => (std::net::Ipv4Addr::LOCALHOST, 0).into(),

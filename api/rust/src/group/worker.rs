@@ -46,7 +46,7 @@ impl Worker {
         }
         match state.command {
             Command::Run => {}
-            // Only the root can close a group; the others wait for it.
+            // Only the root can close a group; the other members wait for the root to close it.
             Command::Close if state.outbox.is_empty() => _ = group.close(),
             Command::Close => {}
             Command::Leave => group.leave(),

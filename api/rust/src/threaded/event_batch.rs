@@ -9,9 +9,9 @@ use crate::node::{Node, NodeEvent};
 
 /// Number of batches in circulation.
 const BATCHES_MAX: usize = 64;
-/// Maximum number of events of a batch, …
+/// Maximum number of events of a batch.
 const EVENTS_MAX: usize = 1024;
-/// … and of bytes; a longer message has a batch of its own.
+/// Maximum number of payload bytes of a batch; a longer message has a batch of its own.
 const LEN_MAX: usize = 64 << 10;
 /// A batch with more memory than this is shrunk before it is reused.
 const RECYCLED_BYTES_MAX: usize = 256 << 10;
@@ -68,11 +68,11 @@ pub(crate) struct EventReader {
 }
 
 pub(crate) fn event_channel() -> (EventWriter, EventReader) {
-    // Two more: the reader's initial batch, and the last one.
+    // The rings also hold the reader's initial batch and the one that `EventWriter::close` adds.
     let (batches, filled) = RingBuffer::new(BATCHES_MAX + 2);
     let (mut returned, recycled) = RingBuffer::new(BATCHES_MAX + 2);
     for _ in 0..BATCHES_MAX {
-        // It fits: the ring has capacity for two more.
+        // Cannot fail: the ring has capacity for two more.
         let _ = returned.push(EventBatch::default());
     }
     let event_writer = EventWriter { batches, recycled, current: None, held: VecDeque::new() };

@@ -266,7 +266,6 @@ impl Pipe {
     ///
     /// # Errors
     /// [`JoinError`]. The process has left in any case.
-    /// [`JoinError`]. The process has left all the same.
     pub fn rejoin(mut self) -> Result<Self, JoinError> {
         // Unresolved messages stay so: the other processes have decided their outcomes.
         let _ = self.leave();

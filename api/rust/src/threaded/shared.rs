@@ -19,13 +19,13 @@ pub(crate) type OnEvent = Box<dyn FnMut(Event<&[u8]>) + Send>;
 /// A callback for failures.
 pub(crate) type OnProcessFailed = Box<dyn FnMut(ProcessFailed) + Send>;
 
-/// The states of the driving thread's sleep.
+/// Values of [`Shared::sleep_state`]: when the caller must ring the doorbell.
 pub(crate) mod sleep_state {
-    /// Polls everything by itself.
+    /// The thread polls: never.
     pub(crate) const AWAKE: u8 = 0;
-    /// May block: ring for a request or a command.
+    /// The thread may block: for a request or a command.
     pub(crate) const ASLEEP: u8 = 1;
-    /// May block with events that have no batch: ring for a recycled batch, too.
+    /// The thread may block, and holds events for which it has no batch: also for a recycled batch.
     pub(crate) const ASLEEP_WITHOUT_BATCHES: u8 = 2;
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) event_waiter: CachePadded<Waiter>,
     /// Where the caller waits for capacity of the submission queue.
     pub(crate) capacity_waiter: CachePadded<Waiter>,
-    /// A field below, up to the callbacks, has changed. Set by the caller.
+    /// One of the next three fields has changed. Set by the caller.
     pub(crate) is_commanded: AtomicBool,
     pub(crate) is_leaving: AtomicBool,
     pub(crate) on_event: Mutex<Option<OnEvent>>,
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) is_excluded: AtomicBool,
     /// The driving thread has ended.
     pub(crate) has_ended: AtomicBool,
-    /// Whether all outcomes were known in the end.
+    /// Whether all outcomes were known when the driving thread ended.
     pub(crate) is_drained: AtomicBool,
     barrier: AtomicU64,
     peers: Box<[AtomicU64]>,
@@ -79,8 +79,8 @@ impl Shared {
         }
     }
 
-    /// Wakes the driving thread if it may block; with `for_batch`, only if it lacks batches. The
-    /// work was published before.
+    /// Wakes the driving thread if it may block; with `for_batch`, only if it lacks batches. Call
+    /// it after publishing the work.
     #[inline]
     pub(crate) fn wake_driver(&self, for_batch: bool) {
         fence(Ordering::SeqCst);

@@ -49,7 +49,7 @@ impl SendRequest {
         }
     }
 
-    /// Bytes that it takes in a send buffer.
+    /// Returns the number of bytes that the request takes in a send buffer.
     pub(crate) fn charge(&self) -> u64 {
         (self.bytes.len() + self.headers.len() * MESSAGE_CHARGE_BYTES as usize) as u64
     }
@@ -78,7 +78,7 @@ pub(crate) struct Submitter {
     requests: Producer<SendRequest>,
     empty: Consumer<SendRequest>,
     submitted_bytes: u64,
-    /// As last read.
+    /// Bytes that the endpoint has accepted, as last read.
     accepted_bytes: u64,
 }
 
@@ -97,8 +97,8 @@ pub(crate) fn submission_queue() -> (Submitter, SubmissionQueue) {
 }
 
 impl Submitter {
-    /// Submits a scattering, if the endpoint can ever accept it. `accepted` reads the number of
-    /// bytes that it has accepted so far.
+    /// Submits a scattering that the endpoint can accept at some time. `accepted` reads the number
+    /// of bytes that the endpoint has accepted so far.
     #[inline]
     pub(crate) fn submit(
         &mut self,

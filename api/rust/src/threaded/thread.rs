@@ -81,7 +81,7 @@ impl<T: Fabric> Thread<T> {
         let shares = Arc::clone(&shared);
         let mut event_sink =
             EventSink { event_writer, on_event: None, on_process_failed: None, shared: shares };
-        // Number of accepted scatterings: best effort, reliable.
+        // Number of accepted scatterings of each service: best effort, reliable.
         let mut taken = [0; 2];
         // The request that does not fit the endpoint's send buffer.
         let mut deferred: Option<SendRequest> = None;
@@ -160,7 +160,8 @@ impl<T: Fabric> Thread<T> {
     }
 }
 
-/// Rests in a way that may block: announces it, then checks once more for work that rings no bell.
+/// Rests in a way that may block: announces that first, then checks once more for work whose
+/// submitter saw this thread awake and did not ring the doorbell.
 fn sleep<T: Fabric>(
     engine: &mut Engine<T>,
     shared: &Shared,
@@ -182,8 +183,8 @@ fn sleep<T: Fabric>(
     shared.sleep_state.store(sleep_state::AWAKE, Ordering::Relaxed);
 }
 
-/// Passes submitted requests to the endpoint, as far as its send buffer has capacity. Returns the
-/// number of requests.
+/// Passes submitted requests to the endpoint, as far as its send buffer has capacity. Counts the
+/// accepted scatterings of each service in `accepted_counts`. Returns the number of requests.
 fn accept_requests<T: Fabric>(
     engine: &mut Engine<T>,
     event_sink: &mut EventSink,

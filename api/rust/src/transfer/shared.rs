@@ -26,7 +26,7 @@ pub(super) struct TransferRequest {
 pub(super) struct SendQueue {
     /// Objects that the thread has not taken yet.
     pub requests: VecDeque<TransferRequest>,
-    /// Number of objects, including those taken by the thread, and the bytes that they count as.
+    /// Number of objects, including those that the thread has taken, and their charges in bytes.
     pub count: usize,
     pub bytes: usize,
 }
@@ -35,7 +35,7 @@ pub(super) struct SendQueue {
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     objects: VecDeque<Object>,
-    /// The bytes that they count as.
+    /// The charges of the objects, in bytes.
     bytes: u64,
     pub waker: Option<Waker>,
 }
@@ -71,7 +71,7 @@ pub(super) struct Snapshot {
     pub terms_mismatch: Option<TermsMismatch>,
 }
 
-/// The number of bytes that an object of the given length counts as.
+/// Returns the number of bytes for which an object of the given length counts against the limits.
 pub(super) fn charge(bytes: usize) -> usize {
     bytes.max(OBJECT_LEN_MIN as usize)
 }

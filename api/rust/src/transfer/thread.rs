@@ -1,4 +1,4 @@
-//! The thread that drives an end of scheduled transfer.
+//! The thread that drives an endpoint of scheduled transfer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -23,7 +23,8 @@ pub(super) fn run(mut transfer: EmbeddedTransfer, shared: &Shared) {
         deferred: BTreeMap::new(),
         has_capacity: false,
     };
-    // The last limit given to the machine: each command makes it look for something to send.
+    // The limit that the machine has: setting it makes the machine look for something to send, so
+    // only changes are set.
     let mut capacity = None;
     while !shared.is_closing.load(Ordering::Acquire) {
         if shared.cancel_signal.take() {

@@ -1,9 +1,9 @@
 //! Beyond the papers: large payloads in the total order, their effect on other messages, and the
 //! size from which bulk multicast pays off.
 
+use crate::env::Large;
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
-use crate::world::Large;
 
 const KIB: f64 = 1_024.0;
 const MIB: f64 = 1_048_576.0;

@@ -13,6 +13,7 @@ impl Member {
         }
     }
 
+    //= spec/amcast.md#R6
     /// Sends another group a cumulative acknowledgement: this member has accepted the last position
     /// for that group and all before.
     pub(super) fn send_group_ack(&mut self, group: GroupId) {
@@ -54,6 +55,7 @@ impl Member {
         self.on_votes(entry.id);
     }
 
+    //= spec/amcast.md#R6
     /// Sends the own clock and the number of accepted positions to members of the own group.
     pub(super) fn send_cumulative_ack(&mut self, is_recipient: impl Fn(usize) -> bool, flags: u8) {
         if self.is_synced() {
@@ -91,6 +93,7 @@ impl Member {
         if body.group == self.group {
             // Raising the clock is always safe: later proposals only get later timestamps.
             self.clock = self.clock.max(body.clock);
+            //= spec/amcast.md#R14
             if body.epoch == self.promised && self.is_synced() {
                 self.clocks.on_clock(member, body.clock);
                 if self.role == Role::Follower(Some(member)) {
@@ -130,6 +133,7 @@ impl Member {
     /// Records the position and timestamp that another group has assigned to a message.
     fn on_remote_position(&mut self, body: &Amcast) {
         let (id, group) = (body.id, body.group);
+        //= spec/amcast.md#R5
         if body.timestamp > self.clock {
             self.clock = body.timestamp;
             self.pending_acks = self.pending_acks.with(self.group);

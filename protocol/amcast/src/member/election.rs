@@ -40,17 +40,20 @@ impl Member {
         true
     }
 
+    //= spec/amcast.md#R22
     /// Returns the member's status: its promise and the extent of its log.
     fn status(&self) -> Amcast {
         let timestamp = LogicalTime(u64::from(self.synced));
         Amcast { timestamp, position: self.log.first_undecided(), ..self.new_packet() }
     }
 
+    //= spec/amcast.md#R22
     /// Promises `epoch`: packets of earlier epochs are rejected from now on.
     fn promise(&mut self, epoch: u32, leader: Option<usize>) {
         if epoch > self.promised {
             self.promised = epoch;
             self.transfer.cancel();
+            //= spec/amcast.md#R4
             self.log.clear_buffered();
             (self.requested_until, self.request_len) = (0, Self::REQUEST_LEN);
             self.clocks = Clocks::NONE;
@@ -94,6 +97,7 @@ impl Member {
         // The source of the log is chosen once a majority has promised: later promises are ignored.
         if self.role == Role::Candidate && !self.has_promises() {
             self.promises[member] = Some((body.timestamp.0, body.count));
+            //= spec/amcast.md#R25
             self.clock = self.clock.max(body.clock);
             self.on_promises();
         }
@@ -103,6 +107,7 @@ impl Member {
         self.promises.iter().flatten().count() >= self.majority() as usize
     }
 
+    //= spec/amcast.md#R23
     /// With a majority of promises, chooses the log of the latest epoch; of these the longest one,
     /// and of several such logs the own one.
     fn on_promises(&mut self) {
@@ -121,6 +126,7 @@ impl Member {
         }
     }
 
+    //= spec/amcast.md#R23
     /// Handles a candidate's timeout. The source of the log may have failed since its promise: its
     /// promise is dropped after repeated timeouts, as any other majority will do.
     pub(super) fn retry_candidacy(&mut self) {
@@ -175,6 +181,7 @@ impl Member {
         }
     }
 
+    //= spec/amcast.md#R24
     /// Installs the transferred log in place of the own undecided positions.
     fn install(&mut self) {
         while let Some(entry) = self.log.pop_undecided() {
@@ -206,6 +213,7 @@ impl Member {
         }
     }
 
+    //= spec/amcast.md#R25
     /// Takes over as leader: re-proposes undecided positions with their old timestamps.
     fn start_leading(&mut self) {
         self.role = Role::Leader;

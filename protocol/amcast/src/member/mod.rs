@@ -228,6 +228,7 @@ impl Member {
         self.synced == self.promised
     }
 
+    //= spec/amcast.md#R6
     /// Returns how many positions have been accepted as the leader of the epoch has them.
     fn accepted(&self) -> u64 {
         match self.role {
@@ -308,6 +309,7 @@ impl Machine for Member {
         let mut is_valid = false;
         if let Some(frame) = parsed {
             let (opcode, src) = (frame.opcode, frame.header.src());
+            //= spec/amcast.md#R21
             let is_coordinator =
                 opcode == Opcode::NewLeader && self.config.coordinators.contains(&src);
             for packet in Amcast::packets(opcode, frame.payload) {

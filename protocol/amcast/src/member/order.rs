@@ -12,6 +12,7 @@ use crate::votes::Cell;
 /// larger values are invalid, and would make the next timestamp overflow.
 const COUNTER_MAX: u64 = 1 << 62;
 
+//= spec/amcast.md#R33
 /// Returns whether all clocks and counts of a packet are in range.
 fn is_in_range(body: &Amcast) -> bool {
     let times = [body.timestamp, body.clock, body.barrier].map(|time| time.0);
@@ -19,6 +20,7 @@ fn is_in_range(body: &Amcast) -> bool {
 }
 
 impl Member {
+    //= spec/amcast.md#R33
     /// Handles a packet. Returns whether it was valid.
     pub(super) fn on_packet(
         &mut self,
@@ -75,6 +77,7 @@ impl Member {
         true
     }
 
+    //= spec/amcast.md#R11
     /// Returns whether the message is complete in this group.
     fn is_complete(&self, id: MessageId) -> bool {
         self.votes.get(id).is_some_and(|cell| {
@@ -105,6 +108,7 @@ impl Member {
         true
     }
 
+    //= spec/amcast.md#R11
     fn on_start(&mut self, body: &Amcast, message: &[u8]) {
         let (id, client) = (body.id, self.config.groups.clients[body.id.client as usize]);
         if self.is_complete(id) && !makes(Mistake::ProposedTwice) {
@@ -128,6 +132,7 @@ impl Member {
             // Packets that arrived together with this one may have completed open messages.
             self.on_barrier();
         }
+        //= spec/amcast.md#R30
         if self.open() >= self.config.busy_threshold || !self.has_space() {
             self.stats.busy += 1;
             let body = self.new_packet().of(id, body.groups);
@@ -149,6 +154,7 @@ impl Member {
         if !self.has_space() {
             return;
         }
+        //= spec/amcast.md#R2
         self.clock = LogicalTime(self.clock.0 + 1);
         let (position, timestamp) = (self.log.end(), self.clock);
         self.log.push(Entry { id, groups, timestamp, decided: None, is_complete: false }, message);
@@ -175,6 +181,8 @@ impl Member {
         Some(Amcast { flags, timestamp: entry.timestamp, barrier, position, ..body })
     }
 
+    //= spec/amcast.md#R3
+    //= spec/amcast.md#R18
     /// Sends a proposal to all members of all destination groups. Members of other groups get the
     /// message from their own leader: they are sent an acknowledgement without the message, and the
     /// message itself only if they do not answer.
@@ -204,6 +212,7 @@ impl Member {
             self.stats.other_epoch += 1;
             return;
         }
+        //= spec/amcast.md#R5
         self.clock = self.clock.max(timestamp).max(body.clock);
         let is_next = body.position == self.log.end() && !self.is_cell_blocked(id);
         if is_next && self.has_space() {
@@ -240,6 +249,7 @@ impl Member {
         }
     }
 
+    //= spec/amcast.md#R4
     /// Accepts buffered out-of-order proposals once all before them have arrived. If more is
     /// missing than the last request covered, requests the rest as soon as that has arrived.
     pub(super) fn accept_buffered(&mut self) {
@@ -267,6 +277,7 @@ impl Member {
         }
     }
 
+    //= spec/amcast.md#R12
     /// Returns whether the cell that this message will occupy still belongs to an undecided message
     /// of the same client. The leader must know that message's outcome, as the client has moved on,
     /// so the outcome is requested from the leader. If the cell's votes were dropped and that
@@ -304,6 +315,7 @@ impl Member {
         self.votes.vote(body.id, voter, (body.epoch, body.timestamp));
         self.clock = self.clock.max(body.timestamp);
         let is_new = self.votes.get(body.id).is_some_and(|cell| cell.position.is_none());
+        //= spec/amcast.md#R3
         if is_new && self.role == Role::Leader {
             self.propose(body.id, body.groups, message);
         } else if self.clock > clock {
@@ -319,6 +331,7 @@ impl Member {
     pub(super) fn on_votes(&mut self, id: MessageId) {
         let Some(cell) = self.votes.get(id).filter(|cell| cell.id == id) else { return };
         let Some(position) = cell.position else { return };
+        //= spec/amcast.md#R10
         // A vote in an epoch whose log is not installed here may refer to another position.
         let is_here = self.is_synced() && self.votes.epoch(id, self.group) <= self.synced;
         let is_open = self.log.get(position).is_some_and(|entry| entry.decided.is_none());
@@ -353,6 +366,7 @@ impl Member {
         // A member of a later epoch may have decided what the leader of this epoch has not.
         self.learned_epoch = self.learned_epoch.max(body.epoch);
         let is_here = |known: &Entry| known.is_same_proposal(&entry);
+        //= spec/amcast.md#R26
         if self.role == Role::Leader
             && position >= self.log.first()
             && !self.log.get(position).is_some_and(is_here)
@@ -375,6 +389,7 @@ impl Member {
         self.on_decided(position, decided);
     }
 
+    //= spec/amcast.md#R15
     pub(super) fn barrier_packet(&self) -> Amcast {
         Amcast { barrier: self.barrier, count: self.log.first_undecided(), ..self.new_packet() }
     }
@@ -408,6 +423,7 @@ impl Member {
             self.timer.reset();
             let Some(entry) = self.log.get(position).copied() else { continue };
             let client = self.config.groups.clients.get(entry.id.client as usize).copied();
+            //= spec/amcast.md#R17
             if let (Role::Leader, Some(client)) = (self.role, client) {
                 let timestamp = entry.decided.unwrap_or_default();
                 let body = self.new_packet().of(entry.id, entry.groups);

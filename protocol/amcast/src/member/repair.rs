@@ -56,6 +56,7 @@ impl Member {
         }
     }
 
+    //= spec/amcast.md#R31
     /// Reports that the requested positions are not retained any more.
     fn send_behind(&mut self, to: ProcessId) {
         let (flags, position) = (Amcast::BEHIND, self.log.first());
@@ -78,9 +79,11 @@ impl Member {
         // failed with all it knew, so look the message up in the log.
         let Some(position) = position.or_else(|| self.log.find(body.id)) else { return };
         let Some(entry) = self.log.get(position).copied() else { return };
+        //= spec/amcast.md#R14
         // Without the log of the present epoch, the count means nothing in that epoch: the leader
         // would take it for an acknowledgement and not send its log. Answer for the synced epoch.
         let own = Amcast { epoch: self.synced, ..self.new_packet().of(entry.id, entry.groups) };
+        //= spec/amcast.md#R14
         // A clock raised since the promise of the next epoch must not count in the previous one:
         // the next leader only knows the clock that was reported with the promise.
         let clock = if self.is_synced() { self.clock } else { LogicalTime(0) };
@@ -123,6 +126,7 @@ impl Member {
         self.send(src, Opcode::Deliver, Amcast { flags, position, ..barrier }, None);
     }
 
+    //= spec/amcast.md#R28
     /// Requests the positions that are missing at the end of the log.
     pub(super) fn request_missing(&mut self, member: usize) {
         let body = Amcast { position: self.log.first_undecided(), ..self.new_packet() };
@@ -232,6 +236,7 @@ impl Member {
                 // The position may be lost in the other group together with its leader, so that no
                 // member has the message: send it along.
                 if self.role == Role::Leader {
+                    //= spec/amcast.md#R3
                     let is_recipient = |member| !is_own || has_not(member);
                     self.send_to_members(
                         group,

@@ -35,6 +35,13 @@ fn check(cases: u32) -> Seen {
     all.into_inner()
 }
 
+//= spec/amcast.md#R2
+//= spec/amcast.md#R4
+//= spec/amcast.md#R10
+//= spec/amcast.md#R13
+//= spec/amcast.md#R15
+//= spec/amcast.md#R22
+//= spec/amcast.md#R25
 #[test]
 fn members_refine_rules() {
     let seen = check(3_000);
@@ -56,6 +63,11 @@ fn is_sound(swept: &Swept, histories: u64, states: usize) {
     assert!(*all >= histories && seen.len() >= states && 3 * decided > 2 * all, "{summary}");
 }
 
+//= spec/amcast.md#R4
+//= spec/amcast.md#R22
+//= spec/amcast.md#R23
+//= spec/amcast.md#R24
+//= spec/amcast.md#R25
 #[test]
 fn election_before_some_events_with_each_fault() {
     is_sound(&Swept::singles(60), 10_000, 500);

@@ -15,6 +15,7 @@ proptest! {
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
+    //= spec/amcast.md#R33
     #[test]
     fn machines_survive_arbitrary_input(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
         properties::amcast(&bytes);

@@ -185,6 +185,8 @@ impl<M: Memory> Group<M> {
         active.is_some_and(|object| object.missing > 0)
     }
 
+    //= spec/bulk.md#R16
+    //= spec/bulk.md#R17
     /// Returns how many blocks of an object a member may send in total.
     fn tokens(&mut self, rank: u32, object: u32) -> u32 {
         let Some(active) = self.get(object) else { return 0 };

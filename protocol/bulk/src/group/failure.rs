@@ -38,6 +38,7 @@ impl<M: Memory> Group<M> {
         self.ranks().for_each(|rank| self.update_deadline(rank));
     }
 
+    //= spec/bulk.md#R24
     fn on_session_timeout(&mut self, now: Mono, rank: u32) {
         if self.peer(rank).has_failed {
             return;
@@ -80,6 +81,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
+    //= spec/bulk.md#R24
     /// Handles the failure of a member: notifies all others, abandons the schedule, and requests
     /// missing blocks from the survivors.
     pub(super) fn fail(&mut self, rank: u32, by: u32, reason: Reason) {
@@ -117,6 +119,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
+    //= spec/bulk.md#R26
     /// Abandons the schedule. Requested blocks may be requested again from other members.
     fn abandon_schedule(&mut self) {
         let stable = self.stable;
@@ -151,6 +154,7 @@ impl<M: Memory> Group<M> {
         self.finish(Outcome::Left);
     }
 
+    //= spec/bulk.md#R25
     /// Ends this member because the others have excluded it.
     pub(super) fn exclude(&mut self, refused: BulkRefused) {
         self.peers.iter_mut().for_each(|peer| peer.close());

@@ -15,6 +15,7 @@ use crate::event::{Outcome, Reason};
 const REFUSALS_MAX: usize = 16;
 
 impl<M: Memory> Group<M> {
+    //= spec/bulk.md#R30
     pub(super) fn on_frame(&mut self, now: Mono, port: Port, bytes: &[u8]) -> Verdict {
         let result =
             Frame::parse(bytes).and_then(|frame| self.process_frame(now, port, &frame, None));
@@ -59,11 +60,13 @@ impl<M: Memory> Group<M> {
             self.config.members.get(from as usize).is_some_and(|member| {
                 member.process == frame.header.src() && from != self.config.own
             });
+        //= spec/bulk.md#R8
         if !is_member || front.plan != self.plan {
             return self.refuse(port, frame, BulkRefused::OtherPlan);
         }
         let incarnation = frame.header.incarnation();
         match self.peers[from as usize].incarnation {
+            //= spec/bulk.md#R25
             Some(known) if incarnation < known => return Ok(()),
             Some(known) if incarnation > known => {
                 // The incarnation that is a member has ended.
@@ -169,6 +172,7 @@ impl<M: Memory> Group<M> {
         self.update_deadline(from);
     }
 
+    //= spec/bulk.md#R21
     fn on_state(&mut self, from: u32, view: &BulkStateView<'_>) {
         let (state, stable) = (view.state, self.peer(from).front_stable);
         for (ahead, count) in (0..).zip(view.tokens()) {
@@ -201,6 +205,7 @@ impl<M: Memory> Group<M> {
         self.request_missing();
     }
 
+    //= spec/bulk.md#R24
     /// Compares a member's digest of its complete objects with that of the root.
     fn check_digest(&mut self, from: u32, complete: u32, digest: u64) {
         let is_known = (self.stable..=self.complete).contains(&complete);

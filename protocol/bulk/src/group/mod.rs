@@ -69,6 +69,7 @@ struct Staged {
     header: BulkPieceHeader,
 }
 
+//= spec/bulk.md#R30
 /// Member of a group; see the crate documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group<M = Vec<u8>> {
@@ -175,6 +176,7 @@ impl<M: Memory> Group<M> {
         Ok(group)
     }
 
+    //= spec/bulk.md#R12
     /// Sends an object to all other members. Returns its number.
     ///
     /// # Errors
@@ -225,6 +227,7 @@ impl<M: Memory> Group<M> {
         Err(Unsent { error, memory })
     }
 
+    //= spec/bulk.md#R14
     /// Declines an object that was [`Event::Announced`]. This member leaves the group, and the
     /// others are notified of the reason.
     pub fn decline(&mut self, object: u32) {

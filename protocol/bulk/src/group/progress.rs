@@ -15,7 +15,9 @@ impl<M: Memory> Group<M> {
         while self.is_complete(self.complete) {
             self.complete += 1;
         }
+        //= spec/bulk.md#R10
         while self.is_complete(self.resolved) || self.check_lost(self.resolved) {
+            //= spec/bulk.md#R29
             if self.is_complete(self.resolved) && self.config.delivery == Delivery::AtOnce {
                 self.deliver(self.resolved);
             }
@@ -53,6 +55,7 @@ impl<M: Memory> Group<M> {
         true
     }
 
+    //= spec/bulk.md#R10
     fn deliver(&mut self, object: u32) {
         // The root needs no event for its own objects.
         if !core::mem::replace(&mut self.active_mut(object).is_delivered, true)
@@ -65,6 +68,7 @@ impl<M: Memory> Group<M> {
     /// Returns the first object that is not known to be complete at every survivor.
     fn compute_stable(&self) -> u32 {
         let survivors = self.live_peers().count() + 1;
+        //= spec/bulk.md#R29
         // A minority must not deliver: a majority may be live on the other side of a partition.
         let is_few = !self.failures.is_empty() && 2 * survivors <= self.peers.len();
         if is_few && self.config.delivery == Delivery::AllOrNone {
@@ -73,6 +77,7 @@ impl<M: Memory> Group<M> {
         self.live_peers().map(|peer| peer.complete).fold(self.complete, u32::min)
     }
 
+    //= spec/bulk.md#R13
     /// Handles the leader's report that all objects before `stable` are complete everywhere.
     pub(super) fn on_stable(&mut self, stable: u32) {
         // That includes this member, so a larger number is invalid.
@@ -117,6 +122,7 @@ impl<M: Memory> Group<M> {
         all
     }
 
+    //= spec/bulk.md#R28
     /// Ends the group at the leader once no object is active.
     fn try_close(&mut self) {
         let total = match self.config.own {

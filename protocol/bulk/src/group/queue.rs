@@ -6,6 +6,7 @@ use crate::config::SHARED_BLOCKS_MAX;
 use crate::peer::{BlockTransfer, QUEUE_BLOCKS};
 
 impl<M: Memory> Group<M> {
+    //= spec/bulk.md#R7
     /// Fills the queues. A full queue stops the schedule, but the queues drain independently, so a
     /// slow receiver does not delay the others before its queue is full
     /// (`docs/design/bulk.md`, "Which piece goes first?").

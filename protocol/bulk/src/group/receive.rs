@@ -54,6 +54,8 @@ impl<M: Memory> Group<M> {
         }
     }
 
+    //= spec/bulk.md#R9
+    //= spec/bulk.md#R14
     /// Checks the extent of an active object and returns its shape if the object may have memory. A
     /// new object is announced to the application.
     pub(super) fn on_extent(&mut self, object: u32, extent: Extent) -> Option<Shape> {
@@ -126,6 +128,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
+    //= spec/bulk.md#R18
     /// Buffers one piece until there is memory. Further blocks are requested again then.
     fn stage_piece(&mut self, from: u32, header: BulkPieceHeader, bytes: &[u8]) {
         if self.staged.is_none() {
@@ -137,6 +140,7 @@ impl<M: Memory> Group<M> {
         self.request_missed(from, header.object, header.block);
     }
 
+    //= spec/bulk.md#R18
     /// Requests a block that could not be received, as soon as there is memory.
     fn request_missed(&mut self, from: u32, object: u32, block: u32) {
         let active = self.active_mut(object);
@@ -168,6 +172,7 @@ impl<M: Memory> Group<M> {
                 self.stats.bytes_received += bytes.len() as u64;
                 self.on_block_complete(object, block);
             }
+            //= spec/bulk.md#R11
             PieceResult::Corrupt => {
                 self.stats.blocks_corrupt += 1;
                 // The root has the original.

@@ -51,6 +51,7 @@ impl<M: Memory> Group<M> {
         self.request_missing();
     }
 
+    //= spec/bulk.md#R26
     /// Requests missing blocks from each survivor. Members start at different blocks, so that they
     /// soon have blocks to exchange.
     pub(super) fn request_missing(&mut self) {
@@ -94,6 +95,7 @@ impl<M: Memory> Group<M> {
         })
     }
 
+    //= spec/bulk.md#R27
     /// Returns whether all survivors have reported their blocks of an object since the last
     /// failure.
     fn is_reported(&self, object: u32) -> bool {
@@ -107,6 +109,7 @@ impl<M: Memory> Group<M> {
         })
     }
 
+    //= spec/bulk.md#R27
     /// Returns whether no survivor can ever complete an object that is incomplete here.
     pub(super) fn is_unrecoverable(&mut self, object: u32) -> bool {
         let view = self.view;

@@ -13,6 +13,7 @@ use crate::peer::BlockTransfer;
 use crate::session::Item;
 
 impl<M: Memory> Group<M> {
+    //= spec/bulk.md#R19
     /// Returns the next frame. With `may_gather` the data of a piece is left in its object.
     pub(super) fn transmit(
         &mut self,
@@ -54,6 +55,7 @@ impl<M: Memory> Group<M> {
         self.write_piece(now, rank, slot, may_gather)
     }
 
+    //= spec/bulk.md#R19
     /// Returns the step of the next piece for a member, if one may be sent.
     fn next_step(&mut self, rank: u32) -> Option<(u32, u64)> {
         let bytes = PIECE_FRONT_LEN + self.config.staged_bytes();
@@ -93,6 +95,7 @@ impl<M: Memory> Group<M> {
         self.peer(rank).wanted.remove(at).map(BlockTransfer::requested)
     }
 
+    //= spec/bulk.md#R16
     /// Returns the next scheduled block, if this member holds it and has a token for it.
     fn next_scheduled(&mut self, rank: u32) -> Option<BlockTransfer> {
         loop {
@@ -107,6 +110,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
+    //= spec/bulk.md#R17
     /// Returns an object whose block waits for a token, if the member must be offered it.
     pub(super) fn next_offer(&mut self, rank: u32) -> Option<u32> {
         let due = *self.peer(rank).queue.front()?;
@@ -154,6 +158,7 @@ impl<M: Memory> Group<M> {
             offers: false,
         };
         self.stats.pieces_sent += 1;
+        //= spec/bulk.md#R15
         let is_detached = may_gather || self.config.is_shared;
         let detached_len = if self.config.is_shared { 0 } else { range.len() };
         let opcode = (Opcode::BulkPiece, Some(detached_len));
@@ -171,6 +176,7 @@ impl<M: Memory> Group<M> {
         Some(sent.into())
     }
 
+    //= spec/bulk.md#R21
     /// Schedules the retransmission of what lost frames contained.
     pub(super) fn on_lost(&mut self, rank: u32, mut lost: Vec<Item>) {
         let peer = &mut self.peers[rank as usize];

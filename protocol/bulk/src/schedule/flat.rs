@@ -25,6 +25,7 @@ impl FlatSchedule {
         }
     }
 
+    //= spec/bulk.md#R3
     /// Returns the number of steps; `blocks` is at least 1.
     pub const fn steps(self, blocks: u32) -> u64 {
         match self {

@@ -88,6 +88,7 @@ pub const MEMBERS_MAX: u32 = 1 << 12;
 /// Maximum number of blocks of an object: step numbers and positions stay below 2^32.
 pub const BLOCKS_MAX: u32 = 1 << 30;
 
+//= spec/bulk.md#R1
 /// Schedule of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
@@ -148,6 +149,8 @@ impl Schedule {
         !matches!(self.form, Form::FlatSchedule(FlatSchedule::Sequential(_))) || rank == 0
     }
 
+    //= spec/bulk.md#R1
+    //= spec/bulk.md#R2
     /// Returns what `rank` sends in `step`, which must be less than [`Schedule::steps`].
     pub fn outgoing(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
         match &self.form {
@@ -156,6 +159,7 @@ impl Schedule {
         }
     }
 
+    //= spec/bulk.md#R1
     /// Returns what `rank` receives in `step`, which must be less than [`Schedule::steps`].
     pub fn incoming(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
         match &self.form {
@@ -164,6 +168,7 @@ impl Schedule {
         }
     }
 
+    //= spec/bulk.md#R6
     /// Returns how `rank` receives its first block; `None` for the root.
     ///
     /// Step and sender are the same for all objects of two or more blocks, so they are known before

@@ -7,6 +7,7 @@
 use super::Transfer;
 use super::hypercube::Hypercube;
 
+//= spec/bulk.md#R4
 /// `members` members, at least two, on the vertices of the largest hypercube that they fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BinomialPipeline {

@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 
 use super::{First, FlatSchedule, Transfer};
 
+//= spec/bulk.md#R5
 /// Members in racks; the first member of each rack is its leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Racks {

@@ -58,6 +58,9 @@ fn log2_up(members: u32) -> u64 {
     members.next_power_of_two().ilog2().into()
 }
 
+//= spec/bulk.md#R1
+//= spec/bulk.md#R2
+//= spec/bulk.md#R3
 #[test]
 fn schedules_up_to_64_members_are_complete_and_causal() {
     for members in 2..=64 {
@@ -75,6 +78,8 @@ fn schedules_up_to_64_members_are_complete_and_causal() {
     }
 }
 
+//= spec/bulk.md#R1
+//= spec/bulk.md#R2
 #[test]
 fn schedules_of_larger_groups() {
     let large = (65..=130).chain([255, 256, 257, 511, 512]);
@@ -101,6 +106,7 @@ fn racks_of_any_size_by_chain_or_pipeline() {
     }
 }
 
+//= spec/bulk.md#R5
 #[test]
 fn one_copy_crosses_to_each_rack_in_few_rounds() {
     for size in [2, 3, 4, 7] {
@@ -119,6 +125,7 @@ fn one_copy_crosses_to_each_rack_in_few_rounds() {
     }
 }
 
+//= spec/bulk.md#R6
 #[test]
 fn first_sender_is_independent_of_object() {
     for members in 2..=130u32 {
@@ -226,6 +233,7 @@ fn slow_link_costs_pipeline_little_and_chain_half() {
     }
 }
 
+//= spec/bulk.md#R4
 #[test]
 fn member_has_few_neighbours() {
     for members in 2..=130u32 {

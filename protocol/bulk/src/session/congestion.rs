@@ -14,6 +14,7 @@ const ONE: u64 = 1 << 16;
 /// Weight of a new sample in `alpha` is 1/16 (RFC 8257, section 4.2).
 const GAIN: u64 = 16;
 
+//= spec/bulk.md#R23
 /// Congestion controller: additive increase, multiplicative decrease at most once per round trip
 /// (RFC 9002, section 7) by CUBIC's factor 0.7 (RFC 9438, section 4.6), and DCTCP's reaction to
 /// congestion marks (RFC 8257).
@@ -143,6 +144,7 @@ impl CongestionController {
 mod tests {
     use super::*;
 
+    //= spec/bulk.md#R23
     #[test]
     fn slow_start_avoidance_and_one_reduction_per_round_trip() {
         let mut congestion = CongestionController::new(1_000);
@@ -173,6 +175,7 @@ mod tests {
         assert_eq!(congestion.window(), 7_350);
     }
 
+    //= spec/bulk.md#R23
     #[test]
     fn marks_reduce_window_by_half_their_fraction() {
         let mut congestion = CongestionController::new(1_000);

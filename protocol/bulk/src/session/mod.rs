@@ -96,11 +96,13 @@ impl LinkSession {
         }
     }
 
+    //= spec/bulk.md#R20
     /// Returns whether a control frame may be sent.
     pub fn has_slot(&self) -> bool {
         self.in_flight.len() < IN_FLIGHT_MAX
     }
 
+    //= spec/bulk.md#R23
     /// Returns whether a frame with a piece may be sent.
     pub fn can_send(&self, bytes: usize) -> bool {
         let fits = match self.link {
@@ -123,6 +125,7 @@ impl LinkSession {
         self.next
     }
 
+    //= spec/bulk.md#R20
     pub fn on_sent(&mut self, now: Mono, item: Item, bytes: usize) {
         if self.in_flight.capacity() == 0 {
             self.in_flight.reserve(IN_FLIGHT_INITIAL);
@@ -207,6 +210,7 @@ impl LinkSession {
         }
     }
 
+    //= spec/bulk.md#R23
     /// Returns whether the frame that counted as lost because of a timeout has arrived after all:
     /// nothing was lost, the peer was slow (compare Eifel, RFC 3522; here the PSN identifies the
     /// transmission). The delay is no RTT sample: earlier acknowledgements of the frame may have
@@ -226,6 +230,7 @@ impl LinkSession {
         was_received
     }
 
+    //= spec/bulk.md#R22
     /// Declares frames lost that were sent well before `largest` and are not acknowledged.
     fn detect_losses(&mut self, largest: Psn, first: u32, lost: &mut Vec<Item>) -> u64 {
         let reorder = match self.link {
@@ -267,6 +272,7 @@ impl LinkSession {
         self.unacked_since.is_some_and(|since| now.since_ns(since) >= ns)
     }
 
+    //= spec/bulk.md#R22
     /// Handles a timeout. Returns whether a probe must be sent. On a lossy link, the oldest frame
     /// in flight counts as lost.
     pub fn on_timeout(&mut self, now: Mono, lost: &mut Vec<Item>) -> bool {
@@ -351,6 +357,7 @@ mod tests {
         (first, now)
     }
 
+    //= spec/bulk.md#R23
     #[test]
     fn spurious_loss_restores_window() {
         let (start, mut lost) = (Mono::from_ns(1_000), Vec::new());
@@ -365,6 +372,8 @@ mod tests {
         }
     }
 
+    //= spec/bulk.md#R22
+    //= spec/bulk.md#R23
     #[test]
     fn genuine_loss_does_not_restore_window() {
         let start = Mono::from_ns(1_000);

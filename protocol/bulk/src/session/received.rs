@@ -12,6 +12,7 @@ const WORDS_MIN: usize = 2;
 /// redundancy against loss; even if they are many, after the receiver was descheduled.
 const ACKS_COVERED: usize = 4;
 
+//= spec/bulk.md#R20
 /// Receiving half of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ReceivedFrames {
@@ -91,6 +92,7 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
+    //= spec/bulk.md#R20
     #[test]
     fn acknowledges_across_psn_wrap() {
         let mut received = ReceivedFrames::default();

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    //= spec/bulk.md#R30
     #[test]
     fn member_survives_arbitrary_input(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
         properties::bulk(&bytes);

@@ -69,6 +69,10 @@ fn die(harness: &mut Harness, victim: usize, at: u64, is_told: bool) {
     }
 }
 
+//= spec/bulk.md#R24
+//= spec/bulk.md#R26
+//= spec/bulk.md#R27
+//= spec/bulk.md#R28
 #[test]
 fn survivors_agree_after_crash_in_any_step() {
     let sizes = [4_300];
@@ -98,6 +102,9 @@ fn survivors_agree_after_crash_in_any_step() {
     );
 }
 
+//= spec/bulk.md#R26
+//= spec/bulk.md#R27
+//= spec/bulk.md#R28
 #[test]
 fn survivors_agree_after_several_crashes_and_losses() {
     // 3827: an object that no survivor knew, between objects that some knew.
@@ -161,6 +168,7 @@ fn survivors_deliver_what_failed_member_has_delivered() {
     }
 }
 
+//= spec/bulk.md#R29
 #[test]
 fn minority_delivers_nothing_with_all_or_none() {
     let mut harness =
@@ -185,6 +193,7 @@ fn detects_root_crash_before_first_object() {
     assert_agreed(&harness, &[0], &[], "before the first object");
 }
 
+//= spec/bulk.md#R14
 #[test]
 fn member_without_memory_leaves_with_reason() {
     for link in [Link::Reliable, Link::Lossy] {
@@ -201,6 +210,8 @@ fn member_without_memory_leaves_with_reason() {
     }
 }
 
+//= spec/bulk.md#R12
+//= spec/bulk.md#R24
 #[test]
 fn root_rejects_objects_after_leave() {
     let mut harness = Harness::new(5, Link::Reliable, 1, |_| {});
@@ -220,6 +231,8 @@ fn root_rejects_objects_after_leave() {
     assert_agreed(&harness, &[3], &[8_000], "left");
 }
 
+//= spec/bulk.md#R24
+//= spec/bulk.md#R25
 #[test]
 fn late_member_is_refused() {
     let mut harness = Harness::new(4, Link::Lossy, 1, |_| {});
@@ -233,6 +246,9 @@ fn late_member_is_refused() {
     assert_eq!(harness.apps[3].closed, Some(Outcome::Refused(BulkRefused::Excluded)));
 }
 
+//= spec/bulk.md#R8
+//= spec/bulk.md#R24
+//= spec/bulk.md#R25
 #[test]
 fn other_plan_or_incarnation_is_refused() {
     let other = |own: usize, change: &dyn Fn(&mut Config)| {

@@ -12,6 +12,8 @@ use crate::healthy::{assert_complete, send_all};
 /// Sizes that cover every kind of last block and last piece.
 const SIZES: [usize; 5] = [7_501, 0, 1, 3_000, 12_345];
 
+//= spec/bulk.md#R10
+//= spec/bulk.md#R21
 #[test]
 fn delivers_over_faulty_lossy_links() {
     for seed in 0..60 {
@@ -34,6 +36,8 @@ fn delivers_over_faulty_lossy_links() {
     }
 }
 
+//= spec/bulk.md#R21
+//= spec/bulk.md#R22
 #[test]
 fn retransmits_corrupt_frame_on_reliable_link() {
     for seed in 0..20 {
@@ -62,6 +66,7 @@ pub fn corrupt_piece(bytes: &mut [u8]) -> bool {
     true
 }
 
+//= spec/bulk.md#R11
 #[test]
 fn requests_corrupt_block_again() {
     let links = [Link::Reliable, Link::Lossy];
@@ -83,6 +88,7 @@ fn requests_corrupt_block_again() {
     }
 }
 
+//= spec/bulk.md#R11
 #[test]
 fn corruption_is_undetected_without_digests() {
     let mut harness = Harness::new(4, Link::Reliable, 1, |config| config.has_digests = false);
@@ -97,6 +103,8 @@ fn corruption_is_undetected_without_digests() {
     assert!((1..4).any(|rank| bytes(rank) != bytes(0)), "only the digests detect the corruption");
 }
 
+//= spec/bulk.md#R9
+//= spec/bulk.md#R18
 #[test]
 fn late_memory_delays_only_its_member() {
     for (late_ns, ahead) in [(0, false), (50_000, false), (40_000_000, false), (0, true)] {
@@ -118,6 +126,9 @@ fn late_memory_delays_only_its_member() {
     }
 }
 
+//= spec/bulk.md#R9
+//= spec/bulk.md#R17
+//= spec/bulk.md#R18
 #[test]
 fn at_most_one_block_arrives_before_memory() {
     for link in [Link::Reliable, Link::Lossy] {
@@ -132,6 +143,8 @@ fn at_most_one_block_arrives_before_memory() {
     }
 }
 
+//= spec/bulk.md#R16
+//= spec/bulk.md#R17
 #[test]
 fn tokens_cover_lookahead() {
     for ahead in [1, 2, 5] {
@@ -165,6 +178,7 @@ fn slow_relay_delays_only_its_share() {
     }
 }
 
+//= spec/bulk.md#R29
 #[test]
 fn all_or_none_delivers_after_all_have_object() {
     for link in [Link::Reliable, Link::Lossy] {

@@ -35,6 +35,9 @@ pub fn assert_complete(harness: &Harness, sizes: &[usize]) {
 
 const PLAIN: [Plain; 4] = [Plain::Sequential, Plain::Chain, Plain::Tree, Plain::Pipeline];
 
+//= spec/bulk.md#R10
+//= spec/bulk.md#R13
+//= spec/bulk.md#R28
 #[test]
 fn every_schedule_delivers_objects_of_every_size() {
     let sizes = [0, 1, 300, 301, 999, 1_000, 1_001, 7_500, 0, 20_000];
@@ -52,6 +55,7 @@ fn every_schedule_delivers_objects_of_every_size() {
     }
 }
 
+//= spec/bulk.md#R7
 #[test]
 fn blocked_link_does_not_delay_others() {
     let mut harness = Harness::new(4, Link::Reliable, 1, |_| {});

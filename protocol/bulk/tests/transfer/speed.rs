@@ -53,6 +53,7 @@ fn transfer_takes_little_longer_than_its_steps() {
     }
 }
 
+//= spec/bulk.md#R7
 #[test]
 fn half_rate_link_costs_pipeline_little_and_chain_half() {
     // Strict steps would keep 75 to 86 % of the rate (RDMC section 4.5).

@@ -152,6 +152,7 @@ impl Controller {
         }
     }
 
+    //= spec/failure.md#R41
     /// Returns the instance that `entry` needs no longer wait for; the owner itself if no failure
     /// is involved. `None` while the link must stay frozen.
     fn released_peer(&self, owner: Instance, node: &Node, entry: &FrozenEdge) -> Option<Instance> {

@@ -317,6 +317,7 @@ impl Controller {
             && !self.graph.correct_owners().any(holds)
     }
 
+    //= spec/failure.md#R44
     /// Returns the timestamp below which the outcome of everything that `instance` may have
     /// buffered is known: the lowest commit barrier of the correct processes. No process fails
     /// below it later. `None` until it has passed the failure of `instance`, which may have

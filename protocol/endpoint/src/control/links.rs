@@ -280,6 +280,7 @@ impl LinkMonitor {
         })
     }
 
+    //= spec/failure.md#R42
     /// Handles the declaration of `instance` as dead: freezes its link and ignores it from then on.
     /// Returns whether a link was up.
     pub fn declare_dead(&mut self, registers: &mut Registers, instance: Instance) -> bool {
@@ -299,6 +300,7 @@ impl LinkMonitor {
         was_up
     }
 
+    //= spec/failure.md#R39
     /// Returns whether frames from `instance` on `port` are refused: it is this end, is declared
     /// dead, or a different address is live there.
     #[inline]
@@ -377,6 +379,7 @@ impl LinkMonitor {
         }
     }
 
+    //= spec/failure.md#R37
     /// Returns whether a beacon on the uplink is due now, and schedules the next one.
     pub fn take_beacon(&mut self, now: Mono) -> bool {
         self.wants_beacon = false;

@@ -16,6 +16,7 @@ use crate::stats::Stats;
 /// what a link carries in one round trip.
 pub(crate) const RETRANSMIT_BURST: u32 = 64;
 
+//= spec/failure.md#R43
 /// Number of repeated Connects to a failed receiver before scatterings to it fail: one response may
 /// be lost, and other receivers must not wait long.
 const RECONNECT_ATTEMPTS_MAX: u32 = 1;

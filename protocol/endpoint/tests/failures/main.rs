@@ -203,6 +203,7 @@ fn sends_to_an_unused_failed_process_fail() {
     assert!(!mesh.nodes[3].log.is_empty(), "the new incarnation is found");
 }
 
+//= spec/failure.md#R43
 #[test]
 fn refused_scatterings_take_no_timestamp() {
     let mut mesh = Mesh::new(PROCESSES, |_| {});
@@ -224,6 +225,7 @@ fn refused_scatterings_take_no_timestamp() {
     mesh.run_until_idle(20_000_000);
 }
 
+//= spec/failure.md#R43
 #[test]
 fn first_scattering_to_a_rejoined_process_arrives() {
     for was_written_to in [false, true] {

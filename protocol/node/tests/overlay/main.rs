@@ -3,12 +3,12 @@
 //! Processes with skewed clocks join while others send. The guarantees of the reliable service must
 //! hold (docs/design/overlay.md, "Why is it exact?").
 
-mod world;
+mod network;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use network::{Sent, TestNet};
 use onepipe_wire::Service;
-use world::{Sent, World};
 
 /// Time in which everything is sent, and time for retransmissions afterwards, in ns.
 const SEND_NS: u64 = 12_000_000;
@@ -30,18 +30,18 @@ struct Verdicts {
 /// Receivers of a scattering's messages, and the timestamps of the deliveries.
 type Delivered = (BTreeSet<(u32, u16)>, BTreeSet<u64>);
 
-fn run_seed(seed: u64, is_premature: bool) -> (Verdicts, World) {
-    let mut world = World::new(seed, is_premature);
-    world.run(SEND_NS, true);
-    world.run(SEND_NS + DRAIN_NS, false);
-    let verdicts = verify(seed, &world);
-    (verdicts, world)
+fn run_seed(seed: u64, is_premature: bool) -> (Verdicts, TestNet) {
+    let mut network = TestNet::new(seed, is_premature);
+    network.run(SEND_NS, true);
+    network.run(SEND_NS + DRAIN_NS, false);
+    let verdicts = verify(seed, &network);
+    (verdicts, network)
 }
 
-fn verify(seed: u64, world: &World) -> Verdicts {
+fn verify(seed: u64, network: &TestNet) -> Verdicts {
     let mut verdicts = Verdicts::default();
     let mut delivered: BTreeMap<(Service, u32), Delivered> = BTreeMap::new();
-    for (process, log) in &world.logs {
+    for (process, log) in &network.logs {
         for service in [Service::BestEffort, Service::Reliable] {
             let of_service: Vec<_> =
                 log.iter().filter(|received_message| received_message.service == service).collect();
@@ -59,7 +59,7 @@ fn verify(seed: u64, world: &World) -> Verdicts {
         }
     }
     let nobody = Delivered::default();
-    for Sent { service, number, messages, failed } in world.sent_scatterings.values() {
+    for Sent { service, number, messages, failed } in network.sent_scatterings.values() {
         let (by, at) = delivered.get(&(*service, *number)).unwrap_or(&nobody);
         assert!(at.len() <= 1, "seed {seed}: one timestamp a scattering");
         let failed: BTreeSet<_> = failed.iter().copied().collect();
@@ -82,11 +82,11 @@ fn verify(seed: u64, world: &World) -> Verdicts {
 fn reliable_scatterings_stay_ordered_and_atomic() {
     let (mut delivered, mut lost, mut overtaken) = (0, 0, 0);
     for seed in 0..4 {
-        let (verdicts, world) = run_seed(seed, false);
+        let (verdicts, network) = run_seed(seed, false);
         assert_eq!((verdicts.torn, verdicts.open), (0, 0), "seed {seed}: {verdicts:?}");
         delivered += verdicts.delivered;
         lost += verdicts.lost;
-        overtaken += world.overtaken;
+        overtaken += network.overtaken;
     }
     // The network was as bad as intended, and messages were delivered nevertheless.
     assert!(delivered > 10_000 && lost > 500, "{delivered} {lost}");

@@ -222,6 +222,7 @@ fn controller_link_is_up_while_hellos_arrive() {
     assert!(announced(&pair).is_empty() && pair.0.deadline().is_none());
 }
 
+//= spec/failure.md#R37
 #[test]
 fn beacons_repeat_the_peer_seen_on_the_uplink() {
     let mut pair = uplink(None);
@@ -256,6 +257,7 @@ fn promises_count_only_on_an_identified_live_link() {
     assert_eq!(switched(&mut pair), LinkEvent::NoPromise);
 }
 
+//= spec/failure.md#R39
 #[test]
 fn other_address_is_refused_while_the_link_is_up() {
     let mut pair = uplink(CONTROLLERS);

@@ -229,6 +229,7 @@ fn resume_resolves_own_links_and_is_always_acked() {
     assert_eq!(harness.control.stats().links_resolved, 1);
 }
 
+//= spec/failure.md#R42
 #[test]
 fn freeze_kills_the_link_of_a_live_switch() {
     let mut harness = Harness::on_switch(ALL);

@@ -10,12 +10,12 @@ use crate::setup::Setup;
 
 /// A network at the start of virtual time.
 #[derive(Debug)]
-pub struct World {
+pub struct SimEnv {
     network: Network<Node, Workload>,
     setup: Setup,
 }
 
-impl World {
+impl SimEnv {
     /// Builds the network of `setup`.
     ///
     /// # Panics

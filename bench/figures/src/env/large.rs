@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use onepipe_endpoint::Service;
-use onepipe_sim_large::{Probes, Report, Scattering, Setup, World};
+use onepipe_sim_large::{Probes, Report, Scattering, Setup, SimEnv};
 use onepipe_sim_network::LinkConfig;
 use onepipe_topology::Shape;
 use serde::{Deserialize, Serialize};
@@ -98,6 +98,6 @@ impl Large {
             dead_after_ns: 1_000_000_000,
             ..Setup::new(Shape::testbed(), PROCESSES)
         };
-        World::new(setup).run(until_ns)
+        SimEnv::new(setup).run(until_ns)
     }
 }

@@ -60,7 +60,7 @@ enum NetEvent {
     Wake,
 }
 
-pub struct World {
+pub struct TestNet {
     nodes: Vec<Node>,
     /// By node: clock error, and start time.
     skews: Vec<i64>,
@@ -83,10 +83,10 @@ pub struct World {
     pub sent_scatterings: BTreeMap<(u32, Service, ScatteringId), Sent>,
 }
 
-impl World {
+impl TestNet {
     /// If `is_premature`, the first process promises commits of the near future.
     pub fn new(seed: u64, is_premature: bool) -> Self {
-        let mut world = Self {
+        let mut network = Self {
             nodes: Vec::new(),
             skews: Vec::new(),
             start_ns: Vec::new(),
@@ -104,11 +104,11 @@ impl World {
             sent_scatterings: BTreeMap::new(),
         };
         let mut next_port = [0; SWITCHES];
-        let mut connect = |world: &mut Self, node: usize, port: u16, parent: usize| {
+        let mut connect = |network: &mut Self, node: usize, port: u16, parent: usize| {
             let lower = next_port[parent];
             next_port[parent] += 1;
-            world.links.insert((node, port), (parent, lower));
-            world.links.insert((parent, lower), (node, port));
+            network.links.insert((node, port), (parent, lower));
+            network.links.insert((parent, lower), (node, port));
         };
         for (number, parent) in PARENTS.into_iter().enumerate() {
             let route = Route::ForwardingTable(ForwardingTable::new(16, parent.is_some()));
@@ -120,9 +120,9 @@ impl World {
                 ..SwitchConfig::new(SWITCH_PORTS, u16::from(parent.is_some()), route)
             };
             let switch = Switch::new(config).expect("the numbers are in range");
-            world.add(Node::Switch(Box::new(switch)), 0);
+            network.add(Node::Switch(Box::new(switch)), 0);
             if let Some(parent) = parent {
-                connect(&mut world, number, SWITCH_PORTS, parent);
+                connect(&mut network, number, SWITCH_PORTS, parent);
             }
         }
         for (number, attachment) in ATTACHMENTS.into_iter().enumerate() {
@@ -138,12 +138,12 @@ impl World {
                 ..EndpointConfig::new(process, Incarnation(1))
             };
             let endpoint = Endpoint::new(config).expect("the numbers are in range");
-            let start_ns = world.below(JOINS_UNTIL_NS) * u64::from(number > 1);
-            let node = world.add(Node::Endpoint(Box::new(endpoint)), start_ns);
-            connect(&mut world, node, 0, attachment);
-            world.logs.insert(process.0, Vec::new());
+            let start_ns = network.below(JOINS_UNTIL_NS) * u64::from(number > 1);
+            let node = network.add(Node::Endpoint(Box::new(endpoint)), start_ns);
+            connect(&mut network, node, 0, attachment);
+            network.logs.insert(process.0, Vec::new());
         }
-        world
+        network
     }
 
     fn add(&mut self, node: Node, start_ns: u64) -> usize {
