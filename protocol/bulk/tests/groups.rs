@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use allocation_counter::measure;
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_bulk::{Config, Event, Group, GroupId, Groups, Link, Member, Outcome};
+use onepipe_wire::{BulkHeader, BulkPiece, Frame, Opcode};
 
 const BLOCKS: u32 = 600;
 
@@ -144,4 +145,52 @@ fn frame_of_unknown_group_is_dropped() {
     assert_eq!((all[0].unknown(), all[1].unknown()), (1, 0));
     assert!(all[1].remove(GroupId(100)).is_some() && all[1].remove(GroupId(100)).is_none());
     assert!(!wire.step(&mut all, |_, _, _| ()));
+}
+
+/// Returns all output of a group: each frame, with its block and offset if it is a piece.
+fn poll_all(group: &mut Group, ns: u64) -> Vec<(Vec<u8>, Option<(u32, u32)>)> {
+    let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
+    let (mut slot, mut all) = ([0; 600], Vec::new());
+    group.handle_timeout(now);
+    while let Some(sent) = group.poll_transmit(now, &mut slot) {
+        let frame = Frame::parse(&slot[..sent.bytes]).expect("valid output of a group");
+        let is_piece = frame.opcode == Opcode::BulkPiece;
+        let piece = is_piece.then(|| {
+            let (_, rest) = BulkHeader::parse(frame.payload).expect("valid output of a group");
+            let header = BulkPiece::parse(rest).expect("valid output of a group").header;
+            (header.block, header.offset)
+        });
+        all.push((slot[..sent.bytes].to_vec(), piece));
+    }
+    all
+}
+
+//= spec/bulk.md#R19
+#[test]
+fn control_frames_and_lost_pieces_go_first() {
+    let mut pair = [0, 1].map(|process| group(2, 0, process, Link::Reliable));
+    pair[1].offer_memory(vec![0; 2_560]);
+    pair[0].send(vec![7; 2_560]).expect("the object is accepted");
+    let mut ns = 0;
+    let mut exchange = |from: usize, lost: Option<(u32, u32)>| {
+        ns += 1_000;
+        let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
+        let mut sent = poll_all(&mut pair[from], ns);
+        for (frame, piece) in &mut sent {
+            if piece.is_none() || *piece != lost {
+                pair[1 - from].handle_frame(now, Port(from as u16), frame);
+            }
+        }
+        sent.into_iter().map(|(_, piece)| piece).collect::<Vec<_>>()
+    };
+    exchange(1, None);
+    // A block has two pieces. There is a token for the first block.
+    let sent = exchange(0, Some((0, 0)));
+    let controls = sent.iter().take_while(|piece| piece.is_none()).count();
+    assert!(controls > 0 && sent[controls..] == [Some((0, 0)), Some((0, 200))], "{sent:?}");
+    // The receiver reports the loss, and grants tokens for two blocks.
+    exchange(1, None);
+    let sent = exchange(0, None);
+    let controls = sent.iter().take_while(|piece| piece.is_none()).count();
+    assert_eq!(sent[controls..], [(0, 0), (1, 0), (1, 200)].map(Some));
 }
